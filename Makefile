@@ -1,0 +1,69 @@
+# Everything a newcomer runs. Needs Python 3.11+, a C++20 compiler and make; the rest comes into .venv.
+TORCH  ?= 2.13.0
+JOBS   ?= $(shell nproc)
+PYTHON ?= $(firstword $(foreach candidate,python3 python3.13 python3.12 python3.11,\
+            $(shell $(candidate) -c 'import sys; sys.version_info >= (3, 11) and print("$(candidate)")' 2>/dev/null)))
+
+VENV := .venv
+BIN  := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+PIP := $(BIN)/python -m pip install --quiet
+
+PACKAGES := csrc topologies synth collectives benchmarks syntony
+CXX_FILES = $(shell find csrc -name '*.hpp' -o -name '*.cpp')
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test lint tidy format clean
+
+help: ## this list
+	@echo 'make TARGET [TORCH=$(TORCH)] [PYTHON=$(PYTHON)] [JOBS=$(JOBS)]'
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
+
+# ---- set-up: each stamp lies in what it vouches for, so deleting that is enough to redo it ---------------------------
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo 'syntony needs Python 3.11 or newer: say make PYTHON=/path/to/python3' >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+DEPENDENCIES := $(VENV)/dependencies-torch-$(TORCH)
+$(DEPENDENCIES): pyproject.toml | $(BIN)/python
+	@echo 'installing dependencies and torch $(TORCH) into $(VENV)'
+	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
+	  print(*p["build-system"]["requires"], *p["project"]["dependencies"], *p["project"]["optional-dependencies"]["dev"], \
+	  sep="\n")' > $(VENV)/requirements.txt
+	@$(PIP) -r $(VENV)/requirements.txt 'torch==$(TORCH)'
+	@rm -f $(VENV)/dependencies-torch-*
+	@touch $@
+
+build/editable/installed: pyproject.toml $(DEPENDENCIES)
+	@echo 'building the extension and linking this source tree into $(VENV)'
+	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(PIP) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+build: build/editable/installed ## set everything up; after an edit, rebuild what changed
+	@cmake --build build/editable --parallel $(JOBS) -- --quiet
+
+# ---- what one does with it -------------------------------------------------------------------------------------------
+demo: build ## the story on one screen: detect, synthesize, prove, execute, benchmark, train
+	@$(BIN)/python -m benchmarks.demo
+
+test: build ## the whole test suite
+	@$(BIN)/python -m pytest --quiet
+
+lint: build ## ruff, mypy and clang-format
+	@ruff check --quiet .
+	@ruff format --check --quiet .
+	@mypy --no-error-summary
+	@clang-format --dry-run -Werror $(CXX_FILES)
+
+tidy: build ## clang-tidy over the core (minutes)
+	@find csrc/core -name '*.cpp' | xargs -P $(JOBS) -n 1 \
+	  clang-tidy --quiet -p build/editable --extra-arg=-Wno-unknown-warning-option 2>build/tidy.log || { cat build/tidy.log; exit 1; }
+
+format: $(DEPENDENCIES) ## rewrite sources in the house style
+	@ruff check --quiet --fix . ; ruff format --quiet .
+	@clang-format -i $(CXX_FILES)
+
+clean: ## remove what was built (the .venv stays)
+	rm -rf build dist csrc/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

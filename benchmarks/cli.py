@@ -1,0 +1,64 @@
+"""The verbs `bench` and `demo`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from benchmarks import options
+from benchmarks.launch import RankError, run_ranks
+from topologies.command import Command
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    """Exit code 1 when a result was wrong or a rank failed."""
+    from benchmarks.rendezvous import exchange_of_this_rank
+    from benchmarks.session import run
+
+    chosen = options.read(arguments)
+    try:
+        exchange = exchange_of_this_rank(chosen.ranks, chosen.timeout)
+        if exchange is not None:
+            return run(exchange, chosen)
+        _load_what_ranks_need(chosen)
+        return run_ranks(chosen.ranks or 2, lambda exchange: run(exchange, chosen), chosen.timeout)
+    except RankError as error:
+        print(f"syntony bench: {error}", file=sys.stderr)
+        return 1
+
+
+def _load_what_ranks_need(chosen: options.Options) -> None:
+    """Imports once, before the fork, instead of once per rank."""
+    import collectives.communicator  # noqa: F401
+
+    if chosen.peers or not all(element.numpy_native for element in chosen.elements):
+        import torch.distributed  # noqa: F401
+
+
+def _configure_demo(parser: argparse.ArgumentParser) -> None:
+    del parser  # it takes no arguments
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from benchmarks.demo.story import main
+
+    del arguments
+    return main()
+
+
+COMMANDS = (
+    Command(
+        name=("bench",),
+        summary="time a collective as nccl-tests does, every result checked, beside its peers",
+        example="syntony bench all_reduce -b 8 -e 64M -f 4 --ranks 2 --peers gloo",
+        configure=options.configure,
+        run=bench,
+    ),
+    Command(
+        name=("demo",),
+        summary="the story on one screen: detect, synthesize, prove, execute, benchmark, train",
+        example="syntony demo",
+        configure=_configure_demo,
+        run=_demo,
+    ),
+)

@@ -1,0 +1,1 @@
+"""The demonstration: the whole road on one screen, from the wires to a training step."""

@@ -1,0 +1,106 @@
+"""One rank's run of `syntony bench`: forms the contenders and walks through the rows; rank 0 prints and records."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+
+from benchmarks import table
+from benchmarks.contenders import Communicator, Contender, Gloo, Syntony
+from benchmarks.launch import Exchange, RankError
+from benchmarks.measure import Bench, Case
+from benchmarks.options import Options
+from benchmarks.records import Record
+from topologies.command import UserError
+
+
+def create_communicator(exchange: Exchange, timeout: float) -> Communicator:
+    """Ours: collectives.Communicator over the same ranks."""
+    import collectives
+
+    communicator: Communicator = collectives.Communicator.create(exchange, timeout=timeout)
+    return communicator
+
+
+def run(
+    exchange: Exchange,
+    options: Options,
+    create: Callable[[Exchange, float], Communicator] = create_communicator,
+) -> int:
+    """Runs the whole benchmark on this rank. Exit code 1 when any result was wrong. Collective."""
+    communicator = create(exchange, options.timeout)
+    contenders = contenders_of(exchange, options, communicator)
+    try:
+        return _run(exchange, options, contenders)
+    except ValueError as error:  # the communicator's word for an argument that makes no sense
+        raise UserError(str(error)) from error
+    except RuntimeError as error:
+        if isinstance(error, RankError):
+            raise
+        raise RankError(str(error)) from error
+    finally:
+        for contender in contenders:
+            contender.close()
+        communicator.close()
+
+
+def contenders_of(exchange: Exchange, options: Options, communicator: Communicator) -> list[Contender]:
+    """Ours first, in the order of the command line, then the peers."""
+    if options.schedule is not None:
+        ours = [Syntony(communicator, communicator.load(options.schedule))]
+    else:
+        ours = [Syntony(communicator, algorithm) for algorithm in options.algorithms]
+    peers = {"gloo": Gloo}
+    return [*ours, *(peers[name](exchange, options.timeout) for name in options.peers)]
+
+
+def cases(options: Options, ranks: int) -> Iterator[Case]:
+    """The rows of one cycle, in nccl-tests' order: types, then operations, then roots, then sizes."""
+    roots = range(ranks) if options.roots is None else options.roots
+    for root in roots:
+        if root >= ranks:
+            raise UserError(f"--root {root}: there are ranks 0 to {ranks - 1}")
+    for element, operation, root, size in itertools.product(
+        options.elements, options.operations, roots, options.sizes()
+    ):
+        block = options.shape.block(size, ranks, element.item_bytes)
+        yield Case(options.shape, element, operation, root, block)
+
+
+def _run(exchange: Exchange, options: Options, contenders: Sequence[Contender]) -> int:
+    bench = Bench(exchange)
+    device = {
+        "rank": exchange.rank,
+        "group": 0,
+        "pid": os.getpid(),
+        "hostname": socket.gethostname(),
+        "device": 0,
+        "device_hex": "cpu",
+        "device_info": f"{len(os.sched_getaffinity(0))} cores",
+    }
+    devices = bench.gather(device)
+    record = Record(options, exchange.size, devices)
+    speaks = exchange.rank == 0 and not options.json
+    heading = table.heading(options, devices, [contender.label for contender in contenders])
+    cycles = range(options.cycles) if options.cycles else itertools.count()
+    for _ in cycles:
+        for case in cases(options, exchange.size):
+            results = bench.run(case, contenders, options.effort)
+            record.add(case, results)
+            if speaks:
+                if heading:  # only now: a benchmark that cannot run shows no table
+                    print(heading)
+                    heading = ""
+                print(table.row(case, results, exchange.size, options), flush=True)
+    if exchange.rank == 0:
+        if options.json:
+            print(json.dumps(record.document(), indent=1))
+        else:
+            print(table.footing(options.shape, record.wrong, record.average_bus_bandwidth))
+        for path in record.write():
+            if speaks:
+                print(f"# written: {path}")
+    return int(record.wrong > 0)

@@ -1,0 +1,28 @@
+"""torch's key-value store among ranks that meet through an Exchange: what a torch process group wants to begin."""
+
+from __future__ import annotations
+
+import socket
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from benchmarks.launch import Exchange
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
+
+def open_store(exchange: Exchange, name: str, timeout: float) -> dist.Store:
+    """A store that rank 0 serves on a free port of its machine.
+
+    Collective; `name` is used once. `timeout` in seconds.
+    """
+    from torch.distributed import TCPStore
+
+    limit = timedelta(seconds=timeout)
+    here = socket.gethostname()
+    own = TCPStore("127.0.0.1", 0, exchange.size, True, limit, wait_for_workers=False) if exchange.rank == 0 else None
+    blob = f"{here} {own.port if own is not None else 0}".encode()
+    host, port = exchange.all_gather(f"store {name}", blob)[0].decode().split()
+    address = "127.0.0.1" if host == here else host  # a machine may not be able to resolve its own name
+    return own or TCPStore(address, int(port), exchange.size, False, limit, wait_for_workers=False)

@@ -1,0 +1,48 @@
+"""What users import: the Communicator, its bootstraps, and (through torch) the "syntony" backend.
+
+    from collectives import Communicator, TcpBootstrap
+
+    with Communicator.create(TcpBootstrap.from_environment()) as group:
+        group.all_reduce(array)
+
+Names are loaded when they are first used: `import torch` imports this package for its entry point (autoload.py).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collectives.bootstrap import LocalBootstrap, MpiBootstrap, StoreBootstrap, TcpBootstrap
+    from collectives.buffers import UsageError
+    from collectives.communicator import Communicator, Work
+    from csrc._core import CommunicationError
+
+_HOMES = {
+    "Communicator": "collectives.communicator",
+    "Work": "collectives.communicator",
+    "CommunicationError": "csrc._core",
+    "UsageError": "collectives.buffers",
+    "TcpBootstrap": "collectives.bootstrap",
+    "StoreBootstrap": "collectives.bootstrap",
+    "MpiBootstrap": "collectives.bootstrap",
+    "LocalBootstrap": "collectives.bootstrap",
+}
+
+__all__ = [
+    "CommunicationError",
+    "Communicator",
+    "LocalBootstrap",
+    "MpiBootstrap",
+    "StoreBootstrap",
+    "TcpBootstrap",
+    "UsageError",
+    "Work",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'collectives' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,88 @@
+"""What an array is to the runtime: an address, a number of elements, an element type.
+
+NumPy arrays (ml_dtypes' included), torch CPU tensors and whatever else speaks DLPack are taken as they lie in memory:
+nothing is copied, results are written in place. torch is never imported here; a tensor brings it along.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from csrc import _core
+
+
+class UsageError(ValueError):
+    """A call that cannot mean anything; the sentence says what would."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Contiguous memory of `elements` elements of `dtype`; `owner` keeps it alive."""
+
+    address: int
+    elements: int
+    dtype: str
+    owner: Any
+
+    @property
+    def itemsize(self) -> int:
+        return _core.itemsize(self.dtype)
+
+    def at(self, element: int) -> int:
+        """The address of an element."""
+        return self.address + element * self.itemsize
+
+
+def buffer_of(array: Any, what: str, writable: bool) -> Buffer:
+    """The memory of an array; `what` names it in a UsageError ("the output of all_gather")."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _of_tensor(array, what)
+    if not isinstance(array, np.ndarray):
+        array = _from_dlpack(array, what)
+    if not array.flags.c_contiguous:
+        raise UsageError(f"{what} is not contiguous in memory (strides {array.strides}); pass a contiguous array")
+    if not array.dtype.isnative:
+        raise UsageError(f"{what} holds {array.dtype.name} in the byte order of another machine; convert it first")
+    if writable and not array.flags.writeable:
+        raise UsageError(f"{what} is read-only")
+    return Buffer(array.ctypes.data, array.size, _dtype(array.dtype.name, what), array)
+
+
+def _from_dlpack(array: Any, what: str) -> Any:
+    if not hasattr(array, "__dlpack__"):
+        raise UsageError(f"{what} is a {type(array).__name__}; pass a NumPy array, a torch tensor or a DLPack object")
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError) as error:  # another device, or a type that NumPy does not have
+        raise UsageError(f"{what} cannot be seen as a NumPy array through DLPack: {error}") from None
+
+
+def _of_tensor(tensor: Any, what: str) -> Buffer:
+    if tensor.device.type != "cpu":
+        raise UsageError(f"{what} lies on {tensor.device}; this runtime moves CPU memory")
+    if not str(tensor.layout).endswith("strided"):
+        raise UsageError(f"{what} is a {tensor.layout} tensor; pass a dense one")
+    if not tensor.is_contiguous():
+        raise UsageError(f"{what} is not contiguous in memory (strides {tuple(tensor.stride())}); call .contiguous()")
+    if tensor.is_conj() or tensor.is_neg():
+        raise UsageError(
+            f"{what} is a conjugate or negative that memory does not hold yet; call .resolve_conj().resolve_neg()"
+        )
+    return Buffer(tensor.data_ptr(), tensor.numel(), _dtype(str(tensor.dtype).removeprefix("torch."), what), tensor)
+
+
+def _dtype(name: str, what: str) -> str:
+    if name not in _core.DTYPES:
+        raise UsageError(f"{what} holds {name}; possible are {', '.join(_core.DTYPES)}")
+    return name
+
+
+def overlap(a: Buffer, b: Buffer) -> bool:
+    """Whether two arrays have bytes in common."""
+    both = a.elements > 0 and b.elements > 0
+    return both and a.address < b.at(b.elements) and b.address < a.at(a.elements)

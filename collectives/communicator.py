@@ -1,0 +1,472 @@
+"""The Communicator for Python: collectives and messages on arrays, in place.
+
+Thin over `csrc._core.Communicator`: this file knows what an array is and how a collective's buffers are cut into blocks
+(csrc/core/program/program.hpp, `Collective`); everything else is the runtime's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import index
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from collectives import process, proof
+from collectives.buffers import Buffer, UsageError, buffer_of, overlap
+from csrc import _core
+
+_OPS = {name: name for name in _core.REDUCE_OPS} | {"avg": "sum"}
+
+
+class Bootstrap(Protocol):
+    """How ranks meet (collectives/bootstrap.py has four)."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def all_gather(self, name: str, blob: bytes) -> list[bytes]:
+        """Everybody's blob, in rank order. `name` is used once. TimeoutError names the ranks that did not come."""
+        ...
+
+
+class Work:
+    """An operation in flight (`async_op=True`). Its arrays must not be touched before it is done."""
+
+    def __init__(self, work: _core.Work) -> None:
+        self._work = work
+
+    @property
+    def done(self) -> bool:
+        return self._work.done
+
+    @property
+    def source(self) -> int:
+        """A receive's sender, once done."""
+        return self._work.source
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Helps the operation to its end and raises its error. False when `timeout` seconds passed first."""
+        return self._work.wait(timeout)
+
+
+class Communicator:
+    """One rank's end of a group. Every rank calls the same collectives in the same order.
+
+    `input` and `output` may be the same memory wherever their blocks are (all_reduce; all_gather with `input` being
+    this rank's part of `output`; ..). Common keywords:
+
+    algorithm  a builder (`ring`, `dbt`, `hierarchical`, `direct`, `two_shot`), a name that load() returned, or `auto`
+    async_op   return a Work at once instead of None at the end
+    timeout    seconds; default: the group's
+
+    Raises ValueError (UsageError) for a call that cannot mean anything, before anything has been sent;
+    CommunicationError for what goes wrong between ranks.
+    """
+
+    def __init__(self, core: _core.Communicator) -> None:
+        self._core = core
+
+    @classmethod
+    def create(cls, bootstrap: Bootstrap, timeout: float = 1800.0, name: str = "default") -> Communicator:
+        """Meets the other ranks. Collective."""
+        core = _core.Communicator(process.current(), bootstrap, _seconds(timeout), name)
+        if proof.wanted():
+            proof.prove_builders(core.size, core.boxes)
+        return cls(core)
+
+    @property
+    def rank(self) -> int:
+        return self._core.rank
+
+    @property
+    def size(self) -> int:
+        return self._core.size
+
+    @property
+    def boxes(self) -> list[list[int]]:
+        """The ranks of each host."""
+        return self._core.boxes
+
+    # ---- collectives ------------------------------------------------------------------------------------------------
+
+    def all_reduce(
+        self,
+        input: Any,
+        output: Any = None,
+        op: str = "sum",
+        *,
+        factor: float = 1.0,
+        algorithm: str = "auto",
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """output = input[rank 0] + input[rank 1] + ..; without `output`, in place.
+
+        `op`: sum, product, min, max, band, bor, bxor, avg. `factor` weights this rank's input (sums of floats).
+        """
+        source = buffer_of(input, "the input of all_reduce", writable=output is None)
+        target = source if output is None else buffer_of(output, "the output of all_reduce", writable=True)
+        self._alike("all_reduce", source, target, source.elements)
+        blocks = [(source.address, target.address, source.elements)]
+        return self._run(
+            "all_reduce", [source, target], blocks, op=op, factor=factor, algorithm=algorithm, async_op=async_op,
+            timeout=timeout,
+        )  # fmt: skip
+
+    def all_gather(
+        self,
+        input: Any,
+        output: Any,
+        counts: Sequence[int] | None = None,
+        *,
+        algorithm: str = "auto",
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """output = every rank's input, one after another. `counts`: elements of each rank where they differ."""
+        source = buffer_of(input, "the input of all_gather", writable=False)
+        target = buffer_of(output, "the output of all_gather", writable=True)
+        sizes = self._sizes("all_gather", counts, source.elements)
+        self._alike("all_gather", source, target, sum(sizes), mine=sizes[self.rank])
+        blocks = [
+            (source.address if rank == self.rank else 0, target.at(start), size)
+            for rank, (start, size) in enumerate(_spans(sizes))
+        ]
+        return self._run(
+            "all_gather", [source, target], blocks, even=counts is None, algorithm=algorithm, async_op=async_op,
+            timeout=timeout,
+        )  # fmt: skip
+
+    def reduce_scatter(
+        self,
+        input: Any,
+        output: Any,
+        op: str = "sum",
+        counts: Sequence[int] | None = None,
+        *,
+        factor: float = 1.0,
+        algorithm: str = "auto",
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """output = this rank's part of the sum of all inputs. `counts`: elements of each part where they differ."""
+        source = buffer_of(input, "the input of reduce_scatter", writable=False)
+        target = buffer_of(output, "the output of reduce_scatter", writable=True)
+        sizes = self._sizes("reduce_scatter", counts, target.elements)
+        self._alike("reduce_scatter", target, source, sum(sizes), mine=sizes[self.rank])
+        blocks = [
+            (source.at(start), target.address if rank == self.rank else 0, size)
+            for rank, (start, size) in enumerate(_spans(sizes))
+        ]
+        return self._run(
+            "reduce_scatter", [source, target], blocks, op=op, factor=factor, even=counts is None, algorithm=algorithm,
+            async_op=async_op, timeout=timeout,
+        )  # fmt: skip
+
+    def all_to_all(
+        self,
+        input: Any,
+        output: Any,
+        input_counts: Sequence[int] | None = None,
+        output_counts: Sequence[int] | None = None,
+        *,
+        algorithm: str = "auto",
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """Part d of `input` goes to rank d; part s of `output` comes from rank s.
+
+        The counts (elements sent to, received from each rank) go together; without them all parts are equal.
+        """
+        source = buffer_of(input, "the input of all_to_all", writable=False)
+        target = buffer_of(output, "the output of all_to_all", writable=True)
+        if (input_counts is None) != (output_counts is None):
+            raise UsageError("all_to_all takes input_counts and output_counts together, or neither")
+        even = input_counts is None
+        if even and source.elements % self.size:
+            raise UsageError(f"{source.elements} elements do not divide among the {self.size} ranks of all_to_all")
+        part = source.elements // self.size
+        sent = self._sizes("all_to_all", input_counts, part)
+        received = self._sizes("all_to_all", output_counts, part)
+        if source.elements != sum(sent):
+            raise UsageError(f"the input of all_to_all has {source.elements} elements, input_counts {sum(sent)}")
+        self._alike("all_to_all", source, target, sum(received))
+        if overlap(source, target) and (source.address != target.address or sent != received):
+            raise _overlapping("all_to_all")
+        blocks = [(0, 0, part if even else 0)] * (self.size * self.size)
+        for peer, (start, size) in enumerate(_spans(sent)):
+            blocks[self.rank * self.size + peer] = (source.at(start), 0, size)
+        for peer, (start, size) in enumerate(_spans(received)):
+            own = peer == self.rank
+            if own and size != sent[peer]:
+                raise UsageError(f"rank {peer} sends {sent[peer]} elements to itself in all_to_all and expects {size}")
+            from_address = blocks[self.rank * self.size + peer][0] if own else 0
+            blocks[peer * self.size + self.rank] = (from_address, target.at(start), size)
+        return self._run(
+            "all_to_all", [source, target], blocks, even=even, algorithm=algorithm, async_op=async_op, timeout=timeout
+        )
+
+    def broadcast(
+        self,
+        buffer: Any,
+        root: int = 0,
+        *,
+        algorithm: str = "auto",
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """Everybody's `buffer` becomes the root's."""
+        target = buffer_of(buffer, "the buffer of broadcast", writable=self.rank != root)
+        blocks = [(target.address if self.rank == root else 0, target.address, target.elements)]
+        return self._run(
+            "broadcast", [target], blocks, root=root, algorithm=algorithm, async_op=async_op, timeout=timeout
+        )
+
+    def reduce(
+        self,
+        input: Any,
+        output: Any = None,
+        root: int = 0,
+        op: str = "sum",
+        *,
+        factor: float = 1.0,
+        algorithm: str = "auto",
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """The root's `output` becomes the sum of all inputs; at the root without `output`, in place."""
+        at_root = self.rank == root
+        source = buffer_of(input, "the input of reduce", writable=at_root and output is None)
+        target = source
+        if at_root and output is not None:
+            target = buffer_of(output, "the output of reduce", writable=True)
+            self._alike("reduce", source, target, source.elements)
+        blocks = [(source.address, target.address if at_root else 0, source.elements)]
+        return self._run(
+            "reduce", [source, target], blocks, root=root, op=op, factor=factor, algorithm=algorithm, async_op=async_op,
+            timeout=timeout,
+        )  # fmt: skip
+
+    def gather(
+        self,
+        input: Any,
+        output: Any = None,
+        root: int = 0,
+        counts: Sequence[int] | None = None,
+        *,
+        algorithm: str = "auto",
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """The root's `output` = every rank's input, one after another."""
+        source = buffer_of(input, "the input of gather", writable=False)
+        sizes = self._sizes("gather", counts, source.elements)
+        kept = [source]
+        starts = [0] * self.size
+        if self.rank == root:
+            if output is None:
+                raise UsageError(f"rank {root} is the root of gather and needs an output")
+            target = buffer_of(output, "the output of gather", writable=True)
+            self._alike("gather", source, target, sum(sizes), mine=sizes[self.rank])
+            starts = [target.at(start) for start, _ in _spans(sizes)]
+            kept.append(target)
+        blocks = [(source.address if rank == self.rank else 0, starts[rank], size) for rank, size in enumerate(sizes)]
+        return self._run(
+            "gather", kept, blocks, root=root, even=counts is None, algorithm=algorithm, async_op=async_op,
+            timeout=timeout,
+        )  # fmt: skip
+
+    def scatter(
+        self,
+        input: Any,
+        output: Any,
+        root: int = 0,
+        counts: Sequence[int] | None = None,
+        *,
+        algorithm: str = "auto",
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """Part r of the root's `input` goes to rank r's `output`. `input` is None elsewhere."""
+        target = buffer_of(output, "the output of scatter", writable=True)
+        sizes = self._sizes("scatter", counts, target.elements)
+        kept = [target]
+        starts = [0] * self.size
+        if self.rank == root:
+            if input is None:
+                raise UsageError(f"rank {root} is the root of scatter and needs an input")
+            source = buffer_of(input, "the input of scatter", writable=False)
+            self._alike("scatter", target, source, sum(sizes), mine=sizes[self.rank])
+            starts = [source.at(start) for start, _ in _spans(sizes)]
+            kept.append(source)
+        blocks = [(starts[rank], target.address if rank == self.rank else 0, size) for rank, size in enumerate(sizes)]
+        return self._run(
+            "scatter", kept, blocks, root=root, even=counts is None, algorithm=algorithm, async_op=async_op,
+            timeout=timeout,
+        )  # fmt: skip
+
+    def barrier(self, *, async_op: bool = False, timeout: float | None = None) -> Work | None:
+        """Returns when every rank has called it."""
+        return self._handle(self._core.barrier(timeout=_seconds(timeout), async_op=async_op), async_op)
+
+    # ---- messages ---------------------------------------------------------------------------------------------------
+
+    def send(
+        self, buffer: Any, destination: int, tag: int = 0, *, async_op: bool = False, timeout: float | None = None
+    ) -> Work | None:
+        """Sends to one rank, beside all collectives. Done when `buffer` may be used again."""
+        source = buffer_of(buffer, "the buffer of send", writable=False)
+        size = source.elements * source.itemsize
+        to_rank = self._member("the destination of send", destination)
+        work = self._core.send(source.address, size, to_rank, _tag(tag), _seconds(timeout), async_op, source.owner)
+        return self._handle(work, async_op)
+
+    def recv(
+        self,
+        buffer: Any,
+        source: int | None = None,
+        tag: int = 0,
+        *,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | int:
+        """Receives a message of exactly this size; from any rank when `source` is None. Returns the sender's rank."""
+        target = buffer_of(buffer, "the buffer of recv", writable=True)
+        size = target.elements * target.itemsize
+        from_rank = -1 if source is None else self._member("the source of recv", source)
+        work = self._core.receive(target.address, size, from_rank, _tag(tag), _seconds(timeout), async_op, target.owner)
+        return Work(work) if async_op else work.source
+
+    # ---- the group --------------------------------------------------------------------------------------------------
+
+    def load(self, path: str | Path) -> str:
+        """Proves the schedule, program or MSCCL XML in a file and makes it an algorithm; returns its name.
+
+        Every rank must load it before one uses it. Raises UserError: unreadable, refused by the checker (the first
+        fault is named), for another number of ranks, or beyond this runtime.
+        """
+        from synth.loading import load
+
+        program = load(path, ranks=self.size)
+        self._core.add_program(program.name, program.to_core())
+        return program.name
+
+    def abort(self, why: str) -> None:
+        """Ends the group on every rank: all operations fail, naming this rank and `why`."""
+        self._core.abort(why)
+
+    def close(self) -> None:
+        """Says goodbye: this rank's exit is then no failure to the others."""
+        self._core.shutdown()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.abort(f"{type(error).__name__}: {error}")
+        self.close()
+
+    # ---- helpers ----------------------------------------------------------------------------------------------------
+
+    def _sizes(self, collective: str, counts: Sequence[int] | None, mine: int) -> list[int]:
+        if counts is None:
+            return [mine] * self.size
+        sizes = [_whole(count) for count in counts]
+        if len(sizes) != self.size or min(sizes) < 0:
+            raise UsageError(f"{collective} takes one count for each of the {self.size} ranks, not {list(counts)}")
+        return sizes
+
+    def _member(self, what: str, rank: Any) -> int:
+        number = _whole(rank)
+        if not 0 <= number < self.size:
+            raise UsageError(f"{what} is rank {rank!r}; this group has the ranks 0 to {self.size - 1}")
+        return number
+
+    def _alike(self, collective: str, part: Buffer, whole: Buffer, elements: int, mine: int | None = None) -> None:
+        if part.dtype != whole.dtype:
+            raise UsageError(f"{collective} got {part.dtype} and {whole.dtype}; both arrays must have one element type")
+        if whole.elements != elements:
+            raise UsageError(f"{collective} needs {elements} elements where it got an array of {whole.elements}")
+        if mine is not None and part.elements != mine:
+            raise UsageError(f"{collective}: rank {self.rank} has {part.elements} elements, its count says {mine}")
+
+    def _run(
+        self,
+        collective: str,
+        buffers: list[Buffer],
+        blocks: list[tuple[int, int, int]],
+        *,
+        op: str = "sum",
+        root: int = 0,
+        factor: float = 1.0,
+        even: bool = True,
+        algorithm: str,
+        async_op: bool,
+        timeout: float | None,
+    ) -> Work | None:
+        if op not in _OPS:
+            raise UsageError(f"unknown op {op!r} for {collective}: possible are {', '.join(_OPS)}")
+        if op == "avg" and buffers[0].dtype == "bool":
+            raise UsageError(f"avg of bool has no meaning in {collective}")
+        moved = any(source and target and source != target for source, target, _ in blocks)
+        if moved and overlap(buffers[0], buffers[-1]):
+            raise _overlapping(collective)
+        work = self._core.run(
+            collective=collective,
+            dtype=buffers[0].dtype,
+            op=_OPS[op],
+            root=self._member(f"the root of {collective}", root),
+            blocks=blocks,
+            algorithm=algorithm,
+            timeout=_seconds(timeout),
+            async_op=async_op,
+            average=op == "avg",
+            factor=factor,
+            even=even,
+            keep_alive=[buffer.owner for buffer in buffers] if async_op else None,
+        )
+        return self._handle(work, async_op)
+
+    @staticmethod
+    def _handle(work: _core.Work, async_op: bool) -> Work | None:
+        return Work(work) if async_op else None
+
+
+def _spans(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """(first element, elements) of consecutive parts."""
+    return list(zip([0, *accumulate(sizes)][:-1], sizes, strict=True))
+
+
+def _whole(number: Any) -> int:
+    """-1, which nobody takes, for what is no whole number."""
+    try:
+        return index(number)
+    except TypeError:
+        return -1
+
+
+def _tag(tag: Any) -> int:
+    if not 0 <= _whole(tag) < 1 << 64:
+        raise UsageError(f"a tag is a whole number from 0 to 2^64 - 1, not {tag!r}")
+    return index(tag)
+
+
+def _seconds(timeout: float | None) -> float:
+    """0, which is the group's own, for None."""
+    if timeout is None:
+        return 0.0
+    if not timeout > 0:
+        raise UsageError(f"a timeout is a number of seconds above 0, not {timeout!r}")
+    return timeout
+
+
+def _overlapping(collective: str) -> UsageError:
+    return UsageError(f"the input and the output of {collective} overlap, and not block on block: keep them apart")

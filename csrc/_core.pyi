@@ -1,0 +1,309 @@
+"""The compiled core: Programs, their execution, and arithmetic on buffers."""
+
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+
+# ---- kernels --------------------------------------------------------------------------------------------------------
+# Element-wise arithmetic on contiguous, one-dimensional uint8 buffers in host memory (`array.view(np.uint8)`); anything
+# that speaks DLPack or the buffer protocol will do. All raise ValueError for what has no meaning.
+
+_Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+DTYPES: tuple[str, ...]
+REDUCE_OPS: tuple[str, ...]
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element of `dtype`."""
+
+def supports(dtype: str, op: str) -> bool:
+    """True when `op` has a meaning for elements of `dtype`: no order on complex numbers, no bits in floats, and only
+    min and max for float8_e8m0fnu, which holds bare exponents."""
+
+def reduce(dtype: str, op: str, dst: _Bytes, sources: Sequence[_Bytes]) -> None:
+    """dst = sources[0] op sources[1] op ..., from left to right; all of equal size. `dst` may be one of the sources.
+
+    Formats narrower than float32 accumulate in float32 and round once, at the end, to nearest even. Integers wrap.
+    NaN comes out as the format's one canonical NaN; a single source is copied as it is.
+    """
+
+def scale(dtype: str, dst: _Bytes, src: _Bytes, factor: float) -> None:
+    """dst = src * factor; floating point and complex only. `dst` may be `src`."""
+
+def divide(dtype: str, data: _Bytes, divisor: int) -> None:
+    """data = data / divisor in place (divisor >= 1); integers truncate toward zero."""
+
+def kernel_isa() -> str:
+    """The instruction set in use: "avx512", "avx2" or "portable". SYNTONY_ISA may name a lesser one than the best."""
+
+# ---- programs -------------------------------------------------------------------------------------------------------
+# Program v1 (program.hpp). All raise ValueError with a sentence that names agent, lane and instruction, or
+# table and row.
+
+_Table = np.ndarray[Any, np.dtype[np.int32]]
+
+class ProgramColumns(TypedDict):
+    """A Program as scalars and C-contiguous int32 tables. For type checkers only: at run time it is a dict.
+
+    chunks (K, 2): block, weight
+    slots (S, 3): agent, space (0 input, 1 output, 2 scratch), chunk; in order of agent, space, slot index
+    instructions (I, 13): agent, lane, opcode, dst_space, dst_index, src_space, src_index, count, recv_peer, send_peer,
+        channel, operand_count, dependency_count; in order of agent, lane, position
+    operands (O, 2): space, index; concatenated in instruction order
+    dependencies (D, 2): lane, instruction; concatenated in instruction order
+    """
+
+    name: str
+    collective: str
+    root: int
+    ranks: int
+    fifo_depth: int
+    out_of_place: bool
+    in_place: bool
+    rounds_per_hop: bool
+    chunks: _Table
+    slots: _Table
+    instructions: _Table
+    operands: _Table
+    dependencies: _Table
+
+class Program:
+    """Who does what: one agent per rank, lanes of instructions over slots. Immutable."""
+
+    @staticmethod
+    def from_columns(
+        *,
+        name: str,
+        collective: str,
+        root: int,
+        ranks: int,
+        fifo_depth: int,
+        out_of_place: bool,
+        in_place: bool,
+        rounds_per_hop: bool,
+        chunks: _Table,
+        slots: _Table,
+        instructions: _Table,
+        operands: _Table,
+        dependencies: _Table,
+    ) -> Program:
+        """A Program whose ranges are checked; whether it is right is the checker's word."""
+
+    def columns(self) -> ProgramColumns:
+        """The keyword arguments of `from_columns` that give this Program back."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def collective(self) -> str: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def root(self) -> int: ...
+    @property
+    def hash(self) -> int:
+        """64-bit FNV-1a over every field: what ranks agree on, and what a proof's stamp names."""
+
+    @property
+    def fifo_depth(self) -> int:
+        """Messages that one connection must be able to hold."""
+
+    @property
+    def channels(self) -> int: ...
+    @property
+    def message_slots(self) -> int:
+        """The largest number of slots in a message."""
+
+    @property
+    def one_sided(self) -> bool: ...
+    @property
+    def needs_size_matrix(self) -> bool:
+        """It relays blocks that a rank neither starts nor ends with: ranks must know every block's size."""
+
+    @property
+    def in_place(self) -> bool: ...
+    @property
+    def out_of_place(self) -> bool: ...
+    @property
+    def rounds_per_hop(self) -> bool:
+        """16- and 8-bit floats are rounded at every reduction, not once."""
+
+class Slot:
+    """A place for one chunk at a rank; made by a ProgramBuilder."""
+
+    @property
+    def space(self) -> int:
+        """0 input, 1 output, 2 scratch."""
+
+    @property
+    def index(self) -> int: ...
+    def __hash__(self) -> int: ...
+
+class ProgramBuilder:
+    """Writes a Program from one logical order of moves; allocates lanes and dependencies by itself.
+
+    `chunks` are (block, weight) rows. Whatever is built is free of deadlock at fifo_depth 1.
+    """
+
+    def __init__(
+        self, name: str, collective: str, ranks: int, root: int, chunks: Sequence[tuple[int, int]] | _Table
+    ) -> None: ...
+    def input(self, rank: int, chunk: int) -> Slot: ...
+    def output(self, rank: int, chunk: int) -> Slot: ...
+    def scratch(self, rank: int, chunk: int) -> Slot:
+        """A new slot, as large as `chunk`."""
+
+    def place(self, rank: int, chunk: int) -> Slot:
+        """The output slot of `chunk` where the rank has one, else a new scratch slot."""
+
+    def copy(self, rank: int, dst: Slot, src: Slot) -> None: ...
+    def reduce(self, rank: int, dst: Slot, sources: Sequence[Slot]) -> None:
+        """dst = sources[0] + sources[1] + .., in this order, rounded once."""
+
+    def transfer(self, src_rank: int, src: Slot, dst_rank: int, dst: Slot, channel: int = 0) -> None:
+        """A send at one rank and the recv at the other."""
+
+    def transfer_reduce(
+        self, src_rank: int, src: Slot, dst_rank: int, dst: Slot, operand: Slot, channel: int = 0
+    ) -> None:
+        """A send at one rank; at the other dst = message + operand."""
+
+    def finish(self) -> Program:
+        """The Program so far; the builder may go on."""
+
+class Algorithm:
+    """A C++ builder of Programs."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def collectives(self) -> tuple[str, ...]: ...
+
+def algorithms() -> list[Algorithm]:
+    """The table of C++ builders."""
+
+def build(
+    name: str, collective: str, ranks: int, root: int = 0, boxes: Sequence[Sequence[int]] | None = None
+) -> Program:
+    """The Program of a named algorithm. `boxes`, the ranks of each box, shapes `hierarchical` only."""
+
+def boxes_for(ranks: int) -> list[list[int]]:
+    """About sqrt(ranks) boxes of nearly equal size: what `hierarchical` uses without `boxes`."""
+
+def double_binary_tree(ranks: int) -> tuple[list[int], list[int]]:
+    """The parent of every rank in both trees; a root is its own parent."""
+
+# ---- communicator ---------------------------------------------------------------------------------------------------
+# Collectives over buffers given as addresses (collectives/communicator.py knows arrays). Wrong arguments are
+# ValueErrors, everything between ranks is a CommunicationError. Timeouts are seconds; 0 means the group's own.
+
+class CommunicationError(RuntimeError):
+    """Something went wrong between ranks; the sentence names them and the operation."""
+
+    kind: str
+    """mismatch, timeout, dead, aborted or system."""
+    ranks: tuple[int, ...]
+    """The guilty ranks, as far as known."""
+
+class Process:
+    """The runtime in this operating system process: one Engine for all groups."""
+
+    def __init__(self) -> None: ...
+    @property
+    def forked(self) -> bool:
+        """True in a child of the process that made it: then nothing made with it may be used."""
+
+    def close(self) -> None:
+        """Ends all groups and waits for their callbacks."""
+
+    def capsule(self) -> object:
+        """For csrc._torch."""
+
+def program_capsule(program: Program) -> object:
+    """For csrc._torch."""
+
+class Work:
+    """An operation in flight."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def source(self) -> int:
+        """The rank that a message came from, else -1."""
+
+    @property
+    def sequence(self) -> int: ...
+    def wait(self, timeout: float | None = None) -> bool:
+        """Drives the operation until it is done and raises its error. False if `timeout` seconds passed first."""
+
+class Communicator:
+    """One rank's end of a group.
+
+    `bootstrap` is any object with `rank`, `size` and `all_gather(name: str, blob: bytes) -> list[bytes]`.
+    """
+
+    def __init__(self, process: Process, bootstrap: object, timeout: float, name: str) -> None: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def boxes(self) -> list[list[int]]:
+        """The ranks of each host."""
+
+    @property
+    def sequence(self) -> int: ...
+    def run(
+        self,
+        *,
+        collective: str,
+        dtype: str,
+        op: str = "sum",
+        root: int = 0,
+        blocks: Sequence[tuple[int, int, int]],
+        algorithm: str = "auto",
+        timeout: float = 0.0,
+        async_op: bool = False,
+        average: bool = False,
+        factor: float = 1.0,
+        even: bool = True,
+        keep_alive: object = None,
+    ) -> Work:
+        """`blocks`, as program.hpp's Collective indexes them: (input address, output address, elements); address 0
+        where the collective gives this rank none."""
+
+    def barrier(self, timeout: float = 0.0, async_op: bool = False) -> Work: ...
+    def send(
+        self,
+        address: int,
+        bytes: int,
+        destination: int,
+        tag: int = 0,
+        timeout: float = 0.0,
+        async_op: bool = False,
+        keep_alive: object = None,
+    ) -> Work: ...
+    def receive(
+        self,
+        address: int,
+        bytes: int,
+        source: int,
+        tag: int = 0,
+        timeout: float = 0.0,
+        async_op: bool = False,
+        keep_alive: object = None,
+    ) -> Work:
+        """`source` -1 receives from any rank."""
+
+    def add_program(self, name: str, program: Program) -> None:
+        """Makes a Program available as an algorithm. The caller has had it proven."""
+
+    def program_for(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = "auto") -> Program:
+        """The Program that a call would run."""
+
+    def abort(self, why: str) -> None: ...
+    def shutdown(self) -> None: ...
+    def set_timeout(self, timeout: float) -> None: ...

@@ -1,0 +1,13 @@
+// csrc._core: the compiled core as Python sees it. Every part binds itself.
+#include <nanobind/nanobind.h>
+
+void bind_kernels(nanobind::module_& m);
+void bind_program(nanobind::module_& m);
+void bind_communicator(nanobind::module_& m);
+
+NB_MODULE(_core, m) {
+  m.doc() = "The compiled core: Programs, their execution, and arithmetic on buffers.";
+  bind_kernels(m);
+  bind_program(m);
+  bind_communicator(m);
+}

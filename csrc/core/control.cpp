@@ -1,0 +1,59 @@
+#include "core/control.hpp"
+
+namespace syntony {
+namespace {
+
+void mix(std::uint64_t& hash, std::uint64_t value) {
+  constexpr std::uint64_t kPrime = 0x100000001b3ULL;
+  for (int byte = 0; byte < 8; ++byte) {
+    hash = (hash ^ (value >> (8 * byte) & 0xff)) * kPrime;
+  }
+}
+
+bool rooted(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce || collective == Collective::gather ||
+         collective == Collective::scatter;
+}
+
+std::string title(const Descriptor& d) { return d.barrier != 0 ? "barrier" : std::string(name_of(d.collective)); }
+
+}  // namespace
+
+std::string describe(const Descriptor& d) {
+  if (d.sequence == 0) return "no operation";
+  std::string text = title(d) + " #" + std::to_string(d.sequence);
+  if (d.barrier != 0) return text;
+  text += " (";
+  if (reduces(d.collective)) text += std::string(name_of(d.op)) + " of ";
+  if (d.elements != 0) text += std::to_string(d.elements) + " x ";
+  text += name_of(d.dtype);
+  if (rooted(d.collective)) text += ", root " + std::to_string(d.root);
+  return text + ")";
+}
+
+std::string difference(const Descriptor& mine, const Descriptor& theirs) {
+  std::string text;
+  const auto add = [&](std::string_view what, const std::string& a, const std::string& b) {
+    if (a != b) text += (text.empty() ? "" : ", ") + std::string(what) + " " + a + " against " + b;
+  };
+  add("operation", title(mine), title(theirs));
+  add("dtype", std::string(name_of(mine.dtype)), std::string(name_of(theirs.dtype)));
+  add("element count", std::to_string(mine.elements), std::to_string(theirs.elements));
+  if (reduces(mine.collective)) add("reduction", std::string(name_of(mine.op)), std::string(name_of(theirs.op)));
+  if (rooted(mine.collective)) add("root", std::to_string(mine.root), std::to_string(theirs.root));
+  if (text.empty() && mine.program != theirs.program) text = "the algorithm (its Program)";
+  return text;
+}
+
+std::uint64_t fingerprint_of(const Descriptor& d) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  mix(hash, d.sequence);
+  mix(hash, d.elements);
+  mix(hash, d.program);
+  mix(hash, d.root);
+  mix(hash, static_cast<std::uint64_t>(d.collective) | static_cast<std::uint64_t>(d.dtype) << 8 |
+                static_cast<std::uint64_t>(d.op) << 16 | static_cast<std::uint64_t>(d.barrier) << 24);
+  return hash;
+}
+
+}  // namespace syntony

@@ -1,0 +1,80 @@
+// The control plane: what ranks tell each other beside the data, so that a failure has a name.
+//
+// It reaches every member of a group, whatever the Program's neighbours: ShmBoard (shm_segment.hpp) covers the ranks of
+// this host, TcpControl (tcp_control.hpp) the others. Never on the fast path: announce() is a few stores (shared
+// memory) or nothing (TCP answers when asked), and the rest happens only once an operation is late or wrong.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/kernels/dtype.hpp"
+#include "core/program/program.hpp"
+
+namespace syntony {
+
+/// What a rank says about an operation it started. Plain data: it lies in shared memory and travels in control
+/// messages.
+struct Descriptor {
+  std::uint64_t sequence = 0;     // 1, 2, .. in the group; 0 means none yet
+  std::uint64_t fingerprint = 0;  // hash of all that ranks must agree on (below)
+  std::uint64_t elements = 0;     // of the whole operation; 0 where ranks need not agree (all_to_all, uneven sizes)
+  std::uint64_t program = 0;      // Program::hash()
+  std::uint32_t root = 0;
+  Collective collective = Collective::all_reduce;
+  DType dtype = DType::uint8;
+  ReduceOp op = ReduceOp::sum;
+  std::uint8_t barrier = 0;
+};
+static_assert(sizeof(Descriptor) == 40);
+
+/// "all_reduce #17 (sum of 1024 x float32)"
+[[nodiscard]] std::string describe(const Descriptor& descriptor);
+/// "count 1024 against 2048 and dtype float32 against float64": what differs, for a mismatch.
+[[nodiscard]] std::string difference(const Descriptor& mine, const Descriptor& theirs);
+[[nodiscard]] std::uint64_t fingerprint_of(const Descriptor& descriptor);
+
+struct PeerStatus {
+  enum class State : std::uint8_t { alive, left, dead };
+  State state = State::alive;
+  Descriptor started;           // the last operation it entered, as far as known here
+  std::uint64_t completed = 0;  // sequence of the last operation it completed
+  bool known = false;           // false: nothing heard yet (TCP before an answer)
+};
+
+/// Why a group ended, as told by one rank to all.
+struct Abort {
+  Error::Kind kind = Error::Kind::aborted;
+  std::vector<int> ranks;  // the guilty
+  std::string sentence;    // complete, names ranks and operation
+};
+
+class ControlPlane {
+ public:
+  virtual ~ControlPlane() = default;
+  /// Ranks of the group that this plane reaches (never this rank itself).
+  [[nodiscard]] virtual std::span<const std::uint32_t> peers() const = 0;
+  virtual void announce(const Descriptor& started) = 0;
+  virtual void complete(std::uint64_t sequence) = 0;
+  /// Asks peers for fresh status where that takes a message. Called only when an operation is late.
+  virtual void inquire() = 0;
+  [[nodiscard]] virtual PeerStatus status(std::uint32_t peer) const = 0;
+  /// The descriptor a peer announced for `sequence`, if still remembered.
+  [[nodiscard]] virtual std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t sequence) const = 0;
+  /// Tells all peers that the group has failed. The first abort wins.
+  virtual void abort(const Abort& reason) = 0;
+  [[nodiscard]] virtual std::optional<Abort> aborted() const = 0;
+  /// Says goodbye: after this, this process's exit is no failure.
+  virtual void leave() = 0;
+  /// Reads what has come and notices deaths. Non-blocking.
+  virtual void progress() = 0;
+  /// Readable when progress() has something to do (deaths included).
+  [[nodiscard]] virtual std::span<const int> descriptors() const = 0;
+};
+
+}  // namespace syntony

@@ -1,0 +1,35 @@
+// One exception for everything that can go wrong between ranks. Its sentence names the ranks and the operation.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace syntony {
+
+class Error : public std::runtime_error {
+ public:
+  enum class Kind : std::uint8_t {
+    invalid,   // the caller's arguments; the group goes on
+    mismatch,  // ranks disagree about the operation
+    timeout,   // a rank did not come, or did not move, in time
+    dead,      // a rank's process is gone
+    aborted,   // somebody called abort(), or the group failed earlier
+    system,    // the operating system refused something
+  };
+
+  Error(Kind kind, const std::string& sentence, std::vector<int> ranks = {})
+      : std::runtime_error(sentence), kind_(kind), ranks_(std::move(ranks)) {}
+
+  [[nodiscard]] Kind kind() const { return kind_; }
+  /// The guilty ranks, as far as known.
+  [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
+
+ private:
+  Kind kind_;
+  std::vector<int> ranks_;
+};
+
+}  // namespace syntony

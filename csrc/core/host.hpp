@@ -1,0 +1,28 @@
+// Who and where this process is: what decides whether two ranks share memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace syntony {
+
+/// Equal for two processes that can share memory and see each other's pids: kernel boot id, pid and network namespace,
+/// and user. `SYNTONY_HOST` replaces it, so that one machine can stand for several (tests, emulated networks).
+[[nodiscard]] std::string host_key();
+
+/// A readable name for messages.
+[[nodiscard]] std::string host_name();
+
+/// 128 bits from the kernel.
+using Token = std::array<std::uint64_t, 2>;
+[[nodiscard]] Token random_token();
+
+/// An environment variable's value as a number, or `otherwise`. Throws Error(invalid) naming the variable.
+[[nodiscard]] std::uint64_t environment_number(const char* variable, std::uint64_t otherwise);
+
+/// "<what>: <the operating system's sentence for errno>"
+[[nodiscard]] std::string system_sentence(std::string_view what);
+
+}  // namespace syntony

@@ -1,0 +1,284 @@
+// The loops of every instruction set: operators on vectors, one n-ary reduction, one map, and the table made of them.
+//
+// A reduction of k operands walks memory once, a block of four registers at a time:
+//
+//     sources[0]  [ block ] ------> acc
+//     sources[1]  [ block ] --op--> acc          each source is read once and dst written once, whatever k is;
+//        ...                                     all k blocks are read before dst's is written, so dst may be
+//     sources[k-1][ block ] --op--> acc ---> dst any of the sources
+//
+// The last, partial block goes through a zero-padded copy, so every element sees the same instructions and the result
+// does not depend on where in the buffer it stands. Compile with -ffp-contract=off: a fused multiply-add in one table
+// and not in another would make ranks disagree.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include "core/kernels/kernel_formats.hpp"
+#include "core/kernels/kernel_table.hpp"
+
+namespace syntony::kernels {
+
+struct Sum {
+  template <class V>
+  [[gnu::always_inline]] static V apply(V a, V b) {
+    return a + b;
+  }
+};
+struct Product {
+  template <class V>
+  [[gnu::always_inline]] static V apply(V a, V b) {
+    return a * b;
+  }
+};
+/// A NaN on either side wins (b != b asks for it; on integers the compiler drops the question); equal keeps the first.
+struct Min {
+  template <class V>
+  [[gnu::always_inline]] static V apply(V a, V b) {
+    return ((b < a) | (b != b)) ? b : a;
+  }
+};
+struct Max {
+  template <class V>
+  [[gnu::always_inline]] static V apply(V a, V b) {
+    return ((b > a) | (b != b)) ? b : a;
+  }
+};
+struct And {
+  template <class V>
+  [[gnu::always_inline]] static V apply(V a, V b) {
+    return a & b;
+  }
+};
+struct Or {
+  template <class V>
+  [[gnu::always_inline]] static V apply(V a, V b) {
+    return a | b;
+  }
+};
+struct Xor {
+  template <class V>
+  [[gnu::always_inline]] static V apply(V a, V b) {
+    return a ^ b;
+  }
+};
+
+template <class Op, class V>
+[[gnu::always_inline]] inline V combine(V a, V b) {
+  return Op::apply(a, b);
+}
+template <class Op, class V, std::size_t N>
+[[gnu::always_inline]] inline Pack<V, N> combine(Pack<V, N> a, Pack<V, N> b) {
+  each<N>([&](std::size_t j) __attribute__((always_inline)) { a.part[j] = Op::apply(a.part[j], b.part[j]); });
+  return a;
+}
+/// Only the product mixes the parts of a complex number; its sum is a sum of reals.
+template <class Op, class V>
+[[gnu::always_inline]] inline Complex<V> combine(Complex<V> a, Complex<V> b) {
+  static_assert(std::is_same_v<Op, Product>);
+  return {a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real};
+}
+
+/// Four registers of elements, widened.
+template <class Format>
+class Block {
+  static constexpr std::size_t kParts = 4 / Format::kVectors;
+
+ public:
+  static constexpr std::size_t kBytes = kParts * Format::kBytes;
+
+  [[gnu::always_inline]] explicit Block(const std::byte* from) {
+    each<kParts>([&](std::size_t i)
+                     __attribute__((always_inline)) { part_[i] = Format::load(from + i * Format::kBytes); });
+  }
+  /// The first `bytes` of a block; zeros follow.
+  [[gnu::always_inline]] static Block partial(const std::byte* from, std::size_t bytes) {
+    std::byte padded[kBytes] = {};
+    __builtin_memcpy(padded, from, bytes);
+    return Block(padded);
+  }
+  template <class F>
+  [[gnu::always_inline]] void map(F f) {
+    each<kParts>([&](std::size_t i) __attribute__((always_inline)) { part_[i] = f(part_[i]); });
+  }
+  template <class Op>
+  [[gnu::always_inline]] void combine_with(const Block& other) {
+    each<kParts>([&](std::size_t i)
+                     __attribute__((always_inline)) { part_[i] = combine<Op>(part_[i], other.part_[i]); });
+  }
+  [[gnu::always_inline]] void store(std::byte* to) const {
+    each<kParts>([&](std::size_t i)
+                     __attribute__((always_inline)) { Format::store(to + i * Format::kBytes, part_[i]); });
+  }
+  [[gnu::always_inline]] void store_partial(std::byte* to, std::size_t bytes) const {
+    std::byte padded[kBytes];
+    store(padded);
+    __builtin_memcpy(to, padded, bytes);
+  }
+
+ private:
+  typename Format::Wide part_[kParts];
+};
+
+template <class Format, class Op>
+void reduce_loop(std::byte* dst, const std::byte* const* sources, std::size_t operands, std::size_t bytes) {
+  using B = Block<Format>;
+  std::size_t at = 0;
+  for (; bytes - at >= B::kBytes; at += B::kBytes) {
+    B acc(sources[0] + at);
+    for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B(sources[k] + at));
+    acc.store(dst + at);
+  }
+  if (const std::size_t rest = bytes - at; rest != 0) {
+    B acc = B::partial(sources[0] + at, rest);
+    for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B::partial(sources[k] + at, rest));
+    acc.store_partial(dst + at, rest);
+  }
+}
+
+template <class Format, class F>
+[[gnu::always_inline]] inline void map_loop(std::byte* dst, const std::byte* src, std::size_t bytes, F f) {
+  using B = Block<Format>;
+  std::size_t at = 0;
+  for (; bytes - at >= B::kBytes; at += B::kBytes) {
+    B block(src + at);
+    block.map(f);
+    block.store(dst + at);
+  }
+  if (const std::size_t rest = bytes - at; rest != 0) {
+    B block = B::partial(src + at, rest);
+    block.map(f);
+    block.store_partial(dst + at, rest);
+  }
+}
+
+/// The operand is rounded to the type that the arithmetic happens in.
+template <class Op, class V>
+[[gnu::always_inline]] inline V with_scalar(V v, double operand) {
+  using T = std::remove_cvref_t<decltype(v[0])>;
+  return Op::apply(v, V{} + static_cast<T>(operand));
+}
+template <class Op, class V, std::size_t N>
+[[gnu::always_inline]] inline Pack<V, N> with_scalar(Pack<V, N> v, double operand) {
+  each<N>([&](std::size_t j) __attribute__((always_inline)) { v.part[j] = with_scalar<Op>(v.part[j], operand); });
+  return v;
+}
+
+struct Quotient {
+  template <class V>
+  [[gnu::always_inline]] static V apply(V a, V b) {
+    return a / b;
+  }
+};
+
+template <class Format, class Op>
+void scalar_loop(std::byte* dst, const std::byte* src, std::size_t bytes, double operand) {
+  map_loop<Format>(dst, src, bytes,
+                   [operand](auto v) __attribute__((always_inline)) { return with_scalar<Op>(v, operand); });
+}
+
+/// Fills the rows of a table, one kind of element at a time.
+template <class Isa>
+class TableBuilder {
+ public:
+  explicit constexpr TableBuilder(std::string_view isa) : table_{isa, {}, {}, {}} {}
+
+  /// Sums, products and bits do not know a sign, so they are computed on `Unsigned`, where wrapping is defined.
+  template <class T>
+  constexpr TableBuilder& integer(DType dtype) {
+    using Unsigned = Integer<Isa, std::make_unsigned_t<T>>;
+    set(dtype, ReduceOp::sum, &reduce_loop<Unsigned, Sum>);
+    set(dtype, ReduceOp::product, &reduce_loop<Unsigned, Product>);
+    set(dtype, ReduceOp::min, &reduce_loop<Integer<Isa, T>, Min>);
+    set(dtype, ReduceOp::max, &reduce_loop<Integer<Isa, T>, Max>);
+    return bits<Integer<Isa, std::uint64_t>>(dtype);
+  }
+
+  constexpr TableBuilder& boolean(DType dtype) {
+    using Format = Boolean<Isa>;
+    set(dtype, ReduceOp::sum, &reduce_loop<Format, Or>);
+    set(dtype, ReduceOp::max, &reduce_loop<Format, Or>);
+    set(dtype, ReduceOp::product, &reduce_loop<Format, And>);
+    set(dtype, ReduceOp::min, &reduce_loop<Format, And>);
+    return bits<Format>(dtype);
+  }
+
+  template <class Format>
+  constexpr TableBuilder& real(DType dtype) {
+    set(dtype, ReduceOp::sum, &reduce_loop<Format, Sum>);
+    set(dtype, ReduceOp::product, &reduce_loop<Format, Product>);
+    order<Format>(dtype);
+    return scalars<Format>(dtype);
+  }
+
+  template <class Real>
+  constexpr TableBuilder& complex(DType dtype) {
+    set(dtype, ReduceOp::sum, &reduce_loop<Real, Sum>);
+    set(dtype, ReduceOp::product, &reduce_loop<ComplexOf<Real>, Product>);
+    return scalars<Real>(dtype);
+  }
+
+  template <class Format>
+  constexpr TableBuilder& order(DType dtype) {
+    set(dtype, ReduceOp::min, &reduce_loop<Format, Min>);
+    set(dtype, ReduceOp::max, &reduce_loop<Format, Max>);
+    return *this;
+  }
+
+  [[nodiscard]] constexpr KernelTable table() const { return table_; }
+
+ private:
+  constexpr void set(DType dtype, ReduceOp op, KernelTable::Reduce kernel) {
+    table_.reduce[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(op)] = kernel;
+  }
+
+  template <class Format>
+  constexpr TableBuilder& bits(DType dtype) {
+    set(dtype, ReduceOp::band, &reduce_loop<Format, And>);
+    set(dtype, ReduceOp::bor, &reduce_loop<Format, Or>);
+    set(dtype, ReduceOp::bxor, &reduce_loop<Format, Xor>);
+    return *this;
+  }
+
+  template <class Format>
+  constexpr TableBuilder& scalars(DType dtype) {
+    table_.scale[static_cast<std::size_t>(dtype)] = &scalar_loop<Format, Product>;
+    table_.divide[static_cast<std::size_t>(dtype)] = &scalar_loop<Format, Quotient>;
+    return *this;
+  }
+
+  KernelTable table_;
+};
+
+/// float8_e8m0fnu holds scales: powers of two without zero or sign. Their order means something, their sum does not.
+template <class Isa>
+consteval KernelTable make_kernels(std::string_view isa) noexcept {
+  return TableBuilder<Isa>(isa)
+      .template integer<std::uint8_t>(DType::uint8)
+      .template integer<std::int8_t>(DType::int8)
+      .template integer<std::uint16_t>(DType::uint16)
+      .template integer<std::int16_t>(DType::int16)
+      .template integer<std::uint32_t>(DType::uint32)
+      .template integer<std::int32_t>(DType::int32)
+      .template integer<std::uint64_t>(DType::uint64)
+      .template integer<std::int64_t>(DType::int64)
+      .template real<Float16<Isa>>(DType::float16)
+      .template real<BFloat16<Isa>>(DType::bfloat16)
+      .template real<Float<Isa, float>>(DType::float32)
+      .template real<Float<Isa, double>>(DType::float64)
+      .boolean(DType::boolean)
+      .template complex<Float16<Isa>>(DType::complex32)
+      .template complex<Float<Isa, float>>(DType::complex64)
+      .template complex<Float<Isa, double>>(DType::complex128)
+      .template real<MiniFloat<Isa, LayoutE4M3FN>>(DType::float8_e4m3fn)
+      .template real<MiniFloat<Isa, LayoutE5M2>>(DType::float8_e5m2)
+      .template real<MiniFloat<Isa, LayoutE4M3FNUZ>>(DType::float8_e4m3fnuz)
+      .template real<MiniFloat<Isa, LayoutE5M2FNUZ>>(DType::float8_e5m2fnuz)
+      .template order<Exponent8<Isa>>(DType::float8_e8m0fnu)
+      .table();
+}
+
+}  // namespace syntony::kernels

@@ -1,0 +1,77 @@
+#include "core/program/algorithms/algorithms.hpp"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <string>
+
+#include "core/program/algorithms/dbt.hpp"
+#include "core/program/algorithms/direct.hpp"
+#include "core/program/algorithms/ring.hpp"
+
+namespace syntony {
+namespace {
+
+constexpr std::array kEvery{Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter,
+                            Collective::all_to_all, Collective::broadcast,  Collective::reduce,
+                            Collective::gather,     Collective::scatter};
+constexpr std::array kAllReduce{Collective::all_reduce};
+
+constexpr std::array kAlgorithms{
+    Algorithm{"direct", "everyone sends straight to whoever must have it; one hop, sums rounded once", kEvery,
+              [](Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes&) {
+                return direct(collective, ranks, root);
+              }},
+    Algorithm{"two_shot", "direct reduce_scatter, then direct all_gather; two hops, sums rounded once", kAllReduce,
+              [](Collective, std::uint32_t ranks, std::uint32_t, const Boxes&) { return two_shot_all_reduce(ranks); }},
+    Algorithm{"ring", "neighbours only; least traffic per rank, 2(n-1) hops for all_reduce", kEvery,
+              [](Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes&) {
+                return ring(collective, ranks, root);
+              }},
+    Algorithm{"dbt", "double binary tree; half of the data over each tree, 2 log2(n) hops for all_reduce", kEvery,
+              [](Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes&) {
+                return dbt(collective, ranks, root);
+              }},
+    Algorithm{"hierarchical", "direct inside boxes, rings or trees between them; each box sends as if it were one rank",
+              kEvery,
+              [](Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes& boxes) {
+                return hierarchical(collective, ranks, root, boxes.empty() ? boxes_for(ranks) : boxes);
+              }},
+};
+
+bool is_rooted(Collective collective) {
+  return collective == Collective::broadcast || collective == Collective::reduce || collective == Collective::gather ||
+         collective == Collective::scatter;
+}
+
+template <typename Table, typename Name>
+std::string listed(const Table& table, Name name) {
+  std::string list;
+  for (const auto& entry : table) list += (list.empty() ? "" : ", ") + std::string(name(entry));
+  return list;
+}
+
+}  // namespace
+
+std::span<const Algorithm> algorithms() { return kAlgorithms; }
+
+Program build(std::string_view name, Collective collective, std::uint32_t ranks, std::uint32_t root,
+              const Boxes& boxes) {
+  const auto found = std::ranges::find(kAlgorithms, name, &Algorithm::name);
+  if (found == kAlgorithms.end()) {
+    throw std::invalid_argument("there is no algorithm '" + std::string(name) + "'; there are " +
+                                listed(kAlgorithms, [](const Algorithm& known) { return known.name; }));
+  }
+  if (std::ranges::find(found->collectives, collective) == found->collectives.end()) {
+    throw std::invalid_argument("'" + std::string(name) + "' has no " + std::string(name_of(collective)) + "; it has " +
+                                listed(found->collectives, [](Collective has) { return name_of(has); }));
+  }
+  if (ranks == 0) throw std::invalid_argument("a program needs at least 1 rank");
+  if (root >= ranks) {
+    throw std::invalid_argument("root " + std::to_string(root) + " is not one of the " + std::to_string(ranks) +
+                                " ranks");
+  }
+  return found->build(collective, ranks, is_rooted(collective) ? root : 0, boxes);
+}
+
+}  // namespace syntony

@@ -1,0 +1,211 @@
+#include "core/program/algorithms/hierarchical.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "core/program/algorithms/moves.hpp"
+#include "core/program/algorithms/tree.hpp"
+
+namespace syntony {
+namespace {
+
+void check(const Boxes& boxes, std::uint32_t ranks) {
+  std::vector<bool> seen(ranks, false);
+  for (std::size_t box = 0; box < boxes.size(); ++box) {
+    const std::string name = "box " + std::to_string(box);
+    if (boxes[box].empty()) throw std::invalid_argument(name + " is empty; every box holds at least one rank");
+    for (const std::uint32_t rank : boxes[box]) {
+      const std::string names_rank = name + " names rank " + std::to_string(rank);
+      if (rank >= ranks) {
+        throw std::invalid_argument(names_rank + ", but there are " + std::to_string(ranks) + " ranks");
+      }
+      if (seen[rank]) throw std::invalid_argument(names_rank + ", which already has a box");
+      seen[rank] = true;
+    }
+  }
+  const auto missing = std::ranges::find(seen, false);
+  if (missing != seen.end()) {
+    throw std::invalid_argument("rank " + std::to_string(missing - seen.begin()) + " is in no box");
+  }
+}
+
+/// Boxes, with the way back from a rank to its place.
+class Machine {
+ public:
+  explicit Machine(const Boxes& boxes, std::uint32_t ranks) : boxes_(boxes), box_of_(ranks), place_of_(ranks) {
+    for (std::uint32_t box = 0; box < boxes.size(); ++box) {
+      for (std::uint32_t place = 0; place < boxes[box].size(); ++place) {
+        box_of_[boxes[box][place]] = box;
+        place_of_[boxes[box][place]] = place;
+      }
+    }
+  }
+  [[nodiscard]] const Boxes& boxes() const { return boxes_; }
+  [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(box_of_.size()); }
+  [[nodiscard]] std::uint32_t box_of(std::uint32_t rank) const { return box_of_[rank]; }
+  [[nodiscard]] std::uint32_t at(std::size_t box, std::size_t place) const {
+    return boxes_[box][place % boxes_[box].size()];
+  }
+  /// The rank of `box` that stands for `rank` there: itself in its own box.
+  [[nodiscard]] std::uint32_t counterpart(std::uint32_t rank, std::size_t box) const {
+    return at(box, place_of_[rank]);
+  }
+
+  /// `root` to one rank of each other box, each of them to its box. Without `leaders`, those are the counterparts.
+  [[nodiscard]] Tree tree_from(std::uint32_t root, bool leaders) const {
+    Tree tree{.root = root, .parent = std::vector<std::uint32_t>(ranks(), root)};
+    for (std::size_t box = 0; box < boxes_.size(); ++box) {
+      if (box == box_of(root)) continue;
+      const std::uint32_t head = leaders ? boxes_[box].front() : counterpart(root, box);
+      for (const std::uint32_t rank : boxes_[box]) {
+        if (rank != head) tree.parent[rank] = head;
+      }
+    }
+    return tree;
+  }
+
+ private:
+  const Boxes& boxes_;
+  std::vector<std::uint32_t> box_of_, place_of_;
+};
+
+/// Part j of the data is owned by place j of every box; it is cut into one chunk per box for the ring: chunk j * B + k.
+Program all_reduce(const Machine& machine) {
+  const auto box_count = static_cast<std::uint32_t>(machine.boxes().size());
+  std::size_t parts = 0;
+  for (const auto& box : machine.boxes()) parts = std::max(parts, box.size());
+  const auto chunks = static_cast<std::uint32_t>(parts) * box_count;
+  ProgramBuilder builder("hierarchical", Collective::all_reduce, machine.ranks(), 0,
+                         equal_chunks(Collective::all_reduce, machine.ranks(), chunks));
+
+  // Inside every box: sum at the owner. A box of one has its sum already, in the input.
+  std::vector<Sum> sums;
+  std::vector<std::vector<Slot>> held(box_count);  // [box][chunk]: the box's sum, at its owner
+  for (std::uint32_t box = 0; box < box_count; ++box) {
+    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+      const std::uint32_t owner = machine.at(box, chunk / box_count);
+      if (machine.boxes()[box].size() == 1) {
+        held[box].push_back(builder.input(owner, chunk));
+        continue;
+      }
+      const Slot sum = builder.output(owner, chunk);
+      held[box].push_back(sum);
+      sums.push_back({.owner = owner, .chunk = chunk, .dst = sum, .parts = {}});
+      for (const std::uint32_t rank : machine.boxes()[box]) {
+        sums.back().parts.push_back({rank, builder.input(rank, chunk)});
+      }
+    }
+  }
+  sum_all(builder, sums);
+
+  // Between the boxes: a ring of the owners per part. Chunk k of a part walks from box k+1 to box k, then round again.
+  for (std::uint32_t hop = 1; hop + 1 < 2 * box_count; ++hop) {
+    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+      const std::uint32_t part = chunk / box_count, home = chunk % box_count;
+      const std::uint32_t from = (home + hop) % box_count, to = (from + 1) % box_count;
+      const std::uint32_t sender = machine.at(from, part), receiver = machine.at(to, part);
+      const Slot sum = builder.output(receiver, chunk);
+      if (hop < box_count) {
+        builder.transfer_reduce(sender, held[from][chunk], receiver, sum, held[to][chunk]);
+      } else {
+        builder.transfer(sender, held[from][chunk], receiver, sum, 1);
+      }
+      held[to][chunk] = sum;
+    }
+  }
+
+  // Inside every box: the owner hands the sum to the others.
+  std::vector<Move> moves;
+  for (std::uint32_t box = 0; box < box_count; ++box) {
+    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
+      const std::uint32_t owner = machine.at(box, chunk / box_count);
+      for (const std::uint32_t rank : machine.boxes()[box]) {
+        const Slot sum = builder.output(rank, chunk);
+        if (rank != owner || held[box][chunk] != sum) moves.push_back({{owner, held[box][chunk]}, {rank, sum}});
+      }
+    }
+  }
+  move_all(builder, std::move(moves), 1);
+  return builder.finish();
+}
+
+std::vector<Flow> flows_of_all(const Machine& machine) {
+  std::vector<Flow> flows;
+  for (std::uint32_t rank = 0; rank < machine.ranks(); ++rank) {
+    flows.push_back({.chunk = rank, .tree = machine.tree_from(rank, false)});
+  }
+  return flows;
+}
+
+std::vector<Route> all_to_all_routes(const Machine& machine) {
+  const std::uint32_t ranks = machine.ranks();
+  std::vector<Route> routes;
+  for (std::uint32_t shift = 0; shift < ranks; ++shift) {
+    for (std::uint32_t from = 0; from < ranks; ++from) {
+      const std::uint32_t to = (from + shift) % ranks;
+      const std::uint32_t via = machine.counterpart(to, machine.box_of(from));
+      std::vector<std::uint32_t> path{from};
+      if (via != from) path.push_back(via);
+      if (to != path.back()) path.push_back(to);
+      routes.push_back({.chunk = from * ranks + to, .path = std::move(path)});
+    }
+  }
+  return routes;
+}
+
+std::vector<Route> rooted_routes(const Machine& machine, std::uint32_t root, bool towards_root) {
+  const Tree tree = machine.tree_from(root, true);
+  std::vector<Route> routes;
+  for (std::uint32_t rank = 0; rank < machine.ranks(); ++rank) {
+    std::vector<std::uint32_t> path = path_to_root(tree, rank);
+    if (!towards_root) std::ranges::reverse(path);
+    routes.push_back({.chunk = rank, .path = std::move(path)});
+  }
+  return routes;
+}
+
+}  // namespace
+
+Boxes boxes_for(std::uint32_t ranks) {
+  std::uint32_t count = 1;
+  while ((count + 1) * (count + 1) <= ranks) ++count;
+  Boxes boxes(count);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    boxes[std::uint64_t{rank} * count / ranks].push_back(rank);
+  }
+  return boxes;
+}
+
+Program hierarchical(Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes& boxes) {
+  check(boxes, ranks);
+  const Machine machine(boxes, ranks);
+  if (collective == Collective::all_reduce) return all_reduce(machine);
+  ProgramBuilder builder("hierarchical", collective, ranks, root, equal_chunks(collective, ranks, 1));
+  switch (collective) {
+    case Collective::all_reduce:
+      break;
+    case Collective::all_gather:
+      flood_all(builder, flows_of_all(machine));
+      break;
+    case Collective::reduce_scatter:
+      sum_up_all(builder, flows_of_all(machine));
+      break;
+    case Collective::all_to_all:
+      relay_all(builder, all_to_all_routes(machine));
+      break;
+    case Collective::broadcast:
+      flood_all(builder, std::vector<Flow>{{0, machine.tree_from(root, true)}});
+      break;
+    case Collective::reduce:
+      sum_up_all(builder, std::vector<Flow>{{0, machine.tree_from(root, true)}});
+      break;
+    case Collective::gather:
+    case Collective::scatter:
+      relay_all(builder, rooted_routes(machine, root, collective == Collective::gather));
+      break;
+  }
+  return builder.finish();
+}
+
+}  // namespace syntony

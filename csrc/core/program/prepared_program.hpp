@@ -1,0 +1,44 @@
+// A Program with what every launch would otherwise compute again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/program/program.hpp"
+
+namespace syntony {
+
+struct ElementRange {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+class PreparedProgram {
+ public:
+  explicit PreparedProgram(Program program);
+
+  [[nodiscard]] const Program& program() const { return program_; }
+  [[nodiscard]] std::uint64_t hash() const { return hash_; }
+  [[nodiscard]] std::uint32_t message_slots() const { return message_slots_; }
+  [[nodiscard]] bool needs_size_matrix() const { return needs_size_matrix_; }
+  /// The elements of its block that `chunk` covers when the block has `elements`.
+  [[nodiscard]] ElementRange range(std::uint32_t chunk, std::size_t elements) const {
+    const Share& share = shares_[chunk];
+    const std::size_t first = elements * share.before / share.total;
+    return {first, elements * share.after / share.total - first};
+  }
+  [[nodiscard]] std::uint32_t block(std::uint32_t chunk) const { return program_.chunks[chunk].block; }
+
+ private:
+  struct Share {
+    std::uint64_t before, after, total;
+  };
+  Program program_;
+  std::uint64_t hash_;
+  std::uint32_t message_slots_;
+  bool needs_size_matrix_;
+  std::vector<Share> shares_;  // per chunk
+};
+
+}  // namespace syntony

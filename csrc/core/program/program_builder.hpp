@@ -1,0 +1,117 @@
+// Writes a Program from one global, logical order of moves; lanes and dependencies come out by themselves.
+//
+//     ProgramBuilder builder("pair", Collective::all_reduce, 2, 0, {{.block = 0, .weight = 1}});
+//     builder.transfer_reduce(1, builder.input(1, 0), 0, builder.output(0, 0), builder.input(0, 0));
+//     builder.transfer(0, builder.output(0, 0), 1, builder.output(1, 0));
+//     const Program program = builder.finish();
+//
+// Lanes. A rank has one lane per end of a connection, (send | recv, peer, channel), and one for its copies and
+// reductions. So what waits for one peer never holds up what talks to another, and slices flow through relays.
+//
+// Dependencies. Between lanes of a rank, the builder orders read-after-write, write-after-read and write-after-write
+// of each slot. Input and output slots of the same chunk count as one location, so a Program is ordered both for
+// disjoint buffers and for in-place calls. Dependencies that the lane has already waited for are left out.
+//
+// No deadlock. Whatever an instruction waits for (its dependencies, its message, room in a FIFO of any depth >= 1)
+// comes from an instruction that stands earlier in (slice, order of calls). A wait for an earlier instruction cannot
+// close a circle; so every built Program is free of deadlock at fifo_depth 1, and that is what it states.
+//
+// Facts. The builder follows what each slot holds, and states what is true: `rounds_per_hop` when a sum is summed into
+// another, `in_place` unless an input is read after its output was overwritten.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "core/program/program.hpp"
+
+namespace syntony {
+
+class ProgramBuilder {
+ public:
+  /// `chunks` as in Program; every rank gets the input and output slots that the collective's table gives it, in chunk
+  /// order. Throws std::invalid_argument when ranks, root or chunks do not fit the collective.
+  ProgramBuilder(std::string name, Collective collective, std::uint32_t ranks, std::uint32_t root,
+                 std::vector<Chunk> chunks);
+
+  /// The slot of `chunk` in the rank's input or output; throws std::invalid_argument when the rank has none.
+  [[nodiscard]] Slot input(std::uint32_t rank, std::uint32_t chunk) const;
+  [[nodiscard]] Slot output(std::uint32_t rank, std::uint32_t chunk) const;
+  /// A new scratch slot, as large as `chunk`.
+  [[nodiscard]] Slot scratch(std::uint32_t rank, std::uint32_t chunk);
+  /// Where the rank may keep what passes through it: its output slot of `chunk`, else a new scratch slot.
+  [[nodiscard]] Slot place(std::uint32_t rank, std::uint32_t chunk);
+
+  // The moves. Each throws std::invalid_argument when a slot does not exist, when a source holds nothing yet, when an
+  // input slot is written, or when the chunks of two slots differ in size.
+
+  void copy(std::uint32_t rank, Slot dst, Slot src);
+  /// dst = sources[0] + sources[1] + .., in this order, rounded once. One source is a copy.
+  void reduce(std::uint32_t rank, Slot dst, std::span<const Slot> sources);
+  /// A send at one rank and the recv at the other.
+  void transfer(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst, std::uint16_t channel = 0);
+  /// A send at one rank; at the other dst = message + operand.
+  void transfer_reduce(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst, Slot operand,
+                       std::uint16_t channel = 0);
+
+  /// The Program so far, validated. The builder may go on.
+  [[nodiscard]] Program finish() const;
+
+  [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(sites_.size()); }
+
+ private:
+  struct Draft {
+    Instruction instruction;
+    std::vector<Slot> operands;
+    std::vector<Dependency> dependencies;
+  };
+  struct Lane {
+    std::vector<Draft> drafts;
+    std::map<std::uint32_t, std::uint32_t> waited;  // other lane -> how many of its instructions are known to be done
+  };
+  /// Memory that instructions race for: one scratch slot, or the input and output slot of one chunk.
+  struct Location {
+    std::optional<Dependency> writer;
+    std::vector<Dependency> readers;  // since the last write
+    bool overwritten = false;         // in place, the input is gone
+  };
+  enum class Content : std::uint8_t { nothing, value, sum };
+  struct SlotState {
+    std::uint32_t chunk = 0;
+    std::uint32_t location = 0;
+    Content content = Content::nothing;
+  };
+  enum class Direction : std::uint8_t { local, send, recv };
+  using LaneKey = std::tuple<Direction, std::uint32_t, std::uint16_t>;  // with peer and channel
+  struct Site {                                                         // what the builder knows of one rank
+    std::vector<SlotState> slots[3];                                    // by Space
+    std::vector<Location> locations;
+    std::vector<Lane> lanes;
+    std::map<LaneKey, std::uint32_t> lane_of;
+  };
+
+  Site& site(std::uint32_t rank);
+  SlotState& state(std::uint32_t rank, Slot slot);
+  Slot find(std::uint32_t rank, std::uint32_t chunk, Space space) const;
+  Content read(std::uint32_t rank, Slot slot);
+  void check_write(std::uint32_t rank, Slot dst, std::uint32_t chunk);
+  Content sum_of(std::span<const Content> parts);
+  void append(std::uint32_t rank, LaneKey key, Instruction instruction, std::span<const Slot> sources,
+              std::optional<Slot> dst, Content written);
+
+  std::string name_;
+  Collective collective_;
+  std::uint32_t root_;
+  std::vector<Chunk> chunks_;
+  std::vector<std::uint64_t> block_weights_;
+  std::vector<Site> sites_;
+  bool in_place_ = true;
+  bool rounds_per_hop_ = false;
+};
+
+}  // namespace syntony

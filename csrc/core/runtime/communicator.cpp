@@ -1,0 +1,239 @@
+#include "core/runtime/communicator.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/kernels/kernels.hpp"
+#include "core/runtime/engine.hpp"
+#include "core/runtime/fabric.hpp"
+#include "core/runtime/group.hpp"
+#include "core/runtime/selector.hpp"
+
+namespace syntony {
+namespace {
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(Error::Kind::invalid, sentence); }
+
+/// Memory for staged blocks, each at its own aligned offset.
+class Staging {
+ public:
+  explicit Staging(std::size_t bytes) : memory_(bytes) {}
+  std::byte* room(std::size_t bytes) {
+    std::byte* place = memory_.data() + used_;
+    used_ += bytes;
+    return place;
+  }
+  [[nodiscard]] std::vector<std::byte> release() { return std::move(memory_); }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::size_t used_ = 0;
+};
+
+std::size_t input_bytes(const std::vector<Block>& blocks, std::size_t element_bytes) {
+  std::size_t bytes = 0;
+  for (const Block& block : blocks) bytes += block.input != nullptr ? block.elements * element_bytes : 0;
+  return bytes;
+}
+
+/// The factor of a premultiplied sum is applied to a copy, or in place where input and output are one.
+void apply_factor(std::vector<Block>& blocks, DType dtype, double factor, Staging& staging) {
+  for (Block& block : blocks) {
+    if (block.input == nullptr) continue;
+    std::byte* scaled = block.input == block.output ? block.output : staging.room(block.elements * size_of(dtype));
+    scale(dtype, scaled, block.input, block.elements, factor);
+    block.input = scaled;
+  }
+}
+
+/// Programs are proven for disjoint buffers, for shared ones, or for both: bring the buffers into a form that fits.
+void fit_memory(std::vector<Block>& blocks, const Program& program, std::size_t element_bytes, Staging& staging) {
+  for (Block& block : blocks) {
+    if (block.input == nullptr || block.output == nullptr || block.elements == 0) continue;
+    const bool shared = block.input == block.output;
+    const std::size_t bytes = block.elements * element_bytes;
+    if (shared && !program.in_place) {
+      std::byte* copy = staging.room(bytes);
+      std::memcpy(copy, block.input, bytes);
+      block.input = copy;
+    } else if (!shared && !program.out_of_place) {
+      std::memcpy(block.output, block.input, bytes);
+      block.input = block.output;
+    }
+  }
+}
+
+/// An all_to_all over one buffer, in the user's eyes in place: what is sent to d lies where d's answer goes.
+bool exchanges_in_place(Collective collective, const std::vector<Block>& blocks, std::uint32_t rank,
+                        std::uint32_t ranks) {
+  if (collective != Collective::all_to_all) return false;
+  for (std::uint32_t peer = 0; peer < ranks; ++peer) {
+    const Block& sent = blocks[rank * ranks + peer];
+    if (peer != rank && sent.elements > 0 && sent.input == blocks[peer * ranks + rank].output) return true;
+  }
+  return false;
+}
+
+void stage_all(std::vector<Block>& blocks, std::size_t element_bytes, Staging& staging) {
+  for (Block& block : blocks) {
+    if (block.input == nullptr || block.elements == 0) continue;
+    const std::size_t bytes = block.elements * element_bytes;
+    std::byte* copy = staging.room(bytes);
+    std::memcpy(copy, block.input, bytes);
+    block.input = copy;
+  }
+}
+
+}  // namespace
+
+Communicator::Communicator(std::shared_ptr<Engine> engine, Bootstrap& bootstrap, const CommunicatorOptions& options)
+    : timeout_(options.timeout) {
+  auto fabric = std::make_unique<Fabric>(bootstrap, engine->doorbell(), Work::Clock::now() + options.timeout);
+  selector_ = std::make_unique<Selector>(fabric->size(), fabric->boxes());
+  group_ = std::make_unique<Group>(std::move(engine), std::move(fabric), options.name);
+}
+
+Communicator::~Communicator() {
+  if (group_->engine().forked()) {  // a child of fork() has neither the threads nor a place in the group
+    [[maybe_unused]] auto* group = group_.release();
+  }
+}
+
+std::uint32_t Communicator::rank() const { return group_->fabric().rank(); }
+std::uint32_t Communicator::size() const { return group_->fabric().size(); }
+const std::vector<std::vector<std::uint32_t>>& Communicator::boxes() const { return group_->fabric().boxes(); }
+std::uint64_t Communicator::sequence() const { return group_->sequence(); }
+std::exception_ptr Communicator::error() const { return group_->error(); }
+void Communicator::abort(const std::string& why) { group_->abort(why); }
+void Communicator::shutdown() { group_->shutdown(); }
+void Communicator::set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
+
+Work::Clock::time_point Communicator::deadline(const CallOptions& options) const {
+  const std::chrono::milliseconds timeout = options.timeout.count() > 0 ? options.timeout : timeout_.load();
+  return Work::Clock::now() + timeout;
+}
+
+std::shared_ptr<Work> Communicator::finish(std::shared_ptr<Work> work, const CallOptions& options) const {
+  if (options.async) {
+    group_->engine().submitted();
+  } else {
+    work->wait();
+  }
+  return work;
+}
+
+std::shared_ptr<Work> Communicator::run(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
+                                        std::vector<Block> blocks, const CallOptions& options, const Scaling& scaling,
+                                        bool even) {
+  if (root >= size()) {
+    refuse("invalid root rank " + std::to_string(root) + " for " + std::string(name_of(collective)) +
+           ": the group has " + std::to_string(size()) + " ranks");
+  }
+  if (blocks.size() != block_count(collective, size())) {
+    refuse(std::string(name_of(collective)) + " over " + std::to_string(size()) + " ranks takes " +
+           std::to_string(block_count(collective, size())) + " blocks, not " + std::to_string(blocks.size()));
+  }
+  if (reduces(collective)) {
+    if (!supports(dtype, op)) {
+      refuse(std::string(name_of(op)) + " of " + std::string(name_of(dtype)) + " has no meaning");
+    }
+    if ((scaling.average || scaling.factor != 1.0) && op != ReduceOp::sum)
+      refuse("only a sum can be averaged or weighted");
+    if (scaling.average && (dtype == DType::boolean || dtype == DType::float8_e8m0fnu))
+      refuse("an average of " + std::string(name_of(dtype)) + " has no meaning");
+  }
+  const std::size_t element_bytes = size_of(dtype);
+  std::size_t elements = 0;
+  if (even) {
+    for (const Block& block : blocks) elements = std::max(elements, block.elements);
+    elements *= blocks.size() / (collective == Collective::all_to_all ? size() : 1);
+  }
+
+  Group::Launch launch;
+  // Where ranks know only their own sizes nobody can relay.
+  const bool own_sizes_only = !even && collective == Collective::all_to_all;
+  const std::string& algorithm = own_sizes_only && options.algorithm == "auto" ? "direct" : options.algorithm;
+  launch.program = selector_->select(collective, root, elements * element_bytes, algorithm);
+  const Program& program = launch.program->program();
+  if (own_sizes_only && launch.program->needs_size_matrix()) {
+    refuse("algorithm " + program.name +
+           " relays data between other ranks, so it needs every pair's size; "
+           "use `direct` for an all_to_all with uneven sizes");
+  }
+  const bool weighted = scaling.factor != 1.0;
+  const bool exchanged = exchanges_in_place(collective, blocks, rank(), size());
+  Staging staging(weighted || exchanged || !program.in_place ? input_bytes(blocks, element_bytes) : 0);
+  if (weighted) apply_factor(blocks, dtype, scaling.factor, staging);
+  if (exchanged) stage_all(blocks, element_bytes, staging);
+  fit_memory(blocks, program, element_bytes, staging);
+
+  launch.descriptor.elements = elements;
+  launch.descriptor.program = launch.program->hash();
+  launch.descriptor.root = root;
+  launch.descriptor.collective = collective;
+  launch.descriptor.dtype = dtype;
+  launch.descriptor.op = op;
+  launch.blocks = std::move(blocks);
+  launch.average = scaling.average;
+  launch.deadline = deadline(options);
+  launch.keep_alive = options.keep_alive;
+  launch.storage = staging.release();
+  return finish(group_->launch(std::move(launch)), options);
+}
+
+std::shared_ptr<Work> Communicator::barrier(const CallOptions& options) {
+  Group::Launch launch;
+  launch.program = selector_->select(Collective::all_reduce, 0, 1, "direct");
+  launch.storage.resize(1);
+  launch.blocks = {{launch.storage.data(), launch.storage.data(), 1}};
+  launch.descriptor.program = launch.program->hash();
+  launch.descriptor.op = ReduceOp::bor;
+  launch.descriptor.barrier = 1;
+  launch.deadline = deadline(options);
+  return finish(group_->launch(std::move(launch)), options);
+}
+
+std::shared_ptr<Work> Communicator::send(const std::byte* data, std::size_t bytes, std::uint32_t destination,
+                                         std::uint64_t tag, const CallOptions& options) {
+  if (destination >= size()) {
+    refuse("cannot send to rank " + std::to_string(destination) + ": the group has " + std::to_string(size()) +
+           " ranks");
+  }
+  OutgoingMessage message;
+  message.data = data;
+  message.bytes = bytes;
+  message.destination = destination;
+  message.tag = tag;
+  message.deadline = deadline(options);
+  message.keep_alive = options.keep_alive;
+  return finish(group_->send(std::move(message)), options);
+}
+
+std::shared_ptr<Work> Communicator::receive(std::byte* data, std::size_t bytes, int source, std::uint64_t tag,
+                                            const CallOptions& options) {
+  if (source < kAnySource || source >= static_cast<int>(size())) {
+    refuse("cannot receive from rank " + std::to_string(source) + ": the group has " + std::to_string(size()) +
+           " ranks");
+  }
+  PostedReceive receive;
+  receive.data = data;
+  receive.bytes = bytes;
+  receive.source = source;
+  receive.tag = tag;
+  receive.deadline = deadline(options);
+  receive.keep_alive = options.keep_alive;
+  return finish(group_->receive(std::move(receive)), options);
+}
+
+void Communicator::add_program(const std::string& name, Program program) {
+  const StreamShape& shape = group_->fabric().shape();
+  selector_->add(name, std::move(program), shape.channels, shape.depth);
+}
+
+const Program& Communicator::program_for(Collective collective, std::uint32_t root, std::size_t bytes,
+                                         const std::string& algorithm) {
+  return selector_->select(collective, root, bytes, algorithm)->program();
+}
+
+}  // namespace syntony

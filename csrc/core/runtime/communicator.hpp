@@ -1,0 +1,107 @@
+// The runtime's front door in C++: ranks, transports and the choice of Programs. Python and torch are thin over it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/bootstrap.hpp"
+#include "core/kernels/dtype.hpp"
+#include "core/program/program.hpp"
+#include "core/runtime/work.hpp"
+
+namespace syntony {
+
+class Engine;
+class Group;
+class Selector;
+
+/// One block of a collective's buffers (program.hpp, `Collective`): where it lies on this rank and how large it is.
+/// `input` or `output` is null where the collective gives this rank none. The same memory in both means in place.
+struct Block {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::size_t elements = 0;
+};
+
+/// How a `sum` is averaged or weighted; ranks must agree on `average`, factors may differ.
+struct Scaling {
+  bool average = false;  // divide the sum by the number of ranks (integers truncate)
+  double factor = 1.0;   // multiply this rank's input first (floating dtypes)
+};
+
+struct CallOptions {
+  std::string algorithm = "auto";          // a builder's name, or the name of a loaded Program
+  std::chrono::milliseconds timeout{0};    // 0: the group's default
+  bool async = false;                      // false: completed (or failed) when the call returns
+  std::shared_ptr<const void> keep_alive;  // held until the operation is done: the buffers' owner
+};
+
+struct CommunicatorOptions {
+  std::chrono::milliseconds timeout{30 * 60 * 1000};
+  std::string name = "default";  // in messages
+};
+
+/// A group of ranks. All methods are thread-safe; ranks must call collectives in the same order.
+/// Every rank has its own; several ranks may live in one process (tests), each with its own Engine or sharing one.
+class Communicator {
+ public:
+  /// Meets the other ranks through `bootstrap` (which may be destroyed afterwards). Collective.
+  Communicator(std::shared_ptr<Engine> engine, Bootstrap& bootstrap, const CommunicatorOptions& options = {});
+  ~Communicator();  // shutdown()
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] std::uint32_t rank() const;
+  [[nodiscard]] std::uint32_t size() const;
+  /// Ranks by host, each list ascending: what `hierarchical` uses.
+  [[nodiscard]] const std::vector<std::vector<std::uint32_t>>& boxes() const;
+
+  /// Starts a collective over `blocks`, indexed as program.hpp's `Collective` says (all_to_all: only blocks with this
+  /// rank as source or destination need to be filled). Sizes may differ from block to block where the collective has
+  /// several; every rank must know them all unless it is a direct all_to_all.
+  /// `even` says that all blocks are equally large on all ranks: then counts are part of the fingerprint.
+  /// Throws Error(invalid) at once for bad arguments; later failures are the Work's.
+  std::shared_ptr<Work> run(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
+                            std::vector<Block> blocks, const CallOptions& options = {}, const Scaling& scaling = {},
+                            bool even = true);
+  std::shared_ptr<Work> barrier(const CallOptions& options = {});
+
+  /// Tagged point-to-point: beside the collectives, never in their lanes. source == -1 receives from any rank.
+  std::shared_ptr<Work> send(const std::byte* data, std::size_t bytes, std::uint32_t destination, std::uint64_t tag,
+                             const CallOptions& options = {});
+  std::shared_ptr<Work> receive(std::byte* data, std::size_t bytes, int source, std::uint64_t tag,
+                                const CallOptions& options = {});
+
+  /// Makes a proven Program available under `name` as an algorithm. The caller (Python's loader) has had it checked.
+  void add_program(const std::string& name, Program program);
+  /// The Program that a call would run: what `auto` means for these bytes here.
+  [[nodiscard]] const Program& program_for(Collective collective, std::uint32_t root, std::size_t bytes,
+                                           const std::string& algorithm = "auto");
+
+  /// Fails the group on all ranks, naming this rank and `why`.
+  void abort(const std::string& why);
+  /// Finishes what is in flight and says goodbye. Further calls throw Error(aborted).
+  void shutdown();
+  void set_timeout(std::chrono::milliseconds timeout);
+  /// Sequence number of the last collective started.
+  [[nodiscard]] std::uint64_t sequence() const;
+  /// The error that ended the group, if it has ended.
+  [[nodiscard]] std::exception_ptr error() const;
+
+ private:
+  [[nodiscard]] Work::Clock::time_point deadline(const CallOptions& options) const;
+  std::shared_ptr<Work> finish(std::shared_ptr<Work> work, const CallOptions& options) const;
+
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::unique_ptr<Selector> selector_;
+  std::unique_ptr<Group> group_;
+};
+
+}  // namespace syntony

@@ -1,0 +1,332 @@
+#include "core/runtime/engine.hpp"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "core/host.hpp"
+
+namespace syntony {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTendInterval{2};
+constexpr milliseconds kLongestSleep{20};
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+UniqueFd make_eventfd() {
+  UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd) throw Error(Error::Kind::system, system_sentence("cannot create an eventfd"));
+  return fd;
+}
+
+UniqueFd make_epoll() {
+  UniqueFd fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!fd) throw Error(Error::Kind::system, system_sentence("cannot create an epoll"));
+  return fd;
+}
+
+void watch(const UniqueFd& poll, int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  if (::epoll_ctl(poll.get(), EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST) {
+    throw Error(Error::Kind::system, system_sentence("cannot watch a descriptor"));
+  }
+}
+
+void unwatch(const UniqueFd& poll, int fd) { ::epoll_ctl(poll.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+void drain(const UniqueFd& event) {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(event.get(), &count, sizeof(count));
+}
+
+}  // namespace
+
+/// What an owner does while nothing moves: spin, yield, sleep.
+///
+/// Spinning pays while the peers run on other CPUs, and does nothing but harm when one of them waits for ours. Which it
+/// is shows in how the waits end: while spinning, and the next one may spin longer; later, and it spins less.
+class Engine::Backoff {
+ public:
+  Backoff(Engine& engine, Caller owner) : engine_(engine), owner_(owner) {}
+
+  void moved() {
+    if (idle_ > 0) {
+      engine_.spins_ = idle_ <= engine_.spins_ ? std::min(engine_.spins_ * 2, kMostSpins)
+                                               : std::max(engine_.spins_ / 2, kFewestSpins);
+    }
+    idle_ = 0;
+    if (++moves_ % 1024 == 0) tend_if_due();  // one group's traffic must not hide another's trouble
+  }
+
+  void idle(std::optional<Work::Clock::time_point> deadline) {
+    ++idle_;
+    if (idle_ <= engine_.spins_) {
+      pause();
+    } else if (idle_ <= engine_.spins_ + kYields) {
+      ::sched_yield();
+    } else {
+      milliseconds nap = kLongestSleep;
+      if (deadline)
+        nap = std::clamp(std::chrono::ceil<milliseconds>(*deadline - Work::Clock::now()), milliseconds{0}, nap);
+      engine_.sleep(owner_, nap);
+      tend_if_due();
+    }
+    if (idle_ % 64 == 0) tend_if_due();
+  }
+
+ private:
+  static constexpr unsigned kFewestSpins = 8;
+  static constexpr unsigned kMostSpins = 1024;  // some 40 us
+  static constexpr unsigned kYields = 100;
+
+  void tend_if_due() {
+    const auto now = Work::Clock::now();
+    if (now - last_tended_ < kTendInterval) return;
+    last_tended_ = now;
+    engine_.tend();
+  }
+
+  Engine& engine_;
+  const Caller owner_;
+  unsigned idle_ = 0;
+  unsigned moves_ = 0;
+  Work::Clock::time_point last_tended_ = Work::Clock::now();
+};
+
+Engine::Engine()
+    : process_(::getpid()),
+      doorbell_(make_eventfd()),
+      submit_(make_eventfd()),
+      owner_poll_(make_epoll()),
+      idle_poll_(make_epoll()) {
+  watch(owner_poll_, doorbell_.get(), EPOLLIN);
+  watch(owner_poll_, submit_.get(), EPOLLIN);
+  watch(idle_poll_, submit_.get(), EPOLLIN);
+}
+
+Engine::~Engine() {
+  if (forked()) {  // threads do not survive fork: there is nobody to join
+    [[maybe_unused]] auto* progress = progress_thread_.release();
+    [[maybe_unused]] auto* completion = completion_thread_.release();
+    return;
+  }
+  stop_ = true;
+  nudge();
+  if (progress_thread_) progress_thread_->join();
+  {
+    const std::lock_guard lock(completion_mutex_);
+    completion_stop_ = true;
+  }
+  completion_wake_.notify_all();
+  if (completion_thread_) completion_thread_->join();
+}
+
+bool Engine::forked() const { return ::getpid() != process_; }
+
+void Engine::start_threads() {
+  std::call_once(threads_started_, [this] {
+    completion_thread_ = std::make_unique<std::thread>([this] { run_completions(); });
+    progress_thread_ = std::make_unique<std::thread>([this] { run_progress(); });
+  });
+}
+
+void Engine::add(Steppable& steppable, std::span<const int> data, std::span<const int> control) {
+  start_threads();
+  visit();
+  groups_.push_back(&steppable);
+  for (const int fd : data) watch(owner_poll_, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+  for (const int fd : control) {
+    // Edge-triggered: a dead peer's pidfd stays readable for ever.
+    watch(owner_poll_, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
+    watch(idle_poll_, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
+  }
+  release();
+}
+
+void Engine::remove(Steppable& steppable, std::span<const int> data, std::span<const int> control) {
+  visit();
+  std::erase(groups_, &steppable);
+  for (const int fd : data) unwatch(owner_poll_, fd);
+  for (const int fd : control) {
+    unwatch(owner_poll_, fd);
+    unwatch(idle_poll_, fd);
+  }
+  release();
+}
+
+void Engine::nudge() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(submit_.get(), &one, sizeof(one));
+}
+
+void Engine::submitted() { nudge(); }
+
+void Engine::finished() {
+  // The work was marked as done before; a driver that starts to wait looks at that after it has counted itself.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (waiting_.load(std::memory_order_acquire) == 0) return;
+  const std::lock_guard lock(mutex_);
+  role_.notify_all();
+}
+
+// A driver waits for the role, or for its work to be done by whoever has it. The Engine's own thread comes last.
+bool Engine::acquire(Caller caller, const Work* work, std::optional<Work::Clock::time_point> deadline) {
+  const auto free = [this] { return !owned_ && visiting_.load() == 0; };
+  std::unique_lock lock(mutex_);
+  if (caller == Caller::thread) {
+    role_.wait(lock, [&] { return free() && waiting_.load() == 0; });
+  } else if (!free()) {
+    waiting_.fetch_add(1);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (owner_asleep_.load()) nudge();
+    const auto wanted = [&] { return free() || (work != nullptr && work->done()); };
+    if (deadline) {
+      role_.wait_until(lock, *deadline, wanted);
+    } else {
+      role_.wait(lock, wanted);
+    }
+    waiting_.fetch_sub(1);
+    if (!free()) {
+      role_.notify_all();  // the thread may have stood back for us
+      return false;
+    }
+  }
+  owned_ = true;
+  return true;
+}
+
+void Engine::visit() {
+  std::unique_lock lock(mutex_);
+  visiting_.fetch_add(1);
+  if (owner_asleep_.load()) nudge();
+  role_.wait(lock, [this] { return !owned_; });
+  visiting_.fetch_sub(1);
+  owned_ = true;
+}
+
+void Engine::release() {
+  const bool more = any_busy() && !stop_;
+  {
+    const std::lock_guard lock(mutex_);
+    owned_ = false;
+  }
+  role_.notify_all();
+  if (more) nudge();  // what is still in flight is the thread's
+}
+
+bool Engine::pass() {
+  bool moved = false;
+  for (Steppable* group : groups_) moved |= group->step();
+  return moved;
+}
+
+void Engine::tend() {
+  for (Steppable* group : groups_) group->tend();
+}
+
+bool Engine::any_busy() const {
+  return std::ranges::any_of(groups_, [](const Steppable* group) { return group->busy(); });
+}
+
+void Engine::sleep(Caller owner, milliseconds at_most) {
+  for (Steppable* group : groups_) group->sleeping(true);
+  owner_asleep_ = true;
+  const bool wanted = visiting_ > 0 || (owner == Caller::thread && waiting_ > 0);
+  if (!wanted && !pass()) {
+    std::array<epoll_event, 16> events;
+    const int count = ::epoll_wait(owner_poll_.get(), events.data(), events.size(), static_cast<int>(at_most.count()));
+    for (int i = 0; i < count; ++i) {
+      if (events[static_cast<std::size_t>(i)].data.fd == doorbell_.get()) drain(doorbell_);
+      if (events[static_cast<std::size_t>(i)].data.fd == submit_.get()) drain(submit_);
+    }
+  }
+  owner_asleep_ = false;
+  for (Steppable* group : groups_) group->sleeping(false);
+}
+
+bool Engine::drive(const Work& work, std::optional<Work::Clock::time_point> deadline) {
+  while (!work.done()) {
+    if (!acquire(Caller::driver, &work, deadline)) {
+      if (work.done()) return true;
+      if (deadline && Work::Clock::now() >= *deadline) return false;
+      continue;
+    }
+    Backoff backoff(*this, Caller::driver);
+    bool late = false;
+    while (!work.done() && !late && visiting_ == 0) {
+      if (pass()) {
+        backoff.moved();
+      } else {
+        backoff.idle(deadline);
+        late = deadline && Work::Clock::now() >= *deadline;
+      }
+    }
+    release();
+    if (late && !work.done()) return false;
+  }
+  return true;
+}
+
+void Engine::run_progress() {
+  while (!stop_) {
+    std::array<epoll_event, 16> events;
+    ::epoll_wait(idle_poll_.get(), events.data(), events.size(), -1);
+    acquire(Caller::thread, nullptr, std::nullopt);
+    drain(submit_);
+    tend();
+    Backoff backoff(*this, Caller::thread);
+    while (!stop_ && any_busy()) {
+      if (waiting_ > 0 || visiting_ > 0) {  // a driver does it from here; release() wakes us when it leaves something
+        break;
+      }
+      if (pass()) {
+        backoff.moved();
+      } else {
+        backoff.idle(std::nullopt);
+      }
+    }
+    release();
+  }
+}
+
+void Engine::complete_later(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(completion_mutex_);
+    completions_.push_back(std::move(callback));
+  }
+  completion_wake_.notify_one();
+}
+
+void Engine::run_completions() {
+  std::unique_lock lock(completion_mutex_);
+  while (true) {
+    completion_wake_.wait(lock, [this] { return completion_stop_ || !completions_.empty(); });
+    if (completions_.empty()) return;
+    std::function<void()> callback = std::move(completions_.front());
+    completions_.pop_front();
+    lock.unlock();
+    callback();
+    callback = nullptr;  // what it held may, in going, call complete_later() itself
+    lock.lock();
+  }
+}
+
+}  // namespace syntony

@@ -1,0 +1,118 @@
+// Who makes progress, and where everybody else waits.
+//
+// One Engine per process serves all groups. At any time at most one thread owns progress: the Engine's own thread, or a
+// caller that waits for its operation and so drives everything itself (no hand-over on the latency path):
+//
+//      idle ---- async submit ----> Engine's thread: pass, pass, .., sleep in epoll, pass ..
+//                                        | a caller wants to wait: the thread hands the role over
+//      sync call / Work::wait ----> caller: pass, pass .. until its work is done, then gives the role back
+//
+// Whoever only visits, to add or remove a group, comes first: a driver may wait long for ranks that need that group.
+// A pass steps every group once without blocking. An owner that finds nothing to do spins, then yields, then sleeps in
+// epoll on the doorbell (an eventfd that peers ring), the sockets and the pidfds of local peers, so a death wakes it.
+// Completion callbacks (Python, futures) run on a third thread, the completion thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "core/runtime/work.hpp"
+#include "core/unique_fd.hpp"
+
+namespace syntony {
+
+/// Something that the owner of progress steps: a Group.
+class Steppable {
+ public:
+  virtual ~Steppable() = default;
+  /// One non-blocking pass; true when anything moved.
+  virtual bool step() = 0;
+  /// Has operations in flight. Any thread may ask.
+  [[nodiscard]] virtual bool busy() const = 0;
+  /// The slow path, every few milliseconds while blocked and when a control descriptor fires: deadlines, deaths,
+  /// aborts.
+  virtual void tend() = 0;
+  /// Before (true) and after (false) the owner sleeps: peers must then ring.
+  virtual void sleeping(bool asleep) = 0;
+};
+
+class Engine {
+ public:
+  Engine();
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Steps `steppable` from now on. `data` descriptors wake an owner that sleeps because it is blocked
+  /// (edge-triggered); `control` descriptors wake the Engine's thread at any time (once per change).
+  void add(Steppable& steppable, std::span<const int> data, std::span<const int> control);
+  /// After it returns, no thread is inside `steppable`. The descriptors must still be open.
+  void remove(Steppable& steppable, std::span<const int> data, std::span<const int> control);
+
+  /// Something asynchronous was queued: the Engine's thread takes it up.
+  void submitted();
+  /// Owns progress until `work` is done (true) or `deadline` passes (false).
+  bool drive(const Work& work, std::optional<Work::Clock::time_point> deadline = std::nullopt);
+  /// Some work became done: whoever waits for the role only to finish that work may go.
+  void finished();
+  /// Runs `callback` on the completion thread.
+  void complete_later(std::function<void()> callback);
+  /// The eventfd that peers ring to wake this process.
+  [[nodiscard]] int doorbell() const { return doorbell_.get(); }
+  /// True in a child of fork(): the threads are gone and nothing here may be touched.
+  [[nodiscard]] bool forked() const;
+
+ private:
+  enum class Caller : std::uint8_t { driver, thread };
+  class Backoff;
+
+  bool acquire(Caller caller, const Work* work, std::optional<Work::Clock::time_point> deadline);
+  void visit();
+  void release();
+  bool pass();
+  void tend();
+  [[nodiscard]] bool any_busy() const;
+  void sleep(Caller owner, std::chrono::milliseconds at_most);
+  void nudge() const;
+  void run_progress();
+  void run_completions();
+  void start_threads();
+
+  const pid_t process_;
+  UniqueFd doorbell_;    // rung by peers
+  UniqueFd submit_;      // rung by threads of this process
+  UniqueFd owner_poll_;  // epoll of a blocked owner: doorbell, submit, data, control
+  UniqueFd idle_poll_;   // epoll of the idle thread: submit, control
+
+  std::mutex mutex_;  // guards the role
+  std::condition_variable role_;
+  bool owned_ = false;
+  std::atomic<int> waiting_{0};   // drivers that want the role
+  std::atomic<int> visiting_{0};  // visitors that want it
+  std::atomic<bool> owner_asleep_{false};
+  std::atomic<bool> stop_{false};
+
+  std::vector<Steppable*> groups_;  // touched by the owner only, like the next
+  unsigned spins_ = 256;            // how long a blocked owner spins before it yields
+
+  std::mutex completion_mutex_;
+  std::condition_variable completion_wake_;
+  std::deque<std::function<void()>> completions_;
+  bool completion_stop_ = false;
+
+  std::once_flag threads_started_;
+  std::unique_ptr<std::thread> progress_thread_;
+  std::unique_ptr<std::thread> completion_thread_;
+};
+
+}  // namespace syntony

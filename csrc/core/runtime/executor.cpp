@@ -1,0 +1,252 @@
+#include "core/runtime/executor.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/kernels/kernels.hpp"
+
+namespace syntony {
+namespace {
+
+constexpr std::size_t kScratchAlignment = 64;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+}
+
+bool signals(const Agent& agent) {
+  return std::ranges::any_of(agent.lanes, [](const auto& lane) {
+    return std::ranges::any_of(
+        lane, [](const Instruction& i) { return i.opcode == Opcode::signal || i.opcode == Opcode::wait; });
+  });
+}
+
+}  // namespace
+
+std::size_t Execution::scratch_bytes(const PreparedProgram& program, std::uint32_t rank, DType dtype,
+                                     std::span<const Block> blocks) {
+  std::size_t bytes = 0;
+  for (const std::uint32_t chunk : program.program().agents[rank].scratch) {
+    bytes += aligned(program.range(chunk, blocks[program.block(chunk)].elements).count * size_of(dtype));
+  }
+  return bytes;
+}
+
+Execution::Execution(const PreparedProgram& program, std::uint32_t rank, DType dtype, ReduceOp op,
+                     std::span<const Block> blocks, std::span<std::byte> scratch, const Wire& wire)
+    : agent_(program.program().agents[rank]),
+      dtype_(dtype),
+      op_(op),
+      element_bytes_(size_of(dtype)),
+      wire_(wire),
+      slice_elements_(std::max<std::size_t>(1, wire.slot_bytes / (element_bytes_ * program.message_slots()))),
+      first_slot_{0, agent_.input.size(), agent_.input.size() + agent_.output.size()},
+      lanes_(agent_.lanes.size()) {
+  slots_.reserve(first_slot_[2] + agent_.scratch.size());
+  std::size_t largest = 0;
+  const auto bind = [&](std::uint32_t chunk, std::byte* block, bool private_memory) {
+    const ElementRange range = program.range(chunk, blocks[program.block(chunk)].elements);
+    largest = std::max(largest, range.count);
+    slots_.push_back({private_memory ? block : block + range.first * element_bytes_, range.count});
+  };
+  for (const std::uint32_t chunk : agent_.input) {
+    // The kernels take sources as const; slots have one type because output and scratch are sources too.
+    bind(chunk, const_cast<std::byte*>(blocks[program.block(chunk)].input), false);
+  }
+  for (const std::uint32_t chunk : agent_.output) bind(chunk, blocks[program.block(chunk)].output, false);
+  std::byte* room = scratch.data();
+  for (const std::uint32_t chunk : agent_.scratch) {
+    bind(chunk, room, true);
+    room += aligned(slots_.back().elements * element_bytes_);
+  }
+  if (signals(agent_)) {  // signals carry no size: every rank must count slices alike, over all chunks
+    for (std::uint32_t chunk = 0; chunk < program.program().chunks.size(); ++chunk) {
+      largest = std::max(largest, program.range(chunk, blocks[program.block(chunk)].elements).count);
+    }
+  }
+  slices_ = static_cast<std::uint32_t>((largest + slice_elements_ - 1) / slice_elements_);
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (slices_ == 0 || agent_.lanes[lane].empty()) {
+      lanes_[lane].slice = slices_;
+    } else {
+      ++unfinished_lanes_;
+    }
+  }
+}
+
+bool Execution::step() {
+  bool moved = false;
+  for (std::size_t l = 0; l < lanes_.size(); ++l) {
+    Lane& lane = lanes_[l];
+    const std::vector<Instruction>& instructions = agent_.lanes[l];
+    while (lane.slice < slices_) {
+      const Instruction& instruction = instructions[lane.instruction];
+      if (!ready(instruction, lane.slice) || !perform(instruction, lane.slice)) break;
+      moved = true;
+      if (++lane.instruction == instructions.size()) {
+        lane.instruction = 0;
+        if (++lane.slice == slices_) --unfinished_lanes_;
+      }
+    }
+  }
+  return moved;
+}
+
+bool Execution::ready(const Instruction& instruction, std::uint32_t slice) const {
+  for (std::uint32_t i = 0; i < instruction.dependency_count; ++i) {
+    const Dependency& dependency = agent_.dependencies[instruction.first_dependency + i];
+    const Lane& other = lanes_[dependency.lane];
+    if (other.slice < slice || (other.slice == slice && other.instruction <= dependency.instruction)) return false;
+  }
+  return true;
+}
+
+Execution::Piece Execution::piece(Slot slot, std::uint32_t slice) const {
+  const BoundSlot& bound = slots_[first_slot_[static_cast<std::size_t>(slot.space)] + slot.index];
+  const std::size_t first = slice * slice_elements_;
+  if (first >= bound.elements) return {bound.data, 0};
+  return {bound.data + first * element_bytes_, std::min(slice_elements_, bound.elements - first)};
+}
+
+std::size_t Execution::message_elements(Slot first, std::uint32_t count, std::uint32_t slice) const {
+  std::size_t elements = 0;
+  for (std::uint32_t k = 0; k < count; ++k) elements += piece({first.space, first.index + k}, slice).elements;
+  return elements;
+}
+
+Sender& Execution::sender(const Instruction& instruction) const {
+  const auto peer = static_cast<std::uint32_t>(instruction.send_peer);
+  return wire_.transports[peer]->sender(peer, instruction.channel, wire_.window);
+}
+
+Receiver& Execution::receiver(const Instruction& instruction) const {
+  const auto peer = static_cast<std::uint32_t>(instruction.recv_peer);
+  return wire_.transports[peer]->receiver(peer, instruction.channel, wire_.window);
+}
+
+FrameHeader Execution::header(const Instruction& instruction, std::uint32_t slice, std::size_t bytes) const {
+  FrameHeader header = wire_.header;
+  header.channel = instruction.channel;
+  header.slice = slice;
+  header.length = static_cast<std::uint32_t>(bytes);
+  return header;
+}
+
+void Execution::check(const FrameHeader& found, const Instruction& instruction, std::uint32_t slice,
+                      std::size_t bytes) const {
+  const bool expected = found.token == wire_.header.token && found.group == wire_.header.group &&
+                        found.sequence == wire_.header.sequence && found.fingerprint == wire_.header.fingerprint &&
+                        found.channel == instruction.channel && found.slice == slice && found.length == bytes;
+  if (!expected) {
+    throw UnexpectedFrame(static_cast<std::uint32_t>(instruction.recv_peer), header(instruction, slice, bytes), found);
+  }
+}
+
+void Execution::reduce_locally(const Instruction& instruction, std::uint32_t slice) {
+  constexpr std::size_t kFew = 64;
+  std::array<const std::byte*, kFew> few;
+  std::vector<const std::byte*> many;
+  const std::size_t sources = 1 + instruction.operand_count;
+  if (sources > kFew) many.resize(sources);
+  const std::span<const std::byte*> pointers = sources > kFew ? std::span(many) : std::span(few).first(sources);
+
+  for (std::uint32_t k = 0; k < instruction.count; ++k) {
+    const auto at = [&](Slot first) { return piece({first.space, first.index + k}, slice); };
+    const Piece dst = at(instruction.dst);
+    if (dst.elements == 0) continue;
+    pointers[0] = at(instruction.src).data;
+    for (std::uint32_t i = 0; i < instruction.operand_count; ++i) {
+      pointers[1 + i] = at(agent_.operands[instruction.first_operand + i]).data;
+    }
+    reduce(dtype_, op_, dst.data, pointers, dst.elements);
+  }
+}
+
+// One instruction on one slice: false when it cannot happen yet, and then nothing has changed.
+bool Execution::perform(const Instruction& instruction, std::uint32_t slice) {
+  const Opcode opcode = instruction.opcode;
+  if (opcode == Opcode::nop) return true;
+  if (opcode == Opcode::reduce) {
+    reduce_locally(instruction, slice);
+    return true;
+  }
+  if (opcode == Opcode::copy) {
+    for (std::uint32_t k = 0; k < instruction.count; ++k) {
+      const Piece dst = piece({instruction.dst.space, instruction.dst.index + k}, slice);
+      const Piece src = piece({instruction.src.space, instruction.src.index + k}, slice);
+      if (dst.elements > 0 && dst.data != src.data) std::memcpy(dst.data, src.data, dst.elements * element_bytes_);
+    }
+    return true;
+  }
+
+  const bool combines =
+      opcode == Opcode::recv_reduce || opcode == Opcode::recv_reduce_send || opcode == Opcode::recv_reduce_copy_send;
+  const bool stores = opcode == Opcode::recv || opcode == Opcode::recv_copy_send || opcode == Opcode::recv_reduce ||
+                      opcode == Opcode::recv_reduce_copy_send;
+  const bool empty_message = opcode == Opcode::signal || opcode == Opcode::wait;
+  const Slot shape = opcode == Opcode::send || combines ? instruction.src : instruction.dst;
+  const std::size_t elements = empty_message ? 0 : message_elements(shape, instruction.count, slice);
+  if (elements == 0 && !empty_message) return true;  // both ends know: nothing travels
+  const std::size_t bytes = elements * element_bytes_;
+
+  Receiver* in = nullptr;
+  const std::byte* message = nullptr;
+  if (receives(opcode)) {
+    in = &receiver(instruction);
+    const FrameHeader* found = in->front();
+    if (found == nullptr) return false;
+    check(*found, instruction, slice, bytes);
+    message = in->payload();
+  }
+  Sender* out = nullptr;
+  std::byte* room = nullptr;
+  if (sends(opcode)) {
+    out = &sender(instruction);
+    room = out->reserve();
+    if (room == nullptr) return false;
+  }
+
+  std::size_t offset = 0;
+  for (std::uint32_t k = 0; k < instruction.count && !empty_message; ++k) {
+    const Piece shaped = piece({shape.space, shape.index + k}, slice);
+    const std::size_t length = shaped.elements * element_bytes_;
+    if (length == 0) continue;
+    const Piece dst =
+        stores ? piece({instruction.dst.space, instruction.dst.index + k}, slice) : Piece{room + offset, 0};
+    if (combines) {
+      const std::array<const std::byte*, 2> sources{message + offset, shaped.data};
+      reduce(dtype_, op_, dst.data, sources, shaped.elements);
+    } else if (in != nullptr) {
+      std::memcpy(dst.data, message + offset, length);
+    }
+    if (out != nullptr && (in == nullptr || stores)) {
+      std::memcpy(room + offset, in == nullptr ? shaped.data : dst.data, length);
+    }
+    offset += length;
+  }
+
+  if (out != nullptr) out->commit(header(instruction, slice, bytes));
+  if (in != nullptr) in->release();
+  return true;
+}
+
+std::vector<std::uint32_t> Execution::waiting_for() const {
+  std::vector<std::uint32_t> peers;
+  for (std::size_t l = 0; l < lanes_.size(); ++l) {
+    if (lanes_[l].slice >= slices_) continue;
+    const Instruction& instruction = agent_.lanes[l][lanes_[l].instruction];
+    if (!ready(instruction, lanes_[l].slice)) continue;
+    if (receives(instruction.opcode) && receiver(instruction).front() == nullptr) {
+      peers.push_back(static_cast<std::uint32_t>(instruction.recv_peer));
+    } else if (sends(instruction.opcode)) {
+      peers.push_back(static_cast<std::uint32_t>(instruction.send_peer));
+    }
+  }
+  std::ranges::sort(peers);
+  const auto repeats = std::ranges::unique(peers);
+  peers.erase(repeats.begin(), repeats.end());
+  return peers;
+}
+
+}  // namespace syntony

@@ -1,0 +1,96 @@
+// The CPU executor: runs one rank's part of a Program over real buffers, one non-blocking step at a time.
+//
+// Lanes are resumable: each is a pair (slice, instruction) that advances while its dependencies are done and its
+// streams have room or data, and otherwise simply stays where it is. Nothing waits in here, so one thread runs any
+// number of lanes of any number of Executions (the Engine decides which).
+//
+// A message is one frame: `count` slot slices packed one after another. Both ends know its length from the Binding, and
+// a message without bytes is not sent at all.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/program/prepared_program.hpp"
+#include "core/runtime/communicator.hpp"
+#include "core/transport.hpp"
+
+namespace syntony {
+
+/// The streams of one operation in flight.
+struct Wire {
+  std::span<Transport* const> transports;  // by peer; null for this rank
+  std::uint32_t window = 0;
+  std::uint32_t slot_bytes = 0;
+  FrameHeader header;  // token, group, sequence, fingerprint, priority of every frame
+};
+
+/// A frame that is not what the Program says comes next on this stream.
+struct UnexpectedFrame : std::exception {
+  UnexpectedFrame(std::uint32_t from, const FrameHeader& wanted, const FrameHeader& came)
+      : peer(from), expected(wanted), found(came) {}
+  [[nodiscard]] const char* what() const noexcept override { return "an unexpected frame"; }
+
+  std::uint32_t peer;
+  FrameHeader expected;
+  FrameHeader found;
+};
+
+class Execution {
+ public:
+  /// `blocks` as in Communicator::run; `scratch` has scratch_bytes(..). All three must outlive the Execution.
+  Execution(const PreparedProgram& program, std::uint32_t rank, DType dtype, ReduceOp op, std::span<const Block> blocks,
+            std::span<std::byte> scratch, const Wire& wire);
+
+  [[nodiscard]] static std::size_t scratch_bytes(const PreparedProgram& program, std::uint32_t rank, DType dtype,
+                                                 std::span<const Block> blocks);
+
+  /// Advances every lane as far as it goes now. True when anything moved. Throws UnexpectedFrame.
+  bool step();
+  [[nodiscard]] bool done() const { return unfinished_lanes_ == 0; }
+  /// The peers whose frame or credit the blocked lanes need.
+  [[nodiscard]] std::vector<std::uint32_t> waiting_for() const;
+
+ private:
+  struct BoundSlot {
+    std::byte* data = nullptr;
+    std::size_t elements = 0;
+  };
+  struct Lane {
+    std::uint32_t instruction = 0;
+    std::uint32_t slice = 0;
+  };
+  struct Piece {
+    std::byte* data;
+    std::size_t elements;
+  };
+
+  [[nodiscard]] Piece piece(Slot slot, std::uint32_t slice) const;
+  [[nodiscard]] std::size_t message_elements(Slot first, std::uint32_t count, std::uint32_t slice) const;
+  [[nodiscard]] bool ready(const Instruction& instruction, std::uint32_t slice) const;
+  bool perform(const Instruction& instruction, std::uint32_t slice);
+  void reduce_locally(const Instruction& instruction, std::uint32_t slice);
+  [[nodiscard]] Sender& sender(const Instruction& instruction) const;
+  [[nodiscard]] Receiver& receiver(const Instruction& instruction) const;
+  [[nodiscard]] FrameHeader header(const Instruction& instruction, std::uint32_t slice, std::size_t bytes) const;
+  void check(const FrameHeader& found, const Instruction& instruction, std::uint32_t slice, std::size_t bytes) const;
+
+  const Agent& agent_;
+  DType dtype_;
+  ReduceOp op_;
+  std::size_t element_bytes_;
+  Wire wire_;
+  std::size_t slice_elements_;
+  std::uint32_t slices_ = 0;
+  std::size_t unfinished_lanes_ = 0;
+  std::vector<BoundSlot> slots_;           // input, output, scratch, one after another
+  std::array<std::size_t, 3> first_slot_;  // where each space starts in slots_
+  std::vector<Lane> lanes_;
+};
+
+}  // namespace syntony

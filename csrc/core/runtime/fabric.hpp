@@ -1,0 +1,74 @@
+// What connects the ranks of one group: how they meet, which transport leads to whom, and the control planes.
+//
+//      1. everybody publishes: host, pid, a random token, the address of a Unix socket
+//      2. rank 0's token becomes the group's secret; equal hosts become boxes
+//      3. each box of several ranks makes a ShmSegment; each pair of ranks in different boxes connects by TCP
+//         (TCP endpoints are published only where there are several boxes)
+//      4. a last all_gather: nobody sends before everybody can receive
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/bootstrap.hpp"
+#include "core/control.hpp"
+#include "core/host.hpp"
+#include "core/transport.hpp"
+#include "core/unique_fd.hpp"
+
+namespace syntony {
+
+class Fabric {
+ public:
+  /// Collective. `doorbell` is the eventfd that wakes this process. Throws Error naming the ranks that did not come.
+  Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::time_point deadline);
+  ~Fabric();
+  Fabric(const Fabric&) = delete;
+  Fabric& operator=(const Fabric&) = delete;
+
+  [[nodiscard]] std::uint32_t rank() const { return rank_; }
+  [[nodiscard]] std::uint32_t size() const { return size_; }
+  [[nodiscard]] const StreamShape& shape() const { return shape_; }
+  /// Token and group of every frame.
+  [[nodiscard]] FrameHeader header() const;
+  /// Ranks by host, in order of their lowest rank.
+  [[nodiscard]] const std::vector<std::vector<std::uint32_t>>& boxes() const { return boxes_; }
+  /// "rank 3 (process 4711 on node7)"
+  [[nodiscard]] std::string name_of_rank(std::uint32_t rank) const;
+
+  [[nodiscard]] std::span<Transport* const> transports() const { return by_peer_; }  // by rank; null for self
+  [[nodiscard]] std::span<const std::unique_ptr<Transport>> owned_transports() const { return transports_; }
+  [[nodiscard]] std::span<const std::unique_ptr<ControlPlane>> planes() const { return planes_; }
+  [[nodiscard]] std::vector<int> data_descriptors() const;
+  [[nodiscard]] std::vector<int> control_descriptors() const;
+
+ private:
+  struct Member {
+    std::string host_key;
+    std::string host_name;
+    std::int64_t process = 0;
+    Token token{};
+    std::string unix_address;
+  };
+
+  void meet_across_hosts(Bootstrap& bootstrap, std::chrono::steady_clock::time_point deadline);
+  void meet_on_host(const std::vector<Member>& members, const UniqueFd& listener, int doorbell,
+                    std::chrono::steady_clock::time_point deadline);
+
+  std::uint32_t rank_;
+  std::uint32_t size_;
+  StreamShape shape_;
+  Token token_{};
+  std::vector<std::vector<std::uint32_t>> boxes_;
+  std::vector<std::uint32_t> box_of_;  // by rank
+  std::vector<std::string> names_;     // by rank
+  std::unique_ptr<class ShmSegment> segment_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+  std::vector<std::unique_ptr<ControlPlane>> planes_;
+  std::vector<Transport*> by_peer_;
+};
+
+}  // namespace syntony

@@ -1,0 +1,462 @@
+#include "core/runtime/group.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/kernels/kernels.hpp"
+
+namespace syntony {
+namespace {
+
+using Clock = Work::Clock;
+constexpr std::chrono::milliseconds kInquiryInterval{100};
+constexpr std::chrono::milliseconds kLongestDrain{5000};
+constexpr std::chrono::milliseconds kLongestFinish{1000};
+constexpr std::chrono::milliseconds kLongestPuzzle{2000};
+constexpr const char* kMessage = "a point-to-point message";
+
+void remember(std::deque<std::shared_ptr<Work>>& unfinished, const std::shared_ptr<Work>& work) {
+  while (!unfinished.empty() && unfinished.front()->done()) unfinished.pop_front();
+  unfinished.push_back(work);
+}
+
+std::string seconds(Clock::duration duration) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count() / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+}  // namespace
+
+struct Group::Operation {
+  Launch launch;
+  std::shared_ptr<Work> work;
+  Descriptor descriptor;
+  Clock::time_point started = Clock::now();
+  std::optional<Execution> execution;  // once admitted
+  bool done = false;
+};
+
+Group::Group(std::shared_ptr<Engine> engine, std::unique_ptr<Fabric> fabric, std::string name)
+    : engine_(std::move(engine)),
+      fabric_(std::move(fabric)),
+      name_(std::move(name)),
+      windows_(fabric_->shape().windows - 1),
+      messages_(fabric_->rank(), fabric_->transports(), windows_, fabric_->shape().slot_bytes, fabric_->header()),
+      scratch_(windows_),
+      scratch_bytes_(windows_, 0) {
+  engine_->add(*this, fabric_->data_descriptors(), fabric_->control_descriptors());
+}
+
+Group::~Group() { shutdown(); }
+
+std::uint64_t Group::sequence() const {
+  const std::lock_guard lock(mutex_);
+  return sequence_;
+}
+
+std::exception_ptr Group::error() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+// ---- Callers' side ------------------------------------------------------------------------------------------------
+
+template <typename Queue, typename Item>
+std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, const Descriptor& descriptor) {
+  item.work = std::make_shared<Work>(*engine_, descriptor);
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  if constexpr (std::is_same_v<Item, OutgoingMessage>) remember(unfinished_, item.work);
+  queue.push_back(item);
+  in_flight_.fetch_add(1, std::memory_order_acq_rel);
+  has_submissions_.store(true, std::memory_order_release);
+  return item.work;
+}
+
+std::shared_ptr<Work> Group::launch(Launch launch) {
+  auto operation = std::make_unique<Operation>();
+  operation->launch = std::move(launch);
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  Descriptor descriptor = operation->launch.descriptor;
+  descriptor.sequence = ++sequence_;
+  descriptor.fingerprint = fingerprint_of(descriptor);
+  operation->descriptor = descriptor;
+  operation->work = std::make_shared<Work>(*engine_, descriptor);
+  std::shared_ptr<Work> work = operation->work;
+  submitted_.push_back(std::move(operation));
+  remember(unfinished_, work);
+  in_flight_.fetch_add(1, std::memory_order_acq_rel);
+  has_submissions_.store(true, std::memory_order_release);
+  return work;
+}
+
+std::shared_ptr<Work> Group::send(OutgoingMessage message) {
+  return enqueue(submitted_sends_, std::move(message), Descriptor{});
+}
+
+std::shared_ptr<Work> Group::receive(PostedReceive receive) {
+  return enqueue(submitted_receives_, std::move(receive), Descriptor{});
+}
+
+// The planes belong to the owner of progress, so it does the telling; we wait until it has, because our caller may be
+// about to end the process.
+void Group::abort(const std::string& why) {
+  auto told = std::make_shared<Work>(*engine_, Descriptor{});
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    const std::string self = "rank " + std::to_string(fabric_->rank());
+    abort_reason_ = {
+        Error::Kind::aborted, {static_cast<int>(fabric_->rank())}, self + " aborted group " + name_ + ": " + why};
+    failure_ = std::make_exception_ptr(Error(abort_reason_.kind, abort_reason_.sentence, abort_reason_.ranks));
+    aborting_ = told;
+    in_flight_.fetch_add(1, std::memory_order_acq_rel);  // busy until the owner has ended what is in flight
+    abort_requested_.store(true, std::memory_order_release);
+  }
+  told->wait();
+}
+
+void Group::shutdown() {
+  if (closed_.exchange(true)) return;
+  std::deque<std::shared_ptr<Work>> unfinished;
+  {
+    const std::lock_guard lock(mutex_);
+    unfinished.swap(unfinished_);
+  }
+  const Clock::time_point patience = Clock::now() + kLongestFinish;
+  for (const std::shared_ptr<Work>& work : unfinished) engine_->drive(*work, patience);
+  engine_->remove(*this, fabric_->data_descriptors(), fabric_->control_descriptors());
+  // Frames of finished operations may still be on their way out (TCP): they are owed to the peers.
+  for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) {
+    if (!failed_) transport->drain(kLongestDrain);
+  }
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->leave();
+  end({Error::Kind::aborted,
+       {static_cast<int>(fabric_->rank())},
+       "rank " + std::to_string(fabric_->rank()) + " has shut group " + name_ + " down"});
+}
+
+// ---- The owner of progress ----------------------------------------------------------------------------------------
+
+void Group::take_submissions() {
+  if (!has_submissions_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex_);
+  collect();
+}
+
+// With the mutex.
+void Group::collect() {
+  has_submissions_.store(false, std::memory_order_relaxed);
+  for (std::unique_ptr<Operation>& operation : submitted_) queue_.push_back(std::move(operation));
+  for (OutgoingMessage& message : submitted_sends_) messages_.send(std::move(message));
+  for (PostedReceive& receive : submitted_receives_) messages_.receive(std::move(receive));
+  messages_in_flight_ += submitted_sends_.size() + submitted_receives_.size();
+  submitted_.clear();
+  submitted_sends_.clear();
+  submitted_receives_.clear();
+}
+
+void Group::admit() {
+  while (!queue_.empty() && queue_.front()->descriptor.sequence < completed_ + 1 + windows_) {
+    std::unique_ptr<Operation> next = std::move(queue_.front());
+    queue_.pop_front();
+    const Descriptor& descriptor = next->descriptor;
+    const PreparedProgram& program = *next->launch.program;
+    const auto window = static_cast<std::uint32_t>(descriptor.sequence % windows_);
+    const std::size_t need = Execution::scratch_bytes(program, fabric_->rank(), descriptor.dtype, next->launch.blocks);
+    if (need > scratch_bytes_[window]) {
+      scratch_[window] = std::make_unique_for_overwrite<std::byte[]>(need);
+      scratch_bytes_[window] = need;
+    }
+    Wire wire{fabric_->transports(), window, fabric_->shape().slot_bytes, fabric_->header()};
+    wire.header.sequence = descriptor.sequence;
+    wire.header.fingerprint = descriptor.fingerprint;
+    next->execution.emplace(program, fabric_->rank(), descriptor.dtype, descriptor.op, next->launch.blocks,
+                            std::span(scratch_[window].get(), need), wire);
+    history_[descriptor.sequence % kRemembered] = descriptor;
+    for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->announce(descriptor);
+    running_.push_back(std::move(next));
+  }
+}
+
+bool Group::step() {
+  take_submissions();
+  if (abort_requested_.load(std::memory_order_acquire)) {
+    fail(abort_reason_.kind, abort_reason_.sentence, abort_reason_.ranks);
+  }
+  if (failed_) return false;
+  bool moved = false;
+  try {
+    moved = move();
+  } catch (const UnexpectedFrame& frame) {
+    explain(frame);
+  } catch (const Error& error) {
+    explain(error);
+  } catch (const std::exception& error) {  // nothing may escape into the thread that serves all groups
+    fail(Error::Kind::system, error.what(), {static_cast<int>(fabric_->rank())});
+  }
+  return moved;
+}
+
+bool Group::move() {
+  bool moved = false;
+  for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) moved |= transport->progress();
+  admit();
+  for (const std::unique_ptr<Operation>& operation : running_) moved |= advance(*operation);
+  while (!running_.empty() && running_.front()->done) {
+    running_.pop_front();
+  }
+  if (messages_in_flight_ > 0) {
+    moved |= messages_.step();
+    if (!messages_.busy()) in_flight_.fetch_sub(std::exchange(messages_in_flight_, 0), std::memory_order_acq_rel);
+  }
+  for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->wake();
+  return moved;
+}
+
+bool Group::advance(Operation& operation) {
+  if (operation.done) return false;
+  const bool moved = operation.execution->step();
+  if (operation.execution->done()) finish(operation);
+  return moved || operation.done;
+}
+
+void Group::finish(Operation& operation) {
+  operation.done = true;
+  complete();
+  if (operation.launch.average) {
+    for (const Block& block : operation.launch.blocks) {
+      if (block.output != nullptr) {
+        divide(operation.descriptor.dtype, block.output, block.elements, static_cast<std::int64_t>(fabric_->size()));
+      }
+    }
+  }
+  in_flight_.fetch_sub(1, std::memory_order_acq_rel);
+  operation.work->finish(nullptr);
+  operation.launch.keep_alive.reset();
+}
+
+// Before the Work is done: its owner may end the process at once, which must not look like a death in the middle.
+void Group::complete() {
+  const std::uint64_t before = completed_;
+  for (const std::unique_ptr<Operation>& operation : running_) {
+    if (!operation->done) break;
+    completed_ = std::max(completed_, operation->descriptor.sequence);
+  }
+  if (completed_ == before) return;
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->complete(completed_);
+}
+
+void Group::sleeping(bool asleep) {
+  for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->sleeping(asleep);
+}
+
+// ---- Trouble ------------------------------------------------------------------------------------------------------
+
+ControlPlane* Group::plane_of(std::uint32_t peer) const {
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
+    if (std::ranges::find(plane->peers(), peer) != plane->peers().end()) return plane.get();
+  }
+  return nullptr;
+}
+
+void Group::fail(Error::Kind kind, const std::string& sentence, const std::vector<int>& ranks) {
+  if (failed_) return;
+  const Abort reason{kind, ranks, sentence};
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->abort(reason);
+  end(reason);
+}
+
+void Group::end(const Abort& reason) {
+  failed_ = true;
+  std::exception_ptr failure = std::make_exception_ptr(
+      Error(reason.kind, "[rank " + std::to_string(fabric_->rank()) + "] " + reason.sentence, reason.ranks));
+  std::shared_ptr<Work> aborting;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) {
+      failure = failure_;
+    } else {
+      failure_ = failure;
+    }
+    collect();  // from now on submissions are refused: these are the last
+    aborting.swap(aborting_);
+  }
+  for (std::deque<std::unique_ptr<Operation>>* operations : {&running_, &queue_}) {
+    for (const std::unique_ptr<Operation>& operation : *operations) {
+      if (!operation->done) operation->work->finish(failure);
+    }
+    operations->clear();
+  }
+  messages_.fail(failure);
+  messages_in_flight_ = 0;
+  in_flight_.store(0, std::memory_order_release);
+  if (aborting) aborting->finish(nullptr);
+}
+
+std::string Group::disagreement(std::uint32_t peer, const Descriptor& ours, const Descriptor& theirs) const {
+  const std::string name = fabric_->name_of_rank(peer);
+  const std::string self = "rank " + std::to_string(fabric_->rank());
+  return name + " and " + self + " disagree: " + self + " runs " + describe(ours) + ", " + name + " " +
+         describe(theirs) + ": " + difference(ours, theirs);
+}
+
+// The frame tells that ranks disagree; what each of them runs, the control plane knows, perhaps only when asked.
+void Group::explain(const UnexpectedFrame& frame) {
+  const std::vector<int> both{static_cast<int>(frame.peer), static_cast<int>(fabric_->rank())};
+  const std::uint64_t sequence = std::min(frame.expected.sequence, frame.found.sequence);  // where they parted
+  const Descriptor& ours = history_[sequence % kRemembered];
+  ControlPlane* plane = plane_of(frame.peer);
+  const std::optional<Descriptor> theirs = plane != nullptr ? plane->announced(frame.peer, sequence) : std::nullopt;
+  if (theirs && theirs->fingerprint != ours.fingerprint && ours.sequence == sequence) {
+    fail(Error::Kind::mismatch, disagreement(frame.peer, ours, *theirs), both);
+    return;
+  }
+  if (!theirs && plane != nullptr) {
+    if (!puzzled_since_) puzzled_since_ = Clock::now();
+    plane->inquire();  // again and again: what is on its way may be older than the frame
+    if (Clock::now() - *puzzled_since_ < kLongestPuzzle)
+      return;  // the frame stays where it is; tend() hears the answer
+  }
+  const std::string peer = fabric_->name_of_rank(frame.peer);
+  const std::string self = "rank " + std::to_string(fabric_->rank());
+  fail(Error::Kind::mismatch,
+       peer + " and " + self + " disagree about " + (theirs ? "block sizes: in " : "the operation: in ") +
+           describe(ours) + " " + self + " expects " + std::to_string(frame.expected.length) + " bytes of slice " +
+           std::to_string(frame.expected.slice) + " of operation #" + std::to_string(frame.expected.sequence) + ", " +
+           peer + " sent " + std::to_string(frame.found.length) + " bytes of slice " +
+           std::to_string(frame.found.slice) + " of operation #" + std::to_string(frame.found.sequence),
+       both);
+}
+
+bool Group::heard_of_the_end() {
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->progress();
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
+    const std::optional<Abort> heard = plane->aborted();
+    if (!heard || failed_) continue;
+    fail(heard->kind, heard->sentence, heard->ranks);
+  }
+  return failed_;
+}
+
+// The data plane noticed first. Why, the control plane may know: a goodbye, or an abort that names somebody else.
+void Group::explain(const Error& error) {
+  if (heard_of_the_end()) return;
+  if (error.kind() != Error::Kind::dead || error.ranks().size() != 1) {
+    fail(error.kind(), error.what(), error.ranks());
+    return;
+  }
+  const auto peer = static_cast<std::uint32_t>(error.ranks().front());
+  const ControlPlane* plane = plane_of(peer);
+  const bool left = plane != nullptr && plane->status(peer).state == PeerStatus::State::left;
+  const auto owed = std::ranges::find_if(running_, [](const auto& operation) { return !operation->done; });
+  fail(left ? Error::Kind::aborted : Error::Kind::dead,
+       fabric_->name_of_rank(peer) + (left ? " left the group before " : " died during ") +
+           (owed != running_.end() ? describe((*owed)->descriptor) : kMessage) + " (" + error.what() + ")",
+       error.ranks());
+}
+
+void Group::tend() {
+  if (heard_of_the_end()) return;
+  if (!busy()) return;
+  // Frames that have arrived count, even from a peer that is gone: look only after nothing more moves.
+  while (step()) {
+  }
+  const Clock::time_point now = Clock::now();
+  if (!failed_) look_for_disagreement();
+  if (!failed_) look_for_absent();
+  if (!failed_) look_for_late(now);
+}
+
+void Group::look_for_disagreement() {
+  for (const std::unique_ptr<Operation>& operation : running_) {
+    for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
+      for (const std::uint32_t peer : plane->peers()) {
+        const std::optional<Descriptor> theirs = plane->announced(peer, operation->descriptor.sequence);
+        if (!theirs || theirs->fingerprint == operation->descriptor.fingerprint) continue;
+        fail(Error::Kind::mismatch, disagreement(peer, operation->descriptor, *theirs),
+             {static_cast<int>(peer), static_cast<int>(fabric_->rank())});
+        return;
+      }
+    }
+  }
+}
+
+bool Group::alone() const {
+  return std::ranges::all_of(fabric_->planes(), [](const std::unique_ptr<ControlPlane>& plane) {
+    return std::ranges::none_of(
+        plane->peers(), [&](std::uint32_t peer) { return plane->status(peer).state == PeerStatus::State::alive; });
+  });
+}
+
+// A peer that is gone is a failure only for operations that it had not completed, and for messages with it. A receive
+// from any source may still be served by the others when one has left, but who knows whose message died with a dead
+// one.
+void Group::look_for_absent() {
+  const std::vector<std::uint32_t> talking = messages_.waiting_for();
+  const bool anyone = messages_.waits_for_anyone();
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
+    for (const std::uint32_t peer : plane->peers()) {
+      const PeerStatus status = plane->status(peer);
+      if (status.state == PeerStatus::State::alive) continue;
+      const auto owed = std::ranges::find_if(running_, [&](const std::unique_ptr<Operation>& operation) {
+        return !operation->done && operation->descriptor.sequence > status.completed;
+      });
+      const bool dead = status.state == PeerStatus::State::dead;
+      const bool silent = std::ranges::find(talking, peer) != talking.end() || (anyone && (dead || alone()));
+      if (owed == running_.end() && !silent) continue;
+      const std::string what = owed != running_.end() ? describe((*owed)->descriptor) : kMessage;
+      fail(dead ? Error::Kind::dead : Error::Kind::aborted,
+           fabric_->name_of_rank(peer) + (dead ? " died during " : " left the group before ") + what,
+           {static_cast<int>(peer)});
+      return;
+    }
+  }
+}
+
+std::string Group::latecomers(const Operation& operation, std::vector<int>& guilty) const {
+  std::string absent;
+  std::vector<int> inside;
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
+    for (const std::uint32_t peer : plane->peers()) {
+      const PeerStatus status = plane->status(peer);
+      if (status.known && status.started.sequence >= operation.descriptor.sequence) {
+        if (status.completed < operation.descriptor.sequence) inside.push_back(static_cast<int>(peer));
+        continue;
+      }
+      guilty.push_back(static_cast<int>(peer));
+      absent += "; " + fabric_->name_of_rank(peer) + " has not started it";
+      absent += status.known ? " (its last: " + describe(status.started) + ")" : " (nothing heard from it)";
+    }
+  }
+  if (!guilty.empty()) return absent;
+  guilty = inside;
+  std::string waiting;
+  for (const std::uint32_t peer : operation.execution->waiting_for()) {
+    waiting += (waiting.empty() ? "" : ", ") + fabric_->name_of_rank(peer);
+  }
+  return "; all ranks are inside it" + (waiting.empty() ? std::string() : ", this one waits for " + waiting);
+}
+
+void Group::look_for_late(Clock::time_point now) {
+  if (now - last_inquiry_ > kInquiryInterval) {
+    last_inquiry_ = now;
+    for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->inquire();
+  }
+  for (const std::unique_ptr<Operation>& operation : running_) {
+    if (operation->done || now < operation->launch.deadline) continue;
+    std::vector<int> guilty;
+    const std::string who = latecomers(*operation, guilty);
+    fail(Error::Kind::timeout,
+         describe(operation->descriptor) + " timed out after " + seconds(now - operation->started) + " on rank " +
+             std::to_string(fabric_->rank()) + who,
+         guilty);
+    return;
+  }
+  if (const std::optional<std::string> sentence = messages_.expire(now)) {
+    fail(Error::Kind::timeout, *sentence, {static_cast<int>(fabric_->rank())});
+  }
+}
+
+}  // namespace syntony

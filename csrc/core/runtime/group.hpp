@@ -1,0 +1,126 @@
+// One rank's half of a group at work: its operations in flight, in the agreed order, over its fabric.
+//
+// Admission: operations get sequence numbers 1, 2, .. as they are launched. Operation q runs in window q mod W, at most
+// the W oldest unfinished ones at a time. Every rank launches the same operations in the same order, so the oldest
+// unfinished operation of the whole group is admitted on every rank, and its frames are the oldest in its window's
+// streams: a proven Program therefore finishes, then the next. (tests/csrc/test_admission.py model-checks this.)
+//
+// Failure: the first trouble (a death, a disagreement, a deadline, an abort heard from a peer) ends the group on every
+// rank with one sentence. All operations in flight get it, and so does every later call.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/program/prepared_program.hpp"
+#include "core/runtime/communicator.hpp"
+#include "core/runtime/engine.hpp"
+#include "core/runtime/executor.hpp"
+#include "core/runtime/fabric.hpp"
+#include "core/runtime/point_to_point.hpp"
+
+namespace syntony {
+
+class Group final : public Steppable {
+ public:
+  struct Launch {
+    std::shared_ptr<const PreparedProgram> program;
+    Descriptor descriptor;  // without sequence and fingerprint
+    std::vector<Block> blocks;
+    bool average = false;
+    Work::Clock::time_point deadline;
+    std::shared_ptr<const void> keep_alive;
+    std::vector<std::byte> storage;  // staged input or the barrier's byte; blocks may point into it
+  };
+
+  Group(std::shared_ptr<Engine> engine, std::unique_ptr<Fabric> fabric, std::string name);
+  ~Group() override;
+
+  [[nodiscard]] const Fabric& fabric() const { return *fabric_; }
+  [[nodiscard]] Engine& engine() const { return *engine_; }
+  [[nodiscard]] std::uint64_t sequence() const;
+  [[nodiscard]] std::exception_ptr error() const;
+
+  std::shared_ptr<Work> launch(Launch launch);
+  std::shared_ptr<Work> send(OutgoingMessage message);
+  std::shared_ptr<Work> receive(PostedReceive receive);
+  void abort(const std::string& why);
+  void shutdown();
+
+  // Steppable: called by the owner of progress only.
+  bool step() override;
+  [[nodiscard]] bool busy() const override { return in_flight_.load(std::memory_order_acquire) > 0; }
+  void tend() override;
+  void sleeping(bool asleep) override;
+
+ private:
+  struct Operation;
+  template <typename Queue, typename Item>
+  std::shared_ptr<Work> enqueue(Queue& queue, Item item, const Descriptor& descriptor);
+
+  void take_submissions();
+  void collect();
+  void admit();
+  bool advance(Operation& operation);
+  void finish(Operation& operation);
+  void complete();
+  bool move();
+  void fail(Error::Kind kind, const std::string& sentence, const std::vector<int>& ranks);
+  void end(const Abort& reason);
+  void explain(const UnexpectedFrame& frame);
+  void explain(const Error& error);
+  [[nodiscard]] std::string disagreement(std::uint32_t peer, const Descriptor& ours, const Descriptor& theirs) const;
+  bool heard_of_the_end();
+  [[nodiscard]] bool alone() const;
+  void look_for_absent();
+  void look_for_disagreement();
+  void look_for_late(Work::Clock::time_point now);
+  [[nodiscard]] ControlPlane* plane_of(std::uint32_t peer) const;
+  [[nodiscard]] std::string latecomers(const Operation& operation, std::vector<int>& guilty) const;
+
+  std::shared_ptr<Engine> engine_;
+  std::unique_ptr<Fabric> fabric_;
+  std::string name_;
+  std::uint32_t windows_;
+
+  mutable std::mutex mutex_;  // guards what callers and the owner of progress share: the next eight
+  std::uint64_t sequence_ = 0;
+  std::vector<std::unique_ptr<Operation>> submitted_;
+  std::vector<OutgoingMessage> submitted_sends_;
+  std::vector<PostedReceive> submitted_receives_;
+  std::deque<std::shared_ptr<Work>>
+      unfinished_;  // of operations and sends, for shutdown; done ones leave from the front
+  std::exception_ptr failure_;
+  Abort abort_reason_;
+  std::shared_ptr<Work> aborting_;  // done when the peers have been told
+  std::atomic<bool> has_submissions_{false};
+  std::atomic<std::size_t> in_flight_{0};
+  std::atomic<bool> abort_requested_{false};
+  std::atomic<bool> closed_{false};
+
+  // The owner of progress only, from here.
+  std::deque<std::unique_ptr<Operation>> queue_;    // launched, not admitted
+  std::deque<std::unique_ptr<Operation>> running_;  // admitted, by sequence; finished ones leave from the front
+  PointToPoint messages_;
+  std::size_t messages_in_flight_ = 0;
+  std::uint64_t completed_ = 0;
+  std::vector<std::unique_ptr<std::byte[]>> scratch_;  // by window, grown as needed
+  std::vector<std::size_t> scratch_bytes_;
+  Work::Clock::time_point last_inquiry_;
+  static constexpr std::size_t kRemembered = 16;
+  std::array<Descriptor, kRemembered> history_;           // what we admitted, by sequence
+  std::optional<Work::Clock::time_point> puzzled_since_;  // by a frame that the control plane shall explain
+  bool failed_ = false;
+};
+
+}  // namespace syntony

@@ -1,0 +1,97 @@
+#include "core/runtime/selector.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/program/algorithms/algorithms.hpp"
+
+namespace syntony {
+namespace {
+
+// Measured on one host (2, 4 and 8 ranks on 2 cores); between hosts the wire decides, not these.
+constexpr std::size_t kOneShotBytes = 64U << 10U;  // what a rank may send to save hops: n-1 times everything in one
+constexpr std::size_t kRingChunk = 8U << 10U;      // smaller chunks spend their 2 (n-1) hops on being passed on
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(Error::Kind::invalid, sentence); }
+
+std::string names_of(std::span<const Algorithm> table) {
+  std::string names = "auto";
+  for (const Algorithm& algorithm : table) names += ", " + std::string(algorithm.name);
+  return names;
+}
+
+}  // namespace
+
+Selector::Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes)
+    : ranks_(ranks), boxes_(std::move(boxes)) {
+  if (boxes_.size() == 1) boxes_.clear();  // one host has no levels of its own: `hierarchical` makes some up
+}
+
+std::string_view Selector::automatic(Collective collective, std::size_t bytes) const {
+  if (collective == Collective::all_to_all && bytes == 0) return "direct";  // sizes that only each pair knows
+  if (boxes_.size() > 1 && boxes_.size() < ranks_) return "hierarchical";
+  const bool small = (ranks_ - 1) * bytes <= kOneShotBytes;
+  switch (collective) {
+    case Collective::all_reduce:
+      if (small) return "direct";
+      return bytes < ranks_ * kRingChunk ? "two_shot" : "ring";
+    case Collective::broadcast:
+    case Collective::reduce:
+      return small || boxes_.empty() ? "direct" : "dbt";  // on a wire, the root's alone would be the limit
+    default:
+      return "direct";
+  }
+}
+
+std::shared_ptr<const PreparedProgram> Selector::select(Collective collective, std::uint32_t root, std::size_t bytes,
+                                                        const std::string& algorithm) {
+  const std::string name(algorithm == "auto" ? automatic(collective, bytes) : algorithm);
+  const std::lock_guard lock(mutex_);
+  if (const auto loaded = loaded_.find(name); loaded != loaded_.end()) {
+    const Program& program = loaded->second->program();
+    if (program.collective != collective) {
+      refuse("the schedule " + name + " does " + std::string(name_of(program.collective)) + ", not " +
+             std::string(name_of(collective)));
+    }
+    if (program.root != root) {
+      refuse("the schedule " + name + " has root " + std::to_string(program.root) + ", not " + std::to_string(root));
+    }
+    return loaded->second;
+  }
+  const Key key{name, collective, root};
+  std::shared_ptr<const PreparedProgram>& program = built_[key];
+  if (!program) {
+    const auto table = algorithms();
+    const auto builder = std::ranges::find(table, name, &Algorithm::name);
+    if (builder == table.end()) refuse("unknown algorithm " + name + ": available are " + names_of(table));
+    if (std::ranges::find(builder->collectives, collective) == builder->collectives.end()) {
+      refuse("algorithm " + name + " has no " + std::string(name_of(collective)));
+    }
+    program = std::make_shared<PreparedProgram>(build(name, collective, ranks_, root, boxes_));
+  }
+  return program;
+}
+
+void Selector::add(const std::string& name, Program program, std::uint32_t channels, std::uint32_t depth) {
+  program.validate();
+  if (program.ranks() != ranks_) {
+    refuse("the schedule " + name + " is for " + std::to_string(program.ranks()) + " ranks, the group has " +
+           std::to_string(ranks_));
+  }
+  if (program.one_sided()) {
+    refuse("the schedule " + name + " uses peer_read or peer_write, which the CPU executor does not have");
+  }
+  if (program.channels() > channels) {
+    refuse("the schedule " + name + " uses " + std::to_string(program.channels()) + " channels; a group of " +
+           std::to_string(ranks_) + " ranks has " + std::to_string(channels));
+  }
+  if (program.fifo_depth > depth) {
+    refuse("the schedule " + name + " needs connections that hold " + std::to_string(program.fifo_depth) +
+           " messages; ours hold " + std::to_string(depth));
+  }
+  const std::lock_guard lock(mutex_);
+  loaded_[name] = std::make_shared<PreparedProgram>(std::move(program));
+}
+
+}  // namespace syntony

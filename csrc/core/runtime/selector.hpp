@@ -1,0 +1,41 @@
+// Which Program runs a call. Uses only what every rank knows: the collective, the algorithm asked for, the bytes on
+// which ranks must agree, the boxes. Never local sizes or local measurements, or ranks would choose differently.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "core/program/prepared_program.hpp"
+
+namespace syntony {
+
+class Selector {
+ public:
+  Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes);
+
+  /// `bytes`: of the whole operation (nccl-tests' size), 0 where ranks do not know it alike.
+  /// Throws Error(invalid) naming what is available.
+  [[nodiscard]] std::shared_ptr<const PreparedProgram> select(Collective collective, std::uint32_t root,
+                                                              std::size_t bytes, const std::string& algorithm);
+  /// Throws Error(invalid) when this runtime cannot run `program` (wrong number of ranks, instructions it lacks, ..).
+  void add(const std::string& name, Program program, std::uint32_t channels, std::uint32_t depth);
+
+ private:
+  using Key = std::tuple<std::string, Collective, std::uint32_t>;
+  [[nodiscard]] std::string_view automatic(Collective collective, std::size_t bytes) const;
+
+  std::uint32_t ranks_;
+  std::vector<std::vector<std::uint32_t>> boxes_;
+  std::mutex mutex_;
+  std::map<Key, std::shared_ptr<const PreparedProgram>> built_;
+  std::map<std::string, std::shared_ptr<const PreparedProgram>> loaded_;
+};
+
+}  // namespace syntony

@@ -1,0 +1,58 @@
+// The handle of an operation in flight.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "core/control.hpp"
+
+namespace syntony {
+
+class Engine;
+
+/// Made by Communicator; shared by the caller and the Engine. Thread-safe.
+class Work {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Work(Engine& engine, const Descriptor& descriptor) : engine_(engine), descriptor_(descriptor) {}
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+  ~Work() = default;
+
+  [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
+  /// Helps the Engine until the operation is done (the waiting thread becomes the owner of progress), then rethrows the
+  /// operation's error, if any. With a timeout, returns false when it passed first; the operation goes on.
+  bool wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  /// The error, or nullptr. Meaningful once done().
+  [[nodiscard]] std::exception_ptr error() const;
+  /// Runs `callback` once, when done: at once if it is already, else on the Engine's completion thread, never on the
+  /// thread that other ranks wait for.
+  void on_done(std::function<void()> callback);
+  /// Point-to-point: the rank the message came from (receive from any), else -1.
+  [[nodiscard]] int source() const { return source_.load(std::memory_order_acquire); }
+  [[nodiscard]] const Descriptor& descriptor() const { return descriptor_; }
+
+ private:
+  friend class Engine;
+  friend class Group;
+  friend class PointToPoint;
+  /// Called by the owner of progress, once. Hands the callbacks to the completion thread.
+  void finish(std::exception_ptr error);
+
+  Engine& engine_;
+  Descriptor descriptor_;
+  std::atomic<bool> done_{false};
+  std::atomic<int> source_{-1};
+  mutable std::mutex mutex_;
+  std::exception_ptr error_;
+  std::vector<std::function<void()>> callbacks_;
+};
+
+}  // namespace syntony

@@ -1,0 +1,114 @@
+#include "core/shm/shm_board.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace syntony {
+
+ShmBoard::ShmBoard(ShmSegment& segment, std::uint32_t rank, std::span<const pid_t> processes)
+    : segment_(segment), rank_(rank) {
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    const std::uint32_t other = segment.ranks()[i];
+    if (other == rank) continue;
+    Peer peer{other, processes[i], {}, false};
+    if (peer.process != ::getpid()) {
+      const long pidfd = ::syscall(SYS_pidfd_open, peer.process, 0);
+      peer.dead = pidfd < 0 && errno == ESRCH;
+      peer.pidfd = UniqueFd(static_cast<int>(pidfd));
+      if (peer.pidfd) descriptors_.push_back(peer.pidfd.get());
+    }
+    peers_.push_back(other);
+    processes_.push_back(std::move(peer));
+  }
+}
+
+const ShmBoard::Peer& ShmBoard::peer(std::uint32_t rank) const {
+  return *std::ranges::find(processes_, rank, &Peer::rank);
+}
+
+void ShmBoard::announce(const Descriptor& started) {
+  BoardLine& line = segment_.board(rank_);
+  line.remembered[started.sequence % kRememberedOperations] = started;
+  line.started.store(started.sequence, std::memory_order_release);
+}
+
+void ShmBoard::complete(std::uint64_t sequence) {
+  segment_.board(rank_).completed.store(sequence, std::memory_order_release);
+}
+
+PeerStatus ShmBoard::status(std::uint32_t rank) const {
+  const BoardLine& line = segment_.board(rank);
+  PeerStatus status;
+  status.known = true;
+  status.completed = line.completed.load(std::memory_order_acquire);
+  if (const std::uint64_t sequence = line.started.load(std::memory_order_acquire); sequence != 0) {
+    status.started = line.remembered[sequence % kRememberedOperations];
+  }
+  if (line.left.load(std::memory_order_acquire) != 0) {
+    status.state = PeerStatus::State::left;
+  } else if (peer(rank).dead) {
+    status.state = PeerStatus::State::dead;
+  }
+  return status;
+}
+
+std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, std::uint64_t sequence) const {
+  const BoardLine& line = segment_.board(rank);
+  const auto overwritten = [&](std::uint64_t started) { return started >= sequence + kRememberedOperations; };
+  const std::uint64_t before = line.started.load(std::memory_order_acquire);
+  if (before < sequence || overwritten(before)) return std::nullopt;
+  const Descriptor descriptor = line.remembered[sequence % kRememberedOperations];
+  std::atomic_thread_fence(std::memory_order_acquire);
+  // The writer may be one entry ahead of `started` while we copy.
+  if (overwritten(line.started.load(std::memory_order_relaxed) + 1) || descriptor.sequence != sequence)
+    return std::nullopt;
+  return descriptor;
+}
+
+void ShmBoard::abort(const Abort& reason) {
+  AbortRecord& record = segment_.abort_record();
+  std::uint32_t nobody = 0;
+  if (record.state.compare_exchange_strong(nobody, 1, std::memory_order_acq_rel)) {
+    record.kind = static_cast<std::uint32_t>(reason.kind);
+    record.rank_count = static_cast<std::uint32_t>(std::min(reason.ranks.size(), record.ranks.size()));
+    std::copy_n(reason.ranks.begin(), record.rank_count, record.ranks.begin());
+    const std::size_t length = std::min(reason.sentence.size(), record.sentence.size() - 1);
+    std::memcpy(record.sentence.data(), reason.sentence.data(), length);
+    record.sentence[length] = '\0';
+    record.state.store(2, std::memory_order_release);
+  }
+  for (const std::uint32_t other : peers_) segment_.ring(other);
+}
+
+std::optional<Abort> ShmBoard::aborted() const {
+  const AbortRecord& record = segment_.abort_record();
+  if (record.state.load(std::memory_order_acquire) != 2) return std::nullopt;
+  return Abort{static_cast<Error::Kind>(record.kind),
+               std::vector<int>(record.ranks.begin(), record.ranks.begin() + record.rank_count),
+               record.sentence.data()};
+}
+
+void ShmBoard::leave() {
+  segment_.board(rank_).left.store(1, std::memory_order_release);
+  for (const std::uint32_t other : peers_) segment_.ring(other);
+}
+
+void ShmBoard::progress() {
+  for (Peer& peer : processes_) {
+    if (peer.dead || peer.process == ::getpid()) continue;
+    if (peer.pidfd) {
+      pollfd entry{peer.pidfd.get(), POLLIN, 0};
+      peer.dead = ::poll(&entry, 1, 0) > 0;
+    } else {
+      peer.dead = ::kill(peer.process, 0) != 0 && errno == ESRCH;
+    }
+  }
+}
+
+}  // namespace syntony

@@ -1,0 +1,135 @@
+#include "core/shm/shm_transport.hpp"
+
+#include <atomic>
+
+namespace syntony {
+namespace {
+
+/// The view of one stream's memory that both ends have.
+struct StreamMemory {
+  std::byte* base;
+  std::uint32_t depth;
+  std::uint32_t slot_bytes;
+
+  /// Frames the destination has released so far: the source's credit.
+  [[nodiscard]] std::atomic<std::uint64_t>& released() const {
+    return *reinterpret_cast<std::atomic<std::uint64_t>*>(base);
+  }
+  [[nodiscard]] SlotLine& slot(std::uint64_t frame) const {
+    return *reinterpret_cast<SlotLine*>(base + kCacheLine + (frame % depth) * (sizeof(SlotLine) + slot_bytes));
+  }
+  [[nodiscard]] std::byte* payload(std::uint64_t frame) const {
+    return reinterpret_cast<std::byte*>(&slot(frame)) + sizeof(SlotLine);
+  }
+};
+
+StreamMemory memory_of(const ShmSegment& segment, std::byte* base) {
+  return {base, segment.shape().depth, segment.shape().slot_bytes};
+}
+
+}  // namespace
+
+class ShmTransport::Outgoing final : public Sender {
+ public:
+  Outgoing(ShmTransport& transport, std::uint32_t peer, StreamMemory memory)
+      : transport_(transport), local_peer_(transport.segment_.local(peer)), memory_(memory) {}
+
+  std::byte* reserve() override {
+    if (sent_ - credit_ >= memory_.depth) {
+      credit_ = memory_.released().load(std::memory_order_acquire);
+      if (sent_ - credit_ >= memory_.depth) return nullptr;
+    }
+    return memory_.payload(sent_);
+  }
+
+  void commit(const FrameHeader& header) override {
+    SlotLine& slot = memory_.slot(sent_);
+    slot.header = header;
+    slot.stamp.store(++sent_, std::memory_order_release);
+    transport_.touched_[local_peer_] = 1;
+    transport_.any_touched_ = true;
+  }
+
+ private:
+  ShmTransport& transport_;
+  std::uint32_t local_peer_;
+  StreamMemory memory_;
+  std::uint64_t sent_ = 0;
+  std::uint64_t credit_ = 0;
+};
+
+class ShmTransport::Incoming final : public Receiver {
+ public:
+  Incoming(ShmTransport& transport, std::uint32_t peer, StreamMemory memory)
+      : transport_(transport), local_peer_(transport.segment_.local(peer)), memory_(memory) {}
+
+  const FrameHeader* front() override {
+    SlotLine& slot = memory_.slot(received_);
+    return slot.stamp.load(std::memory_order_acquire) == received_ + 1 ? &slot.header : nullptr;
+  }
+  const std::byte* payload() const override { return memory_.payload(received_); }
+  void release() override {
+    memory_.released().store(++received_, std::memory_order_release);
+    transport_.touched_[local_peer_] = 1;
+    transport_.any_touched_ = true;
+  }
+
+ private:
+  ShmTransport& transport_;
+  std::uint32_t local_peer_;
+  StreamMemory memory_;
+  std::uint64_t received_ = 0;
+};
+
+ShmTransport::ShmTransport(ShmSegment& segment, std::uint32_t rank)
+    : segment_(segment), rank_(rank), touched_(segment.ranks().size(), 0) {
+  const std::size_t streams = segment.ranks().size() * segment.shape().channels * segment.shape().windows;
+  outgoing_.resize(streams);
+  incoming_.resize(streams);
+}
+
+ShmTransport::~ShmTransport() = default;
+
+std::size_t ShmTransport::index(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) const {
+  const StreamShape& shape = segment_.shape();
+  return (static_cast<std::size_t>(segment_.local(peer)) * shape.channels + channel) * shape.windows + window;
+}
+
+Sender& ShmTransport::sender(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) {
+  std::unique_ptr<Outgoing>& stream = outgoing_[index(peer, channel, window)];
+  if (!stream) {
+    stream =
+        std::make_unique<Outgoing>(*this, peer, memory_of(segment_, segment_.stream(peer, rank_, channel, window)));
+  }
+  return *stream;
+}
+
+Receiver& ShmTransport::receiver(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) {
+  std::unique_ptr<Incoming>& stream = incoming_[index(peer, channel, window)];
+  if (!stream) {
+    stream =
+        std::make_unique<Incoming>(*this, peer, memory_of(segment_, segment_.stream(rank_, peer, channel, window)));
+  }
+  return *stream;
+}
+
+// The peer stores `sleeping`, fences, and looks at its streams once more before it sleeps; we have stored into a
+// stream, fence, and look at `sleeping`: at least one of the two sees the other.
+void ShmTransport::wake() {
+  if (!any_touched_) return;
+  any_touched_ = false;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::size_t i = 0; i < touched_.size(); ++i) {
+    if (touched_[i] == 0) continue;
+    touched_[i] = 0;
+    const std::uint32_t peer = segment_.ranks()[i];
+    if (segment_.board(peer).sleeping.load(std::memory_order_relaxed) != 0) segment_.ring(peer);
+  }
+}
+
+void ShmTransport::sleeping(bool asleep) {
+  segment_.board(rank_).sleeping.store(asleep ? 1 : 0, std::memory_order_relaxed);
+  if (asleep) std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+}  // namespace syntony

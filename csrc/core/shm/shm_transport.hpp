@@ -1,0 +1,40 @@
+// Streams between the ranks of one host: slots in shared memory, filled and read in place.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/shm/shm_segment.hpp"
+#include "core/transport.hpp"
+
+namespace syntony {
+
+class ShmTransport final : public Transport {
+ public:
+  ShmTransport(ShmSegment& segment, std::uint32_t rank);
+  ~ShmTransport() override;
+
+  [[nodiscard]] Sender& sender(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) override;
+  [[nodiscard]] Receiver& receiver(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) override;
+  bool progress() override { return false; }                       // peers move the bytes themselves
+  bool drain(std::chrono::milliseconds) override { return true; }  // what is committed is already theirs
+  void wake() override;
+  void sleeping(bool asleep) override;
+  [[nodiscard]] std::span<const int> descriptors() const override { return {}; }
+
+ private:
+  class Outgoing;
+  class Incoming;
+  [[nodiscard]] std::size_t index(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) const;
+
+  ShmSegment& segment_;
+  std::uint32_t rank_;
+  std::vector<std::unique_ptr<Outgoing>> outgoing_;  // made at first use
+  std::vector<std::unique_ptr<Incoming>> incoming_;
+  std::vector<std::uint8_t> touched_;  // by local position: has something new from us
+  bool any_touched_ = false;
+};
+
+}  // namespace syntony

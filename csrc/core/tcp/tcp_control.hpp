@@ -1,0 +1,90 @@
+// The control plane (control.hpp) between machines: one small connection per pair, apart from the data.
+//
+//   inquire ->   <- status {completed, the last 16 operations started}      asked only when something is late
+//   abort {kind, guilty ranks, sentence} ->                                 the group has failed
+//   leave ->                                                                a goodbye: what follows is no death
+//
+// announce() and complete() store and send nothing; progress() answers those who ask. So a rank that is busy elsewhere
+// answers as long as its Engine watches descriptors(), and a rank that is silent is stopped.
+//
+// A rank is dead when its connection ends without `leave`: at once when its process dies, after about 10 s without
+// a sign when its host vanishes (tcp_socket.hpp). What cannot be believed ends the connection too. A peer that left or
+// died stays so.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/control.hpp"
+#include "core/tcp/tcp_mesh.hpp"
+
+namespace syntony {
+
+/// Not thread-safe: whoever owns progress calls it.
+class TcpControl final : public ControlPlane {
+ public:
+  /// How many of its own operations a rank remembers.
+  static constexpr std::size_t kRemembered = 16;
+
+  /// Takes the control sockets of `peers`. Throws Error(system).
+  TcpControl(const TcpIdentity& identity, std::span<TcpPeer> peers);
+
+  [[nodiscard]] std::span<const std::uint32_t> peers() const override { return ranks_; }
+  void announce(const Descriptor& started) override;
+  void complete(std::uint64_t sequence) override { completed_ = sequence; }
+  /// A peer that has not answered yet is not asked again.
+  void inquire() override;
+  /// As of the peer's last answer. Throws Error(invalid) for a rank that is not among the peers; so do the next two.
+  [[nodiscard]] PeerStatus status(std::uint32_t peer) const override;
+  [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t sequence) const override;
+  /// How a peer ended, to follow its name: "lost its connection (Connection reset by peer)". Empty while it lives.
+  [[nodiscard]] const std::string& end_of(std::uint32_t peer) const;
+  void abort(const Abort& reason) override;
+  [[nodiscard]] std::optional<Abort> aborted() const override { return aborted_; }
+  /// Waits, a second at most and usually microseconds, until the peers' kernels have the goodbye, so that closing the
+  /// sockets afterwards cannot overtake it.
+  void leave() override;
+  void progress() override;
+  /// One epoll set over all connections.
+  [[nodiscard]] std::span<const int> descriptors() const override { return {&descriptor_, 1}; }
+
+ private:
+  struct Peer {
+    std::uint32_t rank = 0;
+    std::string endpoint;
+    UniqueFd socket;
+    std::vector<std::byte> inbox;   // bytes of a message that is not complete
+    std::vector<std::byte> outbox;  // bytes the kernel has not taken
+    bool asked = false;             // an inquiry is open
+    PeerStatus status;
+    std::vector<Descriptor> started;  // as of its last answer, oldest first
+    std::string end;
+  };
+
+  [[nodiscard]] const Peer& peer_of(std::uint32_t rank) const;
+  void send(Peer& peer, ControlPrefix::Kind kind, std::span<const std::byte> body = {});
+  void write(Peer& peer);
+  void read(Peer& peer);
+  /// Takes all whole messages from the inbox. False when one cannot be believed.
+  [[nodiscard]] bool take_messages(Peer& peer);
+  [[nodiscard]] bool take(Peer& peer, ControlPrefix::Kind kind, std::span<const std::byte> body);
+  [[nodiscard]] bool take_status(Peer& peer, std::span<const std::byte> body);
+  void answer(Peer& peer);
+  void finish(Peer& peer, PeerStatus::State state, std::string end);
+
+  TcpIdentity identity_;
+  UniqueFd epoll_;
+  int descriptor_ = -1;
+  std::vector<std::uint32_t> ranks_;
+  std::vector<Peer> peers_;
+  std::vector<Descriptor> started_;  // the last kRemembered of this rank, oldest first
+  std::uint64_t completed_ = 0;
+  std::optional<Abort> aborted_;
+};
+
+}  // namespace syntony

@@ -1,0 +1,157 @@
+#include "core/tcp/tcp_flow.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace syntony {
+namespace {
+
+/// Pieces handed to the kernel at once: 32 frames.
+constexpr std::size_t kPieces = 64;
+
+iovec piece(const std::byte* data, std::size_t bytes) { return {const_cast<std::byte*>(data), bytes}; }
+
+}  // namespace
+
+void TcpFlow::push(const FramePrefix& credit) { outbox_.push_back({.prefix = credit, .header = {}}); }
+
+void TcpFlow::push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload) {
+  outbox_.push_back({prefix, header, payload});
+}
+
+std::size_t TcpFlow::unsent_frames() const {
+  const auto unsent = std::span(outbox_).subspan(first_);
+  return static_cast<std::size_t>(
+      std::ranges::count(unsent, FramePrefix::kData, [](const Outgoing& outgoing) { return outgoing.prefix.kind; }));
+}
+
+void TcpFlow::forget_unsent() {
+  outbox_.clear();
+  first_ = written_ = 0;
+}
+
+TcpFlow::Outcome TcpFlow::write() {
+  Outcome outcome = Outcome::nothing;
+  while (writable_ && first_ < outbox_.size()) {
+    std::array<iovec, kPieces> pieces;
+    std::size_t count = 0;
+    std::size_t skip = written_;
+    for (std::size_t i = first_; i < outbox_.size() && count + 2 <= kPieces; ++i, skip = 0) {
+      const Outgoing& outgoing = outbox_[i];
+      const std::size_t head = outgoing.head_bytes();
+      if (skip < head) pieces[count++] = piece(reinterpret_cast<const std::byte*>(&outgoing) + skip, head - skip);
+      const std::size_t into = skip - std::min(skip, head);
+      if (into < outgoing.header.length) {
+        pieces[count++] = piece(outgoing.payload + into, outgoing.header.length - into);
+      }
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = count;
+    const ssize_t n = sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) {
+      advance(static_cast<std::size_t>(n));
+      outcome = Outcome::moved;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      writable_ = false;
+    } else if (errno != EINTR) {
+      failure_ = errno;
+      writable_ = false;
+      return Outcome::ended;
+    }
+  }
+  return outcome;
+}
+
+void TcpFlow::advance(std::size_t bytes) {
+  written_ += bytes;
+  while (first_ < outbox_.size() && written_ >= outbox_[first_].bytes()) written_ -= outbox_[first_++].bytes();
+  if (first_ == outbox_.size()) {
+    outbox_.clear();
+    first_ = 0;
+  } else if (first_ >= 64 && first_ * 2 > outbox_.size()) {
+    outbox_.erase(outbox_.begin(), outbox_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+  }
+}
+
+TcpFlow::Outcome TcpFlow::read(FrameSink& sink) {
+  std::array<iovec, 2> pieces;
+  std::size_t count = 0;
+  if (!remaining_.empty()) pieces[count++] = piece(remaining_.data(), remaining_.size());
+  pieces[count++] = piece(aside_.data() + end_, aside_.size() - end_);
+  const std::size_t room = remaining_.size() + aside_.size() - end_;
+  ssize_t n = 0;
+  do {
+    n = readv(socket_.get(), pieces.data(), static_cast<int>(count));
+  } while (n < 0 && errno == EINTR);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    readable_ = false;
+    return Outcome::nothing;
+  }
+  if (n <= 0) {
+    failure_ = n == 0 ? 0 : errno;
+    readable_ = false;
+    return Outcome::ended;
+  }
+  const auto bytes = static_cast<std::size_t>(n);
+  // Less than asked for: the socket is empty until the next edge (epoll(7)), unless its end is what comes next.
+  if (bytes < room && !hung_up_) readable_ = false;
+
+  const std::size_t direct = std::min(bytes, remaining_.size());
+  if (!remaining_.empty()) {
+    remaining_ = remaining_.subspan(direct);
+    if (remaining_.empty()) sink.arrived(current_);
+  }
+  end_ += bytes - direct;
+  return parse(sink) ? Outcome::moved : Outcome::refused;
+}
+
+bool TcpFlow::parse(FrameSink& sink) {
+  while (remaining_.empty() && end_ - begin_ >= sizeof(FramePrefix)) {
+    std::memcpy(&current_, aside_.data() + begin_, sizeof(current_));
+    if (current_.kind == FramePrefix::kCredit) {
+      if (!sink.credited(current_)) return false;
+      begin_ += sizeof(FramePrefix);
+      continue;
+    }
+    FrameHeader header;
+    if (current_.kind != FramePrefix::kData) return false;
+    if (end_ - begin_ < sizeof(FramePrefix) + sizeof(header)) break;
+    std::memcpy(&header, aside_.data() + begin_ + sizeof(FramePrefix), sizeof(header));
+    begin_ += sizeof(FramePrefix) + sizeof(header);
+    std::byte* const slot = sink.place(current_, header);
+    if (slot == nullptr) return false;
+    const std::size_t here = std::min<std::size_t>(header.length, end_ - begin_);
+    std::memcpy(slot, aside_.data() + begin_, here);
+    begin_ += here;
+    remaining_ = {slot + here, header.length - here};
+    if (remaining_.empty()) sink.arrived(current_);
+  }
+  // What is left is less than one head: to the front with it.
+  std::memmove(aside_.data(), aside_.data() + begin_, end_ - begin_);
+  end_ -= begin_;
+  begin_ = 0;
+  return true;
+}
+
+void TcpFlow::became_ready(std::uint32_t events) {
+  if (socket_.get() < 0) return;
+  constexpr std::uint32_t kEnd = EPOLLRDHUP | EPOLLHUP | EPOLLERR;
+  if ((events & kEnd) != 0) hung_up_ = true;
+  if ((events & (EPOLLIN | kEnd)) != 0) readable_ = true;
+  if ((events & (EPOLLOUT | EPOLLERR)) != 0) writable_ = true;
+}
+
+void TcpFlow::shut() {
+  forget_unsent();
+  readable_ = writable_ = false;
+  socket_.reset();
+}
+
+}  // namespace syntony

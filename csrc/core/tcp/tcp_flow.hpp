@@ -1,0 +1,95 @@
+// One data socket: frames queued for writing, and the reading of frames straight into their slots.
+//
+//   writing   sendmsg of [prefix header payload] [prefix header payload] [credit] ..  from where they lie, no copy
+//   reading   readv into  [rest of the payload, in its slot] [4 KiB aside]            the bytes aside hold the next
+//                                                                                     heads and the odd short payload
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/tcp/tcp_wire.hpp"
+#include "core/unique_fd.hpp"
+
+namespace syntony {
+
+/// Whom a flow tells what it has read. Nothing is believed before the sink has agreed.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+  /// Where the payload goes, header.length bytes; nullptr refuses the frame.
+  [[nodiscard]] virtual std::byte* place(const FramePrefix& prefix, const FrameHeader& header) = 0;
+  /// The payload of the frame placed last on this flow is complete.
+  virtual void arrived(const FramePrefix& prefix) = 0;
+  /// False refuses the credit.
+  [[nodiscard]] virtual bool credited(const FramePrefix& prefix) = 0;
+};
+
+class TcpFlow {
+ public:
+  explicit TcpFlow(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  [[nodiscard]] int socket() const { return socket_.get(); }
+
+  /// Queues a credit, or a frame whose payload must stay as it is until its credit has come back.
+  void push(const FramePrefix& credit);
+  void push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload);
+  /// Frames with data, credits not counted, that the kernel has not taken whole.
+  [[nodiscard]] std::size_t unsent_frames() const;
+  [[nodiscard]] std::size_t unsent_entries() const { return outbox_.size() - first_; }
+  void forget_unsent();
+
+  enum class Outcome { moved, nothing, ended, refused };
+  /// Writes until all is written or the kernel takes no more. `ended`: the connection is broken, see failure().
+  Outcome write();
+  /// One system call's worth. `ended`: end of file or broken; `refused`: the sink refused, the stream makes no sense
+  /// from here on.
+  Outcome read(FrameSink& sink);
+  /// The errno behind `ended`; 0 for an orderly end of file.
+  [[nodiscard]] int failure() const { return failure_; }
+
+  /// What epoll said, edge-triggered: whether it is worth trying.
+  void became_ready(std::uint32_t events);
+  [[nodiscard]] bool readable() const { return readable_; }
+  [[nodiscard]] bool writable() const { return writable_; }
+  /// Nothing more will be read or written.
+  void shut();
+
+ private:
+  struct Outgoing {
+    FramePrefix prefix;
+    FrameHeader header;
+    const std::byte* payload = nullptr;
+
+    [[nodiscard]] std::size_t head_bytes() const {
+      return sizeof(prefix) + (prefix.kind == FramePrefix::kData ? sizeof(header) : 0);
+    }
+    [[nodiscard]] std::size_t bytes() const { return head_bytes() + header.length; }
+  };
+  static_assert(offsetof(Outgoing, header) == sizeof(FramePrefix), "prefix and header are written as one piece");
+
+  /// Drops `bytes` written bytes from the front of the outbox.
+  void advance(std::size_t bytes);
+  [[nodiscard]] bool parse(FrameSink& sink);
+
+  UniqueFd socket_;
+  bool readable_ = true;
+  bool writable_ = true;
+  bool hung_up_ = false;  // end of file lies behind what is still to be read
+  int failure_ = 0;
+
+  std::vector<Outgoing> outbox_;  // entries before first_ are written
+  std::size_t first_ = 0;
+  std::size_t written_ = 0;  // bytes of entry first_
+
+  std::array<std::byte, 4096> aside_{};  // unparsed bytes: [begin_, end_)
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  FramePrefix current_;             // of the frame being read
+  std::span<std::byte> remaining_;  // its payload still to come
+};
+
+}  // namespace syntony

@@ -1,0 +1,88 @@
+#include "core/tcp/tcp_listener.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <functional>
+#include <iterator>
+
+#include "core/tcp/tcp_interfaces.hpp"
+#include "core/tcp/tcp_socket.hpp"
+
+namespace syntony {
+namespace {
+
+constexpr std::string_view kMachine = "machine=";
+
+/// An empty descriptor, with errno set, when the address cannot be used (an IPv6 address still being checked, say).
+UniqueFd listen_at(const TcpAddress& address, const TcpOptions& options) {
+  UniqueFd socket = open_tcp_socket(address.family());
+  size_buffers(socket.get(), options);
+  if (bind(socket.get(), address.get(), address.length()) != 0) return {};
+  if (listen(socket.get(), SOMAXCONN) != 0) return {};
+  return socket;
+}
+
+}  // namespace
+
+std::string TcpEndpoints::text() const {
+  std::string result = std::string(kMachine) + machine;
+  for (const TcpAddress& address : addresses) result += " " + address.text();
+  return result;
+}
+
+TcpEndpoints TcpEndpoints::parse(std::string_view text) {
+  TcpEndpoints result;
+  while (!text.empty()) {
+    const std::size_t space = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, space);
+    text.remove_prefix(std::min(space + 1, text.size()));
+    if (word.starts_with(kMachine)) {
+      result.machine = word.substr(kMachine.size());
+    } else if (const std::optional<TcpAddress> address = TcpAddress::parse(word)) {
+      result.addresses.push_back(*address);
+    } else {
+      throw Error(Error::Kind::invalid, "'" + std::string(word) + "' is not an endpoint like 10.0.0.4:4242");
+    }
+  }
+  return result;
+}
+
+std::vector<TcpAddress> TcpEndpoints::reachable_from(const TcpEndpoints& from) const {
+  const bool together = machine == from.machine && machine != "unknown";
+  std::vector<TcpAddress> result;
+  if (together) std::ranges::copy_if(addresses, std::back_inserter(result), &TcpAddress::loopback);
+  std::ranges::copy_if(addresses, std::back_inserter(result), std::not_fn(&TcpAddress::loopback));
+  return result;
+}
+
+TcpListener::TcpListener(const TcpOptions& options) {
+  InterfaceChoice choice = choose_interfaces(network_interfaces(), options.interfaces);
+  std::vector<NetworkInterface> wanted = choice.network;
+  wanted.insert(wanted.end(), choice.loopback.begin(), choice.loopback.end());
+
+  std::string story;
+  for (const NetworkInterface& interface : wanted) {
+    UniqueFd socket = listen_at(interface.address, options);
+    if (!socket) {
+      choice.left_out.push_back(interface.name + " " + interface.address.text() + ": " + sentence_of(errno));
+      continue;
+    }
+    const TcpAddress bound = TcpAddress::local(socket.get());
+    story += (story.empty() ? "" : ", ") + interface.name + " " + bound.text();
+    endpoints_.addresses.push_back(bound);
+    sockets_.push_back(std::move(socket));
+  }
+  std::string omitted;
+  for (const std::string& reason : choice.left_out) omitted += (omitted.empty() ? "" : "; ") + reason;
+  if (sockets_.empty()) throw Error(Error::Kind::system, "cannot listen on any interface: " + omitted);
+  endpoints_.machine = machine_identity();
+  if (options.explain) {
+    std::fprintf(stderr, "syntony INFO tcp: listening on %s%s%s%s\n", story.c_str(), omitted.empty() ? "" : " (not on ",
+                 omitted.c_str(), omitted.empty() ? "" : ")");
+  }
+}
+
+}  // namespace syntony

@@ -1,0 +1,398 @@
+#include "core/tcp/tcp_mesh.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/tcp/tcp_socket.hpp"
+
+namespace syntony {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Strangers that connect and stay silent are kept waiting, but only so many of them.
+constexpr std::size_t kMostGuests = 256;
+/// How long an address may leave a connection attempt unanswered before the next one is tried; doubled in every round.
+constexpr std::chrono::milliseconds kFirstPatience{1000};
+
+/// A connection being received: somebody who has not yet said a whole Hello.
+struct Guest {
+  UniqueFd socket;  // empty once welcomed or dropped
+  TcpAddress address;
+  Hello hello;
+  std::size_t received = 0;
+  bool ready = false;  // something to read
+};
+
+struct Candidate {
+  TcpAddress address;
+  std::string refusal;  // why it is out for good; empty while there is hope
+};
+
+/// A connection being made: one socket of one pair.
+struct Dial {
+  std::uint32_t rank = 0;
+  std::uint16_t flow = 0;
+  std::vector<Candidate> candidates;
+  std::size_t current = 0;
+  Clock::duration patience = kFirstPatience;
+  Clock::time_point give_up;  // of this attempt, until it is connected
+  bool connected = false;     // then it waits for the Ack, until the deadline of all
+  UniqueFd socket;            // empty once settled
+  Ack ack;
+  std::size_t received = 0;
+  bool ready = false;  // something to read, or connected at last
+};
+
+enum class Progress { pending, complete, failed };
+
+/// Reads on into `message`; `failed` at end of file or error, with errno set (0 for end of file).
+template <typename Message>
+Progress read_on(int socket, Message& message, std::size_t& received) {
+  while (received < sizeof(Message)) {
+    const ssize_t n =
+        recv(socket, reinterpret_cast<std::byte*>(&message) + received, sizeof(Message) - received, MSG_DONTWAIT);
+    if (n > 0) {
+      received += static_cast<std::size_t>(n);
+    } else if (n < 0 && errno == EINTR) {
+      continue;
+    } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      return Progress::pending;
+    } else {
+      if (n == 0) errno = 0;
+      return Progress::failed;
+    }
+  }
+  return Progress::complete;
+}
+
+/// A message of a few bytes into an empty socket buffer: whole or not at all.
+template <typename Message>
+bool write_whole(int socket, const Message& message) {
+  return send(socket, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof(message));
+}
+
+class Meeting {
+ public:
+  Meeting(TcpListener listener, const TcpOptions& options, const TcpIdentity& identity,
+          std::span<const std::string> published, std::span<const std::uint32_t> remote,
+          std::chrono::milliseconds timeout)
+      : listener_(std::move(listener)),
+        options_(options),
+        identity_(identity),
+        timeout_(timeout),
+        deadline_(Clock::now() + timeout) {
+    for (const std::uint32_t rank : remote) {
+      peers_.push_back({.rank = rank, .endpoint = {}, .control = {}, .flows = {}});
+      peers_.back().flows.resize(options.flows);
+      if (rank < identity.rank) plan_dials(rank, published[rank]);
+    }
+  }
+
+  std::vector<TcpPeer> run() {
+    for (Dial& dial : dials_) attempt(dial);
+    if (failure_) throw *std::move(failure_);
+    while (!complete()) {
+      if (Clock::now() >= deadline_) throw late();
+      wait();
+      for (Guest& guest : guests_) {
+        if (guest.ready) welcome(guest);
+      }
+      for (Dial& dial : dials_) {
+        if (dial.ready) {
+          advance(dial);
+        } else if (!dial.connected && Clock::now() >= dial.give_up) {
+          try_another(dial);
+        }
+      }
+      if (failure_) throw *std::move(failure_);
+      std::erase_if(guests_, [](const Guest& guest) { return !guest.socket; });
+      std::erase_if(dials_, [](const Dial& dial) { return !dial.socket; });
+      for (const UniqueFd& socket : listener_.sockets()) receive_guests(socket.get());
+      for (const TcpPeer* peer : stirring_) require_alive(*peer);
+    }
+    return std::move(peers_);
+  }
+
+ private:
+  // ---- what is wanted
+
+  void plan_dials(std::uint32_t rank, const std::string& published) {
+    std::vector<Candidate> candidates;
+    try {
+      for (const TcpAddress& address : TcpEndpoints::parse(published).reachable_from(listener_.endpoints())) {
+        candidates.push_back({address, {}});
+      }
+    } catch (const Error& error) {
+      throw Error(Error::Kind::system, "rank " + std::to_string(rank) + " published no usable address: " + error.what(),
+                  {static_cast<int>(rank)});
+    }
+    if (candidates.empty()) {
+      throw Error(Error::Kind::system,
+                  "rank " + std::to_string(rank) +
+                      " published no address that another machine can reach; is SYNTONY_SOCKET_IFNAME right there?",
+                  {static_cast<int>(rank)});
+    }
+    for (std::uint32_t flow = 0; flow <= options_.flows; ++flow) {
+      Dial& dial = dials_.emplace_back();
+      dial.rank = rank;
+      dial.flow = flow == options_.flows ? kControlFlow : static_cast<std::uint16_t>(flow);
+      dial.candidates = candidates;
+    }
+  }
+
+  [[nodiscard]] static std::size_t connections(const TcpPeer& peer) {
+    const auto open = std::ranges::count_if(peer.flows, [](const UniqueFd& flow) { return static_cast<bool>(flow); });
+    return static_cast<std::size_t>(open) + (peer.control ? 1 : 0);
+  }
+
+  [[nodiscard]] bool complete() const {
+    return std::ranges::all_of(peers_, [this](const TcpPeer& peer) { return connections(peer) == options_.flows + 1; });
+  }
+
+  [[nodiscard]] bool expects(std::uint32_t rank) const {
+    return rank > identity_.rank && std::ranges::find(peers_, rank, &TcpPeer::rank) != peers_.end();
+  }
+
+  void settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address) {
+    TcpPeer& peer = *std::ranges::find(peers_, rank, &TcpPeer::rank);
+    if (flow == kControlFlow) {
+      tune_control_socket(socket.get());
+      peer.endpoint = address.text();
+      peer.control = std::move(socket);
+    } else {
+      tune_data_socket(socket.get(), options_);
+      peer.flows[flow] = std::move(socket);
+    }
+  }
+
+  // ---- receiving
+
+  void receive_guests(int listening) {
+    for (;;) {
+      sockaddr_storage from{};
+      socklen_t length = sizeof(from);
+      UniqueFd socket(accept4(listening, reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+      if (!socket) {
+        // A connection that died in the queue (ECONNABORTED and its like) is no concern of ours; no descriptors is.
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+          throw system_error("cannot accept a connection", errno);
+        }
+        if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINVAL || errno == EBADF) return;
+        continue;
+      }
+      if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());
+      const TcpAddress address = TcpAddress::from(reinterpret_cast<sockaddr*>(&from)).value_or(TcpAddress{});
+      guests_.push_back({std::move(socket), address, {}, 0, false});
+    }
+  }
+
+  /// A stranger is dropped without an answer.
+  void welcome(Guest& guest) {
+    const Progress progress = read_on(guest.socket.get(), guest.hello, guest.received);
+    const Hello& hello = guest.hello;
+    if (guest.received >= sizeof(hello.magic) && hello.magic != kHelloMagic) return guest.socket.reset();
+    if (progress == Progress::pending) return;
+    if (progress == Progress::failed || hello.version != kWireVersion || hello.token != identity_.token ||
+        hello.group != identity_.group || hello.to != identity_.rank || !expects(hello.from)) {
+      return guest.socket.reset();
+    }
+    const Ack ack{.flow = hello.flow, .token = identity_.token, .from = identity_.rank, .flows = options_.flows};
+    if (!write_whole(guest.socket.get(), ack)) return guest.socket.reset();
+    if (hello.flows != options_.flows) return fail(disagreement(hello.from, hello.flows));
+    if (hello.flow != kControlFlow && hello.flow >= options_.flows) return guest.socket.reset();
+    settle(hello.from, hello.flow, std::move(guest.socket), guest.address);
+  }
+
+  // ---- dialing
+
+  void attempt(Dial& dial) {
+    Candidate& candidate = dial.candidates[dial.current];
+    dial.connected = false;
+    dial.received = 0;
+    dial.give_up = Clock::now() + dial.patience;
+    dial.socket = open_tcp_socket(candidate.address.family());
+    size_buffers(dial.socket.get(), options_);
+    if (connect(dial.socket.get(), candidate.address.get(), candidate.address.length()) != 0 && errno != EINPROGRESS &&
+        errno != EINTR) {
+      reject(dial, refusal(errno));
+    }
+  }
+
+  [[nodiscard]] static std::string refusal(int error_number) {
+    const bool refused = error_number == ECONNREFUSED;
+    return std::string(refused ? "refused the connection" : "cannot be reached") + " (" + sentence_of(error_number) +
+           ")";
+  }
+
+  /// The current address is out for good.
+  void reject(Dial& dial, const std::string& why) {
+    dial.candidates[dial.current].refusal = why;
+    try_another(dial);
+  }
+
+  void try_another(Dial& dial) {
+    dial.socket.reset();
+    const std::size_t count = dial.candidates.size();
+    for (std::size_t step = 1; step <= count; ++step) {
+      const std::size_t next = (dial.current + step) % count;
+      if (!dial.candidates[next].refusal.empty()) continue;
+      if (next <= dial.current) dial.patience *= 2;
+      dial.current = next;
+      return attempt(dial);
+    }
+    fail(unreachable(dial));
+  }
+
+  void advance(Dial& dial) {
+    if (!dial.connected && !introduce(dial)) return;
+    const Progress progress = read_on(dial.socket.get(), dial.ack, dial.received);
+    if (progress == Progress::pending) return;
+    if (progress == Progress::failed) {
+      return reject(dial, errno == 0 ? "closed the connection: its group has failed, or another group listens there"
+                                     : "broke the connection (" + sentence_of(errno) + ")");
+    }
+    const Ack& ack = dial.ack;
+    if (ack.magic != kAckMagic || ack.version != kWireVersion || ack.token != identity_.token ||
+        ack.from != dial.rank || ack.flow != dial.flow) {
+      return reject(dial, "answered, but not as a rank of this group");
+    }
+    if (ack.flows != options_.flows) return fail(disagreement(dial.rank, ack.flows));
+    settle(dial.rank, dial.flow, std::move(dial.socket), dial.candidates[dial.current].address);
+  }
+
+  /// Says Hello now that the connection stands. False if it does not.
+  bool introduce(Dial& dial) {
+    int failure = 0;
+    socklen_t length = sizeof(failure);
+    if (getsockopt(dial.socket.get(), SOL_SOCKET, SO_ERROR, &failure, &length) != 0) failure = errno;
+    const Hello hello{.flow = dial.flow,
+                      .token = identity_.token,
+                      .group = identity_.group,
+                      .from = identity_.rank,
+                      .to = dial.rank,
+                      .flows = options_.flows};
+    if (failure == 0 && !write_whole(dial.socket.get(), hello)) failure = errno;
+    if (failure != 0) reject(dial, refusal(failure));
+    dial.connected = failure == 0;
+    return dial.connected;
+  }
+
+  // ---- waiting
+
+  /// Until something happens; then guests and dials know whether it concerns them, and stirring_ whom else.
+  void wait() {
+    Clock::time_point until = deadline_;
+    polled_.clear();
+    for (const UniqueFd& socket : listener_.sockets()) polled_.push_back({socket.get(), POLLIN, 0});
+    for (const Guest& guest : guests_) polled_.push_back({guest.socket.get(), POLLIN, 0});
+    for (const Dial& dial : dials_) {
+      polled_.push_back({dial.socket.get(), static_cast<short>(dial.connected ? POLLIN : POLLOUT), 0});
+      if (!dial.connected) until = std::min(until, dial.give_up);
+    }
+    for (const TcpPeer& peer : peers_) polled_.push_back({peer.control.get(), POLLRDHUP, 0});  // -1 is passed over
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    const auto bounded = std::clamp<std::chrono::milliseconds::rep>(left.count(), 0, 60'000);
+    if (poll(polled_.data(), polled_.size(), static_cast<int>(bounded)) < 0 && errno != EINTR) {
+      throw system_error("cannot wait for connections", errno);
+    }
+    auto polled = polled_.cbegin() + static_cast<std::ptrdiff_t>(listener_.sockets().size());
+    for (Guest& guest : guests_) guest.ready = (polled++)->revents != 0;
+    for (Dial& dial : dials_) dial.ready = (polled++)->revents != 0;
+    stirring_.clear();
+    for (const TcpPeer& peer : peers_) {
+      if ((polled++)->revents != 0) stirring_.push_back(&peer);
+    }
+  }
+
+  /// A rank that is connected already but ends now will not come back: no need to wait for the deadline.
+  void require_alive(const TcpPeer& peer) const {
+    std::byte first{};
+    const ssize_t n = recv(peer.control.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    // Bytes to read are messages to this group: a goodbye, perhaps, of one that was faster than the others.
+    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))) return;
+    std::vector<int> ranks{static_cast<int>(peer.rank)};
+    std::string sentence = "rank " + std::to_string(peer.rank) + " at " + peer.endpoint +
+                           " ended before the group was connected (" +
+                           (n == 0 ? std::string("it closed its connection") : sentence_of(errno)) + ")";
+    const std::string others = missing(ranks);
+    throw Error(Error::Kind::dead, others.empty() ? sentence : sentence + "; still missing: " + others, ranks);
+  }
+
+  /// Noted, and thrown when all connections have had their turn: a disagreement explains the others' ends, not the
+  /// other way round.
+  void fail(const Error& error) {
+    if (!failure_ || error.kind() == Error::Kind::mismatch) failure_ = error;
+  }
+
+  // ---- sentences
+
+  /// "rank 3 (1 of 3 connections), rank 4 (0 of 3 connections)"; their ranks are added to `ranks`.
+  std::string missing(std::vector<int>& ranks) const {
+    std::string sentence;
+    for (const TcpPeer& peer : peers_) {
+      const std::size_t open = connections(peer);
+      if (open == options_.flows + 1) continue;
+      ranks.push_back(static_cast<int>(peer.rank));
+      sentence += (sentence.empty() ? "rank " : ", rank ") + std::to_string(peer.rank);
+      const auto dial = std::ranges::find(dials_, peer.rank, &Dial::rank);
+      if (dial != dials_.end()) sentence += " at " + dial->candidates[dial->current].address.text();
+      sentence += " (" + std::to_string(open) + " of " + std::to_string(options_.flows + 1) + " connections)";
+    }
+    return sentence;
+  }
+
+  [[nodiscard]] Error late() const {
+    std::vector<int> ranks;
+    const std::string who = missing(ranks);
+    return Error(
+        Error::Kind::timeout,
+        "no connection within " + std::to_string(timeout_.count()) + " ms with " + who + "; have they started?", ranks);
+  }
+
+  [[nodiscard]] static Error unreachable(const Dial& dial) {
+    std::string sentence = "rank " + std::to_string(dial.rank);
+    for (const Candidate& candidate : dial.candidates) {
+      sentence += (&candidate == dial.candidates.data() ? " at " : "; at ") + candidate.address.text() + " " +
+                  candidate.refusal;
+    }
+    return Error(Error::Kind::system, sentence + "; has its process ended, or does a firewall stand between?",
+                 {static_cast<int>(dial.rank)});
+  }
+
+  [[nodiscard]] Error disagreement(std::uint32_t rank, std::uint32_t flows) const {
+    return Error(Error::Kind::mismatch,
+                 "rank " + std::to_string(rank) + " opens " + std::to_string(flows) + " data connections per pair, " +
+                     "rank " + std::to_string(identity_.rank) + " opens " + std::to_string(options_.flows) +
+                     "; SYNTONY_TCP_FLOWS must be equal on all ranks",
+                 {static_cast<int>(rank)});
+  }
+
+  TcpListener listener_;
+  TcpOptions options_;
+  TcpIdentity identity_;
+  std::chrono::milliseconds timeout_;
+  Clock::time_point deadline_;
+  std::vector<TcpPeer> peers_;
+  std::vector<Guest> guests_;
+  std::vector<Dial> dials_;
+  std::vector<pollfd> polled_;
+  std::vector<const TcpPeer*> stirring_;  // connected peers whose control socket ended
+  std::optional<Error> failure_;
+};
+
+}  // namespace
+
+std::vector<TcpPeer> connect_mesh(TcpListener listener, const TcpOptions& options, const TcpIdentity& identity,
+                                  std::span<const std::string> published, std::span<const std::uint32_t> remote,
+                                  std::chrono::milliseconds timeout) {
+  return Meeting(std::move(listener), options, identity, published, remote, timeout).run();
+}
+
+}  // namespace syntony

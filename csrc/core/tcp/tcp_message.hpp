@@ -1,0 +1,27 @@
+// Bodies of control messages, to bytes and back. Reading believes nothing: an empty result means nonsense.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/control.hpp"
+
+namespace syntony {
+
+/// What a rank answers to an inquiry.
+struct ControlStatus {
+  std::uint64_t completed = 0;
+  std::vector<Descriptor> started;  // oldest first
+};
+
+[[nodiscard]] std::vector<std::byte> encode(const ControlStatus& status);
+[[nodiscard]] std::optional<ControlStatus> decode_status(std::span<const std::byte> body);
+
+/// Keeps the first 4096 ranks and the first 16 KiB of the sentence.
+[[nodiscard]] std::vector<std::byte> encode(const Abort& abort);
+[[nodiscard]] std::optional<Abort> decode_abort(std::span<const std::byte> body);
+
+}  // namespace syntony

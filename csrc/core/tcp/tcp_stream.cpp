@@ -1,0 +1,69 @@
+#include "core/tcp/tcp_stream.hpp"
+
+#include "core/error.hpp"
+#include "core/tcp/tcp_link.hpp"
+
+namespace syntony {
+
+SlotRing::SlotRing(std::uint32_t depth, std::uint32_t slot_bytes)
+    : depth_(depth), stride_((std::size_t{slot_bytes} + kAlignment - 1) / kAlignment * kAlignment) {}
+
+void SlotRing::allocate() {
+  memory_.reset(static_cast<std::byte*>(::operator new[](depth_ * stride_, std::align_val_t{kAlignment})));
+}
+
+TcpSender::TcpSender(TcpLink& link, StreamKey key, const StreamShape& shape)
+    : link_(link),
+      key_(key),
+      depth_(shape.depth),
+      slot_bytes_(shape.slot_bytes),
+      slots_(shape.depth, shape.slot_bytes) {}
+
+std::byte* TcpSender::reserve() {
+  link_.require_open();
+  return full() ? nullptr : slots_[committed_];
+}
+
+void TcpSender::commit(const FrameHeader& header) {
+  link_.require_open();
+  if (full() || header.length > slot_bytes_) {
+    throw Error(Error::Kind::invalid, "a frame of " + std::to_string(header.length) +
+                                          " bytes was committed to a slot of " +
+                                          std::to_string(full() ? 0 : slot_bytes_));
+  }
+  link_.post(key_, committed_, header, slots_[committed_]);
+  ++committed_;
+}
+
+bool TcpSender::credit(std::uint64_t count) {
+  if (count > committed_) return false;
+  if (count > released_) released_ = count;
+  return true;
+}
+
+TcpReceiver::TcpReceiver(TcpLink& link, StreamKey key, const StreamShape& shape)
+    : link_(link), key_(key), slots_(shape.depth, shape.slot_bytes), frames_(shape.depth) {}
+
+const FrameHeader* TcpReceiver::front() {
+  const Frame& frame = frames_[released_ % frames_.size()];
+  return frame.state == State::arrived ? &frame.header : nullptr;
+}
+
+const std::byte* TcpReceiver::payload() const { return slots_[released_]; }
+
+void TcpReceiver::release() {
+  frames_[released_ % frames_.size()].state = State::empty;
+  ++released_;
+  link_.owe_credit(*this);
+}
+
+std::byte* TcpReceiver::place(std::uint64_t number, const FrameHeader& header) {
+  if (number < released_ || number - released_ >= frames_.size()) return nullptr;
+  Frame& frame = frames_[number % frames_.size()];
+  if (frame.state != State::empty) return nullptr;
+  frame.header = header;
+  frame.state = State::arriving;
+  return slots_[number];
+}
+
+}  // namespace syntony

@@ -1,0 +1,105 @@
+// The two ends of a stream over TCP. Both hold `depth` slots; frame number n lies in slot n mod depth at both:
+//
+//      sender                                        receiver
+//      committed - released <= depth      ======>    numbers in [released, released + depth) may arrive,
+//      a slot is free again once the      <credit    in any order over several flows: its slot is where a
+//      receiver has released its frame               frame waits for its turn
+//
+// A credit says how many frames were released so far, so that it may come late, twice or in any order.
+// Memory is taken when a stream is first used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "core/transport.hpp"
+
+namespace syntony {
+
+class TcpLink;
+
+struct StreamKey {
+  std::uint32_t channel = 0;
+  std::uint32_t window = 0;
+};
+
+/// `depth` equal pieces of memory, each aligned to a cache line.
+class SlotRing {
+ public:
+  SlotRing(std::uint32_t depth, std::uint32_t slot_bytes);
+  [[nodiscard]] std::byte* operator[](std::uint64_t number) {
+    if (!memory_) allocate();
+    return memory_.get() + number % depth_ * stride_;
+  }
+
+ private:
+  static constexpr std::size_t kAlignment = 64;
+  struct Free {
+    void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{kAlignment}); }
+  };
+  void allocate();
+
+  std::size_t depth_;
+  std::size_t stride_;
+  std::unique_ptr<std::byte[], Free> memory_;
+};
+
+class TcpSender final : public Sender {
+ public:
+  TcpSender(TcpLink& link, StreamKey key, const StreamShape& shape);
+
+  /// Throws Error(dead) when the connection is gone: what would be written here could not be delivered.
+  [[nodiscard]] std::byte* reserve() override;
+  /// Queues the frame; progress() or wake() hands it to the kernel. Throws as reserve() does, and Error(invalid) for a
+  /// length beyond the slot or without a slot reserved.
+  void commit(const FrameHeader& header) override;
+
+  /// The receiver has released `count` frames so far. False when that cannot be.
+  [[nodiscard]] bool credit(std::uint64_t count);
+
+ private:
+  [[nodiscard]] bool full() const { return committed_ - released_ == depth_; }
+
+  TcpLink& link_;
+  StreamKey key_;
+  std::uint32_t depth_;
+  std::uint32_t slot_bytes_;
+  SlotRing slots_;
+  std::uint64_t committed_ = 0;
+  std::uint64_t released_ = 0;
+};
+
+class TcpReceiver final : public Receiver {
+ public:
+  TcpReceiver(TcpLink& link, StreamKey key, const StreamShape& shape);
+
+  [[nodiscard]] const FrameHeader* front() override;
+  [[nodiscard]] const std::byte* payload() const override;
+  void release() override;
+
+  /// Where the payload of frame `number` belongs; nullptr when the sender had no slot for it.
+  [[nodiscard]] std::byte* place(std::uint64_t number, const FrameHeader& header);
+  void arrived(std::uint64_t number) { frames_[number % frames_.size()].state = State::arrived; }
+  [[nodiscard]] StreamKey key() const { return key_; }
+  [[nodiscard]] std::uint64_t released() const { return released_; }
+
+  bool owes_credit = false;  // the link's mark: it is in the list of those that do
+
+ private:
+  enum class State : std::uint8_t { empty, arriving, arrived };
+  struct Frame {
+    FrameHeader header;
+    State state = State::empty;
+  };
+
+  TcpLink& link_;
+  StreamKey key_;
+  mutable SlotRing slots_;
+  std::vector<Frame> frames_;
+  std::uint64_t released_ = 0;
+};
+
+}  // namespace syntony

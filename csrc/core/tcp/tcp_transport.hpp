@@ -1,0 +1,62 @@
+// Transport (transport.hpp) over TCP: to each rank of another machine several sockets, over which the frames of a
+// stream are spread, so that one connection's window or one core's interrupt is not the limit.
+//
+//      TcpTransport -- TcpLink (one per rank) -- TcpFlow (one per socket)
+//                                            \-- TcpSender, TcpReceiver (one per stream in use)
+//
+// One epoll set inside, edge-triggered, tells which sockets are worth a system call, so that an idle progress() costs
+// one; and the set itself is the only descriptor that the owner has to watch, for reading.
+//
+// progress() throws Error(dead) when frames are lost because a connection is (tcp_link.hpp says when exactly) and
+// Error(mismatch) when a peer sends what cannot be believed: once for each peer, after everything else was served. That
+// a peer is gone while nothing was to be sent to it is for TcpControl to tell.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/tcp/tcp_link.hpp"
+#include "core/tcp/tcp_mesh.hpp"
+
+namespace syntony {
+
+class TcpTransport final : public Transport {
+ public:
+  /// Takes the data sockets of `peers`. Throws Error(system).
+  TcpTransport(const StreamShape& shape, const TcpIdentity& identity, std::span<TcpPeer> peers);
+
+  /// Throws Error(invalid) for a rank that is not among the peers, and std::out_of_range for a channel or window that
+  /// the shape has not.
+  [[nodiscard]] Sender& sender(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) override;
+  [[nodiscard]] Receiver& receiver(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) override;
+  bool progress() override;
+  /// Hands to the kernel what was committed or released; it wakes the peers. Faults wait for progress().
+  void wake() override;
+  void sleeping(bool) override {}
+  [[nodiscard]] std::span<const int> descriptors() const override { return {&descriptor_, 1}; }
+
+  /// Before closing: makes progress until everything sent has reached the peers' kernels, which a close could otherwise
+  /// tear down with it. False when `timeout` passed first or a fault came up.
+  bool drain(std::chrono::milliseconds timeout) override;
+
+ private:
+  struct FlowPlace {
+    std::uint32_t link;
+    std::uint32_t flow;
+  };
+
+  [[nodiscard]] TcpLink& link_to(std::uint32_t peer);
+  bool write_all();
+  void notice_events();
+
+  UniqueFd epoll_;
+  int descriptor_ = -1;
+  std::vector<std::unique_ptr<TcpLink>> links_;
+  std::vector<TcpLink*> link_of_rank_;  // nullptr where TCP does not reach
+  std::vector<FlowPlace> readable_;     // flows worth reading
+};
+
+}  // namespace syntony

@@ -1,0 +1,84 @@
+// The bytes on a TCP connection of a group. Everything is little-endian, as in memory.
+//
+//   connecting     higher rank: Hello ->                    <- Ack :lower rank
+//   data socket    FramePrefix(data), FrameHeader, payload | FramePrefix(credit)   in any mixture
+//   control socket ControlPrefix, body
+//
+// The token in every message guards against strangers and against connections of groups that are gone. It is no
+// defence against somebody who can read the wire.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "core/transport.hpp"
+
+namespace syntony {
+
+static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
+
+/// Who a rank is among those that connect.
+struct TcpIdentity {
+  std::array<std::uint64_t, 2> token{};  // random, fresh for every group, equal on all its ranks
+  std::uint32_t group = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+
+  /// What FrameHeader::token must hold.
+  [[nodiscard]] std::uint64_t frame_token() const { return token[0]; }
+  /// What the prefix of every frame holds: credits have no FrameHeader.
+  [[nodiscard]] std::uint32_t prefix_token() const { return static_cast<std::uint32_t>(token[1]); }
+};
+
+inline constexpr std::uint32_t kHelloMagic = 0x48535953;  // "SYSH"
+inline constexpr std::uint32_t kAckMagic = 0x41535953;    // "SYSA"
+inline constexpr std::uint16_t kWireVersion = 1;
+inline constexpr std::uint16_t kControlFlow = 0xffff;
+
+struct Hello {
+  std::uint32_t magic = kHelloMagic;
+  std::uint16_t version = kWireVersion;
+  std::uint16_t flow = 0;  // which data socket of the pair, or kControlFlow
+  std::array<std::uint64_t, 2> token{};
+  std::uint32_t group = 0;
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  std::uint32_t flows = 0;  // how many the sender will open
+};
+static_assert(sizeof(Hello) == 40);
+
+struct Ack {
+  std::uint32_t magic = kAckMagic;
+  std::uint16_t version = kWireVersion;
+  std::uint16_t flow = 0;
+  std::array<std::uint64_t, 2> token{};
+  std::uint32_t from = 0;
+  std::uint32_t flows = 0;  // how many the sender of the Ack expects
+};
+static_assert(sizeof(Ack) == 32);
+
+struct FramePrefix {
+  static constexpr std::uint32_t kData = 0x46535953;    // "SYSF": a FrameHeader and its payload follow
+  static constexpr std::uint32_t kCredit = 0x43535953;  // "SYSC": nothing follows
+  std::uint32_t kind = kData;
+  std::uint32_t token = 0;
+  std::uint64_t number = 0;  // data: which frame of the stream, from 0; credit: how many frames were released so far
+  std::uint32_t window = 0;
+  std::uint32_t channel = 0;
+};
+static_assert(sizeof(FramePrefix) == 24);
+
+struct ControlPrefix {
+  enum class Kind : std::uint32_t { inquire = 1, status = 2, abort = 3, leave = 4 };
+  static constexpr std::uint32_t kMagic = 0x50535953;  // "SYSP"
+  std::uint32_t magic = kMagic;
+  Kind kind = Kind::inquire;
+  std::uint64_t token = 0;
+  std::uint32_t length = 0;  // bytes of the body, at most kLargestBody
+  std::uint32_t zero = 0;
+};
+static_assert(sizeof(ControlPrefix) == 24);
+inline constexpr std::uint32_t kLargestBody = 64 * 1024;
+
+}  // namespace syntony

@@ -1,0 +1,85 @@
+// How bytes move between two ranks: the contract that shared memory and TCP fulfil, and that RDMA would.
+//
+// A *stream* is one direction of one connection: (source, destination, channel, window). It is a FIFO of `depth` slots
+// of `slot_bytes` that live at the destination:
+//
+//      source                                   destination
+//      reserve() -> room in the next slot       front() -> header of the oldest frame, or nothing yet
+//      commit(header): the frame is on its way  payload(), release(): the slot is free again
+//
+// reserve() returns nothing while all slots are taken: that is the only flow control. Frames of a stream arrive in
+// order, whole or not at all. Nothing here blocks and nothing here is thread-safe: the Engine's one owner of progress
+// calls it (engine.hpp). The control plane is apart (control.hpp).
+//
+// Windows keep operations in flight from sharing slots: operation number q of a group uses window q mod windows, and
+// tagged point-to-point traffic has the last window to itself.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace syntony {
+
+/// What travels before every payload, checked before anything is believed. Little-endian on the wire as in memory.
+struct FrameHeader {
+  std::uint64_t token = 0;  // the group's secret: frames of strangers and of dead groups are refused
+  std::uint32_t group = 0;
+  std::uint16_t channel = 0;
+  std::uint16_t priority = 0;
+  std::uint64_t sequence = 0;     // which operation of the group; for point-to-point, which message of the pair
+  std::uint64_t fingerprint = 0;  // what the sender thinks the operation is; for point-to-point, the tag
+  std::uint32_t slice = 0;
+  std::uint32_t length = 0;  // payload bytes in this frame
+  std::uint64_t total = 0;   // point-to-point: bytes of the whole message
+};
+static_assert(sizeof(FrameHeader) == 48);
+
+class Sender {
+ public:
+  virtual ~Sender() = default;
+  /// Room for slot_bytes, or nullptr while the stream is full. Idempotent until commit().
+  [[nodiscard]] virtual std::byte* reserve() = 0;
+  /// Sends `header` and the first header.length bytes of the reserved room.
+  virtual void commit(const FrameHeader& header) = 0;
+};
+
+class Receiver {
+ public:
+  virtual ~Receiver() = default;
+  /// The oldest frame's header, or nullptr when none has arrived. Valid until release().
+  [[nodiscard]] virtual const FrameHeader* front() = 0;
+  [[nodiscard]] virtual const std::byte* payload() const = 0;
+  virtual void release() = 0;
+};
+
+/// The shape of a group's streams, equal on all its ranks.
+struct StreamShape {
+  std::uint32_t ranks = 1;
+  std::uint32_t channels = 1;
+  std::uint32_t windows = 3;  // operations in flight + 1 for point-to-point
+  std::uint32_t depth = 4;
+  std::uint32_t slot_bytes = 128 * 1024;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  [[nodiscard]] virtual Sender& sender(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) = 0;
+  [[nodiscard]] virtual Receiver& receiver(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) = 0;
+  /// Moves what can be moved now (system calls included). True when anything moved. Throws Error(dead) naming the rank.
+  virtual bool progress() = 0;
+  /// Before closing: makes progress until everything committed is the peers' (their kernels have it), so that a goodbye
+  /// cannot overtake it. False when `timeout` passed first.
+  virtual bool drain(std::chrono::milliseconds timeout) = 0;
+  /// Wakes peers that sleep and for whom something was committed or released since the last call.
+  virtual void wake() = 0;
+  /// Told before (true) and after (false) this rank goes to sleep in epoll: peers must then wake() it.
+  virtual void sleeping(bool asleep) = 0;
+  /// File descriptors that become readable or writable when progress() may have something to do. Edge-triggered use:
+  /// the owner calls progress() until it returns false before it sleeps.
+  [[nodiscard]] virtual std::span<const int> descriptors() const = 0;
+};
+
+}  // namespace syntony

@@ -1,0 +1,1 @@
+"""Numbers nobody can beat, with witnesses: distances and cuts in exact fractions."""

@@ -1,0 +1,164 @@
+"""Bound: a number nobody can beat, and the witness that lets anyone recompute it.
+
+Two bounds for a collective on a topology:
+
+- latency: some chunk must get from where it starts to where it must end, and that takes `steps` hops of messages and
+  `seconds` of link latency, whatever the size. Witness: the chunk and the two ranks.
+- throughput: `share` of the size must pass through links of `bandwidth` bytes/s together, hence `seconds_per_byte` of
+  size at least, at any size. Witness: a node set and the links around it (`Cut`), or one of its two generalizations.
+
+Both are lower bounds on any schedule's time; they hold together, not in sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Distance:
+    """A chunk that starts at topology rank `src` (the nearest of its holders) and must reach topology rank `dst`."""
+
+    chunk: int
+    src: int
+    dst: int
+
+
+@dataclass(frozen=True)
+class Latency:
+    """`steps`: messages one after another (forwarding by switches is one message); `seconds`: alphas along the way.
+
+    The two maxima may be taken by different chunks, so each has its own witness.
+    """
+
+    steps: int
+    seconds: float
+    steps_witness: Distance | None = None
+    seconds_witness: Distance | None = None
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A node set: `share` of the collective's size must leave it (where `entering`: enter it), over `links`."""
+
+    nodes: tuple[int, ...]
+    links: tuple[int, ...]
+    share: Fraction
+    bandwidth: Fraction
+    entering: bool = False
+
+
+@dataclass(frozen=True)
+class Partition:
+    """k node sets that hold all members. A message from part to part leaves one of them, over one of `links`.
+
+    Of all_reduce: each byte needs k-1 such messages before any part can know the whole sum (a message joins at most two
+    parts' knowledge), and k-1 more until all do (Patarasuk and Yuan, JPDC'09, for single nodes): share = 2 (k-1).
+    `entering`: the messages are counted at the links that enter the parts instead.
+    """
+
+    parts: tuple[tuple[int, ...], ...]
+    links: tuple[int, ...]
+    share: Fraction
+    bandwidth: Fraction
+    entering: bool = False
+
+
+@dataclass(frozen=True)
+class Prices:
+    """A price per byte on links; a demand costs at least its bytes times the cheapest path. The dual of a flow LP.
+
+    share      sum over demands of (share of the size) * (price of the cheapest path)
+    bandwidth  sum over links of price * bandwidth: what the network can earn per second
+    """
+
+    links: tuple[int, ...]
+    prices: tuple[Fraction, ...]
+    share: Fraction
+    bandwidth: Fraction
+
+
+Witness = Cut | Partition | Prices
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """`seconds_per_byte` of the collective's size at least: the witness's share / bandwidth; 0 where nothing moves."""
+
+    seconds_per_byte: Fraction
+    witness: Witness | None = None
+
+    @staticmethod
+    def by(witness: Witness) -> Throughput:
+        """The bound that the witness proves."""
+        return Throughput(witness.share / witness.bandwidth, witness)
+
+    @property
+    def algbw(self) -> float:
+        """Bytes of the collective's size per second, at most; infinite where nothing must move."""
+        return float(1 / self.seconds_per_byte) if self.seconds_per_byte else float("inf")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The two bounds of one collective on one topology."""
+
+    latency: Latency
+    throughput: Throughput
+
+    def seconds(self, size: int) -> float:
+        """No schedule moves `size` bytes in less: the larger of the two bounds."""
+        return max(self.latency.seconds, float(size * self.throughput.seconds_per_byte))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of `syntony bound --json` and of the schedule file."""
+        rate = self.throughput.seconds_per_byte
+        return {
+            "latency": {
+                "steps": self.latency.steps,
+                "seconds": self.latency.seconds,
+                "witness": {
+                    "steps": _distance_dict(self.latency.steps_witness),
+                    "seconds": _distance_dict(self.latency.seconds_witness),
+                },
+            },
+            "throughput": {
+                "algbw": self.throughput.algbw if rate else None,
+                "seconds_per_byte": fraction_text(rate),
+                "witness": _witness_dict(self.throughput.witness),
+            },
+        }
+
+
+def fraction_text(value: Fraction) -> str:
+    """An exact fraction as files spell it: "p/q"."""
+    return f"{value.numerator}/{value.denominator}"
+
+
+def _distance_dict(witness: Distance | None) -> dict[str, int] | None:
+    return None if witness is None else {"chunk": witness.chunk, "src": witness.src, "dst": witness.dst}
+
+
+def _witness_dict(witness: Witness | None) -> dict[str, Any] | None:
+    what: dict[str, Any]
+    match witness:
+        case None:
+            return None
+        case Cut():
+            what = {"kind": "cut", "nodes": list(witness.nodes), "direction": _direction(witness.entering)}
+        case Partition():
+            parts = [list(part) for part in witness.parts]
+            what = {"kind": "partition", "parts": parts, "direction": _direction(witness.entering)}
+        case Prices():
+            what = {"kind": "prices", "prices": [fraction_text(price) for price in witness.prices]}
+    return what | {
+        "links": list(witness.links),
+        "share": fraction_text(witness.share),
+        "bandwidth": fraction_text(witness.bandwidth),
+    }
+
+
+def _direction(entering: bool) -> str:
+    return "entering" if entering else "leaving"

@@ -1,0 +1,253 @@
+"""The verbs `syntony bound` and `synth`; simulate, verify and convert are in cli_simulate.py and cli_files.py."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from synth.arguments import count, rank, ranks, seconds, size
+from synth.cli_files import COMMANDS as FILE_COMMANDS
+from synth.cli_simulate import COMMANDS as SIMULATE_COMMANDS
+from synth.counted import counted
+from topologies.cli import add_json, add_topology
+from topologies.command import Command, UserError
+
+if TYPE_CHECKING:
+    from synth.collective import Collective
+    from synth.schedule import Schedule
+    from topologies.topology import Topology
+
+
+def _add_problem(parser: argparse.ArgumentParser) -> None:
+    from synth.collective import KINDS
+
+    add_topology(parser)
+    parser.add_argument("collective", metavar="COLLECTIVE", help=", ".join(KINDS))
+    parser.add_argument("--root", type=rank, default=0, metavar="R", help="root of a rooted collective (default 0)")
+    parser.add_argument("--members", type=ranks, metavar="R,R,..", help="topology ranks that take part (default all)")
+
+
+def _problem(options: argparse.Namespace, chunks: int | None = None) -> tuple[Topology, Collective]:
+    from synth.collective import Collective
+    from synth.network import Network
+    from topologies.parse import parse
+
+    topology = parse(options.topology)
+    members = options.members if options.members is not None else tuple(range(topology.ranks))
+    per_block = chunks or 1
+    if chunks is not None and options.collective in ("all_to_all", "all_reduce") and chunks % len(members):
+        why = "one block per rank" if options.collective == "all_to_all" else "each rank sums its share of them"
+        raise UserError(f"--chunks {chunks}: {options.collective} needs a multiple of {len(members)} ({why})")
+    if options.collective == "all_to_all":
+        per_block = max(1, per_block // len(members))
+    collective = Collective.make(options.collective, chunks_per_block=per_block, root=options.root, members=members)
+    return topology, Network(topology, collective).collective
+
+
+# bound ------------------------------------------------------------------------------------------------------------
+
+
+def _configure_bound(parser: argparse.ArgumentParser) -> None:
+    _add_problem(parser)
+    add_json(parser)
+
+
+def _run_bound(options: argparse.Namespace) -> int:
+    from synth.bounds.bound import Cut, Partition, fraction_text
+    from synth.bounds.throughput import bounds_of, rounds_per_chunk
+    from synth.progress import progress
+
+    topology, collective = _problem(options)
+    with progress("bounds"):
+        bounds = bounds_of(topology, collective)
+    per_chunk = rounds_per_chunk(bounds.throughput, topology, collective)
+    if options.json:
+        print(json.dumps(bounds.to_dict() | {"rounds_per_chunk": fraction_text(per_chunk)}))
+        return 0
+    latency, throughput, names = bounds.latency, bounds.throughput, topology.nodes
+    print(f"{collective.kind} on {topology.name}, {counted(collective.ranks, 'rank')}: no schedule does better than")
+    far = latency.steps_witness
+    why = f"   {names[far.src].name} to {names[far.dst].name}, chunk {far.chunk}" if far else ""
+    print(f"  latency     {counted(latency.steps, 'step')}, {latency.seconds:g} s{why}")
+    if throughput.witness is None:
+        print("  throughput  nothing must move")
+        return 0
+    rate = fraction_text(throughput.seconds_per_byte)
+    print(f"  throughput  {throughput.algbw / 1e9:g} GB/s ({rate} s/byte; {counted(per_chunk, 'round')} per chunk)")
+    witness = throughput.witness
+    over = f"{counted(len(witness.links), 'link')}, {float(witness.bandwidth) / 1e9:g} GB/s"
+    share = f"{witness.share} of the size over {over}"
+    match witness:
+        case Cut():
+            where = "into" if witness.entering else "out of"
+            print(f"  witness     cut: {share}, {where} {_named(topology, witness.nodes)}")
+        case Partition():
+            print(f"  witness     messages that sums need among single members: {share}")
+        case _:
+            print(f"  witness     link prices: {share} (weighted by price)")
+    return 0
+
+
+def _named(topology: Topology, nodes: tuple[int, ...], shown: int = 8) -> str:
+    """The nodes by name; of a large set, the nodes that are not in it."""
+    others = [node.name for node in topology.nodes if node.id not in set(nodes)]
+    if len(others) < len(nodes):
+        return f"all nodes but {_listed(others, shown)}"
+    return _listed([topology.nodes[node].name for node in nodes], shown)
+
+
+def _listed(names: list[str], shown: int) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
+
+
+# synth ------------------------------------------------------------------------------------------------------------
+
+
+def _configure_synth(parser: argparse.ArgumentParser) -> None:
+    from synth.engines.registry import ENGINES
+
+    _add_problem(parser)
+    parser.add_argument("--size", type=size, default=1 << 20, metavar="BYTES", help="size to be fast at (default 1M)")
+    engines = "; ".join(f"{engine.name}: {engine.purpose}" for engine in ENGINES)
+    parser.add_argument("--engine", default="auto", metavar="NAME", help=engines)
+    parser.add_argument("--steps", type=count, metavar="S", help="at most so many steps")
+    parser.add_argument("--rounds", type=count, metavar="R", help="at most so many rounds")
+    parser.add_argument("--chunks", type=count, metavar="C", help="chunks per block (all_to_all: per rank's buffer)")
+    parser.add_argument("--pareto", action="store_true", help="walk the frontier of latency against bandwidth")
+    parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="seconds to search (default 60)")
+    parser.add_argument("-o", "--output", metavar="F.json", help="schedule file to write (--pareto: one per point)")
+    add_json(parser)
+
+
+def _run_synth(options: argparse.Namespace) -> int:
+    from synth.engines.engine import Budget
+    from synth.engines.registry import engine_named
+    from synth.progress import progress
+
+    engine = engine_named(options.engine)
+    output = Path(options.output) if options.output else None
+    if output is not None and not output.parent.is_dir():
+        raise UserError(f"{output}: there is no folder {output.parent}")
+    topology, collective = _problem(options, options.chunks)
+    budget = Budget(options.timeout, options.steps, options.rounds)
+    if options.pareto:
+        return _run_pareto(options, topology, collective, budget, output)
+    begin = time.monotonic()
+    with progress(f"{engine.name}: {collective.kind} on {topology.name}"):
+        schedule = engine.run(topology, collective, options.size, budget)
+    report = _report(schedule, output, time.monotonic() - begin)
+    print(json.dumps(report) if options.json else _story(schedule, report))
+    return 0
+
+
+def _run_pareto(
+    options: argparse.Namespace, topology: Topology, collective: Collective, budget: Any, output: Path | None
+) -> int:
+    from synth.engines.engine import OutOfTimeError
+    from synth.engines.sccl import pareto
+    from synth.progress import progress
+
+    if options.engine not in ("auto", "sccl") or options.steps or options.rounds or options.chunks:
+        raise UserError("--pareto walks the frontier of engine sccl: no other engine, --steps, --rounds or --chunks")
+    reports: list[dict[str, Any]] = []
+    points = pareto(topology, collective, budget)
+    stopped = ""
+    while True:
+        begin = time.monotonic()
+        try:
+            with progress(f"frontier of {collective.kind} on {topology.name}"):
+                point = next(points, None)
+        except OutOfTimeError as error:
+            if not reports:
+                raise
+            stopped = str(error)
+            break
+        if point is None:
+            break
+        name = f"{point.chunks}-{point.steps}-{point.rounds}"
+        place = output.with_name(f"{output.stem}.{name}{output.suffix}") if output else None
+        reports.append(_report(point.schedule, place, time.monotonic() - begin))
+        if not options.json:
+            print(_story(point.schedule, reports[-1]), flush=True)
+    if options.json:
+        print(json.dumps({"points": reports, "complete": not stopped, "stopped": stopped or None}))
+    elif stopped:
+        print(f"stopped: {stopped}")
+    return 0
+
+
+def _report(schedule: Schedule, output: Path | None, seconds: float) -> dict[str, Any]:
+    """Checks the schedule, writes it where asked, and says what `synth --json` prints."""
+    from synth.checker import CHECKER_VERSION, check_schedule
+    from synth.engines.sccl import chunk_count
+    from synth.formats.schedule_file import Stamp, content_hash, write
+
+    verdict = check_schedule(schedule)
+    if not verdict:
+        raise AssertionError(f"engine {schedule.engine} made a schedule that the checker refuses: {verdict.fault}")
+    if output is not None:
+        write(schedule, output, Stamp(str(CHECKER_VERSION), content_hash(schedule)))
+    gap = schedule.gap()
+    return {
+        "file": str(output) if output is not None else None,
+        "engine": schedule.engine,
+        "steps": schedule.steps,
+        "rounds": int(schedule.rounds.sum()) if len(schedule.rounds) else None,
+        "chunks": chunk_count(schedule.collective),
+        "bounds": schedule.bounds.to_dict() if schedule.bounds else None,
+        "gap": None if gap is None else float(gap),
+        "proof": schedule.proof,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _story(schedule: Schedule, report: dict[str, Any]) -> str:
+    collective = schedule.collective
+    steps = counted(report["steps"], "step")
+    rounds = f", {counted(report['rounds'], 'round')}" if report["rounds"] is not None else ""
+    gap = schedule.gap()
+    lines = [
+        f"{collective.kind} on {schedule.topology.name}: {steps}{rounds}, {counted(report['chunks'], 'chunk')} "
+        f"(engine {schedule.engine}, {report['seconds']:.2f} s)",
+        f"  gap    {_percent(gap)}",
+        f"  proof  {schedule.proof or 'none'}",
+    ]
+    if schedule.bounds:
+        latency, throughput = schedule.bounds.latency, schedule.bounds.throughput
+        rate = f"{throughput.algbw / 1e9:g} GB/s" if throughput.seconds_per_byte else "nothing must move"
+        lines.insert(1, f"  bound  {counted(latency.steps, 'step')}, {latency.seconds:g} s; {rate}")
+    if report["file"]:
+        folded = f", {counted(len(schedule.symmetry), 'symmetry generator')}" if schedule.symmetry else ""
+        lines.append(
+            f"  file   {report['file']} ({counted(len(schedule.transfers), 'transfer')} listed{folded}; checked)"
+        )
+    return "\n".join(lines)
+
+
+def _percent(gap: Fraction | None) -> str:
+    return "none known" if gap is None else f"{gap} ({float(gap):.1%}) to the throughput bound"
+
+
+COMMANDS = (
+    Command(
+        ("bound",),
+        "what no schedule can beat on a network: latency and throughput, with witnesses",
+        "syntony bound dgx1 all_gather",
+        _configure_bound,
+        _run_bound,
+    ),
+    Command(
+        ("synth",),
+        "find a schedule for a collective on a network, with its bounds, gap and proof",
+        "syntony synth dgx1 all_gather --steps 2 --rounds 3 --chunks 2 -o allgather.json",
+        _configure_synth,
+        _run_synth,
+    ),
+    *SIMULATE_COMMANDS,
+    *FILE_COMMANDS,
+)

@@ -1,0 +1,1 @@
+"""Engines: from a topology and a collective to a schedule. `registry` lists them."""

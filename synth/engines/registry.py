@@ -1,0 +1,66 @@
+"""The engines, one table; where to add the next one.
+
+An engine is a function `(topology, collective, size, budget) -> Schedule` in a module of its own. Modules are imported
+when their engine runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from difflib import get_close_matches
+
+from synth.collective import Collective
+from synth.engines.engine import Budget, Engine, EngineError
+from synth.schedule import Schedule
+from topologies.topology import Topology
+
+EXACT_RANKS = 8
+"""`auto` tries the exact engine up to so many ranks."""
+EXACT_SECONDS = 10.0
+"""`auto` gives the exact engine so many seconds."""
+
+
+def _sccl(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
+    from synth.engines.sccl import run
+
+    return run(topology, collective, size, budget)
+
+
+def _greedy(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
+    from synth.engines.greedy import run
+
+    return run(topology, collective, size, budget)
+
+
+def auto(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
+    """The exact engine where steps are given; otherwise whichever engine's schedule is simulated fastest at `size`."""
+    from synth.simulator import simulate
+
+    if budget.steps is not None or budget.rounds is not None:
+        return _sccl(topology, collective, size, budget)
+    found = [_greedy(topology, collective, size, budget)]
+    if collective.ranks <= EXACT_RANKS:
+        try:
+            limited = replace(budget, timeout=min(EXACT_SECONDS, budget.timeout))
+            found.append(_sccl(topology, collective, size, limited))
+        except EngineError:
+            pass  # No exact answer in time; the greedy one stands.
+    return min(found, key=lambda schedule: simulate(schedule, size).seconds)
+
+
+ENGINES = (
+    Engine("auto", auto, "the fastest of the others, by simulation", "-"),
+    Engine("sccl", _sccl, "exact steps, rounds and chunks; up to about 16 ranks", "Cai et al., PPoPP'21"),
+    Engine("greedy", _greedy, "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
+)
+
+
+def engine_named(name: str) -> Engine:
+    """The engine of that name. Raises EngineError with the nearest name."""
+    for engine in ENGINES:
+        if engine.name == name:
+            return engine
+    names = [engine.name for engine in ENGINES]
+    close = get_close_matches(name, names, n=1)
+    hint = f" (did you mean '{close[0]}'?)" if close else ""
+    raise EngineError(f"no engine '{name}'{hint}; the engines are {', '.join(names)}")

@@ -1,0 +1,1 @@
+"""Files: schedules and programs, in and out."""

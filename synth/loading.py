@@ -1,0 +1,109 @@
+"""From a file to a Program that may run: nothing unproven leaves this module.
+
+schedule JSON  -> check the Schedule -> lower to the Target -> check the Program
+program JSON   ------------------------------------------->  check the Program (or believe its stamp)
+MSCCL XML      ------------------------------------------->  check the Program
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from synth.checker import Verdict, check_program, check_schedule
+from synth.counted import counted
+from synth.formats import program_file, schedule_file
+from synth.formats.fields import FileError, parse_json
+from synth.formats.msccl_xml import MscclError, read_msccl_xml
+from synth.formats.program_file import Stamp
+from synth.lower import lower
+from synth.program import Program
+from synth.schedule import Schedule
+from synth.target import CPU, Target, fit
+from topologies.command import UserError
+
+
+class InvalidError(UserError):
+    """A readable file that the checker refuses; the sentence is the first fault."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a file holds: a Schedule or a Program, and the stamp of a Program file."""
+
+    content: Schedule | Program
+    stamp: Stamp | None = None
+
+
+def read(path: str | Path) -> Loaded:
+    """Reads a schedule file, a program file or MSCCL XML, whichever it is; UserError when it is none or malformed."""
+    path = Path(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}") from None
+    if raw.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<":
+        return Loaded(read_msccl_xml(path))
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: not a text file: byte {error.start} is not UTF-8") from None
+    data = parse_json(text, str(path))
+    kind = data.get("format") if isinstance(data, dict) else None
+    if kind == program_file.FORMAT:
+        return Loaded(*program_file.from_dict(data, str(path)))
+    if kind == schedule_file.FORMAT:
+        return Loaded(schedule_file.from_dict(data, str(path), path.parent)[0])
+    raise FileError(
+        f'{path}: its "format" is neither "{schedule_file.FORMAT}" nor "{program_file.FORMAT}", and it is not MSCCL XML'
+    )
+
+
+def verify(path: str | Path, fifo_depth: int | None = None) -> Verdict:
+    """The checker's word on a file; stamps are not believed. UserError when it cannot be read.
+
+    A Schedule has no FIFOs; with `fifo_depth` its lowered Program is checked at that depth too.
+    """
+    try:
+        content = read(path).content
+    except MscclError as fault:
+        return Verdict(valid=False, fault=str(fault))
+    if isinstance(content, Program):
+        return check_program(content, fifo_depth)
+    verdict = check_schedule(content)
+    if verdict and fifo_depth is not None:
+        return check_program(lower(content, CPU), fifo_depth)
+    return verdict
+
+
+def load(path: str | Path, ranks: int | None = None, target: Target = CPU) -> Program:
+    """The proven Program of a file, fitted to the Target; for `ranks` ranks when given.
+
+    Raises UserError in one sentence: unreadable or malformed, refused by the checker (InvalidError), made for another
+    number of ranks, or beyond the Target.
+    """
+    return prove(read(path), path, ranks, target)
+
+
+def prove(loaded: Loaded, path: str | Path, ranks: int | None = None, target: Target = CPU) -> Program:
+    """`load`, of a file that has been read."""
+    content = loaded.content
+    is_schedule = isinstance(content, Schedule)
+    found = content.collective.ranks if isinstance(content, Schedule) else content.ranks
+    if ranks is not None and found != ranks:
+        what = "schedule" if is_schedule else "program"
+        raise UserError(f"{path}: the {what} is for {counted(found, 'rank')}, the group has {ranks}")
+    if isinstance(content, Schedule):
+        _require(check_schedule(content), path)
+        program = lower(content, target)
+    else:
+        program = fit(content, target)
+        if loaded.stamp is not None and loaded.stamp.holds_for(program):
+            return program
+    _require(check_program(program), path)
+    return program
+
+
+def _require(verdict: Verdict, path: str | Path) -> None:
+    if not verdict:
+        raise InvalidError(f"{path}: {verdict.fault}")

@@ -1,0 +1,237 @@
+"""Schedule: what moves, over which links, in which order.
+
+A transfer moves one *value* (synth/values.py) from a rank to a rank over a *route*, the links it takes one after
+another; between links of a route lie switches and NICs, never ranks.
+
+    transfer 7:  value 3    rank 0 ──link 2──▶ switch 8 ──link 19──▶ rank 5    step 1    result 9
+
+What the destination holds afterwards is `result`:
+
+- `result == value`: a copy. The destination now holds the value.
+- `result != value`: a reduction. The value is one operand of the sum `result`; the destination holds the sum once every
+  operand has arrived by such a transfer or is held there already. The moved value itself is not kept.
+
+A reduction with `src == dst` and an empty route is local: it spends a value that the rank holds.
+
+Steps order, they are no barriers. Transfers of one source, destination and route form a *lane*, in order of step, then
+row; a transfer starts as soon as its source holds its value and its predecessor on the lane has left. A value must be
+held at its source through transfers of smaller steps only, so executing step by step is always right too.
+
+Sources and destinations are ranks of the collective; routes are links of the topology (rank r of the collective is
+node `collective.members[r]`).
+
+Symmetric schedules are stored as representatives: with `symmetry` set, `transfers` holds at least one member of each
+orbit (and `values` what they name); `expand()` gives the whole schedule, and every reader of columns starts with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import reduce
+from math import gcd, lcm
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.bounds.bound import Bounds
+from synth.collective import Collective, int_column
+from synth.values import Values
+from topologies.topology import Topology
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One row of `Transfers`, for reading and building."""
+
+    value: int
+    result: int
+    src: int
+    dst: int
+    step: int
+    route: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Transfers:
+    """Columns, one row per transfer.
+
+    value, result  int32 (T,)    what moves; what the destination holds afterwards
+    src, dst       int32 (T,)    ranks of the collective
+    step           int32 (T,)    0, 1, ..
+    offset         int64 (T+1,)  transfer t takes link[offset[t]:offset[t+1]]
+    link           int32         routes, flat
+    """
+
+    value: NDArray[np.signedinteger]
+    result: NDArray[np.signedinteger]
+    src: NDArray[np.signedinteger]
+    dst: NDArray[np.signedinteger]
+    step: NDArray[np.signedinteger]
+    offset: NDArray[np.signedinteger]
+    link: NDArray[np.signedinteger]
+
+    def __post_init__(self) -> None:
+        for name in TRANSFER_COLUMNS:
+            dtype = np.int64 if name == "offset" else np.int32
+            object.__setattr__(self, name, int_column(getattr(self, name), dtype))
+
+    @staticmethod
+    def of(rows: Iterable[Transfer]) -> Transfers:
+        """Columns of the rows, in their order."""
+        rows = list(rows)
+        lengths = [len(row.route) for row in rows]
+        return Transfers(
+            np.asarray([row.value for row in rows], np.int32),
+            np.asarray([row.result for row in rows], np.int32),
+            np.asarray([row.src for row in rows], np.int32),
+            np.asarray([row.dst for row in rows], np.int32),
+            np.asarray([row.step for row in rows], np.int32),
+            np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))),
+            np.asarray([link for row in rows for link in row.route], np.int32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Transfers):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in TRANSFER_COLUMNS)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def columns(self) -> dict[str, NDArray[np.signedinteger]]:
+        """The columns by name, as files store them."""
+        return {name: getattr(self, name) for name in TRANSFER_COLUMNS}
+
+    @property
+    def reduces(self) -> NDArray[np.bool_]:
+        """Which transfers are reductions."""
+        moved: NDArray[np.bool_] = self.value != self.result
+        return moved
+
+    def route(self, transfer: int) -> tuple[int, ...]:
+        """The links that the transfer takes."""
+        return tuple(self.link[self.offset[transfer] : self.offset[transfer + 1]].tolist())
+
+    def rows(self) -> list[Transfer]:
+        """All transfers as rows."""
+        columns = (self.value.tolist(), self.result.tolist(), self.src.tolist(), self.dst.tolist(), self.step.tolist())
+        return [
+            Transfer(value, result, src, dst, step, self.route(position))
+            for position, (value, result, src, dst, step) in enumerate(zip(*columns, strict=True))
+        ]
+
+
+TRANSFER_COLUMNS = ("value", "result", "src", "dst", "step", "offset", "link")
+
+
+@dataclass(frozen=True)
+class Generator:
+    """One generator of a schedule's symmetry group: where nodes of the topology and chunks of the collective go."""
+
+    nodes: tuple[int, ...]
+    chunks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A schedule, the engine that made it, and what is known about how good it is.
+
+    rounds    int32 (steps,) or empty. Rounds that step s lasts when steps are barriers; one round is the time that a
+              link of `round_bandwidth(topology)` needs for a chunk of weight 1. Empty: the engine counts no rounds
+    bounds    what no schedule can beat, or None when not computed
+    proof     what was proven about optimality, in words; empty when nothing was
+    symmetry  generators, when `values` and `transfers` are representatives only
+    """
+
+    topology: Topology
+    collective: Collective
+    values: Values
+    transfers: Transfers
+    rounds: NDArray[np.signedinteger] = field(default_factory=lambda: np.zeros(0, np.int32))
+    engine: str = ""
+    bounds: Bounds | None = None
+    proof: str = ""
+    symmetry: tuple[Generator, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounds", int_column(self.rounds))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        return (
+            self.topology == other.topology
+            and self.collective == other.collective
+            and self.values == other.values
+            and self.transfers == other.transfers
+            and np.array_equal(self.rounds, other.rounds)
+            and (self.engine, self.bounds, self.proof) == (other.engine, other.bounds, other.proof)
+            and self.symmetry == other.symmetry
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def steps(self) -> int:
+        """The number of steps."""
+        return int(self.transfers.step.max(initial=-1)) + 1
+
+    def expand(self) -> Schedule:
+        """The whole schedule: representatives replaced by their orbits. Itself where there is no symmetry."""
+        if not self.symmetry:
+            return self
+        from synth.symmetry import expand
+
+        values, transfers = expand(self)
+        return replace(self, values=values, transfers=transfers, symmetry=())
+
+    def fold(self) -> Schedule:
+        """Representatives of the schedule under those topology generators that it is invariant under."""
+        if self.symmetry:
+            return self
+        from synth.symmetry import fold
+
+        return fold(self)
+
+    def seconds_per_byte(self) -> Fraction:
+        """Seconds per byte of size, for sizes so large that alphas vanish.
+
+        Where rounds are counted, steps are taken as barriers, each as long as its busiest link. Where they are not, the
+        slices of a large message follow one another through the schedule, which is then as slow as its busiest link.
+        """
+        whole = self.expand()
+        moved = whole.transfers
+        hops = np.diff(moved.offset)
+        weight = np.repeat(whole.collective.chunks.weight[whole.values.chunk[moved.value]].astype(np.int64), hops)
+        links = len(whole.topology.links)
+        barriers = len(self.rounds) > 0
+        loads = np.zeros((whole.steps if barriers else 1, links), np.int64)
+        row = np.repeat(moved.step if barriers else np.zeros_like(moved.step), hops)
+        np.add.at(loads, (row, moved.link), weight)
+        bandwidths = [link.bandwidth for link in whole.topology.links]
+        total = Fraction(0)
+        for load in loads:
+            total += max((int(load[link]) / bandwidths[link] for link in np.flatnonzero(load)), default=Fraction(0))
+        return total * whole.collective.unit
+
+    def gap(self) -> Fraction | None:
+        """How far `seconds_per_byte` is above the throughput bound: 0 is optimal, 1/4 is a quarter more.
+
+        None where there is no bound, or nothing to move.
+        """
+        if self.bounds is None or not self.bounds.throughput.seconds_per_byte:
+            return None
+        return self.seconds_per_byte() / self.bounds.throughput.seconds_per_byte - 1
+
+
+def round_bandwidth(topology: Topology) -> Fraction:
+    """The greatest bandwidth of which every link's is a whole multiple: link capacities per round are counted in it."""
+    bandwidths = {link.bandwidth for link in topology.links}
+    if not bandwidths:
+        return Fraction(1)
+    denominator = reduce(lcm, (bandwidth.denominator for bandwidth in bandwidths))
+    return Fraction(reduce(gcd, (int(bandwidth * denominator) for bandwidth in bandwidths)), denominator)

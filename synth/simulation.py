@@ -1,0 +1,84 @@
+"""Simulation: what a simulator found. A simulated time is a model's word: it is neither a bound nor a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.collective import Collective
+from synth.program import Program
+from synth.schedule import Schedule
+from topologies.command import UserError
+from topologies.topology import Topology
+
+
+class StuckError(UserError):
+    """What can never come to its end: some transfer or instruction waits forever."""
+
+
+@dataclass(frozen=True, eq=False)
+class Messages:
+    """What went over the wires, columns of equal length M; seconds from the beginning.
+
+    row      int64 (M,)    which transfer (of a Schedule) or sending instruction (of a Program) it is
+    slice    int64 (M,)    its slice; 0 throughout for a Schedule, which has none
+    route    int64 (M,)    which of `Simulation.routes` it took
+    start    float64 (M,)  its first byte goes on the wire
+    left     float64 (M,)  its last byte is on the wire
+    arrival  float64 (M,)  it is there
+    """
+
+    row: NDArray[np.int64]
+    slice: NDArray[np.int64]
+    route: NDArray[np.int64]
+    start: NDArray[np.float64]
+    left: NDArray[np.float64]
+    arrival: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """What the simulator found; seconds and bytes.
+
+    routes    the links of every route in use
+    busy      float64 (L,): seconds that its bytes occupy each link at full bandwidth
+    """
+
+    source: Schedule | Program
+    topology: Topology
+    collective: Collective
+    size: int
+    seconds: float
+    bound_seconds: float
+    routes: Sequence[tuple[int, ...]]
+    messages: Messages
+    busy: NDArray[np.float64]
+
+    @property
+    def algbw(self) -> float:
+        """Size per second, bytes/s; 0 where nothing takes time."""
+        return self.size / self.seconds if self.seconds else 0.0
+
+    @property
+    def busbw(self) -> float:
+        """algbw times the kind's factor, as nccl-tests define it, bytes/s."""
+        return self.algbw * float(self.collective.bus_factor)
+
+    @property
+    def fraction(self) -> float:
+        """bound_seconds / seconds: 1 is as fast as the bounds allow."""
+        return self.bound_seconds / self.seconds if self.seconds else 1.0
+
+
+def busy_seconds(
+    topology: Topology, routes: Sequence[tuple[int, ...]], carried: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Per link, the seconds that it needs for `carried[r]` bytes on every route r."""
+    hops = [len(route) for route in routes]
+    links = np.asarray([link for route in routes for link in route], np.int64)
+    bandwidth = np.asarray([float(link.bandwidth) for link in topology.links])
+    seconds: NDArray[np.float64] = np.bincount(links, np.repeat(carried, hops), minlength=len(bandwidth)) / bandwidth
+    return seconds

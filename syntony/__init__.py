@@ -1,0 +1,47 @@
+"""The front door: the `syntony` command, and the few names people import.
+
+    import syntony
+    box = syntony.parse("dgx1")
+    comm = syntony.Communicator.create()
+
+Names are looked up when first used, so importing this package loads no room.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collectives import Communicator
+    from synth.collective import Collective
+    from synth.program import Program
+    from synth.schedule import Schedule
+    from topologies import Topology, parse
+
+__all__ = ["Collective", "Communicator", "Program", "Schedule", "Topology", "__version__", "parse"]
+
+_HOMES = {
+    "Collective": "synth.collective",
+    "Communicator": "collectives",
+    "Program": "synth.program",
+    "Schedule": "synth.schedule",
+    "Topology": "topologies",
+    "parse": "topologies",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        try:
+            return version("syntony")
+        except PackageNotFoundError:
+            return "not installed"
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'syntony' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

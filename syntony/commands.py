@@ -1,0 +1,62 @@
+"""The table of verbs: which room answers to which word. Parser, help and documentation are made from it.
+
+A room is imported when its verb is used, and all of them only to print the whole list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from types import MappingProxyType
+
+from topologies.command import Command, UserError
+
+ROOMS: Mapping[str, str] = MappingProxyType(
+    {
+        "topo": "topologies.cli",
+        "bound": "synth.cli",
+        "synth": "synth.cli",
+        "verify": "synth.cli",
+        "simulate": "synth.cli",
+        "convert": "synth.cli",
+        "bench": "benchmarks.cli",
+        "demo": "benchmarks.cli",
+    }
+)
+
+
+def commands_of(verb: str) -> tuple[Command, ...]:
+    """The commands that begin with `verb`, in the order in which their room lists them."""
+    commands: tuple[Command, ...] = import_module(ROOMS[verb]).COMMANDS
+    return tuple(command for command in commands if command.name[0] == verb)
+
+
+def all_commands() -> tuple[Command, ...]:
+    """Every command, in the order of `ROOMS`."""
+    return tuple(command for verb in ROOMS for command in commands_of(verb))
+
+
+def find(words: list[str]) -> tuple[Command, list[str]]:
+    """The command that `words` begin with, and the words left over as its arguments.
+
+    Raises UserError with the nearest name when there is none.
+    """
+    verb, *rest = words
+    if verb not in ROOMS:
+        raise UserError(f"no command {verb!r}{_nearest(verb, ROOMS)}; `syntony --help` lists them")
+    commands = commands_of(verb)
+    for command in commands:
+        if tuple(words[: len(command.name)]) == command.name:
+            return command, words[len(command.name) :]
+    choices = [command.name[1] for command in commands if len(command.name) > 1]
+    if not rest or rest[0].startswith("-"):
+        raise UserError(f"`syntony {verb}` needs one more word: {', '.join(choices)}")
+    raise UserError(
+        f"no command `syntony {verb} {rest[0]}`{_nearest(rest[0], choices)}; there are {', '.join(choices)}"
+    )
+
+
+def _nearest(word: str, names: Mapping[str, str] | list[str]) -> str:
+    close = get_close_matches(word, names, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

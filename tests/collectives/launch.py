@@ -1,0 +1,94 @@
+"""Runs a script on several ranks, as torchrun would, but forked from one process that has imported torch already.
+
+    python tests/collectives/launch.py RANKS SCRIPT|FOLDER [ARGUMENT ..]
+
+All scripts of a folder run one after another, each on fresh ranks, under a line with its name. Exits with 1 when a
+rank fails, after ending the others. A rank that is killed (SIGKILL) is no failure here: that the others notice is what
+such a test is about.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from multiprocessing import connection, get_context
+from pathlib import Path
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def _rank(rank: int, ranks: int, port: int, script: str, arguments: list[str], abrupt: bool) -> None:
+    """One rank's life. `abrupt` spares it the interpreter's tear-down, where gloo may wait for its own thread for ever
+    (a ProcessGroupGloo that dies with a DDP model, under the interpreter's lock that its thread wants)."""
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    sys.argv = [script, *arguments]
+    try:
+        scope = {"__name__": "__main__", "__file__": script}
+        exec(compile(Path(script).read_text(), script, "exec"), scope)  # its variables live on in `scope`
+    except SystemExit:
+        raise
+    except BaseException:
+        traceback.print_exc()
+        raise SystemExit(1) from None
+    if abrupt:
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def run(ranks: int, script: str, arguments: list[str], abrupt: bool = False) -> bool:
+    """True when no rank failed."""
+    port = _free_port()
+    context = get_context("fork")
+    processes = [
+        context.Process(target=_rank, args=(rank, ranks, port, script, arguments, abrupt)) for rank in range(ranks)
+    ]
+    for process in processes:
+        process.start()
+    running = {process.sentinel: process for process in processes}
+    good = True
+    while running:
+        for sentinel in connection.wait(list(running)):
+            process = running.pop(sentinel)  # type: ignore[call-overload]
+            process.join()
+            if process.exitcode not in (0, -signal.SIGKILL) and good:
+                good = False
+                for other in running.values():
+                    other.terminate()
+    return good
+
+
+def main() -> int:
+    ranks, path, arguments = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import torch
+    import torch.distributed
+
+    torch.set_num_threads(1)
+    if path.is_file():
+        return 0 if run(ranks, str(path), arguments) else 1
+    for module in ("checkpoint.state_dict", "fsdp", "pipelining", "tensor.parallel"):
+        importlib.import_module(f"torch.distributed.{module}")  # here once, and not in every rank of every script
+    good = True
+    for script in sorted(path.glob("*.py")):
+        print(f"== {script.stem}", flush=True)
+        good &= run(ranks, str(script), arguments, abrupt="gloo" in arguments)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""A group of ranks that are threads of this process, kept for many tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from collectives import Communicator, LocalBootstrap
+
+T = TypeVar("T")
+
+
+class Ranks:
+    """`run(job)` calls job(communicator) on all ranks at once; after a failure the group is spent."""
+
+    def __init__(self, size: int, timeout: float = 60.0) -> None:
+        self.size = size
+        self._threads = ThreadPoolExecutor(size)
+        meet = [
+            self._threads.submit(Communicator.create, bootstrap, timeout, "kept")
+            for bootstrap in LocalBootstrap.group(size)
+        ]
+        self.groups = [future.result() for future in meet]
+
+    def run(self, job: Callable[[Communicator], T]) -> list[T]:
+        """What `job` returned on each rank; the first failure ends the group, so that nobody waits for it."""
+
+        def guarded(group: Communicator) -> T:
+            try:
+                return job(group)
+            except BaseException as failure:
+                group.abort(f"a test failed: {failure!r}")
+                failures.append(failure)
+                raise
+
+        failures: list[BaseException] = []
+        futures = [self._threads.submit(guarded, group) for group in self.groups]
+        wait(futures)
+        if failures:
+            raise failures[0]
+        return [future.result() for future in futures]
+
+    def close(self) -> None:
+        wait([self._threads.submit(group.close) for group in self.groups])
+        self._threads.shutdown()

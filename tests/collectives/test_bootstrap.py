@@ -1,0 +1,385 @@
+"""Four ways to meet: normal, with strangers at the door, and with ranks that do not come."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectives import LocalBootstrap, StoreBootstrap, TcpBootstrap
+from topologies.command import UserError
+
+ROOT = Path(__file__).parents[2]
+SOON = 0.5  # seconds until somebody gives up, in tests where somebody must
+HOST = "127.0.0.1"
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server((HOST, 0)) as server:
+        number: int = server.getsockname()[1]
+        return number
+
+
+def at_once(*jobs: Callable[[], Any]) -> list[Any]:
+    """What each job returned or raised, all run in threads of their own."""
+
+    def caught(job: Callable[[], Any]) -> Any:
+        try:
+            return job()
+        except Exception as failure:
+            return failure
+
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        return list(threads.map(caught, jobs))
+
+
+def meet(rank: int, size: int, port: int, timeout: float = 60.0) -> list[list[bytes]]:
+    with TcpBootstrap(rank, size, HOST, port, timeout) as bootstrap:
+        return [bootstrap.all_gather("a", b"%d" % rank), bootstrap.all_gather("b", bytes(rank) * 70_000)]
+
+
+def met(size: int) -> list[list[bytes]]:
+    return [[b"%d" % rank for rank in range(size)], [bytes(rank) * 70_000 for rank in range(size)]]
+
+
+# ---- TcpBootstrap ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_tcp_ranks_meet(size: int, port: int) -> None:
+    found = at_once(*(lambda rank=rank: meet(rank, size, port) for rank in range(size)))
+    assert found == [met(size)] * size
+
+
+def test_tcp_groups_meet_one_after_another_at_one_port(port: int) -> None:
+    """Rank 1 is early for the second group while rank 0 still serves the first."""
+    early = threading.Event()
+
+    def first() -> list[Any]:
+        found = [meet(0, 2, port)]
+        assert early.wait(60)
+        return [*found, meet(0, 2, port)]
+
+    def second() -> list[Any]:
+        found = [meet(1, 2, port)]
+        early.set()
+        return [*found, meet(1, 2, port)]
+
+    assert at_once(first, second) == [[met(2)] * 2] * 2
+
+
+def test_a_rank_that_is_early_for_the_next_group_waits(port: int) -> None:
+    may_close = threading.Event()
+    early = threading.Event()
+
+    def first() -> Any:
+        with TcpBootstrap(0, 2, HOST, port, 60.0) as bootstrap:
+            bootstrap.all_gather("a", b"")
+            assert early.wait(60)
+            assert not may_close.wait(0.2)  # rank 1 knocks meanwhile, in vain
+        return meet(0, 2, port)
+
+    def second() -> Any:
+        with TcpBootstrap(1, 2, HOST, port, 60.0) as bootstrap:
+            bootstrap.all_gather("a", b"")
+        early.set()
+        found = meet(1, 2, port)
+        may_close.set()
+        return found
+
+    assert at_once(first, second) == [met(2)] * 2
+
+
+def test_a_tcp_bootstrap_that_nobody_holds_frees_its_port(port: int) -> None:
+    def rank(number: int) -> list[bytes]:
+        return TcpBootstrap(number, 2, HOST, port, 60.0).all_gather("once", b"%d" % number)
+
+    assert at_once(lambda: rank(0), lambda: rank(1)) == [[b"0", b"1"]] * 2
+    socket.create_server((HOST, port)).close()
+
+
+def test_a_name_may_come_again(port: int) -> None:
+    def rank(number: int) -> list[list[bytes]]:
+        with TcpBootstrap(number, 2, HOST, port, 60.0) as bootstrap:
+            return [bootstrap.all_gather("same", b"%d of %d" % (turn, number)) for turn in range(3)]
+
+    expected = [[b"%d of 0" % turn, b"%d of 1" % turn] for turn in range(3)]
+    assert at_once(lambda: rank(0), lambda: rank(1)) == [expected] * 2
+
+
+GARBAGE = {
+    "text": b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n",
+    "our magic, then nonsense": b"syntony1" + b"\xff" * 400,
+    "half a hello": b"synt",
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_strangers_disturb_nobody(garbage: str, port: int) -> None:
+    with ExitStack() as stack:
+        bootstrap = stack.enter_context(TcpBootstrap(0, 2, HOST, port, 60.0))
+        for _ in range(3):
+            stranger = stack.enter_context(socket.create_connection((HOST, port)))
+            if (words := GARBAGE[garbage]) is not None:
+                stranger.sendall(words)
+        found = at_once(
+            lambda: bootstrap.all_gather("a", b"0"),
+            lambda: TcpBootstrap(1, 2, HOST, port, 60.0).all_gather("a", b"1"),
+        )
+        assert found == [[b"0", b"1"]] * 2
+
+
+@pytest.mark.parametrize("absent", [1, 2])
+def test_a_rank_that_does_not_come_is_named_to_all(absent: int, port: int) -> None:
+    present = [rank for rank in range(3) if rank != absent]
+    found = at_once(*(lambda rank=rank: meet(rank, 3, port, SOON) for rank in present))
+    for failure in found:
+        assert isinstance(failure, TimeoutError)
+        assert str(failure) == f"rank(s) {absent} did not come to 'a' within 0.5 s"
+
+
+def test_who_comes_too_late_is_told_too(port: int) -> None:
+    with TcpBootstrap(0, 3, HOST, port, SOON) as first, TcpBootstrap(2, 3, HOST, port, 60.0) as late:
+        for bootstrap in (first, late):
+            with pytest.raises(TimeoutError, match=r"rank\(s\) 1, 2 did not come to 'a' within"):
+                bootstrap.all_gather("a", b"")
+
+
+def test_rank_0_that_is_absent_is_named(port: int) -> None:
+    with pytest.raises(
+        ConnectionError, match=rf"rank 1 could not reach rank 0 at {HOST}:{port} within 0.5 s: .*refused"
+    ):
+        TcpBootstrap(1, 2, HOST, port, SOON)
+
+
+def test_rank_0_that_dies_is_named(port: int) -> None:
+    script = (
+        f"from collectives import TcpBootstrap\nTcpBootstrap(0, 2, '{HOST}', {port}).all_gather('a', b'')\n"
+        "import os, sys\nsys.stdin.read()\nos._exit(1)"
+    )
+    with (
+        subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdin=subprocess.PIPE) as process,
+        TcpBootstrap(1, 2, HOST, port) as bootstrap,
+    ):
+        bootstrap.all_gather("a", b"")
+        process.kill()
+        process.wait()
+        with pytest.raises(ConnectionError, match=f"lost rank 0 at {HOST}:{port} during 'b': "):
+            bootstrap.all_gather("b", b"")
+
+
+def test_another_server_at_the_port(port: int) -> None:
+    with socket.create_server((HOST, port)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"SSH-2.0-something else altogether")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(UserError, match=f"what answers at {HOST}:{port} is not the rank 0 that rank 1 looks for"):
+            TcpBootstrap(1, 2, HOST, port, 60.0)
+        thread.join()
+
+
+def test_a_silent_server_at_the_port(port: int) -> None:
+    with (
+        socket.create_server((HOST, port)),
+        pytest.raises(ConnectionError, match=f"rank 1 could not reach rank 0 at {HOST}:{port} within 0.5 s"),
+    ):
+        TcpBootstrap(1, 2, HOST, port, SOON)
+
+
+def test_ranks_that_disagree_about_their_number(port: int) -> None:
+    with (
+        TcpBootstrap(0, 2, HOST, port, 60.0),
+        pytest.raises(UserError, match=f"rank 1 was told of 3 ranks, rank 0 at {HOST}:{port} of 2"),
+    ):
+        TcpBootstrap(1, 3, HOST, port, 60.0)
+
+
+def test_a_port_in_use() -> None:
+    with socket.create_server(("", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(UserError, match=f"^rank 0 cannot listen on port {port}: Address already in use$"):
+            TcpBootstrap(0, 2, HOST, port, SOON)
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "port", "sentence"),
+    [
+        (2, 2, 29500, "there is no rank 2 among 2 ranks: they count from 0"),
+        (-1, 2, 29500, "there is no rank -1 among 2 ranks"),
+        (0, 2, 0, "0 is not a port of rank 0: ports go from 1 to 65535"),
+        (0, 2, 70000, "70000 is not a port of rank 0"),
+    ],
+)
+def test_numbers_that_cannot_be(rank: int, size: int, port: int, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        TcpBootstrap(rank, size, HOST, port, SOON)
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for variable, value in {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": HOST, "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    return monkeypatch
+
+
+def test_the_environment_of_a_launcher(environment: pytest.MonkeyPatch) -> None:
+    bootstrap = TcpBootstrap.from_environment()
+    assert (bootstrap.rank, bootstrap.size) == (0, 1)
+    assert bootstrap.all_gather("a", b"alone") == [b"alone"]
+
+
+@pytest.mark.parametrize("variable", ["RANK", "WORLD_SIZE", "MASTER_PORT"])
+@pytest.mark.parametrize("value", [None, "", "two", "-1", "1.5"])
+def test_an_environment_that_is_wrong(environment: pytest.MonkeyPatch, variable: str, value: str | None) -> None:
+    if value is None:
+        environment.delenv(variable)
+    else:
+        environment.setenv(variable, value)
+    found = "is not set" if value is None else f"is {value!r}"
+    with pytest.raises(UserError, match=re.escape(f"environment variable {variable} should be a number, it {found}")):
+        TcpBootstrap.from_environment()
+
+
+def test_under_torchrun_the_store_is_named(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    with pytest.raises(UserError, match="torchrun's own store answers at MASTER_PORT: use StoreBootstrap"):
+        TcpBootstrap.from_environment()
+
+
+# ---- processes ------------------------------------------------------------------------------------------------------
+
+RANK = """
+import json, sys
+import numpy as np
+from collectives import Communicator, TcpBootstrap
+
+for turn in range(2):
+    with Communicator.create(TcpBootstrap.from_environment(), timeout=60.0) as group:
+        array = np.full(100_000, group.rank + 1 + turn, np.float32)
+        group.all_reduce(array)
+        assert (array == 3 + 2 * turn).all()
+print(json.dumps({"rank": group.rank, "boxes": group.boxes}))
+"""
+
+
+@pytest.mark.parametrize("hosts", [("one", "one"), ("one", "two")])
+def test_processes_make_groups_on_one_host_and_on_two(hosts: tuple[str, str], port: int) -> None:
+    started = []
+    for rank, host in enumerate(hosts):
+        own = {
+            "RANK": f"{rank}",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": HOST,
+            "MASTER_PORT": f"{port}",
+            "SYNTONY_HOST": host,
+        }
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("TORCHELASTIC")} | own
+        command = [sys.executable, "-c", RANK]
+        started.append(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True))
+    outputs = [process.communicate(timeout=120)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0]
+    boxes = [[0, 1]] if hosts[0] == hosts[1] else [[0], [1]]
+    assert [json.loads(output) for output in outputs] == [{"rank": rank, "boxes": boxes} for rank in range(2)]
+
+
+# ---- StoreBootstrap -------------------------------------------------------------------------------------------------
+
+
+def hash_stores(size: int) -> list[Any]:
+    distributed = pytest.importorskip("torch.distributed")
+    return [distributed.HashStore()] * size
+
+
+def tcp_stores(size: int) -> list[Any]:
+    distributed = pytest.importorskip("torch.distributed")
+    limit = timedelta(seconds=60)
+    first = distributed.TCPStore(HOST, 0, size, True, limit, wait_for_workers=False)
+    others = [
+        distributed.TCPStore(HOST, first.port, size, False, limit, wait_for_workers=False) for _ in range(1, size)
+    ]
+    return [first, *others]
+
+
+STORES = {"hash": hash_stores, "tcp": tcp_stores}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_ranks_meet_at_a_store(kind: str) -> None:
+    stores = STORES[kind](3)
+
+    def rank(number: int) -> list[list[bytes]]:
+        found = []
+        for _ in range(2):  # one bootstrap after another, each with a name that comes again
+            bootstrap = StoreBootstrap(stores[number], number, 3, 60.0)
+            found += [bootstrap.all_gather("a", b"%d" % (number + turn)) for turn in range(2)]
+        return found
+
+    expected = [[b"%d" % (number + turn) for number in range(3)] for _ in range(2) for turn in range(2)]
+    assert at_once(*(lambda number=number: rank(number) for number in range(3))) == [expected] * 3
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_rank_that_does_not_come_to_the_store_is_named(kind: str) -> None:
+    stores = STORES[kind](3)
+    found = at_once(
+        *(lambda rank=rank: StoreBootstrap(stores[rank], rank, 3, SOON).all_gather("a", b"") for rank in (0, 2))
+    )
+    for failure in found:
+        assert isinstance(failure, TimeoutError)
+        assert str(failure) == "rank(s) 1 did not come to 'a' within 0.5 s"
+
+
+class BrokenStore:
+    """A store whose server has gone."""
+
+    def add(self, _key: str, _amount: int) -> int:
+        return 1
+
+    def set(self, _key: str, _value: Any) -> None: ...
+
+    def _fail(self, *_arguments: Any) -> Any:
+        raise RuntimeError("connection reset by peer")
+
+    wait = get = check = _fail
+
+
+def test_a_store_that_fails() -> None:
+    bootstrap = StoreBootstrap(BrokenStore(), 0, 2)
+    with pytest.raises(RuntimeError, match="the store failed while ranks met at 'a': connection reset by peer"):
+        bootstrap.all_gather("a", b"")
+
+
+# ---- LocalBootstrap -------------------------------------------------------------------------------------------------
+
+
+def test_threads_meet() -> None:
+    ranks = LocalBootstrap.group(3)
+    for _ in range(2):  # the name comes again
+        found = at_once(*(lambda rank=rank: rank.all_gather("a", b"%d" % rank.rank) for rank in ranks))
+        assert found == [[b"0", b"1", b"2"]] * 3
+
+
+def test_a_thread_that_does_not_come_is_named() -> None:
+    ranks = LocalBootstrap.group(3, timeout=SOON)
+    found = at_once(lambda: ranks[0].all_gather("a", b""), lambda: ranks[2].all_gather("a", b""))
+    assert [str(failure) for failure in found] == ["rank(s) 1 did not come to 'a' within 0.5 s"] * 2

@@ -1,0 +1,151 @@
+"""Schedules from every source, executed by the real runtime and compared with NumPy bit for bit.
+
+Ranks are threads of one process; values are small integers, so every order of summation gives the same floats.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import topologies
+from collectives import Communicator, LocalBootstrap
+from synth.collective import Collective
+from synth.engines.engine import Budget
+from synth.engines.registry import engine_named
+from synth.formats import schedule_file
+from synth.loading import load
+from topologies.command import UserError
+
+FOREIGN = Path(__file__).parents[2].parent / "shared" / "foreign" / "msccl-xml"
+COUNTS = (1, 7, 1000, 50_001)  # elements per block
+Array = NDArray[np.float32]
+
+
+def on_ranks(size: int, job: Callable[[Communicator], None]) -> None:
+    """Runs `job` on `size` ranks, threads of this process; raises the first failure."""
+    failures: list[BaseException] = []
+
+    def rank(bootstrap: LocalBootstrap) -> None:
+        try:
+            with Communicator.create(bootstrap, timeout=60.0) as group:
+                job(group)
+        except BaseException as failure:  # handed to the test
+            failures.append(failure)
+
+    threads = [threading.Thread(target=rank, args=(bootstrap,)) for bootstrap in LocalBootstrap.group(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def values(rank: int, elements: int) -> Array:
+    return ((np.arange(elements) * (rank + 1)) % 251).astype(np.float32)
+
+
+def execute(group: Communicator, kind: str, name: str, count: int) -> None:
+    """One collective with `count` elements per block by the loaded schedule, checked."""
+    n, me = group.size, group.rank
+    whole, part = np.zeros(n * count, np.float32), np.zeros(count, np.float32)
+    inputs = [values(r, count if kind in ("all_gather", "all_reduce") else n * count) for r in range(n)]
+    if kind == "all_gather":
+        group.all_gather(inputs[me], whole, algorithm=name)
+        output, expected = whole, np.concatenate(inputs)
+    elif kind == "all_reduce":
+        group.all_reduce(inputs[me], part, algorithm=name)
+        output, expected = part, sum(inputs, np.zeros_like(part))
+    elif kind == "reduce_scatter":
+        group.reduce_scatter(inputs[me], part, algorithm=name)
+        output, expected = part, sum((x.reshape(n, count)[me] for x in inputs), np.zeros_like(part))
+    elif kind == "all_to_all":
+        group.all_to_all(inputs[me], whole, algorithm=name)
+        output, expected = whole, np.concatenate([x.reshape(n, count)[me] for x in inputs])
+    else:
+        raise AssertionError(kind)
+    assert output.tobytes() == expected.tobytes(), f"rank {me}, {kind}, {count} elements"
+
+
+@pytest.mark.parametrize("path", sorted(FOREIGN.glob("*.xml")), ids=lambda path: path.stem)
+def test_foreign_schedules_run(path: Path) -> None:
+    program = load(path)
+
+    def job(group: Communicator) -> None:
+        name = group.load(path)
+        for count in COUNTS:
+            execute(group, program.collective, name, count)
+
+    on_ranks(program.ranks, job)
+
+
+def test_foreign_schedules_are_there() -> None:
+    if not FOREIGN.is_dir():
+        pytest.skip("the folder of foreign schedules is not beside this checkout")
+    assert len(list(FOREIGN.glob("*.xml"))) == 18
+
+
+@pytest.mark.parametrize(
+    ("topology", "kind", "engine", "chunks", "budget"),
+    [
+        ("dgx1", "all_gather", "sccl", 2, Budget(steps=2, rounds=3)),
+        ("dgx1", "reduce_scatter", "sccl", 1, Budget(steps=2, rounds=2)),
+        ("dgx1", "all_reduce", "sccl", 1, Budget(steps=4, rounds=4)),
+        ("ring:4", "all_to_all", "sccl", 1, Budget(steps=2)),
+        ("torus:3x3", "all_reduce", "greedy", 1, Budget()),
+        ("dgx-a100:1", "all_to_all", "greedy", 1, Budget()),
+        ("mesh:2x3", "all_gather", "greedy", 2, Budget()),
+        ("rail:boxes=2,gpus=2,rails=2", "reduce_scatter", "greedy", 1, Budget()),
+    ],
+)
+def test_synthesized_schedules_run(
+    topology: str, kind: str, engine: str, chunks: int, budget: Budget, tmp_path: Path
+) -> None:
+    network = topologies.parse(topology)
+    collective = Collective.make(kind, network.ranks, chunks)
+    path = tmp_path / "schedule.json"
+    schedule_file.write(engine_named(engine).run(network, collective, 1 << 20, budget), path)
+
+    def job(group: Communicator) -> None:
+        name = group.load(path)
+        for count in COUNTS:
+            execute(group, kind, name, count)
+
+    on_ranks(network.ranks, job)
+
+
+def test_a_schedule_for_other_ranks_is_refused(tmp_path: Path) -> None:
+    network = topologies.parse("ring:3")
+    path = tmp_path / "three.json"
+    engine = engine_named("greedy")
+    schedule_file.write(engine.run(network, Collective.make("all_gather", 3), 1 << 20, Budget()), path)
+
+    def job(group: Communicator) -> None:
+        with pytest.raises(UserError, match="for 3 ranks, the group has 2"):
+            group.load(path)
+
+    on_ranks(2, job)
+
+
+def test_a_tampered_file_does_not_run(tmp_path: Path) -> None:
+    network = topologies.parse("ring:3")
+    path = tmp_path / "three.json"
+    schedule = engine_named("greedy").run(network, Collective.make("all_gather", 3), 1 << 20, Budget())
+    schedule_file.write(schedule, path)
+    text = path.read_text()
+    column = text.index('"dst"')
+    start = text.index("[", column)
+    end = text.index("]", start)
+    path.write_text(text[: start + 1] + text[start + 1 : end].replace("1", "0", 1) + text[end:])
+
+    def job(group: Communicator) -> None:
+        with pytest.raises(UserError):
+            group.load(path)
+
+    on_ranks(3, job)

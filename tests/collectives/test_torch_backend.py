@@ -1,0 +1,43 @@
+"""The torch backend: every call against a reference, bad arguments, faults, and the ends of processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.collectives.running import HERE, launch
+
+pytest.importorskip("torch.distributed")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_every_call_against_a_reference(ranks: int) -> None:
+    done = launch(ranks, HERE / "differential.py")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stderr.count("everything as the reference has it") == ranks
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "bad_arguments",
+        "mismatched_counts",
+        "mismatched_dtypes",
+        "killed",
+        "timeout",
+        "absent_at_creation",
+        "the_state_after_a_failure",
+        "exit_without_destroy",
+        "exit_in_flight",
+        "data_loader_workers",
+        "groups_come_and_go",
+        "sub_groups_and_threads",
+        "profiler",
+        "schedule_from_a_file",
+        "proofs_at_creation",
+    ],
+)
+def test_faults_and_ends(case: str) -> None:
+    environment = {"SYNTONY_CHECK": "1"} if case == "proofs_at_creation" else {}
+    done = launch(4, HERE / "torch_cases.py", case, **environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("as it should be") == (3 if case == "killed" else 4), done.stdout + done.stderr[-2000:]

@@ -1,0 +1,120 @@
+// Addresses, interfaces, options and what a listener publishes.
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "core/tcp/tcp_interfaces.hpp"
+#include "ranks.hpp"
+
+namespace tests {
+namespace {
+
+using namespace syntony;
+
+void addresses(std::uint64_t) {
+  for (const std::string text : {"10.0.0.4:4242", "0.0.0.0:0", "255.255.255.255:65535", "[::1]:1", "[fd00::2]:4243"}) {
+    const auto address = TcpAddress::parse(text);
+    require(address.has_value(), text + " is an address");
+    require(address->text() == text, text + " comes back as " + address->text());
+  }
+  for (const std::string text : {"", ":", "10.0.0.4", "10.0.0.4:", "10.0.0.4:x", "10.0.0.4:65536", "10.0.0:1", "host:1",
+                                 "[::1]", "::1:1", "[::1:1", "10.0.0.4:-1", "[]:1", "10.0.0.4:1 "}) {
+    require(!TcpAddress::parse(text).has_value(), "'" + text + "' is no address");
+  }
+  require(TcpAddress::parse("127.3.2.1:1")->loopback() && TcpAddress::parse("[::1]:1")->loopback(), "loopback");
+  require(!TcpAddress::parse("128.0.0.1:1")->loopback() && !TcpAddress::parse("[::2]:1")->loopback(), "no loopback");
+  require(TcpAddress::parse("169.254.9.9:1")->link_local() && TcpAddress::parse("[fe80::1]:1")->link_local(),
+          "link-local");
+  require(!TcpAddress::parse("[fd00::1]:1")->link_local(), "not link-local");
+}
+
+NetworkInterface interface(std::string name, const char* host, bool up = true, bool bridge = false) {
+  return {std::move(name), *TcpAddress::parse(std::string(host) + ":0"), up, bridge};
+}
+
+std::string chosen(std::string_view filter) {
+  const std::vector<NetworkInterface> all{
+      interface("lo", "127.0.0.1"),  interface("lo", "[::1]"),       interface("docker0", "172.17.0.1", true, true),
+      interface("eth0", "10.0.0.4"), interface("eth0", "[fe80::4]"), interface("eth0", "[fd00::4]"),
+      interface("eth1", "10.1.0.4"), interface("ib0", "10.2.0.4"),   interface("ib1", "10.3.0.4", false)};
+  const InterfaceChoice choice = choose_interfaces(all, filter);
+  require(choice.loopback.size() <= 1, "one loopback address is enough");
+  require(choice.network.size() + choice.loopback.size() + choice.left_out.size() + (choice.loopback.empty() ? 0 : 1) ==
+              all.size(),
+          "every address is chosen or has a reason");
+  std::string names;
+  for (const auto& list : {choice.network, choice.loopback}) {
+    for (const NetworkInterface& one : list) names += (names.empty() ? "" : " ") + one.name;
+  }
+  return names;
+}
+
+void interfaces(std::uint64_t) {
+  const auto expect = [](std::string_view filter, std::string_view names) {
+    require(chosen(filter) == names, std::string(filter) + " chooses " + chosen(filter));
+  };
+  expect("", "eth0 eth0 eth1 ib0 docker0 lo");  // both families; bridges late; down and link-local never
+  expect("eth0", "eth0 eth0 lo");
+  expect("eth0,^lo", "eth0 eth0");
+  expect("ib*,eth1", "ib0 eth1 lo");  // the order of the list
+  expect("eth1,ib0", "eth1 ib0 lo");
+  expect("^docker0,^ib*", "eth0 eth0 eth1 lo");
+  expect("*,^eth*", "docker0 ib0 lo");
+  expect("lo", "lo");
+  require_in("leaves no interface", error_of([] { (void)chosen("wlan0,^lo"); }).what());
+  require_in("docker0 172.17.0.1: not in the list", error_of([] { (void)chosen("wlan0,^lo"); }).what());
+  require_in("ib1 10.3.0.4: down", error_of([] { (void)chosen("ib1,^lo"); }).what());
+  for (const std::string filter : {",", "eth0,", "^", "eth0,,eth1"}) {
+    const Error error = error_of([&] { (void)chosen(filter); });
+    require(error.kind() == Error::Kind::invalid, "invalid");
+    require_in("SYNTONY_SOCKET_IFNAME=" + filter, error.what());
+  }
+}
+
+void options(std::uint64_t) {
+  for (const char* name : {"SYNTONY_SOCKET_IFNAME", "SYNTONY_TCP_FLOWS", "SYNTONY_TCP_SNDBUF", "SYNTONY_TCP_RCVBUF"}) {
+    unsetenv(name);
+  }
+  require(TcpOptions::from_environment().flows == 2, "two flows by default");
+  setenv("SYNTONY_TCP_FLOWS", "3", 1);
+  setenv("SYNTONY_TCP_SNDBUF", "65536", 1);
+  setenv("SYNTONY_SOCKET_IFNAME", "lo", 1);
+  const TcpOptions set = TcpOptions::from_environment();
+  require(set.flows == 3 && set.send_buffer == 65536 && set.receive_buffer == 0 && set.interfaces == "lo", "as set");
+  for (const std::string wrong : {"0", "65", "two", "2 ", "-1", "99999999999999999999"}) {
+    setenv("SYNTONY_TCP_FLOWS", wrong.c_str(), 1);
+    const Error error = error_of([] { (void)TcpOptions::from_environment(); });
+    require(error.kind() == Error::Kind::invalid, "invalid");
+    require_in("SYNTONY_TCP_FLOWS=" + wrong + " is not a whole number from 1 to 64", error.what());
+  }
+}
+
+void listener(std::uint64_t) {
+  const TcpListener listener{TcpOptions{}};
+  const TcpEndpoints& mine = listener.endpoints();
+  require(listener.sockets().size() == mine.addresses.size(), "a socket for each address");
+  require(std::ranges::any_of(mine.addresses, &TcpAddress::loopback), "loopback is among them");
+  const TcpEndpoints back = TcpEndpoints::parse(listener.published());
+  require(back.text() == mine.text() && back.machine == mine.machine, "what is published can be read");
+  for (const TcpAddress& address : mine.addresses) knock(address);  // each of them listens
+
+  TcpEndpoints far = mine;
+  far.machine = "another";
+  require(mine.reachable_from(mine).front().loopback(), "on one machine, loopback first");
+  require(std::ranges::none_of(mine.reachable_from(far), &TcpAddress::loopback), "never from another machine");
+  far.machine = "unknown";
+  require(std::ranges::none_of(far.reachable_from(far), &TcpAddress::loopback), "unknown is never the same");
+  require_in("'banana' is not an endpoint", error_of([] { (void)TcpEndpoints::parse("machine=m banana"); }).what());
+
+  const TcpListener narrow{TcpOptions{.interfaces = "lo"}};
+  require(narrow.endpoints().addresses.size() == 1, "only lo");
+}
+
+constexpr std::array kAddressTests{Test{"addresses", addresses}, Test{"interfaces", interfaces},
+                                   Test{"options", options}, Test{"listener", listener}};
+
+}  // namespace
+
+std::span<const Test> address_tests() { return kAddressTests; }
+
+}  // namespace tests

@@ -1,0 +1,265 @@
+// The control plane: status on request, aborts, goodbyes and deaths, seen by all.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+
+#include "core/tcp/tcp_message.hpp"
+#include "ranks.hpp"
+
+namespace tests {
+namespace {
+
+using namespace syntony;
+using State = PeerStatus::State;
+
+Descriptor operation(std::uint64_t sequence, std::uint32_t root) {
+  return {.sequence = sequence,
+          .fingerprint = sequence * 31,
+          .elements = 1024,
+          .program = 5,
+          .root = root,
+          .collective = Collective::broadcast,
+          .dtype = DType::bfloat16,
+          .op = ReduceOp::max};
+}
+
+/// Every rank is at another operation, and knows of the others when it asks.
+void status(std::uint64_t) {
+  run_ranks(4, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    TcpControl control(rank.identity(), peers);
+    require(std::ranges::equal(control.peers(), rank.others()), "all others");
+    const auto last = [](std::uint32_t r) { return 5ULL + 20 * r; };
+    for (std::uint64_t sequence = 1; sequence <= last(rank.rank); ++sequence) {
+      control.announce(operation(sequence, rank.rank));
+      if (sequence > 1) control.complete(sequence - 1);
+    }
+    for (const std::uint32_t peer : control.peers()) {
+      require(control.status(peer).state == State::alive && !control.status(peer).known, "nothing heard yet");
+      require(!control.announced(peer, 1).has_value(), "nothing heard yet");
+    }
+    rank.meet();
+    control.inquire();
+    control.inquire();  // no second question before the answer
+    eventually(
+        [&] {
+          control.progress();
+          return std::ranges::all_of(control.peers(), [&](std::uint32_t peer) { return control.status(peer).known; });
+        },
+        "everybody answers");
+    for (const std::uint32_t peer : control.peers()) {
+      const PeerStatus status = control.status(peer);
+      require(status.state == State::alive && status.completed == last(peer) - 1, "completed");
+      require(status.started.sequence == last(peer) && status.started.root == peer &&
+                  status.started.dtype == DType::bfloat16 && status.started.fingerprint == last(peer) * 31,
+              "the last operation it entered");
+      const std::uint64_t oldest = last(peer) - std::min<std::uint64_t>(last(peer), TcpControl::kRemembered) + 1;
+      require(control.announced(peer, oldest)->root == peer, "the last 16 are remembered");
+      require(!control.announced(peer, oldest - 1).has_value() && !control.announced(peer, last(peer) + 1).has_value(),
+              "no others are");
+    }
+    require_in("rank 9 is not reached", error_of([&] { (void)control.status(9); }).what());
+    // A rank that answered others only through its descriptor would be woken by it: all must answer before they go.
+    const Clock::time_point end = Clock::now() + milliseconds(50);
+    while (Clock::now() < end) control.progress();
+    rank.meet();
+  });
+}
+
+/// An idle rank, asleep on its descriptor, answers when asked.
+void idle(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    TcpControl control(rank.identity(), peers);
+    require(control.descriptors().size() == 1, "one descriptor");
+    const int descriptor = control.descriptors()[0];
+    require(!readable(descriptor, milliseconds(0)), "quiet");
+    rank.meet();
+    if (rank.rank == 0) control.inquire();
+    require(readable(descriptor, seconds(20)), "woken by the question, or by its answer");
+    control.progress();
+    require(!readable(descriptor, milliseconds(0)), "quiet again");
+    require(control.status(1 - rank.rank).known == (rank.rank == 0), "only who asked knows");
+    rank.meet();
+  });
+}
+
+void abort(std::uint64_t) {
+  run_ranks(4, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    TcpControl control(rank.identity(), peers);
+    require(!control.aborted().has_value(), "not yet");
+    const Abort reason{Error::Kind::timeout, {1, 3}, "rank 1 and rank 3 did not enter all_reduce #17"};
+    if (rank.rank == 2) control.abort(reason);
+    eventually([&] { return control.progress(), control.aborted().has_value(); }, "everybody hears of it");
+    rank.meet();
+    control.abort({Error::Kind::dead, {0}, "a later reason"});  // the first wins, and is not told again
+    rank.meet();
+    control.progress();
+    require(control.aborted()->kind == reason.kind && control.aborted()->ranks == reason.ranks &&
+                control.aborted()->sentence == reason.sentence,
+            "word for word");
+    rank.meet();
+  });
+}
+
+/// Rank 1 says goodbye, rank 2 dies, rank 3's host goes down hard; rank 0 and rank 4 tell them apart.
+void ends(std::uint64_t) {
+  run_ranks(5, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    rank.meet();  // nobody ends before all are connected
+    if (rank.rank == 3) {
+      for (TcpPeer& peer : peers) reset(peer.control);
+      rank.meet();
+      rank.meet();
+      return;
+    }
+    {
+      TcpControl control(rank.identity(), peers);
+      if (rank.rank == 1) control.leave();
+      if (rank.rank == 0 || rank.rank == 4) {
+        const auto state = [&](std::uint32_t peer) { return control.status(peer).state; };
+        eventually(
+            [&] {
+              control.progress();
+              return state(1) != State::alive && state(2) != State::alive && state(3) != State::alive;
+            },
+            "all ends are noticed");
+        require(state(1) == State::left && state(2) == State::dead && state(3) == State::dead, "each as it was");
+        require(state(4 - rank.rank) == State::alive, "the other survivor lives");
+        require(control.end_of(1) == "left the group" && control.end_of(4 - rank.rank).empty(), "how they ended");
+        require_in("closed its connection without a goodbye", control.end_of(2));
+        require_in("Connection reset by peer", control.end_of(3));
+        require(!readable(control.descriptors()[0], milliseconds(0)), "an end is told once");
+        rank.meet();
+        control.inquire();  // asks the living only
+        control.leave();
+      }
+    }
+    if (rank.rank == 1 || rank.rank == 2) rank.meet();
+    rank.meet();
+  });
+}
+
+/// A goodbye counts even when the leaver never read what was sent to it.
+void hasty_goodbye(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    auto control = std::make_unique<TcpControl>(rank.identity(), peers);
+    if (rank.rank == 0) {
+      control->inquire();
+      rank.meet();
+      rank.meet();
+      eventually([&] { return control->progress(), control->status(1).state != State::alive; }, "it ends");
+      require(control->status(1).state == State::left, "it left");
+    } else {
+      rank.meet();
+      control->leave();
+      control.reset();
+      rank.meet();
+    }
+  });
+}
+
+/// A peer that does not answer is asked once, not every time.
+void asked_once(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    if (rank.rank == 0) {
+      TcpControl control(rank.identity(), peers);
+      for (int i = 0; i < 5; ++i) control.inquire();
+      rank.meet();
+      rank.meet();
+    } else {
+      rank.meet();
+      std::array<ControlPrefix, 5> questions;
+      const UniqueFd& socket = peers[0].control;
+      require(readable(socket.get(), seconds(20)), "a question came");
+      require(recv(socket.get(), questions.data(), sizeof(questions), MSG_DONTWAIT) == sizeof(ControlPrefix), "one");
+      require(questions[0].kind == ControlPrefix::Kind::inquire && questions[0].length == 0, "and it is one");
+      rank.meet();
+    }
+  });
+}
+
+void unbelievable(std::uint64_t) {
+  using Kind = ControlPrefix::Kind;
+  const auto spoilt = [](const Rank& rank, std::size_t which) {
+    ControlPrefix prefix{.kind = Kind::inquire, .token = rank.gathering.token[0]};
+    if (which == 0) prefix.magic ^= 1;
+    if (which == 1) prefix.token ^= 1;
+    if (which == 2) prefix.length = kLargestBody + 1;
+    if (which == 3) prefix.kind = static_cast<Kind>(9);
+    if (which == 4) prefix.kind = Kind::abort;   // without a body
+    if (which == 5) prefix.kind = Kind::status;  // without a body
+    if (which == 6) prefix.zero = 1;
+    return prefix;
+  };
+  for (std::size_t which = 0; which < 7; ++which) {
+    run_ranks(3, [&spoilt, which](Rank& rank) {
+      std::vector<TcpPeer> peers = rank.connect();
+      if (rank.rank == 2) write_bytes(peers[0].control.get(), bytes_of(spoilt(rank, which)));
+      TcpControl control(rank.identity(), peers);
+      if (rank.rank == 0) {
+        eventually([&] { return control.progress(), control.status(2).state == State::dead; }, "given up");
+        require_in("cannot be believed", control.end_of(2));
+        require(control.status(1).state == State::alive && !control.aborted(), "the others are not disturbed");
+      }
+      rank.meet();
+    });
+  }
+}
+
+/// What is encoded comes back; what is not, is refused without harm.
+void messages(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    ControlStatus status{.completed = random(), .started = {}};
+    for (std::uint64_t i = random() % 17; i > 0; --i) {
+      status.started.push_back(operation(random(), static_cast<std::uint32_t>(random())));
+    }
+    const std::vector<std::byte> bytes = encode(status);
+    const auto back = decode_status(bytes);
+    require(back && back->completed == status.completed && back->started.size() == status.started.size(), "status");
+    require(std::ranges::equal(back->started, status.started, {}, &Descriptor::sequence, &Descriptor::sequence), "all");
+    require(!decode_status(std::span(bytes).first(bytes.size() - 1)).has_value(), "cut short");
+
+    Abort abort{static_cast<Error::Kind>(random() % 6), {}, std::string(random() % 200, 'x')};
+    abort.ranks.resize(random() % 10, static_cast<int>(random() % 1000));
+    const auto again = decode_abort(encode(abort));
+    require(again && again->kind == abort.kind && again->ranks == abort.ranks && again->sentence == abort.sentence,
+            "abort");
+
+    std::vector<std::byte> garbage(random() % 100);
+    for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
+    (void)decode_abort(garbage);
+    if (const auto nonsense = decode_status(garbage)) {
+      require(std::ranges::all_of(nonsense->started,
+                                  [](const Descriptor& one) { return one.collective <= Collective::scatter; }),
+              "names stay within their tables");
+    }
+  }
+  Descriptor odd = operation(1, 0);
+  odd.dtype = static_cast<DType>(200);
+  require(!decode_status(encode(ControlStatus{1, {odd}})).has_value(), "no such dtype");
+  const Abort large{Error::Kind::dead, std::vector<int>(100'000, 3), std::string(1'000'000, 'x')};
+  require(encode(large).size() <= kLargestBody, "fits a message");
+  require(decode_abort(encode(large))->ranks.size() == 4096, "the first ranks are kept");
+}
+
+constexpr std::array kControlTests{Test{"status", status},
+                                   Test{"idle", idle},
+                                   Test{"abort", abort},
+                                   Test{"ends", ends},
+                                   Test{"hasty_goodbye", hasty_goodbye},
+                                   Test{"asked_once", asked_once},
+                                   Test{"unbelievable", unbelievable},
+                                   Test{"messages", messages}};
+
+}  // namespace
+
+std::span<const Test> control_tests() { return kControlTests; }
+
+}  // namespace tests

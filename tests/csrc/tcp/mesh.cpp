@@ -1,0 +1,327 @@
+// The handshake: who gets in, who does not, and what people are told.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "ranks.hpp"
+
+namespace tests {
+namespace {
+
+using namespace syntony;
+
+/// Every flow and the control socket lead to the rank they claim to: each end tells its rank and index.
+void require_connected(Rank& rank, std::vector<TcpPeer>& peers, std::uint32_t flows) {
+  const auto exchange = [&](const UniqueFd& socket, std::uint32_t peer, std::uint32_t index) {
+    const std::array<std::uint32_t, 2> mine{rank.rank, index};
+    write_bytes(socket.get(), bytes_of(mine));
+    std::array<std::uint32_t, 2> theirs{};
+    require(readable(socket.get(), seconds(20)), "the peer says who it is");
+    require(recv(socket.get(), &theirs, sizeof(theirs), MSG_WAITALL) == sizeof(theirs), "whole");
+    require(theirs[0] == peer && theirs[1] == index, "the socket leads to the wrong place");
+  };
+  require(peers.size() == rank.others().size(), "all peers");
+  for (std::size_t i = 0; i < peers.size(); ++i) {
+    require(peers[i].rank == rank.others()[i], "in the order of `remote`");
+    require(TcpAddress::parse(peers[i].endpoint).has_value(), "an endpoint for messages");
+    require(peers[i].flows.size() == flows, "all flows");
+    for (std::uint32_t flow = 0; flow < flows; ++flow) exchange(peers[i].flows[flow], peers[i].rank, flow);
+    exchange(peers[i].control, peers[i].rank, 99);
+  }
+}
+
+void mesh(std::uint64_t) {
+  for (const auto& [ranks, flows] : {std::pair{1U, 2U}, {2U, 1U}, {3U, 2U}, {5U, 3U}}) {
+    run_ranks(ranks, [flows = flows](Rank& rank) {
+      const TcpOptions options{.flows = flows};
+      std::vector<TcpPeer> peers = rank.connect(options);
+      require_connected(rank, peers, flows);
+      rank.meet();
+    });
+  }
+}
+
+/// Some pairs share memory: only the remote ones are connected.
+void mesh_of_some(std::uint64_t) {
+  run_ranks(4, [](Rank& rank) {
+    TcpListener listener = rank.publish();
+    const std::vector<std::uint32_t> remote{rank.rank < 2 ? 3U : 1U, rank.rank < 2 ? 2U : 0U};
+    const auto peers =
+        connect_mesh(std::move(listener), {}, rank.identity(), rank.gathering.published, remote, seconds(20));
+    require(peers.size() == 2 && peers[0].rank == remote[0] && peers[1].rank == remote[1], "the two remote ranks");
+    require(peers[0].control && peers[1].control, "connected");
+    rank.meet();
+  });
+}
+
+void strangers(std::uint64_t seed) {
+  std::vector<UniqueFd> lingering;  // stay until the ranks are done
+  run_ranks(3, [&lingering, seed](Rank& rank) {
+    TcpListener listener = rank.publish();
+    const TcpAddress address = listener.endpoints().addresses.back();
+    if (rank.rank == 0) {
+      std::mt19937_64 random(seed);
+      const Hello right{.flow = 0, .token = rank.gathering.token, .group = 7, .from = 1, .to = 0, .flows = 2};
+      std::vector<Hello> wrong(8, right);
+      wrong[0].token[0] ^= 1;
+      wrong[1].token[1] ^= 1;
+      wrong[2].group = 8;
+      wrong[3].to = 1;
+      wrong[4].from = 0;     // ourselves
+      wrong[5].from = 7;     // nobody
+      wrong[6].version = 9;  // another release
+      wrong[7].flow = 2;     // one more than there are
+      for (const Hello& hello : wrong) write_bytes(lingering.emplace_back(knock(address)).get(), bytes_of(hello));
+      for (int i = 0; i < 20; ++i) {  // garbage of any length
+        std::vector<std::byte> garbage(1 + random() % 30'000);
+        for (std::byte& byte : garbage) byte = static_cast<std::byte>(random());
+        lingering.push_back(knock(address));
+        write_bytes(lingering.back().get(), garbage);
+      }
+      for (std::size_t bytes : {0UL, 1UL, 4UL, 20UL, sizeof(Hello) - 1}) {  // silent, slow, half a Hello
+        write_bytes(lingering.emplace_back(knock(address)).get(), bytes_of(right).first(bytes));
+        UniqueFd hasty = knock(address);
+        write_bytes(hasty.get(), bytes_of(right).first(bytes));
+        if (bytes % 2 == 0) reset(hasty);
+      }
+    }
+    rank.meet();
+    std::vector<TcpPeer> peers = rank.connect(std::move(listener));
+    require_connected(rank, peers, 2);
+    const UniqueFd late(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    require(connect(late.get(), address.get(), address.length()) != 0, "nobody listens any more");
+    rank.meet();
+  });
+}
+
+/// More silent strangers than are kept waiting.
+void crowd(std::uint64_t) {
+  std::vector<UniqueFd> crowd;
+  run_ranks(2, [&crowd](Rank& rank) {
+    TcpListener listener = rank.publish();
+    if (rank.rank == 0) {
+      for (int i = 0; i < 400; ++i) crowd.push_back(knock(listener.endpoints().addresses.back()));
+    }
+    rank.meet();
+    std::vector<TcpPeer> peers = rank.connect(std::move(listener));
+    require_connected(rank, peers, 2);
+    rank.meet();
+  });
+}
+
+/// A port on loopback where nobody listens.
+TcpAddress closed_port() {
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const TcpAddress any = *TcpAddress::parse("127.0.0.1:0");
+  require(bind(socket.get(), any.get(), any.length()) == 0, "bind");
+  return TcpAddress::local(socket.get());
+}
+
+void refused(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    TcpListener listener = rank.publish();
+    rank.meet();
+    if (rank.rank == 0) return;
+    TcpEndpoints endpoints = listener.endpoints();
+    endpoints.addresses = {closed_port()};
+    rank.gathering.published[0] = endpoints.text();
+    const Clock::time_point start = Clock::now();
+    const Error error = error_of([&] { (void)rank.connect(std::move(listener)); });
+    require(error.kind() == Error::Kind::system && error.ranks() == std::vector<int>{0}, "names rank 0");
+    require_in("rank 0 at " + endpoints.addresses[0].text() + " refused the connection (Connection refused)",
+               error.what());
+    require(Clock::now() - start < seconds(10), "at once, not at the deadline");
+  });
+}
+
+void no_address(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    TcpListener listener = rank.publish();
+    rank.meet();
+    if (rank.rank == 0) return;
+    rank.gathering.published[0] = "machine=elsewhere 127.0.0.1:4242";
+    require_in("rank 0 published no address that another machine can reach",
+               error_of([&] { (void)rank.connect(std::move(listener)); }).what());
+    rank.gathering.published[0] = "machine=elsewhere rhubarb";
+    const Error error = error_of([&] { (void)rank.connect(TcpListener({})); });
+    require_in("rank 0 published no usable address: 'rhubarb'", error.what());
+    require(error.ranks() == std::vector<int>{0}, "names rank 0");
+  });
+}
+
+/// Before the right address come: a closed port, one that hangs up, one that talks nonsense, one that never answers.
+void several_addresses(std::uint64_t) {
+  const auto listen_here = [](int backlog) {
+    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const TcpAddress any = *TcpAddress::parse("127.0.0.1:0");
+    require(bind(socket.get(), any.get(), any.length()) == 0 && listen(socket.get(), backlog) == 0, "listen");
+    return socket;
+  };
+  const UniqueFd rude = listen_here(16);
+  const UniqueFd babbling = listen_here(16);
+  const UniqueFd deaf = listen_here(0);
+  std::atomic<bool> over = false;
+  std::jthread strangers([&] {
+    std::vector<UniqueFd> kept;
+    while (!over) {
+      if (readable(rude.get(), milliseconds(5))) UniqueFd(accept(rude.get(), nullptr, nullptr)).reset();
+      if (!readable(babbling.get(), milliseconds(5))) continue;
+      kept.emplace_back(accept(babbling.get(), nullptr, nullptr));
+      const std::array<std::uint64_t, 16> noise{1, 2, 3};
+      write_bytes(kept.back().get(), bytes_of(noise));
+    }
+  });
+  // A full queue of a listener that never accepts leaves further connections unanswered.
+  std::vector<UniqueFd> queue;
+  for (int i = 0; i < 4; ++i) {
+    queue.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const TcpAddress address = TcpAddress::local(deaf.get());
+    (void)connect(queue.back().get(), address.get(), address.length());
+  }
+  run_ranks(2, [&](Rank& rank) {
+    TcpListener listener = rank.publish();
+    rank.meet();
+    if (rank.rank == 0) {
+      TcpEndpoints endpoints = listener.endpoints();
+      const TcpAddress right = endpoints.addresses.back();
+      endpoints.addresses = {closed_port(), TcpAddress::local(rude.get()), TcpAddress::local(babbling.get()),
+                             TcpAddress::local(deaf.get()), right};
+      rank.gathering.published[0] = endpoints.text();
+    }
+    rank.meet();
+    std::vector<TcpPeer> peers = rank.connect(std::move(listener), {.flows = 1});
+    require_connected(rank, peers, 1);
+    rank.meet();
+  });
+  over = true;
+}
+
+/// Rank 3 of 4 never comes: the others say so, whoever of them gives up first.
+void missing(std::uint64_t) {
+  run_ranks(4, [](Rank& rank) {
+    TcpListener listener = rank.publish();
+    if (rank.rank < 3) {
+      const Error error = error_of([&] { (void)rank.connect(std::move(listener), {}, milliseconds(300)); });
+      require(error.kind() == Error::Kind::timeout || error.kind() == Error::Kind::dead ||
+                  error.kind() == Error::Kind::system,
+              "late, or told by another's end");
+      require(std::ranges::find(error.ranks(), 3) != error.ranks().end() || error.kind() == Error::Kind::system,
+              error.what());
+      if (error.kind() == Error::Kind::timeout) {
+        require_in("no connection within 300 ms", error.what());
+        require_in("rank 3 (0 of 3 connections)", error.what());
+      }
+    }
+    rank.meet();
+  });
+}
+
+/// Rank 2 never comes and rank 1 gives up: rank 0 does not wait for its own, much later, deadline.
+void given_up(std::uint64_t) {
+  run_ranks(3, [](Rank& rank) {
+    TcpListener listener = rank.publish();
+    if (rank.rank == 0) {
+      const Error error = error_of([&] { (void)rank.connect(std::move(listener), {}, seconds(600)); });
+      require(error.kind() == Error::Kind::dead && error.ranks() == std::vector<int>{1, 2}, error.what());
+      require_in("rank 1 at 127.0.0.1:", error.what());
+      require_in("still missing: rank 2 (0 of 3 connections)", error.what());
+    } else if (rank.rank == 1) {
+      const Error error = error_of([&] { (void)rank.connect(std::move(listener), {}, seconds(1)); });
+      require(error.kind() == Error::Kind::timeout && error.ranks() == std::vector<int>{2}, error.what());
+    }
+    rank.meet();
+  });
+}
+
+/// Rank 1 is connected with all, done, and gone with a goodbye before rank 2 gets to rank 0: that is no failure.
+void early_leaver(std::uint64_t) {
+  run_ranks(3, [](Rank& rank) {
+    TcpListener listener = rank.publish();
+    const auto connect_with = [&](TcpListener own, std::vector<std::uint32_t> remote) {
+      return connect_mesh(std::move(own), {}, rank.identity(), rank.gathering.published, remote, seconds(20));
+    };
+    std::vector<TcpPeer> peers;
+    if (rank.rank == 2) {
+      peers = connect_with(std::move(listener), {1});
+      rank.meet();
+      peers = connect_with(TcpListener({}), {0});
+    } else {
+      std::jthread goodbye;
+      if (rank.rank == 0) goodbye = std::jthread([&rank] { rank.meet(); });
+      peers = connect_with(std::move(listener), rank.others());
+      if (rank.rank == 1) {
+        TcpControl(rank.identity(), peers).leave();
+        peers.clear();
+        rank.meet();
+      }
+    }
+    rank.meet();
+  });
+}
+
+int option(const UniqueFd& socket, int level, int name) {
+  int value = 0;
+  socklen_t length = sizeof(value);
+  require(getsockopt(socket.get(), level, name, &value, &length) == 0, "the option can be read");
+  return value;
+}
+
+/// What makes a vanished host show, and a slow peer not look like one.
+void tuned(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect({.flows = 1, .send_buffer = 50'000, .receive_buffer = 60'000});
+    const UniqueFd& data = peers[0].flows[0];
+    const UniqueFd& control = peers[0].control;
+    for (const UniqueFd* socket : {&data, &control}) {
+      require(option(*socket, IPPROTO_TCP, TCP_NODELAY) == 1, "no delay");
+      require(option(*socket, SOL_SOCKET, SO_KEEPALIVE) == 1 && option(*socket, IPPROTO_TCP, TCP_KEEPIDLE) == 5 &&
+                  option(*socket, IPPROTO_TCP, TCP_KEEPCNT) == 5 && option(*socket, IPPROTO_TCP, TCP_KEEPINTVL) == 1,
+              "watched while idle");
+      require((fcntl(socket->get(), F_GETFL) & O_NONBLOCK) != 0, "never blocks");
+      require((fcntl(socket->get(), F_GETFD) & FD_CLOEXEC) != 0, "closed on exec");
+    }
+    require(option(control, IPPROTO_TCP, TCP_USER_TIMEOUT) == 10'000, "control messages arrive or fail");
+    require(option(data, IPPROTO_TCP, TCP_USER_TIMEOUT) == 0, "data may wait for a busy peer");
+    require(option(data, SOL_SOCKET, SO_SNDBUF) == 100'000 && option(data, SOL_SOCKET, SO_RCVBUF) == 120'000,
+            "as asked (the kernel doubles)");
+    rank.meet();
+  });
+}
+
+void flows_differ(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    const TcpOptions options{.flows = 2 + rank.rank};
+    TcpListener listener = rank.publish(options);
+    const Error error = error_of([&] { (void)rank.connect(std::move(listener), options); });
+    require(error.kind() == Error::Kind::mismatch, error.what());
+    require(error.ranks() == std::vector<int>{1 - static_cast<int>(rank.rank)}, "names the other");
+    require_in("SYNTONY_TCP_FLOWS must be equal", error.what());
+    rank.meet();
+  });
+}
+
+constexpr std::array kMeshTests{Test{"mesh", mesh},
+                                Test{"mesh_of_some", mesh_of_some},
+                                Test{"strangers", strangers},
+                                Test{"crowd", crowd},
+                                Test{"refused", refused},
+                                Test{"no_address", no_address},
+                                Test{"missing", missing},
+                                Test{"given_up", given_up},
+                                Test{"several_addresses", several_addresses},
+                                Test{"flows_differ", flows_differ},
+                                Test{"early_leaver", early_leaver},
+                                Test{"tuned", tuned}};
+
+}  // namespace
+
+std::span<const Test> mesh_tests() { return kMeshTests; }
+
+}  // namespace tests

@@ -1,0 +1,117 @@
+#include "ranks.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
+
+namespace tests {
+namespace {
+
+std::string place(const std::source_location& where) {
+  return std::string(where.file_name()) + ":" + std::to_string(where.line()) + ": ";
+}
+
+}  // namespace
+
+void require(bool condition, std::string_view what, std::source_location where) {
+  if (!condition) throw std::runtime_error(place(where) + std::string(what));
+}
+
+syntony::Error error_of(const std::function<void()>& action, std::source_location where) {
+  try {
+    action();
+  } catch (const syntony::Error& error) {
+    return error;
+  }
+  throw std::runtime_error(place(where) + "no Error was thrown");
+}
+
+void require_in(std::string_view part, std::string_view text, std::source_location where) {
+  require(text.find(part) != std::string_view::npos, "no '" + std::string(part) + "' in '" + std::string(text) + "'",
+          where);
+}
+
+void eventually(const std::function<bool()>& attempt, std::string_view what, std::source_location where) {
+  const Clock::time_point deadline = Clock::now() + seconds(20);
+  while (!attempt()) {
+    require(Clock::now() < deadline, "waited 20 s in vain: " + std::string(what), where);
+    std::this_thread::yield();
+  }
+}
+
+syntony::TcpListener Rank::publish(const syntony::TcpOptions& options) {
+  syntony::TcpListener listener(options);
+  gathering.published[rank] = listener.published();
+  meet();
+  return listener;
+}
+
+std::vector<syntony::TcpPeer> Rank::connect(const syntony::TcpOptions& options, milliseconds timeout) {
+  return connect(publish(options), options, timeout);
+}
+
+std::vector<syntony::TcpPeer> Rank::connect(syntony::TcpListener listener, const syntony::TcpOptions& options,
+                                            milliseconds timeout) {
+  return syntony::connect_mesh(std::move(listener), options, identity(), gathering.published, others(), timeout);
+}
+
+std::vector<std::uint32_t> Rank::others() const {
+  std::vector<std::uint32_t> result;
+  for (std::uint32_t other = 0; other < gathering.ranks; ++other) {
+    if (other != rank) result.push_back(other);
+  }
+  return result;
+}
+
+void run_ranks(std::uint32_t ranks, const std::function<void(Rank&)>& body) {
+  Gathering gathering(ranks);
+  std::vector<std::jthread> threads;
+  for (std::uint32_t r = 0; r < ranks; ++r) {
+    threads.emplace_back([&gathering, &body, r] {
+      Rank rank(gathering, r);
+      try {
+        body(rank);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "rank %u: %s\n", r, error.what());
+        std::_Exit(1);
+      }
+    });
+  }
+}
+
+void write_bytes(int socket, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n > 0) bytes = bytes.subspan(static_cast<std::size_t>(n));
+    if (n < 0 && errno == EAGAIN) {
+      pollfd room{socket, POLLOUT, 0};
+      poll(&room, 1, 1000);
+    } else if (n < 0 && errno != EINTR) {
+      return;  // the other side may have had enough
+    }
+  }
+}
+
+syntony::UniqueFd knock(const syntony::TcpAddress& address) {
+  syntony::UniqueFd result(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  require(connect(result.get(), address.get(), address.length()) == 0, "cannot connect to " + address.text());
+  return result;
+}
+
+void reset(syntony::UniqueFd& socket) {
+  const linger hard{1, 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+  socket.reset();
+}
+
+bool readable(int descriptor, milliseconds timeout) {
+  pollfd state{descriptor, POLLIN, 0};
+  return poll(&state, 1, static_cast<int>(timeout.count())) == 1;
+}
+
+}  // namespace tests

@@ -1,0 +1,106 @@
+// Ranks as threads of one process, and the few words in which the tests speak.
+#pragma once
+
+#include <array>
+#include <barrier>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <source_location>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/tcp/tcp_control.hpp"
+#include "core/tcp/tcp_mesh.hpp"
+#include "core/tcp/tcp_transport.hpp"
+
+namespace tests {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// Throws with file, line and `what` unless `condition` holds.
+void require(bool condition, std::string_view what, std::source_location where = std::source_location::current());
+
+/// The Error that `action` throws; fails when it throws none.
+syntony::Error error_of(const std::function<void()>& action,
+                        std::source_location where = std::source_location::current());
+
+/// Fails unless `text` contains `part`.
+void require_in(std::string_view part, std::string_view text,
+                std::source_location where = std::source_location::current());
+
+/// Repeats `attempt` until it is true; fails after 20 s.
+void eventually(const std::function<bool()>& attempt, std::string_view what,
+                std::source_location where = std::source_location::current());
+
+/// What the ranks of one test share.
+class Gathering {
+ public:
+  explicit Gathering(std::uint32_t count) : ranks(count), published(count), barrier(count) {}
+
+  std::uint32_t ranks;
+  std::array<std::uint64_t, 2> token{0x1234567890abcdefULL, 0xfedcba0987654321ULL};
+  std::vector<std::string> published;
+  std::barrier<> barrier;
+};
+
+/// One rank: its identity and, after connect(), its sockets.
+class Rank {
+ public:
+  Rank(Gathering& shared, std::uint32_t number) : gathering(shared), rank(number) {}
+
+  /// Publishes its endpoints, waits for all, and returns the listener.
+  syntony::TcpListener publish(const syntony::TcpOptions& options = {});
+  std::vector<syntony::TcpPeer> connect(const syntony::TcpOptions& options = {}, milliseconds timeout = seconds(20));
+  std::vector<syntony::TcpPeer> connect(syntony::TcpListener listener, const syntony::TcpOptions& options = {},
+                                        milliseconds timeout = seconds(20));
+  void meet() { gathering.barrier.arrive_and_wait(); }
+
+  [[nodiscard]] syntony::TcpIdentity identity() const {
+    return {.token = gathering.token, .group = 7, .rank = rank, .ranks = gathering.ranks};
+  }
+  [[nodiscard]] std::vector<std::uint32_t> others() const;
+  /// A header as the transport believes it.
+  [[nodiscard]] syntony::FrameHeader header(std::uint16_t channel, std::uint32_t length) const {
+    return {.token = gathering.token[0], .group = 7, .channel = channel, .length = length};
+  }
+
+  Gathering& gathering;
+  std::uint32_t rank;
+};
+
+/// Runs `body` on `ranks` threads. A rank that throws ends the process: the others would wait for it in vain.
+void run_ranks(std::uint32_t ranks, const std::function<void(Rank&)>& body);
+
+/// Blocking, whole.
+void write_bytes(int socket, std::span<const std::byte> bytes);
+template <typename Value>
+std::span<const std::byte> bytes_of(const Value& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+/// A blocking connection to an endpoint, as a stranger would make it.
+syntony::UniqueFd knock(const syntony::TcpAddress& address);
+/// Aborts the connection: the peer sees a reset, as from a host that went down hard.
+void reset(syntony::UniqueFd& socket);
+/// Waits until the descriptor is readable; false after `timeout`.
+bool readable(int descriptor, milliseconds timeout);
+
+struct Test {
+  std::string_view name;
+  void (*run)(std::uint64_t seed);
+};
+std::span<const Test> address_tests();
+std::span<const Test> mesh_tests();
+std::span<const Test> stream_tests();
+std::span<const Test> failure_tests();
+std::span<const Test> control_tests();
+void measure();
+
+}  // namespace tests

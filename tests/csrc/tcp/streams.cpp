@@ -1,0 +1,277 @@
+// Streams of random shape carry what was put into them, in order; flow control holds; an idle transport is quiet.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "ranks.hpp"
+
+namespace tests {
+namespace {
+
+using namespace syntony;
+
+/// One stream of a random test, known to both of its ends.
+struct Traffic {
+  std::uint32_t source, destination, channel, window;
+  std::vector<std::uint32_t> lengths;  // of its frames
+  std::uint64_t seed;
+
+  [[nodiscard]] std::mt19937_64 bytes_of_frame(std::size_t frame) const { return std::mt19937_64(seed * 1000 + frame); }
+};
+
+void fill(std::byte* to, std::uint32_t length, std::mt19937_64 random) {
+  for (std::uint32_t i = 0; i < length; i += 8) {
+    const std::uint64_t word = random();
+    std::memcpy(to + i, &word, std::min<std::size_t>(8, length - i));
+  }
+}
+
+bool holds(const std::byte* data, std::uint32_t length, std::mt19937_64 random) {
+  for (std::uint32_t i = 0; i < length; i += 8) {
+    const std::uint64_t word = random();
+    if (std::memcmp(data + i, &word, std::min<std::size_t>(8, length - i)) != 0) return false;
+  }
+  return true;
+}
+
+struct Scenario {
+  StreamShape shape;
+  TcpOptions options;
+  std::vector<Traffic> traffic;
+};
+
+Scenario random_scenario(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto pick = [&random](std::uint32_t low, std::uint32_t high) {
+    return low + static_cast<std::uint32_t>(random() % (high - low + 1));
+  };
+  Scenario scenario;
+  scenario.shape = {.ranks = pick(2, 5),
+                    .channels = pick(1, 3),
+                    .windows = pick(1, 3),
+                    .depth = pick(1, 7),
+                    .slot_bytes = std::array{1U, 64U, 1000U, 4097U, 65536U, 200'000U}[pick(0, 5)]};
+  scenario.options.flows = pick(1, 4);
+  if (pick(0, 1) == 1) scenario.options.send_buffer = scenario.options.receive_buffer = 4608;  // partial reads, writes
+  for (std::uint32_t source = 0; source < scenario.shape.ranks; ++source) {
+    for (std::uint32_t destination = 0; destination < scenario.shape.ranks; ++destination) {
+      for (std::uint32_t stream = 0; stream < scenario.shape.channels * scenario.shape.windows; ++stream) {
+        if (source == destination || pick(0, 2) == 0) continue;
+        Traffic traffic{source, destination, stream / scenario.shape.windows, stream % scenario.shape.windows,
+                        {},     random()};
+        traffic.lengths.resize(pick(1, 40));
+        for (std::uint32_t& length : traffic.lengths) {
+          // Short ones, full ones and anything between.
+          const std::uint32_t most = scenario.shape.slot_bytes;
+          length = std::array{std::min(pick(0, 100), most), most, pick(0, most)}[pick(0, 2)];
+        }
+        scenario.traffic.push_back(std::move(traffic));
+      }
+    }
+  }
+  return scenario;
+}
+
+/// Sends and receives everything that concerns this rank, a random piece at a time.
+class Courier {
+ public:
+  Courier(Rank& rank, const Scenario& scenario, TcpTransport& transport)
+      : rank_(rank), transport_(transport), random_(rank.rank) {
+    for (const Traffic& traffic : scenario.traffic) {
+      if (traffic.source == rank.rank) outgoing_.push_back({&traffic});
+      if (traffic.destination == rank.rank) incoming_.push_back({&traffic});
+    }
+  }
+
+  bool step() {
+    for (Leg& leg : outgoing_) {
+      for (std::uint64_t burst = random_() % 4; burst > 0; --burst) send_one(leg);
+    }
+    transport_.progress();
+    for (Leg& leg : incoming_) {
+      for (std::uint64_t burst = random_() % 4; burst > 0; --burst) receive_one(leg);
+    }
+    if (random_() % 2 == 0) transport_.wake();
+    const auto done = [](const Leg& leg) { return leg.frame == leg.traffic->lengths.size(); };
+    return std::ranges::all_of(outgoing_, done) && std::ranges::all_of(incoming_, done);
+  }
+
+ private:
+  struct Leg {
+    const Traffic* traffic;
+    std::size_t frame = 0;
+  };
+
+  void send_one(Leg& leg) {
+    const Traffic& traffic = *leg.traffic;
+    if (leg.frame == traffic.lengths.size()) return;
+    Sender& sender = transport_.sender(traffic.destination, traffic.channel, traffic.window);
+    std::byte* const room = sender.reserve();
+    require(sender.reserve() == room, "reserve() is idempotent");
+    if (room == nullptr) return;
+    const std::uint32_t length = traffic.lengths[leg.frame];
+    fill(room, length, traffic.bytes_of_frame(leg.frame));
+    FrameHeader header = rank_.header(static_cast<std::uint16_t>(traffic.channel), length);
+    header.sequence = leg.frame;
+    header.fingerprint = traffic.seed;
+    sender.commit(header);
+    ++leg.frame;
+  }
+
+  void receive_one(Leg& leg) {
+    const Traffic& traffic = *leg.traffic;
+    Receiver& receiver = transport_.receiver(traffic.source, traffic.channel, traffic.window);
+    const FrameHeader* const header = receiver.front();
+    if (header == nullptr) return;
+    require(leg.frame < traffic.lengths.size(), "no more frames than were sent");
+    require(header->sequence == leg.frame && header->fingerprint == traffic.seed, "in order, on its stream");
+    require(header->length == traffic.lengths[leg.frame], "whole");
+    require(holds(receiver.payload(), header->length, traffic.bytes_of_frame(leg.frame)), "unchanged");
+    receiver.release();
+    ++leg.frame;
+  }
+
+  Rank& rank_;
+  TcpTransport& transport_;
+  std::mt19937_64 random_;
+  std::vector<Leg> outgoing_;
+  std::vector<Leg> incoming_;
+};
+
+void streams(std::uint64_t seed) {
+  const Scenario scenario = random_scenario(seed);
+  run_ranks(scenario.shape.ranks, [&scenario](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect(scenario.options);
+    TcpTransport transport(scenario.shape, rank.identity(), peers);
+    TcpControl control(rank.identity(), peers);
+    Courier courier(rank, scenario, transport);
+    eventually([&] { return courier.step(); }, "all frames arrive");
+    // Going now, without meeting the others, must lose nothing, even while some of them are still connecting.
+    require(transport.drain(seconds(20)), "what was sent is delivered");
+    control.leave();
+  });
+}
+
+constexpr StreamShape kSmall{.ranks = 2, .channels = 1, .windows = 1, .depth = 3, .slot_bytes = 100};
+
+/// A sender may be `depth` frames ahead, no more; room comes back with every release.
+void flow_control(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    TcpTransport transport(kSmall, rank.identity(), peers);
+    if (rank.rank == 0) {
+      Sender& sender = transport.sender(1, 0, 0);
+      require_in("a frame of 101 bytes was committed to a slot of 100",
+                 error_of([&] { sender.commit(rank.header(0, 101)); }).what());
+      const auto send = [&] { sender.commit(rank.header(0, 100)); };
+      for (std::uint32_t i = 0; i < kSmall.depth; ++i) {
+        require(sender.reserve() != nullptr, "room");
+        send();
+      }
+      require(sender.reserve() == nullptr, "full");
+      require_in("a slot of 0", error_of(send).what());
+      transport.wake();
+      rank.meet();
+      while (transport.progress()) {
+      }
+      require(sender.reserve() == nullptr, "taking them from the kernel frees nothing; only release() does");
+      rank.meet();
+      for (int round = 0; round < 10; ++round) {
+        eventually([&] { return transport.progress(), sender.reserve() != nullptr; }, "room comes back");
+        send();
+        require(sender.reserve() == nullptr, "for one frame only");
+        transport.wake();
+        rank.meet();
+      }
+    } else {
+      Receiver& receiver = transport.receiver(0, 0, 0);
+      rank.meet();
+      eventually([&] { return transport.progress(), receiver.front() != nullptr; }, "the first frame comes");
+      rank.meet();
+      for (int round = 0; round < 10; ++round) {
+        eventually([&] { return transport.progress(), receiver.front() != nullptr; }, "a frame comes");
+        receiver.release();
+        transport.wake();
+        rank.meet();
+      }
+    }
+    rank.meet();
+  });
+}
+
+/// progress() tells when nothing moves, and the descriptor tells when something may.
+void quiet(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    TcpTransport transport(kSmall, rank.identity(), peers);
+    require(transport.descriptors().size() == 1, "one descriptor");
+    const int descriptor = transport.descriptors()[0];
+    for (int round = 0; round < 100; ++round) {
+      eventually([&] { return !transport.progress(); }, "quiet");
+      require(!readable(descriptor, milliseconds(0)), "quiet");
+      rank.meet();
+      if (static_cast<int>(rank.rank) == round % 2) {
+        Sender& sender = transport.sender(1 - rank.rank, 0, 0);
+        require(sender.reserve() != nullptr, "room");
+        sender.commit(rank.header(0, 0));
+        transport.wake();
+        require(readable(descriptor, seconds(20)), "the credit is seen");
+      } else {
+        Receiver& receiver = transport.receiver(1 - rank.rank, 0, 0);
+        require(readable(descriptor, seconds(20)), "the frame is seen");
+        eventually([&] { return transport.progress(), receiver.front() != nullptr; }, "and is there");
+        receiver.release();
+        transport.wake();
+      }
+    }
+    rank.meet();
+  });
+}
+
+/// Two ranks that sleep on their descriptor whenever progress() has nothing to do: every wake-up must come.
+void asleep(std::uint64_t) {
+  const StreamShape shape{.ranks = 2, .channels = 1, .windows = 1, .depth = 6, .slot_bytes = 300'000};
+  run_ranks(2, [&shape](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect({.send_buffer = 16384, .receive_buffer = 16384});
+    TcpTransport transport(shape, rank.identity(), peers);
+    Sender& sender = transport.sender(1 - rank.rank, 0, 0);
+    Receiver& receiver = transport.receiver(1 - rank.rank, 0, 0);
+    int to_send = 60;
+    int to_receive = 60;
+    while (to_send + to_receive > 0) {
+      bool moved = false;
+      for (; to_send > 0 && sender.reserve() != nullptr; --to_send, moved = true) {
+        sender.commit(rank.header(0, shape.slot_bytes));
+      }
+      for (; receiver.front() != nullptr; --to_receive, moved = true) receiver.release();
+      moved |= transport.progress();
+      if (moved) continue;
+      require(readable(transport.descriptors()[0], seconds(20)), "woken");
+    }
+    require(transport.drain(seconds(20)), "the last frames reach the other");
+    rank.meet();
+  });
+}
+
+void unknown_streams(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    TcpTransport transport(kSmall, rank.identity(), peers);
+    for (const std::uint32_t peer : {rank.rank, 2U, 99U}) {
+      require_in("rank " + std::to_string(peer) + " is not reached by TCP",
+                 error_of([&] { (void)transport.sender(peer, 0, 0); }).what());
+    }
+    rank.meet();
+  });
+}
+
+constexpr std::array kStreamTests{Test{"streams", streams}, Test{"flow_control", flow_control}, Test{"quiet", quiet},
+                                  Test{"asleep", asleep}, Test{"unknown_streams", unknown_streams}};
+
+}  // namespace
+
+std::span<const Test> stream_tests() { return kStreamTests; }
+
+}  // namespace tests

@@ -1,0 +1,208 @@
+"""Every builder x collective x rank count, run by an independent interpreter and compared with NumPy."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from csrc import _core
+from tests.csrc.program_interpreter import blocks_of, expected_outputs, random_inputs, run
+
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+BUILDERS = [(a.name, collective) for a in _core.algorithms() for collective in a.collectives]
+# Beyond nine ranks: powers of two, their neighbours, primes. Relayed all_to_all stops at 31 for time.
+LARGE = [
+    (name, collective, ranks)
+    for (name, collective), ranks in itertools.product(BUILDERS, (16, 17, 31, 64))
+    if collective != "all_to_all" or ranks < 64
+]
+
+
+def generator(*key: object) -> np.random.Generator:
+    """A seed per case, the same in every run; printed so that a failure names it."""
+    seed = zlib.crc32(repr(key).encode())
+    print(f"seed {seed} for {key}")
+    return np.random.default_rng(seed)
+
+
+def uneven_sizes(collective: str, ranks: int, rng: np.random.Generator) -> list[int]:
+    """Element counts of the blocks: odd, uneven, some of them zero."""
+    blocks = blocks_of(collective, ranks)
+    if blocks == 1:
+        return [int(rng.integers(1, 4 * ranks + 2))]
+    return rng.integers(0, 8, blocks).tolist()
+
+
+def check(program: Any, rng: np.random.Generator, *, slice_elements: int, in_place: bool) -> None:
+    columns = program.columns()
+    sizes = uneven_sizes(columns["collective"], columns["ranks"], rng)
+    inputs = random_inputs(columns, sizes, rng)
+    outputs = run(columns, sizes, inputs, rng, in_place=in_place, slice_elements=slice_elements)
+    for rank, (got, want) in enumerate(zip(outputs, expected_outputs(columns, sizes, inputs), strict=True)):
+        assert got.keys() == want.keys()
+        for block, values in want.items():
+            np.testing.assert_array_equal(got[block], values, f"rank {rank}, block {block}, sizes {sizes}")
+
+
+def roots(collective: str, ranks: int) -> range:
+    if collective not in ROOTED:
+        return range(1)
+    return range(ranks) if ranks <= 5 else range(ranks - 1, ranks)
+
+
+@pytest.mark.parametrize("ranks", range(1, 10))
+@pytest.mark.parametrize(("name", "collective"), BUILDERS)
+def test_builder_computes_its_collective(name: str, collective: str, ranks: int) -> None:
+    for root in roots(collective, ranks):
+        program = _core.build(name, collective, ranks, root)
+        assert (program.collective, program.ranks, program.root) == (collective, ranks, root)
+        assert program.fifo_depth == 1
+        assert program.in_place
+        assert program.out_of_place
+        rng = generator(name, collective, ranks, root)
+        check(program, rng, slice_elements=2, in_place=False)
+        check(program, rng, slice_elements=3, in_place=True)
+
+
+@pytest.mark.parametrize(("name", "collective", "ranks"), LARGE)
+def test_builder_at_larger_rank_counts(name: str, collective: str, ranks: int) -> None:
+    rng = generator(name, collective, ranks)
+    program = _core.build(name, collective, ranks, 3 if collective in ROOTED else 0)
+    check(program, rng, slice_elements=1 << 20, in_place=bool(ranks % 2))
+
+
+@pytest.mark.parametrize("collective", _core.algorithms()[-1].collectives)
+@pytest.mark.parametrize(
+    "boxes",
+    [
+        [[0, 1, 2, 3, 4, 5]],
+        [[0], [1], [2], [3], [4], [5]],
+        [[5, 0], [3], [1, 4, 2]],
+        [[0, 1, 2, 3, 4], [5]],
+        [[0, 2, 4], [1, 3, 5]],
+    ],
+    ids=str,
+)
+def test_hierarchical_takes_any_boxes(boxes: list[list[int]], collective: str) -> None:
+    for root in roots(collective, 6):
+        program = _core.build("hierarchical", collective, 6, root, boxes)
+        check(program, generator(boxes, collective, root), slice_elements=2, in_place=bool(root % 2))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8, 9])
+@pytest.mark.parametrize("name", [name for name, collective in BUILDERS if collective == "all_reduce"])
+def test_all_reduce_is_bitwise_equal_on_all_ranks_and_in_every_order(name: str, ranks: int) -> None:
+    columns = _core.build(name, "all_reduce", ranks).columns()
+    rng = generator(name, ranks)
+    sizes = [5 * ranks + 3]
+    inputs = random_inputs(columns, sizes, rng, floats=True)
+    first = run(columns, sizes, inputs, rng)[0][0]
+    for in_place in (False, True):
+        for outputs in run(columns, sizes, inputs, rng, in_place=in_place, slice_elements=2):
+            assert outputs[0].tobytes() == first.tobytes()
+    np.testing.assert_allclose(first, np.sum([held[0] for held in inputs], axis=0, dtype=np.float64), rtol=1e-2)
+
+
+def rounds_more_than_once(columns: dict[str, Any]) -> bool:
+    """Whether a sum feeds a sum: then there are more reductions than finished sums."""
+    reductions = np.count_nonzero(np.isin(columns["instructions"][:, 2], (2, 5)))
+    sums_per_chunk = columns["ranks"] if columns["collective"] == "all_reduce" and columns["name"] == "direct" else 1
+    return bool(reductions > len(columns["chunks"]) * sums_per_chunk)
+
+
+@pytest.mark.parametrize("ranks", range(1, 10))
+@pytest.mark.parametrize(("name", "collective"), [pair for pair in BUILDERS if pair[1] in REDUCING])
+def test_rounds_per_hop_is_stated_truthfully(name: str, collective: str, ranks: int) -> None:
+    program = _core.build(name, collective, ranks)
+    assert program.rounds_per_hop == rounds_more_than_once(program.columns())
+    if name in ("direct", "two_shot"):
+        assert not program.rounds_per_hop
+
+
+def test_ring_all_reduce_moves_the_least_and_copies_nothing() -> None:
+    for ranks in range(2, 10):
+        instructions = _core.build("ring", "all_reduce", ranks).columns()["instructions"]
+        opcodes = instructions[:, 2]
+        assert np.count_nonzero(opcodes == 3) == 2 * (ranks - 1) * ranks  # per rank 2 (n-1) chunks of 1/n
+        assert np.count_nonzero(opcodes == 1) == 0
+        first = [instructions[(instructions[:, 0] == rank) & (opcodes == 3)][0] for rank in range(ranks)]
+        assert all(row[5] == 0 for row in first), "the first hop sends straight from the input"
+
+
+@pytest.mark.parametrize("name", ["ring", "two_shot", "hierarchical"])
+def test_phases_of_all_reduce_have_lanes_of_their_own(name: str) -> None:
+    """So that slice s+1 is being summed while the sums of slice s go round."""
+    instructions = _core.build(name, "all_reduce", 6).columns()["instructions"]
+    sends = instructions[instructions[:, 2] == 3]
+    for agent in range(6):
+        own = sends[sends[:, 0] == agent]
+        before, after = own[own[:, 10] == 0], own[own[:, 10] == 1]
+        assert len(before)
+        assert len(after)
+        assert not set(before[:, 1]) & set(after[:, 1]), "a lane of both phases"
+
+
+@pytest.mark.parametrize(("name", "collective"), BUILDERS)
+def test_programs_are_stable_and_told_apart_by_hash(name: str, collective: str) -> None:
+    hashes = {_core.build(name, collective, ranks).hash for ranks in range(1, 12)}
+    assert len(hashes) == 11
+    assert _core.build(name, collective, 7).hash == _core.build(name, collective, 7).hash
+
+
+def test_only_relays_need_the_size_matrix() -> None:
+    assert _core.build("ring", "all_to_all", 4).needs_size_matrix
+    assert _core.build("hierarchical", "scatter", 9, 4).needs_size_matrix
+    assert not _core.build("direct", "all_to_all", 4).needs_size_matrix
+    assert not _core.build("ring", "reduce_scatter", 4).needs_size_matrix
+
+
+@given(st.integers(1, 300))
+def test_no_rank_is_an_inner_node_of_both_trees(ranks: int) -> None:
+    inner = []
+    for parent in _core.double_binary_tree(ranks):
+        root = [rank for rank in range(ranks) if parent[rank] == rank]
+        assert len(root) == 1
+        children = [sum(1 for r in range(ranks) if r != root[0] and parent[r] == rank) for rank in range(ranks)]
+        assert max(children) <= 2
+        inner.append({rank for rank in range(ranks) if children[rank]})
+        for rank in range(ranks):
+            depth = 0
+            while parent[rank] != rank:
+                rank, depth = parent[rank], depth + 1
+                assert depth <= math.floor(math.log2(ranks)), "deeper than the drawing, or a circle"
+    assert not inner[0] & inner[1]
+
+
+@given(st.integers(1, 500))
+def test_default_boxes_are_near_square(ranks: int) -> None:
+    boxes = _core.boxes_for(ranks)
+    assert [rank for box in boxes for rank in box] == list(range(ranks))
+    assert len(boxes) == math.isqrt(ranks)
+    assert max(map(len, boxes)) - min(map(len, boxes)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("rung", "all_reduce", 2), "no algorithm 'rung'; there are direct, two_shot, ring, dbt, hierarchical"),
+        (("ring", "all_reduced", 2), "no collective 'all_reduced'; there are all_reduce"),
+        (("two_shot", "gather", 2), "'two_shot' has no gather; it has all_reduce"),
+        (("ring", "broadcast", 4, 4), "root 4 is not one of the 4 ranks"),
+        (("ring", "broadcast", 0), "at least 1 rank"),
+        (("hierarchical", "gather", 3, 0, [[0, 1]]), "rank 2 is in no box"),
+        (("hierarchical", "gather", 3, 0, [[0, 1], [1, 2]]), "box 1 names rank 1, which already has a box"),
+        (("hierarchical", "gather", 3, 0, [[0, 1, 2], []]), "box 1 is empty"),
+        (("hierarchical", "gather", 3, 0, [[0, 1, 2, 3]]), "box 0 names rank 3, but there are 3 ranks"),
+    ],
+)
+def test_a_wrong_request_gets_a_sentence(arguments: tuple[Any, ...], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        _core.build(*arguments)

@@ -1,0 +1,150 @@
+"""Schedules: values, symmetric storage, and what large sizes cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth.collective import Collective
+from synth.engines.engine import Budget
+from synth.engines.greedy import run as greedy
+from synth.reversal import summed
+from synth.schedule import Generator, Schedule, Transfer, Transfers, round_bandwidth
+from synth.symmetry import SymmetryError, chunk_permutation
+from synth.values import ValueBuilder
+from tests.synth.networks import networks, replay, round_unit
+from topologies.parse import parse
+
+
+def shifted_ring(ranks: int) -> Schedule:
+    """all_gather round a ring, as one representative per step and the rotation."""
+    topology = parse(f"ring:{ranks}")
+    collective = Collective.make("all_gather", ranks)
+    link = topology.links_between
+    rows = []
+    for step in range(ranks - 1):
+        src, dst = step, (step + 1) % ranks
+        rows.append(Transfer(0, 0, src, dst, step, (link(src, dst)[0].id,)))
+    turn = tuple((node + 1) % ranks for node in range(ranks))
+    return Schedule(
+        topology,
+        collective,
+        ValueBuilder.of_chunks(collective).build(),
+        Transfers.of(rows),
+        np.ones(ranks - 1),
+        symmetry=(Generator(turn, turn),),
+    )
+
+
+def rows_of(schedule: Schedule) -> set[Transfer]:
+    rows = schedule.transfers.rows()
+    assert len(set(rows)) == len(rows)
+    return set(rows)
+
+
+@pytest.mark.parametrize("ranks", [3, 4, 7])
+def test_representatives_expand_to_the_whole(ranks: int) -> None:
+    schedule = shifted_ring(ranks)
+    whole = schedule.expand()
+    assert len(schedule.transfers) == ranks - 1
+    assert len(whole.transfers) == ranks * (ranks - 1)
+    assert not whole.symmetry
+    replay(schedule)
+
+
+def test_folding_is_the_inverse_of_expanding() -> None:
+    whole = shifted_ring(5).expand()
+    folded = whole.fold()
+    assert folded.symmetry
+    assert len(folded.transfers) < len(whole.transfers)
+    assert rows_of(folded.expand()) == rows_of(whole)
+
+
+def test_folding_keeps_only_true_symmetries() -> None:
+    whole = shifted_ring(5).expand()
+    rows = whole.transfers.rows()
+    broken = replace(whole, transfers=Transfers.of(rows[:-1]))
+    assert rows_of(broken.fold().expand()) == rows_of(broken)
+    assert not broken.fold().symmetry
+
+
+def test_sums_expand_with_their_association() -> None:
+    """Backwards on the reversed ring, each rank's chain of sums is the rotation of rank 0's."""
+    forwards = shifted_ring(4)
+    topology = forwards.topology.reversed()
+    whole = summed(forwards, topology)
+    replay(whole)
+    mine = [row for row in whole.transfers.rows() if whole.values.chunk[row.value] == 0]
+    turn = forwards.symmetry
+    folded = replace(whole, transfers=Transfers.of(mine), symmetry=turn)
+    assert rows_of(folded.expand()) == rows_of(whole)
+    replay(folded)
+
+
+def test_generators_that_do_not_fit_are_refused() -> None:
+    schedule = shifted_ring(4)
+    turn = schedule.symmetry[0].nodes
+    for generator, sentence in (
+        (Generator(turn, (0, 1, 2, 3)), "maps chunk 0 to 0, which belongs to other ranks"),
+        (Generator((0, 0, 1, 2), turn), "not a permutation of the 4 nodes"),
+        (Generator(turn, (0, 1)), "not a permutation of the 4 chunks"),
+    ):
+        with pytest.raises(SymmetryError, match=sentence):
+            replace(schedule, symmetry=(generator,)).expand()
+
+
+def test_chunks_follow_their_ranks() -> None:
+    collective = Collective.make("all_gather", 3, 2)
+    assert chunk_permutation(collective, (1, 2, 0)) == (2, 3, 4, 5, 0, 1)
+    uneven = Collective.make("all_gather", 3, block_sizes=(1, 2, 1))
+    assert chunk_permutation(uneven, (1, 2, 0)) is None
+    assert chunk_permutation(Collective.make("broadcast", 3, root=1), (1, 2, 0)) is None
+    assert chunk_permutation(Collective.make("all_to_all", 2), (1, 0)) == (3, 2, 1, 0)
+
+
+def test_values_name_what_they_sum() -> None:
+    builder = ValueBuilder()
+    a, b, c = (builder.contribution(0, rank) for rank in range(3))
+    left = builder.sum((builder.sum((a, b)), c))
+    right = builder.sum((a, builder.sum((b, c))))
+    assert left != right
+    assert left == builder.sum((builder.sum((a, b)), c))
+    values = builder.build()
+    assert values.contributions(left) == values.contributions(right) == {0, 1, 2}
+    assert [values.is_sum(value) for value in (a, left)] == [False, True]
+    other = builder.contribution(1, 0)
+    with pytest.raises(ValueError, match="one chunk"):
+        builder.sum((a, other))
+
+
+def test_columns_cannot_be_changed() -> None:
+    schedule = shifted_ring(3)
+    with pytest.raises(ValueError, match="read-only"):
+        schedule.transfers.step[0] = 5
+
+
+def test_seconds_per_byte_with_and_without_barriers() -> None:
+    schedule = shifted_ring(4)
+    assert schedule.seconds_per_byte() == 3 * Fraction(1, 4) / 10**9
+    pipelined = replace(schedule, rounds=np.zeros(0))
+    assert pipelined.seconds_per_byte() == Fraction(3, 4) / 10**9
+
+
+@given(networks())
+def test_round_bandwidth_is_the_greatest_common_divisor(topology) -> None:  # type: ignore[no-untyped-def]
+    if topology.links:
+        assert round_bandwidth(topology) == Fraction(*round_unit(topology))
+
+
+@settings(max_examples=20)
+@given(st.sampled_from(["ring:4", "torus:3x3", "full:4", "dgx1", "dgx-a100:1"]), st.integers(1, 2))
+def test_fold_and_expand_round_trip(name: str, chunks: int) -> None:
+    topology = parse(name)
+    schedule = greedy(topology, Collective.make("all_gather", topology.ranks, chunks), 1 << 20, Budget())
+    whole = schedule.expand()
+    assert rows_of(whole.fold().expand()) == rows_of(whole)

@@ -1,0 +1,121 @@
+"""The topo verbs: their examples run as they stand, their JSON is JSON, their refusals leave no file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topologies import Command, UserError, parse
+from topologies.cli import COMMANDS
+from topologies.file_format import read
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _run(line: str) -> int:
+    """Runs `topo ...` the way the front door does: by the longest matching name."""
+    words = shlex.split(line)
+    (command,) = (command for command in COMMANDS if tuple(words[: len(command.name)]) == command.name)
+    parser = argparse.ArgumentParser(prog=" ".join(command.name))
+    command.configure(parser)
+    return command.run(parser.parse_args(words[len(command.name) :]))
+
+
+def _json(line: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    assert _run(f"{line} --json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.name))
+def test_every_example_works_as_it_stands(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    program, line = command.example.split(" ", 1)
+    assert program == "syntony"
+    assert _run(line) == 0
+    assert capsys.readouterr().out.strip()
+    assert json.dumps(_json(line, capsys))
+
+
+def test_list_tells_every_family(capsys: pytest.CaptureFixture[str]) -> None:
+    families = {family["name"]: family for family in _json("topo list", capsys)["families"]}
+    assert {"ring", "full", "star", "dgx-a100", "dgx1", "torus", "mesh", "rail", "hypercube"} <= families.keys()
+    bandwidth = next(parameter for parameter in families["dgx1"]["parameters"] if parameter["name"] == "bandwidth")
+    assert bandwidth["default"] == "25e9"
+    assert _run("topo list") == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in families)
+
+
+def test_show_tells_the_facts(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = _json("topo show dgx-a100:2", capsys)
+    assert facts["ranks"] == 16
+    assert facts["diameter_hops"] == 1
+    assert facts["symmetry_order"] == 40320**2 * 2
+    assert {"from": "rank", "to": "switch", "count": 16, "bandwidth": "300000000000", "alpha": 3.5e-7} in facts["links"]
+    assert _run("topo show dgx-a100:2") == 0
+    out = capsys.readouterr().out
+    assert "diameter: 1 hop from rank to rank" in out
+    assert "nvswitch0 .. nvswitch1" in out
+
+
+def test_show_says_who_is_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
+    data = parse("mesh:3").to_dict()
+    data["links"] = [link for link in data["links"] if link["dst"] != 0]
+    data["generators"] = []
+    Path("cut.json").write_text(json.dumps(data), encoding="utf-8")
+    assert _json("topo show file:cut.json", capsys)["cut_off"] == [1, 0]
+    assert _run("topo show file:cut.json") == 0
+    out = capsys.readouterr().out
+    assert "not connected: rank 1 cannot reach rank 0" in out
+    assert "rank -> rank" in out  # links, not cables, as not all go both ways
+    assert "1 out, 0 in" in out
+
+
+def test_draw_writes_the_picture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _json("topo draw mesh:2x2 -o grid.svg", capsys)["file"] == "grid.svg"
+    assert Path("grid.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_convert_goes_from_name_to_file_to_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _json("topo convert rail:2,4,2 one.json", capsys) == {
+        "file": "one.json", "name": "rail:2,4,2", "ranks": 8, "links": 2 * (8 + 8 + 4)
+    }  # fmt: skip
+    assert _run("topo convert one.json two.json") == 0
+    assert _run("topo convert file:two.json three.json") == 0
+    assert read("three.json") == parse("rail:2,4,2")
+
+
+def test_detect_tells_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _json("topo detect", capsys)["threads"] >= 1
+    assert _run("topo detect") == 0
+    assert "cores" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("topo show banana:3", "unknown topology 'banana'"),
+        ("topo show file:absent.json", "absent.json: cannot be read"),
+        ("topo show file:broken.json", "broken.json: not JSON at line 1, column 2"),
+        ("topo list banana", "unknown family 'banana'; known are ring"),
+        ("topo draw ring:3 -o ring.png", "ring.png: a drawing is an SVG file; its name must end in .svg"),
+        ("topo draw ring:0 -o ring.svg", "a ring needs at least 1"),
+        ("topo draw ring:3 -o absent/ring.svg", "absent/ring.svg: cannot be written: No such file"),
+        ("topo convert ring:3 ring.xml", "ring.xml: a topology file is JSON; its name must end in .json"),
+        ("topo convert broken.json fixed.json", "broken.json: not JSON at line 1, column 2"),
+        ("topo convert ring:3 absent/ring.json", "absent/ring.json: cannot be written"),
+    ],
+)
+def test_the_users_mistakes_get_a_sentence_and_leave_no_file(line: str, sentence: str) -> None:
+    Path("broken.json").write_text("{broken", encoding="utf-8")
+    with pytest.raises(UserError) as caught:
+        _run(line)
+    assert sentence in str(caught.value)
+    assert [path.name for path in Path().iterdir()] == ["broken.json"]

@@ -1,0 +1,83 @@
+"""Pictures: valid SVG in which every node and every cable can be seen."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+
+from tests.topologies.named import EXAMPLES, SMALL, networks
+from topologies import Link, Node, Topology, parse
+from topologies.draw import to_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def _drawn(topology: Topology) -> ElementTree.Element:
+    root = ElementTree.fromstring(to_svg(topology))
+    assert root.tag == f"{SVG}svg"
+    return root
+
+
+def _cables(root: ElementTree.Element) -> list[ElementTree.Element]:
+    return [path for path in root.iter(f"{SVG}path") if path.find(f"{SVG}title") is not None]
+
+
+@pytest.mark.parametrize("name", [*SMALL, *EXAMPLES])
+def test_ranks_switches_and_cables_are_all_drawn_inside_the_canvas(name: str) -> None:
+    topology = parse(name)
+    root = _drawn(topology)
+    circles = list(root.iter(f"{SVG}circle"))
+    assert len(circles) == topology.ranks
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert {str(rank) for rank in range(topology.ranks)} <= set(texts)
+    assert {node.name for node in topology.nodes if node.kind != "rank"} <= set(texts)
+    assert f"{name}: {topology.ranks} rank" in (texts[0] or "")
+    assert len(_cables(root)) == len(topology.links) / 2  # families are full duplex: one line per cable
+    width, height = (float(size) for size in root.attrib["viewBox"].split()[2:])
+    for circle in circles:
+        assert 0 < float(circle.attrib["cx"]) < width
+        assert 0 < float(circle.attrib["cy"]) < height
+
+
+@given(networks())
+def test_any_network_can_be_drawn(topology: Topology) -> None:
+    root = _drawn(topology)
+    ways = sum(1 if "marker-end" in path.attrib else 2 for path in _cables(root))
+    assert ways == len(topology.links)
+
+
+def test_names_are_escaped() -> None:
+    topology = parse("star:2").renamed("<a & b>")
+    nodes = (*topology.nodes[:2], replace(topology.nodes[2], name='"<&>"'))
+    texts = [text.text for text in _drawn(Topology("<a & b>", nodes, topology.links)).iter(f"{SVG}text")]
+    assert '"<&>"' in texts
+    assert "<a & b>: 2 ranks" in texts
+
+
+def test_one_way_links_have_an_arrow_and_parallel_ones_do_not_cover_each_other() -> None:
+    nodes = (Node(0, "rank", "a"), Node(1, "rank", "b"))
+    links = tuple(Link(i, 0, 1, 0.0, Fraction(1)) for i in range(3))
+    paths = _cables(_drawn(Topology("t", nodes, links)))
+    assert all("marker-end" in path.attrib for path in paths)
+    assert len({path.attrib["d"] for path in paths}) == 3
+
+
+def test_a_line_bends_around_a_node_in_its_way() -> None:
+    """The wrap-around cable of a row of four passes two nodes; the cable between neighbours passes none."""
+    paths = {(path.findtext(f"{SVG}title") or "").split(":")[0]: path for path in _cables(_drawn(parse("torus:4x4")))}
+    assert " C" in paths["rank3 -- rank0"].attrib["d"]
+    assert " L" in paths["rank0 -- rank1"].attrib["d"]
+
+
+def test_the_legend_tells_every_rate_once() -> None:
+    texts = [text.text or "" for text in _drawn(parse("dgx-h100:2")).iter(f"{SVG}text")]
+    assert [text for text in texts if re.search(r"B/s per direction", text)] == [
+        "450 GB/s per direction, 0.35 us",
+        "63 GB/s per direction, 0.35 us",
+        "50 GB/s per direction, 0.5 us",
+    ]

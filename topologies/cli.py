@@ -1,0 +1,234 @@
+"""The verbs `syntony topo ...`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from topologies.command import Command
+from topologies.file_format import write, write_text
+from topologies.parse import parse
+from topologies.topology import Topology, TopologyError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from topologies.detect import Machine
+    from topologies.family import Family
+
+TOPOLOGY_HELP = "a name such as dgx1, torus:4x4x4 or ring:8,bandwidth=25e9 (see `topo list`), or file:PATH"
+
+
+def add_topology(parser: argparse.ArgumentParser) -> None:
+    """Adds the positional argument that names a topology; other rooms' verbs use it too."""
+    parser.add_argument("topology", metavar="T", help=TOPOLOGY_HELP)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
+
+
+def _print(items: Iterable[RenderableType]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for item in items:
+        console.print(item)
+
+
+def _print_json(data: object) -> None:
+    print(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+# topo list --------------------------------------------------------------------------------------------------------
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from topologies.families import FAMILIES
+
+    chosen = list(FAMILIES.values())
+    if arguments.family is not None:
+        if arguments.family not in FAMILIES:
+            raise TopologyError(f"unknown family {arguments.family!r}; known are {', '.join(FAMILIES)}")
+        chosen = [FAMILIES[arguments.family]]
+    if arguments.json:
+        _print_json({"families": [_family_object(family) for family in chosen]})
+    elif arguments.family is not None:
+        _print(_family_page(chosen[0]))
+    else:
+        _print(_family_table(chosen))
+    return 0
+
+
+def _family_object(family: Family) -> dict[str, Any]:
+    from topologies.family import written
+
+    defaults = family.defaults()
+    return {
+        "name": family.name,
+        "summary": family.summary,
+        "signature": family.signature(),
+        "example": family.example,
+        "source": family.source,
+        "parameters": [
+            {
+                "name": parameter.name,
+                "meaning": parameter.meaning,
+                "default": written(defaults[parameter.name]) if parameter.name in defaults else None,
+            }
+            for parameter in family.parameters
+        ],
+    }
+
+
+def _family_table(families: Iterable[Family]) -> Iterable[RenderableType]:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table("family", "what it is", "example", box=SIMPLE_HEAD)
+    for family in families:
+        table.add_row(family.name, family.summary, family.example)
+    table.add_row("file", "a topology file, as `topo convert` writes it", "file:cluster.json")
+    yield table
+    yield "All arguments and defaults of a family: syntony topo list FAMILY"
+
+
+def _family_page(family: Family) -> Iterable[RenderableType]:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    from topologies.family import written
+
+    yield Text(f"\n{family.name}: {family.summary}", style="bold")
+    defaults = family.defaults()
+    table = Table("argument", "meaning", "default", box=SIMPLE_HEAD)
+    for parameter in family.parameters:
+        default = written(defaults[parameter.name]) if parameter.name in defaults else "(must be given)"
+        table.add_row(parameter.name, parameter.meaning, default)
+    yield table
+    yield Text(f"example: {family.example}\nsource:  {family.source}")
+
+
+def _configure_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("family", nargs="?", metavar="FAMILY", help="show this family's arguments and defaults")
+    add_json(parser)
+
+
+# topo show --------------------------------------------------------------------------------------------------------
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from topologies.show import summarize, tables, to_dict
+
+    summary = summarize(parse(arguments.topology))
+    if arguments.json:
+        _print_json(to_dict(summary))
+    else:
+        _print(tables(summary))
+    return 0
+
+
+def _configure_show(parser: argparse.ArgumentParser) -> None:
+    add_topology(parser)
+    add_json(parser)
+
+
+# topo draw --------------------------------------------------------------------------------------------------------
+
+
+def _draw(arguments: argparse.Namespace) -> int:
+    from topologies.draw import to_svg
+
+    output = Path(arguments.output)
+    if output.suffix.lower() != ".svg":
+        raise TopologyError(f"{output}: a drawing is an SVG file; its name must end in .svg")
+    topology = parse(arguments.topology)
+    write_text(output, to_svg(topology))
+    return _wrote(arguments, topology, output)
+
+
+def _configure_draw(parser: argparse.ArgumentParser) -> None:
+    add_topology(parser)
+    parser.add_argument("-o", "--output", metavar="F.svg", required=True, help="the SVG file to write")
+    add_json(parser)
+
+
+# topo detect ------------------------------------------------------------------------------------------------------
+
+
+def _detect(arguments: argparse.Namespace) -> int:
+    from topologies.detect import detect, to_dict
+
+    machine = detect()
+    if arguments.json:
+        _print_json(to_dict(machine))
+    else:
+        _print([machine_table(machine)])
+    return 0
+
+
+def machine_table(machine: Machine) -> RenderableType:
+    """The detected machine as a rich table of two columns."""
+    from rich.box import SIMPLE
+    from rich.table import Table
+
+    from topologies.detect import rows
+
+    table = Table(box=SIMPLE, show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for what, value in rows(machine):
+        table.add_row(what, value)
+    return table
+
+
+# topo convert -----------------------------------------------------------------------------------------------------
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    output = Path(arguments.output)
+    if output.suffix.lower() != ".json":
+        raise TopologyError(f"{output}: a topology file is JSON; its name must end in .json")
+    source = arguments.input
+    topology = parse(source if not source.endswith(".json") or source.startswith("file:") else f"file:{source}")
+    write(topology, output)
+    return _wrote(arguments, topology, output)
+
+
+def _configure_convert(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("input", metavar="IN", help=f"{TOPOLOGY_HELP}, or the path of a .json file")
+    parser.add_argument("output", metavar="OUT", help="the topology file to write; its name ends in .json")
+    add_json(parser)
+
+
+def _wrote(arguments: argparse.Namespace, topology: Topology, output: Path) -> int:
+    if arguments.json:
+        data = {"file": str(output), "name": topology.name, "ranks": topology.ranks, "links": len(topology.links)}
+        _print_json(data)
+    else:
+        from topologies.wording import counted
+
+        size = f"{counted(topology.ranks, 'rank')}, {counted(len(topology.links), 'link')}"
+        print(f"wrote {output} ({topology.name}; {size})")
+    return 0
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command(("topo", "list"), "list the families of topologies", "syntony topo list torus", _configure_list, _list),
+    Command(("topo", "show"), "show a topology as a table", "syntony topo show dgx-a100:2", _configure_show, _show),
+    Command(
+        ("topo", "draw"), "draw a topology as SVG", "syntony topo draw torus:4x4 -o torus.svg", _configure_draw, _draw
+    ),
+    Command(("topo", "detect"), "show what this machine is made of", "syntony topo detect", add_json, _detect),
+    Command(
+        ("topo", "convert"),
+        "write a topology as a JSON file",
+        "syntony topo convert dgx1 dgx1.json",
+        _configure_convert,
+        _convert,
+    ),
+)

@@ -1,0 +1,33 @@
+"""What a room contributes to the `syntony` command: a tuple `COMMANDS` of `Command` in its `cli.py`.
+
+The front door joins the tuples of all rooms into one table; parser, help and documentation are made from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+class UserError(ValueError):
+    """The user's mistake, told in one sentence: what is wrong, where, and what would be right.
+
+    The front door prints the sentence on stderr and exits with code 2; a traceback is never shown for it.
+    """
+
+
+@dataclass(frozen=True)
+class Command:
+    """One verb of the command line.
+
+    `name` are the words that select it: `("topo", "list")` is `syntony topo list`.
+    `summary` is one line without a full stop; `example` is a command that works as it stands.
+    `configure` adds the verb's own arguments to its parser; `run` does the work and returns the exit code.
+    """
+
+    name: tuple[str, ...]
+    summary: str
+    example: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]

@@ -1,0 +1,59 @@
+"""Numbers as people write them: counts, sizes of grids, bytes per second (exact), seconds, on and off.
+
+Each reader takes the text of one argument and returns its value, or raises `ValueError` with what would be right
+(a phrase, without the argument's name: the caller knows it).
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+# The exponent is bounded, so that "1e999999999" is refused instead of computed.
+_DECIMAL = re.compile(r"[0-9]{1,400}(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,2})?")
+_RATIO = re.compile(r"[0-9]{1,400}/[0-9]{1,400}")
+
+
+def count(text: str) -> int:
+    """A whole number: `8`."""
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise ValueError("a whole number such as 8")
+    return int(text)
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """The sizes of a grid: `4x4x4`."""
+    if not re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9})*", text):
+        raise ValueError("sizes joined by x, such as 4x4x4")
+    return tuple(int(size) for size in text.split("x"))
+
+
+def rate(text: str) -> Fraction:
+    """Bytes per second, exact and positive: `25e9`, `12.5e9` or `1/3`."""
+    if _DECIMAL.fullmatch(text) or _RATIO.fullmatch(text):
+        try:
+            value = Fraction(text)
+        except ZeroDivisionError:
+            value = Fraction(0)
+        if value > 0:
+            return value
+    raise ValueError("a positive number of bytes/s such as 25e9 or 1/3")
+
+
+def rates(text: str) -> tuple[Fraction, ...]:
+    """One rate, or one per dimension of a grid: `50e9` or `50e9x100e9`."""
+    return tuple(rate(part) for part in text.split("x"))
+
+
+def seconds(text: str) -> float:
+    """Seconds, not negative: `1e-6`."""
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError("a number of seconds such as 1e-6")
+    return float(text)
+
+
+def flag(text: str) -> bool:
+    """`on` or `off`."""
+    if text not in ("on", "off"):
+        raise ValueError("on or off")
+    return text == "on"

@@ -1,0 +1,199 @@
+"""A topology as a table: what `syntony topo show` prints, and the same facts as an object for `--json`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from topologies.distance import cut_off, diameter
+from topologies.symmetry import group_order, orbits
+from topologies.topology import Topology
+from topologies.wording import counted, rate, time
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """Nodes of one kind, alike in ability, degree and rate. Bandwidths are sums over a node's links, in bytes/s."""
+
+    kind: str
+    count: int
+    first: str
+    last: str
+    abilities: tuple[str, ...]
+    links_out: int
+    links_in: int
+    bandwidth_out: Fraction
+    bandwidth_in: Fraction
+
+
+@dataclass(frozen=True)
+class LinkGroup:
+    """Links between the same kinds of nodes, of equal bandwidth (bytes/s) and alpha (seconds)."""
+
+    src_kind: str
+    dst_kind: str
+    bandwidth: Fraction
+    alpha: float
+    count: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The facts about a topology that fit on a screen.
+
+    `duplex`: every link has an equal one the other way, so links are cables.
+    `hops`: the diameter, None if some rank is cut off; `cut_off` then names a source and a rank that it cannot reach.
+    `symmetry`: order of the group that the generators generate, None if it takes long to count.
+    `rank_orbits`: how many kinds of rank that group tells apart.
+    """
+
+    name: str
+    ranks: int
+    nodes: tuple[NodeGroup, ...]
+    links: tuple[LinkGroup, ...]
+    duplex: bool
+    hops: int | None
+    cut_off: tuple[int, int] | None
+    symmetry: int | None
+    rank_orbits: int
+
+
+def summarize(topology: Topology) -> Summary:
+    hops = diameter(topology)
+    return Summary(
+        name=topology.name,
+        ranks=topology.ranks,
+        nodes=tuple(_node_groups(topology)),
+        links=tuple(_link_groups(topology)),
+        duplex=_is_duplex(topology),
+        hops=hops,
+        cut_off=cut_off(topology) if hops is None else None,
+        symmetry=group_order(len(topology.nodes), topology.generators),
+        rank_orbits=sum(orbit[0] < topology.ranks for orbit in orbits(len(topology.nodes), topology.generators)),
+    )
+
+
+def to_dict(summary: Summary) -> dict[str, Any]:
+    """Plain JSON types; bandwidths as exact strings."""
+    return {
+        "name": summary.name,
+        "ranks": summary.ranks,
+        "nodes": [
+            {
+                "kind": group.kind,
+                "count": group.count,
+                "abilities": list(group.abilities),
+                "links_out": group.links_out,
+                "links_in": group.links_in,
+                "bandwidth_out": str(group.bandwidth_out),
+                "bandwidth_in": str(group.bandwidth_in),
+            }
+            for group in summary.nodes
+        ],
+        "links": [
+            {
+                "from": group.src_kind,
+                "to": group.dst_kind,
+                "count": group.count,
+                "bandwidth": str(group.bandwidth),
+                "alpha": group.alpha,
+            }
+            for group in summary.links
+        ],
+        "diameter_hops": summary.hops,
+        "cut_off": None if summary.cut_off is None else list(summary.cut_off),
+        "symmetry_order": summary.symmetry,
+        "rank_orbits": summary.rank_orbits,
+    }
+
+
+def tables(summary: Summary) -> Iterable[RenderableType]:
+    """What to print with a rich console."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    yield Text(f"\n{summary.name}: {counted(summary.ranks, 'rank')}", style="bold")
+    nodes = Table(box=SIMPLE_HEAD)
+    for heading, justify in (("nodes", "left"), ("count", "right"), ("names", "left"), ("links", "right")):
+        nodes.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    nodes.add_column("bandwidth", justify="right", no_wrap=True)
+    nodes.add_column("ability")
+    for group in summary.nodes:
+        nodes.add_row(
+            group.kind,
+            str(group.count),
+            group.first if group.count == 1 else f"{group.first} .. {group.last}",
+            _both_ways(str(group.links_out), str(group.links_in)),
+            _both_ways(rate(group.bandwidth_out), rate(group.bandwidth_in)),
+            ", ".join(group.abilities),
+        )
+    yield nodes
+    if summary.links:
+        links = Table(box=SIMPLE_HEAD)
+        links.add_column("cables" if summary.duplex else "links")
+        for heading in ("count", "bandwidth", "alpha"):
+            links.add_column(heading, justify="right")
+        order = [group.kind for group in summary.nodes]
+        for wire in summary.links:
+            if summary.duplex and order.index(wire.src_kind) > order.index(wire.dst_kind):
+                continue  # the way back of a cable that is told already
+            count = wire.count // 2 if summary.duplex and wire.src_kind == wire.dst_kind else wire.count
+            arrow = "--" if summary.duplex else "->"
+            links.add_row(
+                f"{wire.src_kind} {arrow} {wire.dst_kind}", str(count), rate(wire.bandwidth), time(wire.alpha)
+            )
+        yield links
+    yield Text(f"{_reach(summary)}\n{_symmetry(summary)}")
+
+
+def _node_groups(topology: Topology) -> Iterable[NodeGroup]:
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for node in topology.nodes:
+        abilities = tuple(word for word, can in (("multicast", node.multicast), ("reduce", node.reduces)) if can)
+        out, into = topology.links_from(node.id), topology.links_to(node.id)
+        rate_out = sum((link.bandwidth for link in out), Fraction(0))
+        rate_in = sum((link.bandwidth for link in into), Fraction(0))
+        key = (node.kind, abilities, len(out), len(into), rate_out, rate_in)
+        groups.setdefault(key, []).append(node.name)
+    for (kind, abilities, links_out, links_in, rate_out, rate_in), names in groups.items():
+        yield NodeGroup(kind, len(names), names[0], names[-1], abilities, links_out, links_in, rate_out, rate_in)
+
+
+def _link_groups(topology: Topology) -> Iterable[LinkGroup]:
+    kinds = [node.kind for node in topology.nodes]
+    counts = Counter((kinds[link.src], kinds[link.dst], link.bandwidth, link.alpha) for link in topology.links)
+    for (src_kind, dst_kind, bandwidth, alpha), count in counts.items():
+        yield LinkGroup(src_kind, dst_kind, bandwidth, alpha, count)
+
+
+def _is_duplex(topology: Topology) -> bool:
+    there = Counter((link.src, link.dst, link.bandwidth, link.alpha) for link in topology.links)
+    back = Counter((link.dst, link.src, link.bandwidth, link.alpha) for link in topology.links)
+    return there == back
+
+
+def _both_ways(out: str, into: str) -> str:
+    return out if out == into else f"{out} out, {into} in"
+
+
+def _reach(summary: Summary) -> str:
+    if summary.cut_off is not None:
+        return f"not connected: rank {summary.cut_off[0]} cannot reach rank {summary.cut_off[1]}"
+    return f"diameter: {counted(summary.hops or 0, 'hop')} from rank to rank"
+
+
+def _symmetry(summary: Summary) -> str:
+    if summary.symmetry == 1:
+        return "symmetry: none declared"
+    order = "more automorphisms than can be counted quickly"
+    if summary.symmetry is not None:
+        order = f"{summary.symmetry:,}" if summary.symmetry < 10**15 else f"about {summary.symmetry:.2g}"
+        order += " automorphisms"
+    return f"symmetry: {order} declared; {counted(summary.rank_orbits, 'kind')} of rank"

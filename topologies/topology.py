@@ -1,0 +1,251 @@
+"""Topology: what the wires are.
+
+A directed multigraph. Nodes are ranks (they hold data), switches (they forward; some copy or add on the way) and NICs
+(they forward). A link carries bytes one way; two wires side by side may be two links. A cable is two links, one per
+direction.
+
+                      bandwidth 25e9 bytes/s, alpha 0.7e-6 s
+      rank 0  ───────────────────────────────────────────────▶  rank 1
+              ◀───────────────────────────────────────────────
+
+Sending n bytes over one idle link takes `alpha + n / bandwidth` seconds. Bandwidths are exact rationals, so that bounds
+computed from them are exact too.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter, deque
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+from topologies.command import UserError
+
+NodeKind = Literal["rank", "switch", "nic"]
+NODE_KINDS: tuple[NodeKind, ...] = get_args(NodeKind)
+
+Permutation = tuple[int, ...]
+"""`p[i]` is where node (or link) `i` goes."""
+
+
+class TopologyError(UserError):
+    """A topology that cannot be: bad name, bad argument, malformed file or inconsistent graph."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One place in the network.
+
+    `multicast`: the switch can send one incoming message to several links; `reduces`: it can add incoming messages.
+    `place`: where a drawing puts the node, (x, y) with y upwards, neighbours about 1 apart; None: wherever it fits.
+    """
+
+    id: int
+    kind: NodeKind
+    name: str
+    multicast: bool = False
+    reduces: bool = False
+    place: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Link:
+    """One direction of a wire: `alpha` seconds of latency, `bandwidth` bytes/s."""
+
+    id: int
+    src: int
+    dst: int
+    alpha: float
+    bandwidth: Fraction
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A validated network. Node and link ids are their positions; ranks are nodes 0..ranks-1, in rank order.
+
+    `generators` are node permutations that generate a group of automorphisms: each preserves kinds, switch abilities
+    and the multiset of links with their alpha and bandwidth. The group may be smaller than the full automorphism
+    group. Construction raises `TopologyError` on anything inconsistent, a false generator included.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    generators: tuple[Permutation, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name.isprintable():
+            raise TopologyError(f"the topology has the name {self.name!r}; a name is printable text")
+        _check_nodes(self.nodes)
+        _check_links(self.nodes, self.links)
+        for position, generator in enumerate(self.generators):
+            self._check_generator(position, generator)
+
+    @cached_property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return sum(node.kind == "rank" for node in self.nodes)
+
+    @cached_property
+    def _leaving(self) -> tuple[tuple[Link, ...], ...]:
+        return _grouped(self.links, [link.src for link in self.links], len(self.nodes))
+
+    @cached_property
+    def _arriving(self) -> tuple[tuple[Link, ...], ...]:
+        return _grouped(self.links, [link.dst for link in self.links], len(self.nodes))
+
+    def links_from(self, node: int) -> tuple[Link, ...]:
+        """Links that leave `node`, by id."""
+        return self._leaving[node]
+
+    def links_to(self, node: int) -> tuple[Link, ...]:
+        """Links that arrive at `node`, by id."""
+        return self._arriving[node]
+
+    @cached_property
+    def _between(self) -> dict[tuple[int, int], tuple[Link, ...]]:
+        pairs: dict[tuple[int, int], list[Link]] = {}
+        for link in self.links:
+            pairs.setdefault((link.src, link.dst), []).append(link)
+        return {pair: tuple(links) for pair, links in pairs.items()}
+
+    def links_between(self, src: int, dst: int) -> tuple[Link, ...]:
+        """All parallel links from `src` to `dst`, by id; empty where there is none."""
+        return self._between.get((src, dst), ())
+
+    def reversed(self) -> Topology:
+        """The same network with every link turned round; link ids stay, and so do the generators."""
+        turned = tuple(replace(link, src=link.dst, dst=link.src) for link in self.links)
+        name = self.name.removesuffix(_REVERSED) if self.name.endswith(_REVERSED) else self.name + _REVERSED
+        return replace(self, name=name, links=turned)
+
+    @cached_property
+    def _wires(self) -> list[tuple[int, int, int]]:
+        """Per link its source, its destination and the number of its kind; links of a kind are equally fast."""
+        kinds: dict[tuple[float, Fraction], int] = {}
+        wires = []
+        for link in self.links:
+            kind = kinds.setdefault((link.alpha, link.bandwidth), len(kinds))
+            wires.append((link.src, link.dst, kind))
+        return wires
+
+    def link_permutation(self, generator: Permutation) -> Permutation:
+        """Where each link goes when the nodes move by `generator`; raises `TopologyError` if that is no automorphism.
+
+        Identical parallel links keep their order, so the map respects composition of automorphisms.
+        """
+        free: dict[tuple[int, int, int], deque[int]] = {}
+        for number, wire in enumerate(self._wires):
+            free.setdefault(wire, deque()).append(number)
+        image = []
+        for number, (src, dst, kind) in enumerate(self._wires):
+            target = (generator[src], generator[dst], kind)
+            if not free.get(target):
+                raise TopologyError(
+                    f"it maps link {number} ({src} -> {dst}) to {target[0]} -> {target[1]}, where no such link is left"
+                )
+            image.append(free[target].popleft())
+        return tuple(image)
+
+    def renamed(self, name: str) -> Topology:
+        """The same network under another name."""
+        twin = copy.copy(self)
+        object.__setattr__(twin, "name", name)
+        return twin
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready object of the topology file format (see topologies/FORMAT.md)."""
+        from topologies.file_format import to_dict
+
+        return to_dict(self)
+
+    @staticmethod
+    def from_dict(data: object, where: str = "topology") -> Topology:
+        """Inverse of `to_dict`; `where` opens every error sentence."""
+        from topologies.file_format import from_dict
+
+        return from_dict(data, where)
+
+    def to_json(self) -> str:
+        """The topology file's text."""
+        from topologies.file_format import to_json
+
+        return to_json(self)
+
+    @staticmethod
+    def from_json(text: str, where: str = "topology") -> Topology:
+        """Inverse of `to_json`; raises `TopologyError` naming `where`, the field and its position."""
+        from topologies.file_format import from_json
+
+        return from_json(text, where)
+
+    def _check_generator(self, position: int, generator: Permutation) -> None:
+        what = f"generator {position}"
+        if sorted(generator) != list(range(len(self.nodes))):
+            raise TopologyError(f"{what} is not a permutation of the node ids 0..{len(self.nodes) - 1}")
+        for node in self.nodes:
+            image = self.nodes[generator[node.id]]
+            if (node.kind, node.multicast, node.reduces) != (image.kind, image.multicast, image.reduces):
+                raise TopologyError(
+                    f"{what} maps node {node.id} ({node.kind}) to node {image.id} ({image.kind}), "
+                    "which is of another kind"
+                )
+        moved = Counter((generator[src], generator[dst], kind) for src, dst, kind in self._wires)
+        if moved != Counter(self._wires):
+            try:
+                self.link_permutation(generator)
+            except TopologyError as error:
+                raise TopologyError(f"{what} is no automorphism: {error}") from None
+
+
+_REVERSED = " reversed"
+
+
+def _grouped(links: tuple[Link, ...], keys: list[int], count: int) -> tuple[tuple[Link, ...], ...]:
+    groups: list[list[Link]] = [[] for _ in range(count)]
+    for key, link in zip(keys, links, strict=True):
+        groups[key].append(link)
+    return tuple(tuple(group) for group in groups)
+
+
+def _check_nodes(nodes: tuple[Node, ...]) -> None:
+    if not nodes or nodes[0].kind != "rank":
+        raise TopologyError("a topology needs at least one rank, and its ranks are the first nodes")
+    names: dict[str, int] = {}
+    forwarders_began = False
+    for position, node in enumerate(nodes):
+        if node.id != position:
+            raise TopologyError(f"node {position} carries id {node.id}; ids are positions, so it must be {position}")
+        if node.kind not in NODE_KINDS:
+            raise TopologyError(f"node {position} has kind {node.kind!r}; a node is one of {', '.join(NODE_KINDS)}")
+        if node.kind != "rank":
+            forwarders_began = True
+        elif forwarders_began:
+            raise TopologyError(f"node {position} is a rank after a switch or NIC; ranks come first")
+        if (node.multicast or node.reduces) and node.kind != "switch":
+            raise TopologyError(f"node {position} is a {node.kind}; only a switch multicasts or reduces")
+        if not (node.name and node.name.isprintable()):
+            raise TopologyError(f"node {position} has the name {node.name!r}; a name is printable and not empty")
+        if node.name in names:
+            raise TopologyError(f"nodes {names[node.name]} and {position} share the name {node.name!r}")
+        names[node.name] = position
+
+
+def _check_links(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> None:
+    for position, link in enumerate(links):
+        if link.id != position:
+            raise TopologyError(f"link {position} carries id {link.id}; ids are positions, so it must be {position}")
+        for end in (link.src, link.dst):
+            if not 0 <= end < len(nodes):
+                raise TopologyError(f"link {position} ends at node {end}; nodes are 0..{len(nodes) - 1}")
+        if link.src == link.dst:
+            raise TopologyError(f"link {position} leads from node {link.src} to itself")
+        if not (math.isfinite(link.alpha) and link.alpha >= 0):
+            raise TopologyError(f"link {position} has alpha {link.alpha}; it is in seconds, finite and not negative")
+        if not isinstance(link.bandwidth, Fraction):
+            raise TopologyError(f"link {position} has bandwidth {link.bandwidth!r}; it must be an exact Fraction")
+        if link.bandwidth <= 0:
+            raise TopologyError(f"link {position} has bandwidth {link.bandwidth}; it is in bytes/s and positive")
