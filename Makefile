@@ -47,8 +47,8 @@ build: build/editable/installed ## set everything up; after an edit, rebuild wha
 demo: build ## the story on one screen: detect, synthesize, prove, execute, benchmark, train
 	@$(BIN)/python -m benchmarks.demo
 
-test: build ## the whole test suite
-	@$(BIN)/python -m pytest --quiet
+test: build ## the whole test suite, or with TESTS=.. that part of it
+	@$(BIN)/python -m pytest --quiet $(TESTS)
 
 lint: build ## ruff, mypy and clang-format
 	@ruff check --quiet .

@@ -12,17 +12,21 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-import socket
 import sys
 import traceback
 from multiprocessing import connection, get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+def _host_store(report: Connection) -> None:
+    """The ranks' rendezvous, in a process of its own: whichever rank ends first, the store stays, and its port is taken
+    before anybody connects to it."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    report.send(store.port)
+    signal.pause()
 
 
 def _rank(rank: int, ranks: int, port: int, script: str, arguments: list[str], abrupt: bool) -> None:
@@ -35,6 +39,7 @@ def _rank(rank: int, ranks: int, port: int, script: str, arguments: list[str], a
         "LOCAL_WORLD_SIZE": str(ranks),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # as under torchrun: rank 0 is a client, too
     }
     sys.argv = [script, *arguments]
     try:
@@ -52,8 +57,11 @@ def _rank(rank: int, ranks: int, port: int, script: str, arguments: list[str], a
 
 def run(ranks: int, script: str, arguments: list[str], abrupt: bool = False) -> bool:
     """True when no rank failed."""
-    port = _free_port()
     context = get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    host = context.Process(target=_host_store, args=(sender,), daemon=True)
+    host.start()
+    port = receiver.recv()
     processes = [
         context.Process(target=_rank, args=(rank, ranks, port, script, arguments, abrupt)) for rank in range(ranks)
     ]
@@ -69,6 +77,8 @@ def run(ranks: int, script: str, arguments: list[str], abrupt: bool = False) -> 
                 good = False
                 for other in running.values():
                     other.terminate()
+    host.kill()
+    host.join()
     return good
 
 

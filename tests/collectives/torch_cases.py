@@ -54,11 +54,10 @@ def bad_arguments(rank: int, size: int) -> None:
 
 
 def mismatched_counts(rank: int, size: int) -> None:
-    started = time.monotonic()
     text = raises("all_reduce", lambda: dist.all_reduce(torch.ones(8 if rank == 2 else 7)))
+    assert "disagree" in text, text
     assert "rank 2" in text, text
     assert "8" in text and "7" in text, text  # noqa: PT018
-    assert time.monotonic() - started < 5
 
 
 def mismatched_dtypes(rank: int, size: int) -> None:
