@@ -8,15 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.collective import KINDS, Collective
+from synth.engines import sccl
 from synth.engines.engine import Budget, EngineError, OutOfTimeError
 from synth.engines.greedy import run as greedy
-from synth.engines.sccl import pareto, run, solve_exactly
+from synth.engines.sccl import chunk_count, pareto, run, solve_exactly
 from synth.engines.step_encoding import Instance, solve
 from synth.network import Network
 from synth.routes import routes_of
 from synth.schedule import Schedule, round_bandwidth
 from tests.synth.networks import collectives, networks, replay
 from topologies.parse import parse
+from topologies.topology import Topology
 
 DGX1 = [
     ("all_gather", 1, 2, 2),
@@ -145,19 +147,31 @@ def test_what_another_engine_finds_exists(data: st.DataObject) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_limits_the_engine_picks_a_point(kind: str) -> None:
     topology = parse("ring:4")
-    small = run(topology, Collective.make(kind, 4), 1, Budget(4))
+    small = run(topology, Collective.make(kind, 4), 1, Budget(20))
     replay(small)
     assert small.bounds is not None
     if kind != "all_reduce":
         assert len(small.rounds) == small.bounds.latency.steps
 
 
-def test_questions_passed_over_are_named() -> None:
-    """With a patience that decides nothing hard, the first point found is not called the least of its steps."""
-    point = next(pareto(parse("torus:3x3"), Collective.make("all_gather", 9), Budget(), patience=0.2))
-    exact = next(pareto(parse("ring:3"), Collective.make("all_gather", 3), Budget(), patience=10))
-    assert "not decided" not in exact.schedule.proof
-    assert "not decided in time: (C, S, R) = " in point.schedule.proof or point.schedule.gap() == 0
+def test_questions_passed_over_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A point found after a question was left open says which; without a patience an open question is an error."""
+    topology, collective = parse("dgx1"), Collective.make("all_gather", 8)
+    assert "not decided" not in next(pareto(topology, collective, Budget(), patience=60)).schedule.proof
+    asked: list[tuple[int, int, int]] = []
+
+    def impatient(topology: Topology, collective: Collective, steps: int, rounds: int, budget: Budget) -> Schedule:
+        asked.append((chunk_count(collective), steps, rounds))
+        if len(asked) == 1:
+            raise OutOfTimeError("too hard")
+        return solve_exactly(topology, collective, steps, rounds, budget)
+
+    monkeypatch.setattr(sccl, "solve_exactly", impatient)
+    proof = next(pareto(topology, collective, Budget(), patience=60)).schedule.proof
+    assert f"not decided in time: (C, S, R) = {asked[0]}" in proof
+    asked.clear()
+    with pytest.raises(OutOfTimeError):
+        next(pareto(topology, collective, Budget()))
 
 
 def test_empty_steps_fall_away() -> None:
