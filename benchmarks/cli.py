@@ -6,14 +6,14 @@ import argparse
 import sys
 
 from benchmarks import options
-from benchmarks.launch import RankError, run_ranks
+from collectives.launch import RankError, run_ranks
 from topologies.command import Command
 
 
 def bench(arguments: argparse.Namespace) -> int:
     """Exit code 1 when a result was wrong or a rank failed."""
-    from benchmarks.rendezvous import exchange_of_this_rank
     from benchmarks.session import run
+    from collectives.rendezvous import exchange_of_this_rank
 
     chosen = options.read(arguments)
     try:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.elements import Array, Element
-from benchmarks.launch import Exchange
 from benchmarks.shapes import Shape
 from benchmarks.torch_store import open_store
+from collectives.launch import Exchange
 
 Call = Callable[[], object]
 

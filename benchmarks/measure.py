@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from benchmarks.contenders import Call, Contender, Test
 from benchmarks.elements import Array, Element
-from benchmarks.launch import Exchange
 from benchmarks.reference import Reference, fill, wrong_elements
 from benchmarks.shapes import Shape
+from collectives.launch import Exchange
 
 _GUARD = 256  # bytes behind each buffer that nobody may touch
 _GUARD_BYTE = 0xA5

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks import table
 from benchmarks.contenders import Communicator, Contender, Gloo, Syntony
-from benchmarks.launch import Exchange, RankError
 from benchmarks.measure import Bench, Case
 from benchmarks.options import Options
 from benchmarks.records import Record
+from collectives.launch import Exchange, RankError
 from topologies.command import UserError
 
 

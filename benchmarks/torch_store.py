@@ -6,7 +6,7 @@ import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from benchmarks.launch import Exchange
+from collectives.launch import Exchange
 
 if TYPE_CHECKING:
     import torch.distributed as dist

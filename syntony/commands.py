@@ -1,35 +1,34 @@
-"""The table of verbs: which room answers to which word. Parser, help and documentation are made from it.
+"""The table of verbs: which rooms answer to which word. Parser, help and documentation are made from it.
 
 A room is imported when its verb is used, and all of them only to print the whole list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
 
 from topologies.command import Command, UserError
 
-ROOMS: Mapping[str, str] = MappingProxyType(
+ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "topo": "topologies.cli",
-        "bound": "synth.cli",
-        "synth": "synth.cli",
-        "verify": "synth.cli",
-        "simulate": "synth.cli",
-        "convert": "synth.cli",
-        "bench": "benchmarks.cli",
-        "demo": "benchmarks.cli",
+        "topo": ("topologies.cli", "collectives.cli"),
+        "bound": ("synth.cli",),
+        "synth": ("synth.cli",),
+        "verify": ("synth.cli",),
+        "simulate": ("synth.cli",),
+        "convert": ("synth.cli",),
+        "bench": ("benchmarks.cli",),
+        "demo": ("benchmarks.cli",),
     }
 )
 
 
 def commands_of(verb: str) -> tuple[Command, ...]:
-    """The commands that begin with `verb`, in the order in which their room lists them."""
-    commands: tuple[Command, ...] = import_module(ROOMS[verb]).COMMANDS
-    return tuple(command for command in commands if command.name[0] == verb)
+    """The commands that begin with `verb`, in the order in which their rooms list them."""
+    return tuple(command for room in ROOMS[verb] for command in import_module(room).COMMANDS if command.name[0] == verb)
 
 
 def all_commands() -> tuple[Command, ...]:
@@ -57,6 +56,6 @@ def find(words: list[str]) -> tuple[Command, list[str]]:
     )
 
 
-def _nearest(word: str, names: Mapping[str, str] | list[str]) -> str:
+def _nearest(word: str, names: Iterable[str]) -> str:
     close = get_close_matches(word, names, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

@@ -21,11 +21,11 @@ from benchmarks.contenders import Contender, Gloo, Syntony
 from benchmarks.demo.picture import sparkline
 from benchmarks.demo.text import standard_library
 from benchmarks.elements import ELEMENTS
-from benchmarks.launch import Exchange, RankError, run_ranks
 from benchmarks.measure import Bench, Case, Effort
 from benchmarks.session import create_communicator
 from benchmarks.shapes import SHAPES
 from benchmarks.table import bandwidths
+from collectives.launch import Exchange, RankError, run_ranks
 
 RANKS = 4
 BOX_RANKS = 8  # GPUs of a DGX-1

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.launch import Exchange
+from collectives.launch import Exchange
 
 _REDUCERS: dict[str, Callable[..., Any]] = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
 

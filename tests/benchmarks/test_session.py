@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from benchmarks import options
-from benchmarks.launch import Exchange, run_ranks
 from benchmarks.session import run
 from benchmarks.shapes import SHAPES
+from collectives.launch import Exchange, run_ranks
 from tests.benchmarks.stand_in import OffByOne, Overrun, StandIn
 from topologies.command import UserError
 

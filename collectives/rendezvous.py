@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from benchmarks.launch import Exchange
+from collectives.launch import Exchange
 from topologies.command import UserError
 
 

@@ -1,12 +1,12 @@
-"""Starts the ranks of a benchmark on this machine, and answers for them.
+"""Starts ranks on this machine, and answers for them.
 
             launcher (hub)            every rank has a socket pair to the launcher, made before the fork:
            /   |    |    \\            nothing listens, so no stranger can join, and a death is an end of file
        rank0 rank1 rank2 rank3
 
 The ranks meet through the hub: `all_gather(name, blob)` is all that a Communicator needs to bootstrap, and all that
-the benchmark needs to add up its results. Whatever happens to one rank ends the whole run: the others are killed, and
-the launcher says which rank it was.
+a benchmark or a probe needs to add up its results. Whatever happens to one rank ends the whole run: the others are
+killed, and the launcher says which rank it was.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RankError(RuntimeError):
 
 @dataclass(frozen=True)
 class Done:
-    """The rank has finished its work; the benchmark's exit code is the largest of all ranks'."""
+    """The rank has finished its work; the run's exit code is the largest of all ranks'."""
 
     code: int
 

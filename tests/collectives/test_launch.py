@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.launch import Exchange, RankError, run_ranks
+from collectives.launch import Exchange, RankError, run_ranks
 from topologies.command import UserError
 
 
