@@ -5,7 +5,7 @@ A room is imported when its verb is used, and all of them only to print the whol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from types import MappingProxyType
@@ -31,6 +31,11 @@ def commands_of(verb: str) -> tuple[Command, ...]:
     return tuple(command for room in ROOMS[verb] for command in import_module(room).COMMANDS if command.name[0] == verb)
 
 
+def _offered(verb: str) -> Iterator[Command]:
+    for room in ROOMS[verb]:  # the next one is imported only when the last has not the wanted command
+        yield from (command for command in import_module(room).COMMANDS if command.name[0] == verb)
+
+
 def all_commands() -> tuple[Command, ...]:
     """Every command, in the order of `ROOMS`."""
     return tuple(command for verb in ROOMS for command in commands_of(verb))
@@ -44,11 +49,10 @@ def find(words: list[str]) -> tuple[Command, list[str]]:
     verb, *rest = words
     if verb not in ROOMS:
         raise UserError(f"no command {verb!r}{_nearest(verb, ROOMS)}; `syntony --help` lists them")
-    commands = commands_of(verb)
-    for command in commands:
+    for command in _offered(verb):
         if tuple(words[: len(command.name)]) == command.name:
             return command, words[len(command.name) :]
-    choices = [command.name[1] for command in commands if len(command.name) > 1]
+    choices = [command.name[1] for command in commands_of(verb) if len(command.name) > 1]
     if not rest or rest[0].startswith("-"):
         raise UserError(f"`syntony {verb}` needs one more word: {', '.join(choices)}")
     raise UserError(
