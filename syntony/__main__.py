@@ -67,7 +67,7 @@ def _run(words: list[str]) -> int:
         return 0
     if len(words) == 2 and words[1] in ("-h", "--help"):
         try:
-            group = commands_of(words[0])
+            group = tuple(commands_of(words[0]))
         except KeyError:
             group = ()
         if len(group) > 1:

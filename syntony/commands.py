@@ -26,13 +26,12 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
-def commands_of(verb: str) -> tuple[Command, ...]:
-    """The commands that begin with `verb`, in the order in which their rooms list them."""
-    return tuple(command for room in ROOMS[verb] for command in import_module(room).COMMANDS if command.name[0] == verb)
+def commands_of(verb: str) -> Iterator[Command]:
+    """The commands that begin with `verb`, in the order in which their rooms list them.
 
-
-def _offered(verb: str) -> Iterator[Command]:
-    for room in ROOMS[verb]:  # the next one is imported only when the last has not the wanted command
+    The next room is imported only when the last had not the command that is looked for.
+    """
+    for room in ROOMS[verb]:
         yield from (command for command in import_module(room).COMMANDS if command.name[0] == verb)
 
 
@@ -49,7 +48,7 @@ def find(words: list[str]) -> tuple[Command, list[str]]:
     verb, *rest = words
     if verb not in ROOMS:
         raise UserError(f"no command {verb!r}{_nearest(verb, ROOMS)}; `syntony --help` lists them")
-    for command in _offered(verb):
+    for command in commands_of(verb):
         if tuple(words[: len(command.name)]) == command.name:
             return command, words[len(command.name) :]
     choices = [command.name[1] for command in commands_of(verb) if len(command.name) > 1]
