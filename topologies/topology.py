@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
 
 from topologies.command import UserError
 
@@ -35,7 +38,7 @@ class TopologyError(UserError):
     """A topology that cannot be: bad name, bad argument, malformed file or inconsistent graph."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Node:
     """One place in the network.
 
@@ -51,7 +54,7 @@ class Node:
     place: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Link:
     """One direction of a wire: `alpha` seconds of latency, `bandwidth` bytes/s."""
 
@@ -81,8 +84,8 @@ class Topology:
             raise TopologyError(f"the topology has the name {self.name!r}; a name is printable text")
         _check_nodes(self.nodes)
         _check_links(self.nodes, self.links)
-        for position, generator in enumerate(self.generators):
-            self._check_generator(position, generator)
+        if self.generators:
+            self._check_generators()
 
     @cached_property
     def ranks(self) -> int:
@@ -118,37 +121,64 @@ class Topology:
 
     def reversed(self) -> Topology:
         """The same network with every link turned round; link ids stay, and so do the generators."""
-        turned = tuple(replace(link, src=link.dst, dst=link.src) for link in self.links)
+        turned = tuple(Link(link.id, link.dst, link.src, link.alpha, link.bandwidth) for link in self.links)
         name = self.name.removesuffix(_REVERSED) if self.name.endswith(_REVERSED) else self.name + _REVERSED
         return replace(self, name=name, links=turned)
 
     @cached_property
-    def _wires(self) -> list[tuple[int, int, int]]:
-        """Per link its source, its destination and the number of its kind; links of a kind are equally fast."""
-        kinds: dict[tuple[float, Fraction], int] = {}
-        wires = []
+    def speeds(self) -> npt.NDArray[np.int64]:
+        """Per link the number of its speed: links of equal alpha and bandwidth have equal numbers, from 0 as met."""
+        numbers: dict[tuple[float, Fraction], int] = {}
+        # Hashing a Fraction is slow, and most links share theirs: an object met before is known by its address.
+        met: dict[tuple[float, int], int] = {}
+        column = []
         for link in self.links:
-            kind = kinds.setdefault((link.alpha, link.bandwidth), len(kinds))
-            wires.append((link.src, link.dst, kind))
-        return wires
+            known = met.get((link.alpha, id(link.bandwidth)))
+            if known is None:
+                known = numbers.setdefault((link.alpha, link.bandwidth), len(numbers))
+                met[link.alpha, id(link.bandwidth)] = known
+            column.append(known)
+        return np.array(column, dtype=np.int64)
+
+    @cached_property
+    def ends(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Sources and destinations of all links, in two columns."""
+        count = len(self.links)
+        sources = np.fromiter((link.src for link in self.links), dtype=np.int64, count=count)
+        return sources, np.fromiter((link.dst for link in self.links), dtype=np.int64, count=count)
 
     def link_permutation(self, generator: Permutation) -> Permutation:
         """Where each link goes when the nodes move by `generator`; raises `TopologyError` if that is no automorphism.
 
         Identical parallel links keep their order, so the map respects composition of automorphisms.
         """
-        free: dict[tuple[int, int, int], deque[int]] = {}
-        for number, wire in enumerate(self._wires):
-            free.setdefault(wire, deque()).append(number)
-        image = []
-        for number, (src, dst, kind) in enumerate(self._wires):
-            target = (generator[src], generator[dst], kind)
-            if not free.get(target):
-                raise TopologyError(
-                    f"it maps link {number} ({src} -> {dst}) to {target[0]} -> {target[1]}, where no such link is left"
+        nodes = np.asarray(generator, dtype=np.int64)
+        here, there = self._wires(), self._wires(nodes)
+        places, arrivals = np.argsort(here, kind="stable"), np.argsort(there, kind="stable")
+        if not np.array_equal(here[places], there[arrivals]):
+            raise TopologyError(self._lost_link(nodes))
+        image = np.empty(len(places), dtype=np.int64)
+        image[arrivals] = places
+        return tuple(image.tolist())
+
+    def _wires(self, moved: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+        """Per link one number for its source, destination and speed, after its ends went where `moved` says."""
+        sources, destinations = self.ends if moved is None else (moved[self.ends[0]], moved[self.ends[1]])
+        return (self.speeds * len(self.nodes) + sources) * len(self.nodes) + destinations
+
+    def _lost_link(self, moved: npt.NDArray[np.int64]) -> str:
+        """The first link for which the moved network has no link left."""
+        free: dict[int, int] = {}
+        for wire in self._wires().tolist():
+            free[wire] = free.get(wire, 0) + 1
+        for link, wire in zip(self.links, self._wires(moved).tolist(), strict=True):
+            if not free.get(wire):
+                return (
+                    f"it maps link {link.id} ({link.src} -> {link.dst}) to {moved[link.src]} -> {moved[link.dst]}, "
+                    "where no such link is left"
                 )
-            image.append(free[target].popleft())
-        return tuple(image)
+            free[wire] -= 1
+        raise AssertionError("every link found its image")
 
     def renamed(self, name: str) -> Topology:
         """The same network under another name."""
@@ -182,23 +212,37 @@ class Topology:
 
         return from_json(text, where)
 
-    def _check_generator(self, position: int, generator: Permutation) -> None:
-        what = f"generator {position}"
-        if sorted(generator) != list(range(len(self.nodes))):
-            raise TopologyError(f"{what} is not a permutation of the node ids 0..{len(self.nodes) - 1}")
-        for node in self.nodes:
-            image = self.nodes[generator[node.id]]
-            if (node.kind, node.multicast, node.reduces) != (image.kind, image.multicast, image.reduces):
+    def _check_generators(self) -> None:
+        size = len(self.nodes)
+        kinds: dict[tuple[object, ...], int] = {}
+        kind = np.array([kinds.setdefault(_abilities(node), len(kinds)) for node in self.nodes], dtype=np.int64)
+        wires = np.sort(self._wires())
+        for position, generator in enumerate(self.generators):
+            what = f"generator {position}"
+            if not _is_permutation(generator, size):
+                raise TopologyError(f"{what} is not a permutation of the node ids 0..{size - 1}")
+            moved = np.array(generator, dtype=np.int64)
+            unlike = np.flatnonzero(kind[moved] != kind)
+            if len(unlike):
+                node = self.nodes[unlike[0]]
+                image = self.nodes[generator[node.id]]
                 raise TopologyError(
                     f"{what} maps node {node.id} ({node.kind}) to node {image.id} ({image.kind}), "
                     "which is of another kind"
                 )
-        moved = Counter((generator[src], generator[dst], kind) for src, dst, kind in self._wires)
-        if moved != Counter(self._wires):
-            try:
-                self.link_permutation(generator)
-            except TopologyError as error:
-                raise TopologyError(f"{what} is no automorphism: {error}") from None
+            if not np.array_equal(np.sort(self._wires(moved)), wires):
+                raise TopologyError(f"{what} is no automorphism: {self._lost_link(moved)}")
+
+
+def _abilities(node: Node) -> tuple[object, ...]:
+    """What an automorphism preserves of a node."""
+    return node.kind, node.multicast, node.reduces
+
+
+def _is_permutation(generator: Sequence[int], size: int) -> bool:
+    if len(generator) != size or not all(0 <= image < size for image in generator):
+        return False
+    return bool((np.bincount(np.array(generator, dtype=np.int64), minlength=size) == 1).all())
 
 
 _REVERSED = " reversed"
@@ -235,17 +279,21 @@ def _check_nodes(nodes: tuple[Node, ...]) -> None:
 
 
 def _check_links(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> None:
+    count = len(nodes)
+    sound: set[int] = set()  # bandwidths that were looked at, by address: most links share theirs
     for position, link in enumerate(links):
         if link.id != position:
             raise TopologyError(f"link {position} carries id {link.id}; ids are positions, so it must be {position}")
-        for end in (link.src, link.dst):
-            if not 0 <= end < len(nodes):
-                raise TopologyError(f"link {position} ends at node {end}; nodes are 0..{len(nodes) - 1}")
+        if not (0 <= link.src < count and 0 <= link.dst < count):
+            end = link.dst if 0 <= link.src < count else link.src
+            raise TopologyError(f"link {position} ends at node {end}; nodes are 0..{count - 1}")
         if link.src == link.dst:
             raise TopologyError(f"link {position} leads from node {link.src} to itself")
-        if not (math.isfinite(link.alpha) and link.alpha >= 0):
+        if not 0 <= link.alpha < math.inf:
             raise TopologyError(f"link {position} has alpha {link.alpha}; it is in seconds, finite and not negative")
-        if not isinstance(link.bandwidth, Fraction):
-            raise TopologyError(f"link {position} has bandwidth {link.bandwidth!r}; it must be an exact Fraction")
-        if link.bandwidth <= 0:
-            raise TopologyError(f"link {position} has bandwidth {link.bandwidth}; it is in bytes/s and positive")
+        if id(link.bandwidth) not in sound:
+            if not isinstance(link.bandwidth, Fraction):
+                raise TopologyError(f"link {position} has bandwidth {link.bandwidth!r}; it must be an exact Fraction")
+            if link.bandwidth <= 0:
+                raise TopologyError(f"link {position} has bandwidth {link.bandwidth}; it is in bytes/s and positive")
+            sound.add(id(link.bandwidth))
