@@ -10,14 +10,18 @@ import json
 import os
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from topologies.aggregator import NUMBER_FORMATS, PLACEMENTS, SHARINGS, Aggregator
 from topologies.quantity import rate
 from topologies.strict_json import FileError, parse, shown
 from topologies.topology import NODE_KINDS, Link, Node, Permutation, Topology, TopologyError
 
 FORMAT = "syntony-topology"
 VERSION = 1
+
+_RATE = 'it must be bytes/s, exact and positive, such as "25000000000" or "100/3"'
+_Choice = TypeVar("_Choice", bound=str)
 
 
 def to_dict(topology: Topology) -> dict[str, Any]:
@@ -120,6 +124,8 @@ def _node_to_dict(node: Node) -> dict[str, Any]:
         row["reduces"] = True
     if node.place is not None:
         row["place"] = list(node.place)
+    if node.aggregator is not None:
+        row["aggregator"] = _aggregator_to_dict(node.aggregator)
     return row
 
 
@@ -135,9 +141,50 @@ def _node_from_dict(position: int, row: object, where: str) -> Node:
         fields.boolean("multicast"),
         fields.boolean("reduces"),
         fields.place("place"),
+        _aggregator_from_dict(fields.take("aggregator", optional=True), where, f"nodes[{position}].aggregator"),
     )
     fields.finish()
     return node
+
+
+def _aggregator_to_dict(aggregator: Aggregator) -> dict[str, Any]:
+    return {
+        "name": aggregator.name,
+        "slots": aggregator.slots,
+        "slot_bytes": aggregator.slot_bytes,
+        "formats": list(aggregator.formats),
+        "rate": None if aggregator.rate is None else str(aggregator.rate),
+        "tenants": aggregator.tenants,
+        "sharing": aggregator.sharing,
+        "placement": aggregator.placement,
+        "multicast": aggregator.multicast,
+        "hot": str(aggregator.hot),
+    }
+
+
+def _aggregator_from_dict(row: object, where: str, what: str) -> Aggregator | None:
+    if row is None:
+        return None
+    fields = _Fields(row, where, what)
+    try:
+        aggregator = Aggregator(
+            name=fields.string("name"),
+            slots=None if fields.null("slots") else fields.whole("slots"),
+            slot_bytes=fields.whole("slot_bytes"),
+            formats=tuple(fields.choices("formats", NUMBER_FORMATS)),
+            rate=None if fields.null("rate") else fields.bandwidth("rate"),
+            tenants=fields.whole("tenants"),
+            sharing=fields.choice("sharing", SHARINGS),
+            placement=fields.choice("placement", PLACEMENTS),
+            multicast=fields.boolean("multicast"),
+            hot=fields.bandwidth("hot", 'it must be a share such as "1/2"'),
+        )
+    except ValueError as error:
+        if isinstance(error, TopologyError):
+            raise
+        raise TopologyError(f"{where}: {what}: {error}") from None
+    fields.finish()
+    return aggregator
 
 
 def _link_from_dict(position: int, row: object, where: str) -> Link:
@@ -203,14 +250,32 @@ class _Fields:
             return float(value)
         raise self.wrong(key, "it must be a number")
 
-    def bandwidth(self, key: str) -> Fraction:
+    def null(self, key: str) -> bool:
+        """Whether null stands at the key, which is then taken."""
+        return self._rest.get(key, ...) is None and self.take(key) is None
+
+    def choice(self, key: str, choices: tuple[_Choice, ...]) -> _Choice:
+        value = self.take(key)
+        for known in choices:
+            if value == known:
+                return known
+        raise self.wrong(key, f"it must be one of {', '.join(map(str, choices))}")
+
+    def choices(self, key: str, choices: tuple[_Choice, ...]) -> list[_Choice]:
+        values = self.rows(key)
+        found = [known for value in values for known in choices if known == value]
+        if len(found) != len(values):
+            raise self.wrong(key, f"it must be a list of some of {', '.join(map(str, choices))}")
+        return found
+
+    def bandwidth(self, key: str, right: str = _RATE) -> Fraction:
         value = self.take(key)
         if isinstance(value, str) or type(value) is int:
             try:
                 return rate(str(value))
             except ValueError:
                 pass
-        raise self.wrong(key, 'it must be bytes/s, exact and positive, such as "25000000000" or "100/3"')
+        raise self.wrong(key, right)
 
     def place(self, key: str) -> tuple[float, float] | None:
         value = self.take(key, optional=True)

@@ -4,18 +4,29 @@ ring:8                      a positional argument fills the family's first param
 torus:4x4x4,bandwidth=50e9  keyword arguments override the rest
 dgx1                        every argument has a default
 file:cluster.json           a topology file (FORMAT.md); everything after the colon is the path
+
+Any family with switches takes `aggregator=PROFILE`, which makes them add as the profile says (aggregator.py), and
+`aggregator=PROFILE@PATTERN`, which does so for the switches of such names. `aggregator.KEY=VALUE` after it changes a
+number of the profile:
+
+    star:4,aggregator=switchml,aggregator.slots=64
+    dgx-h100:4,aggregator=sharp@network
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from topologies.aggregator import PROFILES, Aggregator
 from topologies.families import FAMILIES
 from topologies.family import Family, Parameter
 from topologies.file_format import read
+from topologies.quantity import count, rate
 from topologies.topology import Topology, TopologyError
 
 
@@ -27,12 +38,62 @@ def parse(name: str) -> Topology:
     if name.startswith("file:"):
         return read(name.removeprefix("file:"))
     name = "".join(name.split())
-    family_name, colon, arguments = name.partition(":")
+    family_name, colon, text = name.partition(":")
     family = FAMILIES.get(family_name)
     if family is None:
         raise TopologyError(_unknown_family(name, family_name))
-    values = _values(family, arguments.split(",") if colon else [])
-    return family.build(**values).renamed(name)
+    arguments = text.split(",") if colon else []
+    adding = [argument for argument in arguments if _KEY.match(argument)]
+    topology = family.build(**_values(family, [argument for argument in arguments if not _KEY.match(argument)]))
+    for aggregator, pattern in _aggregators(adding):
+        topology = topology.with_aggregator(aggregator, pattern)
+    return topology.renamed(name)
+
+
+def _aggregators(arguments: Iterable[str]) -> list[tuple[Aggregator, str]]:
+    """What `aggregator=` and `aggregator.KEY=` ask for: aggregators and the patterns of their switches' names."""
+    found: list[tuple[Aggregator, str]] = []
+    for argument in arguments:
+        key, _, text = argument.partition("=")
+        if key == "aggregator":
+            name, _, pattern = text.partition("@")
+            if name not in PROFILES:
+                raise TopologyError(
+                    f"aggregator: unknown profile {name!r}{_did_you_mean(name, PROFILES)}; "
+                    f"known are {', '.join(PROFILES)}"
+                )
+            found.append((PROFILES[name].aggregator, pattern or "*"))
+            continue
+        field = key.removeprefix("aggregator.")
+        if field not in _OVERRIDES:
+            raise TopologyError(
+                f"aggregator: it has no {field!r}{_did_you_mean(field, _OVERRIDES)}; "
+                f"what can be changed is {', '.join(_OVERRIDES)}"
+            )
+        if not found:
+            raise TopologyError(f"{key} comes before any aggregator=PROFILE whose {field} it could change")
+        try:
+            found[-1] = (replace(found[-1][0], **{field: _OVERRIDES[field](text)}), found[-1][1])
+        except ValueError as error:
+            raise TopologyError(f"{key} is {text!r}: {error}") from None
+    return found
+
+
+def _number_formats(text: str) -> tuple[str, ...]:
+    """Number formats joined by +: `float32+int32`."""
+    return tuple(text.split("+"))
+
+
+_KEY = re.compile(r"aggregator(\.[^=]*)?=")
+_OVERRIDES: dict[str, Callable[[str], Any]] = {
+    "slots": count,
+    "slot_bytes": count,
+    "formats": _number_formats,
+    "rate": rate,
+    "tenants": count,
+    "sharing": str,
+    "hot": rate,
+}
 
 
 def _values(family: Family, arguments: Iterable[str]) -> dict[str, Any]:

@@ -156,7 +156,8 @@ def tables(summary: Summary) -> Iterable[RenderableType]:
 def _node_groups(topology: Topology) -> Iterable[NodeGroup]:
     groups: dict[tuple[Any, ...], list[str]] = {}
     for node in topology.nodes:
-        abilities = tuple(word for word, can in (("multicast", node.multicast), ("reduce", node.reduces)) if can)
+        adds = f"reduce ({node.aggregator.name})" if node.aggregator else "reduce"
+        abilities = tuple(word for word, can in (("multicast", node.multicast), (adds, node.reduces)) if can)
         out, into = topology.links_from(node.id), topology.links_to(node.id)
         rate_out = sum((link.bandwidth for link in out), Fraction(0))
         rate_in = sum((link.bandwidth for link in into), Fraction(0))

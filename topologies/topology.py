@@ -18,6 +18,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -25,6 +26,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from topologies.aggregator import Aggregator
 from topologies.command import UserError
 
 NodeKind = Literal["rank", "switch", "nic"]
@@ -42,7 +44,8 @@ class TopologyError(UserError):
 class Node:
     """One place in the network.
 
-    `multicast`: the switch can send one incoming message to several links; `reduces`: it can add incoming messages.
+    `multicast`: the switch can send one incoming message to several links; `reduces`: it can add incoming messages,
+    within the limits of its `aggregator` (None: without limits worth naming).
     `place`: where a drawing puts the node, (x, y) with y upwards, neighbours about 1 apart; None: wherever it fits.
     """
 
@@ -52,6 +55,12 @@ class Node:
     multicast: bool = False
     reduces: bool = False
     place: tuple[float, float] | None = None
+    aggregator: Aggregator | None = None
+
+    @property
+    def able(self) -> bool:
+        """Whether it is a switch that copies or adds: one that schedules may name as an agent."""
+        return self.multicast or self.reduces
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +195,29 @@ class Topology:
         object.__setattr__(twin, "name", name)
         return twin
 
+    def with_aggregator(self, aggregator: Aggregator, pattern: str = "*") -> Topology:
+        """The same network whose switches named by the shell `pattern` add as `aggregator` does.
+
+        Generators that would move such a switch to one that is none are dropped. Raises `TopologyError` where no switch
+        has such a name.
+        """
+        chosen = {node.id for node in self.nodes if node.kind == "switch" and fnmatchcase(node.name, pattern)}
+        if not chosen:
+            switches = [node.name for node in self.nodes if node.kind == "switch"]
+            told = f"its switches are {', '.join(switches[:8])}{', ..' if len(switches) > 8 else ''}"
+            raise TopologyError(
+                f"{self.name}: no switch is named {pattern!r}, so none can be given aggregator {aggregator.name}; "
+                f"{told if switches else 'it has no switches'}"
+            )
+        nodes = tuple(
+            replace(node, reduces=True, multicast=node.multicast or aggregator.multicast, aggregator=aggregator)
+            if node.id in chosen
+            else node
+            for node in self.nodes
+        )
+        fitting = tuple(generator for generator in self.generators if all(generator[node] in chosen for node in chosen))
+        return replace(self, nodes=nodes, generators=fitting)
+
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready object of the topology file format (see topologies/FORMAT.md)."""
         from topologies.file_format import to_dict
@@ -236,7 +268,7 @@ class Topology:
 
 def _abilities(node: Node) -> tuple[object, ...]:
     """What an automorphism preserves of a node."""
-    return node.kind, node.multicast, node.reduces
+    return node.kind, node.multicast, node.reduces, node.aggregator
 
 
 def _is_permutation(generator: Sequence[int], size: int) -> bool:
@@ -271,6 +303,8 @@ def _check_nodes(nodes: tuple[Node, ...]) -> None:
             raise TopologyError(f"node {position} is a rank after a switch or NIC; ranks come first")
         if (node.multicast or node.reduces) and node.kind != "switch":
             raise TopologyError(f"node {position} is a {node.kind}; only a switch multicasts or reduces")
+        if node.aggregator is not None and not node.reduces:
+            raise TopologyError(f"node {position} has aggregator {node.aggregator.name} but does not reduce")
         if not (node.name and node.name.isprintable()):
             raise TopologyError(f"node {position} has the name {node.name!r}; a name is printable and not empty")
         if node.name in names:
