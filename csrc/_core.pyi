@@ -1,4 +1,4 @@
-"""The compiled core: Programs, their execution, and arithmetic on buffers."""
+"""The compiled core: Programs, their execution, graph algorithms, and arithmetic on buffers."""
 
 from collections.abc import Sequence
 from typing import Any, TypedDict
@@ -36,6 +36,59 @@ def divide(dtype: str, data: _Bytes, divisor: int) -> None:
 
 def kernel_isa() -> str:
     """The instruction set in use: "avx512", "avx2" or "portable". SYNTONY_ISA may name a lesser one than the best."""
+
+# ---- graphs ---------------------------------------------------------------------------------------------------------
+# Directed multigraphs as columns: arc i leads from tails[i] to heads[i] (int32, C-contiguous). All raise ValueError
+# naming an arc or node that does not exist.
+
+_Int32s = np.ndarray[Any, np.dtype[np.int32]]
+_Int64s = np.ndarray[Any, np.dtype[np.int64]]
+_Doubles = np.ndarray[Any, np.dtype[np.float64]]
+_Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+class FlowNetwork:
+    """A directed multigraph with int64 capacities and a flow in it, zero at first, that further calls continue."""
+
+    def __init__(self, nodes: int, tails: _Int32s, heads: _Int32s, capacities: _Int64s) -> None:
+        """Raises ValueError for a negative capacity, OverflowError where all capacities together exceed 2^63 - 1."""
+
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def arcs(self) -> int: ...
+    def augment(self, source: int, sink: int, limit: int | None = None) -> int:
+        """Sends as much more as fits from source to sink (at most `limit`), by Dinic's algorithm; returns how much.
+
+        To ask many sinks of one source, move what arrived at one on to the next: augment(last, next).
+        """
+
+    def set_capacities(self, capacities: _Int64s) -> None:
+        """New capacities for all arcs, and the flow back to zero. Raises as the constructor."""
+
+    def set_capacity(self, arc: int, capacity: int) -> None:
+        """A new capacity for one arc; the flow stays. Raises ValueError where it would not fit."""
+
+    def reset(self) -> None:
+        """The flow back to zero."""
+
+    def flows(self) -> _Int64s:
+        """What flows through each arc."""
+
+    def reachable_from(self, source: int) -> _Flags:
+        """Which nodes can still be sent to: after a maximum flow the smallest source side of a minimum cut."""
+
+    def reaching(self, sink: int) -> _Flags:
+        """Which nodes can still send to the sink: after a maximum flow the smallest sink side of a minimum cut."""
+
+class ShortestPaths:
+    """A directed graph with lengths (not negative) that answers how far its nodes are from one of them."""
+
+    def __init__(self, nodes: int, tails: _Int32s, heads: _Int32s, lengths: _Doubles) -> None: ...
+    def distances(self, source: int) -> _Doubles:
+        """Per node the length of a shortest path from `source`; infinite where there is none.
+
+        Whole numbers are exact as long as every distance stays below 2^53.
+        """
 
 # ---- programs -------------------------------------------------------------------------------------------------------
 # Program v1 (program.hpp). All raise ValueError with a sentence that names agent, lane and instruction, or
