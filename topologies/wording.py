@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 
-def rate(bandwidth: Fraction) -> str:
+def rate(bandwidth: Fraction | float) -> str:
     """Bytes/s for people: `50 GB/s`; powers of 1000."""
     for unit, size in (("TB/s", 10**12), ("GB/s", 10**9), ("MB/s", 10**6), ("kB/s", 10**3)):
         if bandwidth >= size:

@@ -1,0 +1,89 @@
+"""The probe on real ranks: what it says is what a group can measure, and its command behaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collectives import Communicator
+from collectives.probe import Effort, probe
+from tests.collectives.ranks import Ranks
+from topologies.file_format import from_json
+from topologies.probed.network import explain
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_every_rank_finds_the_same(ranks: int) -> None:
+    def job(group: Communicator) -> None:
+        hosts = [f"host{rank}" for rank in range(ranks)]
+        measurements, root = probe(group, hosts, Effort(largest=1 << 16, enough=1e-3, repeat=2))
+        wires = ~np.eye(ranks, dtype=bool)
+        assert (measurements.bandwidth[wires] > 0).all()
+        assert (measurements.alpha[wires] >= 0).all()
+        topology = explain(measurements, root)
+        assert topology.ranks == ranks
+        blob = np.frombuffer(topology.to_json().encode(), np.uint8)
+        lengths = np.zeros(ranks, np.int64)
+        group.all_gather(np.asarray([len(blob)], np.int64), lengths)
+        assert len(set(lengths.tolist())) == 1
+        everybody = np.zeros((ranks, len(blob)), np.uint8)
+        group.all_gather(blob.copy(), everybody)
+        assert (everybody == blob).all()
+
+    group = Ranks(ranks)
+    try:
+        group.run(job)
+    finally:
+        group.close()
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "syntony", "topo", "probe", *words],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_command_writes_what_topo_reads(tmp_path: Path) -> None:
+    path = tmp_path / "here.json"
+    done = command("--ranks", "3", "-o", str(path), "--largest", "64K")
+    assert done.returncode == 0, done.stderr
+    assert "3 ranks on 1 host" in done.stdout
+    assert from_json(path.read_text()).ranks == 3
+
+
+def test_json() -> None:
+    done = command("--ranks", "2", "--json", "--largest", "64K")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["healthy"] is True  # two ranks have no peers
+    assert found["bandwidth"][0][0] is None
+    assert found["topology"]["name"] == "probed"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--ranks", "1"], "there is one rank only: wires are between two ranks or more"),
+        (["--tolerance", "2"], "--tolerance 2: it is a part of the peers' median, between 0 and 1"),
+        (["-o", "here.svg"], "here.svg: a topology file is JSON; its name must end in .json"),
+        (["--largest", "x"], "'x' is not a size"),
+    ],
+)
+def test_mistakes(words: list[str], sentence: str) -> None:
+    done = command(*words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
