@@ -82,14 +82,17 @@ def _slow_ranks(measurements: Measurements, root: Cluster, slow: set[Pair], tole
     others = measurements.ranks - 1
     single = {ranks[0]: crossing for ranks, crossing in measurements.crossings.items() if len(ranks) == 1}
     for verb, towards, end in (("sends", "to", 0), ("receives", "from", 1)):
+        wires = measurements.bandwidth.T if end else measurements.bandwidth
         moved = {rank: (crossing.out, crossing.into)[end] for rank, crossing in single.items()}
         eased = {rank: moved[rank] / crossing.alone for rank, crossing in single.items()}
-        usual, usual_ease = (float(np.median(list(values.values()))) for values in (moved, eased))
+        wire = {rank: float(np.nanmedian(wires[rank])) for rank in single}
+        usual, usual_ease, usual_wire = (float(np.median(list(values.values()))) for values in (moved, eased, wire))
         for rank in root.ranks:
             mine = sum(pair[end] == rank for pair in slow)
-            # Little of what its wires carry one by one: else it is one of them that is slow, and named as a pair.
-            crowded = rank in moved and moved[rank] < tolerance * usual and eased[rank] < tolerance * usual_ease
-            if crowded and len(moved) > _FEWEST_PEERS:
+            # Most of its wires slow, or in each other's way: else it is a few of them, and these are named.
+            little = rank in moved and moved[rank] < tolerance * usual
+            all_over = little and (eased[rank] < tolerance * usual_ease or wire[rank] < tolerance * usual_wire)
+            if all_over and len(moved) > _FEWEST_PEERS:
                 what = f"{rate(moved[rank])} {towards} all its neighbours together, its peers {rate(usual)}"
             elif others >= _FEWEST_PEERS and 2 * mine > others:
                 what = f"slowly {towards} {mine} of {others} ranks"
