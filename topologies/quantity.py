@@ -45,6 +45,14 @@ def rates(text: str) -> tuple[Fraction, ...]:
     return tuple(rate(part) for part in text.split("x"))
 
 
+def ratio(text: str) -> Fraction:
+    """A positive number, exact: `4`, `1.5` or `7/2`."""
+    try:
+        return rate(text)
+    except ValueError:
+        raise ValueError("a positive number such as 4 or 7/2") from None
+
+
 def seconds(text: str) -> float:
     """Seconds, not negative: `1e-6`."""
     if not _DECIMAL.fullmatch(text):

@@ -28,6 +28,11 @@ class Wiring:
         self._nodes: list[Node] = []
         self._links: list[Link] = []
 
+    @property
+    def size(self) -> int:
+        """Nodes added so far."""
+        return len(self._nodes)
+
     def rank(self, place: Place) -> int:
         return self._node("rank", f"rank{len(self._nodes)}", place)
 
@@ -68,6 +73,12 @@ def circle(count: int) -> Iterator[Place]:
     for i in range(count):
         angle = 2 * math.pi * i / count
         yield radius * math.sin(angle), radius * math.cos(angle)
+
+
+def spread(left: float, right: float, count: int, pitch: float = 0.0) -> list[float]:
+    """`count` coordinates, evenly over the middle of `left` .. `right`; beyond both where that is less than `pitch`."""
+    step = max((right - left) / count, pitch)
+    return [(left + right) / 2 + (i - (count - 1) / 2) * step for i in range(count)]
 
 
 def require(holds: bool, sentence: str) -> None:
