@@ -360,3 +360,39 @@ class Communicator:
     def abort(self, why: str) -> None: ...
     def shutdown(self) -> None: ...
     def set_timeout(self, timeout: float) -> None: ...
+
+# ---- simulation -----------------------------------------------------------------------------------------------------
+# Flows on fairly shared links (csrc/core/simulator/flows.hpp). The columns are those of synth.flows.Flows and Paths.
+
+_Column = np.ndarray[Any, np.dtype[Any]]
+
+class FlowColumns(TypedDict):
+    """The columns of synth.flows.FlowTimes. For type checkers only: at run time it is a dict."""
+
+    start: _Column
+    left: _Column
+    arrival: _Column
+    path: _Column
+    times: _Column
+    link: _Column
+    rate: _Column
+
+def simulate_flows(
+    *,
+    bytes: _Column,
+    latency: _Column,
+    release: _Column,
+    after_offset: _Column,
+    after: _Column,
+    after_left_offset: _Column,
+    after_left: _Column,
+    set: _Column,
+    policy: _Column,
+    set_offset: _Column,
+    path_offset: _Column,
+    link: _Column,
+    weight: _Column,
+    capacity: _Column,
+    timeline: bool,
+) -> FlowColumns:
+    """Simulates flows. Raises ValueError naming column and row where the columns do not fit together."""

@@ -5,11 +5,13 @@ void bind_kernels(nanobind::module_& m);
 void bind_graph(nanobind::module_& m);
 void bind_program(nanobind::module_& m);
 void bind_communicator(nanobind::module_& m);
+void bind_simulator(nanobind::module_& m);
 
 NB_MODULE(_core, m) {
-  m.doc() = "The compiled core: Programs, their execution, graph algorithms, and arithmetic on buffers.";
+  m.doc() = "The compiled core: Programs, their execution, graph algorithms, simulation, and arithmetic on buffers.";
   bind_kernels(m);
   bind_graph(m);
   bind_program(m);
   bind_communicator(m);
+  bind_simulator(m);
 }

@@ -1,0 +1,163 @@
+#include "core/simulator/fair_share.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+namespace syntony {
+namespace {
+
+// Levels that are equal by the model differ by rounding; what is this close is the same.
+constexpr double kSame = 1e-12;
+
+}  // namespace
+
+FairShare::FairShare(std::vector<double> capacity) : links_(capacity.size()) {
+  for (std::size_t link = 0; link < capacity.size(); ++link) links_[link].capacity = capacity[link];
+}
+
+void FairShare::add(std::uint32_t flow, std::span<const Crossing> crossings) {
+  begin_change();
+  if (flow >= flows_.size()) flows_.resize(flow + 1);
+  Flow& mine = flows_[flow];
+  mine.rate = kUnsettled;
+  mine.places.clear();
+  for (const Crossing& crossing : crossings) {
+    Link& link = links_[crossing.link];
+    link.riders.push_back({flow, static_cast<std::uint32_t>(mine.places.size()), crossing.weight});
+    mine.places.push_back({crossing.link, static_cast<std::uint32_t>(link.riders.size() - 1), crossing.weight});
+    enter(crossing.link);
+  }
+  added_.push_back(flow);
+}
+
+void FairShare::remove(std::uint32_t flow) {
+  begin_change();
+  Flow& mine = flows_[flow];
+  slowest_removed_ = std::min(slowest_removed_, mine.rate);
+  for (const Place& place : mine.places) {
+    std::vector<Rider>& riders = links_[place.link].riders;
+    riders[place.position] = riders.back();
+    flows_[riders[place.position].flow].places[riders[place.position].place].position = place.position;
+    riders.pop_back();
+    enter(place.link);
+  }
+  mine.places.clear();
+  mine.rate = 0;
+}
+
+std::span<const std::uint32_t> FairShare::settle() {
+  begin_change();
+  changed_.clear();
+  if (region_.empty()) return changed_;
+  const double least = floor();
+  find_region(least);
+  fill(least);
+  for (const std::uint32_t link : region_) links_[link].in_region = false;
+  for (const std::uint32_t flow : changed_) flows_[flow].in_region = false;
+  added_.clear();
+  slowest_removed_ = kUnsettled;
+  settled_ = true;
+  return changed_;
+}
+
+double FairShare::load(std::uint32_t link) const {
+  double sum = 0;
+  for (const Rider& rider : links_[link].riders) sum += rider.weight * flows_[rider.flow].rate;
+  return sum;
+}
+
+/// The links of the last settle are forgotten when the next change begins.
+void FairShare::begin_change() {
+  if (!settled_) return;
+  settled_ = false;
+  region_.clear();
+}
+
+void FairShare::enter(std::uint32_t link) {
+  if (std::exchange(links_[link].in_region, true)) return;
+  region_.push_back(link);
+}
+
+/// The level below which everything is as it was.
+double FairShare::floor() const {
+  double least = slowest_removed_;
+  for (const std::uint32_t flow : added_) {
+    for (const Place& place : flows_[flow].places) {
+      const Link& link = links_[place.link];
+      double weight = 0;
+      for (const Rider& rider : link.riders) weight += rider.weight;
+      least = std::min(least, link.capacity / weight);
+    }
+  }
+  return least * (1 - 1e-9);
+}
+
+/// Adds to the region all links that a chain of flows at `floor` or above joins to it; `changed_` gets these flows.
+void FairShare::find_region(double floor) {
+  std::size_t next = 0;
+  while (next < region_.size()) {  // it grows meanwhile
+    Link& link = links_[region_[next++]];
+    link.left = link.capacity;
+    link.weight = 0;
+    link.rising = 0;
+    for (const Rider& rider : link.riders) {
+      Flow& flow = flows_[rider.flow];
+      if (!flow.in_region && flow.rate < floor) {
+        link.left -= rider.weight * flow.rate;
+        continue;
+      }
+      link.weight += rider.weight;
+      ++link.rising;
+      if (std::exchange(flow.in_region, true)) continue;
+      flow.before = flow.rate;
+      flow.rate = kUnsettled;
+      changed_.push_back(rider.flow);
+      for (const Place& place : flow.places) enter(place.link);
+    }
+  }
+}
+
+void FairShare::fill(double floor) {
+  const auto level_of = [this](std::uint32_t link) { return links_[link].left / links_[link].weight; };
+  levels_.clear();
+  for (const std::uint32_t link : region_) {
+    if (links_[link].rising > 0) levels_.push_back({level_of(link), link});
+  }
+  std::ranges::make_heap(levels_, std::greater{});
+  double level = std::isfinite(floor) ? floor : 0;
+  while (!levels_.empty()) {
+    const auto [known, number] = levels_.front();
+    std::ranges::pop_heap(levels_, std::greater{});
+    Link& link = links_[number];
+    levels_.pop_back();
+    if (link.rising == 0) continue;
+    const double now = level_of(number);
+    if (now > known * (1 + kSame)) {
+      levels_.push_back({now, number});
+      std::ranges::push_heap(levels_, std::greater{});
+      continue;
+    }
+    if (now > level * (1 + kSame)) level = now;
+    settle_riders(link, level);
+  }
+}
+
+void FairShare::settle_riders(Link& link, double level) {
+  for (const Rider& rider : link.riders) {
+    Flow& flow = flows_[rider.flow];
+    if (flow.rate != kUnsettled) continue;
+    // A rate that is new by rounding only is the old one: whoever waits for its end need not be told.
+    const bool same = flow.before != kUnsettled && std::abs(level - flow.before) <= flow.before * kSame;
+    flow.rate = same ? flow.before : level;
+    for (const Place& place : flow.places) {
+      Link& other = links_[place.link];
+      other.left -= place.weight * flow.rate;
+      other.weight -= place.weight;
+      --other.rising;
+    }
+  }
+}
+
+}  // namespace syntony

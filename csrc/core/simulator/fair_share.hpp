@@ -1,0 +1,99 @@
+// Max-min fair rates: how flows share links when nobody can gain without taking from someone poorer.
+//
+//     level    link a [ f1 | f2 | f3 ]  full at 1/3: f1, f2, f3 stay there
+//       |      link b [ f3 |   f4    ]  f4 goes on rising, full at 2/3
+//
+// Progressive filling (Bertsekas and Gallager, "Data Networks", 6.5.2): all rates rise together; a link that is full
+// settles the flows on it. A flow may load a link by a weight other than 1 per byte/s: one that is spread over several
+// paths loads each of them by a part, one that stands for many equal ones loads a link several times.
+//
+// After a change only a part is filled again. Let L be the least level at which the change can be felt: the rate of a
+// flow that went, or what a new flow gets if all flows on its links rise together. Below L the filling is the same as
+// before, so flows slower than L keep their rates; of the others only those that a chain of such flows and links joins
+// to the changed links can notice.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+namespace syntony {
+
+/// A flow on a link; `weight`: bytes/s on the link per byte/s of the flow.
+struct Crossing {
+  std::uint32_t link = 0;
+  double weight = 1;
+};
+
+class FairShare {
+ public:
+  /// `capacity` of every link, positive, in the unit of the rates.
+  explicit FairShare(std::vector<double> capacity);
+
+  /// Flows are known by small numbers of the caller's choice. The crossings are of different links, at least one.
+  void add(std::uint32_t flow, std::span<const Crossing> crossings);
+  void remove(std::uint32_t flow);
+
+  /// Brings the rates up to date; the flows whose rate may be new, until the next call.
+  std::span<const std::uint32_t> settle();
+  [[nodiscard]] double rate(std::uint32_t flow) const { return flows_[flow].rate; }
+
+  /// The links whose load the last `settle` may have changed, and a link's load.
+  [[nodiscard]] std::span<const std::uint32_t> settled_links() const { return region_; }
+  [[nodiscard]] double load(std::uint32_t link) const;
+
+ private:
+  static constexpr double kUnsettled = std::numeric_limits<double>::infinity();
+
+  struct Place {  // a flow on a link, seen from the flow
+    std::uint32_t link;
+    std::uint32_t position;  // among the link's flows
+    double weight;
+  };
+  struct Flow {
+    std::vector<Place> places;
+    double rate = 0;
+    double before = 0;
+    bool in_region = false;
+  };
+  struct Rider {  // a flow on a link, seen from the link
+    std::uint32_t flow;
+    std::uint32_t place;  // among the flow's places
+    double weight;
+  };
+  struct Link {
+    std::vector<Rider> riders;
+    double capacity = 0;
+    double left = 0;           // while filling: the capacity that no settled flow takes,
+    double weight = 0;         // the weight of the flows that still rise,
+    std::uint32_t rising = 0;  // and their number
+    bool in_region = false;
+  };
+  struct Level {
+    double level;
+    std::uint32_t link;
+    friend bool operator>(const Level& a, const Level& b) {
+      return a.level != b.level ? a.level > b.level : a.link > b.link;
+    }
+  };
+
+  void begin_change();
+  void enter(std::uint32_t link);
+  [[nodiscard]] double floor() const;
+  void find_region(double floor);
+  void fill(double floor);
+  void settle_riders(Link& link, double level);
+
+  std::vector<Flow> flows_;
+  std::vector<Link> links_;
+  std::vector<std::uint32_t> added_;
+  double slowest_removed_ = kUnsettled;
+  bool settled_ = false;
+  std::vector<std::uint32_t> region_;  // links, at first those that add and remove touched
+  std::vector<std::uint32_t> changed_;
+  std::vector<Level> levels_;  // a heap; a link's level only rises, so an entry may be too low, never too high
+};
+
+}  // namespace syntony

@@ -1,0 +1,104 @@
+#include "core/simulator/wires.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace syntony {
+namespace {
+
+// Times that are equal by the model differ by rounding; what is this close happens at once.
+constexpr double kSameTime = 1e-12;
+constexpr double kSameRate = 1e-9;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+Wires::Wires(std::vector<double> capacity, bool timeline)
+    : keeps_timeline_(timeline), last_rate_(timeline ? capacity.size() : 0), shares_(std::move(capacity)) {}
+
+void Wires::send(std::uint32_t tag, std::span<const Crossing> crossings, double bytes, double latency) {
+  if (bytes <= 0 || crossings.empty()) {
+    leave(tag, latency);
+    return;
+  }
+  std::uint32_t number = 0;
+  if (free_.empty()) {
+    number = static_cast<std::uint32_t>(messages_.size());
+    messages_.emplace_back();
+  } else {
+    number = free_.back();
+    free_.pop_back();
+  }
+  Message& message = messages_[number];
+  message = {.tag = tag, .version = message.version + 1, .remaining = bytes, .since = now_, .latency = latency};
+  shares_.add(number, crossings);
+}
+
+void Wires::wake(std::uint32_t tag, double at) { appointments_.push({at, {WireEvent::Kind::woken, tag}}); }
+
+std::span<const WireEvent> Wires::advance() {
+  events_.clear();
+  collect();
+  if (!events_.empty()) return events_;
+  share();
+  while (!finishes_.empty() && messages_[finishes_.top().message].version != finishes_.top().version) finishes_.pop();
+  if (finishes_.empty() && appointments_.empty()) return events_;
+  const double finish = finishes_.empty() ? kNever : finishes_.top().time;
+  const double appointment = appointments_.empty() ? kNever : appointments_.top().time;
+  now_ = std::max(now_, std::min(finish, appointment));
+  finish_due();
+  collect();
+  return events_;
+}
+
+/// Gathers what happens now.
+void Wires::collect() {
+  events_.swap(leaving_);
+  while (!appointments_.empty() && appointments_.top().time <= now_ * (1 + kSameTime)) {
+    events_.push_back(appointments_.top().event);
+    appointments_.pop();
+  }
+  std::ranges::sort(events_, {}, [](const WireEvent& event) { return std::pair{event.kind, event.tag}; });
+}
+
+void Wires::leave(std::uint32_t tag, double latency) {
+  leaving_.push_back({WireEvent::Kind::left, tag});
+  appointments_.push({now_ + latency, {WireEvent::Kind::arrived, tag}});
+}
+
+/// Shares the links among the messages that stream now, and moves their ends.
+void Wires::share() {
+  for (const std::uint32_t number : shares_.settle()) {
+    Message& message = messages_[number];
+    const double rate = shares_.rate(number);
+    if (rate == message.rate) continue;
+    message.remaining = std::max(0.0, message.remaining - message.rate * (now_ - message.since));
+    message.since = now_;
+    message.rate = rate;
+    ++message.version;
+    finishes_.push({now_ + message.remaining / rate, number, message.version});
+  }
+  if (!keeps_timeline_) return;
+  for (const std::uint32_t link : shares_.settled_links()) {
+    const double rate = shares_.load(link);
+    if (std::abs(rate - last_rate_[link]) <= kSameRate * last_rate_[link]) continue;
+    timeline_.push_back({now_, link, rate});
+    last_rate_[link] = rate;
+  }
+}
+
+/// Takes off the links what has put its last byte on the wire by now.
+void Wires::finish_due() {
+  while (!finishes_.empty() && finishes_.top().time <= now_ * (1 + kSameTime)) {
+    const auto [time, number, version] = finishes_.top();
+    finishes_.pop();
+    Message& message = messages_[number];
+    if (message.version != version) continue;
+    ++message.version;
+    shares_.remove(number);
+    free_.push_back(number);
+    leave(message.tag, message.latency);
+  }
+}
+
+}  // namespace syntony
