@@ -8,9 +8,9 @@ that value there, else a new scratch slot. Then the transfers are written down s
     the only operand of two
     that is not there yet   ->  transfer_reduce: message + what is there, without a stop in scratch
 
-The builder finds lanes and dependencies. Switches have no agents, so a route is one message; the routes between one
-pair of ranks get channels of their own, which keeps the Schedule's lanes apart (a transfer waits only for its
-predecessor on its own route).
+The builder finds lanes and dependencies. Switches only forward (a schedule in which one adds or copies is refused), so
+a route is one message; the routes between one pair of ranks get channels of their own, which keeps the Schedule's lanes
+apart (a transfer waits only for its predecessor on its own route).
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from typing import Any
 
 from synth.program import Program
 from synth.schedule import Schedule, Transfer
-from synth.target import Target, fit
+from synth.target import Target, TargetError, fit
 
 Slot = Any
 """`csrc._core.Slot`."""
 
 
 def lower(schedule: Schedule, target: Target, builder_of: Any = None) -> Program:
-    """The Program of a Schedule, for the Target; TargetError when it cannot take it.
+    """The Program of a Schedule, for the Target; TargetError when it cannot take it, or a
+    switch has a part in it.
 
     The Schedule must have passed the checker. `builder_of` makes the builder (default `csrc._core.ProgramBuilder`).
     """
@@ -34,6 +35,12 @@ def lower(schedule: Schedule, target: Target, builder_of: Any = None) -> Program
         from csrc import _core
 
         builder_of = _core.ProgramBuilder
+    if schedule.in_network:
+        agent = int(max(schedule.transfers.src.max(), schedule.transfers.dst.max()))
+        raise TargetError(
+            f"this schedule makes switch {schedule.name_of(agent)} add or copy; Programs run on ranks only "
+            "(collectives.aggregation runs sums in a software switch)"
+        )
     whole = schedule.expand()
     return fit(Program.from_core(_Lowering(whole, target, builder_of).program()), target)
 

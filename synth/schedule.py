@@ -1,6 +1,6 @@
 """Schedule: what moves, over which links, in which order.
 
-A transfer moves one *value* (synth/values.py) from a rank to a rank over a *route*, the links it takes one after
+A transfer moves one *value* (synth/values.py) from an agent to an agent over a *route*, the links it takes one after
 another; between links of a route lie switches and NICs, never ranks.
 
     transfer 7:  value 3    rank 0 ──link 2──▶ switch 8 ──link 19──▶ rank 5    step 1    result 9
@@ -17,8 +17,20 @@ Steps order, they are no barriers. Transfers of one source, destination and rout
 row; a transfer starts as soon as its source holds its value and its predecessor on the lane has left. A value must be
 held at its source through transfers of smaller steps only, so executing step by step is always right too.
 
-Sources and destinations are ranks of the collective; routes are links of the topology (rank r of the collective is
-node `collective.members[r]`).
+Agents are the ranks of the collective, 0..n-1, and the switches that copy or add: n+k is the topology's k-th node that
+is `able`. Routes are links of the topology; `Schedule.node_of` says where an agent lives (rank r of the collective at
+node `collective.members[r]`). A switch that is an end of a transfer does something with the value:
+
+- it adds (if it `reduces`): every operand of the sum arrives by a transfer, in `number_format`;
+- it copies (if it `multicasts`): a value that it holds leaves by several transfers.
+
+        rank 0 ──0──▶ ┐              ┌──2──▶ rank 0
+                      switch, 2 = 0 + 1
+        rank 1 ──1──▶ ┘              └──2──▶ rank 1
+
+A switch keeps a sum in one of its slots from the step in which the first operand comes until the step in which the sum
+leaves for the last time, so many sums at once are too many for it (topologies/aggregator.py). A route does not pass
+through a switch that is one of its ends: each of its other switches only forwards.
 
 Symmetric schedules are stored as representatives: with `symmetry` set, `transfers` holds at least one member of each
 orbit (and `values` what they name); `expand()` gives the whole schedule, and every reader of columns starts with it.
@@ -29,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import reduce
+from functools import cached_property, reduce
 from math import gcd, lcm
 
 import numpy as np
@@ -58,7 +70,7 @@ class Transfers:
     """Columns, one row per transfer.
 
     value, result  int32 (T,)    what moves; what the destination holds afterwards
-    src, dst       int32 (T,)    ranks of the collective
+    src, dst       int32 (T,)    agents: ranks of the collective, then able switches
     step           int32 (T,)    0, 1, ..
     offset         int64 (T+1,)  transfer t takes link[offset[t]:offset[t+1]]
     link           int32         routes, flat
@@ -145,6 +157,8 @@ class Schedule:
     bounds    what no schedule can beat, or None when not computed
     proof     what was proven about optimality, in words; empty when nothing was
     symmetry  generators, when `values` and `transfers` are representatives only
+    number_format  what switches add (topologies/aggregator.py); empty where no switch adds, or only such as have no
+              limits
     """
 
     topology: Topology
@@ -156,6 +170,7 @@ class Schedule:
     bounds: Bounds | None = None
     proof: str = ""
     symmetry: tuple[Generator, ...] = ()
+    number_format: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounds", int_column(self.rounds))
@@ -170,10 +185,29 @@ class Schedule:
             and self.transfers == other.transfers
             and np.array_equal(self.rounds, other.rounds)
             and (self.engine, self.bounds, self.proof) == (other.engine, other.bounds, other.proof)
-            and self.symmetry == other.symmetry
+            and (self.symmetry, self.number_format) == (other.symmetry, other.number_format)
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def agents(self) -> tuple[int, ...]:
+        """The node of every agent: the collective's members, then the topology's able switches."""
+        return self.collective.members + tuple(node.id for node in self.topology.nodes if node.able)
+
+    def node_of(self, agent: int) -> int:
+        """The topology's node where the agent lives."""
+        return self.agents[agent]
+
+    def name_of(self, agent: int) -> str:
+        """What messages call the agent: `rank 3`, or the switch's own name."""
+        return f"rank {agent}" if agent < self.collective.ranks else self.topology.nodes[self.agents[agent]].name
+
+    @property
+    def in_network(self) -> bool:
+        """Whether some switch is an agent of the schedule: adds, or copies."""
+        most = max(self.transfers.src.max(initial=0), self.transfers.dst.max(initial=0))
+        return bool(most >= self.collective.ranks)
 
     @property
     def steps(self) -> int:

@@ -24,7 +24,6 @@ from synth.collective import Collective
 from synth.schedule import Generator, Schedule, Transfers
 from synth.values import ValueBuilder, Values
 from topologies.command import UserError
-from topologies.topology import Topology
 
 
 class SymmetryError(UserError):
@@ -35,7 +34,7 @@ class SymmetryError(UserError):
 class _Action:
     """A generator spelled out for everything that a schedule names; entry i is where i goes."""
 
-    ranks: NDArray[np.signedinteger]
+    agents: NDArray[np.signedinteger]
     links: NDArray[np.signedinteger]
     chunks: NDArray[np.signedinteger]
 
@@ -45,7 +44,7 @@ def expand(schedule: Schedule) -> tuple[Values, Transfers]:
 
     Raises SymmetryError for a generator that is no automorphism or does not map members to members, blocks to blocks.
     """
-    actions = [_action(schedule.topology, schedule.collective, generator) for generator in schedule.symmetry]
+    actions = [_action(schedule, generator) for generator in schedule.symmetry]
     values, images = _close_values(schedule.values, actions)
     rows = _rows_of(schedule.transfers)
     seen = {row.tobytes() for row in rows}
@@ -77,7 +76,7 @@ def fold(schedule: Schedule) -> Schedule:
         if chunks is None:
             continue
         generator = Generator(tuple(nodes), chunks)
-        action = _action(schedule.topology, schedule.collective, generator)
+        action = _action(schedule, generator)
         values, (image,) = _close_values(schedule.values, [action])
         if len(values) != len(schedule.values):
             continue
@@ -115,7 +114,8 @@ def chunk_permutation(collective: Collective, nodes: tuple[int, ...]) -> tuple[i
     return tuple(moved.tolist())
 
 
-def _action(topology: Topology, collective: Collective, generator: Generator) -> _Action:
+def _action(schedule: Schedule, generator: Generator) -> _Action:
+    topology, collective = schedule.topology, schedule.collective
     if sorted(generator.nodes) != list(range(len(topology.nodes))):
         raise SymmetryError(f"a symmetry generator is not a permutation of the {len(topology.nodes)} nodes")
     if sorted(generator.chunks) != list(range(len(collective.chunks))):
@@ -130,7 +130,11 @@ def _action(topology: Topology, collective: Collective, generator: Generator) ->
         if (before, after) != (collective.pre(target), collective.post(target)):
             raise SymmetryError(f"a symmetry generator maps chunk {chunk} to {target}, which belongs to other ranks")
     links = topology.link_permutation(generator.nodes)
-    return _Action(np.asarray(ranks), np.asarray(links, np.int64), np.asarray(generator.chunks))
+    # An automorphism keeps abilities, so it moves able switches to able switches.
+    switches = schedule.agents[collective.ranks :]
+    at = {node: agent for agent, node in enumerate(switches, collective.ranks)}
+    agents = [*ranks, *(at[generator.nodes[node]] for node in switches)]
+    return _Action(np.asarray(agents), np.asarray(links, np.int64), np.asarray(generator.chunks))
 
 
 def _close_values(values: Values, actions: list[_Action]) -> tuple[Values, list[NDArray[np.signedinteger]]]:
@@ -142,7 +146,7 @@ def _close_values(values: Values, actions: list[_Action]) -> tuple[Values, list[
             builder.contribution(chunks[value], ranks[value])
         else:
             builder.sum(values.operands(value))
-    moves = [(action.chunks.tolist(), action.ranks.tolist()) for action in actions]
+    moves = [(action.chunks.tolist(), action.agents.tolist()) for action in actions]
     images: list[list[int]] = [[] for _ in actions]
     closed = builder.build()
     done = 0
@@ -182,7 +186,7 @@ def _mapped(
 ) -> NDArray[np.signedinteger]:
     image = rows.copy()
     image[:, 0:2] = values[rows[:, 0:2]]
-    image[:, 2:4] = action.ranks[rows[:, 2:4]]
+    image[:, 2:4] = action.agents[rows[:, 2:4]]
     routes = rows[:, 5:]
     image[:, 5:] = np.where(routes >= 0, action.links[routes], -1) if len(action.links) else routes
     return image

@@ -1,21 +1,25 @@
 """The checker of Schedules: reads the columns, shares no code with engines.
 
-What is proven, in this order (the first fault is the verdict; it names rank, step and chunk):
+What is proven, in this order (the first fault is the verdict; it names rank or switch, step and chunk):
 
     values     operands are earlier values of the same chunk; no contribution is summed twice; contributions start
                where the collective says
-    routes     the links exist and lead from source to destination, through switches and NICs only
+    switches   one that is an agent can do what it is asked: it reduces where it adds, in a number format that it has,
+               and every operand arrives; it multicasts where it copies
+    routes     the links exist and lead from source to destination, through other switches and NICs only
     causality  by steps: a source holds the value through transfers of smaller steps. Data-driven execution follows:
                what a transfer waits for stands at smaller steps, so the waits have no circle
     necessity  nobody receives what it holds; every transfer serves some demanded chunk. Hence no transfer can be left
                out: its receiver would lack the value, and somebody needs it there
     outcome    every demanded rank ends with all contributions, added in the same order on all ranks
+    slots      no switch holds more sums at once, steps taken one by one, than it has slots
     capacity   where rounds are claimed: in each step, no link carries more than it can in that many rounds
     claims     the bounds, recomputed from their witnesses (checker/claims.py)
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from fractions import Fraction
 from math import gcd, lcm
@@ -28,7 +32,7 @@ from synth.checker.verdict import FaultError, Verdict, listed
 from synth.schedule import Schedule, Transfer
 
 Held = tuple[int, int]
-"""(rank, value)."""
+"""(agent, value)."""
 
 
 def check_schedule(schedule: Schedule) -> Verdict:
@@ -39,9 +43,11 @@ def check_schedule(schedule: Schedule) -> Verdict:
         proof = _Proof(schedule.expand())
         proof.check_values()
         proof.check_transfers()
+        proof.check_switches()
         proof.check_routes()
         proof.play()
         proof.check_outcome()
+        proof.check_slots()
         proof.check_capacity()
         check_bounds(schedule)
     except FaultError as fault:
@@ -64,6 +70,7 @@ class _Proof:
         collective = schedule.collective
         self.contract = Contract(collective.kind, collective.ranks, collective.root)
         self.ranks = collective.ranks
+        self.able = [node for node in schedule.topology.nodes if node.multicast or node.reduces]
         self.block = collective.chunks.block.tolist()
         self.chunk = schedule.values.chunk.tolist()
         moved = schedule.transfers
@@ -84,7 +91,8 @@ class _Proof:
         """A fault of a transfer."""
         value, _, src, dst = self.transfers[transfer]
         chunk = self.chunk[value]
-        fault = f"step {self.step[transfer]}, transfer {transfer} (chunk {chunk}, rank {src} -> rank {dst}): {message}"
+        ends = f"{self.name(src)} -> {self.name(dst)}"
+        fault = f"step {self.step[transfer]}, transfer {transfer} (chunk {chunk}, {ends}): {message}"
         return FaultError(
             Verdict(
                 valid=False,
@@ -95,6 +103,10 @@ class _Proof:
                 chunk=chunk,
             )
         )
+
+    def name(self, agent: int) -> str:
+        """How an agent is called in messages."""
+        return f"rank {agent}" if agent < self.ranks else f"switch {self.able[agent - self.ranks].name}"
 
     def told(self, value: int) -> str:
         """How a value is called in messages."""
@@ -157,8 +169,8 @@ class _Proof:
             for name, number, limit in (
                 ("value", value, len(self.chunk)),
                 ("result", result, len(self.chunk)),
-                ("source rank", src, self.ranks),
-                ("destination rank", dst, self.ranks),
+                ("source rank", src, self.ranks + len(self.able)),
+                ("destination rank", dst, self.ranks + len(self.able)),
             ):
                 if not 0 <= number < limit:
                     message = f"step {self.step[t]}, transfer {t}: {name} {number} is not in 0..{limit - 1}"
@@ -168,7 +180,28 @@ class _Proof:
             if result != value and value not in self.operands[result]:
                 raise self.at(t, f"its value {value} is no operand of its result, value {result}")
             if result == value and src == dst:
-                raise self.at(t, "a rank sends a copy to itself")
+                raise self.at(t, f"a {'rank' if src < self.ranks else 'switch'} sends a copy to itself")
+
+    def check_switches(self) -> None:
+        """Switches do what they can: add, in a number format of theirs, and copy."""
+        departures: dict[Held, int] = {}
+        for t, (value, result, src, dst) in enumerate(self.transfers):
+            if src >= self.ranks and not self.able[src - self.ranks].multicast:
+                first = departures.setdefault((src, value), t)
+                if first != t:
+                    raise self.at(t, f"transfer {first} takes this value from it already, and it does not multicast")
+            if dst < self.ranks:
+                continue
+            switch = self.able[dst - self.ranks]
+            if value == result and not switch.multicast:
+                raise self.at(t, "it does not multicast, so it can do nothing with a copy", dst)
+            if value != result and not switch.reduces:
+                raise self.at(t, "it does not reduce", dst)
+            if value != result and src == dst:
+                raise self.at(t, "a switch adds what arrives; it has nothing of its own", dst)
+            if value != result and switch.aggregator and self.schedule.number_format not in switch.aggregator.formats:
+                adds = f"{switch.aggregator.name} adds {', '.join(switch.aggregator.formats)}"
+                raise self.at(t, f"{adds}, not {self.schedule.number_format or 'an unnamed number format'}", dst)
 
     def check_routes(self) -> None:
         """Every route is a path of the topology from source to destination."""
@@ -186,8 +219,10 @@ class _Proof:
             or offset != sorted(offset)
         ):
             raise FaultError(Verdict(False, "the route offsets do not fit the transfers"))
+        homes = [*members, *(switch.id for switch in self.able)]
         for t, (_, _, src, dst) in enumerate(self.transfers):
-            node, end = members[src], members[dst]
+            start = node = homes[src]
+            end = homes[dst]
             route = links[offset[t] : offset[t + 1]]
             if not route and src != dst:
                 raise self.at(t, "its route is empty")
@@ -206,8 +241,10 @@ class _Proof:
                     raise self.at(
                         t, f"its route passes through {topology.nodes[node].name}; only switches and NICs forward"
                     )
+                if hop + 1 < len(route) and node in (start, end):
+                    raise self.at(t, f"its route passes through {topology.nodes[node].name}, which is one of its ends")
             if node != end:
-                raise self.at(t, f"its route ends at {topology.nodes[node].name}, not at rank {dst}")
+                raise self.at(t, f"its route ends at {topology.nodes[node].name}, not at {self.name(dst)}")
 
     def play(self) -> None:
         """Step by step: who holds what. Fills `held` and `spent`."""
@@ -223,39 +260,41 @@ class _Proof:
             for t in transfers:
                 value, _, src, _ = self.transfers[t]
                 if (src, value) not in self.held:
-                    raise self.at(t, f"rank {src} does not hold {self.told(value)} by then")
+                    raise self.at(t, f"{self.name(src)} does not hold {self.told(value)} by then")
             brought: list[Held] = []
             for t in transfers:
                 value, result, src, dst = self.transfers[t]
                 if src != dst and (dst, value) in self.held:
-                    raise self.at(t, f"needless: rank {dst} holds {self.told(value)} already", dst)
+                    raise self.at(t, f"needless: {self.name(dst)} holds {self.told(value)} already", dst)
                 if (dst, result) in self.held:
-                    raise self.at(t, f"needless: rank {dst} holds {self.told(result)} already", dst)
+                    raise self.at(t, f"needless: {self.name(dst)} holds {self.told(result)} already", dst)
                 if result == value:
                     self.held[dst, value] = [t]
                     brought.append((dst, value))
                     continue
                 first = arrived[dst, result].setdefault(value, t)
                 if first != t:
-                    raise self.at(t, f"needless: transfer {first} brings rank {dst} the same operand", dst)
-                open_terms = pending.setdefault(
-                    (dst, result), {term for term in self.operands[result] if (dst, term) not in self.held}
-                )
+                    raise self.at(t, f"needless: transfer {first} brings {self.name(dst)} the same operand", dst)
+                own = () if dst >= self.ranks else self.operands[result]  # what a switch holds is no operand
+                held = {term for term in own if (dst, term) in self.held}
+                open_terms = pending.setdefault((dst, result), set(self.operands[result]) - held)
                 open_terms.discard(value)
             self._complete(pending, arrived, brought)
-        for (rank, result), missing in pending.items():
-            last = max(arrived[rank, result].values(), key=lambda t: self.step[t])
+        for (agent, result), missing in pending.items():
+            last = max(arrived[agent, result].values(), key=lambda t: self.step[t])
             lacking = self.told(min(missing))
-            raise self.at(last, f"rank {rank} never gets {lacking}, the other operand of {self.told(result)}", rank)
+            raise self.at(
+                last, f"{self.name(agent)} never gets {lacking}, the other operand of {self.told(result)}", agent
+            )
 
     def _complete(
         self, pending: dict[Held, set[int]], arrived: dict[Held, dict[int, int]], brought: list[Held]
     ) -> None:
         """Ends a step: sums whose operands are all there come into being, and may complete others."""
         waiting: dict[Held, list[Held]] = defaultdict(list)
-        for rank, result in pending:
-            for term in pending[rank, result]:
-                waiting[rank, term].append((rank, result))
+        for agent, result in pending:
+            for term in pending[agent, result] if agent < self.ranks else ():
+                waiting[agent, term].append((agent, result))
         ready = [held for held, missing in pending.items() if not missing]
         while ready or brought:
             for held in brought:
@@ -329,7 +368,30 @@ class _Proof:
         if not all(needed):
             t = needed.index(False)
             dst = self.transfers[t][3]
-            raise self.at(t, f"needless: rank {dst} neither needs it nor passes it on to who does", dst)
+            raise self.at(t, f"needless: {self.name(dst)} neither needs it nor passes it on to who does", dst)
+
+    def check_slots(self) -> None:
+        """A switch keeps a sum from the step of its first operand until it has left for the last time."""
+        leaves: dict[Held, int] = {}
+        for t, (value, _, src, _) in enumerate(self.transfers):
+            leaves[src, value] = max(self.step[t], leaves.get((src, value), 0))
+        kept: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # switch -> (first step, end, transfer)
+        for (agent, value), brought in self.held.items():
+            if agent >= self.ranks and self.transfers[brought[0]][0] != value:
+                first = min(brought, key=lambda t: self.step[t])
+                kept[agent].append((self.step[first], max(leaves[agent, value], self.step[first] + 1), first))
+        for agent, sums in kept.items():
+            aggregator = self.able[agent - self.ranks].aggregator
+            if aggregator is None or aggregator.slots is None:
+                continue
+            open_until: list[int] = []
+            for start, end, transfer in sorted(sums):
+                while open_until and open_until[0] <= start:
+                    heapq.heappop(open_until)
+                heapq.heappush(open_until, end)
+                if len(open_until) > aggregator.slots:
+                    slots = f"{aggregator.name} has {aggregator.slots}"
+                    raise self.at(transfer, f"it would hold {len(open_until)} sums at once; {slots} slots", agent)
 
     def check_capacity(self) -> None:
         """Rounds: in a step of r rounds a link of u units carries chunk weights up to r * u."""

@@ -12,8 +12,9 @@ CHECKER_VERSION = 1
 class Verdict:
     """Valid, or the first fault and where it is. Places that a fault does not have are None.
 
-    Programs have agents, lanes and instructions (positions in the lane); Schedules have ranks, steps and transfers.
-    `agent` is the rank for both. `timeline` shows a deadlock: one line per lane, then who waits for whom in a circle.
+    Programs have agents, lanes and instructions (positions in the lane); Schedules have agents, steps and transfers.
+    `agent` is the rank for both; of a Schedule also n+k, the k-th able switch. `timeline` shows a deadlock: one line
+    per lane, then who waits for whom in a circle.
     """
 
     valid: bool

@@ -52,6 +52,10 @@ class Fields:
         self._seen[key] = self._rest.pop(key)
         return self._seen[key]
 
+    def seen(self, key: str) -> Any:
+        """The value of a key that was taken."""
+        return self._seen[key]
+
     def string(self, key: str) -> str:
         """A string."""
         value = self.take(key)

@@ -24,13 +24,14 @@ from synth.collective import KINDS, ChunkTable, Collective
 from synth.formats.fields import Fields, FileError, parse_json
 from synth.schedule import TRANSFER_COLUMNS, Generator, Schedule, Transfers
 from synth.values import Values
+from topologies.aggregator import NUMBER_FORMATS
 from topologies.command import UserError
 from topologies.file_format import write_bytes
 from topologies.topology import Topology
 
 FORMAT = "syntony-schedule"
 VERSION = 1
-RESERVED_FEATURES = ("multicast", "in_switch_reduction")
+FEATURES = ("in_switch_reduction", "multicast")
 SIDECAR_ROWS = 50_000
 """Schedules with more values or transfers than this keep them in a sidecar."""
 
@@ -58,7 +59,7 @@ def content_hash(schedule: Schedule) -> str:
 def write(schedule: Schedule, path: str | Path, stamp: Stamp | None = None, sidecar_rows: int = SIDECAR_ROWS) -> None:
     """Writes the file, and its sidecar where the schedule has more than `sidecar_rows` rows. Raises FileError."""
     path = Path(path)
-    document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "features": []} | _head(schedule)
+    document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "features": _features(schedule)} | _head(schedule)
     document |= {
         "engine": schedule.engine,
         "proof": schedule.proof,
@@ -108,8 +109,8 @@ def from_dict(data: object, where: str, folder: Path | None = None) -> tuple[Sch
     if fields.take("version") != VERSION:
         raise fields.wrong("version", f"this program reads version {VERSION}")
     for index, feature in enumerate(fields.rows("features")):
-        known = "is reserved, but not run by this version" if feature in RESERVED_FEATURES else "is not known"
-        raise fields.wrong("features", f"this feature {known}", index)
+        if feature not in FEATURES:
+            raise fields.wrong("features", "this feature is not known", index)
     topology = Topology.from_dict(fields.take("topology"), f"{where}: topology")
     collective = _collective(fields.child("collective"), where, topology)
     values, transfers = _tables(fields, where, folder)
@@ -126,17 +127,29 @@ def from_dict(data: object, where: str, folder: Path | None = None) -> tuple[Sch
         _bounds(fields.child("bounds")) if fields.has("bounds") else fields.take("bounds"),
         fields.string("proof"),
         tuple(_generator(generator) for generator in fields.children("symmetry")),
+        fields.choice("number_format", NUMBER_FORMATS) if fields.has("number_format") else "",
     )
     stamp = _stamp(fields.child("stamp")) if fields.has("stamp") else fields.take("stamp")
     fields.finish()
     _check_indices(schedule, where)
+    if fields.seen("features") != _features(schedule):
+        needed = ", ".join(_features(schedule)) or "none"
+        raise fields.wrong("features", f"what its transfers ask of switches is: {needed}")
     return schedule, stamp
+
+
+def _features(schedule: Schedule) -> list[str]:
+    """What its transfers ask of switches: to add what arrives, to send copies of what they hold."""
+    ranks, moved = schedule.collective.ranks, schedule.transfers
+    asked = (moved.reduces & (moved.dst >= ranks), ~moved.reduces & (moved.src >= ranks))
+    return [feature for feature, rows in zip(FEATURES, asked, strict=True) if rows.any()]
 
 
 def _head(schedule: Schedule) -> dict[str, Any]:
     collective = schedule.collective
     chunks = {"block": collective.chunks.block.tolist(), "weight": collective.chunks.weight.tolist()}
-    return {
+    number_format = {"number_format": schedule.number_format} if schedule.number_format else {}
+    return number_format | {
         "topology": schedule.topology.to_dict(),
         "collective": {
             "kind": collective.kind,
@@ -281,7 +294,9 @@ def _check_indices(schedule: Schedule, where: str) -> None:
     for name, column in (("value", transfers.value), ("result", transfers.result)):
         within(f"transfers.{name}", column, 0, len(values), "values")
     for name, column in (("src", transfers.src), ("dst", transfers.dst)):
-        within(f"transfers.{name}", column, 0, ranks, "ranks")
+        agents = len(schedule.agents)
+        what = "ranks" if agents == ranks else f"ranks 0..{ranks - 1} and able switches"
+        within(f"transfers.{name}", column, 0, agents, what)
     steps = len(schedule.rounds) or np.iinfo(np.int32).max
     within("transfers.step", transfers.step, 0, steps, "steps")
     lost = np.flatnonzero((transfers.link < 0) | (transfers.link >= len(schedule.topology.links)))

@@ -14,7 +14,9 @@ from synth.engines.engine import Budget
 from synth.schedule import Schedule, Transfer, Transfers
 from synth.values import ValueBuilder
 from topologies import Topology
+from topologies.aggregator import PROFILES
 from topologies.parse import parse
+from topologies.wiring import Wiring
 
 
 def link_between(topology: Topology, src: int, dst: int) -> int:
@@ -63,6 +65,73 @@ def chain_all_reduce(ranks: int) -> Schedule:
     return Schedule(topology, collective, values.build(), Transfers.of(rows), engine="hand")
 
 
+def switch_all_reduce(ranks: int) -> Schedule:
+    """The switch of a star adds everybody's parts of two chunks and sends the sums to all; one slot is enough."""
+    topology = parse(f"star:{ranks},aggregator=switchml,aggregator.slots=1")
+    collective = Collective.make("all_reduce", ranks, 2)
+    values = ValueBuilder()
+    rows = []
+    for chunk in range(2):
+        terms = [values.contribution(chunk, rank) for rank in range(ranks)]
+        total = values.sum(terms)
+        for rank in range(ranks):
+            rows.append(Transfer(terms[rank], total, rank, ranks, chunk, (link_between(topology, rank, ranks),)))
+            rows.append(Transfer(total, total, ranks, rank, chunk + 1, (link_between(topology, ranks, rank),)))
+    rows.sort(key=lambda row: row.step)
+    return Schedule(
+        topology, collective, values.build(), Transfers.of(rows), engine="hand", number_format="int32_block"
+    )
+
+
+def switch_reduce_scatter(ranks: int) -> Schedule:
+    """The switch of a star adds block r, starting with rank r's part, for rank r: turning the star changes nothing."""
+    topology, collective = parse(f"star:{ranks},aggregator=sharp"), Collective.make("reduce_scatter", ranks)
+    values = ValueBuilder()
+    rows = []
+    for block in range(ranks):
+        terms = [values.contribution(block, (block + k) % ranks) for k in range(ranks)]
+        total = values.sum(terms)
+        for k, term in enumerate(terms):
+            src = (block + k) % ranks
+            rows.append(Transfer(term, total, src, ranks, 0, (link_between(topology, src, ranks),)))
+        rows.append(Transfer(total, total, ranks, block, 1, (link_between(topology, ranks, block),)))
+    rows.sort(key=lambda row: row.step)
+    return Schedule(topology, collective, values.build(), Transfers.of(rows), engine="hand", number_format="float32")
+
+
+def two_leaves() -> Topology:
+    """Four ranks, two per leaf switch, and a spine over the leaves."""
+    wiring = Wiring("two leaves")
+    ranks = [wiring.rank((rank, 0.0)) for rank in range(4)]
+    leaves = [wiring.switch(f"leaf{leaf}", (2.0 * leaf, 1.0)) for leaf in range(2)]
+    spine = wiring.switch("spine", (1.0, 2.0))
+    for rank in ranks:
+        wiring.cable(rank, leaves[rank // 2], Fraction(10**9), 1e-6)
+    for leaf in leaves:
+        wiring.cable(leaf, spine, Fraction(10**9), 1e-6)
+    return wiring.topology([(1, 0, 2, 3, 4, 5, 6), (2, 3, 0, 1, 5, 4, 6)])
+
+
+def leaf_spine_all_reduce() -> Schedule:
+    """Leaves add two parts each, the spine adds two sums; copies come down the same tree."""
+    topology = two_leaves().with_aggregator(PROFILES["sharp"].aggregator)
+    collective = Collective.make("all_reduce", 4)
+    values = ValueBuilder()
+    own = [values.contribution(0, rank) for rank in range(4)]
+    halves = [values.sum(own[:2]), values.sum(own[2:])]
+    total = values.sum(halves)
+    rows = []
+    for rank in range(4):
+        leaf = 4 + rank // 2
+        rows.append(Transfer(own[rank], halves[rank // 2], rank, leaf, 0, (link_between(topology, rank, leaf),)))
+        rows.append(Transfer(total, total, leaf, rank, 3, (link_between(topology, leaf, rank),)))
+    for leaf in (4, 5):
+        rows.append(Transfer(halves[leaf - 4], total, leaf, 6, 1, (link_between(topology, leaf, 6),)))
+        rows.append(Transfer(total, total, 6, leaf, 2, (link_between(topology, 6, leaf),)))
+    rows.sort(key=lambda row: row.step)
+    return Schedule(topology, collective, values.build(), Transfers.of(rows), engine="hand", number_format="float32")
+
+
 def engine(topology: str, kind: str, chunks: int, steps: int, rounds: int) -> Schedule:
     """What the exact engine finds, all transfers listed."""
     wires = parse(topology)
@@ -80,23 +149,69 @@ SCHEDULES: dict[str, Callable[[], Schedule]] = {
 }
 
 
+SWITCHED: dict[str, Callable[[], Schedule]] = {
+    "switch all_reduce": cache(lambda: switch_all_reduce(3)),
+    "switch reduce_scatter": cache(lambda: switch_reduce_scatter(3)),
+    "leaf-spine all_reduce": cache(leaf_spine_all_reduce),
+}
+"""Schedules in which switches add and copy."""
+
+
 def works(schedule: Schedule, runs: int = 3) -> bool:
     """Runs it with numbers, transfers of a step in random order: right sums, real routes, links not overfull."""
     whole = schedule.expand()
-    return _routes_lead(whole) and _links_suffice(whole) and all(_sums_right(whole, seed) for seed in range(runs))
+    possible = _routes_lead(whole) and _links_suffice(whole) and _switches_can(whole)
+    return possible and all(_sums_right(whole, seed) for seed in range(runs))
+
+
+def homes(schedule: Schedule) -> list[int]:
+    """The node of every agent."""
+    able = [node.id for node in schedule.topology.nodes if node.multicast or node.reduces]
+    return [*schedule.collective.members, *able]
 
 
 def _routes_lead(schedule: Schedule) -> bool:
-    members, nodes = schedule.collective.members, schedule.topology.nodes
+    home, nodes = homes(schedule), schedule.topology.nodes
     for row in schedule.transfers.rows():
-        at = members[row.src]
+        at = home[row.src]
         for number, link_id in enumerate(row.route):
             link = schedule.topology.links[link_id]
-            if link.src != at or (number and nodes[at].kind == "rank"):
+            if link.src != at or (number and (nodes[at].kind == "rank" or at in (home[row.src], home[row.dst]))):
                 return False
             at = link.dst
-        if at != members[row.dst]:
+        if at != home[row.dst]:
             return False
+    return True
+
+
+def _switches_can(schedule: Schedule) -> bool:
+    """Every sum in a switch has all its operands brought; steps run one by one, no switch lacks a slot."""
+    home, nodes, ranks = homes(schedule), schedule.topology.nodes, schedule.collective.ranks
+    rows = schedule.transfers.rows()
+    for row in rows:
+        switch = nodes[home[row.dst]]
+        if row.dst < ranks:
+            continue
+        if row.value == row.result:
+            if not switch.multicast:
+                return False
+            continue
+        brought = {other.value for other in rows if (other.dst, other.result) == (row.dst, row.result)}
+        if not switch.reduces or row.src == row.dst or brought != set(schedule.values.operands(row.result)):
+            return False
+        if switch.aggregator and schedule.number_format not in switch.aggregator.formats:
+            return False
+    sums = {(row.dst, row.result) for row in rows if row.dst >= ranks and row.value != row.result}
+    for step in range(schedule.steps):
+        busy: Counter[int] = Counter()
+        for agent, total in sums:
+            first = min(row.step for row in rows if (row.dst, row.result) == (agent, total))
+            end = max((row.step for row in rows if (row.src, row.value) == (agent, total)), default=first)
+            busy[agent] += first <= step < max(end, first + 1)
+        for agent, count in busy.items():
+            aggregator = nodes[home[agent]].aggregator
+            if aggregator and aggregator.slots is not None and count > aggregator.slots:
+                return False
     return True
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,21 @@ from synth.bounds.throughput import bounds_of
 from synth.checker import check_schedule
 from synth.checker.claims import check_bounds
 from synth.collective import KINDS, Collective
+from synth.lower import lower
 from synth.schedule import Schedule, Transfer, Transfers
+from synth.target import CPU, TargetError
 from synth.values import ValueBuilder, Values
-from tests.synth.schedules import SCHEDULES, chain_all_reduce, link_between, ring_all_gather, star_reduce
+from tests.synth.schedules import (
+    SCHEDULES,
+    chain_all_reduce,
+    leaf_spine_all_reduce,
+    link_between,
+    ring_all_gather,
+    star_reduce,
+    switch_all_reduce,
+    two_leaves,
+)
+from topologies.aggregator import Aggregator
 from topologies.parse import parse
 
 
@@ -165,3 +178,88 @@ def test_a_cut_that_forgets_a_link_is_refused() -> None:
 def test_folded_schedules_are_checked_whole(name: str) -> None:
     original = SCHEDULES[name]()
     assert check_schedule(original.fold()).fault is None
+
+
+# --- switches ---------------------------------------------------------------------------------------------------------
+
+
+def with_switches(original: Schedule, **abilities: Any) -> Schedule:
+    """The same schedule on switches of other abilities; agents keep their numbers."""
+    nodes = tuple(replace(node, **abilities) if node.kind == "switch" else node for node in original.topology.nodes)
+    return replace(original, topology=replace(original.topology, nodes=nodes))
+
+
+def aggregator_of(schedule: Schedule) -> Aggregator:
+    aggregator = schedule.topology.nodes[-1].aggregator
+    assert aggregator is not None
+    return aggregator
+
+
+def test_agents_are_ranks_and_then_able_switches() -> None:
+    schedule = leaf_spine_all_reduce()
+    assert schedule.agents == (0, 1, 2, 3, 4, 5, 6)
+    assert [schedule.name_of(agent) for agent in (0, 6)] == ["rank 0", "spine"]
+    only_spine = replace(schedule, topology=two_leaves().with_aggregator(aggregator_of(schedule), "spine"))
+    assert only_spine.node_of(4) == 6
+    assert schedule.in_network
+    assert not ring_all_gather(4).in_network
+
+
+def test_a_switch_that_does_not_add_is_refused_by_name() -> None:
+    fault = fault_of(with_switches(switch_all_reduce(3), reduces=False, aggregator=None))
+    assert fault == "step 0, transfer 0 (chunk 0, rank 0 -> switch switch): it does not reduce"
+
+
+def test_a_switch_that_does_not_multicast_copies_nothing() -> None:
+    fault = fault_of(with_switches(switch_all_reduce(3), multicast=False))
+    assert "switch switch -> rank 1" in fault
+    assert "takes this value from it already, and it does not multicast" in fault
+    assert "can do nothing with a copy" in fault_of(with_switches(leaf_spine_all_reduce(), multicast=False))
+
+
+def test_a_number_format_that_the_switch_lacks_is_refused() -> None:
+    fault = fault_of(replace(switch_all_reduce(3), number_format="float32"))
+    assert "switchml adds int32_block, int32, not float32" in fault
+    assert "not an unnamed number format" in fault_of(replace(switch_all_reduce(3), number_format=""))
+    # Without limits worth naming, any format will do, and none as well.
+    assert check_schedule(replace(with_switches(switch_all_reduce(3), aggregator=None), number_format="")).fault is None
+
+
+def test_more_sums_at_once_than_slots_are_refused() -> None:
+    original = switch_all_reduce(3)
+    late = [replace(row, step=2) if row.src == 3 else row for row in original.transfers.rows()]
+    together = replace(original, transfers=Transfers.of(late))
+    assert check_schedule(original).fault is None
+    fault = fault_of(together)
+    assert fault.startswith("step 1, transfer ")
+    assert "it would hold 2 sums at once; switchml has 1 slots" in fault
+    roomy = replace(aggregator_of(original), slots=2)
+    assert check_schedule(with_switches(together, aggregator=roomy)).fault is None
+
+
+def test_a_route_does_not_pass_through_its_own_end() -> None:
+    original = leaf_spine_all_reduce()
+    spine = [link_between(original.topology, *ends) for ends in ((4, 6), (6, 4), (4, 6))]
+
+    def detour(rows: list[Transfer]) -> None:
+        at = next(i for i, row in enumerate(rows) if (row.src, row.dst) == (4, 6))
+        rows[at] = replace(rows[at], route=tuple(spine))
+
+    assert "its route passes through spine, which is one of its ends" in fault_of(with_rows(original, detour))
+
+
+def test_a_switch_adds_only_what_arrives_for_the_sum() -> None:
+    original = switch_all_reduce(3)
+    fault = fault_of(with_rows(original, lambda rows: rows.pop(0)))
+    assert "switch switch does not hold chunk 0 summed over ranks 0, 1, 2 by then" in fault
+    # A copy that the switch holds is no operand, either; nothing after it is looked at.
+    copied = [replace(row, result=row.value) if row.src == 0 else row for row in original.transfers.rows()]
+    only_up = [row for row in copied if row.step == 0]
+    assert "switch switch never gets chunk 0 summed over ranks 0, the other operand" in fault_of(
+        replace(original, transfers=Transfers.of(only_up))
+    )
+
+
+def test_programs_refuse_switches_by_name() -> None:
+    with pytest.raises(TargetError, match="makes switch spine add or copy"):
+        lower(leaf_spine_all_reduce(), CPU)

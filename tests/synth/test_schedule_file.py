@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from synth.engines.engine import Budget
 from synth.engines.greedy import run as greedy
 from synth.engines.sccl import solve_exactly
 from synth.formats.fields import FileError
-from synth.formats.schedule_file import Stamp, content_hash, read, read_stamped, write
+from synth.formats.schedule_file import Stamp, content_hash, from_dict, read, read_stamped, write
 from synth.schedule import Schedule
 from tests.synth.networks import collectives, networks
+from tests.synth.schedules import SWITCHED
 from topologies.command import UserError
 from topologies.parse import parse
 
@@ -79,7 +81,10 @@ Edit = Callable[[dict[str, Any]], object]
 MALFORMED: list[tuple[Edit, str]] = [
     (lambda d: d.update(format="x"), r'format is "x"; it must be "syntony-schedule"'),
     (lambda d: d.update(version=2), "version is 2; this program reads version 1"),
-    (lambda d: d.update(features=["multicast"]), r"features\[0\] is .multicast.; this feature is reserved"),
+    (
+        lambda d: d.update(features=["multicast"]),
+        r"features is \[.multicast.\]; what its transfers ask of switches is: none",
+    ),
     (lambda d: d.update(features=["warp"]), r"features\[0\] is .warp.; this feature is not known"),
     (lambda d: d.update(extra=1), 'unknown key "extra"'),
     (lambda d: d.pop("rounds"), 'has no "rounds"'),
@@ -181,3 +186,38 @@ def test_sidecar_of_wrong_shape_is_told(folded: Schedule, tmp_path: Path) -> Non
         path.write_text(json.dumps(document))
         with pytest.raises(FileError, match=sentence):
             read(path)
+
+
+WRONG_OF_SWITCHES: list[tuple[Edit, str]] = [
+    (lambda d: d.update(features=[]), "what its transfers ask of switches is: in_switch_reduction, multicast"),
+    (lambda d: d.update(number_format="int4"), "number_format is .int4.; it must be one of float32"),
+    (lambda d: d["transfers"]["dst"].__setitem__(0, 9), r"transfers.dst\[0\] is 9; ranks 0..\d and able switches"),
+]
+
+
+@pytest.mark.parametrize("name", SWITCHED)
+def test_switches_as_agents_survive_the_file_and_are_announced(name: str, tmp_path: Path) -> None:
+    original = SWITCHED[name]().fold()
+    assert bool(original.symmetry) == (name == "switch reduce_scatter")
+    write(original, tmp_path / "f.json")
+    document = json.loads((tmp_path / "f.json").read_text())
+    assert document["features"] == ["in_switch_reduction", "multicast"]
+    assert document["number_format"] == original.number_format
+    assert read(tmp_path / "f.json") == original
+    for edit, message in WRONG_OF_SWITCHES:
+        damaged = json.loads((tmp_path / "f.json").read_text())
+        edit(damaged)
+        with pytest.raises(FileError, match=message):
+            from_dict(damaged, "f")
+
+
+def test_folding_and_expanding_moves_switches_too() -> None:
+    original = SWITCHED["switch reduce_scatter"]()
+    folded = original.fold()
+    assert len(folded.transfers) < len(original.transfers)
+    assert sorted(folded.expand().transfers.rows(), key=str) == sorted(original.transfers.rows(), key=str)
+
+
+def test_the_number_format_is_part_of_what_is_proven() -> None:
+    original = SWITCHED["leaf-spine all_reduce"]()
+    assert content_hash(original) != content_hash(replace(original, number_format="float16"))
