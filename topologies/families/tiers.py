@@ -44,6 +44,9 @@ class Switches:
     reduces: bool = False
 
 
+FORWARDING = Switches()
+
+
 @dataclass(frozen=True)
 class Tiers:
     """The switches above the leaves: spines by pod, cores by plane (none where one pod is all)."""
@@ -78,7 +81,7 @@ def wire_tiers(
     cores: int = 0,
     planes: int = 1,
     above: Wire | None = None,
-    switches: Switches = Switches(),
+    switches: Switches = FORWARDING,
 ) -> Tiers:
     """Adds `spines` to every pod, joined to its leaves by `below`, and `cores` in all, joined to the spines by `above`.
 
