@@ -1,8 +1,11 @@
 """The families of topologies, in one table. To add one: a file here, and its `Family` in this tuple."""
 
+from topologies.families.bigraph import BIGRAPH
 from topologies.families.clos import CLOS, FAT_TREE
 from topologies.families.dgx import DGX_A100, DGX_H100
 from topologies.families.dgx1 import DGX1
+from topologies.families.dragonfly import DRAGONFLY
+from topologies.families.dragonfly_plus import DRAGONFLY_PLUS
 from topologies.families.full import FULL
 from topologies.families.grid import HYPERCUBE, MESH, TORUS
 from topologies.families.hpn import HPN
@@ -36,6 +39,9 @@ FAMILIES: dict[str, Family] = {
         MEGASCALE,
         RAIL_ONLY,
         HPN,
+        DRAGONFLY,
+        DRAGONFLY_PLUS,
+        BIGRAPH,
     )
 }
 
