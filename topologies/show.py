@@ -6,11 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from topologies.distance import cut_off, diameter
+import numpy as np
+import numpy.typing as npt
+
+from topologies.distance import cut_off, diameter, longest_route
 from topologies.symmetry import group_order, orbits
-from topologies.topology import Topology
+from topologies.topology import Link, Topology
 from topologies.wording import counted, rate, time
 
 if TYPE_CHECKING:
@@ -48,7 +52,8 @@ class Summary:
     """The facts about a topology that fit on a screen.
 
     `duplex`: every link has an equal one the other way, so links are cables.
-    `hops`: the diameter, None if some rank is cut off; `cut_off` then names a source and a rank that it cannot reach.
+    `hops`: the diameter, and `route` the most links of a shortest path between two ranks; None if some rank is cut
+    off: `cut_off` then names a source and a rank that it cannot reach.
     `symmetry`: order of the group that the generators generate, None if it takes long to count.
     `rank_orbits`: how many kinds of rank that group tells apart.
     """
@@ -59,6 +64,7 @@ class Summary:
     links: tuple[LinkGroup, ...]
     duplex: bool
     hops: int | None
+    route: int | None
     cut_off: tuple[int, int] | None
     symmetry: int | None
     rank_orbits: int
@@ -73,6 +79,7 @@ def summarize(topology: Topology) -> Summary:
         links=tuple(_link_groups(topology)),
         duplex=_is_duplex(topology),
         hops=hops,
+        route=longest_route(topology) if hops is not None else None,
         cut_off=cut_off(topology) if hops is None else None,
         symmetry=group_order(len(topology.nodes), topology.generators),
         rank_orbits=sum(orbit[0] < topology.ranks for orbit in orbits(len(topology.nodes), topology.generators)),
@@ -107,6 +114,7 @@ def to_dict(summary: Summary) -> dict[str, Any]:
             for group in summary.links
         ],
         "diameter_hops": summary.hops,
+        "longest_route_links": summary.route,
         "cut_off": None if summary.cut_off is None else list(summary.cut_off),
         "symmetry_order": summary.symmetry,
         "rank_orbits": summary.rank_orbits,
@@ -121,10 +129,12 @@ def tables(summary: Summary) -> Iterable[RenderableType]:
 
     yield Text(f"\n{summary.name}: {counted(summary.ranks, 'rank')}", style="bold")
     nodes = Table(box=SIMPLE_HEAD)
-    for heading, justify in (("nodes", "left"), ("count", "right"), ("names", "left"), ("links", "right")):
-        nodes.add_column(heading, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    nodes.add_column("nodes", no_wrap=True)
+    nodes.add_column("count", justify="right", no_wrap=True)
+    nodes.add_column("names")
+    nodes.add_column("links", justify="right", no_wrap=True)
     nodes.add_column("bandwidth", justify="right", no_wrap=True)
-    nodes.add_column("ability")
+    nodes.add_column("ability", no_wrap=True)
     for group in summary.nodes:
         nodes.add_row(
             group.kind,
@@ -154,30 +164,49 @@ def tables(summary: Summary) -> Iterable[RenderableType]:
 
 
 def _node_groups(topology: Topology) -> Iterable[NodeGroup]:
-    groups: dict[tuple[Any, ...], list[str]] = {}
+    # First by the speeds of the links, as numbers: adding up exact rates is slow, and few sums differ.
+    out, into = (_speeds_by_node(topology, ends) for ends in topology.ends)
+    alike: dict[tuple[Any, ...], list[int]] = {}
     for node in topology.nodes:
-        adds = f"reduce ({node.aggregator.name})" if node.aggregator else "reduce"
-        abilities = tuple(word for word, can in (("multicast", node.multicast), (adds, node.reduces)) if can)
-        out, into = topology.links_from(node.id), topology.links_to(node.id)
-        rate_out = sum((link.bandwidth for link in out), Fraction(0))
-        rate_in = sum((link.bandwidth for link in into), Fraction(0))
-        key = (node.kind, abilities, len(out), len(into), rate_out, rate_in)
-        groups.setdefault(key, []).append(node.name)
-    for (kind, abilities, links_out, links_in, rate_out, rate_in), names in groups.items():
-        yield NodeGroup(kind, len(names), names[0], names[-1], abilities, links_out, links_in, rate_out, rate_in)
+        abilities = tuple(word for word, can in (("multicast", node.multicast), ("reduce", node.reduces)) if can)
+        alike.setdefault((node.kind, abilities, out[node.id], into[node.id]), []).append(node.id)
+    bandwidth = dict(zip(topology.speeds.tolist(), (link.bandwidth for link in topology.links), strict=True))
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for (kind, abilities, speeds_out, speeds_in), members in alike.items():
+        rate_out = sum((bandwidth[speed] for speed in speeds_out), Fraction(0))
+        rate_in = sum((bandwidth[speed] for speed in speeds_in), Fraction(0))
+        groups.setdefault((kind, abilities, len(speeds_out), len(speeds_in), rate_out, rate_in), []).extend(members)
+    for key, members in sorted(groups.items(), key=lambda group: min(group[1])):
+        kind, abilities, links_out, links_in, rate_out, rate_in = key
+        first, last = topology.nodes[min(members)].name, topology.nodes[max(members)].name
+        yield NodeGroup(kind, len(members), first, last, abilities, links_out, links_in, rate_out, rate_in)
+
+
+def _speeds_by_node(topology: Topology, ends: npt.NDArray[np.int64]) -> list[tuple[int, ...]]:
+    """Per node the speeds of the links that end there, in ascending order."""
+    order = np.lexsort((topology.speeds, ends))
+    speeds = topology.speeds[order].tolist()
+    cuts = np.searchsorted(ends[order], np.arange(len(topology.nodes) + 1)).tolist()
+    return [tuple(speeds[start:stop]) for start, stop in pairwise(cuts)]
 
 
 def _link_groups(topology: Topology) -> Iterable[LinkGroup]:
     kinds = [node.kind for node in topology.nodes]
-    counts = Counter((kinds[link.src], kinds[link.dst], link.bandwidth, link.alpha) for link in topology.links)
-    for (src_kind, dst_kind, bandwidth, alpha), count in counts.items():
-        yield LinkGroup(src_kind, dst_kind, bandwidth, alpha, count)
+    first: dict[tuple[str, str, int], Link] = {}
+    counts: Counter[tuple[str, str, int]] = Counter()
+    for link, speed in zip(topology.links, topology.speeds.tolist(), strict=True):
+        key = kinds[link.src], kinds[link.dst], speed
+        first.setdefault(key, link)
+        counts[key] += 1
+    for (src_kind, dst_kind, speed), link in first.items():
+        yield LinkGroup(src_kind, dst_kind, link.bandwidth, link.alpha, counts[src_kind, dst_kind, speed])
 
 
 def _is_duplex(topology: Topology) -> bool:
-    there = Counter((link.src, link.dst, link.bandwidth, link.alpha) for link in topology.links)
-    back = Counter((link.dst, link.src, link.bandwidth, link.alpha) for link in topology.links)
-    return there == back
+    src, dst = topology.ends
+    size = len(topology.nodes)
+    there, back = ((topology.speeds * size + one) * size + other for one, other in ((src, dst), (dst, src)))
+    return np.array_equal(np.sort(there), np.sort(back))
 
 
 def _both_ways(out: str, into: str) -> str:
@@ -187,14 +216,15 @@ def _both_ways(out: str, into: str) -> str:
 def _reach(summary: Summary) -> str:
     if summary.cut_off is not None:
         return f"not connected: rank {summary.cut_off[0]} cannot reach rank {summary.cut_off[1]}"
-    return f"diameter: {counted(summary.hops or 0, 'hop')} from rank to rank"
+    links = f", {counted(summary.route, 'link')}" if summary.route and summary.route != summary.hops else ""
+    return f"diameter: {counted(summary.hops or 0, 'hop')} from rank to rank{links}"
 
 
 def _symmetry(summary: Summary) -> str:
     if summary.symmetry == 1:
         return "symmetry: none declared"
-    order = "more automorphisms than can be counted quickly"
+    order = "declared, too many automorphisms to count quickly"
     if summary.symmetry is not None:
         order = f"{summary.symmetry:,}" if summary.symmetry < 10**15 else f"about {summary.symmetry:.2g}"
-        order += " automorphisms"
-    return f"symmetry: {order} declared; {counted(summary.rank_orbits, 'kind')} of rank"
+        order += " automorphisms declared"
+    return f"symmetry: {order}; {counted(summary.rank_orbits, 'kind')} of rank"

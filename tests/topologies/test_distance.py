@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from fractions import Fraction
+
 import networkx as nx
 import pytest
 from hypothesis import given
 
 from tests.topologies.named import SMALL, networks
-from topologies import Topology, parse
-from topologies.distance import cut_off, diameter, hops_from
+from topologies import Link, Node, Topology, parse
+from topologies.distance import cut_off, diameter, hops_from, longest_route
 
 
 def _rank_graph(topology: Topology) -> nx.DiGraph:
@@ -39,6 +42,14 @@ def _check(topology: Topology) -> None:
             missing = source, hops.index(None)
     assert cut_off(topology) == missing
     assert diameter(topology) == (None if missing else furthest)
+    assert longest_route(topology) == (None if missing else _longest_route(topology))
+
+
+def _longest_route(topology: Topology) -> int:
+    graph = nx.DiGraph((link.src, link.dst) for link in topology.links)
+    graph.add_nodes_from(range(topology.ranks))
+    ranks = range(topology.ranks)
+    return max(nx.single_source_shortest_path_length(graph, one)[other] for one in ranks for other in ranks)
 
 
 @given(networks())
@@ -49,3 +60,29 @@ def test_hops_on_any_network(topology: Topology) -> None:
 @pytest.mark.parametrize("name", SMALL)
 def test_hops_on_families(name: str) -> None:
     _check(parse(name))
+
+
+def _tangle(seed: int, ranks: int, switches: int, spread: int) -> Topology:
+    """A ring of one-way links, so that all is connected, and random ones across, none longer than `spread` nodes."""
+    choose = random.Random(seed)
+    size = ranks + switches
+    order = choose.sample(range(size), size)
+    pairs = [(order[i - 1], order[i]) for i in range(size)]
+    pairs += [(order[i], order[(i + choose.randint(-spread, spread)) % size]) for i in range(size)]
+    links = [pair for pair in pairs if pair[0] != pair[1]]
+    nodes = [Node(i, "rank" if i < ranks else "switch", f"n{i}") for i in range(size)]
+    return Topology(
+        f"tangle {seed}", tuple(nodes), tuple(Link(i, *pair, 0.0, Fraction(1)) for i, pair in enumerate(links))
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_furthest_of_many_ranks_without_symmetry(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More ranks than a machine word has bits, in several blocks; with searches one by one beforehand and without."""
+    topology = _tangle(seed, ranks=150, switches=40, spread=(3, 90)[seed % 2])
+    hops = max(distance for rank in range(150) for distance in hops_from(topology, rank) if distance is not None)
+    links = _longest_route(topology)
+    assert (diameter(topology), longest_route(topology)) == (hops, links)
+    monkeypatch.setattr("topologies.distance._FEW", 0)
+    monkeypatch.setattr("topologies.distance._BLOCK", 70)
+    assert (diameter(topology), longest_route(topology)) == (hops, links)
