@@ -71,6 +71,9 @@ class FlowNetwork:
     def reset(self) -> None:
         """The flow back to zero."""
 
+    def flow(self, arc: int) -> int:
+        """What flows through the arc."""
+
     def flows(self) -> _Int64s:
         """What flows through each arc."""
 

@@ -17,6 +17,7 @@ from topologies.cli import add_json, add_topology
 from topologies.command import Command, UserError
 
 if TYPE_CHECKING:
+    from synth.bounds.references import References
     from synth.collective import Collective
     from synth.schedule import Schedule
     from topologies.topology import Topology
@@ -57,52 +58,57 @@ def _configure_bound(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_bound(options: argparse.Namespace) -> int:
-    from synth.bounds.bound import Cut, Partition, fraction_text
+    from synth.bounds.bound import fraction_text
+    from synth.bounds.references import all_reduce_references
     from synth.bounds.throughput import bounds_of, rounds_per_chunk
+    from synth.bounds.wording import told
+    from synth.network import Network
     from synth.progress import progress
 
     topology, collective = _problem(options)
+    network = Network(topology, collective)
     with progress("bounds"):
         bounds = bounds_of(topology, collective)
-    per_chunk = rounds_per_chunk(bounds.throughput, topology, collective)
-    if options.json:
-        print(json.dumps(bounds.to_dict() | {"rounds_per_chunk": fraction_text(per_chunk)}))
-        return 0
+    summed = collective.kind == "all_reduce" and collective.ranks > 1
+    with progress("reference rates"):
+        references = all_reduce_references(network) if summed else None
     latency, throughput, names = bounds.latency, bounds.throughput, topology.nodes
+    per_chunk = rounds_per_chunk(throughput, topology, collective)
+    words = told(network, throughput.witness) if throughput.witness else "nothing must move"
+    if options.json:
+        more = {"rounds_per_chunk": fraction_text(per_chunk), "searched": throughput.searched, "words": words}
+        print(json.dumps(bounds.to_dict() | more | ({"references": references.to_dict()} if references else {})))
+        return 0
     print(f"{collective.kind} on {topology.name}, {counted(collective.ranks, 'rank')}: no schedule does better than")
     far = latency.steps_witness
     why = f"   {names[far.src].name} to {names[far.dst].name}, chunk {far.chunk}" if far else ""
     print(f"  latency     {counted(latency.steps, 'step')}, {latency.seconds:g} s{why}")
     if throughput.witness is None:
-        print("  throughput  nothing must move")
+        print(f"  throughput  {words}")
         return 0
     rate = fraction_text(throughput.seconds_per_byte)
     print(f"  throughput  {throughput.algbw / 1e9:g} GB/s ({rate} s/byte; {counted(per_chunk, 'round')} per chunk)")
-    witness = throughput.witness
-    over = f"{counted(len(witness.links), 'link')}, {float(witness.bandwidth) / 1e9:g} GB/s"
-    share = f"{witness.share} of the size over {over}"
-    match witness:
-        case Cut():
-            where = "into" if witness.entering else "out of"
-            print(f"  witness     cut: {share}, {where} {_named(topology, witness.nodes)}")
-        case Partition():
-            print(f"  witness     messages that sums need among single members: {share}")
-        case _:
-            print(f"  witness     link prices: {share} (weighted by price)")
+    print(f"  witness     {words}")
+    print(f"  best of     {throughput.searched}")
+    if references:
+        _print_references(references, throughput.algbw)
     return 0
 
 
-def _named(topology: Topology, nodes: tuple[int, ...], shown: int = 8) -> str:
-    """The nodes by name; of a large set, the nodes that are not in it."""
-    others = [node.name for node in topology.nodes if node.id not in set(nodes)]
-    if len(others) < len(nodes):
-        return f"all nodes but {_listed(others, shown)}"
-    return _listed([topology.nodes[node].name for node in nodes], shown)
+def _print_references(references: References, bound: float) -> None:
+    """What is *not* a bound, said apart from what is."""
+    composed = float(references.composition)
+    print("for reference, and no bounds: what two constructions reach")
+    if references.trees is None:
+        print("  trees       the linear program of the best trees is too large here")
+    else:
+        trees = f"the best trees to sum up and spread, both at once ({_of(references.trees, bound)})"
+        print(f"  trees       {references.trees / 1e9:g} GB/s   {trees}")
+    print(f"  RS + AG     {composed / 1e9:g} GB/s   reduce_scatter, then all_gather ({_of(composed, bound)})")
 
 
-def _listed(names: list[str], shown: int) -> str:
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more
+def _of(rate: float, bound: float) -> str:
+    return "meets the bound" if rate >= bound * (1 - 1e-9) else f"{rate / bound:.1%} of the bound"
 
 
 # synth ------------------------------------------------------------------------------------------------------------

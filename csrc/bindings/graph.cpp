@@ -62,6 +62,7 @@ void bind_flow_network(nb::module_& m) {
           "capacities"_a, "New capacities for all arcs, and the flow back to zero.")
       .def("set_capacity", &FlowNetwork::set_capacity, "arc"_a, "capacity"_a,
            "A new capacity for one arc; the flow stays and must fit.")
+      .def("flow", &FlowNetwork::flow, "arc"_a, "What flows through the arc.")
       .def("reset", &FlowNetwork::reset, "The flow back to zero.")
       .def(
           "flows", [](const FlowNetwork& self) { return array_of<Amount>(self.flows()); },

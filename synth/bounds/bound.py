@@ -12,7 +12,7 @@ Both are lower bounds on any schedule's time; they hold together, not in sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -54,9 +54,9 @@ class Cut:
 class Partition:
     """k node sets that hold all members. A message from part to part leaves one of them, over one of `links`.
 
-    Of all_reduce: each byte needs k-1 such messages before any part can know the whole sum (a message joins at most two
-    parts' knowledge), and k-1 more until all do (Patarasuk and Yuan, JPDC'09, for single nodes): share = 2 (k-1).
-    `entering`: the messages are counted at the links that enter the parts instead.
+    Of all_reduce: each byte needs k-1 such messages before any part can know the whole sum, and k-1 more until all do:
+    share = 2 (k-1). The proof, and where switches must lie that copy or add, is in bounds/partition.py. `links` are
+    part by part; `entering`: the messages are counted at the links that enter the parts instead.
     """
 
     parts: tuple[tuple[int, ...], ...]
@@ -85,15 +85,19 @@ Witness = Cut | Partition | Prices
 
 @dataclass(frozen=True)
 class Throughput:
-    """`seconds_per_byte` of the collective's size at least: the witness's share / bandwidth; 0 where nothing moves."""
+    """`seconds_per_byte` of the collective's size at least: the witness's share / bandwidth; 0 where nothing moves.
+
+    `searched`: among which witnesses this one is the best, in words; files do not keep it.
+    """
 
     seconds_per_byte: Fraction
     witness: Witness | None = None
+    searched: str = field(default="", compare=False)
 
     @staticmethod
-    def by(witness: Witness) -> Throughput:
+    def by(witness: Witness, searched: str = "") -> Throughput:
         """The bound that the witness proves."""
-        return Throughput(witness.share / witness.bandwidth, witness)
+        return Throughput(witness.share / witness.bandwidth, witness, searched)
 
     @property
     def algbw(self) -> float:

@@ -10,81 +10,82 @@ leave it. Every S proves w(S) / B(S) seconds per byte; the best S is found exact
 
 reduce_scatter, scatter and reduce are these on the reversed links.
 
+Why switches that copy or add cannot beat it. Copying happens on one side of S or the other: what is known in S only and
+is wanted outside has to cross once, however often it is copied before or after. Adding likewise: the sum of what S
+contributes has the size of one contribution, and that much must cross, since the result outside depends on it. So w
+counts a block once, whoever multicasts, and a sum once, whoever reduces; nothing in w(S) needs a switch to be dumb.
+
 For one sink, "is there an S with w(S) / B(S) > t?" is one minimum cut: give member u a source arc of capacity w(u),
 link e capacity t * b(e); the answer is yes iff the maximum flow to the sink does not saturate the source arcs. If so,
-the cut names a better S, hence a better t, and the question is asked again (Dinkelbach 1967). For all_gather this is
-the optimum of Zhao et al., ForestColl (NSDI'26): some packing of trees meets it.
+the cut names a better S, hence a better t, and the question is asked again (Dinkelbach 1967); sinks that were content
+stay so. From a content sink the flow moves on to the next one. For all_gather this is the optimum of Zhao et al.,
+ForestColl (NSDI'26): some packing of trees meets it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.bounds.arcs import Arcs
 from synth.bounds.bound import Cut
-from synth.bounds.max_flow import FlowNetwork
-from synth.network import Network
-from synth.schedule import round_bandwidth
-from topologies.topology import Link
+from synth.bounds.max_flow import Flow, flow_network
 
 
 def crowded_cut(
-    network: Network, supply: Mapping[int, int], sinks: Iterable[int], entering: bool = False
+    arcs: Arcs, supply: Mapping[int, int], sinks: Iterable[int], unit: Fraction, entering: bool = False
 ) -> Cut | None:
     """The best cut where what nodes `supply` (units of chunk weight) must reach each sink; None if nothing must move.
 
-    `entering`: all links are taken reversed, and the cut's links enter it.
+    `unit` is the share of the size that one unit of weight is. `entering`: all links are taken reversed, and the cut's
+    links enter it. Every sink must be reachable from every supply.
     """
-    unit = round_bandwidth(network.topology)
-    arcs = [(_ends(link, entering), int(link.bandwidth / unit)) for link in network.links]
-    best: tuple[Fraction, frozenset[int]] | None = None
+    graph = arcs.reversed() if entering else arcs
+    everything = sum(supply.values())
+    crowding = Fraction(0)
+    best: NDArray[np.bool_] | None = None
+    flow: Flow | None = None
+    at = amount = 0
     for sink in sinks:
-        owed = {node: weight for node, weight in supply.items() if node != sink and weight}
-        while owed:
-            ratio = best[0] if best else Fraction(0)
-            found = _violated(network.usable, arcs, owed, sink, ratio)
-            if found is None:
-                break
-            owned = sum(weight for node, weight in owed.items() if node in found)
-            exits = sum(capacity for (src, dst), capacity in arcs if src in found and dst not in found)
-            best = (Fraction(owned, exits), found)
-    if best is None:
-        return None
-    ratio, nodes = best
-    links = exits_of(network.links, nodes, entering)
-    bandwidth = sum((link.bandwidth for link in links), Fraction(0))
-    share = ratio * bandwidth / unit * network.collective.unit
-    return Cut(tuple(sorted(nodes)), tuple(link.id for link in links), share, bandwidth, entering)
+        if everything == supply.get(sink, 0):
+            continue
+        while True:
+            if best is None:  # any set will do to begin with: everything but the sink
+                inside = graph.usable.copy()
+                inside[sink] = False
+            else:
+                if flow is None:
+                    flow, at, amount = _loaded(graph, supply, crowding)
+                if flow.augment(at, sink, amount) == amount:
+                    at = sink
+                    break
+                inside = graph.usable & ~flow.reaching(sink)[:-1]
+                flow = None
+            best = inside
+            crowding = Fraction(
+                sum(weight for node, weight in supply.items() if inside[node]),
+                sum(graph.capacity[arc] for arc in graph.leaving(inside)),
+            )
+    return None if best is None else cut_of(graph, best, crowding * unit / graph.unit, entering)
 
 
-def exits_of(links: Sequence[Link], nodes: frozenset[int], entering: bool = False) -> list[Link]:
-    """The links that leave (or enter) the node set."""
-    ends = ((link, _ends(link, entering)) for link in links)
-    return [link for link, (src, dst) in ends if src in nodes and dst not in nodes]
+def cut_of(graph: Arcs, inside: NDArray[np.bool_], rate: Fraction, entering: bool = False) -> Cut:
+    """The witness for a node set that proves `rate` seconds per byte on the links that leave it in `graph`."""
+    leaving = graph.leaving(inside)
+    bandwidth = graph.bandwidth(leaving)
+    nodes = tuple(np.flatnonzero(inside).tolist())
+    return Cut(nodes, tuple(graph.links[arc] for arc in leaving), rate * bandwidth, bandwidth, entering)
 
 
-def _ends(link: Link, turned: bool) -> tuple[int, int]:
-    return (link.dst, link.src) if turned else (link.src, link.dst)
-
-
-def _violated(
-    usable: Sequence[bool],
-    arcs: list[tuple[tuple[int, int], int]],
-    owed: Mapping[int, int],
-    sink: int,
-    ratio: Fraction,
-) -> frozenset[int] | None:
-    """A node set without the sink that owes more than `ratio` times its exits' capacity; None if there is none."""
-    if not ratio:
-        # Any set will do to begin with: everything but the sink.
-        return frozenset(node for node, use in enumerate(usable) if use and node != sink)
-    nodes = len(usable)
-    flow = FlowNetwork(nodes + 1)
-    for (src, dst), capacity in arcs:
-        flow.add(src, dst, capacity * ratio.numerator)
-    for node, weight in owed.items():
-        flow.add(nodes, node, weight * ratio.denominator)
-    value, side = flow.max_flow(nodes, sink)
-    if value == sum(owed.values()) * ratio.denominator:
-        return None
-    return side - {nodes}
+def _loaded(graph: Arcs, supply: Mapping[int, int], crowding: Fraction) -> tuple[Flow, int, int]:
+    """The network that asks whether some set is more crowded; its source; what must arrive at each sink if none is."""
+    source = graph.nodes
+    tails = np.concatenate((graph.tails, np.full(len(supply), source, np.int32)))
+    heads = np.concatenate((graph.heads, np.fromiter(supply, np.int32, len(supply))))
+    capacity = [amount * crowding.numerator for amount in graph.capacity]
+    capacity += [weight * crowding.denominator for weight in supply.values()]
+    amount = sum(supply.values()) * crowding.denominator
+    return flow_network(source + 1, tails, heads, capacity), source, amount

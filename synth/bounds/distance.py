@@ -1,7 +1,12 @@
 """The latency bound: how far data must travel, whatever its size.
 
-A chunk that is not summed must reach each rank of `post` from the nearest of its holders. A summed chunk carries every
-rank's contribution, so every rank's distance to every rank of `post` counts.
+A chunk that is not summed must reach each rank that wants it from its holder. A summed chunk carries every rank's
+contribution, so every rank's distance to every rank that wants it counts. Either way some ranks must be heard by some:
+
+    broadcast, scatter      root -> every rank          all others      every rank -> every rank
+    reduce, gather          every rank -> root
+
+Switches that copy or add shorten no path: what they send on has come all the way.
 """
 
 from __future__ import annotations
@@ -9,43 +14,63 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.bounds.arcs import Arcs
 from synth.bounds.bound import Distance, Latency
+from synth.bounds.demand import fitting_generators, member_orbits
 from synth.collective import Collective, CollectiveError
 from synth.network import Network
 
 
-def latency(network: Network) -> Latency:
+def latency(network: Network, arcs: Arcs | None = None) -> Latency:
     """Least steps and seconds with witnesses. Raises CollectiveError where some rank cannot be reached."""
-    collective = network.collective
-    steps, steps_witness = _farthest(collective, network.hops)
+    arcs = arcs or Arcs.of(network)
+    is_rank = np.asarray([node.kind == "rank" for node in network.topology.nodes])
+    alphas = np.asarray([link.alpha for link in network.links], np.float64)
+    steps, steps_witness = _farthest(network, arcs, is_rank[arcs.tails].astype(np.float64))
     if np.isinf(steps):
         assert steps_witness is not None
         raise CollectiveError(
             f"{network.topology.name}: rank {steps_witness.dst} cannot be reached from rank {steps_witness.src}, "
-            f"so no {collective.kind} exists"
+            f"so no {network.collective.kind} exists"
         )
-    seconds, seconds_witness = _farthest(collective, network.alphas)
-    return Latency(int(steps), float(seconds), steps_witness, seconds_witness)
+    seconds, seconds_witness = _farthest(network, arcs, alphas)
+    return Latency(int(steps), seconds, steps_witness, seconds_witness)
 
 
-def _farthest(collective: Collective, distance: NDArray[np.float64]) -> tuple[float, Distance | None]:
-    """The greatest distance that some chunk must travel, and the first chunk that must."""
+def _farthest(network: Network, arcs: Arcs, lengths: NDArray[np.float64]) -> tuple[float, Distance | None]:
+    """The greatest distance that some chunk must travel, and a chunk that must."""
+    from csrc._core import ShortestPaths
+
+    collective = network.collective
+    members = np.asarray(collective.members)
+    rank_of = {member: rank for rank, member in enumerate(collective.members)}
+    inward = collective.kind in ("reduce", "gather")
+    graph = arcs.reversed() if inward else arcs
+    paths = ShortestPaths(graph.nodes, graph.tails, graph.heads, lengths)
+    if collective.rooted:
+        starts = [collective.members[collective.root]]
+    else:
+        starts = [orbit[0] for orbit in member_orbits(network, fitting_generators(network))]
     worst, witness = 0.0, None
-    done: set[tuple[frozenset[int], frozenset[int]]] = set()
-    starts = np.searchsorted(collective.chunks.block, np.arange(collective.blocks))
-    for chunk in starts.tolist():
-        pre, post = collective.pre(chunk), collective.post(chunk)
-        if (pre, post) in done:
-            continue
-        done.add((pre, post))
-        sources, targets = sorted(pre), sorted(post)
-        among = distance[np.ix_(sources, targets)]
-        if collective.combining:
-            src, dst = divmod(int(np.argmax(among)), len(targets))
-        else:
-            dst = int(np.argmax(among.min(axis=0)))
-            src = int(np.argmin(among[:, dst]))
-        if among[src, dst] > worst:
-            worst = float(among[src, dst])
-            witness = Distance(chunk, collective.members[sources[src]], collective.members[targets[dst]])
+    for start in starts:
+        distances = paths.distances(start)[members]
+        furthest = int(np.argmax(distances))
+        if distances[furthest] > worst:
+            worst = float(distances[furthest])
+            src, dst = (furthest, rank_of[start]) if inward else (rank_of[start], furthest)
+            witness = Distance(_first_chunk(collective, src, dst), collective.members[src], collective.members[dst])
     return worst, witness
+
+
+def _first_chunk(collective: Collective, src: int, dst: int) -> int:
+    """The first chunk that must get from rank `src` of the collective (at least a contribution to it) to rank `dst`."""
+    match collective.kind:
+        case "all_gather" | "gather":
+            block = src
+        case "reduce_scatter" | "scatter":
+            block = dst
+        case "all_to_all":
+            block = src * collective.ranks + dst
+        case _:
+            block = 0
+    return int(np.searchsorted(collective.chunks.block, block))

@@ -4,27 +4,27 @@
     reduce_scatter, scatter, reduce     the same on reversed links
     all_to_all                          link prices, cuts among them                         (bounds/prices.py)
     all_reduce                          the larger of the most crowded cut and of the messages that a sum needs
-                                        (`Partition` into single members, where no switch copies or adds)
+                                        between parts                                        (bounds/partition.py)
 
-Not a bound for all_reduce: the optimum of reduce_scatter plus that of all_gather. That sum is what one construction
-achieves, and on meshes others beat it.
+All of these hold for every schedule, whatever its switches do. Not a bound for all_reduce is the optimum of
+reduce_scatter plus that of all_gather: it is what one construction achieves, and on meshes others beat it
+(bounds/references.py).
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-import numpy as np
-
-from synth.bounds.bound import Bounds, Cut, Partition, Throughput, Witness
-from synth.bounds.cut import crowded_cut, exits_of
+from synth.bounds.arcs import Arcs
+from synth.bounds.bound import Bounds, Cut, Throughput, Witness
+from synth.bounds.cut import crowded_cut
+from synth.bounds.demand import block_weights, fitting_generators, member_orbits
 from synth.bounds.distance import latency
+from synth.bounds.partition import best_partition
 from synth.bounds.prices import priced
 from synth.collective import Collective
 from synth.network import Network
 from synth.schedule import round_bandwidth
-from synth.symmetry import chunk_permutation
-from topologies.symmetry import orbits
 from topologies.topology import Topology
 
 
@@ -34,37 +34,41 @@ def bounds_of(topology: Topology, collective: Collective) -> Bounds:
     Raises CollectiveError where a member is no rank of the topology or some rank cannot be reached.
     """
     network = Network(topology, collective)
-    return Bounds(latency(network), throughput(network))
+    arcs = Arcs.of(network)
+    return Bounds(latency(network, arcs), throughput(network, arcs))
 
 
-def throughput(network: Network) -> Throughput:
-    """The throughput bound. Every rank must be able to reach those that it must (see `latency`)."""
+def throughput(network: Network, arcs: Arcs | None = None) -> Throughput:
+    """The best bound found. Ranks must be able to reach those that they must (see `latency`)."""
     collective = network.collective
     if collective.ranks == 1:
         return Throughput(Fraction(0))
-    weights = np.bincount(collective.chunks.block, collective.chunks.weight).astype(np.int64).tolist()
+    arcs = arcs or Arcs.of(network)
+    searched = "all cuts"
     witnesses: list[Witness | None]
     match collective.kind:
         case "all_gather" | "reduce_scatter" | "gather" | "scatter":
-            supply = dict(zip(collective.members, weights, strict=True))
-            every = collective.kind in ("all_gather", "reduce_scatter")
-            sinks = _orbit_representatives(network) if every else [collective.members[collective.root]]
-            witnesses = [crowded_cut(network, supply, sinks, collective.kind in ("reduce_scatter", "scatter"))]
+            supply = dict(zip(collective.members, block_weights(collective).tolist(), strict=True))
+            sinks = [collective.members[collective.root]]
+            if not collective.rooted:
+                sinks = [orbit[0] for orbit in member_orbits(network, fitting_generators(network))]
+            entering = collective.kind in ("reduce_scatter", "scatter")
+            witnesses = [crowded_cut(arcs, supply, sinks, collective.unit, entering)]
         case "broadcast" | "reduce":
-            witnesses = [_spread(network, collective.root, weights[0], entering=collective.kind == "reduce")]
+            witnesses = [_spread(collective, arcs, collective.root, entering=collective.kind == "reduce")]
         case "all_reduce":
-            witnesses = [_spread(network, 0, weights[0], entering) for entering in (False, True)]
-            witnesses += [_single_members(network, entering) for entering in (False, True)]
+            searched = "all cuts and partitions"
+            # Where as much leads one way as the other between any two nodes, what enters is what leaves.
+            ways = (False,) if arcs.symmetric() else (False, True)
+            witnesses = [_spread(collective, arcs, 0, entering) for entering in ways]
+            alike = all(node.multicast == node.reduces for node in network.topology.nodes)
+            ways = ways if alike else (False, True)
+            witnesses += [best_partition(network, arcs, entering) for entering in ways]
         case _:
-            members = collective.members
-            table = np.asarray(weights).reshape(collective.ranks, collective.ranks)
-            witnesses = [
-                priced(
-                    network,
-                    {s: {d: int(table[i, j]) for j, d in enumerate(members) if i != j} for i, s in enumerate(members)},
-                )
-            ]
-    return max((Throughput.by(witness) for witness in witnesses if witness), key=lambda bound: bound.seconds_per_byte)
+            witness, searched = priced(network, arcs)
+            witnesses = [witness]
+    bounds = [Throughput.by(witness, searched) for witness in witnesses if witness]
+    return max(bounds, key=lambda bound: bound.seconds_per_byte)
 
 
 def rounds_per_chunk(bound: Throughput, topology: Topology, collective: Collective) -> Fraction:
@@ -76,25 +80,8 @@ def rounds_per_chunk(bound: Throughput, topology: Topology, collective: Collecti
     return bound.seconds_per_byte * round_bandwidth(topology) * counted
 
 
-def _spread(network: Network, root: int, weight: int, entering: bool) -> Cut | None:
-    members = network.collective.members
+def _spread(collective: Collective, arcs: Arcs, root: int, entering: bool) -> Cut | None:
+    """The most crowded cut between the root and any other member, where one of them must hear all of the other."""
+    members = collective.members
     sinks = [member for rank, member in enumerate(members) if rank != root]
-    return crowded_cut(network, {members[root]: weight}, sinks, entering)
-
-
-def _single_members(network: Network, entering: bool) -> Partition | None:
-    if any(node.multicast or node.reduces for node in network.topology.nodes):
-        return None
-    members = network.collective.members
-    links = [link for member in members for link in exits_of(network.links, frozenset({member}), entering)]
-    bandwidth = sum((link.bandwidth for link in links), Fraction(0))
-    share = Fraction(2 * (len(members) - 1))
-    parts = tuple((member,) for member in members)
-    return Partition(parts, tuple(link.id for link in links), share, bandwidth, entering)
-
-
-def _orbit_representatives(network: Network) -> list[int]:
-    """One member of each orbit under the topology's generators that the collective is invariant under."""
-    topology, members = network.topology, set(network.collective.members)
-    fitting = [nodes for nodes in topology.generators if chunk_permutation(network.collective, nodes) is not None]
-    return [orbit[0] for orbit in orbits(len(topology.nodes), fitting) if orbit[0] in members]
+    return crowded_cut(arcs, {members[root]: 1}, sinks, Fraction(1), entering)

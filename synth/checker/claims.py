@@ -2,7 +2,8 @@
 
     latency      the hops (or alphas) between the two ranks of the witness, by a search of our own
     Cut          what must cross it, over the bandwidth of all links that cross it
-    Partition    of all_reduce: 2 (k - 1) messages per byte over the links that leave (or enter) the k parts
+    Partition    of all_reduce: 2 (k - 1) messages per byte over the links that leave (or enter) the k parts, switches
+                 that make several messages of one (or one of several) being inside them
     Prices       each demand times its cheapest path, over what all links earn; demands that are neither copied nor
                  summed on their way (one source, one destination)
 
@@ -131,13 +132,16 @@ class _Claims:
 
     def _messages_of_sums(self, witness: Partition) -> Fraction:
         parts = [set(part) for part in witness.parts]
-        union = set().union(*parts)
-        if self.collective.kind != "all_reduce" or sum(map(len, parts)) != len(union):
-            raise _false("throughput", "a partition bounds all_reduce only, and its parts must be disjoint")
         members = set(self.collective.members)
-        if not members <= union or not all(part & members for part in parts):
+        homes = [part & members for part in parts]
+        if self.collective.kind != "all_reduce" or sum(map(len, homes)) != len(set().union(*homes)):
+            raise _false("throughput", "a partition bounds all_reduce only, and its parts must be disjoint")
+        if set().union(*homes) != members or not all(homes):
             raise _false("throughput", "each part must hold members, and the parts all of them")
-        if any(node.multicast or node.reduces for node in self.topology.nodes):
+        # Outside of the parts a switch must leave messages one by one as they are counted.
+        inside = set().union(*parts)
+        outside = [node for node in self.topology.nodes if node.id not in inside]
+        if any(node.reduces if witness.entering else node.multicast for node in outside):
             raise _false("throughput", "a partition counts messages, which switches that copy or add can save")
         return Fraction(2 * (len(parts) - 1))
 

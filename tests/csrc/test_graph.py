@@ -73,6 +73,7 @@ def test_max_flow_and_both_cuts(graph: Graph) -> None:
     assert not (near & far).any()
     assert graph.exits(near) == graph.exits(~far) == value
     flows = network.flows()
+    assert [network.flow(arc) for arc in range(network.arcs)] == flows.tolist()
     assert all(0 <= flow <= number for flow, number in zip(flows, graph.numbers, strict=True))
     for node in range(graph.nodes):
         assert graph.net_out_of(node, flows) == {source: value, sink: -value}.get(node, 0)
@@ -167,6 +168,8 @@ def test_refusals() -> None:
             network.augment(source, sink)
     with pytest.raises(ValueError, match="the limit is -1"):
         network.augment(0, 1, -1)
+    with pytest.raises(ValueError, match="arc 1 does not exist; there are 1"):
+        network.flow(1)
     with pytest.raises(ValueError, match="node 9 does not exist"):
         network.reaching(9)
     with pytest.raises(ValueError, match="arc 0 has length -1"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from fractions import Fraction
 
 from hypothesis import strategies as st
@@ -27,6 +28,17 @@ def networks(draw: st.DrawFn, max_ranks: int = 6, switches: int = 2) -> Topology
     alphas = st.sampled_from([0.0, 0.5, 1.0])
     links = [Link(i, src, dst, draw(alphas), draw(rates)) for i, (src, dst) in enumerate(ends)]
     return Topology("random", tuple(nodes), tuple(links))
+
+
+@st.composite
+def able_networks(draw: st.DrawFn, max_ranks: int = 5, switches: int = 3) -> Topology:
+    """`networks` whose switches multicast or reduce or both or neither."""
+    topology = draw(networks(max_ranks, switches))
+    nodes = tuple(
+        replace(node, multicast=draw(st.booleans()), reduces=draw(st.booleans())) if node.kind == "switch" else node
+        for node in topology.nodes
+    )
+    return replace(topology, nodes=nodes)
 
 
 @st.composite

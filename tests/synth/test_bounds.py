@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 
-import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.bounds.bound import Cut, Partition, Prices
-from synth.bounds.max_flow import FlowNetwork
+from csrc._core import FlowNetwork
+from synth.bounds.bound import Cut, Partition
+from synth.bounds.max_flow import LongFlowNetwork, flow_network
+from synth.bounds.references import all_reduce_references
 from synth.bounds.throughput import bounds_of, rounds_per_chunk
 from synth.collective import KINDS, Collective, CollectiveError
-from tests.synth.networks import collectives, networks
+from synth.network import Network
+from tests.synth.networks import able_networks, collectives, networks
 from topologies.parse import parse
 from topologies.topology import Topology
 
@@ -32,6 +37,8 @@ from topologies.topology import Topology
         ("mesh:4x4", "all_gather", Fraction(15, 2)),
         ("mesh:4x4", "all_reduce", Fraction(5, 8)),
         ("torus:8x8", "all_gather", Fraction(63, 4)),
+        ("dgx-h100:2", "all_gather", Fraction(3, 100)),
+        ("dgx-h100:128", "all_gather", Fraction(127, 50)),
         ("ring:8", "all_to_all", Fraction(1)),
     ],
 )
@@ -87,67 +94,187 @@ def test_cuts_are_exact(data: st.DataObject) -> None:
         assert bound.seconds_per_byte == worst
 
 
-@settings(max_examples=100)
+def every_partition(members: list[int]) -> Iterator[list[list[int]]]:
+    """All ways to cut the members into parts."""
+    if not members:
+        yield []
+        return
+    first, *rest = members
+    for parts in every_partition(rest):
+        yield [[first], *parts]
+        for position in range(len(parts)):
+            yield [*parts[:position], [first, *parts[position]], *parts[position + 1 :]]
+
+
+@settings(max_examples=60)
 @given(data=st.data())
-def test_witnesses_recompute(data: st.DataObject) -> None:
-    topology = data.draw(networks())
-    collective = data.draw(collectives(topology))
-    bound = bounds_of(topology, collective).throughput
-    links = topology.links
-    match bound.witness:
-        case None:
-            assert collective.ranks == 1
-            assert bound.seconds_per_byte == 0
-            return
-        case Cut() as cut:
-            inside = set(cut.nodes)
-            leaving = [link.id for link in links if link.src in inside and link.dst not in inside]
-            entering = [link.id for link in links if link.dst in inside and link.src not in inside]
-            assert list(cut.links) == (entering if cut.entering else leaving)
-            assert cut.bandwidth == sum(links[link].bandwidth for link in cut.links)
-        case Partition() as partition:
-            assert collective.kind == "all_reduce"
-            assert partition.share == 2 * (len(partition.parts) - 1)
-            ends = [links[link].dst if partition.entering else links[link].src for link in partition.links]
-            assert sorted(ends) == sorted(
-                end for x in links for end in [x.dst if partition.entering else x.src] if end < topology.ranks
-            )
-            assert partition.bandwidth == sum(links[link].bandwidth for link in partition.links)
-        case Prices() as prices:
-            graph = nx.DiGraph()
-            price = dict(zip(prices.links, prices.prices, strict=True))
-            for link in links:
-                cost = price.get(link.id, Fraction(0))
-                if not graph.has_edge(link.src, link.dst) or cost < graph[link.src][link.dst]["price"]:
-                    graph.add_edge(link.src, link.dst, price=cost)
-            ranks = collective.ranks
-            owed = Fraction(0)
-            for chunk, block in enumerate(collective.chunks.block.tolist()):
-                cheapest = nx.dijkstra_path_length(graph, block // ranks, block % ranks, "price")
-                owed += collective.share(chunk) * cheapest
-            assert prices.share == owed
-            assert prices.bandwidth == sum(price[link] * links[link].bandwidth for link in prices.links)
-    assert bound.seconds_per_byte == bound.witness.share / bound.witness.bandwidth
+def test_partitions_are_the_best_there_are(data: st.DataObject) -> None:
+    """Over all partitions of the members, each part with the switches that suit it best, out and in."""
+    topology = data.draw(networks(5))
+    collective = Collective.make("all_reduce", topology.ranks)
+    if topology.ranks == 1:
+        return
+    switches = range(topology.ranks, len(topology.nodes))
+    best = brute_force(topology, collective)
+    for entering in (False, True):
+        exits: dict[tuple[int, ...], Fraction] = {}
+        for count in range(1, topology.ranks):
+            for home in combinations(range(topology.ranks), count):
+                exits[home] = min(
+                    crossing(topology, {*home, *extra}, entering)
+                    for size in range(len(switches) + 1)
+                    for extra in combinations(switches, size)
+                )
+        for parts in every_partition(list(range(topology.ranks))):
+            if len(parts) > 1:
+                best = max(best, Fraction(2 * (len(parts) - 1)) / sum(exits[tuple(sorted(part))] for part in parts))
+    assert bounds_of(topology, collective).throughput.seconds_per_byte == best
 
 
-@settings(max_examples=100)
-@given(
-    nodes=st.integers(2, 7),
-    arcs=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 10**12)), max_size=25),
+def crossing(topology: Topology, inside: set[int], entering: bool) -> Fraction:
+    ends = [((link.dst, link.src) if entering else (link.src, link.dst), link.bandwidth) for link in topology.links]
+    return sum((rate for (tail, head), rate in ends if tail in inside and head not in inside), Fraction(0))
+
+
+# ---- all_reduce: what is a bound, and what is not -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "bound", "trees", "composition"),
+    [
+        ("mesh:3x3", "3/2", "3/2", "9/8"),
+        ("mesh:4x4", "8/5", "8/5", "16/15"),
+        ("mesh:5x5", "5/3", "5/3", "25/24"),
+        ("mesh:6x6", "12/7", "12/7", "36/35"),
+        ("mesh:4x4,bandwidth=2e9x1e9", "12/5", "12/5", "8/5"),
+        ("mesh:4x4,bandwidth=4e9x1e9", "4", "4", "8/3"),
+        ("torus:4x4", "32/15", "32/15", "32/15"),
+        ("dgx1", "600/7", "600/7", "600/7"),
+        ("star:8", "4/7", "4/7", "4/7"),
+        ("dgx-a100:2", "520/3", "520/3", "520/3"),
+        ("dgx-h100:2", "400", "400", "800/3"),
+        ("dgx-h100:2,nvls=off", "800/3", "800/3", "800/3"),
+        ("dgx-h100:4", "800/3", "800/3", "8000/31"),
+    ],
 )
-def test_max_flow_against_networkx(nodes: int, arcs: list[tuple[int, int, int]]) -> None:
-    mine, reference = FlowNetwork(nodes), nx.DiGraph()
-    reference.add_nodes_from(range(nodes))
-    capacity: dict[tuple[int, int], int] = {}
-    for src, dst, amount in arcs:
-        src, dst = src % nodes, dst % nodes
-        if src != dst:
-            mine.add(src, dst, amount)
-            capacity[src, dst] = capacity.get((src, dst), 0) + amount
-    reference.add_edges_from((s, d, {"capacity": c}) for (s, d), c in capacity.items())
-    value, side = mine.max_flow(0, nodes - 1)
-    assert value == nx.maximum_flow_value(reference, 0, nodes - 1)
-    assert value == sum(c for (s, d), c in capacity.items() if s in side and d not in side)
+def test_all_reduce_is_not_reduce_scatter_and_all_gather(name: str, bound: str, trees: str, composition: str) -> None:
+    """In GB/s. The meshes are those of PipeComm's table IV in units of a link; DGX-1 has 25 GB/s and six links."""
+    topology = parse(name)
+    collective = Collective.make("all_reduce", topology.ranks)
+    references = all_reduce_references(Network(topology, collective))
+    assert 1 / bounds_of(topology, collective).throughput.seconds_per_byte == Fraction(bound) * 10**9
+    assert references.trees == pytest.approx(float(Fraction(trees)) * 1e9, rel=1e-7)
+    assert references.composition == Fraction(composition) * 10**9
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_trees_beat_the_bound(data: st.DataObject) -> None:
+    """The linear program knows nothing of cuts and partitions: if a bound were too good to be true, it would show."""
+    topology = data.draw(able_networks())
+    if topology.ranks == 1:
+        return
+    collective = Collective.make("all_reduce", topology.ranks)
+    bound = bounds_of(topology, collective).throughput.algbw
+    references = all_reduce_references(Network(topology, collective))
+    assert references.trees is not None
+    assert references.trees <= bound * (1 + 1e-7)
+    assert float(references.composition) <= references.trees * (1 + 1e-7) or any(
+        node.kind == "switch" for node in topology.nodes
+    )
+
+
+@pytest.mark.parametrize(
+    ("able", "expected", "witness"),
+    [
+        ({}, Fraction(2 * 5, 6), Partition),  # the ring meets it
+        ({"multicast": True}, Fraction(2 * 5, 6), Partition),  # what enters the ranks is not saved by copying
+        ({"reduces": True}, Fraction(2 * 5, 6), Partition),  # what leaves the ranks is not saved by adding
+        ({"multicast": True, "reduces": True}, Fraction(1), Cut),  # one up, one down
+    ],
+)
+def test_all_reduce_on_a_star_of_six(able: dict[str, bool], expected: Fraction, witness: type) -> None:
+    topology = parse("star:6")
+    switch = replace(topology.nodes[6], **able)
+    topology = replace(topology, nodes=(*topology.nodes[:6], switch))
+    bound = bounds_of(topology, Collective.make("all_reduce", 6)).throughput
+    assert bound.seconds_per_byte == expected / 10**9
+    assert isinstance(bound.witness, witness)
+
+
+def test_boxes_whose_switches_add_are_summed_inside() -> None:
+    """128 boxes with NVLink SHARP: 2 * 127 messages leave boxes of 400 GB/s each, twice what a cut alone would say."""
+    topology = parse("dgx-h100:128")
+    bound = bounds_of(topology, Collective.make("all_reduce", 1024)).throughput
+    assert isinstance(bound.witness, Partition)
+    assert bound.seconds_per_byte == Fraction(2 * 127, 128 * 400 * 10**9)
+    assert sorted(map(len, bound.witness.parts)) == [8 + 1 + 8] * 128
+
+
+# ---- at scale, by the numbers; how long it takes is `python -m benchmarks.bounds` -----------------------------------
+
+
+@pytest.mark.parametrize("hint", [True, False], ids=["hint", "no hint"])
+@pytest.mark.parametrize(
+    ("name", "kind", "expected"),
+    [
+        ("rail:boxes=128,gpus=8,rails=8", "all_gather", Fraction(127, 128 * 400)),
+        ("rail:boxes=128,gpus=8,rails=8", "reduce_scatter", Fraction(127, 128 * 400)),
+        ("rail:boxes=128,gpus=8,rails=8", "all_reduce", Fraction(127, 64 * 400)),
+        ("rail:boxes=128,gpus=8,rails=8", "all_to_all", Fraction(127 * 8, 128 * 400)),
+        ("torus:16x16x4", "all_gather", Fraction(1023, 1024 * 6)),
+    ],
+)
+def test_a_thousand_ranks(name: str, kind: str, expected: Fraction, hint: bool) -> None:
+    topology = parse(name)
+    if not hint:
+        topology = replace(topology, generators=())
+    bound = bounds_of(topology, Collective.make(kind, 1024)).throughput
+    assert bound.seconds_per_byte == expected / 10**9
+
+
+def test_symmetry_puts_the_flow_program_within_reach() -> None:
+    """Dimension by dimension: the long way round is the crowded one, and prices on its wires say so."""
+    topology = parse("torus:16x8")
+    collective = Collective.make("all_to_all", topology.ranks)
+    bound = bounds_of(topology, collective).throughput
+    assert bound.searched.startswith("all prices")
+    assert bound.seconds_per_byte == Fraction(2, 10**9)  # 16/8 hops on average each way along the long dimension
+
+
+@settings(max_examples=60)
+@given(
+    nodes=st.integers(3, 7),
+    arcs=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 10**12)), max_size=25),
+    limit=st.integers(0, 10**12),
+)
+def test_long_flows_against_the_core(nodes: int, arcs: list[tuple[int, int, int]], limit: int) -> None:
+    """Python's integers take over where 64 bits end, and must answer every question as the core does."""
+    ends = [(src % nodes, dst % nodes, amount) for src, dst, amount in arcs if src % nodes != dst % nodes]
+    tails, heads = (np.asarray([arc[i] for arc in ends], np.int32) for i in range(2))
+    capacities = [arc[2] for arc in ends]
+    core = flow_network(nodes, tails, heads, capacities)
+    assert isinstance(core, FlowNetwork)
+    long = LongFlowNetwork(nodes, tails, heads, capacities)
+    wide = flow_network(nodes, tails, heads, [capacity << 60 for capacity in capacities], room=2**63)
+    assert isinstance(wide, LongFlowNetwork)
+    for network in (core, long):
+        sent = network.augment(0, 1, limit)
+        moved = network.augment(1, 2, sent)
+        if moved < sent:
+            network.augment(2, 1, moved)
+    for ask in (
+        lambda flow: flow.augment(0, 1),
+        lambda flow: flow.reaching(1).tolist(),
+        lambda flow: flow.reachable_from(0).tolist(),
+        lambda flow: flow.reset(),
+        lambda flow: flow.augment(0, nodes - 1),
+        lambda flow: flow.set_capacity(0, flow.flow(0) + 7) if ends else None,
+        lambda flow: flow.augment(0, nodes - 1),
+    ):
+        assert ask(core) == ask(long)
+    wide.reset()
+    assert wide.augment(0, 1) == flow_network(nodes, tails, heads, capacities).augment(0, 1) << 60
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -28,8 +28,22 @@ def test_bound(capsys: pytest.CaptureFixture[str]) -> None:
     assert told["throughput"]["algbw"] == pytest.approx(8 * 25e9 * 6 / 7)
     assert told["throughput"]["witness"]["kind"] == "cut"
     assert told["rounds_per_chunk"] == "7/6"
-    assert main(["bound", "dgx1", "all_reduce"]) == 0
-    assert "messages that sums need" in capsys.readouterr().out
+    assert told["words"].startswith("7/8 of the size must enter rank 0 over 4 links")
+    assert told["searched"] == "all cuts"
+    assert "references" not in told
+
+
+def test_bound_of_all_reduce_says_what_is_no_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    told = answer(capsys, "bound", "mesh:4x4", "all_reduce", "--json")
+    assert told["throughput"]["algbw"] == pytest.approx(1.6e9)
+    assert told["references"]["trees"]["algbw"] == pytest.approx(1.6e9)
+    assert Fraction(told["references"]["composition"]["seconds_per_byte"]) == Fraction(15, 16) / 10**9
+    assert main(["bound", "mesh:4x4", "all_reduce"]) == 0
+    bound, references = capsys.readouterr().out.split("for reference, and no bounds")
+    assert "1.6 GB/s" in bound
+    assert "messages that leave them" in bound
+    assert "both at once (meets the bound)" in references
+    assert "1.06667 GB/s   reduce_scatter, then all_gather (66.7% of the bound)" in references
 
 
 def test_synth_verify_simulate(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -114,7 +128,7 @@ def test_one_of_a_thing_is_not_plural(capsys: pytest.CaptureFixture[str]) -> Non
     for phrase in (
         "latency     1 step,",
         "1 round per chunk",
-        "over 1 link,",
+        "over one link of",
         "on ring:1: 0 steps, 1 chunk (",
         "gap    none",
     ):

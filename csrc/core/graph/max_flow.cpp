@@ -48,6 +48,12 @@ void FlowNetwork::require_node(Node node) const {
   }
 }
 
+void FlowNetwork::require_arc(std::size_t arc) const {
+  if (arc >= arcs()) {
+    throw std::invalid_argument("arc " + std::to_string(arc) + " does not exist; there are " + std::to_string(arcs()));
+  }
+}
+
 FlowNetwork::Amount FlowNetwork::checked_total(std::span<const Amount> capacities) const {
   if (capacities.size() != arcs()) {
     throw std::invalid_argument(std::to_string(capacities.size()) + " capacities for " + std::to_string(arcs()) +
@@ -74,19 +80,16 @@ void FlowNetwork::set_capacities(std::span<const Amount> capacities) {
 }
 
 void FlowNetwork::set_capacity(std::size_t arc, Amount capacity) {
-  if (arc >= arcs()) {
-    throw std::invalid_argument("arc " + std::to_string(arc) + " does not exist; there are " + std::to_string(arcs()));
-  }
-  const Amount flow = residual_[mate_[at_[arc]]];
-  if (capacity < flow) {
-    throw std::invalid_argument("arc " + std::to_string(arc) + " carries " + std::to_string(flow) +
+  const Amount carried = flow(arc);
+  if (capacity < carried) {
+    throw std::invalid_argument("arc " + std::to_string(arc) + " carries " + std::to_string(carried) +
                                 "; its capacity cannot become " + std::to_string(capacity));
   }
   const Amount others = total_ - capacity_[arc];
   if (capacity > kUnlimited - others) throw std::overflow_error("the capacities of the arcs together exceed 2^63 - 1");
   total_ = others + capacity;
   capacity_[arc] = capacity;
-  residual_[at_[arc]] = capacity - flow;
+  residual_[at_[arc]] = capacity - carried;
 }
 
 void FlowNetwork::reset() {
@@ -96,9 +99,14 @@ void FlowNetwork::reset() {
   }
 }
 
+FlowNetwork::Amount FlowNetwork::flow(std::size_t arc) const {
+  require_arc(arc);
+  return residual_[mate_[at_[arc]]];
+}
+
 std::vector<FlowNetwork::Amount> FlowNetwork::flows() const {
   std::vector<Amount> flows(arcs());
-  for (std::size_t arc = 0; arc < arcs(); ++arc) flows[arc] = residual_[mate_[at_[arc]]];
+  for (std::size_t arc = 0; arc < arcs(); ++arc) flows[arc] = flow(arc);
   return flows;
 }
 

@@ -50,6 +50,9 @@ class FlowNetwork {
   /// The flow back to zero.
   void reset();
 
+  /// What flows through the arc. Throws std::invalid_argument where it does not exist.
+  [[nodiscard]] Amount flow(std::size_t arc) const;
+
   /// What flows through each arc.
   [[nodiscard]] std::vector<Amount> flows() const;
 
@@ -61,6 +64,7 @@ class FlowNetwork {
 
  private:
   void require_node(Node node) const;
+  void require_arc(std::size_t arc) const;
   Amount checked_total(std::span<const Amount> capacities) const;
   bool label(Node source, Node sink);
   Amount blocking_flow(Node source, Node sink, Amount limit);
