@@ -44,12 +44,16 @@ class Wiring:
 
     def cable(self, one: int, other: int, bandwidth: Fraction, alpha: float) -> None:
         """A full-duplex connection: one link each way, each of `bandwidth` bytes/s and `alpha` seconds."""
+        self.link(one, other, bandwidth, alpha)
+        self.link(other, one, bandwidth, alpha)
+
+    def link(self, src: int, dst: int, bandwidth: Fraction, alpha: float) -> None:
+        """One direction of a connection, where the other is of its own kind or absent."""
         if len(self._links) >= _MOST_LINKS:
             raise TopologyError(
                 f"{self._name}: more than {_MOST_LINKS} links; a topology of that size is not supported"
             )
-        for src, dst in ((one, other), (other, one)):
-            self._links.append(Link(len(self._links), src, dst, alpha, bandwidth))
+        self._links.append(Link(len(self._links), src, dst, alpha, bandwidth))
 
     def topology(self, generators: Iterable[Permutation] = ()) -> Topology:
         """The finished topology; the identity and repeated generators are dropped."""

@@ -8,8 +8,9 @@ from fractions import Fraction
 import networkx as nx
 import pytest
 
+from tests.topologies.cuts import cut, inflow
 from tests.topologies.named import EXAMPLES, SMALL
-from topologies import Topology, TopologyError, parse
+from topologies import TopologyError, parse
 from topologies.distance import diameter
 from topologies.families import FAMILIES
 from topologies.symmetry import group_order, orbits
@@ -81,13 +82,13 @@ def test_bisection_over_all_even_splits(name: str, bandwidth: int) -> None:
     topology = parse(name)
     half = topology.ranks // 2
     ranks = range(topology.ranks)
-    least = min(_cut(topology, set(chosen), set(ranks) - set(chosen)) for chosen in itertools.combinations(ranks, half))
+    least = min(cut(topology, set(chosen), set(ranks) - set(chosen)) for chosen in itertools.combinations(ranks, half))
     assert least == bandwidth
 
 
 def test_boxes_meet_at_the_rate_of_their_nics() -> None:
-    assert _cut(parse("dgx-a100:2"), set(range(8)), set(range(8, 16))) == 8 * 25 * GIGA
-    assert _cut(parse("dgx-h100:3"), set(range(8)), set(range(8, 24))) == 8 * 50 * GIGA
+    assert cut(parse("dgx-a100:2"), set(range(8)), set(range(8, 16))) == 8 * 25 * GIGA
+    assert cut(parse("dgx-h100:3"), set(range(8)), set(range(8, 24))) == 8 * 50 * GIGA
 
 
 @pytest.mark.parametrize(
@@ -105,8 +106,8 @@ def test_allgather_optimum_is_the_published_one(name: str, inverse_rate: Fractio
     """ForestColl's algebra: a broadcast rate x per rank is possible if and only if every rank can take in N*x."""
     topology = parse(name)
     for rate, feasible in ((1 / inverse_rate, True), (Fraction(1001, 1000) / inverse_rate, False)):
-        inflow = [_allgather_inflow(topology, rate, rank) for rank in range(topology.ranks)]
-        assert all(flow >= topology.ranks * rate for flow in inflow) == feasible
+        inflows = [inflow(topology, rate, rank) for rank in range(topology.ranks)]
+        assert all(flow >= topology.ranks * rate for flow in inflows) == feasible
 
 
 def test_dgx1_has_six_nvlinks_per_gpu_and_two_double_neighbours() -> None:
@@ -202,28 +203,3 @@ def test_the_table_of_families_is_complete(family: object) -> None:
 def test_a_size_beyond_reason_is_refused(name: str) -> None:
     with pytest.raises(TopologyError, match=r"more than 100000 nodes|1 to 1024"):
         parse(name)
-
-
-def _graph(topology: Topology) -> nx.DiGraph:
-    graph = nx.DiGraph()
-    graph.add_nodes_from(range(len(topology.nodes)))
-    for link in topology.links:
-        capacity = graph.get_edge_data(link.src, link.dst, {"capacity": 0})["capacity"]
-        graph.add_edge(link.src, link.dst, capacity=capacity + link.bandwidth)
-    return graph
-
-
-def _cut(topology: Topology, sources: set[int], sinks: set[int]) -> Fraction:
-    graph = _graph(topology)
-    graph.add_edges_from(("source", rank) for rank in sources)  # no capacity: unlimited
-    graph.add_edges_from((rank, "sink") for rank in sinks)
-    flow: Fraction = nx.maximum_flow_value(graph, "source", "sink")
-    return flow
-
-
-def _allgather_inflow(topology: Topology, rate: Fraction, sink: int) -> Fraction:
-    graph = _graph(topology)
-    for rank in range(topology.ranks):
-        graph.add_edge("source", rank, capacity=rate)
-    flow: Fraction = nx.maximum_flow_value(graph, "source", sink)
-    return flow

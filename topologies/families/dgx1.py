@@ -1,7 +1,8 @@
-r"""DGX-1 with V100 GPUs: the hybrid cube mesh.
+r"""DGX-1: the hybrid cube mesh, with V100 or P100 GPUs.
 
-Eight GPUs at the corners of a cube; two opposite faces also have their diagonals. Each GPU has six NVLinks to four
-neighbours: two neighbours over a pair of NVLinks (═), two over a single one (─).
+Eight GPUs at the corners of a cube; two opposite faces also have their diagonals. Each V100 has six NVLinks to four
+neighbours: two neighbours over a pair of NVLinks (═), two over a single one (─). Each P100 has four NVLinks to the same
+four neighbours, all of them single.
 
         0 ════ 1               face A            face B        between the faces
         │\    /║               0 ═ 1             4 ═ 5             0 ═ 4
@@ -21,9 +22,11 @@ from fractions import Fraction
 
 from topologies.family import Family, Parameter
 from topologies.quantity import rate, seconds
+from topologies.symmetry import swap_and_turn
 from topologies.topology import Topology
 from topologies.wiring import Wiring
 
+NVLINK1_BANDWIDTH = Fraction(20 * 10**9)
 NVLINK2_BANDWIDTH = Fraction(25 * 10**9)
 NVLINK_ALPHA = 0.7e-6
 
@@ -38,14 +41,25 @@ _UPSIDE_DOWN = (2, 3, 0, 1, 6, 7, 4, 5)
 
 def dgx1(bandwidth: Fraction = NVLINK2_BANDWIDTH, alpha: float = NVLINK_ALPHA) -> Topology:
     """Eight V100s; `bandwidth` is that of one NVLink per direction. Symmetry: swap the faces, turn upside down."""
-    wiring = Wiring("dgx1")
+    return _cube_mesh("dgx1", 2 * bandwidth, bandwidth, alpha).topology([_FACES, _UPSIDE_DOWN])
+
+
+def dgx1_p100(bandwidth: Fraction = NVLINK1_BANDWIDTH, alpha: float = NVLINK_ALPHA) -> Topology:
+    """Eight P100s; `bandwidth` is that of one NVLink per direction. Symmetry: permute the corners of both faces alike;
+    swap the faces."""
+    corners = swap_and_turn(8, [[corner, corner + 4] for corner in range(4)])
+    return _cube_mesh("dgx1-p100", bandwidth, bandwidth, alpha).topology([_FACES, *corners])
+
+
+def _cube_mesh(name: str, pair: Fraction, single: Fraction, alpha: float) -> Wiring:
+    wiring = Wiring(name)
     for place in _PLACES:
         wiring.rank(place)
     for one, other in _PAIRS:
-        wiring.cable(one, other, 2 * bandwidth, alpha)
+        wiring.cable(one, other, pair, alpha)
     for one, other in _SINGLES:
-        wiring.cable(one, other, bandwidth, alpha)
-    return wiring.topology([_FACES, _UPSIDE_DOWN])
+        wiring.cable(one, other, single, alpha)
+    return wiring
 
 
 DGX1 = Family(
@@ -59,4 +73,17 @@ DGX1 = Family(
     source="wiring: SCCL (PPoPP'21), NVIDIA DGX-1 white paper; 25e9 bytes/s per NVLink 2 and direction: NVIDIA V100 "
     "white paper; 0.7e-6 s: TACCL (NSDI'23) table 1",
     example="dgx1",
+)
+
+DGX1_P100 = Family(
+    name="dgx1-p100",
+    build=dgx1_p100,
+    parameters=(
+        Parameter("bandwidth", rate, "bytes/s of one NVLink per direction"),
+        Parameter("alpha", seconds, "seconds per link"),
+    ),
+    summary="NVIDIA DGX-1: eight P100 in a hybrid cube mesh of NVLinks",
+    source="NVIDIA DGX-1 white paper (2016): four NVLinks per P100, 20e9 bytes/s each per direction; 0.7e-6 s: TACCL "
+    "(NSDI'23) table 1, measured on V100",
+    example="dgx1-p100",
 )

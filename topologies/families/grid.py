@@ -13,7 +13,7 @@ or not, so `torus:2x2x2` is the hypercube. A hypercube is the mesh of d dimensio
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 
@@ -32,7 +32,7 @@ def torus(
 
     Symmetry: turn or mirror a dimension; exchange two of equal size and bandwidth.
     """
-    return _grid("torus", shape, bandwidth, alpha, wraps=True)
+    return grid("torus", shape, bandwidth, alpha, wraps=[True] * len(shape))
 
 
 def mesh(
@@ -42,19 +42,25 @@ def mesh(
 
     Symmetry: mirror a dimension; exchange two of equal size and bandwidth.
     """
-    return _grid("mesh", shape, bandwidth, alpha, wraps=False)
+    return grid("mesh", shape, bandwidth, alpha, wraps=[False] * len(shape))
 
 
 def hypercube(dimensions: int, bandwidth: Fraction = ABSTRACT_BANDWIDTH, alpha: float = ABSTRACT_ALPHA) -> Topology:
     """2**dimensions ranks, neighbours differ in one bit. Symmetry: flip a bit; exchange two bits."""
     require(0 <= dimensions <= 16, f"hypercube: dimensions is {dimensions}; it must be 0 to 16")
     sizes = (2,) * dimensions or (1,)
-    return _grid("hypercube", sizes, (bandwidth,), alpha, wraps=False, name=f"hypercube:{dimensions}")
+    return grid("hypercube", sizes, (bandwidth,), alpha, [False] * len(sizes), name=f"hypercube:{dimensions}")
 
 
-def _grid(
-    family: str, sizes: tuple[int, ...], bandwidth: tuple[Fraction, ...], alpha: float, wraps: bool, name: str = ""
+def grid(
+    family: str,
+    sizes: tuple[int, ...],
+    bandwidth: tuple[Fraction, ...],
+    alpha: float,
+    wraps: Sequence[bool],
+    name: str = "",
 ) -> Topology:
+    """A grid of which dimension i closes to rings if `wraps[i]`. Symmetry: as for `torus` and `mesh`, by dimension."""
     written = "x".join(map(str, sizes))
     require(bool(sizes) and min(sizes) >= 1, f"{family}: shape is {written}; every size must be at least 1")
     require(
@@ -63,17 +69,17 @@ def _grid(
     )
     rates_of = bandwidth * len(sizes) if len(bandwidth) == 1 else bandwidth
     wiring = Wiring(name or f"{family}:{written}")
-    places = circle(sizes[0]) if wraps and len(sizes) == 1 else _places(sizes)
-    number = {at: wiring.rank(place) for at, place in zip(_cells(sizes), places, strict=True)}
+    places = circle(sizes[0]) if all(wraps) and len(sizes) == 1 else grid_places(sizes)
+    number = {at: wiring.rank(place) for at, place in zip(cells(sizes), places, strict=True)}
     for at, rank in number.items():
         for axis, size in enumerate(sizes):
-            if at[axis] + 1 < size or (wraps and size > 2):
+            if at[axis] + 1 < size or (wraps[axis] and size > 2):
                 wiring.cable(rank, number[_turned(axis, size, at)], rates_of[axis], alpha)
 
     moves: list[Callable[[Cell], Cell]] = []
-    last_alike: dict[tuple[int, Fraction], int] = {}
-    for axis, kind in enumerate(zip(sizes, rates_of, strict=True)):
-        if wraps:
+    last_alike: dict[tuple[int, Fraction, bool], int] = {}
+    for axis, kind in enumerate(zip(sizes, rates_of, wraps, strict=True)):
+        if wraps[axis]:
             moves.append(partial(_turned, axis, sizes[axis]))
         moves.append(partial(_mirrored, axis, sizes[axis]))
         if kind in last_alike:
@@ -82,7 +88,8 @@ def _grid(
     return wiring.topology(tuple(number[move(at)] for at in number) for move in moves)
 
 
-def _cells(sizes: tuple[int, ...]) -> Iterator[Cell]:
+def cells(sizes: tuple[int, ...]) -> Iterator[Cell]:
+    """The cells in rank order."""
     return itertools.product(*map(range, sizes))
 
 
@@ -100,7 +107,7 @@ def _exchanged(one: int, other: int, at: Cell) -> Cell:
     return tuple(exchanged)
 
 
-def _places(sizes: tuple[int, ...]) -> Iterator[Place]:
+def grid_places(sizes: tuple[int, ...]) -> Iterator[Place]:
     """Where to draw the cells: the last dimension across, the one before down, the next into the paper.
 
     Further dimensions repeat that picture, across and down in turn.
@@ -120,7 +127,7 @@ def _places(sizes: tuple[int, ...]) -> Iterator[Place]:
         stride = extent[direction] + 1.2
         steps.append((stride, 0.0) if direction == 0 else (0.0, -stride))
         extent[direction] += stride * (size - 1)
-    for at in _cells(sizes):
+    for at in cells(sizes):
         yield (
             sum(step[0] * index for step, index in zip(steps, reversed(at), strict=True)),
             sum(step[1] * index for step, index in zip(steps, reversed(at), strict=True)),
