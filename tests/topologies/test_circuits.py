@@ -78,10 +78,18 @@ def test_topoopt_divides_ports_by_bytes(tmp_path: Path) -> None:
         "all_to_all": [{"members": everybody, "bytes": 3}],
     }))  # fmt: skip
     circuits = _used(parse(f"topoopt:8,{path},4,bandwidth=1"), 1)
-    # One ring of stride 1, and three matchings of the all_to_all: its nearest pairs first, 1, 2 and 3 ahead.
+    # One ring of stride 1, and three matchings of the all_to_all: among its equal pairs those 1, 3 and 5 ahead.
     expected = Counter({(i, (i + 1) % 8): 2 for i in range(8)})
-    expected += Counter({(i, (i + stride) % 8): 1 for stride in (2, 3) for i in range(8)})
+    expected += Counter({(i, (i + stride) % 8): 1 for stride in (3, 5) for i in range(8)})
     assert circuits == expected
+
+
+def test_uniform_traffic_is_relayed_on_short_routes() -> None:
+    """64 ranks, 3 ports, all equal: strides 1, 3 and 15 as for an all_reduce, not 1, 2 and 3 (21 hops).
+
+    The furthest: 59 ahead is 3 * 15 + 4 * 3 + 2 * 1.
+    """
+    assert diameter(parse("sip-ocs:64,all_to_all,3")) == diameter(parse("topoopt:64,all_reduce,3")) == 9
 
 
 def test_groups_that_share_a_rank_share_no_port() -> None:

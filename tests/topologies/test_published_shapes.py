@@ -14,7 +14,7 @@ import pytest
 
 from tests.topologies.cuts import cut, inflow
 from topologies import Topology, TopologyError, parse
-from topologies.distance import diameter, hops_from
+from topologies.distance import diameter, hops_from, longest_route
 from topologies.families.jellyfish import random_regular
 from topologies.symmetry import orbits
 
@@ -84,6 +84,23 @@ def test_counts_degrees_and_diameters(
     assert {len(topology.links_from(rank)) for rank in range(ranks)} == degrees
     assert {len(topology.links_to(rank)) for rank in range(ranks)} == degrees
     assert diameter(topology) == hops
+
+
+@pytest.mark.parametrize(
+    ("name", "links"),
+    [
+        ("pcie-tree:2,2,2", 5),  # GPU, switch, CPU, CPU, switch, GPU
+        ("pcie-tree:1,2,2", 4),
+        ("dgx2", 3),  # GPU, switch, its partner, GPU
+        ("nvl72", 2),
+        ("nvl72:2", 4),  # GPU, NIC, network, NIC, GPU
+        ("hammingmesh:4x4,board=2x2", 4),  # two to change the column, two to change the row
+        ("bcube:4,3", 2 * 3),  # BCube (SIGCOMM'09): one switch per digit
+        ("jellyfish:40,ports=13,network=12", 2 + 3),  # random regular graphs: a little over ln N / ln r = 1.5
+    ],
+)
+def test_links_between_the_furthest_ranks(name: str, links: int) -> None:
+    assert longest_route(parse(name)) == links
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ all ranks are (part of) a permutation, and a fabric of d ports is d of them. Two
 
 * matchings, for everything else: the pairs with most to send get a circuit, port by port, and who got k circuits
   counts 1/(k+1) of its bytes for the next (D'Hondt's apportionment; TopoOpt halves them). A matching is taken greedily,
-  heaviest pair first: at least half as heavy as the best (TopoOpt finds the best).
+  heaviest pair first: at least half as heavy as the best (TopoOpt finds the best). Among equals the distances that
+  SelectPermutations would take come first, so that uniform traffic, which must be relayed anyway, gets short routes.
 
 Wang et al.: TopoOpt (NSDI'23), section 4.3 and algorithm 1. Khani et al.: SiP-ML (SIGCOMM'21).
 """
@@ -58,6 +59,8 @@ def matchings(demand: Demand, ports: int) -> Circuits:
     circuits: Circuits = Counter()
     granted = np.zeros(len(demand.src), dtype=np.int64)
     distance = (demand.dst - demand.src) % demand.ranks
+    for place, stride in enumerate(strides(demand.ranks, ports) if ports else ()):
+        distance[(demand.dst - demand.src) % demand.ranks == stride] = place - ports
     for _ in range(ports):
         order = np.lexsort((demand.src, distance, -demand.bytes / (granted + 1)))
         sends, receives = bytearray(demand.ranks), bytearray(demand.ranks)

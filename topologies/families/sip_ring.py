@@ -58,7 +58,8 @@ def _given(ranks: int, demand: Demand, chosen: np.ndarray, length: np.ndarray, w
     src, dst, volume, length = demand.src[chosen], demand.dst[chosen], demand.bytes[chosen], length[chosen]
     begin = (way * src) % ranks  # along the fibre
     granted = np.zeros(len(src), dtype=np.int64)
-    for _ in range(wavelengths if len(src) else 0):
+    left = wavelengths if len(src) else 0
+    while left:
         order = np.lexsort((begin, length, -volume / (granted + 1)))
         # Position i + ranks of `taken` is position i again, so that no piece has a seam.
         taken, free, winners = bytearray(2 * ranks), ranks, []
@@ -73,8 +74,11 @@ def _given(ranks: int, demand: Demand, chosen: np.ndarray, length: np.ndarray, w
             free -= size
             if free == 0:
                 break
-        granted[winners] += 1
-        circuits.update(zip(src[winners].tolist(), dst[winners].tolist(), strict=True))
+        alike = left if len(winners) == len(src) else 1  # pairs that all fit together do so on every wavelength
+        granted[winners] += alike
+        left -= alike
+    for one, other, number in zip(src.tolist(), dst.tolist(), granted.tolist(), strict=True):
+        circuits[one, other] = number
     return circuits
 
 
