@@ -46,6 +46,36 @@ _Int64s = np.ndarray[Any, np.dtype[np.int64]]
 _Doubles = np.ndarray[Any, np.dtype[np.float64]]
 _Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
+class Forest:
+    """Trees as columns, edge by edge.
+
+    Tree t stands for multiplicity[t] equal ones from root[t]; its edges are offset[t] .. offset[t + 1]: from tail to
+    head, both receivers, over links route_link[route_offset[r] .. route_offset[r + 1]] for r = route.
+    """
+
+    @property
+    def root(self) -> np.ndarray[Any, np.dtype[np.uint32]]: ...
+    @property
+    def multiplicity(self) -> _Int64s: ...
+    @property
+    def offset(self) -> _Int64s: ...
+    @property
+    def tail(self) -> np.ndarray[Any, np.dtype[np.uint32]]: ...
+    @property
+    def head(self) -> np.ndarray[Any, np.dtype[np.uint32]]: ...
+    @property
+    def route(self) -> np.ndarray[Any, np.dtype[np.uint32]]: ...
+    @property
+    def route_offset(self) -> _Int64s: ...
+    @property
+    def route_link(self) -> np.ndarray[Any, np.dtype[np.uint32]]: ...
+
+def pack_forest(nodes: int, tails: _Int32s, heads: _Int32s, capacities: _Int64s, trees: _Int64s) -> Forest:
+    """Spanning trees over receivers 0..len(trees)-1 of a network whose other nodes relay, trees[r] of them from r.
+
+    ValueError where they do not fit, or a relay takes in more or less than it sends out.
+    """
+
 class FlowNetwork:
     """A directed multigraph with int64 capacities and a flow in it, zero at first, that further calls continue."""
 

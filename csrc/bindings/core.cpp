@@ -3,6 +3,7 @@
 
 void bind_kernels(nanobind::module_& m);
 void bind_graph(nanobind::module_& m);
+void bind_forest(nanobind::module_& m);
 void bind_program(nanobind::module_& m);
 void bind_communicator(nanobind::module_& m);
 void bind_simulator(nanobind::module_& m);
@@ -11,6 +12,7 @@ NB_MODULE(_core, m) {
   m.doc() = "The compiled core: Programs, their execution, graph algorithms, simulation, and arithmetic on buffers.";
   bind_kernels(m);
   bind_graph(m);
+  bind_forest(m);
   bind_program(m);
   bind_communicator(m);
   bind_simulator(m);

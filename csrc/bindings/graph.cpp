@@ -1,14 +1,12 @@
 // Graph algorithms for Python: arcs come as NumPy columns (tails, heads, and a number each), answers leave as arrays.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <vector>
 
+#include "columns.hpp"
 #include "core/graph/max_flow.hpp"
 #include "core/graph/shortest_paths.hpp"
 
@@ -17,23 +15,6 @@ using namespace nb::literals;
 
 namespace syntony {
 namespace {
-
-template <class T>
-using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <class T>
-std::span<const T> span_of(const Column<T>& column) {
-  return {column.data(), column.size()};
-}
-
-/// A NumPy array that owns a copy of the numbers.
-template <class T, class Numbers>
-nb::ndarray<nb::numpy, T, nb::ndim<1>> array_of(const Numbers& numbers) {
-  auto* const copy = new T[numbers.size()];
-  const nb::capsule owner(copy, [](void* data) noexcept { delete[] static_cast<T*>(data); });
-  std::ranges::copy(numbers, copy);
-  return {copy, {numbers.size()}, owner};
-}
 
 void bind_flow_network(nb::module_& m) {
   using Amount = FlowNetwork::Amount;
@@ -65,14 +46,13 @@ void bind_flow_network(nb::module_& m) {
       .def("flow", &FlowNetwork::flow, "arc"_a, "What flows through the arc.")
       .def("reset", &FlowNetwork::reset, "The flow back to zero.")
       .def(
-          "flows", [](const FlowNetwork& self) { return array_of<Amount>(self.flows()); },
-          "What flows through each arc.")
+          "flows", [](const FlowNetwork& self) { return array_of(self.flows()); }, "What flows through each arc.")
       .def(
-          "reachable_from",
-          [](const FlowNetwork& self, Node source) { return array_of<bool>(self.reachable_from(source)); }, "source"_a,
+          "reachable_from", [](const FlowNetwork& self, Node source) { return array_of(self.reachable_from(source)); },
+          "source"_a,
           "Which nodes can still be sent to: after a maximum flow the smallest source side of a minimum cut.")
       .def(
-          "reaching", [](const FlowNetwork& self, Node sink) { return array_of<bool>(self.reaching(sink)); }, "sink"_a,
+          "reaching", [](const FlowNetwork& self, Node sink) { return array_of(self.reaching(sink)); }, "sink"_a,
           "Which nodes can still send to the sink: after a maximum flow the smallest sink side of a minimum cut.");
 }
 
@@ -86,8 +66,12 @@ void bind_shortest_paths(nb::module_& m) {
           },
           "nodes"_a, "tails"_a, "heads"_a, "lengths"_a)
       .def(
-          "distances", [](ShortestPaths& self, Node source) { return array_of<double>(self.from(source)); }, "source"_a,
-          "Per node the length of a shortest path from `source`; infinite where there is none.");
+          "distances",
+          [](ShortestPaths& self, Node source) {
+            const auto found = self.from(source);
+            return array_of(std::vector<double>(found.begin(), found.end()));
+          },
+          "source"_a, "Per node the length of a shortest path from `source`; infinite where there is none.");
 }
 
 }  // namespace

@@ -1,12 +1,10 @@
 // Python's view of the simulator: columns in, columns out.
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 
-#include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
+#include "columns.hpp"
 #include "core/simulator/flows.hpp"
 
 namespace nb = nanobind;
@@ -14,25 +12,6 @@ using namespace nb::literals;
 
 namespace syntony {
 namespace {
-
-template <class Item>
-using Column = nb::ndarray<const Item, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <class Item>
-std::span<const Item> view(const Column<Item>& column) {
-  return {column.data(), column.size()};
-}
-
-/// A NumPy array that takes over the vector.
-template <class Item>
-nb::ndarray<nb::numpy, Item> array_of(std::vector<Item> items) {
-  auto kept = std::make_unique<std::vector<Item>>(std::move(items));
-  const std::size_t size = kept->size();
-  Item* const data = kept->data();
-  const nb::capsule owner(kept.release(),
-                          [](void* pointer) noexcept { delete static_cast<std::vector<Item>*>(pointer); });
-  return nb::ndarray<nb::numpy, Item>(data, {size}, owner);
-}
 
 template <class Member>
 auto column_of(const std::vector<LinkRate>& timeline, Member member) {
@@ -49,20 +28,20 @@ nb::dict simulate_flows(const Column<double>& bytes, const Column<double>& laten
                         const Column<std::int64_t>& set_offset, const Column<std::int64_t>& path_offset,
                         const Column<std::int32_t>& link, const Column<double>& weight, const Column<double>& capacity,
                         bool timeline) {
-  const Flows flows{.bytes = view(bytes),
-                    .latency = view(latency),
-                    .release = view(release),
-                    .after_offset = view(after_offset),
-                    .after_left_offset = view(after_left_offset),
-                    .after = view(after),
-                    .after_left = view(after_left),
-                    .set = view(set),
-                    .policy = view(policy),
-                    .set_offset = view(set_offset),
-                    .path_offset = view(path_offset),
-                    .link = view(link),
-                    .weight = view(weight),
-                    .capacity = view(capacity)};
+  const Flows flows{.bytes = span_of(bytes),
+                    .latency = span_of(latency),
+                    .release = span_of(release),
+                    .after_offset = span_of(after_offset),
+                    .after_left_offset = span_of(after_left_offset),
+                    .after = span_of(after),
+                    .after_left = span_of(after_left),
+                    .set = span_of(set),
+                    .policy = span_of(policy),
+                    .set_offset = span_of(set_offset),
+                    .path_offset = span_of(path_offset),
+                    .link = span_of(link),
+                    .weight = span_of(weight),
+                    .capacity = span_of(capacity)};
   FlowTimes found;
   {
     const nb::gil_scoped_release unlocked;

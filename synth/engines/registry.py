@@ -6,6 +6,7 @@ when their engine runs.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -32,6 +33,12 @@ def _greedy(topology: Topology, collective: Collective, size: int, budget: Budge
     return run(topology, collective, size, budget)
 
 
+def _forest(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
+    from synth.engines.forest import run
+
+    return run(topology, collective, size, budget)
+
+
 def auto(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
     """The exact engine where steps are given; otherwise whichever engine's schedule is simulated fastest at `size`."""
     from synth.simulator import simulate
@@ -39,18 +46,18 @@ def auto(topology: Topology, collective: Collective, size: int, budget: Budget) 
     if budget.steps is not None or budget.rounds is not None:
         return _sccl(topology, collective, size, budget)
     found = [_greedy(topology, collective, size, budget)]
+    with suppress(EngineError):  # It does not do this collective, or not on these wires.
+        found.append(_forest(topology, collective, size, budget))
     if collective.ranks <= EXACT_RANKS:
-        try:
-            limited = replace(budget, timeout=min(EXACT_SECONDS, budget.timeout))
-            found.append(_sccl(topology, collective, size, limited))
-        except EngineError:
-            pass  # No exact answer in time; the greedy one stands.
+        with suppress(EngineError):  # No exact answer in time.
+            found.append(_sccl(topology, collective, size, replace(budget, timeout=min(EXACT_SECONDS, budget.timeout))))
     return min(found, key=lambda schedule: simulate(schedule, size).seconds)
 
 
 ENGINES = (
     Engine("auto", auto, "the fastest of the others, by simulation", "-"),
     Engine("sccl", _sccl, "exact steps, rounds and chunks; up to about 16 ranks", "Cai et al., PPoPP'21"),
+    Engine("forest", _forest, "exact throughput of what spreads or sums; hundreds of ranks", "Zhao et al., NSDI'26"),
     Engine("greedy", _greedy, "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
 )
 

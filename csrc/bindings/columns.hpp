@@ -1,0 +1,43 @@
+// NumPy columns as the bindings take and give them: one dimension, contiguous, in the CPU's memory.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace syntony {
+
+template <class T>
+using Column = nanobind::ndarray<const T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+
+template <class T>
+std::span<const T> span_of(const Column<T>& column) {
+  return {column.data(), column.size()};
+}
+
+/// A NumPy array that takes over the vector.
+template <class T>
+nanobind::ndarray<nanobind::numpy, T, nanobind::ndim<1>> array_of(std::vector<T> items) {
+  auto kept = std::make_unique<std::vector<T>>(std::move(items));
+  const std::size_t size = kept->size();
+  T* const data = kept->data();
+  const nanobind::capsule owner(kept.release(),
+                                [](void* pointer) noexcept { delete static_cast<std::vector<T>*>(pointer); });
+  return {data, {size}, owner};
+}
+
+/// The same of flags, which a vector keeps as bits.
+inline nanobind::ndarray<nanobind::numpy, bool, nanobind::ndim<1>> array_of(const std::vector<bool>& flags) {
+  auto kept = std::make_unique<bool[]>(flags.size());
+  std::ranges::copy(flags, kept.get());
+  bool* const data = kept.get();
+  const nanobind::capsule owner(kept.release(), [](void* pointer) noexcept { delete[] static_cast<bool*>(pointer); });
+  return {data, {flags.size()}, owner};
+}
+
+}  // namespace syntony

@@ -1,0 +1,174 @@
+"""Engine `forest`: spanning trees that fill the network exactly, and so meet the throughput bound.
+
+The bound of all_gather is a cut: some set of nodes has w to send out over links of bandwidth B, so every unit takes
+t = w / B seconds at least. Give every rank k trees per unit, each of 1/k of it, and every link room for k * t * b of
+them, with the least k that makes all these numbers whole. Then no cut is violated, so (Edmonds 1973) the trees fit:
+
+        rank 0's block, k = 2                      trees of all roots together: link 0 -> 1 carries exactly
+          chunk 0:  0 ──▶ 1 ──▶ 2                  k * t * b chunks, and so does every link of the tightest cut
+          chunk 1:  0 ──▶ 2 ──▶ 1
+
+Zhao et al., ForestColl (NSDI'26), sections 4 and 5; the packing itself is csrc/core/graph/forest.hpp. Equal trees are
+one chunk of that weight. The steps are the trees' depth; a large message streams through them in slices.
+
+broadcast packs trees of one root; reduce_scatter and reduce are run backwards, all_reduce is reduce_scatter, then
+all_gather (synth/reversal.py). What one rank wants alone (gather, scatter, all_to_all) has no trees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+from numpy.typing import NDArray
+
+from csrc import _core
+from synth.bounds.bound import Cut
+from synth.bounds.throughput import bounds_of, throughput
+from synth.collective import ChunkTable, Collective
+from synth.engines.engine import Budget, EngineError
+from synth.network import Network
+from synth.reversal import in_owned_chunks, summed, summed_and_spread
+from synth.schedule import Schedule, Transfers
+from synth.values import ValueBuilder
+from topologies.topology import Topology
+
+ENGINE = "forest"
+
+Integers = NDArray[np.signedinteger]
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """T trees over n ranks, by root; a tree's edges are in an order in which every source has been reached before.
+
+    root, weight        (T,)      whose block, and how much of it
+    src, dst, route     (T, n-1)  of every edge; the route is an index
+    offset, link                  route r takes link[offset[r]:offset[r+1]] of the topology
+    """
+
+    root: Integers
+    weight: Integers
+    src: Integers
+    dst: Integers
+    route: Integers
+    offset: Integers
+    link: Integers
+
+    def cut(self, tree: Integers, weight: Integers) -> Trees:
+        """Piece i of them is of tree[i] and has weight[i]."""
+        edges = {name: getattr(self, name)[tree] for name in ("root", "src", "dst", "route")}
+        return replace(self, weight=weight, **edges)
+
+    def depths(self) -> Integers:
+        """(T, n-1): how far from the root each edge begins."""
+        count, edges = self.src.shape
+        tree = np.arange(count)
+        depth = np.zeros((count, edges + 1), np.int64)
+        for edge in range(edges):
+            depth[tree, self.dst[:, edge]] = depth[tree, self.src[:, edge]] + 1
+        found: Integers = depth[tree[:, None], self.src]
+        return found
+
+
+def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
+    """The engine; see the top of the file. Raises EngineError for what has no trees, and where a relay is unbalanced.
+
+    `size` does not matter: the schedule is for sizes at which bandwidth does.
+    """
+    if budget.steps is not None or budget.rounds is not None:
+        raise EngineError("engine forest counts no steps or rounds; --engine sccl does")
+    if collective.kind in ("all_to_all", "gather", "scatter"):
+        raise EngineError(f"engine forest packs trees, and {collective.kind} has none; --engine greedy does it")
+    if collective.kind == "all_reduce":
+        _, gather = in_owned_chunks(collective)
+        down, up = _common_weights(pack(topology.reversed(), gather), pack(topology, gather))
+        spread = _spread(topology, gather, up)
+        whole = replace(collective, chunks=ChunkTable(np.zeros_like(up.weight), up.weight))
+        schedule = summed_and_spread(_spread(topology.reversed(), gather, down), spread, whole)
+    elif collective.combining:
+        dual = collective.dual()
+        schedule = summed(_spread(topology.reversed(), dual, pack(topology.reversed(), dual)), topology)
+    else:
+        schedule = _spread(topology, collective, pack(topology, collective))
+    return replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective))
+
+
+def pack(topology: Topology, collective: Collective) -> Trees:
+    """Trees of an all_gather or broadcast that meet its throughput bound. Raises EngineError."""
+    network = Network(topology, collective)
+    owed = np.bincount(collective.chunks.block, collective.chunks.weight).astype(np.int64)
+    if collective.kind == "broadcast":
+        owed = np.where(np.arange(collective.ranks) == collective.root, owed[0], 0)
+    bound = throughput(network)
+    per_unit = bound.seconds_per_byte / collective.unit
+    room = {link.id: per_unit * link.bandwidth for link in network.links}
+    tight = bound.witness.links if isinstance(bound.witness, Cut) else ()
+    relays = [node.id for node in topology.nodes if node.kind != "rank"]
+    number = {node: i for i, node in enumerate([*collective.members, *relays])}
+    ids = np.asarray(list(room), np.int64)
+    # The links of the tightest cut must be filled whole, others may have a rest: that mostly saves trees.
+    for whole in (tight, ids.tolist()):
+        trees = lcm(*(room[link].denominator for link in whole))
+        try:
+            forest = _core.pack_forest(
+                len(number),
+                np.asarray([number[link.src] for link in network.links], np.int32),
+                np.asarray([number[link.dst] for link in network.links], np.int32),
+                np.asarray([int(trees * share) for share in room.values()], np.int64),
+                trees * owed,
+            )
+            break
+        except ValueError as error:
+            refusal = error
+    else:
+        raise EngineError(f"no forest for {collective.kind} on {topology.name}: {refusal}")
+    order = np.argsort(forest.root, kind="stable")
+    shape = (len(order), collective.ranks - 1)
+    return Trees(
+        forest.root.astype(np.int64)[order],
+        forest.multiplicity[order],
+        forest.tail.astype(np.int64).reshape(shape)[order],
+        forest.head.astype(np.int64).reshape(shape)[order],
+        forest.route.astype(np.int64).reshape(shape)[order],
+        forest.route_offset,
+        ids[forest.route_link],
+    )
+
+
+def _spread(topology: Topology, collective: Collective, trees: Trees) -> Schedule:
+    """The schedule in which each tree carries a chunk, by depth."""
+    block = np.zeros_like(trees.root) if collective.kind == "broadcast" else trees.root
+    cut = replace(collective, chunks=ChunkTable(block, trees.weight))
+    step = trees.depths().reshape(-1)
+    order = np.argsort(step, kind="stable")
+    chunk = np.repeat(np.arange(len(trees.root)), trees.src.shape[1])[order]
+    route = trees.route.reshape(-1)[order]
+    hops = np.diff(trees.offset)[route]
+    offset = np.concatenate(([0], np.cumsum(hops)))
+    within = np.arange(offset[-1]) - np.repeat(offset[:-1], hops)
+    transfers = Transfers(
+        chunk,
+        chunk,
+        trees.src.reshape(-1)[order],
+        trees.dst.reshape(-1)[order],
+        step[order],
+        offset,
+        trees.link[np.repeat(trees.offset[route], hops) + within],
+    )
+    return Schedule(topology, cut, ValueBuilder.of_chunks(cut).build(), transfers, engine=ENGINE)
+
+
+def _common_weights(one: Trees, other: Trees) -> tuple[Trees, Trees]:
+    """Both forests with trees cut so that their weights agree, tree by tree.
+
+    one     |--- 3 ---|- 2 -|        |- 2 -| 1 |- 2 -|
+    other   |- 2 -|--- 3 ---|        |- 2 -| 1 |- 2 -|       both after it
+    """
+    scale = Fraction(int(one.weight.sum()), int(other.weight.sum()))  # trees per unit, there and here
+    ends = [np.cumsum(one.weight * scale.denominator), np.cumsum(other.weight * scale.numerator)]
+    cuts = np.union1d(*ends)
+    weight = np.diff(cuts, prepend=0)
+    return one.cut(np.searchsorted(ends[0], cuts), weight), other.cut(np.searchsorted(ends[1], cuts), weight)
