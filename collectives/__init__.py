@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collectives.aggregation import InNetwork
     from collectives.bootstrap import LocalBootstrap, MpiBootstrap, StoreBootstrap, TcpBootstrap
     from collectives.buffers import UsageError
     from collectives.communicator import Communicator, Work
@@ -23,6 +24,7 @@ _HOMES = {
     "Communicator": "collectives.communicator",
     "Work": "collectives.communicator",
     "CommunicationError": "csrc._core",
+    "InNetwork": "collectives.aggregation",
     "UsageError": "collectives.buffers",
     "TcpBootstrap": "collectives.bootstrap",
     "StoreBootstrap": "collectives.bootstrap",
@@ -33,6 +35,7 @@ _HOMES = {
 __all__ = [
     "CommunicationError",
     "Communicator",
+    "InNetwork",
     "LocalBootstrap",
     "MpiBootstrap",
     "StoreBootstrap",

@@ -1,6 +1,7 @@
 // csrc._core: the compiled core as Python sees it. Every part binds itself.
 #include <nanobind/nanobind.h>
 
+void bind_aggregation(nanobind::module_& m);
 void bind_kernels(nanobind::module_& m);
 void bind_graph(nanobind::module_& m);
 void bind_forest(nanobind::module_& m);
@@ -11,6 +12,7 @@ void bind_simulator(nanobind::module_& m);
 NB_MODULE(_core, m) {
   m.doc() = "The compiled core: Programs, their execution, graph algorithms, simulation, and arithmetic on buffers.";
   bind_kernels(m);
+  bind_aggregation(m);
   bind_graph(m);
   bind_forest(m);
   bind_program(m);

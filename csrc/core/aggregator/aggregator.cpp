@@ -1,0 +1,554 @@
+#include "core/aggregator/aggregator.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "core/kernels/kernels.hpp"
+#include "core/tcp/tcp_socket.hpp"
+
+namespace syntony {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr milliseconds kHeartbeat{50};      // how often deadlines and the caller are asked
+constexpr seconds kPatience{5};             // for a Hello, and for the last words to be read
+constexpr std::size_t kMostWaiting = 4096;  // connections
+constexpr int kReadsAtOnce = 16;            // before another worker is read from
+constexpr std::size_t kFramesAtOnce = 8;
+
+void check(const AggregatorOptions& options) {
+  const auto require = [](bool holds, const char* what, std::size_t value, const char* right) {
+    if (!holds) {
+      throw Error(Error::Kind::invalid,
+                  std::string(what) + " of the aggregator is " + std::to_string(value) + "; it must be " + right);
+    }
+  };
+  require(options.slots >= 1 && options.slots <= 65536, "slots", options.slots, "1 to 65536");
+  require(options.slot_bytes >= 64 && options.slot_bytes <= (std::size_t{1} << 24U) && options.slot_bytes % 8 == 0,
+          "slot bytes", options.slot_bytes, "a multiple of 8, 64 to 16777216");
+  require(options.tenants >= 1 && options.tenants <= options.slots, "tenants", options.tenants,
+          "at least 1 and at most the number of slots");
+}
+
+UniqueFd listen_on(const std::string& text) {
+  const std::optional<TcpAddress> address = TcpAddress::parse(text);
+  if (!address) throw Error(Error::Kind::invalid, "'" + text + "' is not an address like 10.0.0.4:4242");
+  UniqueFd socket = open_tcp_socket(address->family());
+  const int on = 1;
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(socket.get(), address->get(), address->length()) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
+    throw system_error("cannot listen on " + text, errno);
+  }
+  return socket;
+}
+
+template <class T>
+T read_as(const std::byte* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(T));
+  return value;
+}
+
+template <class T>
+std::vector<std::byte> bytes_of(const T& value) {
+  std::vector<std::byte> bytes(sizeof(T));
+  std::memcpy(bytes.data(), &value, sizeof(T));
+  return bytes;
+}
+
+std::string rank_named(std::uint32_t rank) { return "rank " + std::to_string(rank); }
+
+}  // namespace
+
+Aggregator::Aggregator(AggregatorOptions options)
+    : options_((check(options), std::move(options))),
+      capacity_(slot_capacity(options_.slot_bytes)),
+      listener_(listen_on(options_.listen)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) throw system_error("cannot make an epoll", errno);
+  if (options_.shared) common_ = std::make_shared<SlotPool>(options_.slots, capacity_);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = nullptr;  // the listener
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0) {
+    throw system_error("cannot watch the listening socket", errno);
+  }
+}
+
+Aggregator::~Aggregator() = default;
+
+void Aggregator::run(const std::function<bool()>& keep_going) {
+  Clock::time_point heartbeat = Clock::now();
+  while (true) {
+    const Clock::time_point now = Clock::now();
+    if (now >= heartbeat) {
+      if (!keep_going()) return;
+      check_deadlines(now);
+      heartbeat = now + kHeartbeat;
+    }
+    std::array<epoll_event, 64> events{};
+    const int ready =
+        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), static_cast<int>(kHeartbeat.count()));
+    if (ready < 0 && errno != EINTR) throw system_error("cannot wait for workers", errno);
+    for (int i = 0; i < ready; ++i) {
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      if (event.data.ptr == nullptr) {
+        accept_all();
+        continue;
+      }
+      auto& worker = *static_cast<Worker*>(event.data.ptr);
+      if (worker.starved && (event.events & (EPOLLHUP | EPOLLERR)) != 0U) lost(worker);
+      if (!worker.closed && (event.events & EPOLLOUT) != 0U) write_to(worker);
+      if (!worker.closed && (event.events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0U) read_from(worker);
+    }
+    feed_starved();
+    reap();
+  }
+}
+
+// ---- connections ----------------------------------------------------------------------------------------------------
+
+void Aggregator::accept_all() {
+  while (true) {
+    UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) return;
+    if (workers_.size() >= kMostWaiting) continue;  // closed at once
+    tune_data_socket(socket.get(), {});
+    Worker& worker = workers_.emplace_back();
+    worker.socket = std::move(socket);
+    worker.deadline = Clock::now() + kPatience;
+    watch(worker);
+  }
+}
+
+void Aggregator::watch(Worker& worker) {
+  std::uint32_t wanted = worker.starved ? 0U : static_cast<std::uint32_t>(EPOLLIN);
+  if (!worker.out.empty()) wanted |= EPOLLOUT;
+  if (worker.watched == wanted) return;
+  epoll_event event{};
+  event.events = wanted;
+  event.data.ptr = &worker;
+  const int change = worker.watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  if (epoll_ctl(epoll_.get(), change, worker.socket.get(), &event) != 0) worker.closed = true;
+  worker.watched = wanted;
+}
+
+void Aggregator::check_deadlines(Clock::time_point now) {
+  for (Worker& worker : workers_) {
+    if (now >= worker.deadline) worker.closed = true;  // a stranger, or one that does not read its last words
+  }
+  for (auto at = jobs_.begin(); at != jobs_.end();) {
+    Job& job = *at++;
+    if (now < job.deadline) continue;
+    const auto begun = [&job](const Worker* worker) { return worker != nullptr && worker->operation == job.operation; };
+    const bool scaling = job.operation > 0 && std::ranges::any_of(job.workers, [&begun](const Worker* worker) {
+                           return begun(worker) && worker->ahead;
+                         });
+    std::string missing;
+    std::uint32_t first = kNobody;
+    for (std::uint32_t rank = 0; rank < job.workers.size(); ++rank) {
+      const Worker* worker = job.workers[rank];
+      const bool late =
+          !begun(worker) || (job.operation > 0 && (scaling ? worker->ahead : worker->next <= job.completed));
+      if (!late) continue;
+      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      first = std::min(first, rank);
+    }
+    const std::string what = job.joined < job.workers.size() ? "did not come to the aggregator in time"
+                                                             : "did not bring its part of " + told(job) + " in time";
+    fail(job, Error::Kind::timeout, first, "rank " + missing + " " + what);
+  }
+}
+
+void Aggregator::reap() {
+  for (auto at = workers_.begin(); at != workers_.end();) {
+    if (at->closed) {
+      if (at->job != nullptr) lost(*at);
+      at = workers_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+}
+
+// ---- coming in ------------------------------------------------------------------------------------------------------
+
+bool Aggregator::receive(Worker& worker, std::byte* to, std::size_t from, std::size_t until) {
+  const std::size_t offset = worker.have - from;
+  const ssize_t got = recv(worker.socket.get(), to + offset, until - worker.have, 0);
+  if (got > 0) {
+    worker.have += static_cast<std::size_t>(got);
+    return true;
+  }
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+  lost(worker);
+  return false;
+}
+
+/// What a worker says after its end is not heard; closing before it hangs up would cost it the last words to it.
+void Aggregator::drain(Worker& worker) {
+  std::array<std::byte, 65536> unheard{};
+  const ssize_t got = recv(worker.socket.get(), unheard.data(), unheard.size(), 0);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) worker.closed = true;
+}
+
+void Aggregator::read_from(Worker& worker) {
+  if (worker.closing) return drain(worker);
+  for (int turn = 0; turn < kReadsAtOnce && !worker.closed && !worker.closing && !worker.starved; ++turn) {
+    const std::size_t head = worker.job == nullptr ? sizeof(AggregationHello) : sizeof(AggregationFrame);
+    if (worker.have < head) {
+      if (!receive(worker, worker.head.data(), 0, head)) return;
+      if (worker.have < head) continue;
+      if (worker.job == nullptr) {
+        worker.have = 0;
+        greet(worker, read_as<AggregationHello>(worker.head.data()));
+      } else {
+        worker.frame = read_as<AggregationFrame>(worker.head.data());
+        if (!take_frame(worker)) continue;
+      }
+      continue;
+    }
+    const bool begins = worker.frame.kind == AggregationFrame::Kind::begin;
+    std::byte* const body = begins ? reinterpret_cast<std::byte*>(&worker.begin) : worker.slot->part(worker.rank);
+    const std::size_t whole = head + worker.frame.length;
+    if (!receive(worker, body, head, whole)) return;
+    if (worker.have < whole) continue;
+    worker.have = 0;
+    if (begins) {
+      begin_operation(worker);
+    } else {
+      finish_chunk(worker);
+    }
+  }
+}
+
+/// Judges a frame by its head; false when no body of it is to be read.
+bool Aggregator::take_frame(Worker& worker) {
+  using Kind = AggregationFrame::Kind;
+  const AggregationFrame& frame = worker.frame;
+  if (frame.magic != kAggregationMagic || frame.token != worker.job->token[0] || frame.zero != 0) {
+    nonsense(worker, "a frame without the job's token");
+    return false;
+  }
+  switch (frame.kind) {
+    case Kind::begin:
+      if (frame.length == sizeof(AggregationBegin) && frame.operation == worker.operation + 1) return true;
+      nonsense(worker, "a malformed begin");
+      return false;
+    case Kind::leave:
+      leave(worker);
+      return false;
+    case Kind::exponents:
+    case Kind::chunk:
+      return place_chunk(worker);
+    default:
+      nonsense(worker, "a frame of unknown kind");
+      return false;
+  }
+}
+
+void Aggregator::greet(Worker& worker, const AggregationHello& hello) {
+  if (hello.magic != kAggregationMagic || hello.zero != 0) {
+    worker.closed = true;  // a stranger, who is owed no answer
+    return;
+  }
+  worker.deadline = Clock::time_point::max();
+  worker.token = hello.token[0];
+  if (hello.version != kAggregationVersion) {
+    return refuse(worker, Error::Kind::mismatch, kNobody,
+                  "the aggregator speaks version " + std::to_string(kAggregationVersion) + ", this worker version " +
+                      std::to_string(hello.version));
+  }
+  if (hello.ranks < 1 || hello.ranks > kMostWorkers || hello.rank >= hello.ranks) {
+    return refuse(worker, Error::Kind::invalid, kNobody,
+                  rank_named(hello.rank) + " of " + std::to_string(hello.ranks) +
+                      " is no worker; an aggregator takes " + "1 to " + std::to_string(kMostWorkers));
+  }
+  auto job = std::ranges::find(jobs_, hello.token, &Job::token);
+  if (job == jobs_.end()) {
+    if (jobs_.size() >= options_.tenants) {
+      return refuse(worker, Error::Kind::aborted, kNobody,
+                    "the aggregator serves " + std::to_string(jobs_.size()) + " of " +
+                        std::to_string(options_.tenants) + " jobs already");
+    }
+    const std::size_t slots = options_.shared ? options_.slots : options_.slots / options_.tenants;
+    if (slots * capacity_ * (hello.ranks + 1) > options_.memory) {
+      return refuse(worker, Error::Kind::aborted, kNobody,
+                    "slots for " + std::to_string(hello.ranks) +
+                        " workers would take more memory than the aggregator " + "may use");
+    }
+    job = jobs_.emplace(jobs_.end());
+    job->token = hello.token;
+    job->workers.resize(hello.ranks);
+    job->pool = options_.shared ? common_ : std::make_shared<SlotPool>(slots, capacity_);
+    job->window = window_of(slots, options_.slot_bytes);
+    job->deadline = Clock::now() + milliseconds(hello.timeout_ms);
+  }
+  if (job->workers.size() != hello.ranks) {
+    const std::string others = std::to_string(job->workers.size());
+    refuse(worker, Error::Kind::mismatch, hello.rank, "this job has " + others + " workers");
+    return fail(*job, Error::Kind::mismatch, hello.rank,
+                rank_named(hello.rank) + " says that the job has " + std::to_string(hello.ranks) +
+                    " workers, the others say " + others);
+  }
+  if (job->workers[hello.rank] != nullptr || job->joined == job->workers.size()) {
+    return refuse(worker, Error::Kind::mismatch, hello.rank, "this job has a " + rank_named(hello.rank) + " already");
+  }
+  job->workers[hello.rank] = &worker;
+  worker.job = &*job;
+  worker.rank = hello.rank;
+  if (++job->joined == job->workers.size()) welcome(*job);
+}
+
+void Aggregator::welcome(Job& job) {
+  job.deadline = Clock::time_point::max();
+  for (Worker* worker : job.workers) {
+    Outgoing message;
+    message.frame.kind = AggregationFrame::Kind::welcome;
+    message.body = bytes_of(
+        AggregationWelcome{static_cast<std::uint32_t>(job.window), static_cast<std::uint32_t>(options_.slot_bytes)});
+    post(*worker, std::move(message));
+  }
+}
+
+void Aggregator::begin_operation(Worker& worker) {
+  Job& job = *worker.job;
+  if (job.joined < job.workers.size()) return nonsense(worker, "an operation before all workers had come");
+  const AggregationBegin& begin = worker.begin;
+  ++worker.operation;
+  if (worker.operation > job.operation) {
+    if (job.completed < job.plan.chunks()) return nonsense(worker, "an operation before the last one had ended");
+    for (std::uint32_t rank = 0; rank < job.workers.size(); ++rank) {
+      if (job.workers[rank] == nullptr) {
+        return fail(job, Error::Kind::dead, rank,
+                    rank_named(rank) + " left the job before operation " + std::to_string(worker.operation));
+      }
+    }
+    if (begin.format >= kNumberFormats.size() || begin.elements == 0 || begin.elements > (std::uint64_t{1} << 40U)) {
+      return nonsense(worker, "an operation that cannot be");
+    }
+    const auto format = static_cast<NumberFormat>(begin.format);
+    if (!options_.formats.empty() && std::ranges::find(options_.formats, format) == options_.formats.end()) {
+      std::string known;
+      for (const NumberFormat one : options_.formats) known += (known.empty() ? "" : ", ") + std::string(name_of(one));
+      return fail(job, Error::Kind::mismatch, worker.rank,
+                  "this aggregator adds " + known + ", not " + std::string(name_of(format)));
+    }
+    if (job.workers.size() > most_workers(format)) {
+      return fail(job, Error::Kind::mismatch, worker.rank,
+                  std::string(name_of(format)) + " adds at most " + std::to_string(most_workers(format)) + " workers");
+    }
+    const AggregationPlan plan(format, begin.elements, job.window, options_.slot_bytes);
+    if (plan.chunks() >= kAhead) return nonsense(worker, "an operation of too many chunks");
+    job.operation = worker.operation;
+    job.starter = worker.rank;
+    job.begin = begin;
+    job.plan = plan;
+    job.completed = 0;
+    job.deadline = Clock::now() + milliseconds(begin.timeout_ms);
+  } else {
+    AggregationBegin same = begin;
+    same.timeout_ms = job.begin.timeout_ms;  // each may be as patient as it likes
+    if (same != job.begin || begin.format >= kNumberFormats.size()) {
+      const std::string format = begin.format < kNumberFormats.size()
+                                     ? std::string(name_of(static_cast<NumberFormat>(begin.format)))
+                                     : "an unknown format";
+      return fail(job, Error::Kind::mismatch, worker.rank,
+                  "the ranks disagree: " + rank_named(worker.rank) + " began " + std::to_string(begin.elements) +
+                      " elements in " + format + ", " + rank_named(job.starter) + " " + told(job));
+    }
+  }
+  worker.next = 0;
+  worker.ahead = job.plan.scaled();
+}
+
+std::string Aggregator::told(const Job& job) const {
+  return "operation " + std::to_string(job.operation) + " (" + std::to_string(job.plan.elements) + " elements in " +
+         std::string(name_of(job.plan.format)) + ")";
+}
+
+/// Finds the slot that a chunk goes to; false when there is none (yet).
+bool Aggregator::place_chunk(Worker& worker) {
+  Job& job = *worker.job;
+  const AggregationFrame& frame = worker.frame;
+  const bool ahead = frame.kind == AggregationFrame::Kind::exponents;
+  const std::uint32_t chunk = ahead ? kAhead : worker.next;
+  const bool expected = worker.operation == job.operation && worker.operation > 0 &&
+                        frame.operation == worker.operation && ahead == worker.ahead &&
+                        frame.chunk == (ahead ? 0 : chunk);
+  if (!expected || (!ahead && (chunk >= job.plan.chunks() || chunk >= job.completed + job.window)) ||
+      frame.length != (ahead ? job.plan.exponents_ahead() : job.plan.length(chunk))) {
+    nonsense(worker, "a chunk that is not its turn");
+    return false;
+  }
+  const auto at = job.open.find(chunk);
+  worker.slot = at != job.open.end() ? at->second : job.pool->take(job.workers.size());
+  if (!worker.slot) {
+    worker.starved = true;
+    watch(worker);
+    return false;
+  }
+  if (at == job.open.end()) job.open.emplace(chunk, worker.slot);
+  return true;
+}
+
+/// Slots that became free go to those that wait, the one that was served last comes last.
+void Aggregator::feed_starved() {
+  std::size_t untried = workers_.size();
+  for (auto at = workers_.begin(); untried > 0; --untried) {
+    Worker& worker = *at++;
+    if (!worker.starved || worker.closed || worker.closing || worker.job == nullptr) continue;
+    const Job& job = *worker.job;
+    if (job.pool->left() == 0 && !job.open.contains(worker.ahead ? kAhead : worker.next)) continue;
+    worker.starved = false;
+    if (!place_chunk(worker)) continue;
+    watch(worker);
+    workers_.splice(workers_.end(), workers_, std::prev(at));
+  }
+}
+
+void Aggregator::finish_chunk(Worker& worker) {
+  Job& job = *worker.job;
+  const std::shared_ptr<Slot> slot = std::move(worker.slot);
+  const bool ahead = worker.ahead;
+  const std::uint32_t chunk = ahead ? kAhead : worker.next;
+  if (ahead) {
+    worker.ahead = false;
+  } else {
+    ++worker.next;
+  }
+  if (++slot->arrived < job.workers.size()) return;
+  job.open.erase(chunk);
+  std::vector<const std::byte*> parts(job.workers.size());
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) parts[rank] = slot->part(rank);
+  const std::size_t payload = ahead ? 0 : job.plan.payload(chunk);
+  if (!ahead) add_on_wire(job.plan.format, slot->sum.data(), parts, job.plan.count(chunk));
+  if (const std::size_t exponents = ahead ? job.plan.exponents_ahead() : job.plan.exponents_with(chunk)) {
+    for (const std::byte*& part : parts) part += payload;
+    reduce(DType::uint8, ReduceOp::max, slot->sum.data() + payload, parts, exponents);
+  }
+  if (!ahead && ++job.completed == job.plan.chunks()) job.deadline = Clock::time_point::max();
+  for (Worker* member : job.workers) {
+    if (member == nullptr) continue;
+    Outgoing message;
+    message.frame = worker.frame;
+    message.slot = slot;
+    post(*member, std::move(message));
+  }
+}
+
+void Aggregator::leave(Worker& worker) {
+  Job& job = *worker.job;
+  if (worker.operation > 0 && (worker.operation < job.operation || worker.next < job.plan.chunks()))
+    return lost(worker);
+  if (job.joined < job.workers.size()) return lost(worker);
+  job.workers[worker.rank] = nullptr;
+  worker.job = nullptr;
+  worker.closing = true;
+  worker.deadline = Clock::now() + kPatience;
+  write_to(worker);
+  if (std::ranges::all_of(job.workers, [](const Worker* member) { return member == nullptr; })) end(job);
+}
+
+void Aggregator::lost(Worker& worker) {
+  worker.closed = true;
+  if (worker.job == nullptr) return;
+  Job& job = *worker.job;
+  const std::uint32_t rank = worker.rank;
+  job.workers[rank] = nullptr;
+  worker.job = nullptr;
+  const bool busy = job.operation > 0 && job.completed < job.plan.chunks();
+  fail(job, Error::Kind::dead, rank,
+       rank_named(rank) + " is gone: its connection to the aggregator closed" + (busy ? " during " + told(job) : ""));
+}
+
+// ---- going out ------------------------------------------------------------------------------------------------------
+
+void Aggregator::post(Worker& worker, Outgoing message) {
+  if (worker.closed) return;
+  message.frame.token = worker.token;
+  if (!message.slot) message.frame.length = static_cast<std::uint32_t>(message.body.size());
+  worker.out.push_back(std::move(message));
+  if (worker.out.size() == 1) write_to(worker);
+}
+
+void Aggregator::write_to(Worker& worker) {
+  while (!worker.out.empty()) {
+    std::array<iovec, 2 * kFramesAtOnce> pieces{};
+    std::size_t count = 0;
+    std::size_t skip = worker.sent;
+    const auto piece = [&](const void* bytes, std::size_t length) {
+      const std::size_t gone = std::min(skip, length);
+      skip -= gone;
+      if (gone == length) return;
+      pieces[count++] = {const_cast<char*>(static_cast<const char*>(bytes)) + gone, length - gone};
+    };
+    for (std::size_t i = 0; i < std::min(kFramesAtOnce, worker.out.size()); ++i) {
+      piece(&worker.out[i].frame, sizeof(AggregationFrame));
+      piece(worker.out[i].bytes(), worker.out[i].frame.length);
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = count;
+    const ssize_t gone = sendmsg(worker.socket.get(), &message, MSG_NOSIGNAL);
+    if (gone < 0) {
+      if (errno == EINTR) continue;
+      // What a broken connection means is told by reading from it.
+      if (errno != EAGAIN && errno != EWOULDBLOCK) worker.out.clear();
+      break;
+    }
+    worker.sent += static_cast<std::size_t>(gone);
+    while (!worker.out.empty()) {
+      const std::size_t whole = sizeof(AggregationFrame) + worker.out.front().frame.length;
+      if (worker.sent < whole) break;
+      worker.sent -= whole;
+      worker.out.pop_front();
+    }
+  }
+  if (worker.out.empty() && worker.closing) shutdown(worker.socket.get(), SHUT_WR);  // it reads to the end and hangs up
+  watch(worker);
+}
+
+// ---- ends -----------------------------------------------------------------------------------------------------------
+
+void Aggregator::refuse(Worker& worker, Error::Kind kind, std::uint32_t rank, const std::string& sentence) {
+  Outgoing message;
+  message.frame.kind = AggregationFrame::Kind::failure;
+  message.body = bytes_of(AggregationFailure{static_cast<std::uint32_t>(kind), rank});
+  for (const char letter : sentence.substr(0, kLongestSentence)) message.body.push_back(static_cast<std::byte>(letter));
+  worker.closing = true;
+  worker.starved = false;
+  worker.slot.reset();
+  worker.deadline = Clock::now() + kPatience;
+  post(worker, std::move(message));
+  watch(worker);
+}
+
+void Aggregator::fail(Job& job, Error::Kind kind, std::uint32_t rank, const std::string& sentence) {
+  for (Worker* worker : job.workers) {
+    if (worker == nullptr) continue;
+    refuse(*worker, kind, rank, sentence);
+    worker->job = nullptr;
+  }
+  end(job);
+}
+
+void Aggregator::nonsense(Worker& worker, const std::string& what) {
+  fail(*worker.job, Error::Kind::mismatch, worker.rank, rank_named(worker.rank) + " sent the aggregator " + what);
+}
+
+void Aggregator::end(Job& job) {
+  jobs_.remove_if([&job](const Job& other) { return &other == &job; });
+}
+
+}  // namespace syntony
