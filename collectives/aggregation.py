@@ -5,8 +5,8 @@ needs 2 (n-1) / n times that. Any process that runs `python -m collectives.aggre
 starts one at every switch with an aggregator and tells the ranks where it is in SYNTONY_AGGREGATOR.
 
     with InNetwork.create(TcpBootstrap.from_environment()) as group:
-        group.all_reduce(gradients)                                  # float32: added in rank order, the same bits for all
-        group.all_reduce(gradients, number_format="int32_block")     # as an integer switch does, scaled per block
+        group.all_reduce(gradients)  # float32: added in rank order, the same bits for all
+        group.all_reduce(gradients, number_format="int32_block")  # as an integer switch does, scaled per block
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ VARIABLE = "SYNTONY_AGGREGATOR"
 class InNetwork:
     """One rank's end of a group that adds in a switch. Every rank calls the same operations in the same order.
 
-    Raises ValueError for a call that cannot mean anything, before anything has been sent; CommunicationError, naming the
-    guilty ranks, for what goes wrong between ranks or at the aggregator. After that the group is at its end: every later
-    call raises the same error.
+    Raises ValueError for a call that cannot mean anything, before anything has been sent; CommunicationError, naming
+    the guilty ranks, for what goes wrong between ranks or at the aggregator. After that the group is at its end: every
+    later call raises the same error.
     """
 
     def __init__(self, client: _core.AggregationClient, rank: int, size: int, timeout: float) -> None:
@@ -110,6 +110,7 @@ def _numeric(address: str) -> str:
         raise UsageError(f"the aggregator's address is {address!r}; it must be HOST:PORT, such as 10.0.0.1:4600")
     try:
         family, _, _, _, found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        number = str(found[0])
     except OSError as error:
         raise UsageError(f"the aggregator's address is {address!r}: {error}") from None
-    return f"[{found[0]}]:{found[1]}" if family == socket.AF_INET6 else f"{found[0]}:{found[1]}"
+    return f"[{number}]:{port}" if family == socket.AF_INET6 else f"{number}:{port}"

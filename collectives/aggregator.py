@@ -9,6 +9,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from csrc import _core
 from topologies.aggregator import NUMBER_FORMATS, SHARINGS, Aggregator
@@ -62,10 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     signal.signal(signal.SIGTERM, lambda *_: aggregator.stop())
     print(f"aggregator at {aggregator.address}: {options.slots} slots of {options.slot_bytes} bytes", flush=True)
-    try:
+    with suppress(KeyboardInterrupt):
         aggregator.run()
-    except KeyboardInterrupt:
-        pass
     return 0
 
 

@@ -112,8 +112,10 @@ class PythonAggregationClient {
     const DType type = dtype_named(dtype);
     const milliseconds patience = from_seconds(timeout);
     const nb::gil_scoped_release unlocked;
-    value_->all_reduce(number_format, type, reinterpret_cast<const std::byte*>(input),
-                       reinterpret_cast<std::byte*>(output), elements, patience, check_signals);
+    value_->all_reduce(number_format, type,
+                       reinterpret_cast<const std::byte*>(input),  // NOLINT(performance-no-int-to-ptr)
+                       reinterpret_cast<std::byte*>(output),       // NOLINT(performance-no-int-to-ptr)
+                       elements, patience, check_signals);
   }
 
   void close() { value_->close(); }

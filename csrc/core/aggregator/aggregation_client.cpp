@@ -156,7 +156,7 @@ class AggregationClient::Operation {
 
   /// Receives part of the next sum; false when nothing is there.
   bool receive_some(Clock::time_point deadline, const Interrupt& interrupt) {
-    std::byte* to = reinterpret_cast<std::byte*>(&in_);
+    auto* to = reinterpret_cast<std::byte*>(&in_);
     std::size_t from = 0;
     std::size_t until = sizeof(in_);
     if (have_ >= sizeof(in_)) {

@@ -68,6 +68,10 @@ std::vector<std::byte> bytes_of(const T& value) {
 
 std::string rank_named(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
+std::string left(std::uint32_t rank, std::uint32_t operation) {
+  return rank_named(rank) + " left the job before operation " + std::to_string(operation);
+}
+
 }  // namespace
 
 Aggregator::Aggregator(AggregatorOptions options)
@@ -330,8 +334,7 @@ void Aggregator::begin_operation(Worker& worker) {
     if (job.completed < job.plan.chunks()) return nonsense(worker, "an operation before the last one had ended");
     for (std::uint32_t rank = 0; rank < job.workers.size(); ++rank) {
       if (job.workers[rank] == nullptr) {
-        return fail(job, Error::Kind::dead, rank,
-                    rank_named(rank) + " left the job before operation " + std::to_string(worker.operation));
+        return fail(job, Error::Kind::dead, rank, left(rank, worker.operation));
       }
     }
     if (begin.format >= kNumberFormats.size() || begin.elements == 0 || begin.elements > (std::uint64_t{1} << 40U)) {
@@ -363,9 +366,11 @@ void Aggregator::begin_operation(Worker& worker) {
       const std::string format = begin.format < kNumberFormats.size()
                                      ? std::string(name_of(static_cast<NumberFormat>(begin.format)))
                                      : "an unknown format";
-      return fail(job, Error::Kind::mismatch, worker.rank,
-                  "the ranks disagree: " + rank_named(worker.rank) + " began " + std::to_string(begin.elements) +
-                      " elements in " + format + ", " + rank_named(job.starter) + " " + told(job));
+      return fail(job, Error::Kind::mismatch, kNobody,
+                  "the ranks disagree about operation " + std::to_string(job.operation) + ": " +
+                      rank_named(worker.rank) + " brings " + std::to_string(begin.elements) + " elements in " + format +
+                      ", " + rank_named(job.starter) + " " + std::to_string(job.begin.elements) + " in " +
+                      std::string(name_of(job.plan.format)));
     }
   }
   worker.next = 0;
@@ -449,14 +454,14 @@ void Aggregator::finish_chunk(Worker& worker) {
 
 void Aggregator::leave(Worker& worker) {
   Job& job = *worker.job;
-  if (worker.operation > 0 && (worker.operation < job.operation || worker.next < job.plan.chunks()))
-    return lost(worker);
-  if (job.joined < job.workers.size()) return lost(worker);
+  const bool early = worker.operation < job.operation;
+  if (!early && (worker.next < job.plan.chunks() || job.joined < job.workers.size())) return lost(worker);
   job.workers[worker.rank] = nullptr;
   worker.job = nullptr;
   worker.closing = true;
   worker.deadline = Clock::now() + kPatience;
   write_to(worker);
+  if (early) return fail(job, Error::Kind::dead, worker.rank, left(worker.rank, job.operation));
   if (std::ranges::all_of(job.workers, [](const Worker* member) { return member == nullptr; })) end(job);
 }
 

@@ -34,13 +34,13 @@
 namespace syntony {
 
 struct AggregatorOptions {
-  std::string listen = "127.0.0.1:0";          // port 0: one that is free
-  std::size_t slots = 64;                      // of all tenants together
-  std::size_t slot_bytes = 32 * 1024;          // a multiple of 8
-  std::size_t tenants = 1;                     // jobs at once
-  bool shared = false;                         // one pool for all tenants, else a part for each
-  std::vector<NumberFormat> formats{};         // NOLINT(readability-redundant-member-init); empty: all
-  std::size_t memory = std::size_t{1} << 30U;  // most bytes that the slots of a job may take
+  std::string listen = "127.0.0.1:0";               // port 0: one that is free
+  std::size_t slots = 64;                           // of all tenants together
+  std::size_t slot_bytes = std::size_t{32} * 1024;  // a multiple of 8
+  std::size_t tenants = 1;                          // jobs at once
+  bool shared = false;                              // one pool for all tenants, else a part for each
+  std::vector<NumberFormat> formats{};              // NOLINT(readability-redundant-member-init); empty: all
+  std::size_t memory = std::size_t{1} << 30U;       // most bytes that the slots of a job may take
 };
 
 class Aggregator {
