@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <system_error>
 
 #include "core/tcp/tcp_socket.hpp"
 
@@ -51,6 +53,31 @@ std::string host_of(const TcpAddress& address) {
   return text.substr(0, text.rfind(':'));
 }
 
+/// What two equal network cards have in common: "mlx5_core 100000". Virtual devices have no driver, some no speed.
+std::string kind_of(const std::string& interface) {
+  const std::filesystem::path device = "/sys/class/net/" + interface;
+  std::error_code absent;
+  const std::filesystem::path driver = std::filesystem::read_symlink(device / "device/driver", absent);
+  std::string speed;
+  std::ifstream(device / "speed") >> speed;
+  return driver.filename().string() + " " + speed;
+}
+
+/// Moves the equals of the best address to the front, one per interface, and counts them.
+std::size_t gather_rails(std::vector<NetworkInterface>& network) {
+  if (network.empty()) return 0;
+  const NetworkInterface best = network.front();
+  std::vector<std::string> names;
+  const auto rest = std::ranges::stable_partition(network, [&](const NetworkInterface& interface) {
+    const bool equal = interface.kind == best.kind && interface.bridge == best.bridge &&
+                       interface.address.family() == best.address.family() &&
+                       std::ranges::find(names, interface.name) == names.end();
+    if (equal) names.push_back(interface.name);
+    return equal;
+  });
+  return static_cast<std::size_t>(rest.begin() - network.begin());
+}
+
 /// Where an interface stands in the order of preference, or why it is left out.
 struct Verdict {
   std::size_t place = 0;
@@ -88,7 +115,7 @@ std::vector<NetworkInterface> network_interfaces() {
     const std::string name = entry->ifa_name;
     const bool up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
     const bool bridge = access(("/sys/class/net/" + name + "/bridge").c_str(), F_OK) == 0;
-    result.push_back({name, *address, up, bridge});
+    result.push_back({name, *address, up, bridge, kind_of(name)});
   }
   return result;
 }
@@ -109,6 +136,7 @@ InterfaceChoice choose_interfaces(const std::vector<NetworkInterface>& interface
   }
   std::ranges::stable_sort(kept, {}, &std::pair<std::size_t, NetworkInterface>::first);
   for (auto& [place, interface] : kept) choice.network.push_back(std::move(interface));
+  choice.rails = gather_rails(choice.network);
   if (choice.network.empty() && choice.loopback.empty()) {
     std::string sentence = filter.empty() ? "no network interface is up"
                                           : "SYNTONY_SOCKET_IFNAME=" + std::string(filter) + " leaves no interface";

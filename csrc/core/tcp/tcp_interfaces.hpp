@@ -8,7 +8,9 @@
 //
 // With at least one `use`, only what is used and not excluded counts, in the order of the list; with exclusions alone,
 // everything else counts. Without the list: every interface that is up, container bridges last (their address tends to
-// be the same on every host, so it is the least telling). Ranks of one machine meet on the loopback interface unless
+// be the same on every host, so it is the least telling). Among them those that look like the best one, with the same
+// driver, speed and address family, are rails: all are used at once, and come first. Ranks of one machine meet on the
+// loopback interface unless
 // `^lo` says otherwise. Link-local addresses are never used: they mean nothing on another host.
 #pragma once
 
@@ -26,10 +28,12 @@ struct NetworkInterface {
   TcpAddress address;  // port 0
   bool up = true;
   bool bridge = false;
+  std::string kind{};  // NOLINT(readability-redundant-member-init): driver and speed, as far as they are known
 };
 
 struct InterfaceChoice {
   std::vector<NetworkInterface> network;   // for ranks on other machines, best first
+  std::size_t rails = 0;                   // so many of them, from the first, are equals: one address per interface
   std::vector<NetworkInterface> loopback;  // for ranks on this machine: at most one
   std::vector<std::string> left_out;       // "docker0 172.17.0.1: excluded", for people
 };

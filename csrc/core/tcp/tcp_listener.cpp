@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <functional>
 #include <iterator>
@@ -15,6 +16,7 @@ namespace syntony {
 namespace {
 
 constexpr std::string_view kMachine = "machine=";
+constexpr std::string_view kRails = "rails=";
 
 /// An empty descriptor, with errno set, when the address cannot be used (an IPv6 address still being checked, say).
 UniqueFd listen_at(const TcpAddress& address, const TcpOptions& options) {
@@ -28,7 +30,7 @@ UniqueFd listen_at(const TcpAddress& address, const TcpOptions& options) {
 }  // namespace
 
 std::string TcpEndpoints::text() const {
-  std::string result = std::string(kMachine) + machine;
+  std::string result = std::string(kMachine) + machine + " " + std::string(kRails) + std::to_string(rails);
   for (const TcpAddress& address : addresses) result += " " + address.text();
   return result;
 }
@@ -41,6 +43,12 @@ TcpEndpoints TcpEndpoints::parse(std::string_view text) {
     text.remove_prefix(std::min(space + 1, text.size()));
     if (word.starts_with(kMachine)) {
       result.machine = word.substr(kMachine.size());
+    } else if (word.starts_with(kRails)) {
+      const std::string_view digits = word.substr(kRails.size());
+      const auto [end, failure] = std::from_chars(digits.data(), digits.data() + digits.size(), result.rails);
+      if (failure != std::errc{} || end != digits.data() + digits.size()) {
+        throw Error(Error::Kind::invalid, "'" + std::string(word) + "' is not a number of rails like rails=2");
+      }
     } else if (const std::optional<TcpAddress> address = TcpAddress::parse(word)) {
       result.addresses.push_back(*address);
     } else {
@@ -50,12 +58,28 @@ TcpEndpoints TcpEndpoints::parse(std::string_view text) {
   return result;
 }
 
-std::vector<TcpAddress> TcpEndpoints::reachable_from(const TcpEndpoints& from) const {
-  const bool together = machine == from.machine && machine != "unknown";
+bool TcpEndpoints::together_with(const TcpEndpoints& other) const {
+  return machine == other.machine && machine != "unknown";
+}
+
+std::vector<TcpAddress> TcpEndpoints::reachable_from(const TcpEndpoints& from, std::size_t flow) const {
+  std::vector<TcpAddress> network;
+  std::ranges::copy_if(addresses, std::back_inserter(network), std::not_fn(&TcpAddress::loopback));
+  if (rails > 0 && rails <= network.size()) {
+    const auto turn = network.begin() + static_cast<std::ptrdiff_t>(flow % rails);
+    std::rotate(network.begin(), turn, network.begin() + static_cast<std::ptrdiff_t>(rails));
+  }
   std::vector<TcpAddress> result;
-  if (together) std::ranges::copy_if(addresses, std::back_inserter(result), &TcpAddress::loopback);
-  std::ranges::copy_if(addresses, std::back_inserter(result), std::not_fn(&TcpAddress::loopback));
+  if (together_with(from)) std::ranges::copy_if(addresses, std::back_inserter(result), &TcpAddress::loopback);
+  result.insert(result.end(), network.begin(), network.end());
   return result;
+}
+
+std::uint32_t TcpEndpoints::flows_with(const TcpEndpoints& other) const {
+  constexpr std::size_t kUsual = 2;
+  if (together_with(other)) return kUsual;
+  return static_cast<std::uint32_t>(
+      std::clamp<std::size_t>(std::max(rails, other.rails), kUsual, TcpOptions::kMostFlows));
 }
 
 TcpListener::TcpListener(const TcpOptions& options) {
@@ -64,7 +88,8 @@ TcpListener::TcpListener(const TcpOptions& options) {
   wanted.insert(wanted.end(), choice.loopback.begin(), choice.loopback.end());
 
   std::string story;
-  for (const NetworkInterface& interface : wanted) {
+  for (std::size_t place = 0; place < wanted.size(); ++place) {
+    const NetworkInterface& interface = wanted[place];
     UniqueFd socket = listen_at(interface.address, options);
     if (!socket) {
       choice.left_out.push_back(interface.name + " " + interface.address.text() + ": " + sentence_of(errno));
@@ -73,6 +98,7 @@ TcpListener::TcpListener(const TcpOptions& options) {
     const TcpAddress bound = TcpAddress::local(socket.get());
     story += (story.empty() ? "" : ", ") + interface.name + " " + bound.text();
     endpoints_.addresses.push_back(bound);
+    if (place < choice.rails) ++endpoints_.rails;
     sockets_.push_back(std::move(socket));
   }
   std::string omitted;

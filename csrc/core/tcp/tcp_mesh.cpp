@@ -90,8 +90,9 @@ class Meeting {
         deadline_(Clock::now() + timeout) {
     for (const std::uint32_t rank : remote) {
       peers_.push_back({.rank = rank, .endpoint = {}, .control = {}, .flows = {}});
-      peers_.back().flows.resize(options.flows);
-      if (rank < identity.rank) plan_dials(rank, published[rank]);
+      const TcpEndpoints theirs = endpoints_of(rank, published[rank]);
+      peers_.back().flows.resize(options.flows > 0 ? options.flows : listener_.endpoints().flows_with(theirs));
+      if (rank < identity.rank) plan_dials(peers_.back(), theirs);
     }
   }
 
@@ -123,27 +124,31 @@ class Meeting {
  private:
   // ---- what is wanted
 
-  void plan_dials(std::uint32_t rank, const std::string& published) {
-    std::vector<Candidate> candidates;
+  [[nodiscard]] static TcpEndpoints endpoints_of(std::uint32_t rank, const std::string& published) {
     try {
-      for (const TcpAddress& address : TcpEndpoints::parse(published).reachable_from(listener_.endpoints())) {
-        candidates.push_back({address, {}});
-      }
+      return TcpEndpoints::parse(published);
     } catch (const Error& error) {
       throw Error(Error::Kind::system, "rank " + std::to_string(rank) + " published no usable address: " + error.what(),
                   {static_cast<int>(rank)});
     }
-    if (candidates.empty()) {
+  }
+
+  void plan_dials(const TcpPeer& peer, const TcpEndpoints& theirs) {
+    if (theirs.reachable_from(listener_.endpoints()).empty()) {
       throw Error(Error::Kind::system,
-                  "rank " + std::to_string(rank) +
+                  "rank " + std::to_string(peer.rank) +
                       " published no address that another machine can reach; is SYNTONY_SOCKET_IFNAME right there?",
-                  {static_cast<int>(rank)});
+                  {static_cast<int>(peer.rank)});
     }
-    for (std::uint32_t flow = 0; flow <= options_.flows; ++flow) {
+    const std::size_t flows = peer.flows.size();
+    for (std::size_t flow = 0; flow <= flows; ++flow) {
       Dial& dial = dials_.emplace_back();
-      dial.rank = rank;
-      dial.flow = flow == options_.flows ? kControlFlow : static_cast<std::uint16_t>(flow);
-      dial.candidates = candidates;
+      dial.rank = peer.rank;
+      dial.flow = flow == flows ? kControlFlow : static_cast<std::uint16_t>(flow);
+      // The control connection goes where the first data connection does.
+      for (const TcpAddress& address : theirs.reachable_from(listener_.endpoints(), flow == flows ? 0 : flow)) {
+        dial.candidates.push_back({address, {}});
+      }
     }
   }
 
@@ -152,8 +157,12 @@ class Meeting {
     return static_cast<std::size_t>(open) + (peer.control ? 1 : 0);
   }
 
+  [[nodiscard]] static std::size_t wanted(const TcpPeer& peer) { return peer.flows.size() + 1; }
+
+  [[nodiscard]] TcpPeer& peer_of(std::uint32_t rank) { return *std::ranges::find(peers_, rank, &TcpPeer::rank); }
+
   [[nodiscard]] bool complete() const {
-    return std::ranges::all_of(peers_, [this](const TcpPeer& peer) { return connections(peer) == options_.flows + 1; });
+    return std::ranges::all_of(peers_, [](const TcpPeer& peer) { return connections(peer) == wanted(peer); });
   }
 
   [[nodiscard]] bool expects(std::uint32_t rank) const {
@@ -161,7 +170,7 @@ class Meeting {
   }
 
   void settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address) {
-    TcpPeer& peer = *std::ranges::find(peers_, rank, &TcpPeer::rank);
+    TcpPeer& peer = peer_of(rank);
     if (flow == kControlFlow) {
       tune_control_socket(socket.get());
       peer.endpoint = address.text();
@@ -203,10 +212,11 @@ class Meeting {
         hello.group != identity_.group || hello.to != identity_.rank || !expects(hello.from)) {
       return guest.socket.reset();
     }
-    const Ack ack{.flow = hello.flow, .token = identity_.token, .from = identity_.rank, .flows = options_.flows};
+    const auto flows = static_cast<std::uint32_t>(peer_of(hello.from).flows.size());
+    const Ack ack{.flow = hello.flow, .token = identity_.token, .from = identity_.rank, .flows = flows};
     if (!write_whole(guest.socket.get(), ack)) return guest.socket.reset();
-    if (hello.flows != options_.flows) return fail(disagreement(hello.from, hello.flows));
-    if (hello.flow != kControlFlow && hello.flow >= options_.flows) return guest.socket.reset();
+    if (hello.flows != flows) return fail(disagreement(hello.from, hello.flows, flows));
+    if (hello.flow != kControlFlow && hello.flow >= flows) return guest.socket.reset();
     settle(hello.from, hello.flow, std::move(guest.socket), guest.address);
   }
 
@@ -263,7 +273,8 @@ class Meeting {
         ack.from != dial.rank || ack.flow != dial.flow) {
       return reject(dial, "answered, but not as a rank of this group");
     }
-    if (ack.flows != options_.flows) return fail(disagreement(dial.rank, ack.flows));
+    const std::size_t flows = peer_of(dial.rank).flows.size();
+    if (ack.flows != flows) return fail(disagreement(dial.rank, ack.flows, flows));
     settle(dial.rank, dial.flow, std::move(dial.socket), dial.candidates[dial.current].address);
   }
 
@@ -277,7 +288,7 @@ class Meeting {
                       .group = identity_.group,
                       .from = identity_.rank,
                       .to = dial.rank,
-                      .flows = options_.flows};
+                      .flows = static_cast<std::uint32_t>(peer_of(dial.rank).flows.size())};
     if (failure == 0 && !write_whole(dial.socket.get(), hello)) failure = errno;
     if (failure != 0) reject(dial, refusal(failure));
     dial.connected = failure == 0;
@@ -338,12 +349,12 @@ class Meeting {
     std::string sentence;
     for (const TcpPeer& peer : peers_) {
       const std::size_t open = connections(peer);
-      if (open == options_.flows + 1) continue;
+      if (open == wanted(peer)) continue;
       ranks.push_back(static_cast<int>(peer.rank));
       sentence += (sentence.empty() ? "rank " : ", rank ") + std::to_string(peer.rank);
       const auto dial = std::ranges::find(dials_, peer.rank, &Dial::rank);
       if (dial != dials_.end()) sentence += " at " + dial->candidates[dial->current].address.text();
-      sentence += " (" + std::to_string(open) + " of " + std::to_string(options_.flows + 1) + " connections)";
+      sentence += " (" + std::to_string(open) + " of " + std::to_string(wanted(peer)) + " connections)";
     }
     return sentence;
   }
@@ -366,10 +377,10 @@ class Meeting {
                  {static_cast<int>(dial.rank)});
   }
 
-  [[nodiscard]] Error disagreement(std::uint32_t rank, std::uint32_t flows) const {
+  [[nodiscard]] Error disagreement(std::uint32_t rank, std::uint32_t theirs, std::size_t ours) const {
     return Error(Error::Kind::mismatch,
-                 "rank " + std::to_string(rank) + " opens " + std::to_string(flows) + " data connections per pair, " +
-                     "rank " + std::to_string(identity_.rank) + " opens " + std::to_string(options_.flows) +
+                 "rank " + std::to_string(rank) + " opens " + std::to_string(theirs) + " data connections per pair, " +
+                     "rank " + std::to_string(identity_.rank) + " opens " + std::to_string(ours) +
                      "; SYNTONY_TCP_FLOWS must be equal on all ranks",
                  {static_cast<int>(rank)});
   }

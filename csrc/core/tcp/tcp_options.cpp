@@ -34,7 +34,7 @@ TcpOptions TcpOptions::from_environment() {
   constexpr int kLargest = std::numeric_limits<int>::max() / 2;  // the kernel doubles what it is told
   TcpOptions options;
   options.interfaces = variable("SYNTONY_SOCKET_IFNAME");
-  options.flows = static_cast<std::uint32_t>(integer("SYNTONY_TCP_FLOWS", 1, 64, 2));
+  options.flows = static_cast<std::uint32_t>(integer("SYNTONY_TCP_FLOWS", 1, kMostFlows, 0));
   options.send_buffer = integer("SYNTONY_TCP_SNDBUF", 4096, kLargest, 0);
   options.receive_buffer = integer("SYNTONY_TCP_RCVBUF", 4096, kLargest, 0);
   options.explain = variable("SYNTONY_DEBUG") == "INFO";

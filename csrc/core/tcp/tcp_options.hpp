@@ -1,10 +1,10 @@
 // What a user may set about TCP, read from the environment once per group.
 //
 //   SYNTONY_SOCKET_IFNAME   interfaces to use, see tcp_interfaces.hpp for the grammar (default: all that are up)
-//   SYNTONY_TCP_FLOWS       data sockets per pair of ranks, 1..64 (default 2); must be equal on all ranks
-//   SYNTONY_TCP_SNDBUF      SO_SNDBUF of data sockets in bytes (default: the kernel tunes it)
-//   SYNTONY_TCP_RCVBUF      SO_RCVBUF of data sockets in bytes (default: the kernel tunes it)
-//   SYNTONY_DEBUG=INFO      one line on stderr says where this rank listens and why
+//   SYNTONY_TCP_FLOWS       data sockets per pair of ranks, 1..64 (default: 2, or one for each rail); equal on all
+//   ranks SYNTONY_TCP_SNDBUF      SO_SNDBUF of data sockets in bytes (default: the kernel tunes it) SYNTONY_TCP_RCVBUF
+//   SO_RCVBUF of data sockets in bytes (default: the kernel tunes it) SYNTONY_DEBUG=INFO      one line on stderr says
+//   where this rank listens and why
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,12 @@ namespace syntony {
 struct TcpOptions {
   // GCC asks for the braces where a designated initializer leaves the member out.
   std::string interfaces{};  // NOLINT(readability-redundant-member-init)
-  std::uint32_t flows = 2;
-  int send_buffer = 0;     // bytes; 0 leaves it to the kernel
-  int receive_buffer = 0;  // bytes; 0 leaves it to the kernel
+  std::uint32_t flows = 0;   // 0: what TcpEndpoints::flows_with says
+  int send_buffer = 0;       // bytes; 0 leaves it to the kernel
+  int receive_buffer = 0;    // bytes; 0 leaves it to the kernel
   bool explain = false;
+
+  static constexpr std::uint32_t kMostFlows = 64;
 
   /// Throws Error(invalid) with the variable, its value and what would be right.
   [[nodiscard]] static TcpOptions from_environment();

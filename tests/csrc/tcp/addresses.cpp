@@ -53,12 +53,12 @@ void interfaces(std::uint64_t) {
   const auto expect = [](std::string_view filter, std::string_view names) {
     require(chosen(filter) == names, std::string(filter) + " chooses " + chosen(filter));
   };
-  expect("", "eth0 eth0 eth1 ib0 docker0 lo");  // both families; bridges late; down and link-local never
+  expect("", "eth0 eth1 ib0 eth0 docker0 lo");  // rails, then the other family; bridges late; down, link-local never
   expect("eth0", "eth0 eth0 lo");
   expect("eth0,^lo", "eth0 eth0");
   expect("ib*,eth1", "ib0 eth1 lo");  // the order of the list
   expect("eth1,ib0", "eth1 ib0 lo");
-  expect("^docker0,^ib*", "eth0 eth0 eth1 lo");
+  expect("^docker0,^ib*", "eth0 eth1 eth0 lo");
   expect("*,^eth*", "docker0 ib0 lo");
   expect("lo", "lo");
   require_in("leaves no interface", error_of([] { (void)chosen("wlan0,^lo"); }).what());
@@ -71,11 +71,49 @@ void interfaces(std::uint64_t) {
   }
 }
 
+/// Equal cards are used together; those that differ in speed, driver or family, and bridges, only when others fail.
+void rails(std::uint64_t) {
+  const auto card = [](std::string name, const char* host, std::string kind) {
+    NetworkInterface made = interface(std::move(name), host);
+    made.kind = std::move(kind);
+    return made;
+  };
+  const std::vector<NetworkInterface> all{
+      card("eth0", "10.0.0.4", "igb 1000"),    card("ib0", "10.2.0.4", "mlx5 400000"),
+      card("ib1", "10.3.0.4", "mlx5 400000"),  card("ib1", "10.3.0.5", "mlx5 400000"),
+      card("ib1", "[fd00::5]", "mlx5 400000"), card("ib2", "10.4.0.4", "mlx5 200000")};
+  const auto expect = [&all](std::string_view filter, std::size_t rails, std::string_view hosts) {
+    const InterfaceChoice choice = choose_interfaces(all, filter);
+    std::string found;
+    for (const NetworkInterface& one : choice.network) found += one.address.text() + " ";
+    require(choice.rails == rails, std::string(filter) + " has " + std::to_string(choice.rails) + " rails");
+    require(found == hosts, std::string(filter) + " gives " + found);
+  };
+  expect("", 1, "10.0.0.4:0 10.2.0.4:0 10.3.0.4:0 10.3.0.5:0 [fd00::5]:0 10.4.0.4:0 ");
+  expect("ib*", 2, "10.2.0.4:0 10.3.0.4:0 10.3.0.5:0 [fd00::5]:0 10.4.0.4:0 ");
+  expect("ib2,ib0", 1, "10.4.0.4:0 10.2.0.4:0 ");
+
+  TcpEndpoints here = TcpEndpoints::parse("machine=a rails=2 10.0.0.1:1 10.1.0.1:1 [fd00::1]:1 127.0.0.1:1");
+  TcpEndpoints there = TcpEndpoints::parse("machine=b rails=3 10.0.0.2:1 10.1.0.2:1 10.2.0.2:1");
+  require(TcpEndpoints::parse(here.text()).rails == 2, "rails are published");
+  const auto first = [&](std::size_t flow) { return here.reachable_from(there, flow).front().text(); };
+  require(first(0) == "10.0.0.1:1" && first(1) == "10.1.0.1:1" && first(2) == "10.0.0.1:1", "flows take turns");
+  require(here.reachable_from(there, 1).size() == 3, "every flow may fall back on any address");
+  require(here.flows_with(there) == 3 && there.flows_with(here) == 3, "a flow for each rail, alike on both sides");
+  there.rails = 1;
+  require(here.flows_with(there) == 2, "two at least");
+  there.rails = 1000;
+  require(here.flows_with(there) == 64, "within bounds");
+  there.machine = "a";
+  require(here.flows_with(there) == 2 && here.reachable_from(there, 1).front().loopback(), "loopback has no rails");
+  require_in("'rails=x' is not a number", error_of([] { (void)TcpEndpoints::parse("machine=m rails=x"); }).what());
+}
+
 void options(std::uint64_t) {
   for (const char* name : {"SYNTONY_SOCKET_IFNAME", "SYNTONY_TCP_FLOWS", "SYNTONY_TCP_SNDBUF", "SYNTONY_TCP_RCVBUF"}) {
     unsetenv(name);
   }
-  require(TcpOptions::from_environment().flows == 2, "two flows by default");
+  require(TcpOptions::from_environment().flows == 0, "as many flows as suit the pair");
   setenv("SYNTONY_TCP_FLOWS", "3", 1);
   setenv("SYNTONY_TCP_SNDBUF", "65536", 1);
   setenv("SYNTONY_SOCKET_IFNAME", "lo", 1);
@@ -110,7 +148,7 @@ void listener(std::uint64_t) {
   require(narrow.endpoints().addresses.size() == 1, "only lo");
 }
 
-constexpr std::array kAddressTests{Test{"addresses", addresses}, Test{"interfaces", interfaces},
+constexpr std::array kAddressTests{Test{"addresses", addresses}, Test{"interfaces", interfaces}, Test{"rails", rails},
                                    Test{"options", options}, Test{"listener", listener}};
 
 }  // namespace
