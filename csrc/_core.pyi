@@ -488,3 +488,11 @@ def simulate_flows(
     timeline: bool,
 ) -> FlowColumns:
     """Simulates flows. Raises ValueError naming column and row where the columns do not fit together."""
+
+# ---- emulation ------------------------------------------------------------------------------------------------------
+
+def run_delay_line(wires: list[tuple[int, int, float]], stop: int) -> tuple[int, int, float, float]:
+    """Passes packets on between pairs of TUN descriptors (one, other, seconds) until `stop` is readable.
+
+    Returns packets, packets lost, mean and worst lateness in seconds. OSError or RuntimeError when the kernel refuses.
+    """

@@ -58,6 +58,16 @@ def parser_of(command: Command) -> argparse.ArgumentParser:
     return parser
 
 
+def arguments_of(command: Command, words: list[str]) -> argparse.Namespace:
+    """What `command` is told by `words`. Raises UserError with what is wrong."""
+    if not command.passes_on:
+        return parser_of(command).parse_args(words)
+    split = words.index("--") if "--" in words else len(words)
+    arguments = parser_of(command).parse_args(words[:split])
+    arguments.passed_on = words[split + 1 :]
+    return arguments
+
+
 def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help(all_commands()))
@@ -70,11 +80,11 @@ def _run(words: list[str]) -> int:
             group = tuple(commands_of(words[0]))
         except KeyError:
             group = ()
-        if len(group) > 1:
+        if len(group) > 1 and not any(len(command.name) == 1 for command in group):
             print(_help(group))
             return 0
     command, rest = find(words)
-    return command.run(parser_of(command).parse_args(rest))
+    return command.run(arguments_of(command, rest))
 
 
 def _help(commands: Sequence[Command]) -> str:

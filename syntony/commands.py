@@ -21,6 +21,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "simulate": ("synth.cli",),
         "convert": ("synth.cli",),
         "bench": ("benchmarks.cli",),
+        "lab": ("benchmarks.lab.cli",),
         "demo": ("benchmarks.cli",),
     }
 )

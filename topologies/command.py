@@ -24,6 +24,7 @@ class Command:
     `name` are the words that select it: `("topo", "list")` is `syntony topo list`.
     `summary` is one line without a full stop; `example` is a command that works as it stands.
     `configure` adds the verb's own arguments to its parser; `run` does the work and returns the exit code.
+    `passes_on`: the words after `--` are a command of their own; `run` finds them, unread, in `passed_on`.
     """
 
     name: tuple[str, ...]
@@ -31,3 +32,4 @@ class Command:
     example: str
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
+    passes_on: bool = False

@@ -1,4 +1,4 @@
-"""Numbers as people write them: counts, sizes of grids, bytes per second (exact), seconds, on and off.
+"""Numbers as people write them: counts, sizes of grids, bytes or bits per second (exact), seconds, on and off.
 
 Each reader takes the text of one argument and returns its value, or raises `ValueError` with what would be right
 (a phrase, without the argument's name: the caller knows it).
@@ -11,6 +11,8 @@ from fractions import Fraction
 
 # The exponent is bounded, so that "1e999999999" is refused instead of computed.
 _DECIMAL = re.compile(r"[0-9]{1,400}(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,2})?")
+_BIT_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?)([kmg])bit")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?)(us|ms|s)")
 _RATIO = re.compile(r"[0-9]{1,400}/[0-9]{1,400}")
 
 
@@ -40,6 +42,14 @@ def rate(text: str) -> Fraction:
     raise ValueError("a positive number of bytes/s such as 25e9 or 1/3")
 
 
+def bit_rate(text: str) -> Fraction:
+    """A line rate as network people write it, in bytes/s, exact and positive: `200mbit`, `1.5gbit`."""
+    match = _BIT_RATE.fullmatch(text)
+    if match and Fraction(match[1]) > 0:
+        return Fraction(match[1]) * {"k": 10**3, "m": 10**6, "g": 10**9}[match[2]] / 8
+    raise ValueError("a positive number of kbit, mbit or gbit, such as 200mbit")
+
+
 def rates(text: str) -> tuple[Fraction, ...]:
     """One rate, or one per dimension of a grid: `50e9` or `50e9x100e9`."""
     return tuple(rate(part) for part in text.split("x"))
@@ -58,6 +68,14 @@ def seconds(text: str) -> float:
     if not _DECIMAL.fullmatch(text):
         raise ValueError("a number of seconds such as 1e-6")
     return float(text)
+
+
+def duration(text: str) -> float:
+    """A time with its unit, in seconds, not negative: `2s`, `1.5ms`, `20us`."""
+    match = _DURATION.fullmatch(text)
+    if not match:
+        raise ValueError("a time such as 2s, 1.5ms or 20us")
+    return float(Fraction(match[1]) / {"us": 10**6, "ms": 10**3, "s": 1}[match[2]])
 
 
 def flag(text: str) -> bool:

@@ -8,6 +8,7 @@ void bind_forest(nanobind::module_& m);
 void bind_program(nanobind::module_& m);
 void bind_communicator(nanobind::module_& m);
 void bind_simulator(nanobind::module_& m);
+void bind_delay(nanobind::module_& m);
 
 NB_MODULE(_core, m) {
   m.doc() = "The compiled core: Programs, their execution, graph algorithms, simulation, and arithmetic on buffers.";
@@ -18,4 +19,5 @@ NB_MODULE(_core, m) {
   bind_program(m);
   bind_communicator(m);
   bind_simulator(m);
+  bind_delay(m);
 }

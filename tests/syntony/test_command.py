@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from syntony import commands
-from syntony.__main__ import main, parser_of
+from syntony.__main__ import arguments_of, main, parser_of
 from topologies.command import Command, UserError
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def test_every_command_has_a_summary_and_an_example_it_would_accept(command: Com
     found, rest = commands.find(words[1:])
     assert found is command or found == command
     if "|" not in rest and "&&" not in rest:
-        parser_of(command).parse_args(rest)
+        arguments_of(command, rest)
 
 
 def test_names_are_unique_and_each_verb_has_a_command() -> None:
