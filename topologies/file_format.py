@@ -30,6 +30,7 @@ def to_dict(topology: Topology) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         "name": topology.name,
+        **({"about": topology.about} if topology.about else {}),
         "nodes": [_node_to_dict(node) for node in topology.nodes],
         "links": [
             {"src": link.src, "dst": link.dst, "alpha": link.alpha, "bandwidth": str(link.bandwidth)}
@@ -68,6 +69,7 @@ def from_dict(data: object, where: str = "topology") -> Topology:
     if fields.take("version") != VERSION:
         raise fields.wrong("version", f"this program reads version {VERSION}")
     name = fields.string("name")
+    about = fields.string("about", optional=True)
     nodes = tuple(_node_from_dict(i, row, where) for i, row in enumerate(fields.rows("nodes")))
     links = tuple(_link_from_dict(i, row, where) for i, row in enumerate(fields.rows("links")))
     generators = tuple(
@@ -75,7 +77,7 @@ def from_dict(data: object, where: str = "topology") -> Topology:
     )
     fields.finish()
     try:
-        return Topology(name, nodes, links, generators)
+        return Topology(name, nodes, links, generators, about)
     except TopologyError as error:
         raise TopologyError(f"{where}: {error}") from None
 
@@ -226,8 +228,10 @@ class _Fields:
         field = key if self._what == "the file" else f"{self._what}.{key}"
         return TopologyError(f"{self._where}: {field} is {shown(self._seen[key])}; {right}")
 
-    def string(self, key: str) -> str:
-        value = self.take(key)
+    def string(self, key: str, optional: bool = False) -> str:
+        value = self.take(key, optional)
+        if value is None and optional:
+            return ""
         if not isinstance(value, str):
             raise self.wrong(key, "it must be a string")
         return value

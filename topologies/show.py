@@ -59,6 +59,7 @@ class Summary:
     """
 
     name: str
+    about: str
     ranks: int
     nodes: tuple[NodeGroup, ...]
     links: tuple[LinkGroup, ...]
@@ -74,6 +75,7 @@ def summarize(topology: Topology) -> Summary:
     hops = diameter(topology)
     return Summary(
         name=topology.name,
+        about=topology.about,
         ranks=topology.ranks,
         nodes=tuple(_node_groups(topology)),
         links=tuple(_link_groups(topology)),
@@ -90,6 +92,7 @@ def to_dict(summary: Summary) -> dict[str, Any]:
     """Plain JSON types; bandwidths as exact strings."""
     return {
         "name": summary.name,
+        "about": summary.about,
         "ranks": summary.ranks,
         "nodes": [
             {
@@ -128,6 +131,8 @@ def tables(summary: Summary) -> Iterable[RenderableType]:
     from rich.text import Text
 
     yield Text(f"\n{summary.name}: {counted(summary.ranks, 'rank')}", style="bold")
+    if summary.about:
+        yield Text(summary.about)
     nodes = Table(box=SIMPLE_HEAD)
     nodes.add_column("nodes", no_wrap=True)
     nodes.add_column("count", justify="right", no_wrap=True)

@@ -80,17 +80,20 @@ class Topology:
 
     `generators` are node permutations that generate a group of automorphisms: each preserves kinds, switch abilities
     and the multiset of links with their alpha and bandwidth. The group may be smaller than the full automorphism
-    group. Construction raises `TopologyError` on anything inconsistent, a false generator included.
+    group. `about` is a sentence for people about what the network stands for, such as the machine that it was read
+    from. Construction raises `TopologyError` on anything inconsistent, a false generator included.
     """
 
     name: str
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
     generators: tuple[Permutation, ...] = ()
+    about: str = ""
 
     def __post_init__(self) -> None:
-        if not self.name.isprintable():
-            raise TopologyError(f"the topology has the name {self.name!r}; a name is printable text")
+        for what, text in (("name", self.name), ("description", self.about)):
+            if not text.isprintable():
+                raise TopologyError(f"the topology has the {what} {text!r}; a {what} is printable text")
         _check_nodes(self.nodes)
         _check_links(self.nodes, self.links)
         if self.generators:

@@ -30,9 +30,9 @@ import numpy as np
 
 from synth.checker import check_program, least_fifo_depth
 from synth.checker.contract import Contract
-from synth.formats.xml_document import Element, read
 from synth.program import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode, Program, Space
 from topologies.command import UserError
+from topologies.xml_document import Element, read
 
 COLLECTIVES = {
     "allreduce": "all_reduce",

@@ -14,11 +14,11 @@ from csrc import _core
 from synth.checker import check_program, least_fifo_depth
 from synth.formats.msccl_xml import MscclError, read_msccl_xml
 from synth.formats.msccl_xml_export import msccl_xml_text
-from synth.formats.xml_document import XmlError
 from synth.program import Opcode, Program
 from synth.target import TargetError
 from tests.synth import random_executor
 from tests.synth.programs import exchange, relay_broadcast, ring_all_reduce
+from topologies.xml_document import XmlError
 
 FOREIGN = Path(__file__).parents[3] / "shared" / "foreign" / "msccl-xml"
 NAMES = (

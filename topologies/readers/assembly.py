@@ -1,0 +1,275 @@
+r"""A machine put together from its parts, as a topology.
+
+Every reader of this folder finds the same few things, whatever its format; here they become nodes and links:
+
+           cpu0 ───────────── cpu1          NUMA nodes: switches, all joined to all in one host
+            │                  │
+        pci 17:00.0        pci a1:00.0      PCI Express bridges: switches
+        │   │    │         │    │    │
+      mlx5_0 gpu0 gpu1   gpu2 gpu3 mlx5_1   GPUs are the ranks; NICs are leaves, the network is not in the box
+               \    \     /   /
+                 nvswitch                   or NVLinks and xGMI links from GPU to GPU
+
+Where there is no GPU, the NUMA nodes are the ranks. A bridge with neither GPU nor NIC below is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+from topologies.readers.hardware import BRIDGE_ALPHA, ENDPOINT_ALPHA, MEMORY_ALPHA, PEER_ALPHA
+from topologies.topology import Link, Node, NodeKind, Topology, TopologyError
+from topologies.wording import counted, rate
+
+PartKind = Literal["cpu", "bridge", "gpu", "nic", "nvswitch"]
+
+MOST_CPUS = 256  # NUMA nodes of one host; they are joined all to all
+_NEIGHBOUR = 20  # NUMA distance of another node, where the machine does not tell
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One part of a machine; `parent` is what it hangs from, `bandwidth` that of the wire up to it (bytes/s)."""
+
+    kind: PartKind
+    name: str
+    host: int
+    parent: Part | None = None
+    bandwidth: Fraction = Fraction(0)
+
+
+@dataclass(frozen=True)
+class Bond:
+    """One direction of `count` wires of `bandwidth` bytes/s each that belong to no tree: NVLink, xGMI, C2C."""
+
+    fabric: str
+    src: Part
+    dst: Part
+    count: int
+    bandwidth: Fraction
+
+
+class Assembly:
+    """Collects the parts of one or several hosts, then wires them. `where` opens the sentences of what is wrong."""
+
+    def __init__(self, name: str, where: str) -> None:
+        self._name = name
+        self._where = where
+        self._parts: list[Part] = []
+        self._gpus: list[tuple[int, Part]] = []
+        self._bonds: list[Bond] = []
+        self._distances: dict[tuple[Part, Part], int] = {}
+        self._nvswitch: Part | None = None
+        self._shares = False
+        self._notes: list[str] = []
+        self._names: Counter[str] = Counter()
+        self._cpus_of: Counter[int] = Counter()
+        self.sockets: int | None = None
+
+    def cpu(self, name: str, interconnect: Fraction, host: int = 0) -> Part:
+        """A NUMA node; `interconnect` is what passes from it to another one (bytes/s)."""
+        self._cpus_of[host] += 1
+        if self._cpus_of[host] > MOST_CPUS:
+            raise TopologyError(f"{self._where}: more than {MOST_CPUS} NUMA nodes in one host are not supported")
+        return self._add("cpu", name, host, None, interconnect)
+
+    def bridge(self, name: str, parent: Part, bandwidth: Fraction) -> Part:
+        return self._add("bridge", name, parent.host, parent, bandwidth)
+
+    def nic(self, name: str, parent: Part, bandwidth: Fraction) -> Part:
+        return self._add("nic", name, parent.host, parent, bandwidth)
+
+    def gpu(self, name: str, parent: Part, bandwidth: Fraction, order: int | None = None) -> Part:
+        """A GPU. Ranks go by `order`, and where it is None by when they were added."""
+        part = self._add("gpu", name, parent.host, parent, bandwidth)
+        self._gpus.append((len(self._gpus) if order is None else order, part))
+        return part
+
+    def nvswitch(self, shares: bool) -> Part:
+        """The NVSwitches, which are one node: GPUs spread their links evenly. `shares`: they multicast and add."""
+        if self._nvswitch is None:
+            self._nvswitch = self._add("nvswitch", "nvswitch", 0, None, Fraction(0))
+            self._shares = shares
+        self._shares = self._shares and shares
+        return self._nvswitch
+
+    def join(self, fabric: str, src: Part, dst: Part, count: int, bandwidth: Fraction) -> None:
+        """`count` wires of `bandwidth` bytes/s each from `src` to `dst`; they carry one stream, so are one link."""
+        if count > 0:
+            self._bonds.append(Bond(fabric, src, dst, count, bandwidth))
+
+    def distance(self, src: Part, dst: Part, distance: int) -> None:
+        """The NUMA distance from one NUMA node to another, as firmware tells it: 10 is a node's own memory."""
+        self._distances[src, dst] = distance
+
+    def note(self, sentence: str) -> None:
+        """Something to tell about the machine that the graph does not say."""
+        self._notes.append(sentence)
+
+    def topology(self) -> Topology:
+        """The finished topology; raises TopologyError when there is nothing that could be a rank."""
+        gpus = [part for _, part in sorted(self._gpus, key=lambda entry: entry[0])]
+        cpus = [part for part in self._parts if part.kind == "cpu"]
+        ranks = gpus or cpus
+        if not ranks:
+            raise TopologyError(
+                f"{self._where}: there is no GPU and no NUMA node in it, so nothing that could be a rank"
+            )
+        kept = self._kept()
+        order = [*ranks, *(part for part in kept if part.kind != "nic"), *kept]
+        ids = {part: number for number, part in enumerate(dict.fromkeys(order))}
+        places = _places(kept, self._children())
+        nodes = tuple(
+            Node(number, _node_kind(part, ranks), part.name, self._sharing(part), self._sharing(part), places[part])
+            for part, number in ids.items()
+        )
+        wires = [*self._tree(kept), *self._between_cpus(cpus), *self._bonded(ids)]
+        links = tuple(
+            Link(number, ids[src], ids[dst], alpha, bandwidth)
+            for number, (src, dst, alpha, bandwidth) in enumerate(wires)
+        )
+        return Topology(self._name, nodes, links, about=self._about(ranks, kept))
+
+    def _add(self, kind: PartKind, name: str, host: int, parent: Part | None, bandwidth: Fraction) -> Part:
+        if not (name and name.isprintable()):
+            raise TopologyError(f"{self._where}: a part has the name {name!r}; a name is printable and not empty")
+        self._names[name] += 1
+        distinct = name if self._names[name] == 1 else f"{name}#{self._names[name]}"
+        part = Part(kind, distinct, host, parent, bandwidth)
+        self._parts.append(part)
+        return part
+
+    def _sharing(self, part: Part) -> bool:
+        return part is self._nvswitch and self._shares
+
+    def _kept(self) -> list[Part]:
+        """The parts, without bridges that lead nowhere."""
+        leading: set[Part] = set()
+        for part in self._parts:
+            above: Part | None = part if part.kind in ("gpu", "nic") else None
+            while above is not None and above not in leading:
+                leading.add(above)
+                above = above.parent
+        return [part for part in self._parts if part.kind != "bridge" or part in leading]
+
+    def _children(self) -> dict[Part, list[Part]]:
+        children: dict[Part, list[Part]] = {}
+        for part in self._parts:
+            if part.parent is not None:
+                children.setdefault(part.parent, []).append(part)
+        return children
+
+    def _tree(self, kept: Iterable[Part]) -> Iterable[_Wire]:
+        for part in kept:
+            if part.parent is not None:
+                alpha = BRIDGE_ALPHA if part.kind == "bridge" else ENDPOINT_ALPHA
+                yield part, part.parent, alpha, part.bandwidth
+                yield part.parent, part, alpha, part.bandwidth
+
+    def _between_cpus(self, cpus: list[Part]) -> Iterable[_Wire]:
+        for position, one in enumerate(cpus):
+            for other in cpus[position + 1 :]:
+                if one.host == other.host:
+                    for src, dst in ((one, other), (other, one)):
+                        alpha = MEMORY_ALPHA * self._distances.get((src, dst), _NEIGHBOUR) / 10
+                        yield src, dst, alpha, src.bandwidth
+
+    def _bonded(self, ids: dict[Part, int]) -> Iterable[_Wire]:
+        """A link per pair and fabric: wires that a file lists apart still carry one stream."""
+        together: dict[tuple[str, Part, Part], Fraction] = {}
+        for bond in self._bonds:
+            if bond.src in ids and bond.dst in ids:
+                key = (bond.fabric, bond.src, bond.dst)
+                together[key] = together.get(key, Fraction(0)) + bond.count * bond.bandwidth
+        for (_, src, dst), bandwidth in together.items():
+            yield src, dst, PEER_ALPHA if src.kind == dst.kind == "gpu" else ENDPOINT_ALPHA, bandwidth
+
+    def _about(self, ranks: list[Part], kept: list[Part]) -> str:
+        nics = [part for part in kept if part.kind == "nic"]
+        cpus = [part for part in kept if part.kind == "cpu"]
+        hosts = {part.host for part in kept}
+        has = [
+            *([counted(len(hosts), "host")] if len(hosts) > 1 else []),
+            *([counted(len(ranks), "GPU")] if ranks[0].kind == "gpu" else ["no GPU"]),
+            " and ".join(f"{counted(count, 'NIC')} of {rate(speed)}" for speed, count in _rates(nics)) or "no NIC",
+            counted(len(cpus), "NUMA node"),
+            *([counted(self.sockets, "socket")] if self.sockets else []),
+        ]
+        return "; ".join([", ".join(has), *self._bonds_in_words(ranks), *self._notes])
+
+    def _bonds_in_words(self, ranks: list[Part]) -> Iterable[str]:
+        wires: dict[tuple[str, Part, Part], int] = {}
+        for bond in self._bonds:
+            key = (bond.fabric, bond.src, bond.dst)
+            wires[key] = wires.get(key, 0) + bond.count
+        speeds = {(bond.fabric, bond.src, bond.dst): bond.bandwidth for bond in self._bonds}
+        told: dict[str, Counter[tuple[int, Fraction, str]]] = {}
+        done: set[tuple[str, Part, Part]] = set()
+        for (fabric, src, dst), count in wires.items():
+            where = _where(src, dst, (fabric, dst, src) in wires)
+            if where and (fabric, dst, src) not in done:
+                told.setdefault(fabric, Counter())[count, speeds[fabric, src, dst], where] += 1
+            done.add((fabric, src, dst))
+        for fabric, groups in told.items():
+            words = [
+                f"{count} x {rate(bandwidth)} {where.format(counted(number, 'pair' if 'between' in where else 'GPU'))}"
+                for (count, bandwidth, where), number in sorted(groups.items(), reverse=True)
+            ]
+            yield f"{fabric} {', '.join(words)}"
+        if ranks[0].kind == "gpu" and len(ranks) > 1 and not told:
+            yield "GPUs reach each other over PCI Express"
+
+
+def _where(src: Part, dst: Part, both_ways: bool) -> str:
+    """Where a bond runs, with room for a count; empty for one that is not told, such as the way back from a switch."""
+    if src.kind == dst.kind == "gpu":
+        return "between {} of GPUs" if both_ways else "one way between {} of GPUs"
+    if dst.kind in ("nvswitch", "cpu"):
+        return f"from {{}} to the {'NVSwitch' if dst.kind == 'nvswitch' else 'processor'}"
+    return ""
+
+
+_Wire = tuple[Part, Part, float, Fraction]
+
+
+def _node_kind(part: Part, ranks: list[Part]) -> NodeKind:
+    if part.kind == ranks[0].kind:
+        return "rank"
+    return "nic" if part.kind == "nic" else "switch"
+
+
+def _rates(nics: Iterable[Part]) -> list[tuple[Fraction, int]]:
+    return sorted(Counter(part.bandwidth for part in nics).items(), reverse=True)
+
+
+def _places(parts: list[Part], children: dict[Part, list[Part]]) -> dict[Part, tuple[float, float]]:
+    """Leaves side by side at the bottom, in the order of the tree; all else above the middle of what it holds."""
+    places: dict[Part, tuple[float, float]] = {}
+    shown = set(parts)
+    width = 0
+
+    def settle(part: Part) -> tuple[float, float]:
+        nonlocal width
+        below = [settle(child) for child in children.get(part, []) if child in shown]
+        if below:
+            x, y = (below[0][0] + below[-1][0]) / 2, max(y for _, y in below) + 1.2
+        else:
+            x, y = float(width), 0.0 if part.kind in ("gpu", "nic") else 1.2
+            width += 1
+        places[part] = (round(x, 3), round(y, 3))
+        return places[part]
+
+    for part in parts:
+        if part.kind == "cpu":
+            settle(part)
+    top = max((y for part, (_, y) in places.items() if part.kind == "cpu"), default=0.0)
+    for part in parts:
+        if part.kind == "cpu":
+            places[part] = (places[part][0], top)
+        elif part.kind == "nvswitch":
+            places[part] = (round((width - 1) / 2, 3), -1.6)
+    return places
