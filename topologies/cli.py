@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from topologies.command import Command
 from topologies.file_format import write, write_text
 from topologies.parse import parse
+from topologies.readers import FORMATS, read
 from topologies.topology import Topology, TopologyError
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _family_table(families: Iterable[Family]) -> Iterable[RenderableType]:
     table = Table("family", "what it is", "example", box=SIMPLE_HEAD)
     for family in families:
         table.add_row(family.name, family.summary, family.example)
-    table.add_row("file", "a topology file, as `topo convert` writes it", "file:cluster.json")
+    table.add_row("file", "a file of ours, of NCCL, lstopo or nvidia-smi, or a machine's folder", "file:cluster.json")
     yield table
     yield "All arguments and defaults of a family: syntony topo list FAMILY"
 
@@ -162,13 +163,24 @@ def _configure_draw(parser: argparse.ArgumentParser) -> None:
 
 def _detect(arguments: argparse.Namespace) -> int:
     from topologies.detect import detect, to_dict
+    from topologies.readers import nvidia_smi
+    from topologies.readers.linux_sys import read_machine
 
+    output = None if arguments.output is None else _json_path(arguments.output)
     machine = detect()
+    topology = read_machine(Path("/"), nvidia_smi.ask() if machine.gpus else None)
+    if output is not None:
+        write(topology, output)
     if arguments.json:
-        _print_json(to_dict(machine))
-    else:
-        _print([machine_table(machine)])
-    return 0
+        _print_json({**to_dict(machine), "about": topology.about, "file": None if output is None else str(output)})
+        return 0
+    _print([machine_table(machine), topology.about])
+    return 0 if output is None else _wrote(arguments, topology, output)
+
+
+def _configure_detect(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", metavar="F.json", help="also write this machine's topology")
+    add_json(parser)
 
 
 def machine_table(machine: Machine) -> RenderableType:
@@ -190,18 +202,34 @@ def machine_table(machine: Machine) -> RenderableType:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    output = Path(arguments.output)
-    if output.suffix.lower() != ".json":
-        raise TopologyError(f"{output}: a topology file is JSON; its name must end in .json")
-    source = arguments.input
-    topology = parse(source if not source.endswith(".json") or source.startswith("file:") else f"file:{source}")
+    output = _json_path(arguments.output)
+    topology = _source(arguments.input, arguments.form)
     write(topology, output)
     return _wrote(arguments, topology, output)
 
 
+def _json_path(name: str) -> Path:
+    if Path(name).suffix.lower() != ".json":
+        raise TopologyError(f"{name}: a topology file is JSON; its name must end in .json")
+    return Path(name)
+
+
+def _source(name: str, form: str | None) -> Topology:
+    """A topology by its name, or a file by its path: with a format, and when no family can be meant."""
+    from topologies.families import FAMILIES
+
+    is_file = Path(name).suffix in (".json", ".xml", ".txt") or Path(name).exists()
+    if form is not None or name.startswith("file:") or (is_file and name.partition(":")[0] not in FAMILIES):
+        return read(name.removeprefix("file:"), form)
+    return parse(name)
+
+
 def _configure_convert(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("input", metavar="IN", help=f"{TOPOLOGY_HELP}, or the path of a .json file")
+    parser.add_argument("input", metavar="IN", help=f"{TOPOLOGY_HELP}, or the path itself")
     parser.add_argument("output", metavar="OUT", help="the topology file to write; its name ends in .json")
+    parser.add_argument(
+        "--from", dest="form", choices=FORMATS, help="the format of IN; without it, IN is recognized by what is in it"
+    )
     add_json(parser)
 
 
@@ -223,10 +251,16 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         ("topo", "draw"), "draw a topology as SVG", "syntony topo draw torus:4x4 -o torus.svg", _configure_draw, _draw
     ),
-    Command(("topo", "detect"), "show what this machine is made of", "syntony topo detect", add_json, _detect),
+    Command(
+        ("topo", "detect"),
+        "show what this machine is made of, and write its topology",
+        "syntony topo detect -o here.json",
+        _configure_detect,
+        _detect,
+    ),
     Command(
         ("topo", "convert"),
-        "write a topology as a JSON file",
+        "write a topology as a JSON file, from a name or from a description of a machine",
         "syntony topo convert dgx1 dgx1.json",
         _configure_convert,
         _convert,

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from topologies.readers.hardware import ACCELERATOR_VENDORS
+from topologies.sysfs import entries, field, id_list, kib, pci_functions, read, whole
 from topologies.wording import counted
 
 
@@ -31,11 +33,12 @@ class Cache:
 
 @dataclass(frozen=True)
 class NumaNode:
-    """Memory (bytes) and the hardware threads next to it."""
+    """Memory (bytes), the hardware threads next to it, and how far the nodes are, as firmware tells it: 10 is near."""
 
     id: int
     threads: tuple[int, ...]
     memory: int | None
+    distances: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Nic:
 
 @dataclass(frozen=True)
 class Gpu:
-    """An NVIDIA GPU: its model, PCI address and NUMA node, where the driver tells."""
+    """A GPU or another accelerator: its model, or else who made it, PCI address and NUMA node, where it is told."""
 
     model: str | None
     address: str | None
@@ -81,17 +84,17 @@ class Machine:
 def detect(root: Path = Path("/")) -> Machine:
     """Reads the machine's description below `root`."""
     cpus = _online(root)
-    cpuinfo = _read(root / "proc/cpuinfo") or ""
+    cpuinfo = read(root / "proc/cpuinfo") or ""
     return Machine(
         host=platform.node(),
-        processor=_field(cpuinfo, "model name") or _field(cpuinfo, "Model") or platform.machine() or "unknown",
+        processor=field(cpuinfo, "model name") or field(cpuinfo, "Model") or platform.machine() or "unknown",
         simd=_simd(cpuinfo),
         sockets=_distinct(root, cpus, ("physical_package_id",)),
         cores=_distinct(root, cpus, ("physical_package_id", "core_id")),
         threads=len(cpus),
         usable_threads=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else len(cpus),
         quota=_quota(root),
-        memory=_kib(_field(_read(root / "proc/meminfo") or "", "MemTotal")),
+        memory=kib(field(read(root / "proc/meminfo") or "", "MemTotal")),
         numa=tuple(_numa_nodes(root)),
         caches=tuple(_caches(root, cpus)),
         nics=(*_interfaces(root), *_rdma_ports(root)),
@@ -120,53 +123,8 @@ def rows(machine: Machine) -> list[tuple[str, str]]:
     ]
 
 
-# Reading ----------------------------------------------------------------------------------------------------------
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return None
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and re.fullmatch(r"-?[0-9]+", text) else None
-
-
-def _entries(folder: Path, pattern: str) -> list[Path]:
-    """The entries of `folder` whose whole name matches, in natural order; empty if there is no such folder."""
-    try:
-        found = [path for path in folder.iterdir() if re.fullmatch(pattern, path.name)]
-    except OSError:
-        return []
-    return sorted(found, key=lambda path: [int(part) if part.isdigit() else part for part in _parts(path.name)])
-
-
-def _parts(name: str) -> list[str]:
-    return re.findall(r"[0-9]+|[^0-9]+", name)
-
-
-def _field(text: str, key: str) -> str | None:
-    found = re.search(rf"^{re.escape(key)}\s*:\s*(.+)$", text, re.MULTILINE)
-    return found.group(1).strip() if found else None
-
-
-def _kib(text: str | None) -> int | None:
-    found = re.fullmatch(r"([0-9]+) kB", text or "")
-    return int(found.group(1)) * 1024 if found else None
-
-
-def _id_list(text: str | None) -> tuple[int, ...]:
-    """The kernel's list format: `0-3,8` is 0, 1, 2, 3, 8."""
-    ids: list[int] = []
-    for first, last in re.findall(r"([0-9]+)(?:-([0-9]+))?", text or ""):
-        ids.extend(range(int(first), int(last or first) + 1))
-    return tuple(ids)
-
-
 def _online(root: Path) -> tuple[int, ...]:
-    return _id_list(_read(root / "sys/devices/system/cpu/online")) or tuple(range(os.cpu_count() or 1))
+    return id_list(read(root / "sys/devices/system/cpu/online")) or tuple(range(os.cpu_count() or 1))
 
 
 def _distinct(root: Path, cpus: tuple[int, ...], keys: tuple[str, ...]) -> int | None:
@@ -174,7 +132,7 @@ def _distinct(root: Path, cpus: tuple[int, ...], keys: tuple[str, ...]) -> int |
     found = set()
     for cpu in cpus:
         folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        values = tuple(_read(folder / key) for key in keys)
+        values = tuple(read(folder / key) for key in keys)
         if None in values:
             return None
         found.add(values)
@@ -185,37 +143,38 @@ _SIMD = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "
 
 
 def _simd(cpuinfo: str) -> tuple[str, ...]:
-    flags = set((_field(cpuinfo, "flags") or _field(cpuinfo, "Features") or "").split())
+    flags = set((field(cpuinfo, "flags") or field(cpuinfo, "Features") or "").split())
     return tuple(name for name in _SIMD if name in flags)
 
 
 def _quota(root: Path) -> float | None:
     """Processors' worth of time per period: control groups version 2, then version 1."""
-    both = (_read(root / "sys/fs/cgroup/cpu.max") or "").split()
+    both = (read(root / "sys/fs/cgroup/cpu.max") or "").split()
     if not both:
         folder = root / "sys/fs/cgroup/cpu"
-        both = [_read(folder / "cpu.cfs_quota_us") or "", _read(folder / "cpu.cfs_period_us") or ""]
-    quota, period = (_whole(part) for part in both) if len(both) == 2 else (None, None)
+        both = [read(folder / "cpu.cfs_quota_us") or "", read(folder / "cpu.cfs_period_us") or ""]
+    quota, period = (whole(part) for part in both) if len(both) == 2 else (None, None)
     return quota / period if quota and period and quota > 0 and period > 0 else None
 
 
 def _numa_nodes(root: Path) -> Iterator[NumaNode]:
-    for folder in _entries(root / "sys/devices/system/node", r"node[0-9]+"):
-        memory = re.search(r"MemTotal:\s*([0-9]+ kB)", _read(folder / "meminfo") or "")
+    for folder in entries(root / "sys/devices/system/node", r"node[0-9]+"):
+        memory = re.search(r"MemTotal:\s*([0-9]+ kB)", read(folder / "meminfo") or "")
         yield NumaNode(
             int(folder.name.removeprefix("node")),
-            _id_list(_read(folder / "cpulist")),
-            _kib(memory.group(1)) if memory else None,
+            id_list(read(folder / "cpulist")),
+            kib(memory.group(1)) if memory else None,
+            tuple(int(word) for word in re.findall(r"[0-9]{1,4}", read(folder / "distance") or "")),
         )
 
 
 def _caches(root: Path, cpus: tuple[int, ...]) -> Iterator[Cache]:
     found: dict[tuple[int, str, tuple[int, ...]], int] = {}
     for cpu in cpus:
-        for folder in _entries(root / f"sys/devices/system/cpu/cpu{cpu}/cache", r"index[0-9]+"):
-            level, kind = _whole(_read(folder / "level")), _read(folder / "type")
-            size = re.fullmatch(r"([0-9]+)([KMG]?)", _read(folder / "size") or "")
-            sharing = _id_list(_read(folder / "shared_cpu_list"))
+        for folder in entries(root / f"sys/devices/system/cpu/cpu{cpu}/cache", r"index[0-9]+"):
+            level, kind = whole(read(folder / "level")), read(folder / "type")
+            size = re.fullmatch(r"([0-9]+)([KMG]?)", read(folder / "size") or "")
+            sharing = id_list(read(folder / "shared_cpu_list"))
             if level is not None and kind is not None and size is not None:
                 unit = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[size.group(2)]
                 found[level, kind, sharing or (cpu,)] = int(size.group(1)) * unit
@@ -229,11 +188,11 @@ _LOOPBACK = "772"  # ARPHRD_LOOPBACK
 
 def _interfaces(root: Path) -> Iterator[Nic]:
     """Interfaces with a device behind them, and virtual ones that are up; not the loopback."""
-    for folder in _entries(root / "sys/class/net", r".+"):
-        up = _read(folder / "operstate") == "up"
-        if _read(folder / "type") in (None, _LOOPBACK) or not (up or (folder / "device").exists()):
+    for folder in entries(root / "sys/class/net", r".+"):
+        up = read(folder / "operstate") == "up"
+        if read(folder / "type") in (None, _LOOPBACK) or not (up or (folder / "device").exists()):
             continue
-        megabits = _whole(_read(folder / "speed"))
+        megabits = whole(read(folder / "speed"))
         driver = folder / "device" / "driver"
         yield Nic(
             folder.name,
@@ -245,13 +204,13 @@ def _interfaces(root: Path) -> Iterator[Nic]:
 
 
 def _rdma_ports(root: Path) -> Iterator[Nic]:
-    for device in _entries(root / "sys/class/infiniband", r".+"):
-        for port in _entries(device / "ports", r"[0-9]+"):
-            gigabits = re.match(r"([0-9.]+) Gb/sec", _read(port / "rate") or "")
+    for device in entries(root / "sys/class/infiniband", r".+"):
+        for port in entries(device / "ports", r"[0-9]+"):
+            gigabits = re.match(r"([0-9.]+) Gb/sec", read(port / "rate") or "")
             yield Nic(
                 f"{device.name}:{port.name}",
-                f"RDMA over {_read(port / 'link_layer') or 'an unknown link layer'}",
-                "ACTIVE" in (_read(port / "state") or ""),
+                f"RDMA over {read(port / 'link_layer') or 'an unknown link layer'}",
+                "ACTIVE" in (read(port / "state") or ""),
                 int(float(gigabits.group(1)) * 10**9) if gigabits else None,
                 _numa_of(device / "device"),
             )
@@ -259,19 +218,25 @@ def _rdma_ports(root: Path) -> Iterator[Nic]:
 
 def _numa_of(device: Path) -> int | None:
     """The kernel writes -1 where it does not know."""
-    node = _whole(_read(device / "numa_node"))
+    node = whole(read(device / "numa_node"))
     return node if node is not None and node >= 0 else None
 
 
 def _gpus(root: Path) -> Iterator[Gpu]:
-    """The NVIDIA driver's list; without one, the device files that this process can see."""
-    told = _entries(root / "proc/driver/nvidia/gpus", r".+")
-    for folder in told:
-        information = _read(folder / "information") or ""
-        device = root / "sys/bus/pci/devices" / folder.name.lower()
-        yield Gpu(_field(information, "Model"), folder.name, _numa_of(device))
-    if not told:
-        for _ in _entries(root / "dev", r"nvidia[0-9]+"):
+    """What PCI has of GPUs, with the names that NVIDIA's driver knows; else the device files that are to be seen."""
+    models = {
+        folder.name.lower(): field(read(folder / "information") or "", "Model")
+        for folder in entries(root / "proc/driver/nvidia/gpus", r".+")
+    }
+    for device in pci_functions(root):
+        vendor = (read(device / "vendor") or "").removeprefix("0x")
+        if (read(device / "class") or "")[:4] in ("0x03", "0x12") and vendor in ACCELERATOR_VENDORS:
+            number = (read(device / "device") or "").removeprefix("0x")
+            models.setdefault(device.name, f"{ACCELERATOR_VENDORS[vendor]} {number}".strip())
+    for address in sorted(models):
+        yield Gpu(models[address], address, _numa_of(root / "sys/bus/pci/devices" / address))
+    if not models:
+        for _ in entries(root / "dev", r"nvidia[0-9]+"):
             yield Gpu(None, None, None)
 
 
@@ -297,7 +262,8 @@ def _cores_row(machine: Machine) -> str:
 
 def _numa_row(node: NumaNode) -> str:
     memory = "" if node.memory is None else f", {_bytes(node.memory)}"
-    return f"{counted(len(node.threads), 'thread')}{memory}"
+    distances = f", distances {' '.join(map(str, node.distances))}" if len(node.distances) > 1 else ""
+    return f"{counted(len(node.threads), 'thread')}{memory}{distances}"
 
 
 def _cache_row(cache: Cache) -> str:
@@ -313,4 +279,4 @@ def _nic_row(nic: Nic) -> str:
 
 def _gpu_row(gpu: Gpu) -> str:
     numa = None if gpu.numa is None else f"numa node {gpu.numa}"
-    return ", ".join(part for part in (gpu.model or "NVIDIA", gpu.address, numa) if part)
+    return ", ".join(part for part in (gpu.model or "NVIDIA GPU", gpu.address, numa) if part)

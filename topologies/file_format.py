@@ -82,17 +82,6 @@ def from_dict(data: object, where: str = "topology") -> Topology:
         raise TopologyError(f"{where}: {error}") from None
 
 
-def read(path: str | Path) -> Topology:
-    """Reads a topology file."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise TopologyError(f"{path}: not a text file: byte {error.start} is not UTF-8") from None
-    return from_json(text, str(path))
-
-
 def write(topology: Topology, path: str | Path) -> None:
     """Writes a topology file."""
     write_text(path, to_json(topology))

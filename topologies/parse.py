@@ -3,7 +3,8 @@
 ring:8                      a positional argument fills the family's first parameter
 torus:4x4x4,bandwidth=50e9  keyword arguments override the rest
 dgx1                        every argument has a default
-file:cluster.json           a topology file (FORMAT.md); everything after the colon is the path
+file:cluster.json           a file in any format that is read (topologies/readers), or a machine's folder; everything
+                            after the colon is the path
 
 Any family with switches takes `aggregator=PROFILE`, which makes them add as the profile says (aggregator.py), and
 `aggregator=PROFILE@PATTERN`, which does so for the switches of such names. `aggregator.KEY=VALUE` after it changes a
@@ -25,8 +26,8 @@ from typing import Any
 from topologies.aggregator import PROFILES, Aggregator
 from topologies.families import FAMILIES
 from topologies.family import Family, Parameter
-from topologies.file_format import read
 from topologies.quantity import count, rate
+from topologies.readers import read
 from topologies.topology import Topology, TopologyError
 
 
@@ -132,7 +133,7 @@ def _read(family: Family, parameter: Parameter, text: str) -> Any:
 
 
 def _unknown_family(name: str, family_name: str) -> str:
-    if Path(name).suffix == ".json" or Path(name).is_file():
+    if Path(name).suffix in (".json", ".xml", ".txt") or Path(name).is_file():
         return f"unknown topology {name!r}; a topology file is named file:{name}"
     known = [*FAMILIES, "file"]
     guess = _did_you_mean(family_name, known)

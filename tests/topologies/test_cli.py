@@ -12,7 +12,7 @@ import pytest
 
 from topologies import Command, UserError, parse
 from topologies.cli import COMMANDS
-from topologies.file_format import read
+from topologies.readers import read
 
 
 @pytest.fixture(autouse=True)

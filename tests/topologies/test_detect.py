@@ -72,7 +72,7 @@ def test_a_server_is_read_completely(server: Path) -> None:
         Nic("eth1", "virtual", False, None, None),
         Nic("mlx5_0:1", "RDMA over InfiniBand", True, 400 * 10**9, None),
     )
-    assert machine.gpus == (Gpu("H000", "0000:1B:00.0", 0), Gpu("H100", "0000:2A:00.0", 1))
+    assert machine.gpus == (Gpu("H000", "0000:1b:00.0", 0), Gpu("H100", "0000:2a:00.0", 1))
 
 
 def test_a_server_is_told_as_rows(server: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_server_is_told_as_rows(server: Path) -> None:
     assert told["caches"] == "L1d 4 x 48 KiB, L3 2 x 32 MiB"
     assert told["nic eth0"] == "fastnic, up, 100 Gbit/s, numa node 1"
     assert told["nic mlx5_0:1"] == "RDMA over InfiniBand, up, 400 Gbit/s"
-    assert told["gpu 1"] == "H100, 0000:2A:00.0, numa node 1"
+    assert told["gpu 1"] == "H100, 0000:2a:00.0, numa node 1"
 
 
 def test_an_empty_machine_is_still_a_machine(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ Where there is no GPU, the NUMA nodes are the ranks. A bridge with neither GPU n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from topologies.readers.hardware import BRIDGE_ALPHA, ENDPOINT_ALPHA, MEMORY_ALPHA, PEER_ALPHA
+from topologies.readers.hardware import BRIDGE_ALPHA, ENDPOINT_ALPHA, MEMORY_ALPHA, PCIE_UNTOLD, PEER_ALPHA
 from topologies.topology import Link, Node, NodeKind, Topology, TopologyError
 from topologies.wording import counted, rate
 
@@ -66,6 +66,7 @@ class Assembly:
         self._nvswitch: Part | None = None
         self._shares = False
         self._notes: list[str] = []
+        self._untold: set[Part] = set()
         self._names: Counter[str] = Counter()
         self._cpus_of: Counter[int] = Counter()
         self.sockets: int | None = None
@@ -77,13 +78,26 @@ class Assembly:
             raise TopologyError(f"{self._where}: more than {MOST_CPUS} NUMA nodes in one host are not supported")
         return self._add("cpu", name, host, None, interconnect)
 
-    def bridge(self, name: str, parent: Part, bandwidth: Fraction) -> Part:
+    def bridge(self, name: str, parent: Part, bandwidth: Fraction | None) -> Part:
+        """A PCI bridge or switch. Here and below, a bandwidth that is not told is None; the description says so."""
         return self._add("bridge", name, parent.host, parent, bandwidth)
 
-    def nic(self, name: str, parent: Part, bandwidth: Fraction) -> Part:
+    def nic(self, name: str, parent: Part, bandwidth: Fraction | None) -> Part:
         return self._add("nic", name, parent.host, parent, bandwidth)
 
-    def gpu(self, name: str, parent: Part, bandwidth: Fraction, order: int | None = None) -> Part:
+    def card(
+        self, name: str, parent: Part, bandwidth: Fraction | None, ports: Sequence[tuple[str, Fraction | None]]
+    ) -> None:
+        """A network card with ports, each a name and a speed: one NIC, or several that share the card's link."""
+        if len(ports) == 1:
+            port, speed = ports[0]
+            self.nic(port, parent, min((one for one in (bandwidth, speed) if one is not None), default=None))
+        elif ports:
+            shared = self.bridge(name, parent, bandwidth)
+            for port, speed in ports:
+                self.nic(port, shared, bandwidth if speed is None else speed)
+
+    def gpu(self, name: str, parent: Part, bandwidth: Fraction | None, order: int | None = None) -> Part:
         """A GPU. Ranks go by `order`, and where it is None by when they were added."""
         part = self._add("gpu", name, parent.host, parent, bandwidth)
         self._gpus.append((len(self._gpus) if order is None else order, part))
@@ -134,13 +148,15 @@ class Assembly:
         )
         return Topology(self._name, nodes, links, about=self._about(ranks, kept))
 
-    def _add(self, kind: PartKind, name: str, host: int, parent: Part | None, bandwidth: Fraction) -> Part:
+    def _add(self, kind: PartKind, name: str, host: int, parent: Part | None, bandwidth: Fraction | None) -> Part:
         if not (name and name.isprintable()):
             raise TopologyError(f"{self._where}: a part has the name {name!r}; a name is printable and not empty")
         self._names[name] += 1
         distinct = name if self._names[name] == 1 else f"{name}#{self._names[name]}"
-        part = Part(kind, distinct, host, parent, bandwidth)
+        part = Part(kind, distinct, host, parent, PCIE_UNTOLD if bandwidth is None else bandwidth)
         self._parts.append(part)
+        if bandwidth is None:
+            self._untold.add(part)
         return part
 
     def _sharing(self, part: Part) -> bool:
@@ -195,11 +211,14 @@ class Assembly:
         has = [
             *([counted(len(hosts), "host")] if len(hosts) > 1 else []),
             *([counted(len(ranks), "GPU")] if ranks[0].kind == "gpu" else ["no GPU"]),
-            " and ".join(f"{counted(count, 'NIC')} of {rate(speed)}" for speed, count in _rates(nics)) or "no NIC",
+            _nics_in_words(nics),
             counted(len(cpus), "NUMA node"),
             *([counted(self.sockets, "socket")] if self.sockets else []),
         ]
-        return "; ".join([", ".join(has), *self._bonds_in_words(ranks), *self._notes])
+        notes = list(self._notes)
+        if untold := sum(part in self._untold for part in kept):
+            notes.append(f"{counted(untold, 'PCI link')} of unknown speed taken as generation 3 x16")
+        return "; ".join([", ".join(has), *self._bonds_in_words(ranks), *notes])
 
     def _bonds_in_words(self, ranks: list[Part]) -> Iterable[str]:
         wires: dict[tuple[str, Part, Part], int] = {}
@@ -242,8 +261,15 @@ def _node_kind(part: Part, ranks: list[Part]) -> NodeKind:
     return "nic" if part.kind == "nic" else "switch"
 
 
-def _rates(nics: Iterable[Part]) -> list[tuple[Fraction, int]]:
-    return sorted(Counter(part.bandwidth for part in nics).items(), reverse=True)
+def _nics_in_words(nics: Sequence[Part]) -> str:
+    rates = sorted(Counter(part.bandwidth for part in nics).items(), reverse=True)
+    if len(rates) == 1:
+        return f"{counted(len(nics), 'NIC')} of {rate(rates[0][0])}"
+    apart = ", ".join(f"{count} of {rate(speed)}" for speed, count in rates)
+    return f"{counted(len(nics), 'NIC')} ({apart})" if nics else "no NIC"
+
+
+_APART = 1.3  # of leaves in a drawing: the name of a bridge needs that much
 
 
 def _places(parts: list[Part], children: dict[Part, list[Part]]) -> dict[Part, tuple[float, float]]:
@@ -258,7 +284,7 @@ def _places(parts: list[Part], children: dict[Part, list[Part]]) -> dict[Part, t
         if below:
             x, y = (below[0][0] + below[-1][0]) / 2, max(y for _, y in below) + 1.2
         else:
-            x, y = float(width), 0.0 if part.kind in ("gpu", "nic") else 1.2
+            x, y = _APART * width, 0.0 if part.kind in ("gpu", "nic") else 1.2
             width += 1
         places[part] = (round(x, 3), round(y, 3))
         return places[part]
@@ -271,5 +297,5 @@ def _places(parts: list[Part], children: dict[Part, list[Part]]) -> dict[Part, t
         if part.kind == "cpu":
             places[part] = (places[part][0], top)
         elif part.kind == "nvswitch":
-            places[part] = (round((width - 1) / 2, 3), -1.6)
+            places[part] = (round(_APART * (width - 1) / 2, 3), -1.6)
     return places

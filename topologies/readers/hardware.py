@@ -146,8 +146,8 @@ def processor_interconnect(architecture: str, vendor: str, family: int, model: i
     if vendor == "AuthenticAMD":
         return Fraction(16 * GIGA)
     if vendor == "GenuineIntel" and family == 6:
-        steps = ((0xCF, 40), (0x8F, 22), (0x55, 10), (0, 6))  # Emerald Rapids, Sapphire Rapids, Skylake, before
-        return Fraction(next(rate for least, rate in steps if model >= least) * GIGA)
+        steps = ((0xCF, 40), (0x8F, 22), (0x55, 10))  # Emerald Rapids, Sapphire Rapids, Skylake; 6 before
+        return Fraction(next((rate for least, rate in steps if model >= least), 6) * GIGA)
     if vendor.strip() in ("CentaurHauls", "Shanghai"):
         return Fraction((9 if (family, model) == (7, 0x5B) else 6) * GIGA)
     return _INTERCONNECT_UNTOLD

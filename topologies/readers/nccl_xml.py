@@ -57,7 +57,7 @@ class _Reader:
 
     def __init__(self, root: Element, where: str) -> None:
         self._root = root
-        self._assembly = Assembly(root.attributes.get("name") or where.rpartition("/")[2], where)
+        self._assembly = Assembly(_title(root, where), f"{where}:{root.line}: <system>")
         tags = {element.tag for element in _walk(root)}
         self._by_class = "gpu" not in tags, "nic" not in tags
         self._ranked = any(element.tag == "gpu" and "rank" in element.attributes for element in _walk(root))
@@ -106,7 +106,7 @@ class _Reader:
         kind = _class(pci, "class", _BRIDGE_CLASS)
         gpu_by_class, nic_by_class = self._by_class
         if gpus:
-            self._gpu_device(pci, gpus, parent, bandwidth, bus)
+            self._gpu_device(pci, gpus, parent, bandwidth)
         elif nics:
             self._card(nics[0], parent, bandwidth, _short(pci))
         elif kind == "gpu" and gpu_by_class:
@@ -124,7 +124,7 @@ class _Reader:
             return
         pci.only("gpu", "nic", "pcilink")
 
-    def _gpu_device(self, pci: Element, gpus: list[Element], parent: Part, bandwidth: Fraction, bus: _BusId) -> None:
+    def _gpu_device(self, pci: Element, gpus: list[Element], parent: Part, bandwidth: Fraction | None) -> None:
         """One device; several ranks may share it, and then its links are listed with each of them."""
         taking_part = [gpu for gpu in gpus if "rank" in gpu.attributes or not self._ranked]
         self._left_out += len(gpus) - len(taking_part)
@@ -142,7 +142,7 @@ class _Reader:
             own = bandwidth if device is parent else _LOCAL
             part = self._assembly.gpu(self._name(parent.host, name), device, own, order)
         holder = part if device is parent else device
-        self._gpus[parent.host, bus] = holder
+        self._gpus[parent.host, _bus_id(pci, "busid")] = holder
         for link in taking_part[0].children:
             read_link = {"nvlink": self._nvlink, "xgmi": self._xgmi, "c2c": self._c2c}.get(link.tag)
             if read_link is not None:
@@ -150,17 +150,13 @@ class _Reader:
                     lambda gpu=taking_part[0], link=link, read_link=read_link: read_link(gpu, link, holder)  # type: ignore[misc]
                 )
 
-    def _card(self, nic: Element, parent: Part, bandwidth: Fraction, name: str) -> None:
-        """A PCI network card: one NIC, or with several ports a switch with a NIC per port."""
-        nets = self._nets(nic)
-        if len(nets) == 1:
-            self._assembly.nic(self._net_name(parent, nets[0]), parent, min(bandwidth, _net_bandwidth(nets[0])))
-        elif len(nets) > 1:
-            card = self._assembly.bridge(self._name(parent.host, f"card-{name}"), parent, bandwidth)
-            for net in nets:
-                self._assembly.nic(self._net_name(card, net), card, _net_bandwidth(net))
-        elif not any(child.tag == "net" for child in nic.children):
-            self._assembly.nic(self._name(parent.host, f"nic-{name}"), parent, bandwidth)
+    def _card(self, nic: Element, parent: Part, bandwidth: Fraction | None, name: str) -> None:
+        """A PCI network card; without any `<net>` it is a NIC as fast as its link."""
+        ports: list[tuple[str, Fraction | None]]
+        ports = [(self._net_name(parent, net), _net_bandwidth(net)) for net in self._nets(nic)]
+        if not any(child.tag == "net" for child in nic.children):
+            ports = [(self._name(parent.host, f"nic-{name}"), bandwidth)]
+        self._assembly.card(self._name(parent.host, f"card-{name}"), parent, bandwidth, ports)
 
     def _virtual_nic(self, nic: Element, cpu: Part) -> None:
         """A NIC that is no PCI device; containers' dumps list the same one at every processor."""
@@ -214,9 +210,9 @@ class _Reader:
             self._assembly.join("PCI Express", src, dst, 1, src.bandwidth)
 
     def _once(self, element: Element, host: int, key: object, shown: str) -> None:
-        first = self._lines.setdefault((host, key), element.line)
-        if first != element.line:
-            element.refuse(f"{shown} occurs twice, first on line {first}")
+        if (host, key) in self._lines:
+            element.refuse(f"{shown} occurs twice, first on line {self._lines[host, key]}")
+        self._lines[host, key] = element.line
 
     def _name(self, host: int, name: str) -> str:
         return f"host{host}.{name}" if self._many_hosts else name
@@ -230,6 +226,13 @@ class _Reader:
 
 _BRIDGE_CLASS = {"0x03": "gpu", "0x12": "gpu", "0x02": "nic", "": "bridge"}
 _PEER_CLASS = {"0x03": "gpu", "0x12": "gpu", "0x068001": "cpu", "0x0680": "nvswitch"}
+
+
+def _title(root: Element, where: str) -> str:
+    name = root.text("name", "") or where.rpartition("/")[2]
+    if not name.isprintable():
+        root.refuse(f'name="{shortened(name)}" is not printable')
+    return name
 
 
 def _class(element: Element, attribute: str, kinds: dict[str, str]) -> str | None:
@@ -255,10 +258,10 @@ def _bus_id(element: Element, attribute: str) -> _BusId:
 
 
 def _short(pci: Element) -> str:
-    return pci.text("busid").lower()
+    return pci.text("busid").lower().removeprefix("0000:")
 
 
-def _pci_bandwidth(pci: Element) -> Fraction:
+def _pci_bandwidth(pci: Element) -> Fraction | None:
     text = pci.text("link_speed", "")
     try:
         speed = hardware.pcie_speed(text)
@@ -267,7 +270,7 @@ def _pci_bandwidth(pci: Element) -> Fraction:
     width = pci.integer("link_width", least=0) if pci.text("link_width", "") else 0
     if width > 32:
         pci.refuse(f'link_width="{width}": PCI Express has at most 32 lanes')
-    return hardware.PCIE_UNTOLD if speed is None else hardware.pcie(speed, width or hardware.PCIE_LANES)
+    return None if speed is None else hardware.pcie(speed, width or hardware.PCIE_LANES)
 
 
 def _net_bandwidth(net: Element) -> Fraction:

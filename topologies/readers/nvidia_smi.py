@@ -24,6 +24,7 @@ NVLinks are taken to be those of the V100, A100 and H100, which are alike.
 from __future__ import annotations
 
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from topologies.xml_document import shortened
 _DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _OLD_WORDS = {"SOC": "SYS", "PSB": "PIX"}  # drivers before 384 say socket, and internal switch of a board
 _UNTOLD = 70
+_PATIENCE = 20.0  # seconds; a driver that starts takes some
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[[0-9;]*m")  # colours; what is left of them when text is copied
 _DEVICE = re.compile(r"(?!X$|NV[0-9]|GPU$)[A-Za-z][\w.-]*", re.ASCII)
@@ -70,6 +72,15 @@ def recognizes(text: str) -> bool:
 def read(content: bytes, where: str) -> Topology:
     """The machine of a text; raises TopologyError that names `where`, the line and the cell."""
     return _assemble(parse(content.decode("utf-8", "replace"), where), where)
+
+
+def ask() -> Matrix | None:
+    """What this machine's nvidia-smi prints; None if there is none, or it does not print a matrix."""
+    try:
+        run = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, timeout=_PATIENCE, check=True)
+        return parse(run.stdout.decode("utf-8", "replace"), "nvidia-smi topo -m")
+    except (OSError, subprocess.SubprocessError, TopologyError):
+        return None
 
 
 def parse(text: str, where: str) -> Matrix:
