@@ -489,6 +489,49 @@ def simulate_flows(
 ) -> FlowColumns:
     """Simulates flows. Raises ValueError naming column and row where the columns do not fit together."""
 
+class LaneColumns(TypedDict):
+    """The columns of synth.lanes.LaneTimes. For type checkers only: at run time it is a dict."""
+
+    seconds: float
+    stuck_row: int
+    stuck_slice: int
+    row: _Column
+    slice: _Column
+    connection: _Column
+    start: _Column
+    left: _Column
+    arrival: _Column
+    times: _Column
+    link: _Column
+    rate: _Column
+
+def simulate_lanes(
+    *,
+    lane_offset: _Column,
+    lane_slices: _Column,
+    out: _Column,
+    into: _Column,
+    signals: _Column,
+    need_offset: _Column,
+    need: _Column,
+    chunk_offset: _Column,
+    chunk: _Column,
+    chunk_bytes: _Column,
+    slice_bytes: float,
+    kind: _Column,
+    feeder: _Column,
+    drainer: _Column,
+    route: _Column,
+    path_offset: _Column,
+    link: _Column,
+    weight: _Column,
+    latency: _Column,
+    capacity: _Column,
+    fifo_depth: int,
+    every_slice: bool,
+) -> LaneColumns:
+    """Simulates the lanes of a Program. Raises ValueError where the columns do not fit together."""
+
 # ---- emulation ------------------------------------------------------------------------------------------------------
 
 def run_delay_line(wires: list[tuple[int, int, float]], stop: int) -> tuple[int, int, float, float]:

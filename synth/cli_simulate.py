@@ -1,4 +1,4 @@
-"""`syntony simulate`: how long a schedule or a program takes, by the model of synth/wires.py."""
+"""`syntony simulate`: how long a schedule or a program takes, by the model of synth/flows.py."""
 
 from __future__ import annotations
 

@@ -7,17 +7,20 @@ one channel are a connection too: its feeder writes, or reads what the other end
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
 
 from synth.checker.resolved import Resolved
 from synth.network import Network
-from synth.program import Opcode
+from synth.program import ONE_SIDED, Opcode
 from synth.routes import routes_of
 from topologies.command import UserError
 
 
-class Kind(Enum):
-    """How a connection is used."""
+class Kind(IntEnum):
+    """How a connection is used; `enum class ConnectionKind` of csrc/core/simulator/lanes.hpp."""
 
     fifo = 0
     write = 1
@@ -25,9 +28,10 @@ class Kind(Enum):
 
 
 _ONE_SIDED = {Opcode.peer_write: Kind.write, Opcode.peer_read: Kind.read}
+Integers = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Connections:
     """Connections by number, and per instruction (row) the numbers of those that it uses; -1 for none.
 
@@ -36,47 +40,40 @@ class Connections:
     route                  per connection: its number in `routes`
     """
 
-    kind: list[Kind]
-    feeder: list[int]
-    drainer: list[int]
-    out: list[int]
-    into: list[int]
-    route: list[int]
+    kind: Integers
+    feeder: Integers
+    drainer: Integers
+    out: Integers
+    into: Integers
+    route: Integers
     routes: list[tuple[int, ...]]
 
     @staticmethod
     def of(code: Resolved, network: Network) -> Connections:
         """The connections of a Program on a network. Raises UserError where no path joins two ranks that talk."""
-        out, into = code.out.tolist(), code.into.tolist()
-        ends, kind = list(code.connections), [Kind.fifo] * len(code.connections)
-        feeder, drainer = [-1] * len(ends), [-1] * len(ends)
-        speaker = [-1] * len(ends)  # an instruction that uses it, for people
-        peers, channels = code.program.field("send_peer").tolist(), code.program.field("channel").tolist()
+        out = code.out.copy()
+        ends, kinds = list(code.connections), [Kind.fifo] * len(code.connections)
         one_sided: dict[tuple[int, int, int, Kind], int] = {}
-        lanes, agents = code.lane.tolist(), code.agent.tolist()
-        for row, opcode in enumerate(code.opcode.tolist()):
-            if opcode in _ONE_SIDED:
-                use = _ONE_SIDED[opcode]
-                out[row] = one_sided.setdefault((lanes[row], peers[row], channels[row], use), len(ends))
-                if out[row] == len(ends):
-                    pair = (agents[row], peers[row]) if use is Kind.write else (peers[row], agents[row])
-                    ends.append((*pair, channels[row]))
-                    kind.append(use)
-                    feeder.append(-1)
-                    drainer.append(-1)
-                    speaker.append(-1)
-            if out[row] >= 0:
-                feeder[out[row]] = lanes[row]
-                speaker[out[row]] = row
-            if into[row] >= 0:
-                drainer[into[row]] = lanes[row]
-        route, routes = _routes(code, network, ends, speaker)
-        return Connections(kind, feeder, drainer, out, into, route, routes)
+        columns = code.lane, code.agent, code.program.field("send_peer"), code.program.field("channel"), code.opcode
+        for row in np.flatnonzero(ONE_SIDED[code.opcode]).tolist():
+            lane, agent, peer, channel, opcode = (int(column[row]) for column in columns)
+            use = _ONE_SIDED[Opcode(opcode)]
+            out[row] = one_sided.setdefault((lane, peer, channel, use), len(ends))
+            if out[row] == len(ends):
+                ends.append((*((agent, peer) if use is Kind.write else (peer, agent)), channel))
+                kinds.append(use)
+        feeder, drainer, speaker = (np.full(len(ends), -1, np.int64) for _ in range(3))
+        starts, takes = np.flatnonzero(out >= 0), np.flatnonzero(code.into >= 0)
+        feeder[out[starts]] = code.lane[starts]
+        drainer[code.into[takes]] = code.lane[takes]
+        speaker[out[starts]] = starts
+        route, routes = _routes(code, network, ends, speaker.tolist())
+        return Connections(np.asarray(kinds, np.int64), feeder, drainer, out, code.into, route, routes)
 
 
 def _routes(
     code: Resolved, network: Network, ends: list[tuple[int, int, int]], speaker: list[int]
-) -> tuple[list[int], list[tuple[int, ...]]]:
+) -> tuple[Integers, list[tuple[int, ...]]]:
     between: dict[tuple[int, int], list[tuple[int, ...]]] = {}
     for found in routes_of(network).routes:
         between.setdefault((found.src, found.dst), []).append(found.links)
@@ -90,4 +87,4 @@ def _routes(
                 "every path between them passes through other ranks"
             )
         route.append(numbers.setdefault(choices[channel % len(choices)], len(numbers)))
-    return route, list(numbers)
+    return np.asarray(route, np.int64), list(numbers)

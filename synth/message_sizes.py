@@ -3,13 +3,12 @@
 chunk of 5 slices     |====|====|====|====|==|
 chunk of 2 slices     |====|=|
 message of both        8    5    4    4    2         slice 0, 1, ..
-boundaries                 1    2         4    5     between two of them, every message is as long as the one before
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from math import ceil, floor
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,56 +17,52 @@ from synth.checker.resolved import Resolved
 from synth.collective import block_count
 from synth.program import ONE_SIDED, RECEIVES, SENDS, Opcode
 
-_SIGNALS = (Opcode.signal, Opcode.wait)
-
 
 class MessageSizes:
     """Of the Program behind `code`, for a collective of `size` bytes whose messages have at most `slice_bytes`.
 
-    slice       bytes of a full slice of one chunk
-    slices      int64 (ranks,): how often each rank runs its lanes
-    boundaries  ascending: from one to before the next, no message's size changes from slice to slice
+    slice         bytes of a full slice of one chunk
+    slices        int64 (ranks,): how often each rank runs its lanes
+    signals       bool (I,): instructions whose message counts though it is empty
+    chunk_bytes   float64 (K,): bytes of every chunk
+    chunk_offset  int64 (I+1,): instruction i moves chunk[chunk_offset[i]:chunk_offset[i+1]]
+    chunk         int64
     """
 
     def __init__(self, code: Resolved, size: int, slice_bytes: int) -> None:
         program = code.program
+        self.signals: NDArray[np.bool_] = np.isin(code.opcode, (Opcode.signal, Opcode.wait))
         talks = RECEIVES[code.opcode] | SENDS[code.opcode] | ONE_SIDED[code.opcode]
-        signals = np.isin(code.opcode, _SIGNALS)
         self.slice = max(1, slice_bytes // int(code.count[talks].max(initial=1)))
-        chunks = _chunk_bytes(code, size)
-        firsts = [floor(chunk / self.slice) for chunk in chunks]
-        lasts = [ceil(chunk / self.slice) for chunk in chunks]
-        self.boundaries: list[int] = sorted({*firsts, *lasts})
+        exact, kind = _chunk_bytes(code, size)
+        self.chunk_bytes: NDArray[np.float64] = np.asarray([float(chunk) for chunk in exact])[kind]
+        lasts = np.asarray([ceil(chunk / self.slice) for chunk in exact], np.int64)[kind]
         self.slices: NDArray[np.int64] = np.zeros(program.ranks, np.int64)
-        np.maximum.at(self.slices, program.slots[:, 0], np.asarray(lasts, np.int64)[code.slot_chunk])
+        np.maximum.at(self.slices, program.slots[:, 0], lasts[code.slot_chunk])
         # Signals carry no size, so all ranks that use them must count slices alike.
-        self.slices[code.agent[signals]] = max(lasts)
+        self.slices[code.agent[self.signals]] = lasts.max(initial=0)
 
         shape = np.where((code.opcode == Opcode.send) | (code.dst < 0), code.src, code.dst)
-        self._bytes: list[tuple[float, ...]] = [()] * len(shape)
-        self._full: list[int] = [0] * len(shape)
-        floats = [float(chunk) for chunk in chunks]
-        for row in np.flatnonzero(talks & ~signals).tolist():
-            held = code.slot_chunk[shape[row] : shape[row] + code.count[row]].tolist()
-            self._bytes[row] = tuple(floats[chunk] for chunk in held)
-            self._full[row] = min(firsts[chunk] for chunk in held)
+        count = np.where(talks & ~self.signals, code.count, 0)
+        self.chunk_offset: NDArray[np.int64] = np.concatenate(([0], np.cumsum(count)))
+        within = np.arange(int(self.chunk_offset[-1])) - np.repeat(self.chunk_offset[:-1], count)
+        self.chunk: NDArray[np.int64] = code.slot_chunk[np.repeat(shape, count) + within]
 
-    def of(self, row: int, slice_: int) -> float:
-        """Bytes of the message of instruction `row` in the slice; 0 where it has none."""
-        if slice_ < self._full[row]:
-            return float(self.slice * len(self._bytes[row]))
-        before = slice_ * self.slice
-        return sum(min(max(chunk - before, 0.0), self.slice) for chunk in self._bytes[row])
-
-    def total(self, row: int) -> float:
-        """Bytes of the messages of instruction `row` in all slices."""
-        return sum(self._bytes[row])
+    def total(self) -> NDArray[np.float64]:
+        """Bytes of the messages of every instruction, in all slices."""
+        before = np.concatenate(([0.0], np.cumsum(self.chunk_bytes[self.chunk])))
+        return before[self.chunk_offset[1:]] - before[self.chunk_offset[:-1]]
 
 
-def _chunk_bytes(code: Resolved, size: int) -> list[Fraction]:
-    """Per chunk: its weight's share of a block; all blocks are equal."""
+def _chunk_bytes(code: Resolved, size: int) -> tuple[list[Fraction], NDArray[np.int64]]:
+    """Exact bytes of chunks: every amount that occurs, and which one each chunk has.
+
+    A chunk is its weight's share of a block; all blocks are equal.
+    """
     program = code.program
     blocks = block_count(program.collective, program.ranks)
     block = Fraction(size * (program.ranks if program.collective == "all_to_all" else 1), blocks)
-    weights = np.bincount(program.chunks[:, 0], program.chunks[:, 1]).astype(np.int64).tolist()
-    return [block * weight / weights[number] for number, weight in program.chunks.tolist()]
+    number, weight = program.chunks.T.astype(np.int64)
+    of_block = np.bincount(number, weight).astype(np.int64)[number]
+    shares, kind = np.unique(np.stack([weight, of_block]), axis=1, return_inverse=True)
+    return [block * mine / whole for mine, whole in shares.T.tolist()], kind.reshape(-1)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from synth.collective import Collective
 from synth.program import Program
 from synth.schedule import Schedule
+from synth.utilization import LinkRates
 from topologies.command import UserError
 from topologies.topology import Topology
 
@@ -24,7 +25,7 @@ class Messages:
     """What went over the wires, columns of equal length M; seconds from the beginning.
 
     row      int64 (M,)    which transfer (of a Schedule) or sending instruction (of a Program) it is
-    slice    int64 (M,)    its slice; 0 throughout for a Schedule, which has none
+    slice    int64 (M,)    its slice
     route    int64 (M,)    which of `Simulation.routes` it took
     start    float64 (M,)  its first byte goes on the wire
     left     float64 (M,)  its last byte is on the wire
@@ -38,13 +39,20 @@ class Messages:
     left: NDArray[np.float64]
     arrival: NDArray[np.float64]
 
+    @staticmethod
+    def none() -> Messages:
+        """No messages: none were kept."""
+        numbers, times = np.zeros(0, np.int64), np.zeros(0)
+        return Messages(numbers, numbers, numbers, times, times, times)
+
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
     """What the simulator found; seconds and bytes.
 
-    routes    the links of every route in use
+    routes    the links of every route in use; of a schedule by representatives, of those
     busy      float64 (L,): seconds that its bytes occupy each link at full bandwidth
+    rates     what links carry over time, where that was asked for
     """
 
     source: Schedule | Program
@@ -56,6 +64,7 @@ class Simulation:
     routes: Sequence[tuple[int, ...]]
     messages: Messages
     busy: NDArray[np.float64]
+    rates: LinkRates | None = None
 
     @property
     def algbw(self) -> float:

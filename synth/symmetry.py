@@ -30,13 +30,31 @@ class SymmetryError(UserError):
     """Generators that do not fit the topology or the collective of their schedule."""
 
 
+ACTED_ON = ("agents", "links", "chunks")
+
+
 @dataclass(frozen=True)
-class _Action:
+class Action:
     """A generator spelled out for everything that a schedule names; entry i is where i goes."""
 
     agents: NDArray[np.signedinteger]
     links: NDArray[np.signedinteger]
     chunks: NDArray[np.signedinteger]
+
+    def identity(self) -> Action:
+        """The element that moves nothing, on as many agents, links and chunks."""
+        return Action(np.arange(len(self.agents)), np.arange(len(self.links)), np.arange(len(self.chunks)))
+
+    def after_inverse(self, other: Action) -> Action:
+        """First `other` undone, then this."""
+        undone = Action(np.empty_like(other.agents), np.empty_like(other.links), np.empty_like(other.chunks))
+        for name in ACTED_ON:
+            getattr(undone, name)[getattr(other, name)] = getattr(self, name)
+        return undone
+
+    def equals(self, other: Action) -> bool:
+        """Whether both move everything alike."""
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in ACTED_ON)
 
 
 def expand(schedule: Schedule) -> tuple[Values, Transfers]:
@@ -44,7 +62,7 @@ def expand(schedule: Schedule) -> tuple[Values, Transfers]:
 
     Raises SymmetryError for a generator that is no automorphism or does not map members to members, blocks to blocks.
     """
-    actions = [_action(schedule, generator) for generator in schedule.symmetry]
+    actions = [action_of(schedule, generator) for generator in schedule.symmetry]
     values, images = _close_values(schedule.values, actions)
     rows = _rows_of(schedule.transfers)
     seen = {row.tobytes() for row in rows}
@@ -70,13 +88,13 @@ def fold(schedule: Schedule) -> Schedule:
     rows = _rows_of(schedule.transfers)
     present = {row.tobytes() for row in rows}
     kept: list[Generator] = []
-    mappings: list[tuple[_Action, NDArray[np.signedinteger]]] = []
+    mappings: list[tuple[Action, NDArray[np.signedinteger]]] = []
     for nodes in schedule.topology.generators:
         chunks = chunk_permutation(schedule.collective, nodes)
         if chunks is None:
             continue
         generator = Generator(tuple(nodes), chunks)
-        action = _action(schedule, generator)
+        action = action_of(schedule, generator)
         values, (image,) = _close_values(schedule.values, [action])
         if len(values) != len(schedule.values):
             continue
@@ -114,7 +132,8 @@ def chunk_permutation(collective: Collective, nodes: tuple[int, ...]) -> tuple[i
     return tuple(moved.tolist())
 
 
-def _action(schedule: Schedule, generator: Generator) -> _Action:
+def action_of(schedule: Schedule, generator: Generator) -> Action:
+    """What the generator does to everything. Raises SymmetryError where it does not fit."""
     topology, collective = schedule.topology, schedule.collective
     if sorted(generator.nodes) != list(range(len(topology.nodes))):
         raise SymmetryError(f"a symmetry generator is not a permutation of the {len(topology.nodes)} nodes")
@@ -134,10 +153,10 @@ def _action(schedule: Schedule, generator: Generator) -> _Action:
     switches = schedule.agents[collective.ranks :]
     at = {node: agent for agent, node in enumerate(switches, collective.ranks)}
     agents = [*ranks, *(at[generator.nodes[node]] for node in switches)]
-    return _Action(np.asarray(agents), np.asarray(links, np.int64), np.asarray(generator.chunks))
+    return Action(np.asarray(agents), np.asarray(links, np.int64), np.asarray(generator.chunks))
 
 
-def _close_values(values: Values, actions: list[_Action]) -> tuple[Values, list[NDArray[np.signedinteger]]]:
+def _close_values(values: Values, actions: list[Action]) -> tuple[Values, list[NDArray[np.signedinteger]]]:
     """The values and all their images (old ids stay), and per action where each value goes."""
     builder = ValueBuilder()
     chunks, ranks, sums = values.chunk.tolist(), values.rank.tolist(), []
@@ -182,7 +201,7 @@ def _transfers_of(rows: NDArray[np.signedinteger]) -> Transfers:
 
 
 def _mapped(
-    rows: NDArray[np.signedinteger], action: _Action, values: NDArray[np.signedinteger]
+    rows: NDArray[np.signedinteger], action: Action, values: NDArray[np.signedinteger]
 ) -> NDArray[np.signedinteger]:
     image = rows.copy()
     image[:, 0:2] = values[rows[:, 0:2]]
@@ -193,7 +212,7 @@ def _mapped(
 
 
 def _representatives(
-    rows: NDArray[np.signedinteger], mappings: list[tuple[_Action, NDArray[np.signedinteger]]]
+    rows: NDArray[np.signedinteger], mappings: list[tuple[Action, NDArray[np.signedinteger]]]
 ) -> NDArray[np.signedinteger]:
     """The first row of each orbit, in order: connected components of the rows under the generators."""
     from scipy.sparse import coo_array

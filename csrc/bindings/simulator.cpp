@@ -6,6 +6,7 @@
 
 #include "columns.hpp"
 #include "core/simulator/flows.hpp"
+#include "core/simulator/lanes.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -13,12 +14,17 @@ using namespace nb::literals;
 namespace syntony {
 namespace {
 
-template <class Member>
-auto column_of(const std::vector<LinkRate>& timeline, Member member) {
-  std::vector<std::remove_cvref_t<std::invoke_result_t<Member, const LinkRate&>>> column;
-  column.reserve(timeline.size());
-  for (const LinkRate& entry : timeline) column.push_back(std::invoke(member, entry));
-  return array_of(std::move(column));
+void add_timeline(nb::dict& result, const std::vector<LinkRate>& timeline) {
+  std::vector<double> times, rate;
+  std::vector<std::int32_t> link;
+  for (const LinkRate& entry : timeline) {
+    times.push_back(entry.time);
+    link.push_back(static_cast<std::int32_t>(entry.link));
+    rate.push_back(entry.rate);
+  }
+  result["times"] = array_of(std::move(times));
+  result["link"] = array_of(std::move(link));
+  result["rate"] = array_of(std::move(rate));
 }
 
 nb::dict simulate_flows(const Column<double>& bytes, const Column<double>& latency, const Column<double>& release,
@@ -52,10 +58,57 @@ nb::dict simulate_flows(const Column<double>& bytes, const Column<double>& laten
   result["left"] = array_of(std::move(found.left));
   result["arrival"] = array_of(std::move(found.arrival));
   result["path"] = array_of(std::move(found.path));
-  result["times"] = column_of(found.timeline, &LinkRate::time);
-  result["link"] =
-      column_of(found.timeline, [](const LinkRate& entry) { return static_cast<std::int32_t>(entry.link); });
-  result["rate"] = column_of(found.timeline, &LinkRate::rate);
+  add_timeline(result, found.timeline);
+  return result;
+}
+
+nb::dict simulate_lanes(const Column<std::int64_t>& lane_offset, const Column<std::int64_t>& lane_slices,
+                        const Column<std::int32_t>& out, const Column<std::int32_t>& into,
+                        const Column<std::uint8_t>& signals, const Column<std::int64_t>& need_offset,
+                        const Column<std::int32_t>& need, const Column<std::int64_t>& chunk_offset,
+                        const Column<std::int32_t>& chunk, const Column<double>& chunk_bytes, double slice_bytes,
+                        const Column<std::uint8_t>& kind, const Column<std::int32_t>& feeder,
+                        const Column<std::int32_t>& drainer, const Column<std::int32_t>& route,
+                        const Column<std::int64_t>& path_offset, const Column<std::int32_t>& link,
+                        const Column<double>& weight, const Column<double>& latency, const Column<double>& capacity,
+                        std::int64_t fifo_depth, bool every_slice) {
+  const LaneProgram program{.lane_offset = span_of(lane_offset),
+                            .lane_slices = span_of(lane_slices),
+                            .out = span_of(out),
+                            .into = span_of(into),
+                            .signals = span_of(signals),
+                            .need_offset = span_of(need_offset),
+                            .need = span_of(need),
+                            .chunk_offset = span_of(chunk_offset),
+                            .chunk = span_of(chunk),
+                            .chunk_bytes = span_of(chunk_bytes),
+                            .slice_bytes = slice_bytes,
+                            .kind = span_of(kind),
+                            .feeder = span_of(feeder),
+                            .drainer = span_of(drainer),
+                            .route = span_of(route),
+                            .path_offset = span_of(path_offset),
+                            .link = span_of(link),
+                            .weight = span_of(weight),
+                            .latency = span_of(latency),
+                            .capacity = span_of(capacity),
+                            .fifo_depth = fifo_depth};
+  LaneTimes found;
+  {
+    const nb::gil_scoped_release unlocked;
+    found = simulate(program, every_slice);
+  }
+  nb::dict result;
+  result["seconds"] = found.seconds;
+  result["stuck_row"] = found.stuck_row;
+  result["stuck_slice"] = found.stuck_slice;
+  result["row"] = array_of(std::move(found.row));
+  result["slice"] = array_of(std::move(found.slice));
+  result["connection"] = array_of(std::move(found.connection));
+  result["start"] = array_of(std::move(found.start));
+  result["left"] = array_of(std::move(found.left));
+  result["arrival"] = array_of(std::move(found.arrival));
+  add_timeline(result, found.timeline);
   return result;
 }
 
@@ -67,4 +120,9 @@ void bind_simulator(nb::module_& m) {
         "after_offset"_a, "after"_a, "after_left_offset"_a, "after_left"_a, "set"_a, "policy"_a, "set_offset"_a,
         "path_offset"_a, "link"_a, "weight"_a, "capacity"_a, "timeline"_a,
         "Simulates flows on fairly shared links: the columns of synth.flows.Flows in, those of FlowTimes out.");
+  m.def("simulate_lanes", &syntony::simulate_lanes, nb::kw_only(), "lane_offset"_a, "lane_slices"_a, "out"_a, "into"_a,
+        "signals"_a, "need_offset"_a, "need"_a, "chunk_offset"_a, "chunk"_a, "chunk_bytes"_a, "slice_bytes"_a, "kind"_a,
+        "feeder"_a, "drainer"_a, "route"_a, "path_offset"_a, "link"_a, "weight"_a, "latency"_a, "capacity"_a,
+        "fifo_depth"_a, "every_slice"_a,
+        "Simulates a Program's lanes on fairly shared links: the columns of synth.lanes.Lanes in, messages out.");
 }

@@ -119,6 +119,30 @@ def test_columns_that_do_not_fit_are_refused(change: dict[str, Any], sentence: s
         simulate_flows(Flows.make(**arguments))
 
 
+@settings(max_examples=200)
+@given(
+    routes=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True), min_size=1, max_size=12),
+    capacity=st.lists(st.integers(1, 9), min_size=6, max_size=6),
+)
+def test_rates_are_max_min_fair(routes: list[list[int]], capacity: list[int]) -> None:
+    """The certificate: every flow crosses a full link on which no flow is faster. The reference's rates have it; the
+    core's loads are theirs, and so (the first to end shows it) is its fastest flow."""
+    rates = flow_reference.fair_rates([dict.fromkeys(route, 1.0) for route in routes], [float(c) for c in capacity])
+    load = [sum(rate for rate, route in zip(rates, routes, strict=True) if link in route) for link in range(6)]
+    for rate, route in zip(rates, routes, strict=True):
+        assert any(
+            load[link] >= capacity[link] * (1 - 1e-9)
+            and rate >= max(other for other, path in zip(rates, routes, strict=True) if link in path) * (1 - 1e-9)
+            for link in route
+        )
+    found = simulate_flows(Flows.make(Paths.of([[route] for route in routes]), capacity, 1.0), timeline=True)
+    first = found.times == 0
+    assert dict(zip(found.link[first].tolist(), found.rate[first].tolist(), strict=True)) == pytest.approx(
+        {link: rate for link, rate in enumerate(load) if rate}, **EXACT
+    )
+    assert found.left.min() == pytest.approx(1 / max(rates), **EXACT)
+
+
 LINKS = 5
 
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from synth.collective import Collective
 from synth.engines.engine import Budget
 from synth.engines.greedy import run as greedy
-from synth.fair_share import fair_rates
 from synth.reversal import in_owned_chunks, summed, summed_and_spread
 from synth.schedule import Schedule, Transfer, Transfers
 from synth.simulation import StuckError
@@ -117,26 +116,6 @@ def test_no_schedule_beats_the_bound(data: st.DataObject, size: int) -> None:
     assert np.isfinite(found.messages.arrival).all()
     assert (found.messages.start <= found.messages.left).all()
     assert (found.busy <= found.seconds * (1 + 1e-9)).all()
-
-
-@settings(max_examples=200)
-@given(
-    routes=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True), min_size=1, max_size=12),
-    capacity=st.lists(st.integers(1, 9), min_size=6, max_size=6),
-)
-def test_rates_are_max_min_fair(routes: list[list[int]], capacity: list[int]) -> None:
-    """The certificate: every flow crosses a full link on which no flow is faster."""
-    flow = np.repeat(np.arange(len(routes)), [len(route) for route in routes])
-    link = np.asarray([link for route in routes for link in route])
-    rates = fair_rates(flow, link, len(routes), np.asarray(capacity, float))
-    load = np.bincount(link, rates[flow], minlength=6)
-    assert (load <= np.asarray(capacity) * (1 + 1e-9)).all()
-    for number, route in enumerate(routes):
-        assert any(
-            load[link] >= capacity[link] * (1 - 1e-9)
-            and rates[number] >= max(rates[other] for other, path in enumerate(routes) if link in path) * (1 - 1e-9)
-            for link in route
-        )
 
 
 def test_trace_has_a_row_per_link_and_a_box_per_hop(tmp_path: Path) -> None:

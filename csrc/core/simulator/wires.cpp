@@ -30,7 +30,12 @@ void Wires::send(std::uint32_t tag, std::span<const Crossing> crossings, double 
     free_.pop_back();
   }
   Message& message = messages_[number];
-  message = {.tag = tag, .version = message.version + 1, .remaining = bytes, .since = now_, .latency = latency};
+  message = {.tag = tag,
+             .version = message.version + 1,
+             .streams = true,
+             .remaining = bytes,
+             .since = now_,
+             .latency = latency};
   shares_.add(number, crossings);
 }
 
@@ -95,10 +100,40 @@ void Wires::finish_due() {
     Message& message = messages_[number];
     if (message.version != version) continue;
     ++message.version;
+    message.streams = false;
     shares_.remove(number);
     free_.push_back(number);
     leave(message.tag, message.latency);
   }
+}
+
+void Wires::describe(double share, double moment, std::vector<std::int64_t>& state) const {
+  std::vector<std::pair<std::int64_t, std::int64_t>> entries;
+  const auto append = [&] {
+    std::ranges::sort(entries);
+    state.push_back(static_cast<std::int64_t>(entries.size()));
+    for (const auto& [tag, distance] : entries) state.insert(state.end(), {tag, distance});
+    entries.clear();
+  };
+  for (const Message& message : messages_) {
+    if (!message.streams) continue;
+    const double remaining = message.remaining - message.rate * (now_ - message.since);
+    entries.emplace_back(message.tag, std::llround(remaining / share));
+  }
+  append();
+  for (const Appointment& appointment : appointments_.items()) {
+    entries.emplace_back(appointment.event.tag, std::llround((appointment.time - now_) / moment));
+  }
+  append();
+  for (const WireEvent& event : leaving_) entries.emplace_back(event.tag, 0);
+  append();
+}
+
+void Wires::skip(double seconds) {
+  now_ += seconds;
+  for (Message& message : messages_) message.since += seconds;
+  finishes_.postpone(seconds);
+  appointments_.postpone(seconds);
 }
 
 }  // namespace syntony

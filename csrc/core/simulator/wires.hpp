@@ -55,11 +55,18 @@ class Wires {
 
   [[nodiscard]] std::span<const LinkRate> timeline() const { return timeline_; }
 
+  /// Appends all that the future of the messages depends on, but for the time: equal numbers, equal futures. Rounded to
+  /// `share` bytes and `moment` seconds.
+  void describe(double share, double moment, std::vector<std::int64_t>& state) const;
+  /// Moves the clock; what is under way stays as far from its end as it was.
+  void skip(double seconds);
+
  private:
   struct Message {
     std::uint32_t tag = 0;
     std::uint32_t version = 0;  // of its finish
-    double remaining = 0;       // bytes, at the time `since`
+    bool streams = false;
+    double remaining = 0;  // bytes, at the time `since`
     double since = 0;
     double rate = 0;
     double latency = 0;
@@ -78,7 +85,12 @@ class Wires {
     friend bool operator>(const Appointment& a, const Appointment& b) { return a.time > b.time; }
   };
   template <class Item>
-  using Soonest = std::priority_queue<Item, std::vector<Item>, std::greater<>>;
+  struct Soonest : std::priority_queue<Item, std::vector<Item>, std::greater<>> {
+    [[nodiscard]] const std::vector<Item>& items() const { return this->c; }
+    void postpone(double seconds) {  // all alike, so their order stays
+      for (Item& item : this->c) item.time += seconds;
+    }
+  };
 
   void leave(std::uint32_t tag, double latency);
   void collect();

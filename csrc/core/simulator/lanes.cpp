@@ -1,0 +1,327 @@
+#include "core/simulator/lanes.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "core/simulator/steady_state.hpp"
+
+namespace syntony {
+namespace {
+
+// States are told apart to this fraction of a full message, in bytes and in seconds.
+constexpr double kStatePrecision = 1e-6;
+constexpr std::int64_t kFinished = std::numeric_limits<std::int64_t>::min();
+
+std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
+
+/// The slices from which on some message is shorter than before, or empty.
+std::vector<std::int64_t> boundaries_of(const LaneProgram& program) {
+  std::vector<std::int64_t> found;
+  for (const double bytes : program.chunk_bytes) {
+    found.push_back(static_cast<std::int64_t>(std::floor(bytes / program.slice_bytes)));
+    found.push_back(static_cast<std::int64_t>(std::ceil(bytes / program.slice_bytes)));
+  }
+  std::ranges::sort(found);
+  found.erase(std::ranges::unique(found).begin(), found.end());
+  return found;
+}
+
+/// The messages, where they are asked for.
+class Log {
+ public:
+  Log(std::size_t connections, LaneTimes& times) : under_way_(connections), times_(times) {}
+
+  void started(std::uint32_t connection, std::int64_t row, std::int64_t slice, double now) {
+    under_way_[connection].push_back(times_.row.size());
+    times_.row.push_back(row);
+    times_.slice.push_back(slice);
+    times_.connection.push_back(connection);
+    for (std::vector<double>* column : {&times_.start, &times_.left, &times_.arrival}) column->push_back(now);
+  }
+
+  void happened(const WireEvent& event, double now) {
+    // Messages of a connection leave one after another, and arrive in the order in which they left.
+    std::deque<std::size_t>& waiting = under_way_[event.tag];
+    if (event.kind == WireEvent::Kind::left) {
+      times_.left[waiting.back()] = now;
+    } else {
+      times_.arrival[waiting.front()] = now;
+      waiting.pop_front();
+    }
+  }
+
+ private:
+  std::vector<std::deque<std::size_t>> under_way_;  // per connection: entries of times_
+  LaneTimes& times_;
+};
+
+/// One simulation: the state between two events.
+class Run {
+ public:
+  Run(const LaneProgram& program, bool every_slice)
+      : program_(program),
+        wires_({program.capacity.begin(), program.capacity.end()}, every_slice),
+        crossings_(program.latency.size()),
+        every_slice_(every_slice),
+        lanes_(program.lanes()),
+        lane_of_(program.rows()),
+        fifos_(program.connections()),
+        log_(program.connections(), times_),
+        steady_(boundaries_of(program)) {
+    for (std::size_t path = 0; path < crossings_.size(); ++path) {
+      for (std::int64_t at = program.path_offset[path]; at < program.path_offset[path + 1]; ++at) {
+        crossings_[path].push_back({static_cast<std::uint32_t>(program.link[index(at)]), program.weight[index(at)]});
+      }
+    }
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+      const std::int64_t first = program.lane_offset[lane], end = program.lane_offset[lane + 1];
+      lanes_[lane].first = first;
+      lanes_[lane].length = end - first;
+      lanes_[lane].slices = end > first ? program.lane_slices[lane] : 0;
+      for (std::int64_t row = first; row < end; ++row) lane_of_[index(row)] = static_cast<std::uint32_t>(lane);
+      runnable_.push_back(static_cast<std::uint32_t>(lane));
+    }
+    const double fastest = program.capacity.empty() ? 1 : *std::ranges::max_element(program.capacity);
+    share_ = kStatePrecision * program.slice_bytes;
+    moment_ = share_ / fastest;
+  }
+
+  LaneTimes run() && {
+    run_lanes();
+    std::size_t leader = 0;   // the first lane that is not done,
+    std::int64_t looked = 0;  // and the slice in which it was last looked for a steady state, plus one
+    for (auto events = wires_.advance(); !events.empty(); events = wires_.advance()) {
+      for (const WireEvent& event : events) note(event);
+      run_lanes();
+      if (every_slice_) continue;
+      while (leader + 1 < lanes_.size() && lanes_[leader].done()) ++leader, looked = 0;
+      if (lanes_[leader].slice >= looked && !lanes_[leader].done()) {
+        skip(leader);
+        looked = lanes_[leader].slice + 1;
+      }
+    }
+    times_.seconds = wires_.now();
+    times_.timeline.assign(wires_.timeline().begin(), wires_.timeline().end());
+    const auto stuck = std::ranges::find_if_not(lanes_, &Lane::done);
+    if (stuck != lanes_.end()) times_.stuck_row = stuck->first + stuck->position, times_.stuck_slice = stuck->slice;
+    return std::move(times_);
+  }
+
+ private:
+  struct Waiter {
+    std::int64_t slice, position;  // it waits until this row of the lane is done in this slice
+    std::uint32_t lane;
+  };
+  struct Lane {
+    std::int64_t first = 0, length = 0, slices = 0;
+    std::int64_t slice = 0, position = 0;  // where it is
+    bool sending = false, asleep = false;
+    std::vector<Waiter> waiters;
+    [[nodiscard]] bool done() const { return slice >= slices; }
+    [[nodiscard]] bool has_done(std::int64_t in_slice, std::int64_t at) const {
+      return slice > in_slice || (slice == in_slice && position > at);
+    }
+  };
+  struct Fifo {
+    std::int64_t held = 0, there = 0;  // messages in it, and those of them that have arrived
+  };
+
+  void note(const WireEvent& event) {
+    if (every_slice_) log_.happened(event, wires_.now());
+    const auto kind = static_cast<ConnectionKind>(program_.kind[event.tag]);
+    const bool arrived = event.kind == WireEvent::Kind::arrived;
+    if (arrived && kind == ConnectionKind::fifo) {
+      ++fifos_[event.tag].there;
+      runnable_.push_back(static_cast<std::uint32_t>(program_.drainer[event.tag]));
+    } else if (arrived == (kind == ConnectionKind::read)) {
+      sent(static_cast<std::uint32_t>(program_.feeder[event.tag]));
+    }
+  }
+
+  void run_lanes() {
+    for (std::size_t next = 0; next < runnable_.size(); ++next) advance(runnable_[next]);  // NOLINT: it grows
+    runnable_.clear();
+  }
+
+  /// Performs what the lane can perform now.
+  void advance(std::uint32_t number) {
+    Lane& lane = lanes_[number];
+    while (!lane.sending && !lane.asleep && !lane.done()) {
+      const std::int64_t row = lane.first + lane.position;
+      if (waits(number, row)) return;
+      const std::int32_t out = program_.out[index(row)], into = program_.into[index(row)];
+      const double size = out >= 0 || into >= 0 ? bytes(row, lane.slice) : 0;
+      if (size <= 0 && program_.signals[index(row)] == 0) {
+        step(number);
+        continue;
+      }
+      if (into >= 0 && fifos_[index(into)].there == 0) return;
+      if (out < 0) {
+        take(into);
+        step(number);
+        continue;
+      }
+      if (!send(static_cast<std::uint32_t>(out), row, lane.slice, size)) return;
+      lane.sending = true;
+    }
+  }
+
+  /// Whether the row must wait for another one; then that one wakes the lane.
+  bool waits(std::uint32_t number, std::int64_t row) {
+    Lane& lane = lanes_[number];
+    for (std::int64_t at = program_.need_offset[index(row)]; at < program_.need_offset[index(row) + 1]; ++at) {
+      const std::int64_t needed = program_.need[index(at)];
+      Lane& other = lanes_[lane_of_[index(needed)]];
+      const std::int64_t position = needed - other.first;
+      if (other.has_done(lane.slice, position)) continue;
+      other.waiters.push_back({lane.slice, position, number});
+      lane.asleep = true;
+      return true;
+    }
+    return false;
+  }
+
+  bool send(std::uint32_t connection, std::int64_t row, std::int64_t slice, double size) {
+    if (static_cast<ConnectionKind>(program_.kind[connection]) == ConnectionKind::fifo) {
+      if (fifos_[connection].held >= program_.fifo_depth) return false;
+      ++fifos_[connection].held;
+    }
+    const std::size_t route = index(program_.route[connection]);
+    wires_.send(connection, crossings_[route], size, program_.latency[route]);
+    if (every_slice_) log_.started(connection, row, slice, wires_.now());
+    return true;
+  }
+
+  /// The lane's instruction has put its message on the wire, or has read what it reads.
+  void sent(std::uint32_t number) {
+    Lane& lane = lanes_[number];
+    const std::int32_t into = program_.into[index(lane.first + lane.position)];
+    if (into >= 0) take(into);
+    lane.sending = false;
+    step(number);
+    runnable_.push_back(number);
+  }
+
+  void take(std::int32_t connection) {
+    Fifo& fifo = fifos_[index(connection)];
+    --fifo.there;
+    --fifo.held;
+    runnable_.push_back(static_cast<std::uint32_t>(program_.feeder[index(connection)]));
+  }
+
+  void step(std::uint32_t number) {
+    Lane& lane = lanes_[number];
+    if (++lane.position == lane.length) lane.position = 0, ++lane.slice;
+    std::erase_if(lane.waiters, [&](const Waiter& waiter) {
+      if (!lane.has_done(waiter.slice, waiter.position)) return false;
+      lanes_[waiter.lane].asleep = false;
+      runnable_.push_back(waiter.lane);
+      return true;
+    });
+  }
+
+  [[nodiscard]] double bytes(std::int64_t row, std::int64_t slice) const {
+    const double before = static_cast<double>(slice) * program_.slice_bytes;
+    double sum = 0;
+    for (std::int64_t at = program_.chunk_offset[index(row)]; at < program_.chunk_offset[index(row) + 1]; ++at) {
+      const double chunk = program_.chunk_bytes[index(program_.chunk[index(at)])];
+      sum += std::clamp(chunk - before, 0.0, program_.slice_bytes);
+    }
+    return sum;
+  }
+
+  /// Leaves out whole periods of a steady state, counting slices from the leader's.
+  void skip(std::size_t leader) {
+    const std::int64_t base = lanes_[leader].slice;
+    std::int64_t lowest = base, highest = base;
+    state_.clear();
+    for (const Lane& lane : lanes_) {
+      state_.push_back(lane.done() ? kFinished : (lane.slice - base) * lane.length + lane.position);
+      if (lane.done()) continue;
+      lowest = std::min(lowest, lane.slice);
+      highest = std::max(highest, lane.slice);
+    }
+    for (const Fifo& fifo : fifos_) state_.insert(state_.end(), {fifo.held, fifo.there});
+    wires_.describe(share_, moment_, state_);
+    const auto found = steady_.skip(state_, base, lowest, highest, wires_.now());
+    if (!found) return;
+    for (Lane& lane : lanes_) {
+      if (!lane.done()) lane.slice += found->slices;
+      for (Waiter& waiter : lane.waiters) waiter.slice += found->slices;
+    }
+    wires_.skip(found->seconds);
+  }
+
+  const LaneProgram& program_;
+  Wires wires_;
+  std::vector<std::vector<Crossing>> crossings_;  // per path
+  bool every_slice_;
+  std::vector<Lane> lanes_;
+  std::vector<std::uint32_t> lane_of_;  // per row
+  std::vector<Fifo> fifos_;             // per connection
+  std::vector<std::uint32_t> runnable_;
+  LaneTimes times_;
+  Log log_;
+  SteadyState steady_;
+  double share_ = 0, moment_ = 0;  // precision of states, in bytes and in seconds
+  std::vector<std::int64_t> state_;
+};
+
+void require(bool fine, const char* what) {
+  if (!fine) throw std::invalid_argument(what);
+}
+
+template <class Item>
+bool all_in(std::span<const Item> column, std::int64_t least, std::size_t limit) {
+  return std::ranges::all_of(column,
+                             [&](Item item) { return item >= least && item < static_cast<std::int64_t>(limit); });
+}
+
+bool cuts(std::span<const std::int64_t> offset, std::size_t pieces, std::size_t size) {
+  return offset.size() == pieces + 1 && offset.front() == 0 && std::ranges::is_sorted(offset) &&
+         offset.back() == static_cast<std::int64_t>(size);
+}
+
+bool positive(std::span<const double> column) {
+  return std::ranges::all_of(column, [](double item) { return std::isfinite(item) && item > 0; });
+}
+
+}  // namespace
+
+void LaneProgram::validate() const {
+  require(cuts(lane_offset, lanes(), rows()), "lane_offset does not cut the rows into lanes");
+  require(into.size() == rows() && signals.size() == rows(), "into and signals must have an entry per row");
+  require(cuts(need_offset, rows(), need.size()), "need_offset does not cut `need` into rows");
+  require(cuts(chunk_offset, rows(), chunk.size()), "chunk_offset does not cut `chunk` into rows");
+  require(feeder.size() == connections() && drainer.size() == connections() && route.size() == connections(),
+          "feeder, drainer and route must have an entry per connection");
+  require(cuts(path_offset, latency.size(), link.size()), "path_offset does not cut `link` into paths");
+  require(weight.size() == link.size(), "weight must have an entry per link of a path");
+  require(all_in(out, -1, connections()) && all_in(into, -1, connections()), "a row names no connection");
+  require(all_in(need, 0, rows()), "a row needs a row that does not exist");
+  require(all_in(chunk, 0, chunk_bytes.size()), "a row moves a chunk that does not exist");
+  require(all_in(kind, 0, 3), "a connection is 0 fifo, 1 write or 2 read");
+  require(all_in(feeder, 0, lanes()) && all_in(drainer, -1, lanes()), "a connection names no lane");
+  require(all_in(route, 0, latency.size()), "a connection names no path");
+  require(all_in(link, 0, capacity.size()), "a path names no link");
+  require(positive(capacity) && positive(weight), "capacities and weights must be finite and positive");
+  require(std::isfinite(slice_bytes) && slice_bytes > 0, "slice_bytes must be finite and positive");
+  for (std::size_t row = 0; row < rows(); ++row) {
+    require(into[row] < 0 || (drainer[index(into[row])] >= 0 && kind[index(into[row])] == 0),
+            "a row takes a message from a connection that is no FIFO");
+  }
+  for (std::size_t connection = 0; connection < connections(); ++connection) {
+    require(kind[connection] != 0 || drainer[connection] >= 0, "a FIFO has no drainer");
+  }
+}
+
+LaneTimes simulate(const LaneProgram& program, bool every_slice) {
+  program.validate();
+  return Run(program, every_slice).run();
+}
+
+}  // namespace syntony

@@ -1,0 +1,234 @@
+"""Moves: the transfers of a Schedule as a simulation sees them, and the flows that they become.
+
+    transfer 3   needs (rank 0, value 7)        a flow; waits for what brings value 7 to rank 0,
+                                                and for its predecessor on the lane to leave
+    transfer 9   adds value 7 at rank 1    ┐
+    transfer 12  adds value 8 at rank 1    ┴──▶ a sum: a flow without bytes that waits for both;
+                                                what needs the sum at rank 1 waits for it
+
+With slices, all of this stands there once per slice: a relay passes slice 0 on while slice 1 comes in. A lane sends all
+slices of a transfer before those of the next one; an empty slice is not sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.collective import Collective
+from synth.flows import Flows, Paths
+from synth.schedule import Schedule
+from synth.values import Values
+from topologies.topology import Topology
+
+Integers = NDArray[np.signedinteger]
+
+# What provides a value where it is needed, unless a flow does.
+_FROM_THE_START, _NOBODY = -1, -2
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """Columns, one row per transfer; values by their number in `values`.
+
+    src, need    the agent that sends, and the value that it must hold
+    dst, result  the agent that receives, and what it holds afterwards
+    part         what arrives there: `result` itself, or an operand of it
+    step         int (T,)
+    lane         int (T,)    lanes are numbered through
+    paths        Paths       set l is the way of lane l; one more set without links
+    latency      float (L,)  of every lane, seconds
+    """
+
+    values: Values
+    src: Integers
+    need: Integers
+    dst: Integers
+    result: Integers
+    part: Integers
+    step: Integers
+    lane: Integers
+    paths: Paths
+    latency: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+def moves_of(schedule: Schedule) -> Moves:
+    """The moves of a whole schedule (one without symmetry)."""
+    moved = schedule.transfers
+    ends = np.stack([moved.src, moved.dst], axis=1)
+    lane, first = lanes_of(ends, moved.offset, moved.link)
+    hops = np.diff(moved.offset)[first]
+    link = _pieces(moved.link, moved.offset[first], hops)
+    paths = lane_paths(hops, link, np.ones(len(link)))
+    alphas = np.asarray([link.alpha for link in schedule.topology.links])
+    return Moves(
+        schedule.values,
+        moved.src,
+        moved.value,
+        moved.dst,
+        moved.result,
+        moved.value,
+        moved.step,
+        lane,
+        paths,
+        lane_latency(paths, alphas),
+    )
+
+
+def lanes_of(ends: Integers, offset: Integers, link: Integers) -> tuple[Integers, Integers]:
+    """The lane of every transfer, and the first transfer of every lane; equal `ends` rows and routes, equal lanes."""
+    hops = np.diff(offset)
+    routes = np.full((int(hops.max(initial=0)), len(ends)), -1, np.int64)
+    owner = np.repeat(np.arange(len(ends)), hops)
+    routes[np.arange(len(link)) - np.repeat(offset[:-1], hops), owner] = link
+    first, lane = distinct(np.concatenate((ends, routes.T), axis=1))
+    return lane, first
+
+
+def distinct(rows: Integers) -> tuple[Integers, Integers]:
+    """The first row of every kind of equal rows (numbers from -1), and the kind of every row."""
+    kind = np.zeros(len(rows), np.int64)
+    for column in rows.T:
+        # Two numbers at a time become one, so that nothing but plain numbers is sorted.
+        _, kind = np.unique(kind * (int(column.max(initial=0)) + 2) + column + 1, return_inverse=True)
+    _, first, kind = np.unique(kind, return_index=True, return_inverse=True)
+    return first, kind
+
+
+def lane_paths(hops: Integers, link: Integers, weight: NDArray[np.float64]) -> Paths:
+    """One set of one path per lane, and one without links."""
+    offset = np.r_[0, np.cumsum(hops), len(link)].astype(np.int64)
+    return Paths(np.arange(len(offset)), offset, link, weight)
+
+
+def lane_latency(paths: Paths, alphas: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum of alphas along every path."""
+    hops = np.diff(paths.path_offset)
+    latency: NDArray[np.float64] = np.bincount(
+        np.repeat(np.arange(len(hops)), hops), alphas[paths.link], minlength=len(hops)
+    ).astype(float)
+    return latency
+
+
+@dataclass(frozen=True, eq=False)
+class MovedFlows:
+    """Flows of moves, slice after slice; each slice is `count` transfers in their order, and then the sums."""
+
+    flows: Flows
+    slices: int
+    count: int
+
+    def transfers(self, column: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The entries of transfers in a column of flows: (slices * count,), slice after slice."""
+        return column.reshape(self.slices, -1)[:, : self.count].reshape(-1)
+
+
+def flows_of(
+    moves: Moves, topology: Topology, collective: Collective, size: int, slice_bytes: int | None = None
+) -> MovedFlows:
+    """The flows of the moves for `size` bytes; `slice_bytes` are the most that one flow carries (default: no limit).
+
+    A transfer whose source never holds its value waits for itself: it never starts.
+    """
+    chunks = np.asarray([float(size * collective.share(chunk)) for chunk in range(len(collective.chunks))])
+    carried = chunks[moves.values.chunk[moves.need]]
+    slices = 1 if slice_bytes is None else max(1, ceil(carried.max(initial=0.0) / slice_bytes))
+    waiter, awaited, sums = _waits(moves, collective)
+    each = len(moves) + sums
+    order = np.lexsort((np.arange(len(moves)), moves.step, moves.lane))
+    follows = moves.lane[order][1:] == moves.lane[order][:-1]
+    every = np.arange(len(moves))
+
+    base = np.arange(slices)[:, None] * each
+    bytes_ = np.zeros((slices, each))
+    latency = np.zeros((slices, each))
+    chosen = np.full((slices, each), len(moves.latency) - 1)
+    chosen[:, : len(moves)] = moves.lane
+    for number in range(slices):
+        part = carried if slice_bytes is None else np.clip(carried - number * slice_bytes, 0.0, slice_bytes)
+        bytes_[number, : len(moves)] = part
+        latency[number, : len(moves)] = np.where((part > 0) | (number == 0), moves.latency[moves.lane], 0.0)
+    return MovedFlows(
+        Flows.make(
+            moves.paths,
+            [float(link.bandwidth) for link in topology.links],
+            bytes_.reshape(-1),
+            latency=latency.reshape(-1),
+            set=chosen.reshape(-1),
+            after=_cut((base + waiter).reshape(-1), (base + awaited).reshape(-1), slices * each),
+            after_left=_cut(
+                np.concatenate((order[1:][follows], (base[1:] + every).reshape(-1))),
+                np.concatenate((base[-1] + order[:-1][follows], (base[:-1] + every).reshape(-1))),
+                slices * each,
+            ),
+        ),
+        slices,
+        len(moves),
+    )
+
+
+def _waits(moves: Moves, collective: Collective) -> tuple[Integers, Integers, int]:
+    """Who waits for whose arrival (two columns), and how many sums there are; sum i is number len(moves) + i."""
+    values, count = moves.values, len(moves)
+    known = max(1, len(values))
+    reduces = moves.result != moves.part
+    adding = np.flatnonzero(reduces)
+    brought = moves.dst.astype(np.int64) * known + moves.result
+    sums, sum_of = np.unique(brought[adding], return_inverse=True)
+
+    # Who provides a value to an agent: the first copy, or the sum; by key = agent * known + value.
+    copies = np.flatnonzero(~reduces)
+    copies = copies[np.lexsort((copies, moves.step[copies]))]
+    keys, where = np.unique(np.r_[brought[copies], sums], return_index=True)
+    providers = np.r_[copies, count + np.arange(len(sums))][where]
+    begins = _begins(values, collective)
+
+    def provider(agent: Integers, value: Integers) -> Integers:
+        key = agent.astype(np.int64) * known + value
+        at = np.minimum(np.searchsorted(keys, key), max(0, len(keys) - 1))
+        found = np.where(keys[at] == key, providers[at], _NOBODY) if len(keys) else np.full(len(key), _NOBODY)
+        return np.where(begins[value] & (values.rank[value] == agent), _FROM_THE_START, found)
+
+    # Operands of every sum: those that are added on arrival, and those that lie there already.
+    agent, total = np.divmod(sums, known)
+    operands = np.diff(values.offset)[total]
+    owner = np.repeat(np.arange(len(sums)), operands)
+    operand = _pieces(values.operand, values.offset[total], operands)
+    lies_there = ~np.isin(owner * known + operand, sum_of * known + moves.part[adding])
+    owner, operand = owner[lies_there], operand[lies_there]
+
+    waiter = np.concatenate((np.arange(count), count + sum_of, count + owner))
+    awaited = np.concatenate((provider(moves.src, moves.need), adding, provider(agent[owner], operand)))
+    awaited = np.where(awaited == _NOBODY, waiter, awaited)
+    waits = awaited != _FROM_THE_START
+    return waiter[waits], awaited[waits], len(sums)
+
+
+def _begins(values: Values, collective: Collective) -> NDArray[np.bool_]:
+    """Which contributions their rank holds from the start."""
+    own = values.rank >= 0
+    if collective.combining:
+        return own
+    starter = np.asarray([min(collective.pre(chunk)) for chunk in range(len(collective.chunks))])
+    begins: NDArray[np.bool_] = own & (starter[values.chunk] == values.rank)
+    return begins
+
+
+def _pieces(column: Integers, first: Integers, lengths: Integers) -> Integers:
+    """column[first[i] : first[i] + lengths[i]] for all i, one after another."""
+    before = np.cumsum(lengths) - lengths
+    at = np.repeat(first - before, lengths) + np.arange(int(lengths.sum()))
+    return column[at]
+
+
+def _cut(waiter: Integers, awaited: Integers, count: int) -> tuple[Integers, Integers]:
+    """The pairs as an offset column and a flat one."""
+    order = np.argsort(waiter, kind="stable")
+    offset = np.concatenate(([0], np.cumsum(np.bincount(waiter, minlength=count))))
+    return offset, awaited[order]
