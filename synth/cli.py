@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from synth.arguments import count, rank, ranks, seconds, size
 from synth.cli_files import COMMANDS as FILE_COMMANDS
 from synth.cli_simulate import COMMANDS as SIMULATE_COMMANDS
+from synth.cli_traffic import COMMANDS as TRAFFIC_COMMANDS
 from synth.counted import counted
 from topologies.cli import add_json, add_topology
 from topologies.command import Command, UserError
@@ -255,5 +256,6 @@ COMMANDS = (
         _run_synth,
     ),
     *SIMULATE_COMMANDS,
+    *TRAFFIC_COMMANDS,
     *FILE_COMMANDS,
 )

@@ -19,6 +19,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "synth": ("synth.cli",),
         "verify": ("synth.cli",),
         "simulate": ("synth.cli",),
+        "traffic": ("synth.cli",),
         "convert": ("synth.cli",),
         "bench": ("benchmarks.cli",),
         "lab": ("benchmarks.lab.cli",),

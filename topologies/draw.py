@@ -8,8 +8,8 @@ the legend says which is which. A line that would run over a third node bends ar
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from html import escape
 
@@ -18,40 +18,57 @@ from topologies.wiring import Place, circle
 from topologies.wording import counted, rate, time
 
 _UNIT = 80.0  # pixels between neighbours
-_RADIUS = 14.0  # pixels, of a rank
-_MARGIN = 40.0
+RADIUS = 14.0  # pixels, of a rank
+MARGIN = 40.0
 _COLOURS = ("#1f5fa8", "#d1622b", "#2a8a57", "#8a4fa3", "#8c6d1f", "#59636e")
 
-_Point = tuple[float, float]
+Point = tuple[float, float]
 _Speed = tuple[Fraction, float]
 
 
 def to_svg(topology: Topology) -> str:
     """The picture as the text of an SVG 1.1 file."""
-    points, width, height = _on_canvas(_places(topology))
     speeds = sorted({(link.bandwidth, link.alpha) for link in topology.links}, key=lambda s: (-s[0], s[1]))
     style = {speed: (_COLOURS[i % len(_COLOURS)], _stroke(speed, speeds)) for i, speed in enumerate(speeds)}
     title = f"{topology.name}: {counted(topology.ranks, 'rank')}"
-    top, legend = 56.0, 26.0 * len(speeds) + 20.0
-    wide = max(width, 9.0 * len(title) + 2 * _MARGIN, 320.0)
-    total = top + height + legend
+    return page(
+        topology,
+        title,
+        lambda points: _cables(topology, points, style),
+        lambda top: _legend(speeds, style, top),
+        26.0 * len(speeds) + 20.0,
+    )
+
+
+def page(
+    topology: Topology,
+    title: str,
+    lines: Callable[[list[Point]], Iterable[str]],
+    legend: Callable[[float], Iterable[str]],
+    legend_height: float,
+) -> str:
+    """A picture of the nodes: `lines` draws between their places, `legend` below the given height."""
+    points, width, height = _on_canvas(_places(topology))
+    top = 56.0
+    wide = max(width, 9.0 * len(title) + 2 * MARGIN, 320.0)
+    total = top + height + legend_height
     shown = min(1.0, 1600.0 / wide, 1200.0 / total)
-    lines = [
+    text = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide * shown:.0f}" height="{total * shown:.0f}" '
         f'viewBox="0 0 {wide:.1f} {total:.1f}" font-family="Helvetica, Arial, sans-serif">',
         f"<title>{escape(title)}</title>",
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" '
         'markerUnits="userSpaceOnUse" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="#59636e"/></marker></defs>',
         f'<rect width="{wide:.1f}" height="{total:.1f}" fill="white"/>',
-        f'<text x="{_MARGIN}" y="34" font-size="18" fill="#1b1f24">{escape(title)}</text>',
+        f'<text x="{MARGIN}" y="34" font-size="18" fill="#1b1f24">{escape(title)}</text>',
         f'<g transform="translate({(wide - width) / 2:.1f} {top:.1f})">',
-        *_cables(topology, points, style),
+        *lines(points),
         *(_glyph(node, points[node.id]) for node in topology.nodes),
         "</g>",
-        *_legend(speeds, style, top + height),
+        *legend(top + height),
         "</svg>",
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(text) + "\n"
 
 
 def _places(topology: Topology) -> list[Place]:
@@ -60,12 +77,12 @@ def _places(topology: Topology) -> list[Place]:
     return places if len(places) == len(topology.nodes) else list(circle(len(topology.nodes)))
 
 
-def _on_canvas(places: list[Place]) -> tuple[list[_Point], float, float]:
+def _on_canvas(places: list[Place]) -> tuple[list[Point], float, float]:
     """Pixels, y downwards, and the size of the canvas."""
     left, right = min(x for x, _ in places), max(x for x, _ in places)
     low, high = min(y for _, y in places), max(y for _, y in places)
-    points = [(_MARGIN + _UNIT * (x - left), _MARGIN + _UNIT * (high - y)) for x, y in places]
-    return points, 2 * _MARGIN + _UNIT * (right - left), 2 * _MARGIN + _UNIT * (high - low)
+    points = [(MARGIN + _UNIT * (x - left), MARGIN + _UNIT * (high - y)) for x, y in places]
+    return points, 2 * MARGIN + _UNIT * (right - left), 2 * MARGIN + _UNIT * (high - low)
 
 
 def _stroke(speed: _Speed, speeds: list[_Speed]) -> float:
@@ -73,36 +90,35 @@ def _stroke(speed: _Speed, speeds: list[_Speed]) -> float:
     return 1.0 + 3.0 * math.sqrt(speed[0] / speeds[0][0]) if len(speeds) > 1 else 2.0
 
 
-def _cables(topology: Topology, points: list[_Point], style: dict[_Speed, tuple[str, float]]) -> Iterator[str]:
-    for one, other, link, duplex, bend in _bent(topology, points):
+def _cables(topology: Topology, points: list[Point], style: dict[_Speed, tuple[str, float]]) -> Iterator[str]:
+    for link, back, bend in bent(topology, points):
         colour, stroke = style[link.bandwidth, link.alpha]
-        start, end = points[one], points[other]
+        start, end, duplex = points[link.src], points[link.dst], back is not None
         arrow = "" if duplex else ' marker-end="url(#arrow)"'
         faint = ' stroke-opacity="0.6"' if bend else ""
         if not duplex:
-            end = _towards(end, start, _RADIUS)
+            end = towards(end, start, RADIUS)
         yield (
-            f'<path d="{_path(start, end, bend)}" fill="none" stroke="{colour}" stroke-width="{stroke:.2f}"'
+            f'<path d="{bent_path(start, end, bend)}" fill="none" stroke="{colour}" stroke-width="{stroke:.2f}"'
             f"{faint}{arrow}>"
             f"<title>{escape(_told(topology, link, duplex))}</title></path>"
         )
 
 
-def _bent(topology: Topology, points: list[_Point]) -> Iterator[tuple[int, int, Link, bool, float]]:
-    """Each line to draw: its ends, a link, whether it stands for both ways, and its bend in pixels to the left."""
-    waiting: Counter[tuple[int, int, Fraction, float]] = Counter()
+def bent(topology: Topology, points: list[Point]) -> Iterator[tuple[Link, Link | None, float]]:
+    """Each line to draw: a link, the way back if it is a cable, and its bend in pixels to the left."""
+    waiting: dict[tuple[int, int, Fraction, float], deque[Link]] = {}
     for link in topology.links:
-        waiting[link.src, link.dst, link.bandwidth, link.alpha] += 1
+        waiting.setdefault((link.src, link.dst, link.bandwidth, link.alpha), deque()).append(link)
     drawn: Counter[tuple[int, int]] = Counter()
     over = _runs_over_a_node(topology, points)
     for link in topology.links:
         there = (link.src, link.dst, link.bandwidth, link.alpha)
-        if waiting[there] == 0:
+        if not waiting[there] or waiting[there][0] is not link:
             continue  # drawn already, as the way back of a cable
-        waiting[there] -= 1
-        back = (link.dst, link.src, link.bandwidth, link.alpha)
-        duplex = waiting[back] > 0
-        waiting[back] -= duplex
+        waiting[there].popleft()
+        ways_back = waiting.get((link.dst, link.src, link.bandwidth, link.alpha))
+        back = ways_back.popleft() if ways_back else None
         pair = (min(link.src, link.dst), max(link.src, link.dst))
         parallel = drawn[pair]
         drawn[pair] += 1
@@ -110,10 +126,10 @@ def _bent(topology: Topology, points: list[_Point]) -> Iterator[tuple[int, int, 
         bend += math.copysign(10.0 * ((parallel + 1) // 2), -1.0 if parallel % 2 else 1.0) * (
             1.0 if link.src < link.dst else -1.0
         )
-        yield link.src, link.dst, link, duplex, bend
+        yield link, back, bend
 
 
-def _runs_over_a_node(topology: Topology, points: list[_Point]) -> list[bool]:
+def _runs_over_a_node(topology: Topology, points: list[Point]) -> list[bool]:
     """Per link, whether the straight line would touch a node other than its ends."""
     import numpy as np
 
@@ -123,13 +139,13 @@ def _runs_over_a_node(topology: Topology, points: list[_Point]) -> list[bool]:
         start, way = xy[link.src], xy[link.dst] - xy[link.src]
         share = ((xy - start) @ way) / max(float(way @ way), 1e-9)
         gap = np.hypot(*(xy - start - share[:, None] * way).T)
-        near = (gap < _RADIUS * 0.9) & (share > 0) & (share < 1)
+        near = (gap < RADIUS * 0.9) & (share > 0) & (share < 1)
         near[[link.src, link.dst]] = False
         result.append(bool(near.any()))
     return result
 
 
-def _detour(points: list[_Point], link: Link) -> float:
+def _detour(points: list[Point], link: Link) -> float:
     """Bend of a line around the nodes in its way: outwards, seen from the middle of the picture."""
     (x0, y0), (x1, y1) = points[link.src], points[link.dst]
     middle_x = sum(x for x, _ in points) / len(points)
@@ -139,7 +155,7 @@ def _detour(points: list[_Point], link: Link) -> float:
     return size if outwards > -1e-6 else -size
 
 
-def _path(start: _Point, end: _Point, bend: float) -> str:
+def bent_path(start: Point, end: Point, bend: float) -> str:
     (x0, y0), (x1, y1) = start, end
     if bend == 0:
         return f"M{x0:.1f},{y0:.1f} L{x1:.1f},{y1:.1f}"
@@ -152,7 +168,7 @@ def _path(start: _Point, end: _Point, bend: float) -> str:
     )
 
 
-def _towards(point: _Point, target: _Point, pixels: float) -> _Point:
+def towards(point: Point, target: Point, pixels: float) -> Point:
     dx, dy = target[0] - point[0], target[1] - point[1]
     length = math.hypot(dx, dy) or 1.0
     return point[0] + dx / length * pixels, point[1] + dy / length * pixels
@@ -164,10 +180,10 @@ def _told(topology: Topology, link: Link, duplex: bool) -> str:
     return f"{ends}: {rate(link.bandwidth)}, {time(link.alpha)}"
 
 
-def _glyph(node: Node, point: _Point) -> str:
+def _glyph(node: Node, point: Point) -> str:
     x, y = point
     if node.kind == "rank":
-        shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{_RADIUS}" fill="#e8f0fa" stroke="#1f5fa8" stroke-width="1.5"/>'
+        shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" fill="#e8f0fa" stroke="#1f5fa8" stroke-width="1.5"/>'
         label, size = str(node.id), 12.0 if node.id < 1000 else 9.0
     else:
         label, size = node.name, 10.0
@@ -190,8 +206,8 @@ def _legend(speeds: list[_Speed], style: dict[_Speed, tuple[str, float]], top: f
         colour, stroke = style[speed]
         y = top + 14 + 26 * i
         yield (
-            f'<line x1="{_MARGIN}" y1="{y}" x2="{_MARGIN + 36}" y2="{y}" stroke="{colour}" '
+            f'<line x1="{MARGIN}" y1="{y}" x2="{MARGIN + 36}" y2="{y}" stroke="{colour}" '
             f'stroke-width="{stroke:.2f}"/>'
-            f'<text x="{_MARGIN + 46}" y="{y + 4.5}" font-size="13" fill="#1b1f24">'
+            f'<text x="{MARGIN + 46}" y="{y + 4.5}" font-size="13" fill="#1b1f24">'
             f"{rate(speed[0])} per direction, {time(speed[1])}</text>"
         )

@@ -1,0 +1,143 @@
+"""The traffic of Schedules and Programs: what they move, without the wires that they were made for.
+
+A Schedule's transfers wait for what they wait for in its own simulation (synth/moves.py). A Program's message waits for
+what its lane and its dependencies wait for, slice by slice; FIFOs have room for everything here (they are counted in
+synth/program_simulator.py), and copies and sums take no time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.checker.resolved import Resolved
+from synth.message_sizes import MessageSizes
+from synth.moves import flows_of, moves_of
+from synth.program import ONE_SIDED, Program
+from synth.schedule import Schedule
+from synth.traffic.messages import Messages
+from topologies.command import UserError
+
+MOST_SLICES = 16
+"""A Program's messages are cut into at most so many slices: enough to see them pipelined."""
+
+
+def schedule_messages(schedule: Schedule, size: int) -> Messages:
+    """The transfers of a Schedule for `size` bytes; a message from member 0 to itself joins the operands of a sum.
+
+    Raises UserError for Schedules in which switches hold values: they are made for their wires.
+    """
+    whole = schedule.expand()
+    moves, collective = moves_of(whole), whole.collective
+    if max(moves.src.max(initial=0), moves.dst.max(initial=0)) >= collective.ranks:
+        raise UserError("switches take part in this schedule, so it cannot do without the wires that it is made for")
+    flows = flows_of(moves, whole.topology, collective, size).flows
+    sums = np.zeros(len(flows) - len(moves), np.int64)
+    src, dst = np.r_[moves.src, sums], np.r_[moves.dst, sums]
+    owner = np.repeat(np.arange(len(flows)), np.diff(flows.after_offset))
+    follows = np.full(len(flows), -1)
+    follows[np.diff(flows.after_left_offset) > 0] = flows.after_left
+    return Messages.make(
+        collective.ranks, src, dst, np.where(src == dst, 0.0, flows.bytes), (owner, flows.after), follows=follows
+    )
+
+
+def program_messages(program: Program, size: int) -> Messages:
+    """The messages of a Program for `size` bytes, its chunks in at most MOST_SLICES slices.
+
+    Raises UserError for Programs that reach into the memory of others.
+    """
+    code = Resolved(program)
+    if ONE_SIDED[code.opcode].any():
+        row = int(np.argmax(ONE_SIDED[code.opcode]))
+        raise UserError(f"{program.where(row)}: traffic is made of messages; this reaches into another rank's memory")
+    return _Unrolled(code, size).messages()
+
+
+class _Unrolled:
+    """A Program's slice loops, unrolled into messages."""
+
+    def __init__(self, code: Resolved, size: int) -> None:
+        self._code = code
+        longest = float(MessageSizes(code, size, 1 << 62).total().max(initial=1.0))
+        self._sizes = MessageSizes(code, size, max(1, int(np.ceil(longest / MOST_SLICES))))
+        self._needs = code.lists(code.dependency_owner, code.dependency)
+        self._rows = np.flatnonzero(code.out >= 0)
+        sends: dict[int, list[int]] = {}  # connection -> its sending rows, in order
+        for row in self._rows.tolist():
+            sends.setdefault(int(code.out[row]), []).append(row)
+        self._feeds: dict[int, int] = {}  # receiving row -> sending row
+        taken: dict[int, int] = {}
+        for row in np.flatnonzero(code.into >= 0).tolist():
+            connection = int(code.into[row])
+            self._feeds[row] = sends[connection][taken.get(connection, 0)]
+            taken[connection] = taken.get(connection, 0) + 1
+
+    def messages(self) -> Messages:
+        """Slice by slice, in each by sending row; what is empty is not sent."""
+        code = self._code
+        waits: list[tuple[int, int]] = []
+        follows: list[int] = []
+        src, dst, size = [], [], []
+        # What an instruction needs to be done: arrivals since the lane's last send, and that send.
+        idle: tuple[frozenset[int], int] = (frozenset(), -1)
+        before = dict.fromkeys(range(len(code.lane_first)), idle)
+        in_order = self._in_order()
+        peers = code.program.field("send_peer")
+        for slice_ in range(int(self._sizes.slices.max(initial=0))):
+            bytes_ = self._bytes(slice_)
+            sent = self._rows[(bytes_ > 0)[self._rows] | self._sizes.signals[self._rows]]
+            number = dict(zip(sent.tolist(), range(len(follows), len(follows) + len(sent)), strict=True))
+            follows += [-1] * len(sent)
+            src.append(code.agent[sent])
+            dst.append(peers[sent])
+            size.append(bytes_[sent])
+            done: dict[int, tuple[frozenset[int], int]] = {}
+            for row in in_order:
+                lane = int(code.lane[row])
+                arrivals, last = before[lane] if row == code.lane_first[lane] else done[row - 1]
+                for needed in self._needs[row]:
+                    others, other_last = done[needed]
+                    arrivals |= others if other_last < 0 else others | {other_last}
+                if self._feeds.get(row, -1) in number:
+                    arrivals |= {number[self._feeds[row]]}
+                if row in number:
+                    waits += [(number[row], earlier) for earlier in sorted(arrivals)]
+                    follows[number[row]] = last
+                    arrivals, last = frozenset(), number[row]
+                done[row] = arrivals, last
+            before = {lane: done[int(end) - 1] for lane, end in enumerate(code.lane_end)}
+        from_, to, bytes_ = (np.concatenate([np.zeros(0), *column]) for column in (src, dst, size))
+        later, earlier = np.asarray(waits, np.int64).reshape(-1, 2).T
+        return Messages.make(code.program.ranks, from_, to, bytes_, (later, earlier), follows=follows)
+
+    def _bytes(self, slice_: int) -> NDArray[np.float64]:
+        """Per instruction the bytes of its message in the slice."""
+        sizes = self._sizes
+        part = np.clip(sizes.chunk_bytes - slice_ * sizes.slice, 0.0, sizes.slice)[sizes.chunk]
+        owner = np.repeat(np.arange(len(sizes.signals)), np.diff(sizes.chunk_offset))
+        return np.bincount(owner, part, minlength=len(sizes.signals)).astype(float)
+
+    def _in_order(self) -> list[int]:
+        """All instructions, each after its predecessor in the lane and what it depends on, of the same slice."""
+        waiting = [len(needs) for needs in self._needs]
+        releases: list[list[int]] = [[] for _ in self._needs]
+        for row, needs in enumerate(self._needs):
+            for needed in needs:
+                releases[needed].append(row)
+        at = self._code.lane_first.tolist()
+        end = self._code.lane_end.tolist()
+        order: list[int] = []
+        ready = list(range(len(at)))
+        while ready:
+            lane = ready.pop()
+            while at[lane] < end[lane] and not waiting[at[lane]]:
+                row = at[lane]
+                order.append(row)
+                at[lane] += 1
+                for released in releases[row]:
+                    waiting[released] -= 1
+                    other = int(self._code.lane[released])
+                    if not waiting[released] and at[other] == released and other != lane:
+                        ready.append(other)
+        return order
