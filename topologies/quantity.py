@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 # The exponent is bounded, so that "1e999999999" is refused instead of computed.
 _DECIMAL = re.compile(r"[0-9]{1,400}(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,2})?")
@@ -30,6 +31,7 @@ def shape(text: str) -> tuple[int, ...]:
     return tuple(int(size) for size in text.split("x"))
 
 
+@lru_cache(maxsize=1024)  # a topology file says the same few rates thousands of times
 def rate(text: str) -> Fraction:
     """Bytes per second, exact and positive: `25e9`, `12.5e9` or `1/3`."""
     if _DECIMAL.fullmatch(text) or _RATIO.fullmatch(text):

@@ -68,7 +68,32 @@ def all_reduce_references(network: Network) -> References:
         for kind in ("reduce_scatter", "all_gather")
     ]
     composed = sum((half.seconds_per_byte for half in halves), Fraction(0))
-    return References(1 / composed, _Trees(network).rate())
+    best = best_trees(network)
+    return References(1 / composed, None if best is None else best.rate)
+
+
+@dataclass(frozen=True)
+class BestTrees:
+    """How the best trees divide the work and the wires; floating point (HiGHS), bytes of the size per second.
+
+    rate      of all trees together
+    shares    per member (a node), of the trees that it is the root of
+    down, up  per pair of nodes that a wire joins: what trees may take of it; empty where messages pass through switches
+              (then a pair's capacity is spread over routes)
+    """
+
+    rate: float
+    shares: dict[int, float]
+    down: dict[tuple[int, int], float]
+    up: dict[tuple[int, int], float]
+
+
+def best_trees(network: Network, least: float = 0.0) -> BestTrees | None:
+    """The program's optimum for an all_reduce; None where it is too large or the solver gave up.
+
+    Every member is the root of at least `least` times an equal share.
+    """
+    return _Trees(network).solve(least)
 
 
 class _Rows:
@@ -132,8 +157,8 @@ class _Trees:
         self.routes = self.flows + 2 * len(self.listeners) * wires
         self.columns = self.routes + self.routed * len(self.speakers) * len(self.pairs.tails)
 
-    def rate(self) -> float | None:
-        """Bytes of the size per second; None where the program is too large."""
+    def solve(self, least: float) -> BestTrees | None:
+        """See `best_trees`. None where the program is too large, or the solver gave up."""
         from scipy.optimize import linprog
 
         if self.columns > MAX_LP_VARIABLES:
@@ -147,11 +172,24 @@ class _Trees:
             self._fit_routes(equal, most, scale)
         else:
             self._fit_links(most, scale)
+        members = sum(len(orbit) for orbit in self.listeners)
+        for number in range(len(self.listeners)):
+            equally = [(other, least * len(orbit) / members) for other, orbit in enumerate(self.listeners)]
+            most.add([*equally, (number, -1.0)])
         objective = np.zeros(self.columns)
         objective[: len(self.listeners)] = [-float(len(orbit)) for orbit in self.listeners]
         matrices = most.matrix(self.columns), most.bounds, equal.matrix(self.columns), equal.bounds
         solved = linprog(objective, *matrices, method="highs")
-        return -float(solved.fun) * float(scale * self.arcs.unit) if solved.success else None
+        if not solved.success:
+            return None
+        unit = float(scale * self.arcs.unit)
+        found = solved.x * unit
+        pairs = [] if self.routed else list(zip(self.tails.tolist(), self.heads.tolist(), strict=True))
+        down, up = (
+            dict(zip(pairs, found[start + self.orbit[: len(pairs)]].tolist(), strict=True)) for start in self.direction
+        )
+        shares = {node: float(found[number]) for node, number in self.share.items()}
+        return BestTrees(-float(solved.fun) * unit, shares, down, up)
 
     def _spread(self, equal: _Rows, most: _Rows, listener: int, way: int, flow: int) -> None:
         """The listener hears every root's share (way 0: down), or every root hears the listener's (way 1: up)."""

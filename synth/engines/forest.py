@@ -11,12 +11,16 @@ them, with the least k that makes all these numbers whole. Then no cut is violat
 Zhao et al., ForestColl (NSDI'26), sections 4 and 5; the packing itself is csrc/core/graph/forest.hpp. Equal trees are
 one chunk of that weight. The steps are the trees' depth; a large message streams through them in slices.
 
-broadcast packs trees of one root; reduce_scatter and reduce are run backwards, all_reduce is reduce_scatter, then
-all_gather (synth/reversal.py). What one rank wants alone (gather, scatter, all_to_all) has no trees.
+broadcast packs trees of one root; reduce_scatter and reduce are run backwards (synth/reversal.py). all_reduce sums up
+along trees and spreads along others. Where links divided between the two by a linear program beat reduce_scatter, then
+all_gather (meshes do: synth/bounds/references.py), the roots get what the program says, up to 1 part in 1,000.
+What one rank wants alone (gather, scatter, all_to_all) has no trees.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm
@@ -26,6 +30,7 @@ from numpy.typing import NDArray
 
 from csrc import _core
 from synth.bounds.bound import Cut
+from synth.bounds.references import all_reduce_references, best_trees
 from synth.bounds.throughput import bounds_of, throughput
 from synth.collective import ChunkTable, Collective
 from synth.engines.engine import Budget, EngineError
@@ -36,6 +41,11 @@ from synth.values import ValueBuilder
 from topologies.topology import Topology
 
 ENGINE = "forest"
+
+GRAIN = 1 << 16
+"""Trees that the linear program's answer is rounded to,"""
+LOSS = 1e-3
+"""after so much is taken off, to make up for what rounding takes off the links."""
 
 Integers = NDArray[np.signedinteger]
 
@@ -83,11 +93,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     if collective.kind in ("all_to_all", "gather", "scatter"):
         raise EngineError(f"engine forest packs trees, and {collective.kind} has none; --engine greedy does it")
     if collective.kind == "all_reduce":
-        _, gather = in_owned_chunks(collective)
-        down, up = _common_weights(pack(topology.reversed(), gather), pack(topology, gather))
-        spread = _spread(topology, gather, up)
-        whole = replace(collective, chunks=ChunkTable(np.zeros_like(up.weight), up.weight))
-        schedule = summed_and_spread(_spread(topology.reversed(), gather, down), spread, whole)
+        schedule = _all_reduce(topology, collective)
     elif collective.combining:
         dual = collective.dual()
         schedule = summed(_spread(topology.reversed(), dual, pack(topology.reversed(), dual)), topology)
@@ -106,27 +112,32 @@ def pack(topology: Topology, collective: Collective) -> Trees:
     per_unit = bound.seconds_per_byte / collective.unit
     room = {link.id: per_unit * link.bandwidth for link in network.links}
     tight = bound.witness.links if isinstance(bound.witness, Cut) else ()
+    # The links of the tightest cut must be filled whole, others may have a rest: that mostly saves trees.
+    for whole in (tight, tuple(room)):
+        trees = lcm(*(room[link].denominator for link in whole))
+        with suppress(EngineError):
+            return _packed(network, trees * owed, [int(trees * share) for share in room.values()])
+    return _packed(network, trees * owed, [int(trees * share) for share in room.values()])
+
+
+def _packed(network: Network, trees: Integers, room: list[int]) -> Trees:
+    """`trees[r]` trees from rank r, `room[i]` of all of them on the network's link i. Raises EngineError."""
+    topology, collective = network.topology, network.collective
     relays = [node.id for node in topology.nodes if node.kind != "rank"]
     number = {node: i for i, node in enumerate([*collective.members, *relays])}
-    ids = np.asarray(list(room), np.int64)
-    # The links of the tightest cut must be filled whole, others may have a rest: that mostly saves trees.
-    for whole in (tight, ids.tolist()):
-        trees = lcm(*(room[link].denominator for link in whole))
-        try:
-            forest = _core.pack_forest(
-                len(number),
-                np.asarray([number[link.src] for link in network.links], np.int32),
-                np.asarray([number[link.dst] for link in network.links], np.int32),
-                np.asarray([int(trees * share) for share in room.values()], np.int64),
-                trees * owed,
-            )
-            break
-        except ValueError as error:
-            refusal = error
-    else:
-        raise EngineError(f"no forest for {collective.kind} on {topology.name}: {refusal}")
+    try:
+        forest = _core.pack_forest(
+            len(number),
+            np.asarray([number[link.src] for link in network.links], np.int32),
+            np.asarray([number[link.dst] for link in network.links], np.int32),
+            np.asarray(room, np.int64),
+            trees,
+        )
+    except ValueError as error:
+        raise EngineError(f"no forest for {collective.kind} on {topology.name}: {error}") from None
     order = np.argsort(forest.root, kind="stable")
     shape = (len(order), collective.ranks - 1)
+    ids = np.asarray([link.id for link in network.links], np.int64)
     return Trees(
         forest.root.astype(np.int64)[order],
         forest.multiplicity[order],
@@ -136,6 +147,44 @@ def pack(topology: Topology, collective: Collective) -> Trees:
         forest.route_offset,
         ids[forest.route_link],
     )
+
+
+def _all_reduce(topology: Topology, collective: Collective) -> Schedule:
+    _, gather = in_owned_chunks(collective)
+    up, down = _divided(topology, gather) or _common_weights(pack(topology.reversed(), gather), pack(topology, gather))
+    spread = _spread(topology, gather, down)
+    whole = replace(collective, chunks=ChunkTable(np.zeros_like(down.weight), down.weight))
+    return summed_and_spread(_spread(topology.reversed(), gather, up), spread, whole)
+
+
+def _divided(topology: Topology, gather: Collective) -> tuple[Trees, Trees] | None:
+    """Trees to sum up and to spread that share the links as the linear program says; None where that gains nothing."""
+    network = Network(topology, gather)
+    if gather.ranks == 1:
+        return None
+    best = best_trees(network, least=2 * LOSS)
+    composed = float(1 / all_reduce_references(network).composition)
+    if best is None or not best.down or best.rate * composed <= 1 + LOSS:
+        return None
+    share = np.asarray([best.shares[member] for member in gather.members]) / best.rate
+    trees = np.floor((1 - LOSS) * GRAIN * share).astype(np.int64)
+    if not trees.all():
+        return None
+    total: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for link in network.links:
+        total[link.src, link.dst] += float(link.bandwidth)
+    packed = []
+    for way, wires in ((best.up, topology.reversed()), (best.down, topology)):
+        room = [
+            int(GRAIN * way[ends] / best.rate * float(link.bandwidth) / total[ends])
+            for link in network.links
+            for ends in [(link.src, link.dst)]
+        ]
+        try:
+            packed.append(_packed(Network(wires, gather), trees, room))
+        except EngineError:
+            return None
+    return _common_weights(packed[0], packed[1])
 
 
 def _spread(topology: Topology, collective: Collective, trees: Trees) -> Schedule:

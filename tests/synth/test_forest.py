@@ -59,6 +59,20 @@ def test_all_reduce_is_both_halves_at_their_bounds(name: str) -> None:
     assert schedule.seconds_per_byte() <= sum(halves)
 
 
+@pytest.mark.parametrize(
+    ("name", "links"), [("mesh:3x3", 1.5), ("mesh:4x4", 1.6), ("mesh:5x5", 5 / 3), ("mesh:4x4,bandwidth=1e9x2e9", 2.4)]
+)
+def test_all_reduce_on_meshes_beats_both_halves(name: str, links: float) -> None:
+    """2n/(n+1) links on an n x n mesh, where reduce_scatter, then all_gather reaches no more than n²/(n²-1)."""
+    topology = parse(name)
+    schedule = run(topology, Collective.make("all_reduce", topology.ranks), 1 << 30, Budget())
+    replay(schedule)
+    verdict = check_schedule(schedule)
+    assert verdict.valid, verdict.fault
+    rate = 1 / float(schedule.seconds_per_byte()) / 1e9
+    assert 0.998 * links <= rate <= links * (1 + 1e-9)
+
+
 @st.composite
 def cabled(draw: st.DrawFn) -> Topology:
     """Ranks and relays joined by cables, so that every relay is balanced; connected, parallel cables occur."""

@@ -17,6 +17,10 @@ SMALL = [
     "torus:1", "torus:2", "torus:5", "torus:2x2", "torus:3x4", "torus:1x3", "torus:3x3x3", "torus:2x3x2x3",
     "torus:4x4,bandwidth=1e9x2e9", "mesh:1", "mesh:6", "mesh:3x3", "mesh:2x3x4", "mesh:3x3,bandwidth=2e9x1e9",
     "hypercube:0", "hypercube:1", "hypercube:4", "dgx1", "dgx-a100", "dgx-a100:3", "dgx-h100:2,nvls=off",
+    "clos:1,1", "clos:2,2,oversubscription=4", "clos:2,3,2,pods=3,cores=4,core_oversubscription=7/2", "fat-tree:2",
+    "dragonfly:1,1,1,1", "dragonfly:2,2,1", "dragonfly:3,1,1,3", "dragonfly-plus:1,1,1,1", "dragonfly-plus:2,3,1,1,3",
+    "bigraph:1,1", "bigraph:3,1,2", "llama3-24k:1,2,1,2,2", "superpod:2,2,2,2,2,sharp=on", "megascale:1,2,1,2,3",
+    "rail-only:3,2", "hpn:2,1,1,2,2,3",
     "rail:2,1,1", "rail:2,2,2", "rail:3,4,2", "rail:2,2,4", "rail:3,6,3", "rail:2,3,1", "rail:4,1,3",
     "pcie-tree:1,1,1", "pcie-tree:3,1,2", "pcie-tree:2,2,1,boxes=2,nics=2", "dgx1-p100", "dgx2:2", "mi250:2",
     "mi300x:2", "gaudi2:3", "nvl72:planes=1", "tpuv2:4x16", "tpuv3:2x2", "tpuv4:1x1x1", "tpuv4:2x2x4", "tpuv4:4x4x8",
@@ -55,6 +59,9 @@ def names() -> st.SearchStrategy[str]:
         st.just("dgx1:"),
         st.builds("dgx-a100:{}".format, st.integers(1, 3)),
         st.builds("dgx-h100:{}".format, st.integers(1, 3)),
+        st.builds("clos:{},{},{}".format, st.integers(1, 4), st.integers(1, 3), st.integers(1, 3)),
+        st.builds("dragonfly:{},1,{}".format, st.integers(1, 3), st.integers(1, 2)),
+        st.builds("bigraph:{},{}".format, st.integers(1, 3), st.integers(1, 3)),
         rails.map(lambda t: f"rail:boxes={t[0]},gpus={t[1]},rails={t[2]}"),
     )
     bandwidth = _RATES.map(lambda rate: f"bandwidth={rate}")

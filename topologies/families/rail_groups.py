@@ -26,7 +26,7 @@ from topologies.wiring import Wiring, spread
 
 @dataclass(frozen=True)
 class RailGroup:
-    """Boxes and their leaves, `leaves[plane][rail]`; drawn from x `left` to `right`, the leaves at y `height`."""
+    """Boxes and their leaves, `leaves[plane][rail]`; drawn from x `left` to `right`, the leaves up to y `height`."""
 
     boxes: tuple[Box, ...]
     leaves: tuple[tuple[int, ...], ...]
@@ -67,12 +67,12 @@ def wire_rail_groups(
     result = []
     for g in range(groups):
         left = g * share * (boxes.gpus + 1.0)
-        xs = spread(left, left + span, boxes.nics * planes, 0.08 * len(leaf) + 0.7)
+        xs = spread(left - 0.4, left + span + 0.4, boxes.nics * planes)
         leaves = [
             tuple(
                 wiring.switch(
                     f"{leaf}{g}.{rail}" + "abcdefgh"[plane] * (planes > 1),
-                    (xs[rail * planes + plane], height),
+                    (xs[rail * planes + plane], height + 0.5 * plane),
                     multicast=multicast,
                     reduces=reduces,
                 )
@@ -85,7 +85,7 @@ def wire_rail_groups(
             for rail, nic in enumerate(box.nics):
                 for plane in range(planes):
                     wiring.cable(nic, leaves[plane][rail], boxes.network.bandwidth, boxes.network.alpha)
-        result.append(RailGroup(tuple(mine), tuple(leaves), left, left + span, height))
+        result.append(RailGroup(tuple(mine), tuple(leaves), left, left + span, height + 0.5 * (planes - 1)))
     return tuple(result)
 
 

@@ -87,7 +87,8 @@ def wire_tiers(
 
     Without `above` there are no cores. The cores must be a multiple of the planes, and so must the spines.
     """
-    wide = 0.08 * len(switches.spine) + 0.7
+    wide = 0.08 * len(switches.spine) + 0.7  # room for a name
+    close = wide if len(pods) == 1 else min(wide, 0.95 * (pods[1].left - pods[0].left) / spines)
 
     def added(kind: str, name: str, x: float, y: float) -> int:
         return wiring.switch(f"{kind}{name}", (x, y), multicast=switches.multicast, reduces=switches.reduces)
@@ -96,7 +97,7 @@ def wire_tiers(
     for p, pod in enumerate(pods):
         row = []
         height = pod.height + max(1.5, 0.14 * max(pod.right - pod.left, spines * wide))
-        for s, x in enumerate(spread(pod.left, pod.right, spines, wide)):
+        for s, x in enumerate(spread(pod.left, pod.right, spines, close)):
             row.append(added(switches.spine, f"{p}.{s}" if len(pods) > 1 else f"{s}", x, height))
         for leaf in pod.leaves:
             for spine in row:
