@@ -141,8 +141,8 @@ class Flows:
         chosen = np.arange(len(paths.set_offset) - 1) if set is None else np.asarray(set)
         amounts, chosen = np.broadcast_arrays(np.asarray(bytes, np.float64), np.atleast_1d(chosen))
         count = len(amounts)
-        after_offset, awaited = _cut(after, count)
-        after_left_offset, awaited_left = _cut(after_left, count)
+        after_offset, awaited = _columns_of(after, count)
+        after_left_offset, awaited_left = _columns_of(after_left, count)
         return Flows(
             amounts,
             np.broadcast_to(np.asarray(latency, np.float64), count),
@@ -192,6 +192,13 @@ def simulate_flows(flows: Flows, *, timeline: bool = False) -> FlowTimes:
     return FlowTimes(**_core.simulate_flows(**columns, **routes, timeline=timeline))
 
 
+def cut(waiter: Integers, awaited: Integers, count: int) -> tuple[Integers, Integers]:
+    """Pairs, each of a flow below `count` and one that it waits for, as an offset column and a flat one."""
+    order = np.argsort(waiter, kind="stable")
+    offset = np.concatenate(([0], np.cumsum(np.bincount(waiter, minlength=count))))
+    return offset, awaited[order]
+
+
 _DTYPES: dict[str, type[np.generic]] = {
     "bytes": np.float64,
     "latency": np.float64,
@@ -222,7 +229,9 @@ def _ones(links: Sequence[int] | Integers) -> Floats:
     return np.ones(len(links))
 
 
-def _cut(waits: Sequence[Sequence[int]] | tuple[Integers, Integers] | None, count: int) -> tuple[Integers, Integers]:
+def _columns_of(
+    waits: Sequence[Sequence[int]] | tuple[Integers, Integers] | None, count: int
+) -> tuple[Integers, Integers]:
     if waits is None:
         return np.zeros(count + 1, np.int64), np.zeros(0, np.int32)
     if isinstance(waits, tuple):

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.collective import Collective
-from synth.flows import Flows, Paths
+from synth.flows import Flows, Paths, cut
 from synth.schedule import Schedule
 from synth.values import Values
 from topologies.topology import Topology
@@ -118,15 +118,10 @@ def lane_latency(paths: Paths, alphas: NDArray[np.float64]) -> NDArray[np.float6
 
 @dataclass(frozen=True, eq=False)
 class MovedFlows:
-    """Flows of moves, slice after slice; each slice is `count` transfers in their order, and then the sums."""
+    """Flows of moves, slice after slice; of each slice the transfers in their order, and then the sums."""
 
     flows: Flows
     slices: int
-    count: int
-
-    def transfers(self, column: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The entries of transfers in a column of flows: (slices * count,), slice after slice."""
-        return column.reshape(self.slices, -1)[:, : self.count].reshape(-1)
 
 
 def flows_of(
@@ -161,15 +156,14 @@ def flows_of(
             bytes_.reshape(-1),
             latency=latency.reshape(-1),
             set=chosen.reshape(-1),
-            after=_cut((base + waiter).reshape(-1), (base + awaited).reshape(-1), slices * each),
-            after_left=_cut(
+            after=cut((base + waiter).reshape(-1), (base + awaited).reshape(-1), slices * each),
+            after_left=cut(
                 np.concatenate((order[1:][follows], (base[1:] + every).reshape(-1))),
                 np.concatenate((base[-1] + order[:-1][follows], (base[:-1] + every).reshape(-1))),
                 slices * each,
             ),
         ),
         slices,
-        len(moves),
     )
 
 
@@ -225,10 +219,3 @@ def _pieces(column: Integers, first: Integers, lengths: Integers) -> Integers:
     before = np.cumsum(lengths) - lengths
     at = np.repeat(first - before, lengths) + np.arange(int(lengths.sum()))
     return column[at]
-
-
-def _cut(waiter: Integers, awaited: Integers, count: int) -> tuple[Integers, Integers]:
-    """The pairs as an offset column and a flat one."""
-    order = np.argsort(waiter, kind="stable")
-    offset = np.concatenate(([0], np.cumsum(np.bincount(waiter, minlength=count))))
-    return offset, awaited[order]

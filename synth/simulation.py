@@ -39,12 +39,6 @@ class Messages:
     left: NDArray[np.float64]
     arrival: NDArray[np.float64]
 
-    @staticmethod
-    def none() -> Messages:
-        """No messages: none were kept."""
-        numbers, times = np.zeros(0, np.int64), np.zeros(0)
-        return Messages(numbers, numbers, numbers, times, times, times)
-
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
@@ -75,6 +69,13 @@ class Simulation:
     def busbw(self) -> float:
         """algbw times the kind's factor, as nccl-tests define it, bytes/s."""
         return self.algbw * float(self.collective.bus_factor)
+
+    def utilization(self, bins: int) -> NDArray[np.float64]:
+        """(links, bins): the mean share of its bandwidth that each link uses in each of `bins` equal parts of the time;
+        zeros where no rates were kept."""
+        capacity = np.asarray([float(link.bandwidth) for link in self.topology.links])
+        rates = self.rates or LinkRates(np.zeros(0), np.zeros(0, np.int64), np.zeros(0))
+        return rates.means(self.seconds, bins, capacity)
 
     @property
     def fraction(self) -> float:

@@ -7,27 +7,35 @@
 A transfer starts when its source holds its value and its predecessor on the lane (same source, destination and route)
 has put its last byte on the wire. What happens on the wires is in synth/flows.py. Adding costs nothing; steps are no
 barriers. Switches that are agents hold values as ranks do: a transfer into one that adds ends there, and the sum leaves
-once all operands are there; cut into slices, a message streams through them.
+once all operands are there; cut into slices, a message streams through them. Other switches cut through, or store and
+forward (synth/store_and_forward.py).
 """
 
 from __future__ import annotations
+
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth.bounds.throughput import bounds_of
 from synth.flows import simulate_flows
-from synth.moves import Moves, flows_of, moves_of
+from synth.moves import MovedFlows, Moves, flows_of, moves_of
 from synth.representatives import representatives_of
 from synth.schedule import Schedule
 from synth.simulation import Messages, Simulation, StuckError
+from synth.store_and_forward import hop_by_hop
 from synth.utilization import LinkRates
+
+Switching = Literal["cut-through", "store-and-forward"]
+SWITCHING: tuple[Switching, ...] = get_args(Switching)
 
 
 def simulate(
     schedule: Schedule,
     size: int,
     slice_bytes: int | None = None,
+    switching: Switching = "cut-through",
     every_message: bool = False,
     timeline: bool = False,
 ) -> Simulation:
@@ -45,25 +53,21 @@ def simulate(
     whole = schedule if found else schedule.expand()
     moves = found.moves if found else moves_of(whole)
     moved = flows_of(moves, topology, collective, size, slice_bytes)
-    times = simulate_flows(moved.flows, timeline=timeline)
-    start = moved.transfers(times.start)
-    if np.isinf(start).any():
-        raise _stuck(whole, moves, np.flatnonzero(np.isinf(start.reshape(moved.slices, -1)).any(axis=0)))
-    carried = moved.transfers(moved.flows.bytes).reshape(moved.slices, -1).sum(axis=0)
-    load = _load(moves, carried, len(topology.links))
+    alphas = np.asarray([link.alpha for link in topology.links])
+    hops = hop_by_hop(moved.flows, alphas) if switching == "store-and-forward" else None
+    times = simulate_flows(hops.flows if hops else moved.flows, timeline=timeline)
+    stuck = np.isinf(times.start[hops.first] if hops else times.start)
+    if stuck.any():
+        raise _stuck(whole, moves, np.unique(np.flatnonzero(stuck) % (len(stuck) // moved.slices)))
+    load = _load(moves, moved, len(topology.links))
     rates = LinkRates(times.times, times.link, times.rate) if timeline else None
     if found:
         load, rates = found.spread(load), rates and found.spread_rates(rates)
-    messages = Messages.none()
-    if not found:
-        messages = Messages(
-            np.tile(np.arange(len(moves)), moved.slices),
-            np.repeat(np.arange(moved.slices), len(moves)),
-            np.tile(moves.lane, moved.slices),
-            start,
-            moved.transfers(times.left),
-            moved.transfers(times.arrival),
-        )
+    flow = hops.owner if hops else np.arange(len(moved.flows))
+    sets = hops.flows.set if hops else moved.flows.set
+    number, row = np.divmod(flow, len(moved.flows) // moved.slices)
+    shown = np.flatnonzero(row < (0 if found else len(moves)))
+    paths = hops.flows.paths if hops else moves.paths
     return Simulation(
         whole,
         topology,
@@ -71,26 +75,28 @@ def simulate(
         size,
         times.seconds,
         (schedule.bounds or bounds_of(topology, collective)).seconds(size),
-        [moves.paths.links(lane) for lane in range(len(moves.latency) - 1)],
-        messages,
+        [paths.links(path) for path in range(len(paths.path_offset) - 1)],
+        Messages(row[shown], number[shown], sets[shown], times.start[shown], times.left[shown], times.arrival[shown]),
         load / moved.flows.capacity,
         rates,
     )
 
 
-def _load(moves: Moves, carried: NDArray[np.float64], links: int) -> NDArray[np.float64]:
+def _load(moves: Moves, moved: MovedFlows, links: int) -> NDArray[np.float64]:
     """Bytes over every link."""
     paths = moves.paths
-    per_lane = np.bincount(moves.lane, carried, minlength=len(moves.latency))
-    loads = np.repeat(per_lane, np.diff(paths.path_offset)) * paths.weight
+    per_path = np.bincount(moved.flows.set, moved.flows.bytes, minlength=len(moves.latency))
+    loads = np.repeat(per_path, np.diff(paths.path_offset)) * paths.weight
     return np.bincount(paths.link, loads, minlength=links).astype(float)
 
 
-def _stuck(schedule: Schedule, moves: Moves, stuck: NDArray[np.signedinteger]) -> StuckError:
+def _stuck(schedule: Schedule, moves: Moves, never: NDArray[np.signedinteger]) -> StuckError:
     """Names the first of the transfers that never start, by step."""
+    stuck = never[never < len(moves)]  # not the sums
     first = int(stuck[np.argmin(moves.step[stuck])])
     src, dst, value = (int(column[first]) for column in (moves.src, moves.dst, moves.need))
+    ends = f"{schedule.name_of(src)} -> {schedule.name_of(dst).removeprefix('rank ')}"
     return StuckError(
-        f"transfer {first} (value {value}, {schedule.name_of(src)} -> {dst}, step {moves.step[first]}) never starts: "
+        f"transfer {first} (value {value}, {ends}, step {moves.step[first]}) never starts: "
         f"{schedule.name_of(src)} never holds value {value}"
     )

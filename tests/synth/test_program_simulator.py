@@ -215,6 +215,26 @@ def test_the_verb_takes_programs_and_builders(capsys: pytest.CaptureFixture[str]
     assert "busiest link" in capsys.readouterr().out
 
 
+def test_the_verb_shows_utilization(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A ring keeps its forward links full, the others idle; of a schedule, through switches that store, in slices."""
+    schedule_file.write(SCHEDULES["ring all_gather"](), tmp_path / "s.json")
+    on_ring = ("simulate", "builder:ring:all_gather", "--topology", "ring:4", "--size", "1G", "--utilization")
+    of_file = ("simulate", str(tmp_path / "s.json"), "--size", "1G", "--slice", "64M", "--utilization")
+    for words in (on_ring, of_file, (*of_file, "--switching", "store-and-forward")):
+        found = answer(capsys, *words, "--json")
+        full = [link for link in found["links"] if link["busy"]]
+        assert len(full) == 4
+        assert len(found["links"]) == 8
+        for link in full:
+            bins = link["over_time"]
+            assert bins == pytest.approx([1.0] * len(bins), rel=1e-2)
+            assert sum(bins) * found["bin_seconds"] == pytest.approx(link["busy"])
+        assert main(list(words)) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert sum(f"%  {'█' * 40}  link" in line for line in lines) == 4
+        assert sum(f"  0.0%  {' ' * 40}  link" in line for line in lines) == 4
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -222,8 +242,12 @@ def test_the_verb_takes_programs_and_builders(capsys: pytest.CaptureFixture[str]
         ("p.json --topology ring:5", "p.json: the program is for 4 ranks, but ring:5 has 5"),
         ("p.json --topology ring:4 --fifo-depth 1", "p.json: rank 0, lane 0, instruction"),
         ("bad.json --topology ring:4", "yet the program does not say rounds_per_hop"),
-        ("s.json --topology ring:4", "it holds a schedule, which carries its topology (ring:4)"),
-        ("s.json --slice 8", "leave out --slice"),
+        ("s.json --topology ring:4", "it is a schedule, which carries its topology (ring:4)"),
+        ("s.json --fifo-depth 8", "and has no FIFOs; leave out --fifo-depth"),
+        (
+            "builder:ring:all_reduce --topology ring:4 --switching cut-through",
+            "it is a program, whose messages cut through",
+        ),
         ("s.json --trace nowhere/t.json", "there is no folder nowhere"),
         ("builder:ring:all_reduce", "say on which wires, and so for how many ranks, such as --topology ring:8"),
         ("builder:rong:all_reduce --topology ring:4", "no algorithm 'rong'; the algorithms are direct,"),
