@@ -45,8 +45,26 @@ INSTANCES: dict[str, tuple[str, ...]] = {
     "dragonfly": ("dragonfly:a=12,p=6,h=6", "dragonfly:a=16,p=8,h=8"),
     "dragonfly-plus": ("dragonfly-plus:leaves=16,spines=16,hosts=16,uplinks=16,groups=35",),
     "bigraph": ("bigraph:switches=70,hosts=70",),
+    "pcie-tree": ("pcie-tree:boxes=550",),
+    "dgx1-p100": ("dgx1-p100",),
+    "dgx2": ("dgx2:boxes=277",),
+    "nvl72": ("nvl72:racks=62",),
+    "mi250": ("mi250:boxes=416",),
+    "mi300x": ("mi300x:boxes=625",),
+    "gaudi": ("gaudi:boxes=625",),
+    "gaudi2": ("gaudi2:boxes=625",),
+    "tpuv2": ("tpuv2:16x16",),  # the largest pod of each generation
+    "tpuv3": ("tpuv3:32x32",),
+    "tpuv4": ("tpuv4:16x16x16",),
+    "jellyfish": ("jellyfish:770",),
+    "hammingmesh": ("hammingmesh:50x50",),
+    "bcube": ("bcube:20,3",),
+    "dcell": ("dcell:9,2",),
+    "sip-ring": ("sip-ring:10000,dp10000",),
+    "sip-ocs": ("sip-ocs:10000,dp2500xtp4",),
+    "topoopt": ("topoopt:10000,dp2500xep4",),
 }
-"""By family, instances of about ten thousand nodes, and where the published one is larger, that one too."""
+"""By family, instances of about ten thousand nodes, or the largest; and where the published one is larger, that too."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +114,7 @@ def main(arguments: list[str]) -> int:
     unknown = [family for family in chosen if family not in FAMILIES]
     if unknown:
         raise TopologyError(f"unknown family {unknown[0]!r}; known are {', '.join(FAMILIES)}")
-    names = [name for family in chosen for name in INSTANCES.get(family, (FAMILIES[family].example,))]
+    names = [name for family in chosen for name in INSTANCES[family]]
     heading = ("build s", "peak MB", "show s", "write s", "read s", "ranks", "nodes", "links")
     print("".join(f"{word:>9}" for word in heading) + "  topology")
     fresh = multiprocessing.get_context("spawn")
