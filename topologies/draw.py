@@ -20,6 +20,7 @@ from topologies.wording import counted, rate, time
 _UNIT = 80.0  # pixels between neighbours
 RADIUS = 14.0  # pixels, of a rank
 MARGIN = 40.0
+_MOST_PAIRS = 10**8  # of a node and a link, that are looked at: a few seconds
 _COLOURS = ("#1f5fa8", "#d1622b", "#2a8a57", "#8a4fa3", "#8c6d1f", "#59636e")
 
 Point = tuple[float, float]
@@ -133,6 +134,8 @@ def _runs_over_a_node(topology: Topology, points: list[Point]) -> list[bool]:
     """Per link, whether the straight line would touch a node other than its ends."""
     import numpy as np
 
+    if len(points) * len(topology.links) > _MOST_PAIRS:
+        return [False] * len(topology.links)  # in such a crowd nobody follows a single cable
     xy = np.array(points)
     result = []
     for link in topology.links:
