@@ -87,9 +87,9 @@ def _family_object(family: Family) -> dict[str, Any]:
 
 def _family_table(families: Iterable[Family]) -> Iterable[RenderableType]:
     from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("family", "what it is", "example", box=SIMPLE_HEAD)
+    table = Table("family", "what it is", Column("example", overflow="fold"), box=SIMPLE_HEAD)
     for family in families:
         table.add_row(family.name, family.summary, family.example)
     table.add_row("file", "a file of ours, of NCCL, lstopo or nvidia-smi, or a machine's folder", "file:cluster.json")

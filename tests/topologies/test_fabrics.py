@@ -44,7 +44,7 @@ large = lru_cache(parse)
         ("dragonfly:a=4,p=2,h=2,g=5", 40, 20, 0, 40 + 5 * 6 + 20, 1, 5),
         ("dragonfly:a=2,p=1,h=1,g=3", 6, 6, 0, 6 + 3 + 3, 1, 5),
         ("dragonfly:a=1,p=2,h=4", 10, 5, 0, 10 + 10, 1, 3),  # one router a group: a full mesh of routers
-        # dragonfly+ (Shpiner et al., section 3): k ports give k^2/4 hosts a group, k^2/4 + 1 groups of k switches.
+        # dragonfly+ (Shpiner et al.): k ports give k^2/4 hosts a group, k^2/4 + 1 groups of k switches.
         ("dragonfly-plus:2,2,2,2", 20, 20, 0, 20 + 5 * 4 + 10, 1, 5),
         ("dragonfly-plus:3,3,3,3", 90, 60, 0, 90 + 10 * 9 + 45, 1, 5),
         # bigraph (ACCL): two layers of s switches, s^2 cables between them, three switches on the way at most.
@@ -165,7 +165,7 @@ def test_bandwidth_between_halves(name: str, side: int, bandwidth: Fraction) -> 
         ("superpod-a100", 1120, {"leaf": 56, "spine": 80, "core": 28}),
         # MegaScale trains on 12,288 GPUs.
         ("megascale", 12_288, {"tor": 192, "spine": 192, "core": 1024}),
-        # HPN, section 5: a pod is 15 segments of 1,024 GPUs with 16 leaves, and has 60 switches a plane.
+        # HPN: a pod is 15 segments of 1,024 GPUs with 16 leaves, and has 60 switches a plane.
         ("hpn", 15_360, {"tor": 240, "agg": 120}),
     ],
 )

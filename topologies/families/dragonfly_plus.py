@@ -114,6 +114,6 @@ DRAGONFLY_PLUS = Family(
         Parameter("alpha", seconds, "seconds per link"),
     ),
     summary="groups that are leaf-spine networks, every two joined by a global cable",
-    source="Shpiner et al., HiPINEB'17, section 3; rates: InfiniBand EDR, 100 Gb/s",
+    source="Shpiner et al., HiPINEB'17; rates: InfiniBand EDR, 100 Gb/s",
     example="dragonfly-plus:leaves=2,spines=2,hosts=2,uplinks=2",
 )

@@ -129,7 +129,7 @@ HPN = Family(
         *BOX_PARAMETERS,
     ),
     summary="Alibaba HPN 7.0: rail-optimized segments, two leaves per rail, two planes",
-    source="Qian et al., Alibaba HPN, SIGCOMM'24, sections 4 to 6: 128 boxes a segment, 15 segments a pod, leaves of "
+    source="Qian et al., Alibaba HPN, SIGCOMM'24: 128 boxes a segment, 15 segments a pod, leaves of "
     "128 x 200 Gb/s down and 60 x 400 Gb/s up, spines of 120 ports down and 8 up; NVLink 400 GB/s both ways together",
     example="hpn:segments=2,boxes=2,gpus=2,spines=2",
 )

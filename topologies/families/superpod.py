@@ -143,8 +143,8 @@ SUPERPOD = Family(
     build=superpod,
     parameters=(*_SHAPE, Parameter("nvls", flag, "whether the NVSwitches multicast and reduce"), _SHARP),
     summary="NVIDIA DGX SuperPOD H100: units of 32 boxes, a leaf per rail, spines above",
-    source="NVIDIA DGX SuperPOD H100 reference architecture RA-11333, component counts: 4 units have 32 leaves and 16 "
-    "spines, 16 units 128, 128 and 64 cores (here cores=64,planes=2); rates as dgx-h100",
+    source="NVIDIA DGX SuperPOD reference architectures H100 (RA-11333) and B200, table of component counts: 4 units "
+    "have 32 leaves and 16 spines; 16 units 128, 128 and 64 cores (here cores=64,planes=2); rates as dgx-h100",
     example="superpod:units=2,boxes=2,gpus=4,spines=2",
 )
 
@@ -154,6 +154,6 @@ SUPERPOD_A100 = Family(
     parameters=(*_SHAPE, _SHARP),
     summary="NVIDIA DGX SuperPOD A100: units of 20 boxes, spines per rail, cores above",
     source="NVIDIA DGX SuperPOD A100 reference architecture RA-09950: 140 boxes, 56 leaves, 80 spines, 28 cores, of 40 "
-    "ports; which spine is on which core follows from the port counts; rates as dgx-a100",
+    "ports each; which spine is on which core follows from the port counts; rates as dgx-a100",
     example="superpod-a100:units=3,boxes=2,gpus=2,spines=4,cores=4,planes=2",
 )
