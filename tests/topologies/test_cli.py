@@ -92,6 +92,46 @@ def test_convert_goes_from_name_to_file_to_file(capsys: pytest.CaptureFixture[st
     assert read("three.json") == parse("rail:2,4,2")
 
 
+MATRIX = "\tGPU0 GPU1 NIC0\nGPU0 X NV12 PXB\nGPU1 NV12 X SYS\nNIC0 PXB SYS X\n"
+
+
+def test_convert_reads_descriptions_of_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    """By what is in them, by --from, and not at all as something that they are not."""
+    Path("ring").write_text(MATRIX, encoding="utf-8")
+    Path("box.txt").write_text(MATRIX, encoding="utf-8")
+    Path("box.xml").write_text("<system version='1'><cpu/><cpu/></system>", encoding="utf-8")
+    assert _json("topo convert box.txt box.json", capsys)["ranks"] == 2
+    assert _json("topo convert file:box.xml cpus.json --from nccl-xml", capsys)["ranks"] == 2
+    assert _json("topo convert ring:5 ring.json", capsys)["ranks"] == 5  # a family goes before a file
+    with pytest.raises(UserError, match=r"box.txt:1: not well-formed XML"):
+        _run("topo convert box.txt other.json --from nccl-xml")
+    with pytest.raises(SystemExit):
+        _run("topo convert box.txt other.json --from yaml")
+    with pytest.raises(UserError, match=r"unknown topology 'box.xml'; a topology file is named file:box.xml"):
+        _run("topo show box.xml")
+    assert not Path("other.json").exists()
+
+
+def test_show_says_what_a_machine_has(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("box.txt").write_text(MATRIX, encoding="utf-8")
+    assert _json("topo convert box.txt box.json", capsys)["file"] == "box.json"
+    sentence = "2 GPUs, 1 NIC of 31.51 GB/s, 2 NUMA nodes; NVLink 12 x 25 GB/s between 1 pair of GPUs"
+    for name in ("file:box.txt", "file:box.json"):
+        assert _json(f"topo show {name}", capsys)["about"].startswith(sentence)
+        assert _run(f"topo show {name}") == 0
+        assert sentence[:40] in capsys.readouterr().out
+    assert _json("topo show ring:3", capsys)["about"] == ""
+
+
+def test_detect_writes_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    told = _json("topo detect -o here.json", capsys)
+    assert told["file"] == "here.json"
+    assert read("here.json").about == told["about"]
+    assert _json("topo detect", capsys)["file"] is None
+    with pytest.raises(UserError, match=r"its name must end in .json"):
+        _run("topo detect -o here.xml")
+
+
 def test_detect_tells_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert _json("topo detect", capsys)["threads"] >= 1
     assert _run("topo detect") == 0

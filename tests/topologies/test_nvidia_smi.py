@@ -192,6 +192,11 @@ def test_a_broken_matrix_is_refused_with_line_and_cell(old: str, new: str, sente
     assert "\n" not in str(caught.value)
 
 
+def test_a_matrix_of_more_devices_than_a_machine_has_is_refused() -> None:
+    sentence = refusal(partial(_read, " ".join(f"GPU{n}" for n in range(300)) + "\nGPU0 X"))
+    assert sentence == "m.txt:1: it names 300 devices; a machine has at most 256"
+
+
 def test_damage_anywhere_is_a_machine_or_a_sentence() -> None:
     seed = 20261121
     print(f"seed {seed}")

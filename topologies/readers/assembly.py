@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations
 from typing import Literal
 
 from topologies.readers.hardware import BRIDGE_ALPHA, ENDPOINT_ALPHA, MEMORY_ALPHA, PCIE_UNTOLD, PEER_ALPHA
@@ -187,12 +188,14 @@ class Assembly:
                 yield part.parent, part, alpha, part.bandwidth
 
     def _between_cpus(self, cpus: list[Part]) -> Iterable[_Wire]:
-        for position, one in enumerate(cpus):
-            for other in cpus[position + 1 :]:
-                if one.host == other.host:
-                    for src, dst in ((one, other), (other, one)):
-                        alpha = MEMORY_ALPHA * self._distances.get((src, dst), _NEIGHBOUR) / 10
-                        yield src, dst, alpha, src.bandwidth
+        hosts: dict[int, list[Part]] = {}
+        for cpu in cpus:
+            hosts.setdefault(cpu.host, []).append(cpu)
+        for together in hosts.values():
+            for one, other in combinations(together, 2):
+                for src, dst in ((one, other), (other, one)):
+                    alpha = MEMORY_ALPHA * self._distances.get((src, dst), _NEIGHBOUR) / 10
+                    yield src, dst, alpha, src.bandwidth
 
     def _bonded(self, ids: dict[Part, int]) -> Iterable[_Wire]:
         """A link per pair and fabric: wires that a file lists apart still carry one stream."""

@@ -119,13 +119,13 @@ def pcie_of_nvidia(compute_capability: int) -> Fraction:
 _XGMI = (
     (r"(gfx)?90[0-9]", Fraction(46 * GIGA)),
     (r"(gfx)?(90a|910|912)", Fraction(50 * GIGA)),
-    (r"", Fraction(64 * GIGA)),
 )
+_XGMI_NEWEST = Fraction(64 * GIGA)
 
 
 def xgmi(architecture: str) -> Fraction:
     """Bytes/s of one xGMI link per direction; `architecture` as RCCL writes it: `906`, `910` or `gfx942`."""
-    return next(rate for name, rate in _XGMI if re.match(rf"{name}\b|$", architecture))
+    return next((rate for name, rate in _XGMI if re.match(rf"{name}\b", architecture)), _XGMI_NEWEST)
 
 
 # Vendors of accelerators on PCI, as four hexadecimal digits: their display (03) and processing (12) devices are ranks.

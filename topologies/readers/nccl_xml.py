@@ -67,15 +67,15 @@ class _Reader:
         self._lines: dict[tuple[int, object], int] = {}
         self._bridges: dict[tuple[int, _BusId], Part] = {}
         self._gpus: dict[tuple[int, _BusId], Part] = {}
-        self._later: list[Callable[[], None]] = []
+        self._later: list[tuple[Callable[[Element, Element, Part], None], Element, Element, Part]] = []
         self._collective_nets = 0
         self._left_out = 0
 
     def topology(self) -> Topology:
         for cpu in self._root.only("cpu"):
             self._cpu(cpu)
-        for link in self._later:
-            link()
+        for read_link, owner, link, part in self._later:
+            read_link(owner, link, part)
         if self._collective_nets:
             self._assembly.note(f"{self._collective_nets} of the NICs reduce in the network (collnet)")
         if self._left_out:
@@ -120,9 +120,11 @@ class _Reader:
                 if child.tag == "pci":
                     self._pci(child, bridge)
                 else:
-                    self._later.append(lambda link=child: self._pci_link(link, bridge))  # type: ignore[misc]
+                    self._later.append((self._pci_link, pci, child, bridge))
             return
-        pci.only("gpu", "nic", "pcilink")
+        for child in pci.only("gpu", "nic", "pci", "pcilink"):
+            if child.tag == "pci":
+                self._pci(child, parent)
 
     def _gpu_device(self, pci: Element, gpus: list[Element], parent: Part, bandwidth: Fraction | None) -> None:
         """One device; several ranks may share it, and then its links are listed with each of them."""
@@ -146,9 +148,7 @@ class _Reader:
         for link in taking_part[0].children:
             read_link = {"nvlink": self._nvlink, "xgmi": self._xgmi, "c2c": self._c2c}.get(link.tag)
             if read_link is not None:
-                self._later.append(
-                    lambda gpu=taking_part[0], link=link, read_link=read_link: read_link(gpu, link, holder)  # type: ignore[misc]
-                )
+                self._later.append((read_link, taking_part[0], link, holder))
 
     def _card(self, nic: Element, parent: Part, bandwidth: Fraction | None, name: str) -> None:
         """A PCI network card; without any `<net>` it is a NIC as fast as its link."""
@@ -203,7 +203,7 @@ class _Reader:
         self._assembly.join("C2C", src, _processor_of(src), count, bandwidth)
         self._assembly.join("C2C", _processor_of(src), src, count, bandwidth)
 
-    def _pci_link(self, link: Element, src: Part) -> None:
+    def _pci_link(self, _: Element, link: Element, src: Part) -> None:
         """A way between two PCI switches beside the tree, at the speed of the first one's way up."""
         dst = self._bridges.get((src.host, _bus_id(link, "target")))
         if dst is not None and dst is not src:

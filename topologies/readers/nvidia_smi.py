@@ -39,6 +39,7 @@ from topologies.xml_document import shortened
 _DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _OLD_WORDS = {"SOC": "SYS", "PSB": "PIX"}  # drivers before 384 say socket, and internal switch of a board
 _UNTOLD = 70
+_MOST = 256  # devices; a machine of today has some fifty
 _PATIENCE = 20.0  # seconds; a driver that starts takes some
 
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[[0-9;]*m")  # colours; what is left of them when text is copied
@@ -90,6 +91,8 @@ def parse(text: str, where: str) -> Matrix:
     if start is None:
         raise TopologyError(f"{where}: there is no line of device names such as GPU0 GPU1 NIC0 in it")
     devices = tuple(_devices(lines[start].split()))
+    if len(devices) > _MOST:
+        _refuse(where, start, f"it names {len(devices)} devices; a machine has at most {_MOST}")
     if len(set(devices)) < len(devices):
         _refuse(where, start, f"{Counter(devices).most_common(1)[0][0]} stands in the line twice")
     nvlinks: dict[tuple[int, int], int] = {}
