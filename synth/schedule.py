@@ -235,8 +235,11 @@ class Schedule:
         """Seconds per byte of size, for sizes so large that alphas vanish.
 
         Where rounds are counted, steps are taken as barriers, each as long as its busiest link. Where they are not, the
-        slices of a large message follow one another through the schedule, which is then as slow as its busiest link.
+        slices of a large message follow one another through the schedule, which is then as slow as its busiest link,
+        or as the busiest of the switches that add (synth/aggregation_limits.py).
         """
+        from synth.aggregation_limits import aggregation_seconds_per_byte
+
         whole = self.expand()
         moved = whole.transfers
         hops = np.diff(moved.offset)
@@ -250,7 +253,7 @@ class Schedule:
         total = Fraction(0)
         for load in loads:
             total += max((int(load[link]) / bandwidths[link] for link in np.flatnonzero(load)), default=Fraction(0))
-        return total * whole.collective.unit
+        return max(total * whole.collective.unit, aggregation_seconds_per_byte(whole))
 
     def gap(self) -> Fraction | None:
         """How far `seconds_per_byte` is above the throughput bound: 0 is optimal, 1/4 is a quarter more.

@@ -39,6 +39,12 @@ def _forest(topology: Topology, collective: Collective, size: int, budget: Budge
     return run(topology, collective, size, budget)
 
 
+def _in_network(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
+    from synth.engines.in_network import run
+
+    return run(topology, collective, size, budget)
+
+
 def auto(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
     """The exact engine where steps are given; otherwise whichever engine's schedule is simulated fastest at `size`."""
     from synth.simulator import simulate
@@ -55,10 +61,11 @@ def auto(topology: Topology, collective: Collective, size: int, budget: Budget) 
 
 
 ENGINES = (
-    Engine("auto", auto, "the fastest of the others, by simulation", "-"),
+    Engine("auto", auto, "the fastest of those that ranks can run, by simulation", "-"),
     Engine("sccl", _sccl, "exact steps, rounds and chunks; up to about 16 ranks", "Cai et al., PPoPP'21"),
     Engine("forest", _forest, "exact throughput of what spreads or sums; hundreds of ranks", "Zhao et al., NSDI'26"),
     Engine("greedy", _greedy, "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
+    Engine("in_network", _in_network, "trees over switches that add and copy", "Graham et al., COM-HPC'16"),
 )
 
 
