@@ -6,8 +6,12 @@
     transfer 12  adds value 8 at rank 1    ┴──▶ a sum: a flow without bytes that waits for both;
                                                 what needs the sum at rank 1 waits for it
 
-With slices, all of this stands there once per slice: a relay passes slice 0 on while slice 1 comes in. A lane sends all
-slices of a transfer before those of the next one; an empty slice is not sent.
+With slices, all of this stands there once per slice: a relay passes slice 0 on while slice 1 comes in. Every transfer
+has equally many, so that large and small chunks end together, and steps are the stages of a pipeline: a lane's turn i
+is for slice i of step 0, slice i - 1 of step 1, and so on. No turn waits for a slice that is still steps away, and a
+long message moves at the pace of the busiest lane (a modulo schedule with one slice of everything as its interval).
+
+    lane   0.0 | 0.1 | 0.2  2.0 | 0.3  2.1 | 0.4  2.2 | ..      (step.slice; turns between bars)
 """
 
 from __future__ import annotations
@@ -136,19 +140,14 @@ def flows_of(
     slices = 1 if slice_bytes is None else max(1, ceil(carried.max(initial=0.0) / slice_bytes))
     waiter, awaited, sums = _waits(moves, collective)
     each = len(moves) + sums
-    order = np.lexsort((np.arange(len(moves)), moves.step, moves.lane))
-    follows = moves.lane[order][1:] == moves.lane[order][:-1]
-    every = np.arange(len(moves))
-
     base = np.arange(slices)[:, None] * each
     bytes_ = np.zeros((slices, each))
+    bytes_[:, : len(moves)] = carried / slices
     latency = np.zeros((slices, each))
+    latency[:, : len(moves)] = moves.latency[moves.lane]
     chosen = np.full((slices, each), len(moves.latency) - 1)
     chosen[:, : len(moves)] = moves.lane
-    for number in range(slices):
-        part = carried if slice_bytes is None else np.clip(carried - number * slice_bytes, 0.0, slice_bytes)
-        bytes_[number, : len(moves)] = part
-        latency[number, : len(moves)] = np.where((part > 0) | (number == 0), moves.latency[moves.lane], 0.0)
+    turns = _turns(moves, slices, each)
     return MovedFlows(
         Flows.make(
             moves.paths,
@@ -157,14 +156,20 @@ def flows_of(
             latency=latency.reshape(-1),
             set=chosen.reshape(-1),
             after=cut((base + waiter).reshape(-1), (base + awaited).reshape(-1), slices * each),
-            after_left=cut(
-                np.concatenate((order[1:][follows], (base[1:] + every).reshape(-1))),
-                np.concatenate((base[-1] + order[:-1][follows], (base[:-1] + every).reshape(-1))),
-                slices * each,
-            ),
+            after_left=cut(*turns, slices * each),
         ),
         slices,
     )
+
+
+def _turns(moves: Moves, slices: int, each: int) -> tuple[Integers, Integers]:
+    """Which flow leaves after which on its lane, two columns of flows; a slice has `each` of them."""
+    count = len(moves)
+    row, piece = np.tile(np.arange(count), slices), np.repeat(np.arange(slices), count)
+    order = np.lexsort((row, moves.step[row], piece + moves.step[row], moves.lane[row]))
+    flow, lane = (piece * each + row)[order], moves.lane[row[order]]
+    follows = lane[1:] == lane[:-1]
+    return flow[1:][follows], flow[:-1][follows]
 
 
 def _waits(moves: Moves, collective: Collective) -> tuple[Integers, Integers, int]:
