@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from benchmarks.lab import kernel, network
+from benchmarks.lab.aggregators import adding_switches, command_of, meeting_place
 from benchmarks.lab.ceiling import Ceiling, measure
 from benchmarks.lab.delay import DelayFigures, DelayLine
 from benchmarks.lab.faults import Change, Fault, changes, rate_under
@@ -20,8 +21,6 @@ from benchmarks.lab.plan import Plan
 from benchmarks.lab.processes import Task, environment_of, require_command, run_tasks
 from benchmarks.lab.routes import routes_of
 from benchmarks.lab.runs import Run
-
-_AGGREGATOR_PORT = 29600
 
 
 class Lab:
@@ -89,7 +88,12 @@ class Lab:
             (lasting.add if change.begins else lasting.discard)(change.fault)
             self._apply(faults, lasting, faults[change.fault])
 
-        aggregators, told = self._aggregators(inherited)
+        place = meeting_place(self.plan)
+        told = {} if place is None else {"SYNTONY_AGGREGATOR": place}
+        services = [
+            Task(switch.name, self.namespace(switch.name), command_of(self.plan, switch), inherited, service=True)
+            for switch in adding_switches(self.plan)
+        ]
         ranks = [
             Task(
                 f"rank {rank}",
@@ -100,7 +104,7 @@ class Lab:
             for rank in range(self.plan.topology.ranks)
         ]
         try:
-            return run_tasks([*aggregators, *ranks], write or _write_to_stdout, colours, changes(faults), apply)
+            return run_tasks([*services, *ranks], write or _write_to_stdout, colours, changes(faults), apply)
         finally:
             for number in list(lasting):
                 lasting.discard(number)
@@ -115,9 +119,6 @@ class Lab:
                 lines.setdefault(end.machine, []).append(network.shape_line(wire, rate_under(end.rate, hit)))
         for machine, batch in lines.items():
             kernel.tc(self.namespace(self.plan.machines[machine].name), batch)
-
-    def _aggregators(self, inherited: Mapping[str, str]) -> tuple[list[Task], dict[str, str]]:
-        return [], {}
 
     def _remove(self) -> None:
         """Everything goes, whatever signal comes meanwhile."""

@@ -27,6 +27,7 @@ MASTER_PORT = 29500
 """In a namespace of its own, any port is free."""
 
 _FAREWELL = 3.0  # seconds between SIGTERM and SIGKILL
+_PATIENCE = 30.0  # seconds until a service has said something
 _LINGER = 0.5  # seconds for output of processes that a rank has left behind
 _PR_SET_PDEATHSIG = 1
 _LAUNCHERS = ("OMPI_", "PMI_", "PMIX_", "TORCHELASTIC_", "SLURM_", "SYNTONY_HOST")
@@ -35,7 +36,8 @@ _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 
 @dataclass(frozen=True)
 class Task:
-    """One process to start. A `service` runs until all ranks have ended, and must not end before."""
+    """One process to start. A `service` starts before the ranks, which wait for its first line, and must not end
+    before them."""
 
     name: str
     namespace: str
@@ -85,9 +87,12 @@ def run_tasks(
     `write` takes whole lines. `apply` is called for each of `changes` in its time. A task that a signal has killed has
     exit code 128 plus its number.
     """
-    crew = _Crew(write, colours)
+    tasks = list(tasks)
+    crew = _Crew(write, colours, max(len(task.name) for task in tasks))
     try:
-        crew.start(list(tasks))
+        crew.start([task for task in tasks if task.service])
+        crew.await_services()
+        crew.start([task for task in tasks if not task.service])
         return crew.serve(changes, apply)
     finally:
         crew.stop()
@@ -100,13 +105,15 @@ class _Member:
     pidfd: int
     prefix: bytes
     rest: dict[IO[bytes], bytes] = field(default_factory=dict)  # the beginning of a line, by open pipe
+    spoken: bool = False
     code: int | None = None
 
 
 class _Crew:
-    def __init__(self, write: Callable[[bytes], object], colours: bool) -> None:
+    def __init__(self, write: Callable[[bytes], object], colours: bool, width: int) -> None:
         self._write = write
         self._colours = colours
+        self._width = width
         self._members: list[_Member] = []
         self._selector = selectors.DefaultSelector()
 
@@ -116,8 +123,7 @@ class _Crew:
         def end_with_the_lab() -> None:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
-        width = max(len(task.name) for task in tasks)
-        for number, task in enumerate(tasks):
+        for task in tasks:
             process = subprocess.Popen(
                 ["ip", "netns", "exec", task.namespace, *task.command],
                 env=task.environment,
@@ -127,9 +133,9 @@ class _Crew:
                 start_new_session=True,
                 preexec_fn=end_with_the_lab,
             )
-            prefix = f"{task.name:>{width}} | "
+            prefix = f"{task.name:>{self._width}} | "
             if self._colours:
-                prefix = f"\x1b[{_COLOURS[number % len(_COLOURS)]}m{prefix}\x1b[0m"
+                prefix = f"\x1b[{_COLOURS[len(self._members) % len(_COLOURS)]}m{prefix}\x1b[0m"
             member = _Member(task, process, os.pidfd_open(process.pid), prefix.encode())
             self._members.append(member)
             self._selector.register(member.pidfd, selectors.EVENT_READ, (member, None))
@@ -138,6 +144,17 @@ class _Crew:
                 os.set_blocking(pipe.fileno(), False)
                 member.rest[pipe] = b""
                 self._selector.register(pipe, selectors.EVENT_READ, (member, pipe))
+
+    def await_services(self) -> None:
+        """Until each has said its first line. Raises LabError naming one that ends or stays silent."""
+        deadline = time.monotonic() + _PATIENCE
+        while silent := [member for member in self._members if not member.spoken]:
+            ended = [member for member in silent if member.code is not None]
+            left = deadline - time.monotonic()
+            if ended or left <= 0:
+                how = f"ended with exit code {ended[0].code}" if ended else f"said nothing for {_PATIENCE:g} s"
+                raise LabError(f"the process of switch {(ended or silent)[0].task.name} {how}; nothing has been run")
+            self._listen(left)
 
     def serve(self, changes: Iterator[Change], apply: Callable[[Change], None]) -> int:
         start = time.monotonic()
@@ -185,6 +202,7 @@ class _Crew:
         if not data and rest:
             lines.append(rest)
         for line in lines:
+            member.spoken = True
             self._write(member.prefix + line.rstrip(b"\r").rpartition(b"\r")[2] + b"\n")
         if data:
             member.rest[pipe] = rest

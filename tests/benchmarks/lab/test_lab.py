@@ -254,6 +254,40 @@ def test_syntony_meets_in_a_torus(tmp_path: Path) -> None:
     assert lines[0].startswith("rank 0 | sum 10.0 10.0")
 
 
+IN_NETWORK = """
+import numpy as np
+from collectives import TcpBootstrap
+from collectives.aggregation import InNetwork
+with InNetwork.create(TcpBootstrap.from_environment(60.0)) as group:
+    data = np.full(100_000, group.rank + 1, np.float32)
+    group.all_reduce(data)
+    print("sum", data[0], data[-1])
+"""
+
+
+def test_a_switch_adds(tmp_path: Path) -> None:
+    script = tmp_path / "in_network.py"
+    script.write_text(IN_NETWORK)
+    code, lines = run("star:3,aggregator=sharp", f"exec {sys.executable} {script}")
+    assert code == 0
+    assert lines[:3] == [f"rank {rank} | sum 6.0 6.0" for rank in range(3)]
+    assert lines[3].startswith("s0 | aggregator at 0.0.0.0:")
+
+
+def test_a_switch_that_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.lab.lab.command_of", lambda *_: ("sh", "-c", "exit 5"))
+    with pytest.raises(LabError, match=r"^the process of switch s0 ended with exit code 5; nothing has been run$"):
+        run("star:2,aggregator=sharp", "echo never")
+
+
+def test_a_switch_that_ends_early_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.lab.processes.GRACE", 0.2)
+    monkeypatch.setattr("benchmarks.lab.lab.command_of", lambda *_: ("sh", "-c", "echo here; exit 0"))
+    code, lines = run("star:2,aggregator=sharp", "sleep 1000")
+    assert code == 1
+    assert "s0 | here" in lines
+
+
 # ---- the command, and its end ----------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,9 @@ from ipaddress import IPv4Address, IPv4Network
 
 import pytest
 
+from benchmarks.lab.aggregators import adding_switches, command_of, meeting_place
 from benchmarks.lab.plan import LabError, Plan, at_rate, delayed, plan_of
+from topologies.aggregator import PROFILES
 from topologies.parse import parse
 from topologies.topology import Link, Node, Topology
 from topologies.wiring import Wiring
@@ -132,3 +134,31 @@ def test_a_link_without_a_way_back_is_refused() -> None:
 def test_more_machines_than_one_computer_holds_are_refused() -> None:
     with pytest.raises(LabError, match=r"^torus:32x32 has 1024 hosts and 0 switches; the lab holds 256 machines$"):
         plan_of(parse("torus:32x32"))
+
+
+def test_ranks_meet_at_the_adding_switch_nearest_to_all() -> None:
+    assert meeting_place(plan_of(parse("star:4"))) is None
+    plan = plan_of(parse("star:4,aggregator=switchml"))
+    assert [switch.name for switch in adding_switches(plan)] == ["s0"]
+    assert meeting_place(plan) == "198.18.0.5:29600"
+    command = command_of(plan, adding_switches(plan)[0])
+    assert command[1:5] == ("-m", "collectives.aggregator", "--listen", "0.0.0.0:29600")
+    assert "int32_block" in command
+
+
+def test_of_several_adding_switches_the_middle_one_is_taken() -> None:
+    wiring = Wiring("leaves and spine")
+    hosts = [wiring.rank((place, 0)) for place in range(4)]
+    leaves = [wiring.switch(f"leaf{place}", (place, 1)) for place in range(4)]
+    spine = wiring.switch("spine", (1, 2))
+    for host, leaf in zip(hosts, leaves, strict=True):
+        wiring.cable(host, leaf, Fraction(1), 0.0)
+        wiring.cable(leaf, spine, Fraction(1), 0.0)
+    plan = plan_of(wiring.topology().with_aggregator(PROFILES["sharp"].aggregator))
+    assert len(adding_switches(plan)) == 5
+    assert meeting_place(plan) == f"{plan.machines[-1].ports[0].address}:29600"
+
+
+def test_a_switch_in_a_box_adds_without_the_lab() -> None:
+    plan = plan_of(parse("rail:boxes=2,gpus=2,rails=2").with_aggregator(PROFILES["sharp"].aggregator, "nvswitch*"))
+    assert adding_switches(plan) == ()
