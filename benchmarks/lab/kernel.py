@@ -44,8 +44,14 @@ def run(command: Sequence[str], batch: Sequence[str] | None = None) -> str:
         if batch and failed:
             number = int(failed.rpartition(":")[2])
             command = [*command[:1], batch[number - 1]]
-        raise LabError(f"`{' '.join(command)}` failed: {lines[0] if lines else f'exit code {done.returncode}'}")
+        raise LabError(_refused(f"`{' '.join(command)}` failed", lines[0] if lines else f"exit code {done.returncode}"))
     return done.stdout
+
+
+def _refused(what: str, why: str) -> str:
+    """The sentence for what the kernel refuses; it says what may be missing where being root was not enough."""
+    hint = "; in a container, even root needs more for this (docker run --privileged)"
+    return f"{what}: {why}{hint if 'Operation not permitted' in why or 'Read-only' in why else ''}"
 
 
 def ip(namespace: str, batch: Sequence[str]) -> None:
@@ -103,7 +109,7 @@ def set_parameters(namespace: str, parameters: dict[str, str]) -> None:
                 if path.exists():
                     path.write_text(value)
             except OSError as error:
-                raise LabError(f"cannot set {path} to {value} in {namespace}: {error.strerror}") from None
+                raise LabError(_refused(f"cannot set {path} to {value} in {namespace}", str(error.strerror))) from None
 
     inside(namespace, write)
 
