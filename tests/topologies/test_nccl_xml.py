@@ -273,6 +273,15 @@ def test_switches_may_be_linked_beside_the_tree() -> None:
     assert wire.bandwidth == Fraction(16 * GIGA * 16, 8) * 128 / 130
 
 
+def test_bridges_that_lead_nowhere_are_left_out_with_their_links() -> None:
+    unranked = _pci(_bus(7), "0x030200", '<gpu dev="7" sm="70"/>')
+    dead = _pci("0000:41:00.0", "0x060400", unranked + '<pcilink target="0000:42:00.0"/>')
+    alive = _pci("0000:42:00.0", "0x060400", _gpu(0) + '<pcilink target="0000:41:00.0"/>')
+    topology = read(_xml(_cpu(dead + alive)), "dead.xml")
+    assert [node.name for node in topology.nodes] == ["gpu0", "cpu0", "pci-42:00.0"]
+    assert topology.about.endswith("left out: 1 without a rank or a dev")
+
+
 @pytest.mark.parametrize(("model", "rate"), [(79, 6), (85, 10), (143, 22), (207, 40)])
 def test_what_joins_processors_goes_by_their_model(model: int, rate: int) -> None:
     topology = read(_xml(_cpu(_gpu(0), 0, model), _cpu("", 1, model)), "intel.xml")
@@ -426,3 +435,16 @@ def test_lines_lost_doubled_or_swapped_give_a_machine_or_a_sentence() -> None:
         flipped = bytearray(WHOLE.encode())
         flipped[chance.randrange(len(flipped))] = chance.randrange(256)
         _one_sentence(bytes(flipped))
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_damage_to_a_shared_file_is_a_machine_or_a_sentence(name: str) -> None:
+    seed = 20261121
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    text = _foreign(name).decode()
+    places = [found.span(2) for found in _ATTRIBUTE.finditer(text)]
+    for _ in range(25):
+        start, end = chance.choice(places)
+        _one_sentence((text[:start] + chance.choice(["", "x", "-1", "0x1", "9" * 30]) + text[end:]).encode())
+        _one_sentence(text[: chance.randrange(len(text))].encode())

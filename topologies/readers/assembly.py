@@ -16,42 +16,18 @@ Where there is no GPU, the NUMA nodes are the ranks. A bridge with neither GPU n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
 from fractions import Fraction
 from itertools import combinations
-from typing import Literal
 
 from topologies.readers.hardware import BRIDGE_ALPHA, ENDPOINT_ALPHA, MEMORY_ALPHA, PCIE_UNTOLD, PEER_ALPHA
+from topologies.readers.parts import Bond, Part, PartKind, Wires
+from topologies.readers.words import bonds_in_words, in_words
 from topologies.topology import Link, Node, NodeKind, Topology, TopologyError
-from topologies.wording import counted, rate
-
-PartKind = Literal["cpu", "bridge", "gpu", "nic", "nvswitch"]
+from topologies.wording import counted
 
 MOST_CPUS = 256  # NUMA nodes of one host; they are joined all to all
 _NEIGHBOUR = 20  # NUMA distance of another node, where the machine does not tell
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """One part of a machine; `parent` is what it hangs from, `bandwidth` that of the wire up to it (bytes/s)."""
-
-    kind: PartKind
-    name: str
-    host: int
-    parent: Part | None = None
-    bandwidth: Fraction = Fraction(0)
-
-
-@dataclass(frozen=True)
-class Bond:
-    """One direction of `count` wires of `bandwidth` bytes/s each that belong to no tree: NVLink, xGMI, C2C."""
-
-    fabric: str
-    src: Part
-    dst: Part
-    count: int
-    bandwidth: Fraction
 
 
 class Assembly:
@@ -62,7 +38,7 @@ class Assembly:
         self._where = where
         self._parts: list[Part] = []
         self._gpus: list[tuple[int, Part]] = []
-        self._bonds: list[Bond] = []
+        self._bonds: dict[Bond, Wires] = {}
         self._distances: dict[tuple[Part, Part], int] = {}
         self._nvswitch: Part | None = None
         self._shares = False
@@ -113,9 +89,11 @@ class Assembly:
         return self._nvswitch
 
     def join(self, fabric: str, src: Part, dst: Part, count: int, bandwidth: Fraction) -> None:
-        """`count` wires of `bandwidth` bytes/s each from `src` to `dst`; they carry one stream, so are one link."""
+        """Adds `count` wires of `bandwidth` bytes/s each from `src` to `dst` to those that are there already."""
         if count > 0:
-            self._bonds.append(Bond(fabric, src, dst, count, bandwidth))
+            bond = Bond(fabric, src, dst)
+            before = self._bonds.get(bond, Wires(0, Fraction(0)))
+            self._bonds[bond] = Wires(before.count + count, before.bandwidth + count * bandwidth)
 
     def distance(self, src: Part, dst: Part, distance: int) -> None:
         """The NUMA distance from one NUMA node to another, as firmware tells it: 10 is a node's own memory."""
@@ -147,7 +125,7 @@ class Assembly:
             Link(number, ids[src], ids[dst], alpha, bandwidth)
             for number, (src, dst, alpha, bandwidth) in enumerate(wires)
         )
-        return Topology(self._name, nodes, links, about=self._about(ranks, kept))
+        return Topology(self._name, nodes, links, about=self._about(kept))
 
     def _add(self, kind: PartKind, name: str, host: int, parent: Part | None, bandwidth: Fraction | None) -> Part:
         if not (name and name.isprintable()):
@@ -180,6 +158,11 @@ class Assembly:
                 children.setdefault(part.parent, []).append(part)
         return children
 
+    def _about(self, kept: list[Part]) -> str:
+        untold = sum(part in self._untold for part in kept)
+        notes = [f"{counted(untold, 'PCI link')} of unknown speed taken as generation 3 x16"] if untold else []
+        return "; ".join([in_words(kept, self.sockets), *bonds_in_words(kept, self._bonds), *self._notes, *notes])
+
     def _tree(self, kept: Iterable[Part]) -> Iterable[_Wire]:
         for part in kept:
             if part.parent is not None:
@@ -197,62 +180,11 @@ class Assembly:
                     alpha = MEMORY_ALPHA * self._distances.get((src, dst), _NEIGHBOUR) / 10
                     yield src, dst, alpha, src.bandwidth
 
-    def _bonded(self, ids: dict[Part, int]) -> Iterable[_Wire]:
-        """A link per pair and fabric: wires that a file lists apart still carry one stream."""
-        together: dict[tuple[str, Part, Part], Fraction] = {}
-        for bond in self._bonds:
-            if bond.src in ids and bond.dst in ids:
-                key = (bond.fabric, bond.src, bond.dst)
-                together[key] = together.get(key, Fraction(0)) + bond.count * bond.bandwidth
-        for (_, src, dst), bandwidth in together.items():
-            yield src, dst, PEER_ALPHA if src.kind == dst.kind == "gpu" else ENDPOINT_ALPHA, bandwidth
-
-    def _about(self, ranks: list[Part], kept: list[Part]) -> str:
-        nics = [part for part in kept if part.kind == "nic"]
-        cpus = [part for part in kept if part.kind == "cpu"]
-        hosts = {part.host for part in kept}
-        has = [
-            *([counted(len(hosts), "host")] if len(hosts) > 1 else []),
-            *([counted(len(ranks), "GPU")] if ranks[0].kind == "gpu" else ["no GPU"]),
-            _nics_in_words(nics),
-            counted(len(cpus), "NUMA node"),
-            *([counted(self.sockets, "socket")] if self.sockets else []),
-        ]
-        notes = list(self._notes)
-        if untold := sum(part in self._untold for part in kept):
-            notes.append(f"{counted(untold, 'PCI link')} of unknown speed taken as generation 3 x16")
-        return "; ".join([", ".join(has), *self._bonds_in_words(ranks), *notes])
-
-    def _bonds_in_words(self, ranks: list[Part]) -> Iterable[str]:
-        wires: dict[tuple[str, Part, Part], int] = {}
-        for bond in self._bonds:
-            key = (bond.fabric, bond.src, bond.dst)
-            wires[key] = wires.get(key, 0) + bond.count
-        speeds = {(bond.fabric, bond.src, bond.dst): bond.bandwidth for bond in self._bonds}
-        told: dict[str, Counter[tuple[int, Fraction, str]]] = {}
-        done: set[tuple[str, Part, Part]] = set()
-        for (fabric, src, dst), count in wires.items():
-            where = _where(src, dst, (fabric, dst, src) in wires)
-            if where and (fabric, dst, src) not in done:
-                told.setdefault(fabric, Counter())[count, speeds[fabric, src, dst], where] += 1
-            done.add((fabric, src, dst))
-        for fabric, groups in told.items():
-            words = [
-                f"{count} x {rate(bandwidth)} {where.format(counted(number, 'pair' if 'between' in where else 'GPU'))}"
-                for (count, bandwidth, where), number in sorted(groups.items(), reverse=True)
-            ]
-            yield f"{fabric} {', '.join(words)}"
-        if ranks[0].kind == "gpu" and len(ranks) > 1 and not told:
-            yield "GPUs reach each other over PCI Express"
-
-
-def _where(src: Part, dst: Part, both_ways: bool) -> str:
-    """Where a bond runs, with room for a count; empty for one that is not told, such as the way back from a switch."""
-    if src.kind == dst.kind == "gpu":
-        return "between {} of GPUs" if both_ways else "one way between {} of GPUs"
-    if dst.kind in ("nvswitch", "cpu"):
-        return f"from {{}} to the {'NVSwitch' if dst.kind == 'nvswitch' else 'processor'}"
-    return ""
+    def _bonded(self, kept: Container[Part]) -> Iterable[_Wire]:
+        for bond, wires in self._bonds.items():
+            if bond.src in kept and bond.dst in kept:
+                alpha = PEER_ALPHA if bond.src.kind == bond.dst.kind == "gpu" else ENDPOINT_ALPHA
+                yield bond.src, bond.dst, alpha, wires.bandwidth
 
 
 _Wire = tuple[Part, Part, float, Fraction]
@@ -262,14 +194,6 @@ def _node_kind(part: Part, ranks: list[Part]) -> NodeKind:
     if part.kind == ranks[0].kind:
         return "rank"
     return "nic" if part.kind == "nic" else "switch"
-
-
-def _nics_in_words(nics: Sequence[Part]) -> str:
-    rates = sorted(Counter(part.bandwidth for part in nics).items(), reverse=True)
-    if len(rates) == 1:
-        return f"{counted(len(nics), 'NIC')} of {rate(rates[0][0])}"
-    apart = ", ".join(f"{count} of {rate(speed)}" for speed, count in rates)
-    return f"{counted(len(nics), 'NIC')} ({apart})" if nics else "no NIC"
 
 
 _APART = 1.3  # of leaves in a drawing: the name of a bridge needs that much

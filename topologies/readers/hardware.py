@@ -2,7 +2,7 @@
 
 Rates are bytes/s per direction. PCI Express, NVLink and xGMI are the makers' numbers, as the families have them; what
 joins processors has no such number that holds for what a GPU sends through them, so there NCCL's constants stand
-(src/graph/topo.h of NCCL 2.28), which are what its authors saw.
+(src/graph/topo.h of NCCL 2.30), which are what its authors saw.
 
 No description of a machine tells latencies. The ones here are TACCL's (NSDI'23, table 1) for a GPU's or NIC's own link,
 cut as the families cut them, and orders of magnitude for the rest. `topo probe` measures.
@@ -83,8 +83,8 @@ def nvlink(compute_capability: int) -> Fraction:
 
 
 def most_nvlinks(compute_capability: int) -> int:
-    """How many NVLinks a GPU of this kind has at most: P100 4, V100 6, A100 12, H100 and B200 18."""
-    return next((links for least, links in ((90, 18), (80, 12), (70, 6)) if compute_capability >= least), 4)
+    """How many NVLinks a GPU of this kind has at most: P100 and GA102 4, V100 6, A100 12, H100 and B200 18."""
+    return next((links for least, links in ((90, 18), (86, 4), (80, 12), (70, 6)) if compute_capability >= least), 4)
 
 
 # NVIDIA's models by compute capability: a word of the marketing name, and the first digits of the PCI device number.

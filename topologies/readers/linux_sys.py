@@ -19,7 +19,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from topologies.readers import hardware, nvidia_smi
-from topologies.readers.assembly import Assembly, Part
+from topologies.readers.assembly import Assembly
+from topologies.readers.parts import Part
 from topologies.sysfs import PCI_ADDRESS, entries, field, id_list, pci_functions, read, whole
 from topologies.topology import Topology, TopologyError
 

@@ -24,7 +24,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from topologies.readers import hardware
-from topologies.readers.assembly import Assembly, Part
+from topologies.readers.assembly import Assembly
+from topologies.readers.parts import Part
 from topologies.topology import Topology
 from topologies.xml_document import Element, parse, shortened
 

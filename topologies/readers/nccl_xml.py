@@ -16,7 +16,7 @@
       </cpu>
     </system>
 
-The format is what NCCL 2.28's src/graph/xml.cc and topo.cc (RCCL's: `<xgmi>`, `gcn`) accept. As there: the ranks are
+The format is what NCCL 2.30's src/graph/xml.cc and topo.cc (RCCL's: `<xgmi>`, `gcn`) accept. As there: the ranks are
 the GPUs with a rank, if any has one; network devices are those with a `dev`, if any has one; a link to a GPU that the
 file does not have (a container sees only its own) is left out; all NVSwitches are one; a width of 0 means 16 lanes.
 A file made by hand may leave `<gpu>` and `<nic>` out altogether: then PCI classes 03 and 12 are GPUs, and 02 are NICs.
@@ -29,7 +29,8 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from topologies.readers import hardware
-from topologies.readers.assembly import Assembly, Part
+from topologies.readers.assembly import Assembly
+from topologies.readers.parts import Part
 from topologies.topology import Topology
 from topologies.xml_document import Element, parse, shortened
 

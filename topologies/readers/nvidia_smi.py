@@ -32,7 +32,8 @@ from itertools import pairwise
 from typing import NoReturn
 
 from topologies.readers import hardware
-from topologies.readers.assembly import Assembly, Part
+from topologies.readers.assembly import Assembly
+from topologies.readers.parts import Part
 from topologies.topology import Topology, TopologyError
 from topologies.xml_document import shortened
 
