@@ -26,7 +26,7 @@ from typing import Any
 from topologies.aggregator import PROFILES, Aggregator
 from topologies.families import FAMILIES
 from topologies.family import Family, Parameter
-from topologies.quantity import count, rate
+from topologies.quantity import count, rate, ratio
 from topologies.readers import read
 from topologies.topology import Topology, TopologyError
 
@@ -93,7 +93,7 @@ _OVERRIDES: dict[str, Callable[[str], Any]] = {
     "rate": rate,
     "tenants": count,
     "sharing": str,
-    "hot": rate,
+    "hot": ratio,
 }
 
 

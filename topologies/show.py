@@ -173,7 +173,8 @@ def _node_groups(topology: Topology) -> Iterable[NodeGroup]:
     out, into = (_speeds_by_node(topology, ends) for ends in topology.ends)
     alike: dict[tuple[Any, ...], list[int]] = {}
     for node in topology.nodes:
-        abilities = tuple(word for word, can in (("multicast", node.multicast), ("reduce", node.reduces)) if can)
+        adds = f"reduce ({node.aggregator.name})" if node.aggregator else "reduce"
+        abilities = tuple(word for word, can in (("multicast", node.multicast), (adds, node.reduces)) if can)
         alike.setdefault((node.kind, abilities, out[node.id], into[node.id]), []).append(node.id)
     bandwidth = dict(zip(topology.speeds.tolist(), (link.bandwidth for link in topology.links), strict=True))
     groups: dict[tuple[Any, ...], list[int]] = {}
