@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from synth.arguments import count, size
+from synth.cli_traffic import add_choice, choice_of, require_folder, write_heat_map
 from synth.counted import counted
 from topologies.cli import TOPOLOGY_HELP, add_json
 from topologies.command import Command, UserError
 
 if TYPE_CHECKING:
     from synth.program import Program
+    from synth.schedule import Schedule
     from synth.simulation import Simulation
+    from synth.traffic.run import Outcome
     from topologies.topology import Link, Topology
 
 _BUILDER = "builder:"
@@ -41,6 +43,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     wires.add_argument(
         "--fifo-depth", type=count, metavar="N", help="messages a connection holds (default: the CPU executor's)"
     )
+    paths = parser.add_argument_group("for networks with several shortest paths (see `syntony traffic --help`)")
+    add_choice(paths)
+    parser.add_argument("--heat-map", metavar="F.svg", help="write a picture of the network, coloured by use")
+    parser.add_argument("--explain", action="store_true", help="say why it takes as long; of programs, with --paths")
     switches = parser.add_argument_group("for schedules")
     switches.add_argument(
         "--switching",
@@ -51,21 +57,51 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.trace and not Path(options.trace).parent.is_dir():
-        raise UserError(f"{options.trace}: there is no folder {Path(options.trace).parent}")
-    found = _simulation(options)
+    require_folder(options.trace)
+    require_folder(options.heat_map)
+    found, outcome = _simulation(options)
     if options.trace:
-        from synth.trace import write_trace
-
-        write_trace(found, options.trace)
+        _write_trace(found, outcome, options.trace)
+    if options.heat_map:
+        write_heat_map(found.topology, found.busy / (found.seconds or 1.0), found.seconds, options.heat_map)
+    why = _explained(outcome) if options.explain and outcome else []
     if options.json:
-        print(json.dumps(_report(found, options.utilization)))
+        print(json.dumps(_report(found, options.utilization) | ({"critical_path": why} if why else {})))
     else:
-        print(_story(found, options.utilization))
+        how = [f"paths   {outcome.traffic.choice}{_caveat(found)}"] if outcome else []
+        print("\n".join([_story(found, options.utilization), *(f"  {line}" for line in how + why)]))
     return 0
 
 
-def _simulation(options: argparse.Namespace) -> Simulation:
+def _caveat(found: Simulation) -> str:
+    from synth.program import Program
+    from synth.traffic.from_files import MOST_SLICES
+
+    if not isinstance(found.source, Program):
+        return ""
+    return f" (messages in at most {counted(MOST_SLICES, 'slice')}, FIFOs with room for everything)"
+
+
+def _write_trace(found: Simulation, outcome: Outcome | None, path: str) -> None:
+    from synth.trace import write_trace
+    from synth.traffic.trace import write_trace as write_traffic
+
+    if outcome is None:
+        write_trace(found, path)
+    else:
+        write_traffic(outcome, path)
+
+
+def _explained(outcome: Outcome) -> list[str]:
+    from synth.progress import progress
+    from synth.traffic.critical_path import told
+
+    with progress("explaining"):
+        return told(outcome)
+
+
+def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None]:
+    """What the simulator found; and where paths were chosen or are to be explained, the traffic that it was."""
     from synth.loading import prove, read
     from synth.program import Program
     from synth.progress import progress
@@ -100,8 +136,10 @@ def _simulation(options: argparse.Namespace) -> Simulation:
         ("topology", "fifo_depth"),
         f"a schedule, which carries its topology ({loaded.content.topology.name}) and has no FIFOs",
     )
+    if options.paths or options.explain:
+        return _as_traffic(loaded.content, loaded.content.topology, options)
     with progress(f"simulating {name}"):
-        return simulate(
+        found = simulate(
             loaded.content,
             options.size,
             options.slice,
@@ -109,6 +147,53 @@ def _simulation(options: argparse.Namespace) -> Simulation:
             every_message=bool(options.trace),
             timeline=options.utilization,
         )
+    return found, None
+
+
+def _as_traffic(
+    source: Schedule | Program, topology: Topology, options: argparse.Namespace
+) -> tuple[Simulation, Outcome]:
+    """On the paths that switches choose; of a schedule without --paths, on its own routes."""
+    import numpy as np
+
+    from synth.bounds.throughput import bounds_of
+    from synth.collective import Collective
+    from synth.progress import progress
+    from synth.schedule import Schedule
+    from synth.simulation import Messages, Simulation
+    from synth.traffic.choice import Choice
+    from synth.traffic.from_files import as_scheduled, program_messages, schedule_messages
+    from synth.traffic.job import Job
+    from synth.traffic.run import flows_of, simulate
+    from synth.utilization import LinkRates
+
+    _refuse(options, ("slice", "fifo_depth", "switching"), "simulated as messages on paths")
+    if isinstance(source, Schedule):
+        collective, messages = source.collective, schedule_messages(source, options.size)
+    elif options.paths:
+        collective = Collective.make(source.collective, source.ranks, root=source.root)
+        messages = program_messages(source, options.size)
+    else:
+        raise UserError(
+            f"{options.file}: --explain needs to know the paths of a program; say --paths single, or another"
+        )
+    with progress(f"simulating {options.file}"):
+        if options.paths:
+            job = Job(collective.kind, collective.members, messages)
+            traffic = flows_of(topology, [job], choice_of(options, Choice("single")))
+        else:
+            assert isinstance(source, Schedule)
+            traffic = as_scheduled(source, options.size)
+        outcome = simulate(traffic, timeline=True)
+    times, busy = outcome.times, outcome.utilization * outcome.seconds
+    bound = bounds_of(topology, collective).seconds(options.size)
+    rates = LinkRates(times.times, times.link, times.rate)
+    none, never = np.zeros(0, np.int64), np.zeros(0)
+    messages_kept = Messages(none, none, none, never, never, never)  # they are in the outcome
+    found = Simulation(
+        source, topology, collective, options.size, outcome.seconds, bound, [], messages_kept, busy, rates
+    )
+    return found, outcome
 
 
 def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
@@ -131,15 +216,18 @@ def _built(name: str, ranks: int) -> Program:
     return Program.from_core(_core.build(algorithm, collective, ranks))
 
 
-def _on_wires(program: Program, topology: Topology, options: argparse.Namespace) -> Simulation:
+def _on_wires(program: Program, topology: Topology, options: argparse.Namespace) -> tuple[Simulation, Outcome | None]:
     from synth.program_simulator import simulate_program
     from synth.progress import progress
 
+    if options.paths or options.explain:
+        return _as_traffic(program, topology, options)
     _refuse(options, ("switching",), "a program, whose messages cut through switches")
     every_message = bool(options.trace) or options.utilization
     try:
         with progress(f"simulating {options.file}"):
-            return simulate_program(program, topology, options.size, options.slice, options.fifo_depth, every_message)
+            found = simulate_program(program, topology, options.size, options.slice, options.fifo_depth, every_message)
+            return found, None
     except UserError as error:
         raise UserError(f"{options.file}: {error}") from None
 

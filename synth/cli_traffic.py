@@ -13,13 +13,18 @@ from topologies.cli import add_json
 from topologies.command import Command, UserError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from synth.traffic.choice import Choice
     from synth.traffic.interleave import Interleaving
     from synth.traffic.jobs_file import JobsFile
     from synth.traffic.run import Outcome
+    from topologies.topology import Topology
 
 
 def add_choice(parser: argparse._ActionsContainer) -> None:
-    """Adds --paths and --seed."""
+    """Adds --paths and --seed; `choice_of` reads them."""
     parser.add_argument("--paths", metavar="CHOICE", help="single, ecmp, e-ecmp:K, spray or least-loaded")
     parser.add_argument("--seed", type=_seed, metavar="N", help="seed of the hash of ecmp and e-ecmp (default 0)")
 
@@ -28,6 +33,13 @@ def _seed(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or int(text) >= 2**31:
         raise argparse.ArgumentTypeError(f"'{text}' is not a seed; seeds are 0, 1, ..")
     return int(text)
+
+
+def choice_of(options: argparse.Namespace, otherwise: Choice) -> Choice:
+    """The choice of paths that the options ask for; what they leave open is as `otherwise`."""
+    from synth.traffic.choice import Choice
+
+    return Choice.parse(options.paths or str(otherwise), otherwise.seed if options.seed is None else options.seed)
 
 
 def require_folder(path: str | None) -> None:
@@ -79,7 +91,7 @@ def _run(options: argparse.Namespace) -> int:
 
         write_trace(shown, options.trace)
     if options.heat_map:
-        write_heat_map(shown, options.heat_map)
+        write_heat_map(jobs.topology, shown.utilization, shown.seconds, options.heat_map)
     links = hottest(shown, options.top)
     with progress("explaining"):
         lines = told(plain)
@@ -100,26 +112,21 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _read(options: argparse.Namespace) -> JobsFile:
-    from synth.traffic.choice import Choice
     from synth.traffic.jobs_file import EXAMPLE, parse_jobs, read_jobs
 
     example = options.file == "example" and not Path("example").exists()
     jobs = parse_jobs(EXAMPLE, Path("example")) if example else read_jobs(options.file)
-    seed = jobs.choice.seed if options.seed is None else options.seed
-    choice = Choice.parse(options.paths or str(jobs.choice), seed)
     interleaved = jobs.interleave if options.interleave is None else options.interleave
-    return replace(jobs, choice=choice, interleave=interleaved)
+    return replace(jobs, choice=choice_of(options, jobs.choice), interleave=interleaved)
 
 
-def write_heat_map(outcome: Outcome, path: str) -> None:
-    """Writes the heat map of a run."""
+def write_heat_map(topology: Topology, use: NDArray[np.float64], seconds: float, path: str) -> None:
+    """Writes the heat map of a run: `use` is the mean part of every link's capacity over its `seconds`."""
     from topologies.file_format import write_text
     from topologies.heat_map import heat_map
     from topologies.wording import time
 
-    topology = outcome.traffic.topology
-    title = f"{topology.name}: mean use of its links over {time(outcome.seconds)}, paths {outcome.traffic.choice}"
-    write_text(path, heat_map(topology, outcome.utilization.tolist(), title))
+    write_text(path, heat_map(topology, use.tolist(), f"{topology.name}: mean use of its links over {time(seconds)}"))
 
 
 def _jobs_table(plain: Outcome, shifted: Outcome | None, shifts: Interleaving | None) -> list[str]:

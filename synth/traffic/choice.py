@@ -72,6 +72,10 @@ class Choice:
         )
 
 
+AS_SCHEDULED = Choice("as scheduled")
+"""No choice: what a Schedule says. Nothing can be placed by it."""
+
+
 def _mixed(*words: int | NDArray[np.integer]) -> NDArray[np.uint64]:
     """One 64-bit hash of the words, column by column."""
     result = np.zeros(1, np.uint64)

@@ -125,8 +125,9 @@ def told(outcome: Outcome, most: int = 4) -> list[str]:
     traffic = outcome.traffic
     if traffic.choice.name not in ("spray", "least-loaded"):
         sprayed = run(traffic.topology, traffic.jobs, Choice("spray"), traffic.shifts).seconds
-        less = f"{time(whole - sprayed)} less" if sprayed < whole * (1 - _SAME) else "no less"
-        lines.append(f"spread evenly over all equal-cost paths (spray), it would take {time(sprayed)}: {less}")
+        if sprayed < whole * (1 - _SAME):
+            less = f"{time(sprayed)}: {time(whole - sprayed)} less"
+            lines.append(f"spread evenly over all equal-cost paths (spray), it would take {less}")
     return lines
 
 

@@ -15,7 +15,10 @@ from synth.message_sizes import MessageSizes
 from synth.moves import flows_of, moves_of
 from synth.program import ONE_SIDED, Program
 from synth.schedule import Schedule
+from synth.traffic.choice import AS_SCHEDULED
+from synth.traffic.job import Job
 from synth.traffic.messages import Messages
+from synth.traffic.run import Traffic
 from topologies.command import UserError
 
 MOST_SLICES = 16
@@ -40,6 +43,15 @@ def schedule_messages(schedule: Schedule, size: int) -> Messages:
     return Messages.make(
         collective.ranks, src, dst, np.where(src == dst, 0.0, flows.bytes), (owner, flows.after), follows=follows
     )
+
+
+def as_scheduled(schedule: Schedule, size: int) -> Traffic:
+    """A Schedule on its own wires and routes, as the traffic of one job."""
+    whole = schedule.expand()
+    job = Job(schedule.collective.kind, schedule.collective.members, schedule_messages(whole, size))
+    flows = flows_of(moves_of(whole), whole.topology, whole.collective, size).flows
+    rows = np.arange(len(flows))
+    return Traffic(schedule.topology, (job,), AS_SCHEDULED, flows, np.zeros_like(rows), rows)
 
 
 def program_messages(program: Program, size: int) -> Messages:
