@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 from benchmarks.lab import kernel, report, runs
 from benchmarks.lab.faults import parse_fault
@@ -79,7 +79,7 @@ def _lab(arguments: argparse.Namespace) -> int:
             _print_report(lab, arguments)
             if command:
                 out = sys.stderr if arguments.json else sys.stdout
-                return lab.run(command, faults, partial(_write, out.fileno()), colours=out.isatty())
+                return lab.run(command, faults, partial(_write, out.fileno()), colours=_has_colours(out))
             while True:
                 signal.pause()
     except Stopped as stopped:
@@ -120,12 +120,19 @@ def _print_report(lab: Lab, arguments: argparse.Namespace) -> None:
 
     console = Console(highlight=False)
     for item in report.map_of(lab):
-        console.print(item)
+        console.print(item, soft_wrap=isinstance(item, str))  # commands are copied whole
     if not arguments.no_ceilings and lab.plan.wires:
         for item in report.ceilings(lab.ceilings()):
             console.print(item)
     if not arguments.passed_on:
         console.print("Ctrl-C removes the lab.")
+
+
+def _has_colours(stream: TextIO) -> bool:
+    from rich.console import Console
+
+    console = Console(file=stream)
+    return console.color_system is not None and not console.no_color
 
 
 def _write(descriptor: int, lines: bytes) -> None:
