@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from csrc._core import ShortestPaths
 from synth.collective import Collective, CollectiveError
 from topologies.topology import Link, Topology
 
@@ -45,24 +46,9 @@ class Network:
     @cached_property
     def hops(self) -> NDArray[np.float64]:
         """(ranks, ranks) least number of messages from rank to rank of the collective; infinite where no path leads."""
-        is_rank = [node.kind == "rank" for node in self.topology.nodes]
-        return self._distances([1.0 if is_rank[link.src] else 0.0 for link in self.links])
-
-    @cached_property
-    def alphas(self) -> NDArray[np.float64]:
-        """(ranks, ranks) least sum of alphas from rank to rank of the collective, seconds."""
-        return self._distances([link.alpha for link in self.links])
-
-    def _distances(self, lengths: list[float]) -> NDArray[np.float64]:
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import dijkstra
-
-        nodes, members = len(self.topology.nodes), np.asarray(self.collective.members)
-        best: dict[tuple[int, int], float] = {}
-        for link, length in zip(self.links, lengths, strict=True):
-            pair = (link.src, link.dst)
-            best[pair] = min(length, best.get(pair, length))
-        rows, columns = np.asarray(list(best), np.int64).reshape(-1, 2).T
-        graph = csr_array((np.asarray(list(best.values())), (rows, columns)), shape=(nodes, nodes))
-        found: NDArray[np.float64] = dijkstra(graph, indices=members)[:, members]
-        return found
+        ends = np.asarray([(link.src, link.dst) for link in self.links], np.int32).reshape(-1, 2)
+        is_rank = np.asarray([node.kind == "rank" for node in self.topology.nodes])
+        tails, heads = np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1])
+        paths = ShortestPaths(len(is_rank), tails, heads, is_rank[tails].astype(np.float64))
+        members = np.asarray(self.collective.members)
+        return np.asarray([paths.distances(member)[members] for member in self.collective.members])

@@ -60,7 +60,8 @@ class Arcs:
 
     def leaving(self, inside: NDArray[np.bool_]) -> list[int]:
         """The arcs that leave the node set."""
-        return [int(arc) for arc in np.flatnonzero(inside[self.tails] & ~inside[self.heads])]
+        found: list[int] = np.flatnonzero(inside[self.tails] & ~inside[self.heads]).tolist()
+        return found
 
     def bandwidth(self, arcs: list[int]) -> Fraction:
         """Bytes/s of the arcs together."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from csrc._core import ShortestPaths
 from synth.bounds.arcs import Arcs
 from synth.bounds.bound import Distance, Latency
 from synth.bounds.demand import fitting_generators, member_orbits
@@ -39,8 +40,6 @@ def latency(network: Network, arcs: Arcs | None = None) -> Latency:
 
 def _farthest(network: Network, arcs: Arcs, lengths: NDArray[np.float64]) -> tuple[float, Distance | None]:
     """The greatest distance that some chunk must travel, and a chunk that must."""
-    from csrc._core import ShortestPaths
-
     collective = network.collective
     members = np.asarray(collective.members)
     rank_of = {member: rank for rank, member in enumerate(collective.members)}
@@ -51,15 +50,17 @@ def _farthest(network: Network, arcs: Arcs, lengths: NDArray[np.float64]) -> tup
         starts = [collective.members[collective.root]]
     else:
         starts = [orbit[0] for orbit in member_orbits(network, fitting_generators(network))]
-    worst, witness = 0.0, None
+    worst, ends = 0.0, (0, 0)
     for start in starts:
         distances = paths.distances(start)[members]
         furthest = int(np.argmax(distances))
         if distances[furthest] > worst:
             worst = float(distances[furthest])
-            src, dst = (furthest, rank_of[start]) if inward else (rank_of[start], furthest)
-            witness = Distance(_first_chunk(collective, src, dst), collective.members[src], collective.members[dst])
-    return worst, witness
+            ends = (furthest, rank_of[start]) if inward else (rank_of[start], furthest)
+    if not worst:
+        return worst, None
+    src, dst = (collective.members[end] for end in ends)
+    return worst, Distance(_first_chunk(collective, *ends), src, dst)
 
 
 def _first_chunk(collective: Collective, src: int, dst: int) -> int:
@@ -73,4 +74,4 @@ def _first_chunk(collective: Collective, src: int, dst: int) -> int:
             block = src * collective.ranks + dst
         case _:
             block = 0
-    return int(np.searchsorted(collective.chunks.block, block))
+    return int(np.searchsorted(collective.chunks.block, np.int32(block)))  # of the column's type, or it is copied

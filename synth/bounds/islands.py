@@ -12,11 +12,14 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bounds.arcs import Arcs, Int32s
+from synth.bounds.arcs import Arcs
+
+Labels = NDArray[np.int64]
+"""Per node the number of the set it is in; -1: in none. The sets are 0, 1, .. and do not overlap."""
 
 
-def island_labels(graph: Arcs) -> Iterator[Int32s]:
-    """Per bandwidth that occurs, slowest first, and node: the number of the component by faster links that it is in."""
+def islands(graph: Arcs, members: NDArray[np.int64]) -> Iterator[Labels]:
+    """Per bandwidth that occurs, slowest first, the islands that hold members, where there are two or more."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -27,16 +30,18 @@ def island_labels(graph: Arcs) -> Iterator[Int32s]:
         fast = kind > floor
         ones = np.ones(int(fast.sum()), np.int8)
         wires = coo_array((ones, (graph.tails[fast], graph.heads[fast])), shape=(graph.nodes, graph.nodes))
-        yield connected_components(wires, directed=False)[1]
+        _, component = connected_components(wires, directed=False)
+        inhabited = np.unique(component[members])
+        if len(inhabited) > 1:
+            island = np.full(int(component.max()) + 1, -1)
+            island[inhabited] = np.arange(len(inhabited))
+            yield np.where(graph.usable, island[component], -1)
 
 
-def islands(graph: Arcs, members: NDArray[np.int64]) -> Iterator[list[NDArray[np.bool_]]]:
-    """Per bandwidth the islands that hold members, where there are at least two; the same islands once only."""
-    seen: set[bytes] = set()
-    for labels in island_labels(graph):
-        inhabited = np.unique(labels[members])
-        whole = [(labels == label) & graph.usable for label in inhabited.tolist()]
-        key = np.asarray(labels[members]).tobytes()
-        if len(whole) > 1 and key not in seen:
-            seen.add(key)
-            yield whole
+def exits(graph: Arcs, labels: Labels) -> list[int]:
+    """Per set the capacity of the arcs that leave it."""
+    of_tail, of_head = labels[graph.tails], labels[graph.heads]
+    out = [0] * (int(labels.max()) + 1)
+    for arc in np.flatnonzero((of_tail >= 0) & (of_tail != of_head)).tolist():
+        out[of_tail[arc]] += graph.capacity[arc]
+    return out

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from csrc._core import FlowNetwork
 from synth.bounds.arcs import Int32s
 
 LARGEST = 2**63 - 1
@@ -42,8 +43,6 @@ class Flow(Protocol):
 
 def flow_network(nodes: int, tails: Int32s, heads: Int32s, capacities: Sequence[int], room: int = 0) -> Flow:
     """A graph without flow. `room`: by how much later changes may raise all capacities together."""
-    from csrc._core import FlowNetwork
-
     if sum(capacities) + room > LARGEST:
         return LongFlowNetwork(nodes, tails, heads, capacities)
     return FlowNetwork(nodes, tails, heads, np.asarray(capacities, np.int64))

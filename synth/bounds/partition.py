@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from synth.bounds.arcs import Arcs, Int32s
 from synth.bounds.bound import Partition
-from synth.bounds.islands import islands
+from synth.bounds.islands import Labels, exits, islands
 from synth.bounds.max_flow import flow_network
 from synth.network import Network
 
@@ -57,9 +57,11 @@ def best_partition(network: Network, arcs: Arcs, entering: bool = False) -> Part
     if len(terminals) < 2:
         return None
     small = _contracted(graph, label)
-    parts = min(_guesses(small, terminals), key=lambda guess: _ratio(small, guess))
-    while (better := _with_less_sum(small, terminals, _ratio(small, parts))) is not None:
-        parts = better
+    labels = min(_guesses(small, terminals), key=lambda guess: _ratio(exits(small, guess)))
+    parts = [labels == part for part in range(int(labels.max()) + 1)]
+    ratio = _ratio(exits(small, labels))
+    while (better := _with_less_sum(small, terminals, ratio)) is not None:
+        parts, ratio = better, _ratio([sum(small.capacity[arc] for arc in small.leaving(part)) for part in better])
     parts = [part[label] & graph.usable for part in parts]
     leaving = [arc for part in parts for arc in graph.leaving(part)]
     told = tuple(tuple(np.flatnonzero(part).tolist()) for part in parts)
@@ -104,16 +106,16 @@ def _contracted(graph: Arcs, label: Int32s) -> Arcs:
     return Arcs(graph.nodes, usable, links, tails[kept], heads[kept], capacity, graph.unit)
 
 
-def _ratio(graph: Arcs, parts: Parts) -> Fraction:
-    """How much bandwidth leaves the parts per message that a phase needs."""
-    return Fraction(sum(graph.capacity[arc] for part in parts for arc in graph.leaving(part)), len(parts) - 1)
+def _ratio(leaving: list[int]) -> Fraction:
+    """How much leaves the parts per message that a phase needs."""
+    return Fraction(sum(leaving), len(leaving) - 1)
 
 
-def _guesses(graph: Arcs, terminals: Terminals) -> Iterator[Parts]:
+def _guesses(graph: Arcs, terminals: Terminals) -> Iterator[Labels]:
     """Partitions to begin with: single terminals, and islands."""
-    singles = np.zeros((len(terminals), graph.nodes), bool)
-    singles[np.arange(len(terminals)), terminals] = True
-    yield list(singles)
+    singles = np.full(graph.nodes, -1)
+    singles[terminals] = np.arange(len(terminals))
+    yield singles
     yield from islands(graph, terminals)
 
 
@@ -132,7 +134,7 @@ def _with_less_sum(graph: Arcs, terminals: Terminals, ratio: Fraction) -> Parts 
         whole + [into[node] for node in terminals.tolist()] + [0] * count,
         room=sum(out[node] for node in terminals.tolist()) + count * price,
     )
-    part_of = list(range(count))
+    part_of = np.arange(count)
     total = 0
     for admitted, node in enumerate(terminals.tolist()):
         # What the earlier ones sent here must go on, and then as much as fits: the cut that says how much x may be.
@@ -141,8 +143,8 @@ def _with_less_sum(graph: Arcs, terminals: Terminals, ratio: Fraction) -> Parts 
         flow.set_capacity(at_sink[admitted], 0)
         sent = flow.augment(node, sink)
         tight = flow.reachable_from(node)[terminals[: admitted + 1]]
-        joined = {part_of[other] for other in np.flatnonzero(tight).tolist()}
-        part_of = [admitted if part in joined else part for part in part_of]
+        if np.count_nonzero(tight) > 1:
+            part_of[np.isin(part_of, part_of[: admitted + 1][tight])] = admitted
         x = sent - came - price
         total += x
         # From here on the node sends x, or where x is negative swallows as much.
@@ -157,7 +159,7 @@ def _with_less_sum(graph: Arcs, terminals: Terminals, ratio: Fraction) -> Parts 
             flow.augment(source, node, x)
     if total >= -price:
         return None
-    groups = [terminals[np.asarray(part_of) == part] for part in sorted(set(part_of))]
+    groups = [terminals[part_of == part] for part in np.unique(part_of).tolist()]
     return _smallest_parts(graph, terminals, groups)
 
 

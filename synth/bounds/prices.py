@@ -19,7 +19,9 @@ each orbit of links, and one source per orbit stands for all:
 
 A torus of 4,096 has one source and a handful of link orbits, where the whole LP has millions of variables.
 
-Beyond the LP's reach cuts serve: of single members, and of islands that hang together by faster links.
+Before that, cheap prices are tried: cuts of single members, cuts of islands that hang together by faster links, and
+equal prices. On regular networks one of them is as good as any, and a flow proves it: data spread evenly over shortest
+paths that loads no link more. Where none does and the LP is out of reach, the cheap ones serve, and the bound says so.
 """
 
 from __future__ import annotations
@@ -32,15 +34,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from csrc._core import ShortestPaths
 from synth.bounds.arcs import Arcs
 from synth.bounds.bound import Cut, Prices, Witness
 from synth.bounds.cut import cut_of
 from synth.bounds.demand import block_weights, fitting_generators, member_orbits
-from synth.bounds.islands import islands
+from synth.bounds.islands import exits, islands
 from synth.bounds.pairs import Pairs
 from synth.network import Network
 
 MAX_LP_VARIABLES = 30_000
+MAX_SPREAD = 10_000_000
+"""Sources times node pairs that `spread_load` may go over: about a second."""
 _DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 60, 840, 2**20)
 _WORD = 2**63
 
@@ -55,18 +60,20 @@ class Priced(NamedTuple):
 def priced(network: Network, arcs: Arcs) -> Priced:
     """The best prices found for an all_to_all between at least two members."""
     demands = _Demands.of(network, arcs)
-    variables = len(demands.sources) * len(demands.pairs.tails)
     best: Witness = max(_cuts(demands), key=_rate)
-    searched = f"cuts of members and islands, and equal prices (the flow LP has {variables} variables)"
-    candidates = [np.ones(len(demands.pairs.tails), np.int64)]
-    if variables <= MAX_LP_VARIABLES:
-        searched = f"all prices (flow LP, {variables} variables)"
-        candidates += _rounded(_flow_dual(demands))
-    for prices in candidates:
+    equal = demands.evaluate(np.ones(len(demands.pairs.tails), np.int64))
+    if equal is not None and _rate(equal) > _rate(best):
+        best = equal
+    size = len(demands.sources) * len(demands.pairs.tails)
+    if size <= MAX_SPREAD and demands.spread_load() * (1 - 1e-9) <= _rate(best):
+        return Priced(best, "all prices (data spread over shortest paths meets it)")
+    if size > MAX_LP_VARIABLES:
+        return Priced(best, f"cuts of members and islands, and equal prices (the flow LP has {size} variables)")
+    for prices in _rounded(_flow_dual(demands)):
         found = demands.evaluate(prices)
         if found is not None and _rate(found) > _rate(best):
             best = found
-    return Priced(best, searched)
+    return Priced(best, f"all prices (flow LP, {size} variables)")
 
 
 def _rate(witness: Witness) -> Fraction:
@@ -113,7 +120,9 @@ class _Demands:
         if not earned:
             return None
         owed = 0
-        for times, source, distances in zip(self.times, self.sources, self._distances(prices), strict=True):
+        paths = self._paths(prices)
+        for times, source in zip(self.times, self.sources, strict=True):
+            distances = paths.distances(int(self.members[source]))[self.members].astype(np.int64)
             wanted = self.table[source]
             if int(distances.max()) * int(wanted.sum()) < _WORD:
                 owed += times * int(wanted @ distances)
@@ -128,15 +137,35 @@ class _Demands:
             earned * self.arcs.unit,
         )
 
-    def _distances(self, prices: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Per source the price of the cheapest path to each member; whole numbers, below 2^53 and so exact."""
-        from csrc._core import ShortestPaths
+    def spread_load(self) -> float:
+        """Seconds per byte of size when all data is spread over shortest paths: no bound exceeds it.
 
+        Of what is to reach a node, each pair that ends a shortest path to it brings its part, by bandwidth.
+        """
         pairs = self.pairs
+        capacity = np.asarray([float(amount) for amount in pairs.capacity])
+        paths = self._paths(np.ones(len(capacity), np.int64))
+        load = np.zeros(int(pairs.orbit.max()) + 1)
+        for times, source in zip(self.times, self.sources, strict=True):
+            distance = paths.distances(int(self.members[source]))
+            arriving = np.zeros(self.arcs.nodes)
+            arriving[self.members] = self.table[source]
+            last = np.flatnonzero(distance[pairs.heads] == distance[pairs.tails] + 1)
+            tails, heads = pairs.tails[last], pairs.heads[last]
+            part = capacity[last] / np.bincount(heads, capacity[last], self.arcs.nodes)[heads]
+            # From the farthest nodes inwards, all that is equally far at once.
+            order = np.argsort(-distance[heads], kind="stable")
+            for ring in np.split(order, np.flatnonzero(np.diff(distance[heads][order])) + 1):
+                moved = arriving[heads[ring]] * part[ring]
+                arriving += np.bincount(tails[ring], moved, self.arcs.nodes)
+                load += times * np.bincount(pairs.orbit[last[ring]], moved, len(load))
+        room = np.bincount(pairs.orbit, capacity)
+        return float((load / room).max() * self.unit / self.arcs.unit)
+
+    def _paths(self, prices: NDArray[np.int64]) -> ShortestPaths:
+        """Cheapest paths; prices are whole, and the sums stay below 2^53 and so exact."""
         assert int(prices.max()) * self.arcs.nodes < 2**53
-        paths = ShortestPaths(self.arcs.nodes, pairs.tails, pairs.heads, prices.astype(np.float64))
-        for source in self.sources:
-            yield paths.distances(int(self.members[source]))[self.members].astype(np.int64)
+        return ShortestPaths(self.arcs.nodes, self.pairs.tails, self.pairs.heads, prices.astype(np.float64))
 
 
 def _cuts(demands: _Demands) -> Iterator[Cut]:
@@ -144,20 +173,19 @@ def _cuts(demands: _Demands) -> Iterator[Cut]:
     for entering in (False, True):
         graph = demands.arcs.reversed() if entering else demands.arcs
         table = demands.table.T if entering else demands.table
-        exits = np.zeros(graph.nodes, object)
-        np.add.at(exits, graph.tails, np.asarray(graph.capacity, object))
-        rates = [
-            (Fraction(int(table[source].sum()), exits[demands.members[source]]), source) for source in demands.sources
-        ]
-        rate, source = max(rates)
-        crowded = [(rate, np.arange(graph.nodes) == demands.members[source])]
-        for whole in islands(graph, demands.members):
-            for inside in whole:
-                here = inside[demands.members]
-                capacity = sum(graph.capacity[arc] for arc in graph.leaving(inside))
-                crowded.append((Fraction(int(table[here][:, ~here].sum()), capacity), inside))
-        rate, inside = max(crowded, key=lambda found: found[0])
-        yield cut_of(graph, inside, rate * demands.unit / graph.unit, entering)
+        singles = np.full(graph.nodes, -1)
+        representatives = demands.members[list(demands.sources)]
+        singles[representatives] = np.arange(len(representatives))
+        wanted = table.sum(axis=1)
+        best = Fraction(0)
+        for labels in (singles, *islands(graph, demands.members)):
+            home = labels[demands.members]
+            for number, capacity in enumerate(exits(graph, labels)):
+                here = np.flatnonzero(home == number)
+                crowding = Fraction(int(wanted[here].sum() - table[np.ix_(here, here)].sum()), capacity)
+                if crowding > best:
+                    best, inside = crowding, labels == number
+        yield cut_of(graph, inside, best * demands.unit / graph.unit, entering)
 
 
 def _flow_dual(demands: _Demands) -> NDArray[np.float64]:

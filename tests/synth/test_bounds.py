@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from csrc._core import FlowNetwork
+from synth.bounds import prices
 from synth.bounds.bound import Cut, Partition
 from synth.bounds.max_flow import LongFlowNetwork, flow_network
 from synth.bounds.references import all_reduce_references
@@ -209,6 +210,28 @@ def test_boxes_whose_switches_add_are_summed_inside() -> None:
     assert isinstance(bound.witness, Partition)
     assert bound.seconds_per_byte == Fraction(2 * 127, 128 * 400 * 10**9)
     assert sorted(map(len, bound.witness.parts)) == [8 + 1 + 8] * 128
+
+
+# ---- all_to_all: prices ---------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_cheap_prices_are_called_the_best_only_where_the_program_agrees(data: st.DataObject) -> None:
+    topology = data.draw(able_networks())
+    if topology.ranks == 1:
+        return
+    sizes = data.draw(st.lists(st.integers(1, 5), min_size=topology.ranks**2, max_size=topology.ranks**2))
+    collective = Collective.make("all_to_all", topology.ranks, block_sizes=sizes)
+    bound = bounds_of(topology, collective).throughput
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prices, "MAX_SPREAD", 0)
+        solved = bounds_of(topology, collective).throughput
+        assert solved.searched.startswith("all prices (flow LP")
+        patch.setattr(prices, "MAX_LP_VARIABLES", 0)
+        cheap = bounds_of(topology, collective).throughput
+        assert cheap.searched.startswith("cuts of members and islands, and equal prices (the flow LP has ")
+    assert bound.seconds_per_byte == solved.seconds_per_byte >= cheap.seconds_per_byte
 
 
 # ---- at scale, by the numbers; how long it takes is `python -m benchmarks.bounds` -----------------------------------
