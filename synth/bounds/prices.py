@@ -19,9 +19,10 @@ each orbit of links, and one source per orbit stands for all:
 
 A torus of 4,096 has one source and a handful of link orbits, where the whole LP has millions of variables.
 
-Before that, cheap prices are tried: cuts of single members, cuts of islands that hang together by faster links, and
-equal prices. On regular networks one of them is as good as any, and a flow proves it: data spread evenly over shortest
-paths that loads no link more. Where none does and the LP is out of reach, the cheap ones serve, and the bound says so.
+Before that, cheap prices are tried: cuts of single members, of islands that hang together by faster links, and of
+sweeps, and equal prices. On regular networks one of them is as good as any, and a flow proves it: data spread evenly
+over shortest paths that loads no link more. Where none does and the LP is out of reach, the best of the cheap ones
+serves, and the bound says so.
 """
 
 from __future__ import annotations
@@ -39,11 +40,14 @@ from synth.bounds.arcs import Arcs
 from synth.bounds.bound import Cut, Prices, Witness
 from synth.bounds.cut import cut_of
 from synth.bounds.demand import block_weights, fitting_generators, member_orbits
-from synth.bounds.islands import exits, islands
+from synth.bounds.islands import Labels, exits, islands
 from synth.bounds.pairs import Pairs
+from synth.bounds.sweep import sweeps
 from synth.network import Network
 
 MAX_LP_VARIABLES = 30_000
+LP_SECONDS = 20
+"""Some networks make HiGHS wander; what it has found by then is not optimal, and not used."""
 MAX_SPREAD = 10_000_000
 """Sources times node pairs that `spread_load` may go over: about a second."""
 _DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 60, 840, 2**20)
@@ -60,20 +64,39 @@ class Priced(NamedTuple):
 def priced(network: Network, arcs: Arcs) -> Priced:
     """The best prices found for an all_to_all between at least two members."""
     demands = _Demands.of(network, arcs)
-    best: Witness = max(_cuts(demands), key=_rate)
-    equal = demands.evaluate(np.ones(len(demands.pairs.tails), np.int64))
-    if equal is not None and _rate(equal) > _rate(best):
-        best = equal
     size = len(demands.sources) * len(demands.pairs.tails)
-    if size <= MAX_SPREAD and demands.spread_load() * (1 - 1e-9) <= _rate(best):
-        return Priced(best, "all prices (data spread over shortest paths meets it)")
+    spread = demands.spread_load() if size <= MAX_SPREAD else float("inf")
+    best: Witness | None = None
+    for witness in _cheap(demands):
+        if best is None or _rate(witness) > _rate(best):
+            best = witness
+        if spread * (1 - 1e-9) <= _rate(best):
+            return Priced(best, "all prices (data spread over shortest paths meets it)")
+    assert best is not None
+    searched = "cuts of members, islands and sweeps, and equal prices"
     if size > MAX_LP_VARIABLES:
-        return Priced(best, f"cuts of members and islands, and equal prices (the flow LP has {size} variables)")
-    for prices in _rounded(_flow_dual(demands)):
+        return Priced(best, f"{searched} (the flow LP has {size} variables)")
+    dual = _flow_dual(demands)
+    if dual is None:
+        return Priced(best, f"{searched} (the flow LP of {size} variables took more than {LP_SECONDS} s)")
+    for prices in _rounded(dual):
         found = demands.evaluate(prices)
         if found is not None and _rate(found) > _rate(best):
             best = found
     return Priced(best, f"all prices (flow LP, {size} variables)")
+
+
+def _cheap(demands: _Demands) -> Iterator[Witness]:
+    """Witnesses that cost little, the cheapest first."""
+    arcs, members = demands.arcs, demands.members
+    representatives = members[list(demands.sources)]
+    singles = np.full(arcs.nodes, -1)
+    singles[representatives] = np.arange(len(representatives))
+    yield from _cuts(demands, [singles, *islands(arcs, members)])
+    equal = demands.evaluate(np.ones(len(demands.pairs.tails), np.int64))
+    if equal is not None:
+        yield equal
+    yield from _cuts(demands, list(sweeps(arcs, members, demands.table)))
 
 
 def _rate(witness: Witness) -> Fraction:
@@ -168,28 +191,26 @@ class _Demands:
         return ShortestPaths(self.arcs.nodes, self.pairs.tails, self.pairs.heads, prices.astype(np.float64))
 
 
-def _cuts(demands: _Demands) -> Iterator[Cut]:
-    """The most crowded among single members and islands, leaving and entering."""
+def _cuts(demands: _Demands, partitions: list[Labels]) -> Iterator[Cut]:
+    """The most crowded of the sets, leaving and entering."""
     for entering in (False, True):
         graph = demands.arcs.reversed() if entering else demands.arcs
         table = demands.table.T if entering else demands.table
-        singles = np.full(graph.nodes, -1)
-        representatives = demands.members[list(demands.sources)]
-        singles[representatives] = np.arange(len(representatives))
         wanted = table.sum(axis=1)
         best = Fraction(0)
-        for labels in (singles, *islands(graph, demands.members)):
+        for labels in partitions:
             home = labels[demands.members]
             for number, capacity in enumerate(exits(graph, labels)):
                 here = np.flatnonzero(home == number)
-                crowding = Fraction(int(wanted[here].sum() - table[np.ix_(here, here)].sum()), capacity)
+                crowding = Fraction(int(wanted[here].sum() - table[np.ix_(here, here)].sum()), capacity or 1)
                 if crowding > best:
                     best, inside = crowding, labels == number
-        yield cut_of(graph, inside, best * demands.unit / graph.unit, entering)
+        if best:
+            yield cut_of(graph, inside, best * demands.unit / graph.unit, entering)
 
 
-def _flow_dual(demands: _Demands) -> NDArray[np.float64]:
-    """Dual prices per pair, scaled to a greatest of 1; all zero where the solver gives up."""
+def _flow_dual(demands: _Demands) -> NDArray[np.float64] | None:
+    """Dual prices per pair, scaled to a greatest of 1; None where the solver gives up."""
     from scipy.optimize import linprog
     from scipy.sparse import block_diag, coo_array, csr_array, hstack
 
@@ -221,9 +242,10 @@ def _flow_dual(demands: _Demands) -> NDArray[np.float64]:
         hstack([flows, csr_array((flows.shape[0], 1))]).tocsr(),
         np.concatenate(wanted),
         method="highs",
+        options={"time_limit": float(LP_SECONDS)},
     )
     if not solved.success:
-        return np.zeros(count)
+        return None
     prices = np.maximum(-np.asarray(solved.ineqlin.marginals), 0.0)
     top = float(prices.max(initial=0.0))
     scaled: NDArray[np.float64] = (prices / top if top > 0 else prices)[pairs.orbit]

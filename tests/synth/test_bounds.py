@@ -230,7 +230,7 @@ def test_cheap_prices_are_called_the_best_only_where_the_program_agrees(data: st
         assert solved.searched.startswith("all prices (flow LP")
         patch.setattr(prices, "MAX_LP_VARIABLES", 0)
         cheap = bounds_of(topology, collective).throughput
-        assert cheap.searched.startswith("cuts of members and islands, and equal prices (the flow LP has ")
+        assert cheap.searched.startswith("cuts of members, islands and sweeps, and equal prices (the flow LP has ")
     assert bound.seconds_per_byte == solved.seconds_per_byte >= cheap.seconds_per_byte
 
 

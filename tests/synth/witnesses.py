@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from fractions import Fraction
+from math import lcm
 from typing import Any
 
 from synth.collective import Collective
@@ -98,13 +99,18 @@ class Recomputed:
         price = dict(zip(prices.links, prices.prices, strict=True))
         assert all(value > 0 for value in price.values())
         assert set(price) <= {link.id for link in self.links}
-        n, owed = self.collective.ranks, Fraction(0)
+        whole = lcm(*(value.denominator for value in price.values()))
+        length = {link.id: int(price.get(link.id, 0) * whole) for link in self.links}
+        n, total = self.collective.ranks, Fraction(0)
         for s, source in enumerate(self.members):
-            distance = self.distances(source, {link.id: price.get(link.id, Fraction(0)) for link in self.links})
-            owed += sum(
-                (self.block[s * n + d] * distance[target] for d, target in enumerate(self.members)), Fraction(0)
-            )
-        return owed, [value * self.topology.links[link].bandwidth for link, value in price.items()]
+            distance = self.distances(source, length)
+            weights = [self.block[s * n + d] for d in range(n)]
+            if len(set(weights)) == 1:
+                total += weights[0] * sum(distance[target] for target in self.members)
+            else:
+                for weight, target in zip(weights, self.members, strict=True):
+                    total += weight * distance[target]
+        return total / whole, [value * self.topology.links[link].bandwidth for link, value in price.items()]
 
     def distances(self, source: int, length: dict[int, Any]) -> dict[int, Any]:
         """By Dijkstra, in whatever numbers the lengths are."""
