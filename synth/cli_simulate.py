@@ -156,7 +156,6 @@ def _as_traffic(
     """On the paths that switches choose; of a schedule without --paths, on its own routes."""
     import numpy as np
 
-    from synth.bounds.throughput import bounds_of
     from synth.collective import Collective
     from synth.progress import progress
     from synth.schedule import Schedule
@@ -186,13 +185,10 @@ def _as_traffic(
             traffic = as_scheduled(source, options.size)
         outcome = simulate(traffic, timeline=True)
     times, busy = outcome.times, outcome.utilization * outcome.seconds
-    bound = bounds_of(topology, collective).seconds(options.size)
     rates = LinkRates(times.times, times.link, times.rate)
     none, never = np.zeros(0, np.int64), np.zeros(0)
     messages_kept = Messages(none, none, none, never, never, never)  # they are in the outcome
-    found = Simulation(
-        source, topology, collective, options.size, outcome.seconds, bound, [], messages_kept, busy, rates
-    )
+    found = Simulation(source, topology, collective, options.size, outcome.seconds, [], messages_kept, busy, rates)
     return found, outcome
 
 

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from synth.collective import Collective
 from synth.flows import Flows, Paths, cut
+from synth.rows import distinct, pieces, ragged
 from synth.schedule import Schedule
 from synth.values import Values
 from topologies.topology import Topology
@@ -68,7 +69,7 @@ def moves_of(schedule: Schedule) -> Moves:
     ends = np.stack([moved.src, moved.dst], axis=1)
     lane, first = lanes_of(ends, moved.offset, moved.link)
     hops = np.diff(moved.offset)[first]
-    link = _pieces(moved.link, moved.offset[first], hops)
+    link = pieces(moved.link, moved.offset[first], hops)
     paths = lane_paths(hops, link, np.ones(len(link)))
     alphas = np.asarray([link.alpha for link in schedule.topology.links])
     return Moves(
@@ -87,22 +88,8 @@ def moves_of(schedule: Schedule) -> Moves:
 
 def lanes_of(ends: Integers, offset: Integers, link: Integers) -> tuple[Integers, Integers]:
     """The lane of every transfer, and the first transfer of every lane; equal `ends` rows and routes, equal lanes."""
-    hops = np.diff(offset)
-    routes = np.full((int(hops.max(initial=0)), len(ends)), -1, np.int64)
-    owner = np.repeat(np.arange(len(ends)), hops)
-    routes[np.arange(len(link)) - np.repeat(offset[:-1], hops), owner] = link
-    first, lane = distinct(np.concatenate((ends, routes.T), axis=1))
+    first, lane = distinct(np.c_[ends, ragged(offset, link)])
     return lane, first
-
-
-def distinct(rows: Integers) -> tuple[Integers, Integers]:
-    """The first row of every kind of equal rows (numbers from -1), and the kind of every row."""
-    kind = np.zeros(len(rows), np.int64)
-    for column in rows.T:
-        # Two numbers at a time become one, so that nothing but plain numbers is sorted.
-        _, kind = np.unique(kind * (int(column.max(initial=0)) + 2) + column + 1, return_inverse=True)
-    _, first, kind = np.unique(kind, return_index=True, return_inverse=True)
-    return first, kind
 
 
 def lane_paths(hops: Integers, link: Integers, weight: NDArray[np.float64]) -> Paths:
@@ -198,7 +185,7 @@ def _waits(moves: Moves, collective: Collective) -> tuple[Integers, Integers, in
     agent, total = np.divmod(sums, known)
     operands = np.diff(values.offset)[total]
     owner = np.repeat(np.arange(len(sums)), operands)
-    operand = _pieces(values.operand, values.offset[total], operands)
+    operand = pieces(values.operand, values.offset[total], operands)
     lies_there = ~np.isin(owner * known + operand, sum_of * known + moves.part[adding])
     owner, operand = owner[lies_there], operand[lies_there]
 
@@ -217,10 +204,3 @@ def _begins(values: Values, collective: Collective) -> NDArray[np.bool_]:
     starter = np.asarray([min(collective.pre(chunk)) for chunk in range(len(collective.chunks))])
     begins: NDArray[np.bool_] = own & (starter[values.chunk] == values.rank)
     return begins
-
-
-def _pieces(column: Integers, first: Integers, lengths: Integers) -> Integers:
-    """column[first[i] : first[i] + lengths[i]] for all i, one after another."""
-    before = np.cumsum(lengths) - lengths
-    at = np.repeat(first - before, lengths) + np.arange(int(lengths.sum()))
-    return column[at]

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.bounds.throughput import bounds_of
 from synth.checker.resolved import Resolved
 from synth.collective import Collective
 from synth.connections import Connections
 from synth.counted import counted
+from synth.lane_classes import one_of_each
 from synth.lanes import Lanes, simulate_lanes
 from synth.message_sizes import MessageSizes
 from synth.network import Network
@@ -51,8 +51,9 @@ def simulate_program(
     slice_bytes    a message's most bytes (default: the CPU executor's); a chunk's slice is that over the most slots of
                    any message of the Program
     fifo_depth     messages that a connection holds; default: the CPU executor's, or more where the Program claims more
-    every_message  simulates every slice, and returns its messages and the rates of links over time; else steady states
-                   are skipped (csrc/core/simulator/steady_state.hpp), and neither is returned
+    every_message  simulates every slice of every lane, and returns its messages and the rates of links over time; else
+                   one of lanes that are alike is simulated (synth/lane_classes.py), steady states are skipped
+                   (csrc/core/simulator/steady_state.hpp), and neither is returned
 
     The Program must have passed the checker. Raises UserError where the topology has another number of ranks or no
     route between ranks that talk, and StuckError where a FIFO of `fifo_depth` is too short.
@@ -67,12 +68,15 @@ def simulate_program(
     sizes = MessageSizes(code, size, slice_bytes or executor_slice(program.ranks))
     connections = Connections.of(code, Network(topology, collective))
     depth = fifo_depth or max(CPU.fifo_depth, program.fifo_depth)
-    times = simulate_lanes(_lanes(code, sizes, connections, topology, depth), every_slice=every_message)
+    lanes, rows = lanes_of(code, sizes, connections, topology, depth), np.arange(len(code.opcode))
+    if not every_message and (alike := one_of_each(lanes)):
+        lanes, rows = alike
+    times = simulate_lanes(lanes, every_slice=every_message)
     if times.stuck_row >= 0:
         # The checker has proven that only short FIFOs can be the reason.
         raise StuckError(
-            f"{program.where(times.stuck_row)} never comes to its end in slice {times.stuck_slice}: FIFOs of {depth} "
-            f"are too short; the program needs {program.fifo_depth}"
+            f"{program.where(int(rows[times.stuck_row]))} never comes to its end in slice {times.stuck_slice}: "
+            f"FIFOs of {depth} are too short; the program needs {program.fifo_depth}"
         )
     sends = connections.out >= 0
     carried = np.bincount(
@@ -84,7 +88,6 @@ def simulate_program(
         collective,
         size,
         times.seconds,
-        bounds_of(topology, collective).seconds(size),
         connections.routes,
         Messages(times.row, times.slice, connections.route[times.connection], times.start, times.left, times.arrival),
         busy_seconds(topology, connections.routes, carried),
@@ -92,7 +95,8 @@ def simulate_program(
     )
 
 
-def _lanes(code: Resolved, sizes: MessageSizes, connections: Connections, topology: Topology, depth: int) -> Lanes:
+def lanes_of(code: Resolved, sizes: MessageSizes, connections: Connections, topology: Topology, depth: int) -> Lanes:
+    """The columns that the core simulates; `depth` messages fit into a FIFO."""
     hops = [len(route) for route in connections.routes]
     links = [link for route in connections.routes for link in route]
     return Lanes(

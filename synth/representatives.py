@@ -27,7 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.moves import Moves, distinct, lane_latency, lane_paths, lanes_of
+from synth.moves import Moves, lane_latency, lane_paths, lanes_of
+from synth.rows import distinct, pieces
 from synth.schedule import Schedule
 from synth.symmetry import ACTED_ON, Action, action_of
 from synth.utilization import LinkRates
@@ -247,8 +248,7 @@ def _depths(values: Values) -> Integers:
 def _rows(offset: Integers, column: Integers, rows: Integers) -> tuple[Integers, Integers]:
     """The pieces of `rows` of a column that `offset` cuts, and their own offset."""
     lengths = np.diff(offset)[rows]
-    cut = np.r_[0, np.cumsum(lengths)]
-    return cut, column[np.repeat(offset[rows] - cut[:-1], lengths) + np.arange(int(cut[-1]))]
+    return np.r_[0, np.cumsum(lengths)], pieces(column, offset[rows], lengths)
 
 
 def _link_orbits(actions: list[Action], links: int) -> tuple[Integers, Integers]:

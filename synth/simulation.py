@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.bounds.bound import Bounds
+from synth.bounds.throughput import bounds_of
 from synth.collective import Collective
 from synth.program import Program
 from synth.schedule import Schedule
@@ -47,6 +50,7 @@ class Simulation:
     routes    the links of every route in use; of a schedule by representatives, of those
     busy      float64 (L,): seconds that its bytes occupy each link at full bandwidth
     rates     what links carry over time, where that was asked for
+    bounds    those of the source, if it has any
     """
 
     source: Schedule | Program
@@ -54,11 +58,11 @@ class Simulation:
     collective: Collective
     size: int
     seconds: float
-    bound_seconds: float
     routes: Sequence[tuple[int, ...]]
     messages: Messages
     busy: NDArray[np.float64]
     rates: LinkRates | None = None
+    bounds: Bounds | None = None
 
     @property
     def algbw(self) -> float:
@@ -76,6 +80,11 @@ class Simulation:
         capacity = np.asarray([float(link.bandwidth) for link in self.topology.links])
         rates = self.rates or LinkRates(np.zeros(0), np.zeros(0, np.int64), np.zeros(0))
         return rates.means(self.seconds, bins, capacity)
+
+    @cached_property
+    def bound_seconds(self) -> float:
+        """What nobody can beat; computed when first asked for, where the source has no bounds."""
+        return (self.bounds or bounds_of(self.topology, self.collective)).seconds(self.size)
 
     @property
     def fraction(self) -> float:

@@ -18,7 +18,6 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bounds.throughput import bounds_of
 from synth.flows import simulate_flows
 from synth.moves import MovedFlows, Moves, flows_of, moves_of
 from synth.representatives import representatives_of
@@ -45,8 +44,6 @@ def simulate(
     every_message  expands a schedule with symmetry, and returns its messages; else it is simulated by representatives
                    where that is exact (synth/representatives.py), and no messages are returned
     timeline       keeps the rates of links over time
-
-    Bounds are the schedule's own, or computed where it has none.
     """
     topology, collective = schedule.topology, schedule.collective
     found = representatives_of(schedule) if schedule.symmetry and not every_message else None
@@ -74,11 +71,11 @@ def simulate(
         collective,
         size,
         times.seconds,
-        (schedule.bounds or bounds_of(topology, collective)).seconds(size),
         [paths.links(path) for path in range(len(paths.path_offset) - 1)],
         Messages(row[shown], number[shown], sets[shown], times.start[shown], times.left[shown], times.arrival[shown]),
         load / moved.flows.capacity,
         rates,
+        schedule.bounds,
     )
 
 

@@ -19,14 +19,18 @@ FairShare::FairShare(std::vector<double> capacity) : links_(capacity.size()) {
 
 void FairShare::add(std::uint32_t flow, std::span<const Crossing> crossings) {
   begin_change();
-  if (flow >= flows_.size()) flows_.resize(flow + 1);
-  Flow& mine = flows_[flow];
-  mine.rate = kUnsettled;
-  mine.places.clear();
+  if (flow >= rate_.size()) {
+    places_.resize(flow + 1);
+    rate_.resize(flow + 1);
+    before_.resize(flow + 1);
+    in_region_.resize(flow + 1);
+  }
+  std::vector<Place>& mine = places_[flow];
+  rate_[flow] = kUnsettled;
   for (const Crossing& crossing : crossings) {
     Link& link = links_[crossing.link];
-    link.riders.push_back({flow, static_cast<std::uint32_t>(mine.places.size()), crossing.weight});
-    mine.places.push_back({crossing.link, static_cast<std::uint32_t>(link.riders.size() - 1), crossing.weight});
+    link.riders.push_back({flow, static_cast<std::uint32_t>(mine.size()), crossing.weight});
+    mine.push_back({crossing.link, static_cast<std::uint32_t>(link.riders.size() - 1), crossing.weight});
     enter(crossing.link);
   }
   added_.push_back(flow);
@@ -34,17 +38,16 @@ void FairShare::add(std::uint32_t flow, std::span<const Crossing> crossings) {
 
 void FairShare::remove(std::uint32_t flow) {
   begin_change();
-  Flow& mine = flows_[flow];
-  slowest_removed_ = std::min(slowest_removed_, mine.rate);
-  for (const Place& place : mine.places) {
+  slowest_removed_ = std::min(slowest_removed_, rate_[flow]);
+  for (const Place& place : places_[flow]) {
     std::vector<Rider>& riders = links_[place.link].riders;
     riders[place.position] = riders.back();
-    flows_[riders[place.position].flow].places[riders[place.position].place].position = place.position;
+    places_[riders[place.position].flow][riders[place.position].place].position = place.position;
     riders.pop_back();
     enter(place.link);
   }
-  mine.places.clear();
-  mine.rate = 0;
+  places_[flow].clear();
+  rate_[flow] = 0;
 }
 
 std::span<const std::uint32_t> FairShare::settle() {
@@ -55,7 +58,7 @@ std::span<const std::uint32_t> FairShare::settle() {
   find_region(least);
   fill(least);
   for (const std::uint32_t link : region_) links_[link].in_region = false;
-  for (const std::uint32_t flow : changed_) flows_[flow].in_region = false;
+  for (const std::uint32_t flow : changed_) in_region_[flow] = 0;
   added_.clear();
   slowest_removed_ = kUnsettled;
   settled_ = true;
@@ -64,7 +67,7 @@ std::span<const std::uint32_t> FairShare::settle() {
 
 double FairShare::load(std::uint32_t link) const {
   double sum = 0;
-  for (const Rider& rider : links_[link].riders) sum += rider.weight * flows_[rider.flow].rate;
+  for (const Rider& rider : links_[link].riders) sum += rider.weight * rate_[rider.flow];
   return sum;
 }
 
@@ -84,7 +87,7 @@ void FairShare::enter(std::uint32_t link) {
 double FairShare::floor() const {
   double least = slowest_removed_;
   for (const std::uint32_t flow : added_) {
-    for (const Place& place : flows_[flow].places) {
+    for (const Place& place : places_[flow]) {
       const Link& link = links_[place.link];
       double weight = 0;
       for (const Rider& rider : link.riders) weight += rider.weight;
@@ -103,18 +106,19 @@ void FairShare::find_region(double floor) {
     link.weight = 0;
     link.rising = 0;
     for (const Rider& rider : link.riders) {
-      Flow& flow = flows_[rider.flow];
-      if (!flow.in_region && flow.rate < floor) {
-        link.left -= rider.weight * flow.rate;
+      const double rate = rate_[rider.flow];
+      if (in_region_[rider.flow] == 0 && rate < floor) {
+        link.left -= rider.weight * rate;
         continue;
       }
       link.weight += rider.weight;
       ++link.rising;
-      if (std::exchange(flow.in_region, true)) continue;
-      flow.before = flow.rate;
-      flow.rate = kUnsettled;
+      if (std::exchange(in_region_[rider.flow], 1) != 0) continue;
+      before_[rider.flow] = rate;
+      rate_[rider.flow] = kUnsettled;
       changed_.push_back(rider.flow);
-      for (const Place& place : flow.places) enter(place.link);
+      if (region_.size() == links_.size()) continue;
+      for (const Place& place : places_[rider.flow]) enter(place.link);
     }
   }
 }
@@ -146,14 +150,15 @@ void FairShare::fill(double floor) {
 
 void FairShare::settle_riders(Link& link, double level) {
   for (const Rider& rider : link.riders) {
-    Flow& flow = flows_[rider.flow];
-    if (flow.rate != kUnsettled) continue;
+    if (rate_[rider.flow] != kUnsettled) continue;
     // A rate that is new by rounding only is the old one: whoever waits for its end need not be told.
-    const bool same = flow.before != kUnsettled && std::abs(level - flow.before) <= flow.before * kSame;
-    flow.rate = same ? flow.before : level;
-    for (const Place& place : flow.places) {
+    const double before = before_[rider.flow];
+    const bool same = before != kUnsettled && std::abs(level - before) <= before * kSame;
+    const double rate = same ? before : level;
+    rate_[rider.flow] = rate;
+    for (const Place& place : places_[rider.flow]) {
       Link& other = links_[place.link];
-      other.left -= place.weight * flow.rate;
+      other.left -= place.weight * rate;
       other.weight -= place.weight;
       --other.rising;
     }

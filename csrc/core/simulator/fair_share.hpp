@@ -38,7 +38,7 @@ class FairShare {
 
   /// Brings the rates up to date; the flows whose rate may be new, until the next call.
   std::span<const std::uint32_t> settle();
-  [[nodiscard]] double rate(std::uint32_t flow) const { return flows_[flow].rate; }
+  [[nodiscard]] double rate(std::uint32_t flow) const { return rate_[flow]; }
 
   /// The links whose load the last `settle` may have changed, and a link's load.
   [[nodiscard]] std::span<const std::uint32_t> settled_links() const { return region_; }
@@ -51,12 +51,6 @@ class FairShare {
     std::uint32_t link;
     std::uint32_t position;  // among the link's flows
     double weight;
-  };
-  struct Flow {
-    std::vector<Place> places;
-    double rate = 0;
-    double before = 0;
-    bool in_region = false;
   };
   struct Rider {  // a flow on a link, seen from the link
     std::uint32_t flow;
@@ -86,7 +80,12 @@ class FairShare {
   void fill(double floor);
   void settle_riders(Link& link, double level);
 
-  std::vector<Flow> flows_;
+  // Per flow. Columns, because filling asks for rates far more often than for anything else.
+  std::vector<std::vector<Place>> places_;
+  std::vector<double> rate_;
+  std::vector<double> before_;  // the rate before this settle
+  std::vector<std::uint8_t> in_region_;
+
   std::vector<Link> links_;
   std::vector<std::uint32_t> added_;
   double slowest_removed_ = kUnsettled;

@@ -73,16 +73,29 @@ void Wires::leave(std::uint32_t tag, double latency) {
 
 /// Shares the links among the messages that stream now, and moves their ends.
 void Wires::share() {
-  for (const std::uint32_t number : shares_.settle()) {
+  const std::span<const std::uint32_t> settled = shares_.settle();
+  for (const std::uint32_t number : settled) {
     Message& message = messages_[number];
     const double rate = shares_.rate(number);
     if (rate == message.rate) continue;
     message.remaining = std::max(0.0, message.remaining - message.rate * (now_ - message.since));
     message.since = now_;
     message.rate = rate;
-    ++message.version;
-    finishes_.push({now_ + message.remaining / rate, number, message.version});
+    fresh_.push_back({message.end(), number, ++message.version});
   }
+  const std::size_t streaming = messages_.size() - free_.size();
+  if (fresh_.size() * 4 > streaming || finishes_.size() > streaming * 4) {
+    // Most ends are new, or most of the heap is old: a new heap is cheaper.
+    fresh_.clear();
+    for (std::uint32_t number = 0; number < messages_.size(); ++number) {
+      const Message& message = messages_[number];
+      if (message.streams) fresh_.push_back({message.end(), number, message.version});
+    }
+    finishes_.assign(fresh_);
+  } else {
+    for (const Finish& finish : fresh_) finishes_.push(finish);
+  }
+  fresh_.clear();
   if (!keeps_timeline_) return;
   for (const std::uint32_t link : shares_.settled_links()) {
     const double rate = shares_.load(link);

@@ -8,6 +8,7 @@
 // moment is one batch: links are shared anew once per moment, however many messages begin or end there.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -69,6 +70,7 @@ class Wires {
     double remaining = 0;  // bytes, at the time `since`
     double since = 0;
     double rate = 0;
+    [[nodiscard]] double end() const { return since + remaining / rate; }
     double latency = 0;
   };
   struct Finish {  // of a message, unless its version has changed since
@@ -87,6 +89,10 @@ class Wires {
   template <class Item>
   struct Soonest : std::priority_queue<Item, std::vector<Item>, std::greater<>> {
     [[nodiscard]] const std::vector<Item>& items() const { return this->c; }
+    void assign(std::vector<Item>& items) {
+      this->c.swap(items);
+      std::ranges::make_heap(this->c, std::greater<>{});
+    }
     void postpone(double seconds) {  // all alike, so their order stays
       for (Item& item : this->c) item.time += seconds;
     }
@@ -105,6 +111,7 @@ class Wires {
   double now_ = 0;
   std::vector<Message> messages_;
   std::vector<std::uint32_t> free_;
+  std::vector<Finish> fresh_;
   Soonest<Finish> finishes_;
   Soonest<Appointment> appointments_;
   std::vector<WireEvent> leaving_;

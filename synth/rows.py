@@ -1,0 +1,54 @@
+"""Rows of numbers: equal ones found, ragged ones cut and padded. Ragged columns are an offset column and a flat one."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.signedinteger]
+
+
+def distinct(rows: Integers) -> tuple[Integers, Integers]:
+    """The first row of every kind of equal rows (numbers from -1), and the kind of every row."""
+    key, kinds = np.zeros(len(rows), np.int64), 1
+    for column in rows.T:
+        # Two numbers at a time become one, so that nothing but plain numbers is compared.
+        values = int(column.max(initial=0)) + 2
+        if kinds * values >= 1 << 62:
+            first, key = _numbered(key, kinds)
+            kinds = len(first)
+        key, kinds = key * values + column + 1, kinds * values
+    return _numbered(key, kinds)
+
+
+def first_uses(numbers: Integers, limit: int) -> Integers:
+    """Where each of 0..limit-1 first stands in `numbers`; -1 where it does not."""
+    first = np.full(limit, -1, np.int64)
+    first[numbers[::-1]] = np.arange(len(numbers))[::-1]  # the last assignment wins
+    return first
+
+
+def _numbered(key: Integers, limit: int) -> tuple[Integers, Integers]:
+    """The first of every kind of equal keys in 0..limit-1, and the kind of every key."""
+    if limit > 4 * len(key) + 1024:
+        _, first, kind = np.unique(key, return_index=True, return_inverse=True)
+        return first, kind
+    first = first_uses(key, limit)
+    number = np.cumsum(first >= 0) - 1
+    return first[first >= 0], number[key]
+
+
+def pieces(column: Integers, first: Integers, lengths: Integers) -> Integers:
+    """column[first[i] : first[i] + lengths[i]] for all i, one after another."""
+    before = np.cumsum(lengths) - lengths
+    at = np.repeat(first - before, lengths) + np.arange(int(lengths.sum()))
+    return column[at]
+
+
+def ragged(offset: Integers, column: Integers) -> Integers:
+    """The pieces of a column as rows of a table, padded with -1."""
+    lengths = np.diff(offset)
+    table = np.full((len(lengths), int(lengths.max(initial=0))), -1, np.int64)
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    table[owner, np.arange(len(column)) - offset[owner]] = column
+    return table
