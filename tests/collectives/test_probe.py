@@ -87,3 +87,23 @@ def test_mistakes(words: list[str], sentence: str) -> None:
     done = command(*words)
     assert done.returncode == 2
     assert sentence in done.stderr
+
+
+def test_a_slow_wire_of_an_emulated_cluster_is_named() -> None:
+    """Three good hosts and one whose wire has a quarter of their rate; needs what `syntony lab` needs."""
+    probe = [sys.executable, "-m", "syntony", "topo", "probe", "--health", "--largest", "128K"]
+    lab = [sys.executable, "-m", "syntony", "lab", "star:4", "--rate", "100mbit", "--no-ceilings"]
+    done = subprocess.run(
+        [*lab, "--fault", "slow rank2-switch to 25mbit at 0s", "--", *probe],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    if done.returncode == 2:
+        pytest.skip(f"no lab here: {done.stderr.strip()}")
+    assert done.returncode == 1, done.stdout + done.stderr
+    slow = [line for line in done.stdout.splitlines() if "SLOW" in line]
+    assert slow
+    assert all("SLOW: rank 2 (h2)" in line for line in slow), slow
