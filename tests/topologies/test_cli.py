@@ -115,7 +115,7 @@ def test_convert_reads_descriptions_of_machines(capsys: pytest.CaptureFixture[st
 def test_show_says_what_a_machine_has(capsys: pytest.CaptureFixture[str]) -> None:
     Path("box.txt").write_text(MATRIX, encoding="utf-8")
     assert _json("topo convert box.txt box.json", capsys)["file"] == "box.json"
-    sentence = "2 GPUs, 1 NIC of 31.51 GB/s, 2 NUMA nodes; NVLink 12 x 25 GB/s between 1 pair of GPUs"
+    sentence = "2 GPUs, 1 NIC of 31.5 GB/s, 2 NUMA nodes; NVLink 12 x 25 GB/s between 1 pair of GPUs"
     for name in ("file:box.txt", "file:box.json"):
         assert _json(f"topo show {name}", capsys)["about"].startswith(sentence)
         assert _run(f"topo show {name}") == 0

@@ -15,9 +15,9 @@ from topologies.readers import hardware
         ("2.5 GT/s", 1, 0.25),
         ("5 GT/s", 16, 8),
         ("5.0 GT/s PCIe", 16, 8),
-        ("8 GT/s", 16, 15.754),
-        ("16.0 GT/s PCIe", 16, 31.508),
-        ("32.0 GT/s PCIe", 8, 31.508),
+        ("8 GT/s", 16, 15.75),
+        ("16.0 GT/s PCIe", 16, 31.5),
+        ("32.0 GT/s PCIe", 8, 31.5),
         ("64.0 GT/s PCIe", 16, 121),
     ],
 )

@@ -16,7 +16,7 @@ GIGA = 10**9
 
 
 def _pcie(speed: int, lanes: int = 16) -> Fraction:
-    return Fraction(speed * GIGA * lanes, 8) * 128 / 130
+    return Fraction("15.75") * GIGA * speed * lanes / (8 * 16)
 
 
 class Machine:

@@ -14,7 +14,7 @@ from topologies import Topology, UserError
 from topologies.readers.lstopo_xml import read
 
 GIGA = 10**9
-SPEED = Fraction("15.753846") * GIGA
+SPEED = Fraction("15.75") * GIGA
 
 
 def _device(bus: str, index: int, kind: str, speed: str, inside: str = "") -> str:
@@ -94,7 +94,7 @@ def test_a_machine() -> None:
     assert between.bandwidth == 10 * GIGA  # Ice Lake, as NCCL has it
     assert between.alpha == pytest.approx(0.32e-6)
     assert topology.about == (
-        "2 GPUs, 1 NIC of 31.51 GB/s, 2 NUMA nodes, 2 sockets; GPUs reach each other over PCI Express"
+        "2 GPUs, 1 NIC of 31.5 GB/s, 2 NUMA nodes, 2 sockets; GPUs reach each other over PCI Express"
     )
 
 

@@ -15,7 +15,7 @@ from topologies import Topology, TopologyError, parse
 from topologies.readers.nvidia_smi import read, recognizes
 
 GIGA = 10**9
-PCIE4 = Fraction(16 * GIGA * 16, 8) * 128 / 130
+PCIE4 = Fraction("31.5") * GIGA
 
 LEGEND = """
 Legend:

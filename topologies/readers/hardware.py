@@ -17,15 +17,15 @@ GIGA = 10**9
 
 # PCI Express ------------------------------------------------------------------------------------------------------
 
-# Transfers per second and lane -> the share of them that is payload: 8b/10b, 128b/130b, and flits of 242 in 256 bytes
-# (PCI Express Base Specification 6.0, sections 4.2 and 4.2.3).
-_PCIE_PAYLOAD = {
-    Fraction("2.5"): Fraction(8, 10),
-    Fraction(5): Fraction(8, 10),
-    Fraction(8): Fraction(128, 130),
-    Fraction(16): Fraction(128, 130),
-    Fraction(32): Fraction(128, 130),
-    Fraction(64): Fraction(242, 256),
+# Billions of transfers per second and lane -> bytes/s of one lane: what 16 lanes are published to carry in one
+# direction (4, 8, 15.75, 31.5, 63 and 121 GB/s, after the encoding 8b/10b, 128b/130b, and 242 in 256 bytes), over 16.
+_PCIE_LANE = {
+    Fraction("2.5"): Fraction(4 * GIGA, 16),
+    Fraction(5): Fraction(8 * GIGA, 16),
+    Fraction(8): Fraction("15.75") * GIGA / 16,
+    Fraction(16): Fraction("31.5") * GIGA / 16,
+    Fraction(32): Fraction(63 * GIGA, 16),
+    Fraction(64): Fraction(121 * GIGA, 16),
 }
 _PCIE_SPEED = re.compile(r"([0-9]{1,2}(?:\.[0-9])?) GT/s(?: PCIe)?")
 
@@ -38,7 +38,16 @@ def pcie(transfers: Fraction, lanes: int) -> Fraction:
 
     Raises KeyError for a speed that PCI Express does not have.
     """
-    return transfers * _PCIE_PAYLOAD[transfers] * lanes * GIGA / 8
+    return _PCIE_LANE[transfers] * lanes
+
+
+def pcie_told(bandwidth: Fraction) -> Fraction:
+    """The bandwidth of the PCI Express link that somebody else's rounding tells: 15.753846e9 is 16 lanes at 8 GT/s.
+
+    What is within a thousandth of no link stays as it is.
+    """
+    links = (lane * lanes for lane in _PCIE_LANE.values() for lanes in (1, 2, 4, 8, 12, 16, 32))
+    return next((link for link in links if abs(link - bandwidth) * 1000 <= bandwidth), bandwidth)
 
 
 PCIE_UNTOLD = pcie(Fraction(8), PCIE_LANES)
@@ -53,8 +62,8 @@ def pcie_speed(text: str) -> Fraction | None:
     if text.strip().lower() in ("", "unknown", "unknown speed"):
         return None
     found = _PCIE_SPEED.fullmatch(text.strip())
-    if found is None or Fraction(found.group(1)) not in _PCIE_PAYLOAD:
-        known = ", ".join(f"{float(speed):g}" for speed in _PCIE_PAYLOAD)
+    if found is None or Fraction(found.group(1)) not in _PCIE_LANE:
+        known = ", ".join(f"{float(speed):g}" for speed in _PCIE_LANE)
         raise ValueError(f"it must be a speed of PCI Express, such as 16.0 GT/s PCIe (known are {known} GT/s)")
     return Fraction(found.group(1))
 

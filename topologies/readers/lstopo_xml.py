@@ -198,7 +198,7 @@ def _bandwidth(element: Element) -> Fraction | None:
     text = element.text("pci_link_speed", "0")
     if not _SPEED.fullmatch(text):
         element.refuse(f'pci_link_speed="{shortened(text)}" is not a number of GB/s such as 15.753846')
-    return Fraction(text) * hardware.GIGA or None
+    return hardware.pcie_told(Fraction(text) * hardware.GIGA) or None
 
 
 def _bits(element: Element, attribute: str) -> list[int]:
