@@ -11,9 +11,49 @@ slowest link of either way. Sums that go on to another switch take longer, so th
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from fractions import Fraction
 
-from synth.schedule import Schedule, Transfer
+from synth.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class Limit:
+    """`transfers` (rows of the whole schedule) together get no more than `rate`, bytes/s."""
+
+    rate: Fraction
+    transfers: tuple[int, ...]
+
+
+def limits_of(whole: Schedule) -> list[Limit]:
+    """The limits of the switches that add in a schedule without symmetry: adders, then pools of slots."""
+    if not whole.in_network:
+        return []
+    into: dict[int, list[int]] = defaultdict(list)
+    back: dict[int, Fraction] = defaultdict(Fraction)
+    rows = whole.transfers.rows()
+    for number, row in enumerate(rows):
+        if row.dst >= whole.collective.ranks and row.value != row.result:
+            into[row.dst].append(number)
+        if row.src >= whole.collective.ranks:
+            back[row.src] = max(back[row.src], _packet_seconds(whole, row.src, row.route))
+    adders, pools = [], []
+    for agent, numbers in into.items():
+        aggregator = whole.topology.nodes[whole.node_of(agent)].aggregator
+        if aggregator is None:
+            continue
+        if aggregator.rate is not None:
+            adders.append(Limit(aggregator.rate, tuple(numbers)))
+        if aggregator.pool_bytes() is None:
+            continue
+        sent: dict[tuple[int, tuple[int, ...]], list[int]] = defaultdict(list)
+        for number in numbers:
+            sent[rows[number].src, rows[number].route].append(number)
+        for (_, route), mine in sent.items():
+            pool_rate = aggregator.pool_rate(_packet_seconds(whole, agent, route) + back[agent])
+            if pool_rate is not None:
+                pools.append(Limit(pool_rate, tuple(mine)))
+    return adders + pools
 
 
 def aggregation_seconds_per_byte(schedule: Schedule) -> Fraction:
@@ -21,31 +61,9 @@ def aggregation_seconds_per_byte(schedule: Schedule) -> Fraction:
     if not schedule.in_network:
         return Fraction(0)
     whole = schedule.expand()
-    weight = whole.collective.chunks.weight[whole.values.chunk].tolist()
-    into: dict[int, list[Transfer]] = defaultdict(list)
-    back: dict[int, Fraction] = defaultdict(Fraction)
-    for row in whole.transfers.rows():
-        if row.dst >= whole.collective.ranks and row.value != row.result:
-            into[row.dst].append(row)
-        if row.src >= whole.collective.ranks:
-            back[row.src] = max(back[row.src], _packet_seconds(whole, row.src, row.route))
-    worst = Fraction(0)
-    for agent, rows in into.items():
-        aggregator = whole.topology.nodes[whole.node_of(agent)].aggregator
-        if aggregator is None:
-            continue
-        if aggregator.rate is not None:
-            worst = max(worst, sum(weight[row.value] for row in rows) / aggregator.rate)
-        if aggregator.pool_bytes() is None:
-            continue
-        sent: dict[tuple[int, tuple[int, ...]], int] = defaultdict(int)
-        for row in rows:
-            sent[row.src, row.route] += weight[row.value]
-        for (_, route), load in sent.items():
-            pool_rate = aggregator.pool_rate(_packet_seconds(whole, agent, route) + back[agent])
-            if pool_rate is not None:
-                worst = max(worst, load / pool_rate)
-    return worst * whole.collective.unit
+    weight = whole.collective.chunks.weight[whole.values.chunk[whole.transfers.value]].tolist()
+    loads = (sum(weight[row] for row in limit.transfers) / limit.rate for limit in limits_of(whole))
+    return max(loads, default=Fraction(0)) * whole.collective.unit
 
 
 def _packet_seconds(schedule: Schedule, switch: int, route: tuple[int, ...]) -> Fraction:

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,6 +79,11 @@ class Paths:
     def links(self, path: int) -> tuple[int, ...]:
         """The links of a path."""
         return tuple(self.link[self.path_offset[path] : self.path_offset[path + 1]].tolist())
+
+    def all_links(self) -> list[tuple[int, ...]]:
+        """The links of every path."""
+        links, offset = self.link.tolist(), self.path_offset.tolist()
+        return [tuple(links[first:end]) for first, end in pairwise(offset)]
 
 
 @dataclass(frozen=True, eq=False)

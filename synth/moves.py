@@ -22,12 +22,12 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.aggregation_limits import limits_of
 from synth.collective import Collective
 from synth.flows import Flows, Paths, cut
 from synth.rows import distinct, pieces, ragged
 from synth.schedule import Schedule
 from synth.values import Values
-from topologies.topology import Topology
 
 Integers = NDArray[np.signedinteger]
 
@@ -44,8 +44,11 @@ class Moves:
     part         what arrives there: `result` itself, or an operand of it
     step         int (T,)
     lane         int (T,)    lanes are numbered through
-    paths        Paths       set l is the way of lane l; one more set without links
-    latency      float (L,)  of every lane, seconds
+    path         int (T,)    its way: a set of `paths`
+    paths        Paths       sets of one path; the last one has no links
+    latency      float       of every path, seconds
+    capacity     float       bytes/s of the topology's links, and after them of what else transfers share: the limits of
+                             switches that add (synth/aggregation_limits.py)
     """
 
     values: Values
@@ -56,8 +59,10 @@ class Moves:
     part: Integers
     step: Integers
     lane: Integers
+    path: Integers
     paths: Paths
     latency: NDArray[np.float64]
+    capacity: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.src)
@@ -65,13 +70,16 @@ class Moves:
 
 def moves_of(schedule: Schedule) -> Moves:
     """The moves of a whole schedule (one without symmetry)."""
-    moved = schedule.transfers
+    moved, links = schedule.transfers, schedule.topology.links
     ends = np.stack([moved.src, moved.dst], axis=1)
+    limits = limits_of(schedule)
+    offset, link = _limited(moved.offset, moved.link, [limit.transfers for limit in limits], len(links))
     lane, first = lanes_of(ends, moved.offset, moved.link)
-    hops = np.diff(moved.offset)[first]
-    link = pieces(moved.link, moved.offset[first], hops)
-    paths = lane_paths(hops, link, np.ones(len(link)))
-    alphas = np.asarray([link.alpha for link in schedule.topology.links])
+    path, first = lanes_of(ends, offset, link) if limits else (lane, first)
+    hops = np.diff(offset)[first]
+    link = pieces(link, offset[first], hops)
+    paths = single_paths(hops, link, np.ones(len(link)))
+    alphas = np.asarray([link.alpha for link in links] + [0.0] * len(limits))
     return Moves(
         schedule.values,
         moved.src,
@@ -81,9 +89,21 @@ def moves_of(schedule: Schedule) -> Moves:
         moved.value,
         moved.step,
         lane,
+        path,
         paths,
-        lane_latency(paths, alphas),
+        path_latency(paths, alphas),
+        np.asarray([float(link.bandwidth) for link in links] + [float(limit.rate) for limit in limits]),
     )
+
+
+def _limited(offset: Integers, link: Integers, limited: list[tuple[int, ...]], links: int) -> tuple[Integers, Integers]:
+    """Routes that end with the limits of their transfers, as links behind the last one."""
+    if not limited:
+        return offset, link
+    rows = np.asarray([row for transfers in limited for row in transfers], np.int64)
+    numbers = links + np.repeat(np.arange(len(limited)), [len(transfers) for transfers in limited])
+    owner = np.r_[np.repeat(np.arange(len(offset) - 1), np.diff(offset)), rows]
+    return cut(owner, np.r_[link, numbers], len(offset) - 1)
 
 
 def lanes_of(ends: Integers, offset: Integers, link: Integers) -> tuple[Integers, Integers]:
@@ -92,13 +112,13 @@ def lanes_of(ends: Integers, offset: Integers, link: Integers) -> tuple[Integers
     return lane, first
 
 
-def lane_paths(hops: Integers, link: Integers, weight: NDArray[np.float64]) -> Paths:
-    """One set of one path per lane, and one without links."""
+def single_paths(hops: Integers, link: Integers, weight: NDArray[np.float64]) -> Paths:
+    """One set per path, and one without links."""
     offset = np.r_[0, np.cumsum(hops), len(link)].astype(np.int64)
     return Paths(np.arange(len(offset)), offset, link, weight)
 
 
-def lane_latency(paths: Paths, alphas: NDArray[np.float64]) -> NDArray[np.float64]:
+def path_latency(paths: Paths, alphas: NDArray[np.float64]) -> NDArray[np.float64]:
     """The sum of alphas along every path."""
     hops = np.diff(paths.path_offset)
     latency: NDArray[np.float64] = np.bincount(
@@ -115,9 +135,7 @@ class MovedFlows:
     slices: int
 
 
-def flows_of(
-    moves: Moves, topology: Topology, collective: Collective, size: int, slice_bytes: int | None = None
-) -> MovedFlows:
+def flows_of(moves: Moves, collective: Collective, size: int, slice_bytes: int | None = None) -> MovedFlows:
     """The flows of the moves for `size` bytes; `slice_bytes` are the most that one flow carries (default: no limit).
 
     A transfer whose source never holds its value waits for itself: it never starts.
@@ -133,12 +151,12 @@ def flows_of(
     latency = np.zeros((slices, each))
     latency[:, : len(moves)] = moves.latency[moves.lane]
     chosen = np.full((slices, each), len(moves.latency) - 1)
-    chosen[:, : len(moves)] = moves.lane
+    chosen[:, : len(moves)] = moves.path
     turns = _turns(moves, slices, each)
     return MovedFlows(
         Flows.make(
             moves.paths,
-            [float(link.bandwidth) for link in topology.links],
+            moves.capacity,
             bytes_.reshape(-1),
             latency=latency.reshape(-1),
             set=chosen.reshape(-1),

@@ -17,7 +17,8 @@ whole orbits, and at one time. What starts then depends on what is held, which i
 where the steps alone give that order (else nothing is simulated by representatives), it is invariant too. The beginning
 is invariant, hence by induction everything.
 
-Where a group element fixes an agent (a reflection of a ring, a switch in the middle), the schedule is expanded instead.
+Where a group element fixes an agent (a reflection of a ring, a switch in the middle), and where switches add (they have
+limits besides their links), the schedule is expanded instead.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.moves import Moves, lane_latency, lane_paths, lanes_of
+from synth.moves import Moves, lanes_of, path_latency, single_paths
 from synth.rows import distinct, pieces
 from synth.schedule import Schedule
 from synth.symmetry import ACTED_ON, Action, action_of
@@ -75,6 +76,8 @@ def representatives_of(schedule: Schedule) -> Representatives | None:
     """
     actions = [action_of(schedule, generator) for generator in schedule.symmetry]
     moved = schedule.transfers
+    if schedule.in_network:
+        return None
     group = _FreeGroup.of(actions, np.unique(np.r_[moved.src, moved.dst]))
     if group is None:
         return None
@@ -98,7 +101,7 @@ def representatives_of(schedule: Schedule) -> Representatives | None:
     orbit, size = _link_orbits(actions, len(schedule.topology.links))
     offset, link = _rows(moved.offset, link_seen, kept[first])
     weight = group.order / size[orbit[link]]
-    paths = lane_paths(np.diff(offset), orbit[link], weight)
+    paths = single_paths(np.diff(offset), orbit[link], weight)
     alphas = np.asarray([link.alpha for link in schedule.topology.links])
     moves = Moves(
         seen.values(),
@@ -109,8 +112,10 @@ def representatives_of(schedule: Schedule) -> Representatives | None:
         part[kept],
         moved.step[kept],
         lane,
+        lane,
         paths,
-        lane_latency(paths, alphas),
+        path_latency(paths, alphas),
+        np.asarray([float(link.bandwidth) for link in schedule.topology.links]),
     )
     return Representatives(moves, orbit)
 

@@ -8,7 +8,8 @@ A transfer starts when its source holds its value and its predecessor on the lan
 has put its last byte on the wire. What happens on the wires is in synth/flows.py. Adding costs nothing; steps are no
 barriers. Switches that are agents hold values as ranks do: a transfer into one that adds ends there, and the sum leaves
 once all operands are there; cut into slices, a message streams through them. Other switches cut through, or store and
-forward (synth/store_and_forward.py).
+forward (synth/store_and_forward.py). What a switch that adds can take in, and what its slots can hold, is shared like a
+link by the transfers that it adds; to store and forward, it is a hop of its own.
 """
 
 from __future__ import annotations
@@ -49,15 +50,17 @@ def simulate(
     found = representatives_of(schedule) if schedule.symmetry and not every_message else None
     whole = schedule if found else schedule.expand()
     moves = found.moves if found else moves_of(whole)
-    moved = flows_of(moves, topology, collective, size, slice_bytes)
-    alphas = np.asarray([link.alpha for link in topology.links])
+    moved = flows_of(moves, collective, size, slice_bytes)
+    links = len(topology.links)
+    alphas = np.asarray([link.alpha for link in topology.links] + [0.0] * (len(moves.capacity) - links))
     hops = hop_by_hop(moved.flows, alphas) if switching == "store-and-forward" else None
     times = simulate_flows(hops.flows if hops else moved.flows, timeline=timeline)
     stuck = np.isinf(times.start[hops.first] if hops else times.start)
     if stuck.any():
         raise _stuck(whole, moves, np.unique(np.flatnonzero(stuck) % (len(stuck) // moved.slices)))
-    load = _load(moves, moved, len(topology.links))
-    rates = LinkRates(times.times, times.link, times.rate) if timeline else None
+    load = _load(moves, moved)[:links]
+    of_links = times.link < links
+    rates = LinkRates(times.times[of_links], times.link[of_links], times.rate[of_links]) if timeline else None
     if found:
         load, rates = found.spread(load), rates and found.spread_rates(rates)
     flow = hops.owner if hops else np.arange(len(moved.flows))
@@ -71,20 +74,20 @@ def simulate(
         collective,
         size,
         times.seconds,
-        [paths.links(path) for path in range(len(paths.path_offset) - 1)],
+        [tuple(link for link in route if link < links) for route in paths.all_links()],
         Messages(row[shown], number[shown], sets[shown], times.start[shown], times.left[shown], times.arrival[shown]),
-        load / moved.flows.capacity,
+        load / moves.capacity[:links],
         rates,
         schedule.bounds,
     )
 
 
-def _load(moves: Moves, moved: MovedFlows, links: int) -> NDArray[np.float64]:
-    """Bytes over every link."""
+def _load(moves: Moves, moved: MovedFlows) -> NDArray[np.float64]:
+    """Bytes over every link and limit."""
     paths = moves.paths
     per_path = np.bincount(moved.flows.set, moved.flows.bytes, minlength=len(moves.latency))
     loads = np.repeat(per_path, np.diff(paths.path_offset)) * paths.weight
-    return np.bincount(paths.link, loads, minlength=links).astype(float)
+    return np.bincount(paths.link, loads, minlength=len(moves.capacity)).astype(float)
 
 
 def _stuck(schedule: Schedule, moves: Moves, never: NDArray[np.signedinteger]) -> StuckError:

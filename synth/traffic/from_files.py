@@ -34,7 +34,7 @@ def schedule_messages(schedule: Schedule, size: int) -> Messages:
     moves, collective = moves_of(whole), whole.collective
     if max(moves.src.max(initial=0), moves.dst.max(initial=0)) >= collective.ranks:
         raise UserError("switches take part in this schedule, so it cannot do without the wires that it is made for")
-    flows = flows_of(moves, whole.topology, collective, size).flows
+    flows = flows_of(moves, collective, size).flows
     sums = np.zeros(len(flows) - len(moves), np.int64)
     src, dst = np.r_[moves.src, sums], np.r_[moves.dst, sums]
     owner = np.repeat(np.arange(len(flows)), np.diff(flows.after_offset))
@@ -49,7 +49,7 @@ def as_scheduled(schedule: Schedule, size: int) -> Traffic:
     """A Schedule on its own wires and routes, as the traffic of one job."""
     whole = schedule.expand()
     job = Job(schedule.collective.kind, schedule.collective.members, schedule_messages(whole, size))
-    flows = flows_of(moves_of(whole), whole.topology, whole.collective, size).flows
+    flows = flows_of(moves_of(whole), whole.collective, size).flows
     rows = np.arange(len(flows))
     return Traffic(schedule.topology, (job,), AS_SCHEDULED, flows, np.zeros_like(rows), rows)
 

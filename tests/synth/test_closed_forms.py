@@ -5,6 +5,8 @@ The ring is in test_simulator.py and, by representatives, in test_representative
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
 from itertools import pairwise, product
 
 import numpy as np
@@ -18,6 +20,7 @@ from synth.schedule import Schedule, Transfer, Transfers
 from synth.simulator import simulate
 from synth.values import ValueBuilder
 from tests.synth.schedules import switch_all_reduce
+from topologies.aggregator import Aggregator
 from topologies.parse import parse
 from topologies.topology import Topology
 
@@ -144,11 +147,34 @@ def test_store_and_forward(slices: int) -> None:
 
 
 @pytest.mark.parametrize("slices", [1, 2, 32])
-def test_a_switch_that_adds_streams(slices: int) -> None:
+@pytest.mark.parametrize(
+    ("slots", "rate", "up"),
+    [
+        (None, None, RATE),  # the cables decide
+        (None, Fraction(2 * 10**9), RATE / 2),  # four workers share an adder that takes two cables' worth
+        (2, None, 2 * 1024 / (2 * ALPHA + 2 * 1024 / RATE)),  # two packets under way in every round trip
+        (2, Fraction(10**9), RATE / 4),
+    ],
+)
+def test_a_switch_that_adds_streams(slices: int, slots: int | None, rate: Fraction | None, up: float) -> None:
     """Two chunks in slices: everybody sends all of them up, and each sum comes down while the next goes up."""
     schedule = switch_all_reduce(4)
-    up = schedule.topology.links[0]
+    switch = Aggregator("some", slots, 1024, ("int32_block",), rate)
+    schedule = replace(schedule, topology=schedule.topology.with_aggregator(switch))
     piece = SIZE // 2 // slices
-    found = simulate(schedule, SIZE, piece)
-    hop = up.alpha + piece / float(up.bandwidth)
-    assert found.seconds == pytest.approx(2 * hop + (2 * slices - 1) * piece / float(up.bandwidth), rel=EXACT)
+    found = simulate(schedule, SIZE, piece, timeline=True)
+    expected = 2 * slices * piece / up + ALPHA + piece / RATE + ALPHA
+    assert found.seconds == pytest.approx(expected, rel=EXACT)
+    assert found.busy == pytest.approx(np.full(8, SIZE / RATE), rel=EXACT)
+    assert found.utilization(1)[:, 0] * found.seconds == pytest.approx(found.busy, rel=EXACT)
+    assert found.seconds >= float(schedule.seconds_per_byte()) * SIZE
+
+
+def test_only_what_is_added_passes_the_adder() -> None:
+    """A copy through the switch is as fast as the cables, however slow the adder is."""
+    topology = parse("star:2").with_aggregator(Aggregator("slow", 1, 1024, ("float32",), Fraction(1)))
+    collective = Collective.make("broadcast", 2)
+    up, down = route(topology, 0, 1)
+    rows = [Transfer(0, 0, 0, 2, 0, (up,)), Transfer(0, 0, 2, 1, 1, (down,))]
+    schedule = Schedule(topology, collective, ValueBuilder.of_chunks(collective).build(), Transfers.of(rows))
+    assert simulate(schedule, SIZE).seconds == pytest.approx(2 * (ALPHA + SIZE / RATE), rel=EXACT)
