@@ -11,6 +11,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -112,17 +114,23 @@ class PythonAggregationClient {
     const DType type = dtype_named(dtype);
     const milliseconds patience = from_seconds(timeout);
     const nb::gil_scoped_release unlocked;
+    const std::scoped_lock one_at_a_time(mutex_);
     value_->all_reduce(number_format, type,
                        reinterpret_cast<const std::byte*>(input),  // NOLINT(performance-no-int-to-ptr)
                        reinterpret_cast<std::byte*>(output),       // NOLINT(performance-no-int-to-ptr)
                        elements, patience, check_signals);
   }
 
-  void close() { value_->close(); }
+  void close() {
+    const nb::gil_scoped_release unlocked;
+    const std::scoped_lock one_at_a_time(mutex_);
+    value_->close();
+  }
   [[nodiscard]] std::size_t window() const { return value_->window(); }
   [[nodiscard]] std::size_t slot_bytes() const { return value_->slot_bytes(); }
 
  private:
+  std::mutex mutex_;  // operations of several threads follow one another
   std::unique_ptr<AggregationClient> value_;
 };
 

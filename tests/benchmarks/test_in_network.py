@@ -6,8 +6,9 @@ import pytest
 
 from benchmarks.in_network.__main__ import measured, table
 from benchmarks.in_network.rank import FORMATS
-from benchmarks.lab import kernel
-from benchmarks.lab.plan import LabError
+from benchmarks.lab.lab import Lab
+from benchmarks.lab.plan import LabError, plan_of
+from topologies.parse import parse
 
 
 def row(way: str, seconds: float, equal: bool = True) -> dict[str, object]:
@@ -33,10 +34,11 @@ def test_the_table_compares_with_the_ring_and_with_the_cable() -> None:
 
 
 def test_a_small_run_in_the_lab() -> None:
-    try:
-        kernel.require_tools()
+    try:  # containers differ in what they allow
+        with Lab(plan_of(parse("star:2"))):
+            pass
     except LabError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"no lab here: {error}")
     found = measured(3, "400mbit", [1 << 18])
     assert [entry["way"] for entry in found["rows"]] == ["ring", *FORMATS]
     assert all(entry["equal"] and entry["seconds"] > 0 for entry in found["rows"])

@@ -111,6 +111,7 @@ class Aggregator {
   };
 
   static constexpr std::uint32_t kAhead = 0xffffffff;
+  static constexpr std::chrono::seconds kPatience{5};  // for a Hello, and for the last words to be read
 
   void accept_all();
   void check_deadlines(Clock::time_point now);
