@@ -56,7 +56,8 @@ class Partition:
 
     Of all_reduce: each byte needs k-1 such messages before any part can know the whole sum, and k-1 more until all do:
     share = 2 (k-1). The proof, and where switches must lie that copy or add, is in bounds/partition.py. `links` are
-    part by part; `entering`: the messages are counted at the links that enter the parts instead.
+    part by part; `entering`: the messages are counted at the links that enter the parts instead. `adders` are nodes
+    whose aggregator's rate is counted in the bandwidth, for the messages that their adding saves.
     """
 
     parts: tuple[tuple[int, ...], ...]
@@ -64,6 +65,7 @@ class Partition:
     share: Fraction
     bandwidth: Fraction
     entering: bool = False
+    adders: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def _witness_dict(witness: Witness | None) -> dict[str, Any] | None:
         case Partition():
             parts = [list(part) for part in witness.parts]
             what = {"kind": "partition", "parts": parts, "direction": _direction(witness.entering)}
+            what |= {"adders": list(witness.adders)} if witness.adders else {}
         case Prices():
             what = {"kind": "prices", "prices": [fraction_text(price) for price in witness.prices]}
     return what | {

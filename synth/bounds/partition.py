@@ -21,6 +21,15 @@ where they enter. Inside a part anything may be copied and added. So before look
 to the ranks around it; a fabric whose every switch adds glues into one part, and then the cut bound (1 / B instead of
 2 (n - 1) / n / B on a star) is all there is, and rightly so.
 
+A switch whose adder takes in at most R bytes/s need not lie inside: it saves at most one message per contribution it
+takes in, so it counts as R more bandwidth into the parts,
+
+        seconds per byte  >=  2 (k - 1) / (B(P1) + .. + B(Pk) + R)          B(P) of the links that enter P
+
+For each part but the first to know all members, take the message in which its contribution first leaves it on its way
+to the first: it enters a part as it is, or an adder. They are k - 1, and differ; and again every other part needs a
+message that enters it after that. (Aggregators with R: topologies/aggregator.py.)
+
 Which parts? Those with the least sum of B(Pi) - t over all partitions, where t is the best ratio
 (B(P1) + .. + B(Pk)) / (k - 1) so far: if the sum is below -t, they are better, and the question is asked again
 (Dinkelbach). The least sum is a Dilworth truncation: B is submodular, so members are admitted one after another, each
@@ -50,23 +59,31 @@ Terminals = NDArray[np.int64]
 def best_partition(network: Network, arcs: Arcs, entering: bool = False) -> Partition | None:
     """The best partition, messages counted where they leave (or enter); None where the switches leave but one part."""
     nodes = network.topology.nodes
-    clever = [node.id for node in nodes if (node.reduces if entering else node.multicast)]
+    rates = {node.id: node.aggregator.rate for node in nodes if node.aggregator and node.aggregator.rate is not None}
+    adders = tuple(rates) if entering else ()
+    clever = [node.id for node in nodes if (node.reduces if entering else node.multicast) and node.id not in adders]
     graph = arcs.reversed() if entering else arcs
     label = _glued(graph, clever, network)
     terminals = np.unique(label[np.asarray(network.collective.members)])
     if len(terminals) < 2:
         return None
+    adding = sum((rates[adder] for adder in adders), Fraction(0))
     small = _contracted(graph, label)
-    labels = min(_guesses(small, terminals), key=lambda guess: _ratio(exits(small, guess)))
+
+    def ratio_of(leaving: list[int]) -> Fraction:
+        """How much leaves the parts, or is added on the way, per message that a phase needs."""
+        return (sum(leaving) + adding / graph.unit) / (len(leaving) - 1)
+
+    labels = min(_guesses(small, terminals), key=lambda guess: ratio_of(exits(small, guess)))
     parts = [labels == part for part in range(int(labels.max()) + 1)]
-    ratio = _ratio(exits(small, labels))
-    while (better := _with_less_sum(small, terminals, ratio)) is not None:
-        parts, ratio = better, _ratio([sum(small.capacity[arc] for arc in small.leaving(part)) for part in better])
+    ratio = ratio_of(exits(small, labels))
+    while (better := _with_less_sum(small, terminals, ratio, adding / graph.unit)) is not None:
+        parts, ratio = better, ratio_of([sum(small.capacity[arc] for arc in small.leaving(part)) for part in better])
     parts = [part[label] & graph.usable for part in parts]
     leaving = [arc for part in parts for arc in graph.leaving(part)]
     told = tuple(tuple(np.flatnonzero(part).tolist()) for part in parts)
-    share = Fraction(2 * (len(parts) - 1))
-    return Partition(told, tuple(graph.links[arc] for arc in leaving), share, graph.bandwidth(leaving), entering)
+    links, bandwidth = tuple(graph.links[arc] for arc in leaving), graph.bandwidth(leaving) + adding
+    return Partition(told, links, Fraction(2 * (len(parts) - 1)), bandwidth, entering, adders)
 
 
 def _glued(graph: Arcs, switches: list[int], network: Network) -> Int32s:
@@ -106,11 +123,6 @@ def _contracted(graph: Arcs, label: Int32s) -> Arcs:
     return Arcs(graph.nodes, usable, links, tails[kept], heads[kept], capacity, graph.unit)
 
 
-def _ratio(leaving: list[int]) -> Fraction:
-    """How much leaves the parts per message that a phase needs."""
-    return Fraction(sum(leaving), len(leaving) - 1)
-
-
 def _guesses(graph: Arcs, terminals: Terminals) -> Iterator[Labels]:
     """Partitions to begin with: single terminals, and islands."""
     singles = np.full(graph.nodes, -1)
@@ -119,8 +131,8 @@ def _guesses(graph: Arcs, terminals: Terminals) -> Iterator[Labels]:
     yield from islands(graph, terminals)
 
 
-def _with_less_sum(graph: Arcs, terminals: Terminals, ratio: Fraction) -> Parts | None:
-    """Parts whose B(P1) + .. + B(Pk) - k * ratio is least, if that is less than -ratio (what a single part gives)."""
+def _with_less_sum(graph: Arcs, terminals: Terminals, ratio: Fraction, adding: Fraction) -> Parts | None:
+    """Parts whose B(P1) + .. + B(Pk) - k * ratio is least, if that plus `adding` is below what a single part gives."""
     source, sink = graph.nodes, graph.nodes + 1
     step, price = ratio.denominator, ratio.numerator
     whole = [capacity * step for capacity in graph.capacity]
@@ -157,7 +169,7 @@ def _with_less_sum(graph: Arcs, terminals: Terminals, ratio: Fraction) -> Parts 
         if x > 0:
             flow.set_capacity(at_source[admitted], x)
             flow.augment(source, node, x)
-    if total >= -price:
+    if total + adding * step >= -price:
         return None
     groups = [terminals[part_of == part] for part in np.unique(part_of).tolist()]
     return _smallest_parts(graph, terminals, groups)

@@ -16,10 +16,10 @@ all arrows turned:
 On a mesh this beats the composition: a corner has two wires where all_gather wants as much as everybody gets, but sums
 pass it by. (Mesh 4x4: 1.6 links against 1.0667; torus and DGX-1: no difference.)
 
-Who may branch and add: ranks, and switches that can do both (with those the program is an upper estimate of trees, as
-a switch itself need not hear anything: Steiner trees). A message passes through other switches and NICs whole, so there
-a wire of the trees is a route between two that may branch, and the routes share the links. Symmetry reduces all of it
-as it does for all_to_all: one u per orbit, everything else equal within orbits.
+Who may branch and add: ranks, and switches that can do both at any rate (with those the program is an upper estimate of
+trees: a switch itself need not hear anything, Steiner). A message passes through other switches and NICs whole,
+so there a wire of the trees is a route between two that may branch, and the routes share the links. Symmetry reduces
+all of it as it does for all_to_all: one u per orbit, everything else equal within orbits.
 """
 
 from __future__ import annotations
@@ -137,7 +137,8 @@ class _Trees:
         generators = fitting_generators(network)
         self.pairs = Pairs.of(self.arcs, generators)
         nodes, members = network.topology.nodes, set(network.collective.members)
-        self.agents = sorted({*members, *(node.id for node in nodes if node.multicast and node.reduces)})
+        unlimited = [node for node in nodes if node.aggregator is None or node.aggregator.rate is None]
+        self.agents = sorted({*members, *(node.id for node in unlimited if node.multicast and node.reduces)})
         known = set(self.agents)
         self.speakers = [orbit for orbit in orbits(len(nodes), generators) if orbit[0] in known]
         self.listeners = [orbit for orbit in self.speakers if orbit[0] in members]

@@ -61,7 +61,8 @@ def throughput(network: Network, arcs: Arcs | None = None) -> Throughput:
             # Where as much leads one way as the other between any two nodes, what enters is what leaves.
             ways = (False,) if arcs.symmetric() else (False, True)
             witnesses = [_spread(collective, arcs, 0, entering) for entering in ways]
-            alike = all(node.multicast == node.reduces for node in network.topology.nodes)
+            nodes = network.topology.nodes
+            alike = all(node.multicast == node.reduces and node.aggregator is None for node in nodes)
             ways = ways if alike else (False, True)
             witnesses += [best_partition(network, arcs, entering) for entering in ways]
         case _:

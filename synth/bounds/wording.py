@@ -44,9 +44,11 @@ def _partition(network: Network, partition: Partition) -> str:
     else:
         parts = f"{counted(count, 'part')} (one is {_named(network, set(smallest))})"
     verb = "enter" if partition.entering else "leave"
+    wires = sum((network.topology.links[link].bandwidth for link in partition.links), Fraction(0))
+    adding = f", or that adders save, which take in {rate(partition.bandwidth - wires)}" if partition.adders else ""
     return (
         f"to be summed and spread among {parts}, each byte needs {partition.share} messages that {verb} them over "
-        f"{_links(network, partition.links, partition.bandwidth)}"
+        f"{_links(network, partition.links, wires)}{adding}"
     )
 
 

@@ -99,6 +99,7 @@ class _Claims:
 
     def rate(self, witness: Witness) -> Fraction:
         """Seconds per byte of size that the witness proves."""
+        added = Fraction(0)
         match witness:
             case Cut():
                 nodes = set(witness.nodes)
@@ -107,9 +108,10 @@ class _Claims:
             case Partition():
                 crossing = self._leaving([set(part) for part in witness.parts], witness.entering)
                 share = self._messages_of_sums(witness)
+                added = self._added(witness)
             case Prices():
                 return self._priced(witness)
-        bandwidth = sum((link.bandwidth for link in crossing), Fraction(0))
+        bandwidth = sum((link.bandwidth for link in crossing), added)
         if not bandwidth:
             raise _false("throughput", "no link crosses its witness")
         return share / bandwidth
@@ -140,10 +142,21 @@ class _Claims:
             raise _false("throughput", "each part must hold members, and the parts all of them")
         # Outside of the parts a switch must leave messages one by one as they are counted.
         inside = set().union(*parts)
-        outside = [node for node in self.topology.nodes if node.id not in inside]
+        outside = [node for node in self.topology.nodes if node.id not in {*inside, *witness.adders}]
         if any(node.reduces if witness.entering else node.multicast for node in outside):
             raise _false("throughput", "a partition counts messages, which switches that copy or add can save")
         return Fraction(2 * (len(parts) - 1))
+
+    def _added(self, witness: Partition) -> Fraction:
+        """Bytes/s that the witness's adders take in: each contribution may save a message that would enter a part."""
+        total = Fraction(0)
+        for adder in set(witness.adders):
+            known = 0 <= adder < len(self.topology.nodes)
+            aggregator = self.topology.nodes[adder].aggregator if known else None
+            if not witness.entering or aggregator is None or aggregator.rate is None:
+                raise _false("throughput", f"node {adder} is no switch whose adding has a rate, in what enters parts")
+            total += aggregator.rate
+        return total
 
     def _priced(self, witness: Prices) -> Fraction:
         if self.contract.sums or any(len(targets) > 1 for targets in self.targets):

@@ -360,6 +360,7 @@ def _witness(fields: Fields) -> Witness:
         else:
             offset, flat = fields.ragged("parts")
             parts = tuple(tuple(part.tolist()) for part in np.split(flat, offset[1:-1]))
-            witness = Partition(parts, links, share, bandwidth, entering)
+            adders = tuple(fields.column("adders").tolist()) if fields.has("adders") else ()
+            witness = Partition(parts, links, share, bandwidth, entering, adders)
     fields.finish()
     return witness

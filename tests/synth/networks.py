@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from synth.collective import KINDS, Collective
 from synth.schedule import Schedule
+from topologies.aggregator import Aggregator
 from topologies.topology import Link, Node, Topology
 
 
@@ -32,13 +33,18 @@ def networks(draw: st.DrawFn, max_ranks: int = 6, switches: int = 2) -> Topology
 
 @st.composite
 def able_networks(draw: st.DrawFn, max_ranks: int = 5, switches: int = 3) -> Topology:
-    """`networks` whose switches multicast or reduce or both or neither."""
+    """`networks` whose switches multicast or reduce or both or neither; some add only so much per second."""
     topology = draw(networks(max_ranks, switches))
-    nodes = tuple(
-        replace(node, multicast=draw(st.booleans()), reduces=draw(st.booleans())) if node.kind == "switch" else node
-        for node in topology.nodes
-    )
-    return replace(topology, nodes=nodes)
+    nodes = []
+    for node in topology.nodes:
+        if node.kind == "switch":
+            node = replace(node, multicast=draw(st.booleans()), reduces=draw(st.booleans()))
+            rate = draw(st.sampled_from([None, Fraction(1, 3), Fraction(5)]))
+            if node.reduces and rate:
+                adder = Aggregator("adder", None, 4, ("float32",), rate=rate, multicast=node.multicast)
+                node = replace(node, aggregator=adder)
+        nodes.append(node)
+    return replace(topology, nodes=tuple(nodes))
 
 
 @st.composite

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.bounds.bound import Bounds, Cut
+from synth.bounds.bound import Bounds, Cut, Partition, Throughput
 from synth.bounds.throughput import bounds_of
 from synth.checker.claims import check_bounds
+from synth.checker.verdict import FaultError
 from synth.collective import KINDS, Collective, CollectiveError, block_count
+from synth.formats.schedule_file import read, write
 from synth.schedule import Schedule, Transfers
 from synth.values import ValueBuilder
 from tests.synth.networks import able_networks
@@ -87,6 +90,34 @@ def test_random_networks(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, 5), min_size=(n := block_count(kind, topology.ranks)), max_size=n))
     root = data.draw(st.integers(0, topology.ranks - 1)) if rooted else 0
     check(topology, Collective.make(kind, topology.ranks, root=root, block_sizes=sizes))
+
+
+def test_an_adder_in_a_witness_is_written_read_and_not_believed(tmp_path: Path) -> None:
+    topology, collective = parse("star:8,aggregator=iswitch"), Collective.make("all_reduce", 8)
+    bounds = bounds_of(topology, collective)
+    partition = bounds.throughput.witness
+    assert isinstance(partition, Partition)
+    assert partition.adders == (8,)
+    schedule = Schedule(
+        topology,
+        collective,
+        ValueBuilder().build(),
+        Transfers([], [], [], [], [], [0], []),
+        np.zeros(0),
+        "none",
+        bounds,
+    )
+    write(schedule, tmp_path / "f.json")
+    assert read(tmp_path / "f.json").bounds == bounds
+    for wrong, why in (
+        (replace(partition, adders=()), "which switches that copy or add can save"),
+        (replace(partition, adders=(8, 0)), "node 0 is no switch whose adding has a rate"),
+        (replace(partition, adders=(8, 99)), "node 99 is no switch whose adding has a rate"),
+        (replace(partition, bandwidth=partition.bandwidth / 2), "its witness proves"),
+    ):
+        false = Bounds(bounds.latency, Throughput.by(wrong))
+        with pytest.raises(FaultError, match=why):
+            check_bounds(replace(schedule, bounds=false))
 
 
 def test_a_wrong_witness_does_not_prove_its_number() -> None:

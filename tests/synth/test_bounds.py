@@ -203,6 +203,22 @@ def test_all_reduce_on_a_star_of_six(able: dict[str, bool], expected: Fraction, 
     assert isinstance(bound.witness, witness)
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("star:8,aggregator=iswitch", Fraction(14, 8 + 5)),  # 5e9 contributions per second save a message each
+        ("star:8,aggregator=iswitch,bandwidth=5e9", Fraction(14, 40 + 5)),
+        ("star:8,aggregator=iswitch,bandwidth=1e8", Fraction(10)),  # links slower than the adder: up and down once
+        ("star:8,aggregator=switchagg", Fraction(14, 8)),  # it does not copy: what leaves the ranks is not saved
+        ("star:8,aggregator=sharp", Fraction(1)),
+    ],
+)
+def test_an_adder_saves_no_more_messages_than_it_takes_in(name: str, expected: Fraction) -> None:
+    topology = parse(name)
+    bound = bounds_of(topology, Collective.make("all_reduce", 8)).throughput
+    assert bound.seconds_per_byte == expected / 10**9
+
+
 def test_boxes_whose_switches_add_are_summed_inside() -> None:
     """128 boxes with NVLink SHARP: 2 * 127 messages leave boxes of 400 GB/s each, twice what a cut alone would say."""
     topology = parse("dgx-h100:128")

@@ -83,7 +83,7 @@ class Recomputed:
         assert all(homes)
         assert sorted(member for home in homes for member in home) == sorted(self.members)
         for node in self.topology.nodes:
-            if node.reduces if partition.entering else node.multicast:
+            if (node.reduces if partition.entering else node.multicast) and node.id not in partition.adders:
                 assert any(node.id in part for part in parts), f"{node.name} can save messages between the parts"
         crossing: list[Link] = []
         for part in parts:
@@ -92,7 +92,9 @@ class Recomputed:
                 if tail in part and head not in part:
                     crossing.append(link)
         assert sorted(partition.links) == sorted(link.id for link in crossing)
-        return Fraction(2 * (len(parts) - 1)), [link.bandwidth for link in crossing]
+        assert partition.entering or not partition.adders
+        added = [self.topology.nodes[adder].aggregator.rate for adder in partition.adders]
+        return Fraction(2 * (len(parts) - 1)), [link.bandwidth for link in crossing] + added
 
     def _prices(self, prices: Any) -> tuple[Fraction, Iterable[Fraction]]:
         assert self.collective.kind == "all_to_all"
