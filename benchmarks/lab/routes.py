@@ -46,9 +46,7 @@ def routes_of(plan: Plan, ecmp: bool = False) -> tuple[Route, ...]:
 
     With `ecmp` a route has all shortest ways, else one. Raises LabError when a host cannot reach another.
     """
-    destinations = [
-        (machine, number) for machine in plan.machines for number in range(len(machine.ports)) if machine.ports
-    ]
+    destinations = [(machine, number) for machine in plan.machines for number in range(len(machine.ports))]
     ways = [_shortest(plan, machine, number) for machine, number in destinations]
     for (machine, number), hops in zip(destinations, ways, strict=True):
         for host in plan.hosts:

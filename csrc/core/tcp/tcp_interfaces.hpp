@@ -8,10 +8,12 @@
 //
 // With at least one `use`, only what is used and not excluded counts, in the order of the list; with exclusions alone,
 // everything else counts. Without the list: every interface that is up, container bridges last (their address tends to
-// be the same on every host, so it is the least telling). Among them those that look like the best one, with the same
-// driver, speed and address family, are rails: all are used at once, and come first. Ranks of one machine meet on the
-// loopback interface unless
+// be the same on every host, so it is the least telling). Ranks of one machine meet on the loopback interface unless
 // `^lo` says otherwise. Link-local addresses are never used: they mean nothing on another host.
+//
+// Those that look like the best one, with the same driver, speed and address family, are rails: they come first, and
+// the flows between two ranks are spread over them. A rail that peers cannot reach costs a second when a group is made;
+// its flows then use another address.
 #pragma once
 
 #include <string>
