@@ -16,11 +16,9 @@ namespace {
 
 constexpr int kMantissaBits = 23;
 constexpr std::uint32_t kExponentMask = 0xff;
+constexpr std::uint32_t kMantissaMask = (1U << kMantissaBits) - 1U;
+constexpr std::uint32_t kInfinity = 0x7f800000;
 constexpr std::uint32_t kQuietNan = 0x7fc00000;
-
-std::uint8_t exponent_of(float value) {
-  return static_cast<std::uint8_t>((std::bit_cast<std::uint32_t>(value) >> kMantissaBits) & kExponentMask);
-}
 
 /// The element type that add_on_wire hands to the kernels.
 std::optional<DType> plain(NumberFormat format) {
@@ -78,55 +76,51 @@ struct Registers {
   int exponent = 0;
 };
 
-Registers registers_of(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const int exponent = exponent_of(value);
-  if (exponent == 0) return {};  // subnormal numbers count as zero
-  const auto magnitude = static_cast<std::int32_t>((bits & ((1U << kMantissaBits) - 1U)) | (1U << kMantissaBits));
-  return {(bits >> 31U) != 0 ? -magnitude : magnitude, exponent};
+// Signs and exponents are as good as random: what follows computes both ways and chooses, instead of branching.
+
+Registers registers_of(std::uint32_t bits) {
+  const auto exponent = static_cast<int>((bits >> kMantissaBits) & kExponentMask);
+  const auto magnitude = static_cast<std::int32_t>((bits & kMantissaMask) | (1U << kMantissaBits));
+  const auto sign = static_cast<std::int32_t>(bits) >> 31;  // 0 or -1
+  const std::int32_t kept = exponent == 0 ? 0 : magnitude;  // subnormal numbers count as zero
+  return {(kept ^ sign) - sign, exponent};
 }
 
-/// Arithmetic shift: towards minus infinity.
-std::int32_t shifted_down(std::int32_t mantissa, int by) { return mantissa >> std::min(by, 31); }
-
+/// The shifts are arithmetic: towards minus infinity.
 void add(Registers& sum, const Registers& operand) {
-  if (operand.exponent > sum.exponent) {
-    sum.mantissa = shifted_down(sum.mantissa, operand.exponent - sum.exponent) + operand.mantissa;
-    sum.exponent = operand.exponent;
-  } else {
-    sum.mantissa += shifted_down(operand.mantissa, sum.exponent - operand.exponent);
-  }
+  const int exponent = std::max(sum.exponent, operand.exponent);
+  sum.mantissa = (sum.mantissa >> std::min(exponent - sum.exponent, 31)) +
+                 (operand.mantissa >> std::min(exponent - operand.exponent, 31));
+  sum.exponent = exponent;
 }
 
 /// Normalized on the way out, as the switch does at the end only; bits that do not fit are cut off.
-float value_of(const Registers& sum) {
-  if (sum.mantissa == 0) return 0.0F;
-  const bool negative = sum.mantissa < 0;
-  const auto magnitude =
-      negative ? -static_cast<std::uint32_t>(sum.mantissa) : static_cast<std::uint32_t>(sum.mantissa);
-  const int above = static_cast<int>(std::bit_width(magnitude)) - (kMantissaBits + 1);
+std::uint32_t bits_of(const Registers& sum) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(sum.mantissa) & 0x80000000U;
+  const auto mask = static_cast<std::uint32_t>(sum.mantissa >> 31);
+  const std::uint32_t magnitude = (static_cast<std::uint32_t>(sum.mantissa) ^ mask) - mask;
+  const int above = static_cast<int>(std::bit_width(magnitude | 1U)) - (kMantissaBits + 1);
   const int exponent = sum.exponent + above;
-  const std::uint32_t sign = negative ? 0x80000000U : 0U;
-  if (exponent <= 0) return std::bit_cast<float>(sign);
-  if (exponent >= 255) return std::bit_cast<float>(sign | 0x7f800000U);
-  const std::uint32_t mantissa =
-      above >= 0 ? magnitude >> static_cast<unsigned>(above) : magnitude << static_cast<unsigned>(-above);
-  return std::bit_cast<float>(sign | (static_cast<std::uint32_t>(exponent) << kMantissaBits) |
-                              (mantissa & ((1U << kMantissaBits) - 1U)));
+  const std::uint64_t wide = static_cast<std::uint64_t>(magnitude) << kMantissaBits;
+  const auto mantissa = static_cast<std::uint32_t>(wide >> static_cast<unsigned>(above + kMantissaBits));
+  std::uint32_t bits = (static_cast<std::uint32_t>(exponent) << kMantissaBits) | (mantissa & kMantissaMask);
+  bits = exponent >= 255 ? kInfinity : bits;
+  bits = exponent <= 0 || magnitude == 0 ? 0U : bits;
+  return magnitude == 0 ? 0U : sign | bits;
 }
 
 void add_in_registers(std::byte* dst, std::span<const std::byte* const> sources, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     Registers sum;
-    bool finite = true;
+    std::uint32_t largest = 0;
     for (const std::byte* source : sources) {
-      float value = 0;
-      std::memcpy(&value, source + i * sizeof(float), sizeof(float));
-      finite = finite && exponent_of(value) != kNotFinite;
-      add(sum, registers_of(value));
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, source + i * sizeof(bits), sizeof(bits));
+      largest = std::max(largest, bits & kInfinity);
+      add(sum, registers_of(bits));
     }
-    const float result = finite ? value_of(sum) : std::bit_cast<float>(kQuietNan);
-    std::memcpy(dst + i * sizeof(float), &result, sizeof(float));
+    const std::uint32_t result = largest == kInfinity ? kQuietNan : bits_of(sum);
+    std::memcpy(dst + i * sizeof(result), &result, sizeof(result));
   }
 }
 
