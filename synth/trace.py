@@ -22,18 +22,18 @@ def write_trace(simulation: Simulation, path: str | Path) -> None:
     source, messages = simulation.source, simulation.messages
     columns = (messages.row, messages.slice, messages.route, messages.start * 1e6, messages.left * 1e6)
     for row, slice_, route, begin, end in zip(*(column.tolist() for column in columns), strict=True):
-        what = _of_schedule(source, row) if isinstance(source, Schedule) else _of_program(source, row, slice_)
+        what = _of_schedule(source, row, slice_) if isinstance(source, Schedule) else _of_program(source, row, slice_)
         box = what | {"ph": "X", "pid": 0, "ts": begin, "dur": end - begin}
         events += [box | {"tid": link} for link in simulation.routes[route]]
     write_text(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
 
 
-def _of_schedule(schedule: Schedule, row: int) -> dict[str, Any]:
+def _of_schedule(schedule: Schedule, row: int, slice_: int) -> dict[str, Any]:
     moved = schedule.transfers
     names = ("value", "result", "step", "src", "dst")
     what = {name: int(getattr(moved, name)[row]) for name in names}
     verb = "reduce" if what["value"] != what["result"] else "copy"
-    return {"name": f"{verb} chunk {schedule.values.chunk[what['value']]}", "args": what}
+    return {"name": f"{verb} chunk {schedule.values.chunk[what['value']]}", "args": what | {"slice": slice_}}
 
 
 def _of_program(program: Program, row: int, slice_: int) -> dict[str, Any]:
