@@ -2,8 +2,8 @@
 //
 // least_loaded takes the path whose worst link has least to do, and among equals the one whose links together have
 // least, then the first. What a link has to do are the bytes of all flows that have started on it and not left, per
-// byte/s: what a sender can count that knows what it has posted and what has been completed, as in HPN (Qian et al.,
-// SIGCOMM 2024, 5.3).
+// byte/s: what a sender can count that knows what it has posted and what has been completed, in the manner of HPN
+// (Qian et al., SIGCOMM 2024), but over the links of the whole path.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 namespace syntony {
 namespace {
 
-/// Mixes all bits of a number (Steele, Lea and Flood, OOPSLA 2014, figure 17: SplitMix64).
+/// Mixes all bits of a number (SplitMix64: Steele, Lea and Flood, OOPSLA 2014).
 std::uint64_t mixed(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
