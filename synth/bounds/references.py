@@ -144,26 +144,34 @@ class _Trees:
         self.listeners = [orbit for orbit in self.speakers if orbit[0] in members]
         self.share = {node: number for number, orbit in enumerate(self.listeners) for node in orbit}
         self.routed = not known.issuperset(self.pairs.tails.tolist() + self.pairs.heads.tolist())
+        wires = len(known) * (len(known) - 1) if self.routed else len(self.pairs.tails)
+        self.flow_columns = 2 * len(self.listeners) * wires
+        self.route_columns = self.routed * len(self.speakers) * len(self.pairs.tails)
+        self.generators = generators
+
+    def _lay_wires(self) -> None:
+        """Says where each wire leads and which columns are whose; with a thousand agents that is a million wires."""
         if self.routed:
             there, here = np.meshgrid(np.asarray(self.agents), np.asarray(self.agents))
             apart = here != there
             self.tails, self.heads = here[apart], there[apart]
-            self.orbit = pair_orbits(len(nodes), self.tails, self.heads, generators)
+            self.orbit = pair_orbits(self.arcs.nodes, self.tails, self.heads, self.generators)
         else:
             self.tails, self.heads = self.pairs.tails.astype(np.int64), self.pairs.heads.astype(np.int64)
             self.orbit = self.pairs.orbit
-        kinds, wires = int(self.orbit.max()) + 1, len(self.tails)
+        kinds = int(self.orbit.max()) + 1
         self.direction = (len(self.listeners), len(self.listeners) + kinds)  # down, up: the column of orbit 0
         self.flows = self.direction[1] + kinds
-        self.routes = self.flows + 2 * len(self.listeners) * wires
-        self.columns = self.routes + self.routed * len(self.speakers) * len(self.pairs.tails)
+        self.routes = self.flows + self.flow_columns
+        self.columns = self.routes + self.route_columns
 
     def solve(self, least: float) -> BestTrees | None:
         """See `best_trees`. None where the program is too large, or the solver gave up."""
         from scipy.optimize import linprog
 
-        if self.columns > MAX_LP_VARIABLES:
+        if self.flow_columns + self.route_columns > MAX_LP_VARIABLES:
             return None
+        self._lay_wires()
         equal, most = _Rows(), _Rows()
         for number, listener in enumerate(self.listeners):
             for way in range(2):
