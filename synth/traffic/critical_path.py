@@ -14,18 +14,20 @@ and the same traffic sprayed over all paths. These are what-ifs, no promises.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth.traffic.choice import Choice
-from synth.traffic.messages import Column
+from synth.traffic.messages import Column, TooMuchError
 from synth.traffic.run import Outcome, run, simulate
 from topologies.topology import Topology
 from topologies.wording import counted, time
 
 _SAME = 1e-9  # of the whole time: what differs by less is equal
+_SMALL = 0.005  # of the whole time: what is less is not told on its own
 
 
 @dataclass(frozen=True)
@@ -102,15 +104,14 @@ def shares(outcome: Outcome, what_if: bool = True) -> list[Share]:
 
 
 def told(outcome: Outcome, most: int = 4) -> list[str]:
-    """The critical path in words, a line per cause."""
+    """The critical path in words, a line per cause; small causes share one."""
     if not outcome.seconds:
         return ["nothing takes time"]
     found = shares(outcome)
     whole = outcome.seconds
+    shown = [share for share in found[:most] if share.seconds >= _SMALL * whole]
     lines = []
-    for share in found[:most]:
-        if share.seconds < 0.005 * whole:
-            continue
+    for share in shown:
         line = f"{share.seconds / whole:.0%} of {time(whole)} is {share.cause}"
         if share.flows > 1:
             line += f", shared by {share.flows} messages"
@@ -119,16 +120,35 @@ def told(outcome: Outcome, most: int = 4) -> list[str]:
         if share.saved is not None:
             line += f"; without sharing it{_others(share.also)}, {time(share.saved)} would be saved"
         lines.append(line)
-    rest = sum(share.seconds for share in found[most:])
-    if rest > 0.005 * whole:
-        lines.append(f"{rest / whole:.0%} is in {counted(len(found) - most, 'smaller part')}")
-    traffic = outcome.traffic
-    if traffic.choice.name not in ("spray", "least-loaded"):
-        sprayed = run(traffic.topology, traffic.jobs, Choice("spray"), traffic.shifts).seconds
-        if sprayed < whole * (1 - _SAME):
-            less = f"{time(sprayed)}: {time(whole - sprayed)} less"
-            lines.append(f"spread evenly over all equal-cost paths (spray), it would take {less}")
+    lines += _rest(found[len(shown) :], whole)
+    sprayed = _sprayed(outcome)
+    if sprayed is not None and sprayed < whole * (1 - _SAME):
+        less = f"{time(sprayed)}: {time(whole - sprayed)} less"
+        lines.append(f"spread evenly over all equal-cost paths (spray), it would take {less}")
     return lines
+
+
+def _rest(found: Sequence[Share], whole: float) -> list[str]:
+    seconds = sum(share.seconds for share in found)
+    if seconds < _SMALL * whole:
+        return []
+    links = [share for share in found if share.link is not None]
+    if not links:
+        return [f"{seconds / whole:.0%} is in {counted(len(found), 'smaller part')}"]
+    flows = max(share.flows for share in links)
+    shared = f"shared by at most {flows} messages" if flows > 1 else "which no two messages use at once"
+    return [f"{seconds / whole:.0%} is in small parts on {counted(len(links), 'link')}, {shared}"]
+
+
+def _sprayed(outcome: Outcome) -> float | None:
+    """Seconds of the same traffic, sprayed; None where that is what it was, or is too much to simulate."""
+    traffic = outcome.traffic
+    if traffic.choice.name in ("spray", "least-loaded"):
+        return None
+    try:
+        return run(traffic.topology, traffic.jobs, Choice("spray"), traffic.shifts).seconds
+    except TooMuchError:
+        return None
 
 
 def _named(topology: Topology, link: int) -> str:

@@ -27,15 +27,15 @@ def rotated(members: int, size: float) -> Messages:
 def in_two_shots(members: int, size: float) -> Messages:
     """all_reduce: direct reduce_scatter, then direct all_gather of what has been summed."""
     first = _all(members, size / members, rotated=False)
-    count = len(first)
-    sums = np.argsort(first.dst, kind="stable").reshape(members, members - 1)  # per member, what it waits for to sum
-    later = np.repeat(np.arange(count, 2 * count), members - 1)
+    count, member = len(first), np.arange(members)
+    # Between the two a message of every member to itself, which waits for all that it sums.
+    second = np.arange(count) + count + members
     return Messages.make(
         members,
-        np.r_[first.src, first.src],
-        np.r_[first.dst, first.dst],
-        size / members,
-        (later, sums[first.src].ravel()),
+        np.r_[first.src, member, first.src],
+        np.r_[first.dst, member, first.dst],
+        np.r_[first.bytes, np.zeros(members), first.bytes],
+        (np.r_[count + first.dst, second], np.r_[np.arange(count), count + first.src]),
     )
 
 

@@ -23,6 +23,8 @@ from topologies.command import UserError
 
 MOST_SLICES = 16
 """A Program's messages are cut into at most so many slices: enough to see them pipelined."""
+_MOST_MESSAGES = 200_000  # in all slices; large Programs are cut into fewer
+_MOST_ARRIVALS = 3
 
 
 def schedule_messages(schedule: Schedule, size: int) -> Messages:
@@ -71,10 +73,11 @@ class _Unrolled:
 
     def __init__(self, code: Resolved, size: int) -> None:
         self._code = code
-        longest = float(MessageSizes(code, size, 1 << 62).total().max(initial=1.0))
-        self._sizes = MessageSizes(code, size, max(1, int(np.ceil(longest / MOST_SLICES))))
-        self._needs = code.lists(code.dependency_owner, code.dependency)
         self._rows = np.flatnonzero(code.out >= 0)
+        slices = max(1, min(MOST_SLICES, _MOST_MESSAGES // max(1, len(self._rows))))
+        longest = float(MessageSizes(code, size, 1 << 62).total().max(initial=1.0))
+        self._sizes = MessageSizes(code, size, max(1, int(np.ceil(longest / slices))))
+        self._needs = code.lists(code.dependency_owner, code.dependency)
         sends: dict[int, list[int]] = {}  # connection -> its sending rows, in order
         for row in self._rows.tolist():
             sends.setdefault(int(code.out[row]), []).append(row)
@@ -86,11 +89,16 @@ class _Unrolled:
             taken[connection] = taken.get(connection, 0) + 1
 
     def messages(self) -> Messages:
-        """Slice by slice, in each by sending row; what is empty is not sent."""
+        """Slice by slice, in each by sending row; what is empty is not sent.
+
+        Where much must have arrived before a lane goes on, a message of its rank to itself waits for all of that.
+        """
         code = self._code
         waits: list[tuple[int, int]] = []
         follows: list[int] = []
-        src, dst, size = [], [], []
+        src: list[int] = []
+        dst: list[int] = []
+        size: list[float] = []
         # What an instruction needs to be done: arrivals since the lane's last send, and that send.
         idle: tuple[frozenset[int], int] = (frozenset(), -1)
         before = dict.fromkeys(range(len(code.lane_first)), idle)
@@ -101,9 +109,9 @@ class _Unrolled:
             sent = self._rows[(bytes_ > 0)[self._rows] | self._sizes.signals[self._rows]]
             number = dict(zip(sent.tolist(), range(len(follows), len(follows) + len(sent)), strict=True))
             follows += [-1] * len(sent)
-            src.append(code.agent[sent])
-            dst.append(peers[sent])
-            size.append(bytes_[sent])
+            src += code.agent[sent].tolist()
+            dst += peers[sent].tolist()
+            size += bytes_[sent].tolist()
             done: dict[int, tuple[frozenset[int], int]] = {}
             for row in in_order:
                 lane = int(code.lane[row])
@@ -117,11 +125,18 @@ class _Unrolled:
                     waits += [(number[row], earlier) for earlier in sorted(arrivals)]
                     follows[number[row]] = last
                     arrivals, last = frozenset(), number[row]
+                elif len(arrivals) > _MOST_ARRIVALS:
+                    join = len(follows)
+                    waits += [(join, earlier) for earlier in sorted(arrivals)]
+                    follows.append(last)
+                    src.append(int(code.agent[row]))
+                    dst.append(int(code.agent[row]))
+                    size.append(0.0)
+                    arrivals, last = frozenset({join}), -1
                 done[row] = arrivals, last
             before = {lane: done[int(end) - 1] for lane, end in enumerate(code.lane_end)}
-        from_, to, bytes_ = (np.concatenate([np.zeros(0), *column]) for column in (src, dst, size))
         later, earlier = np.asarray(waits, np.int64).reshape(-1, 2).T
-        return Messages.make(code.program.ranks, from_, to, bytes_, (later, earlier), follows=follows)
+        return Messages.make(code.program.ranks, src, dst, size, (later, earlier), follows=follows)
 
     def _bytes(self, slice_: int) -> NDArray[np.float64]:
         """Per instruction the bytes of its message in the slice."""

@@ -18,7 +18,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from topologies.command import UserError
+
 Column = NDArray[np.int64]
+
+MOST = 5_000_000
+"""Messages, or flows, that are simulated at once: a few GB."""
+
+
+class TooMuchError(UserError):
+    """More traffic than fits: refused before it fills the memory."""
 
 
 @dataclass(frozen=True, eq=False)

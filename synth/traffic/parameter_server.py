@@ -45,21 +45,21 @@ def byteps(members: int, size: float, servers: int) -> Messages:
 def _pushed_and_pulled(workers: int, share: np.ndarray[tuple[int], np.dtype[np.float64]], size: float) -> Messages:
     """Pushes of every piece from every worker to every server with a share, and as many pulls back."""
     serving = np.flatnonzero(share > 0)
-    piece, server, worker = (
-        index.ravel() for index in np.indices((PIECES, len(serving), workers))
-    )  # rows by piece, then server, then worker
+    # Rows by piece, then server, then worker.
+    piece, server, worker = (index.ravel() for index in np.indices((PIECES, len(serving), workers)))
     count = len(piece)
     amount = size * share[serving[server]] / PIECES
     here = serving[server] == worker  # a worker's own share: nothing to send
     amount = np.where(here, 0.0, amount)
-    pulls = np.arange(count)
-    # A pull waits for all pushes of its piece to its server: the `workers` rows of the same piece and server.
-    later = np.repeat(pulls + count, workers)
-    earlier = (pulls // workers)[:, None] * workers + np.arange(workers)
+    # Between pushes and pulls, a message of the server to itself, which waits for all pushes of its piece.
+    sums = count + np.arange(count // workers)
+    sum_of = sums[np.arange(count) // workers]
+    at = serving[server][::workers]
+    pulls = count + len(sums) + np.arange(count)
     return Messages.make(
         len(share),
-        np.r_[worker, serving[server]],
-        np.r_[serving[server], worker],
-        np.r_[amount, amount],
-        (later, earlier.ravel()),
+        np.r_[worker, at, serving[server]],
+        np.r_[serving[server], at, worker],
+        np.r_[amount, np.zeros(len(sums)), amount],
+        (np.r_[sum_of, pulls], np.r_[np.arange(count), sum_of]),
     )

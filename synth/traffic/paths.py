@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.flows import Paths
-from synth.traffic.messages import Column
+from synth.traffic.messages import Column, TooMuchError
 from synth.traffic.ragged import offsets, ranges
 from topologies.command import UserError
 from topologies.topology import Topology
 
 MAX_PATHS = 128
 """Of more equal-cost paths, so many are listed, evenly spread over all of them."""
+_MOST_LINKS = 50_000_000
 _AT_ONCE = 512  # destinations searched for together: bounds the memory of large networks
 
 Pick = Callable[[Column, Column, Column], Column]
@@ -128,6 +129,14 @@ class _Search:
         nodes = len(self._topology.nodes)
         keys, number = np.unique(a * nodes + b, return_inverse=True)
         middles = self._all_between(keys // nodes, keys % nodes)
+        links = int(
+            (middles.path_offset[middles.set_offset[1:]] - middles.path_offset[middles.set_offset[:-1]])[number].sum()
+        )
+        if links > _MOST_LINKS:
+            raise TooMuchError(
+                f"{self._topology.name}: all shortest paths between these ranks have {links} links, at most "
+                f"{_MOST_LINKS} are listed; ecmp follows one path at a time"
+            )
         return _joined(head_links, _taken(middles, number), tail_links, src, dst)
 
     def walk(self, src: Column, dst: Column, pick: Pick) -> Paths:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from synth.traffic import exchange, halving_doubling, parameter_server, pipeline, ring, trees
-from synth.traffic.messages import Messages
+from synth.traffic.messages import MOST, Messages, TooMuchError
 from topologies.command import UserError
 
 
@@ -24,36 +24,51 @@ class Pattern:
     build: Callable[..., Messages]
     summary: str
     number: str = ""
-    spare: int = 1
-    """Members needed besides the number, where the number counts members."""
+    per_pair: int = 0
+    """About how many messages a member and another have between them (or a member and each of the number); 0: few."""
 
 
 _ROWS = (
-    Pattern("all_reduce:ring", ring.two_rounds, "reduce_scatter and all_gather round a ring"),
+    Pattern("all_reduce:ring", ring.two_rounds, "reduce_scatter and all_gather round a ring", per_pair=2),
     Pattern(
         "all_reduce:halving-doubling", halving_doubling.rabenseifner, "partners at halving, then doubling distances"
     ),
-    Pattern("all_reduce:direct", exchange.in_two_shots, "direct reduce_scatter, then direct all_gather"),
+    Pattern("all_reduce:direct", exchange.in_two_shots, "direct reduce_scatter, then direct all_gather", per_pair=2),
     Pattern("all_reduce:tree", trees.all_reduce, "binomial tree up, then down"),
-    Pattern("all_gather:ring", ring.one_round, "n-1 steps round a ring"),
+    Pattern("all_gather:ring", ring.one_round, "n-1 steps round a ring", per_pair=1),
     Pattern("all_gather:doubling", halving_doubling.doubling, "partners at doubling distances (powers of two)"),
-    Pattern("all_gather:direct", exchange.direct, "everybody to everybody at once"),
-    Pattern("reduce_scatter:ring", ring.one_round, "n-1 steps round a ring"),
+    Pattern("all_gather:direct", exchange.direct, "everybody to everybody at once", per_pair=1),
+    Pattern("reduce_scatter:ring", ring.one_round, "n-1 steps round a ring", per_pair=1),
     Pattern("reduce_scatter:halving", halving_doubling.halving, "partners at halving distances (powers of two)"),
-    Pattern("reduce_scatter:direct", exchange.direct, "everybody to everybody at once"),
-    Pattern("all_to_all:direct", exchange.direct, "everybody to everybody at once"),
-    Pattern("all_to_all:rotated", exchange.rotated, "n-1 steps; in step s to the member s further"),
+    Pattern("reduce_scatter:direct", exchange.direct, "everybody to everybody at once", per_pair=1),
+    Pattern("all_to_all:direct", exchange.direct, "everybody to everybody at once", per_pair=1),
+    Pattern("all_to_all:rotated", exchange.rotated, "n-1 steps; in step s to the member s further", per_pair=1),
     Pattern("broadcast:tree", trees.broadcast, "binomial tree from member 0"),
     Pattern("broadcast:chain", ring.chain, "pieces follow one another from member 0 down a chain"),
     Pattern("reduce:tree", trees.reduce, "binomial tree to member 0"),
     Pattern("gather:direct", trees.star, "everybody to member 0 at once (incast)"),
     Pattern("scatter:direct", trees.star_out, "member 0 to everybody at once (outcast)"),
     Pattern(
-        "parameter-server", parameter_server.dedicated, "the last K members serve, the others push and pull", "servers"
+        "parameter-server",
+        parameter_server.dedicated,
+        "the last K members serve, the others push and pull",
+        "servers",
+        2 * parameter_server.PIECES,
     ),
-    Pattern("parameter-server-colocated", parameter_server.colocated, "every member works and serves a share"),
-    Pattern("byteps", parameter_server.byteps, "the last K members only serve; shares keep all links busy", "servers"),
-    Pattern("pipeline", pipeline.pipeline, "stages hand K micro-batches on, and gradients back", "microbatches", -1),
+    Pattern(
+        "parameter-server-colocated",
+        parameter_server.colocated,
+        "every member works and serves a share",
+        per_pair=2 * parameter_server.PIECES,
+    ),
+    Pattern(
+        "byteps",
+        parameter_server.byteps,
+        "the last K members only serve, all others work and serve: equally busy links",
+        "servers",
+        2 * parameter_server.PIECES,
+    ),
+    Pattern("pipeline", pipeline.pipeline, "stages hand K micro-batches on, and gradients back", "microbatches", 2),
 )
 PATTERNS: dict[str, Pattern] = {pattern.name: pattern for pattern in _ROWS}
 
@@ -63,6 +78,9 @@ def pattern_messages(name: str, members: int, size: float) -> Messages:
     pattern, number = _parsed(name)
     if members < 2:
         raise UserError(f"pattern {name}: {members} member; a pattern is between at least 2")
+    about = pattern.per_pair * members * (number if number is not None and pattern.name != "byteps" else members)
+    if about > MOST:
+        raise TooMuchError(f"pattern {name}: {members} members send about {about} messages, of at most {MOST} at once")
     if number is None:
         return pattern.build(members, size)
     if pattern.number == "servers" and number > members - 2 + (pattern.name == "parameter-server"):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from synth.flows import Flows, FlowTimes, Paths, simulate_flows
 from synth.traffic.choice import Choice
 from synth.traffic.job import Job
-from synth.traffic.messages import Column
+from synth.traffic.messages import MOST, Column, TooMuchError
 from synth.traffic.paths import PathFinder
 from synth.traffic.ragged import offsets, ranges
 from topologies.command import UserError
@@ -113,7 +113,7 @@ def run(
 ) -> Outcome:
     """Simulates the jobs side by side; `timeline` asks for the rates of links over time.
 
-    Raises UserError for a member that the topology has not, or that another cannot reach.
+    Raises UserError for a member that the topology has not, or that another cannot reach, and for too much traffic.
     """
     return simulate(flows_of(topology, jobs, choice, shifts), timeline)
 
@@ -131,6 +131,11 @@ def flows_of(topology: Topology, jobs: Sequence[Job], choice: Choice, shifts: Se
                 f"job {job.name}: member {max(job.members)} is no rank of {topology.name}; "
                 f"its ranks are 0..{topology.ranks - 1}"
             )
+    count = sum(job.iterations * (1 + len(job.messages) * choice.queue_pairs) for job in jobs)
+    if count > MOST:
+        raise TooMuchError(
+            f"the jobs send {count} messages; at most {MOST} are simulated at once: take fewer iterations"
+        )
     kept = tuple(shifts) if shifts is not None else None
     parts, base = [], 0
     for number, job in enumerate(jobs):

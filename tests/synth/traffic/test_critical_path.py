@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from synth.traffic import paths
 from synth.traffic.choice import Choice
 from synth.traffic.critical_path import critical_path, shares, told
 from synth.traffic.hot_links import hottest, table
@@ -11,7 +12,7 @@ from synth.traffic.job import Job
 from synth.traffic.messages import Messages
 from synth.traffic.patterns import pattern_messages
 from synth.traffic.run import run
-from topologies import parse
+from topologies import UserError, parse
 
 SIZE = 100e6
 
@@ -70,6 +71,24 @@ def test_queue_pairs_of_one_message_do_not_fight() -> None:
     messages = Messages.make(2, [0], [1], SIZE)
     found = run(topology, [Job("a", (0, 1), messages)], Choice("e-ecmp", 8), timeline=True)
     assert "which no other message uses then" in told(found)[0]
+
+
+def test_what_is_too_much_to_spray_is_not_sprayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = parse("clos:leaves=2,hosts=3,spines=3")
+    found = run(topology, [crossing(3)], Choice("single"), timeline=True)
+    monkeypatch.setattr(paths, "_MOST_LINKS", 20)  # three pairs, three paths, two links between the leaves
+    assert len(told(found)) == 2
+    monkeypatch.setattr(paths, "_MOST_LINKS", 17)
+    assert len(told(found)) == 1
+    with pytest.raises(UserError, match="between these ranks have 18 links, at most 17 are listed"):
+        run(topology, [crossing(3)], Choice("spray"))
+
+
+def test_small_parts_share_a_line() -> None:
+    job = Job("a", tuple(range(64)), pattern_messages("all_reduce:ring", 64, SIZE))
+    found = run(parse("star:64"), [job], Choice("single"), timeline=True)
+    (*_, last) = told(found)
+    assert last.endswith("links, which no two messages use at once")
 
 
 def test_nothing_takes_no_time() -> None:

@@ -138,6 +138,8 @@ def test_pipeline_fills_and_drains() -> None:
         ("parameter-server:4", 4, "too few workers beside 4 servers"),
         ("byteps:3", 5, "3 servers for 2 workers"),
         ("all_reduce:ring", 1, "at least 2"),
+        ("all_reduce:ring", 100_000, "100000 members send about 20000000000 messages, of at most 5000000"),
+        ("byteps:2", 5000, "send about"),
         ("reduce_scatter:halving", 6, "6 members; it needs a power of two, such as 4"),
     ],
 )

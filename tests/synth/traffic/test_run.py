@@ -204,11 +204,20 @@ def test_a_program_takes_the_time_that_its_own_simulator_says(algorithm: str) ->
     assert found.seconds == pytest.approx(theirs.seconds, rel=0.02)
 
 
+@pytest.mark.parametrize("algorithm", ["ring", "dbt", "hierarchical"])
+def test_waits_of_programs_do_not_pile_up(algorithm: str) -> None:
+    """Lanes that only receive must not make every message wait for all that ever arrived there."""
+    messages = program_messages(Program.from_core(_core.build(algorithm, "all_reduce", 32)), 1 << 20)
+    assert len(messages.after) <= 6 * len(messages)
+
+
 def test_refusals() -> None:
     messages = pairs((0, 1))
     with pytest.raises(UserError, match=r"job a: member 4 is no rank of .*; its ranks are 0\.\.3"):
         run(parse(FABRIC), [Job("a", (0, 4), messages)], Choice("spray"))
     with pytest.raises(UserError, match="job a: its traffic is between 2 members, but 3 are listed"):
         Job("a", (0, 1, 2), messages)
+    with pytest.raises(UserError, match=r"the jobs send 10000000 messages; at most 5000000 .*: take fewer"):
+        run(parse(FABRIC), [Job("a", (0, 1), messages, iterations=5_000_000)], Choice("spray"))
     with pytest.raises(UserError, match="job a: a rank is listed twice"):
         Job("a", (1, 1), messages)
