@@ -50,10 +50,10 @@ def test_published_throughput_in_rounds_per_chunk(name: str, kind: str, expected
     assert rounds_per_chunk(bounds_of(topology, collective).throughput, topology, collective) == expected
 
 
-def test_two_boxes_are_bound_by_the_wires_between_them() -> None:
-    topology = parse("dgx-a100:2")
-    bound = bounds_of(topology, Collective.make("all_gather", 16)).throughput
-    assert bound.algbw == pytest.approx(346.6666667e9)
+@pytest.mark.parametrize(("name", "expected"), [("dgx-a100:2", Fraction(1040, 3)), ("mi250", Fraction(2400, 7))])
+def test_sixteen_gpus_gather_as_fast_as_forestcoll_found(name: str, expected: Fraction) -> None:
+    bound = bounds_of(parse(name), Collective.make("all_gather", 16)).throughput
+    assert 1 / bound.seconds_per_byte == expected * 10**9
 
 
 @pytest.mark.parametrize(("name", "steps"), [("dgx1", 2), ("ring:8", 4), ("torus:4x4", 4), ("full:5", 1)])
