@@ -497,7 +497,7 @@ class LaneColumns(TypedDict):
     stuck_slice: int
     row: _Column
     slice: _Column
-    connection: _Column
+    path: _Column
     start: _Column
     left: _Column
     arrival: _Column
@@ -521,6 +521,8 @@ def simulate_lanes(
     kind: _Column,
     feeder: _Column,
     drainer: _Column,
+    flow_offset: _Column,
+    flow: _Column,
     route: _Column,
     path_offset: _Column,
     link: _Column,
@@ -528,6 +530,7 @@ def simulate_lanes(
     latency: _Column,
     capacity: _Column,
     fifo_depth: int,
+    buffered: bool,
     every_slice: bool,
 ) -> LaneColumns:
     """Simulates the lanes of a Program. Raises ValueError where the columns do not fit together."""

@@ -16,6 +16,7 @@ from synth.checker.resolved import Resolved
 from synth.network import Network
 from synth.program import ONE_SIDED, Opcode
 from synth.routes import routes_of
+from synth.sockets import Sockets
 from topologies.command import UserError
 
 
@@ -37,7 +38,8 @@ class Connections:
 
     kind, feeder, drainer  per connection: its use; the lanes that start its messages and take them (-1: nobody)
     out, into              per row: the connection that it starts a message on, and takes one from
-    route                  per connection: its number in `routes`
+    flow_offset, flow      per connection: the flows that its messages take turns over; without sockets, one of its own
+    route                  per flow: its number in `routes`
     """
 
     kind: Integers
@@ -45,11 +47,13 @@ class Connections:
     drainer: Integers
     out: Integers
     into: Integers
+    flow_offset: Integers
+    flow: Integers
     route: Integers
     routes: list[tuple[int, ...]]
 
     @staticmethod
-    def of(code: Resolved, network: Network) -> Connections:
+    def of(code: Resolved, network: Network, sockets: Sockets | None = None) -> Connections:
         """The connections of a Program on a network. Raises UserError where no path joins two ranks that talk."""
         out = code.out.copy()
         ends, kinds = list(code.connections), [Kind.fifo] * len(code.connections)
@@ -67,12 +71,52 @@ class Connections:
         feeder[out[starts]] = code.lane[starts]
         drainer[code.into[takes]] = code.lane[takes]
         speaker[out[starts]] = starts
-        route, routes = _routes(code, network, ends, speaker.tolist())
-        return Connections(np.asarray(kinds, np.int64), feeder, drainer, out, code.into, route, routes)
+        if sockets is None:
+            offset = np.arange(len(ends) + 1)
+            flow = offset[:-1]
+            route, routes = _routes(code, network, ends, speaker.tolist())
+        else:
+            offset, flow, route, routes = _flows(code, network, sockets, ends, speaker.tolist())
+        return Connections(np.asarray(kinds, np.int64), feeder, drainer, out, code.into, offset, flow, route, routes)
+
+    def carried(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Bytes over every route, where a row starts `size` bytes; the flows of a connection carry equal parts."""
+        sends = np.flatnonzero(self.out >= 0)
+        per_connection = np.bincount(self.out[sends], size[sends], minlength=len(self.kind))
+        flows = np.diff(self.flow_offset)
+        found: NDArray[np.float64] = np.bincount(
+            self.route[self.flow], np.repeat(per_connection / flows, flows), minlength=len(self.routes)
+        ).astype(float)
+        return found
+
+
+_Ends = list[tuple[int, int, int]]
+
+
+def _flows(
+    code: Resolved, network: Network, sockets: Sockets, ends: _Ends, speaker: list[int]
+) -> tuple[Integers, Integers, Integers, list[tuple[int, ...]]]:
+    routes: list[tuple[int, ...]] = []
+    flows = []
+    for (src, dst, channel), row in zip(ends, speaker, strict=True):
+        ways = sockets.ways.get((src, dst), ())
+        if not ways:
+            raise _unjoined(code, network, row, src, dst, "no socket joins them")
+        flows.append([len(routes) + (turn + channel) % len(ways) for turn in range(len(ways))])
+        routes += ways
+    offset = np.cumsum([0, *map(len, flows)])
+    flow = np.asarray([number for found in flows for number in found], np.int64)
+    return offset, flow, np.arange(len(routes)), routes
+
+
+def _unjoined(code: Resolved, network: Network, row: int, src: int, dst: int, why: str) -> UserError:
+    return UserError(
+        f"{code.program.where(row)}: moves data from rank {src} to rank {dst}, but in {network.topology.name} {why}"
+    )
 
 
 def _routes(
-    code: Resolved, network: Network, ends: list[tuple[int, int, int]], speaker: list[int]
+    code: Resolved, network: Network, ends: _Ends, speaker: list[int]
 ) -> tuple[Integers, list[tuple[int, ...]]]:
     between: dict[tuple[int, int], list[tuple[int, ...]]] = {}
     for found in routes_of(network).routes:
@@ -82,9 +126,6 @@ def _routes(
     for (src, dst, channel), row in zip(ends, speaker, strict=True):
         choices = between.get((src, dst))
         if choices is None:
-            raise UserError(
-                f"{code.program.where(row)}: moves data from rank {src} to rank {dst}, but in {network.topology.name} "
-                "every path between them passes through other ranks"
-            )
+            raise _unjoined(code, network, row, src, dst, "every path between them passes through other ranks")
         route.append(numbers.setdefault(choices[channel % len(choices)], len(numbers)))
     return np.asarray(route, np.int64), list(numbers)

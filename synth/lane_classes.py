@@ -35,7 +35,10 @@ _MOST_ROUNDS = 16
 
 
 def one_of_each(lanes: Lanes) -> tuple[Lanes, Integers] | None:
-    """The lanes by colour, and the row of `lanes` that each row is; None where not even half of the lanes are alike."""
+    """The lanes by colour, and the row of `lanes` that each row is; None where not even half of the lanes are alike, or
+    where connections share flows."""
+    if not np.array_equal(lanes.flow, np.arange(len(lanes.kind))):
+        return None
     colours = _Colours(lanes)
     for _ in range(_MOST_ROUNDS):
         before = colours.counts()
@@ -167,6 +170,8 @@ class _Colours:
                 kind=lanes.kind[connection],
                 feeder=lane_colour[lanes.feeder[connection]],
                 drainer=_coloured(lane_colour, drainer),
+                flow_offset=np.arange(len(connection) + 1),
+                flow=np.arange(len(connection)),
                 route=np.arange(len(connection)),
                 path_offset=np.searchsorted(crosses, np.arange(len(connection) + 1)),
                 link=crossed,

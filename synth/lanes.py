@@ -24,12 +24,14 @@ class Lanes:
     chunk_bytes, slice_bytes  bytes of every chunk, and of a full slice of one
     kind                      per connection: synth.connections.Kind
     feeder, drainer           its lanes; drainer -1: nobody
-    route                     its path
+    flow_offset, flow         per connection: its flows; its messages take turns over them
+    route                     per flow: its path; it carries one message at a time
     path_offset, link         links of every path, each link once
     weight                    beside `link`: the messages of this kind that the link carries
     latency                   seconds, of every path
     capacity                  bytes/s, of every link
     fifo_depth                messages that a connection holds
+    buffered                  a row is done once its message has a place in its FIFO, not when it has left
     """
 
     lane_offset: Integers
@@ -46,6 +48,8 @@ class Lanes:
     kind: Integers
     feeder: Integers
     drainer: Integers
+    flow_offset: Integers
+    flow: Integers
     route: Integers
     path_offset: Integers
     link: Integers
@@ -53,6 +57,7 @@ class Lanes:
     latency: Floats
     capacity: Floats
     fifo_depth: int
+    buffered: bool
 
     def __post_init__(self) -> None:
         for name, dtype in _DTYPES.items():
@@ -64,7 +69,7 @@ class LaneTimes:
     """What happens; seconds.
 
     stuck_row, stuck_slice    the first row that never comes to its end, and in which slice; -1 where all is done
-    row, slice, connection    of every message, where they were asked for
+    row, slice, path          of every message, where they were asked for
     start, left, arrival      its times
     times, link, rate         as in synth.flows.FlowTimes
     """
@@ -74,7 +79,7 @@ class LaneTimes:
     stuck_slice: int
     row: Integers
     slice: Integers
-    connection: Integers
+    path: Integers
     start: Floats
     left: Floats
     arrival: Floats
@@ -106,6 +111,8 @@ _DTYPES: dict[str, type[np.generic]] = {
     "kind": np.uint8,
     "feeder": np.int32,
     "drainer": np.int32,
+    "flow_offset": np.int64,
+    "flow": np.int32,
     "route": np.int32,
     "path_offset": np.int64,
     "link": np.int32,

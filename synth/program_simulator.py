@@ -10,7 +10,9 @@ slice; an instruction waits for its dependencies in the same slice, for its mess
 is not sent. Copies, reductions, the way back of FIFO credits and peer_read requests cost nothing in v1.
 
 A Program names no links. A message takes a route of fewest links from rank to rank; where there are several, channel c
-takes the c-th of them, round and round. Slices are cut by the byte, not by the element.
+takes the c-th of them, round and round. Slices are cut by the byte, not by the element. With sockets (synth/sockets.py)
+the routes are theirs, and a message leaves from a slot, so that its sender goes on at once, as the CPU executor's does:
+`python -m benchmarks.sim_vs_lab` holds that against measured times.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from synth.message_sizes import MessageSizes
 from synth.network import Network
 from synth.program import Program
 from synth.simulation import Messages, Simulation, StuckError, busy_seconds
+from synth.sockets import Sockets
 from synth.target import CPU
 from synth.utilization import LinkRates
 from topologies.command import UserError
@@ -45,6 +48,7 @@ def simulate_program(
     slice_bytes: int | None = None,
     fifo_depth: int | None = None,
     every_message: bool = False,
+    sockets: Sockets | None = None,
 ) -> Simulation:
     """Simulates `size` bytes (as `Collective` defines size), rank i of the Program on rank i of the topology.
 
@@ -54,6 +58,8 @@ def simulate_program(
     every_message  simulates every slice of every lane, and returns its messages and the rates of links over time; else
                    one of lanes that are alike is simulated (synth/lane_classes.py), steady states are skipped
                    (csrc/core/simulator/steady_state.hpp), and neither is returned
+    sockets        messages leave from slots, over shared sockets (synth/sockets.py); default: each connection has its
+                   own way, and a send lasts until its last byte is on the wire
 
     The Program must have passed the checker. Raises UserError where the topology has another number of ranks or no
     route between ranks that talk, and StuckError where a FIFO of `fifo_depth` is too short.
@@ -66,9 +72,10 @@ def simulate_program(
     collective = Collective.make(program.collective, program.ranks, root=program.root)
     code = Resolved(program)
     sizes = MessageSizes(code, size, slice_bytes or executor_slice(program.ranks))
-    connections = Connections.of(code, Network(topology, collective))
+    connections = Connections.of(code, Network(topology, collective), sockets)
     depth = fifo_depth or max(CPU.fifo_depth, program.fifo_depth)
-    lanes, rows = lanes_of(code, sizes, connections, topology, depth), np.arange(len(code.opcode))
+    lanes = lanes_of(code, sizes, connections, topology, depth, buffered=sockets is not None)
+    rows = np.arange(len(code.opcode))
     if not every_message and (alike := one_of_each(lanes)):
         lanes, rows = alike
     times = simulate_lanes(lanes, every_slice=every_message)
@@ -78,10 +85,6 @@ def simulate_program(
             f"{program.where(int(rows[times.stuck_row]))} never comes to its end in slice {times.stuck_slice}: "
             f"FIFOs of {depth} are too short; the program needs {program.fifo_depth}"
         )
-    sends = connections.out >= 0
-    carried = np.bincount(
-        connections.route[connections.out[sends]], sizes.total()[sends], minlength=len(connections.routes)
-    ).astype(float)
     return Simulation(
         program,
         topology,
@@ -89,13 +92,20 @@ def simulate_program(
         size,
         times.seconds,
         connections.routes,
-        Messages(times.row, times.slice, connections.route[times.connection], times.start, times.left, times.arrival),
-        busy_seconds(topology, connections.routes, carried),
+        Messages(times.row, times.slice, times.path, times.start, times.left, times.arrival),
+        busy_seconds(topology, connections.routes, connections.carried(sizes.total())),
         LinkRates(times.times, times.link, times.rate) if every_message else None,
     )
 
 
-def lanes_of(code: Resolved, sizes: MessageSizes, connections: Connections, topology: Topology, depth: int) -> Lanes:
+def lanes_of(
+    code: Resolved,
+    sizes: MessageSizes,
+    connections: Connections,
+    topology: Topology,
+    depth: int,
+    buffered: bool = False,
+) -> Lanes:
     """The columns that the core simulates; `depth` messages fit into a FIFO."""
     hops = [len(route) for route in connections.routes]
     links = [link for route in connections.routes for link in route]
@@ -114,6 +124,8 @@ def lanes_of(code: Resolved, sizes: MessageSizes, connections: Connections, topo
         kind=connections.kind,
         feeder=connections.feeder,
         drainer=connections.drainer,
+        flow_offset=connections.flow_offset,
+        flow=connections.flow,
         route=connections.route,
         path_offset=np.r_[0, np.cumsum(hops, dtype=np.int64)],
         link=np.asarray(links, np.int32),
@@ -121,4 +133,5 @@ def lanes_of(code: Resolved, sizes: MessageSizes, connections: Connections, topo
         latency=np.asarray([sum(topology.links[link].alpha for link in route) for route in connections.routes]),
         capacity=np.asarray([float(link.bandwidth) for link in topology.links]),
         fifo_depth=depth,
+        buffered=buffered,
     )

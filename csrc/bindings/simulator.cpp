@@ -68,10 +68,11 @@ nb::dict simulate_lanes(const Column<std::int64_t>& lane_offset, const Column<st
                         const Column<std::int32_t>& need, const Column<std::int64_t>& chunk_offset,
                         const Column<std::int32_t>& chunk, const Column<double>& chunk_bytes, double slice_bytes,
                         const Column<std::uint8_t>& kind, const Column<std::int32_t>& feeder,
-                        const Column<std::int32_t>& drainer, const Column<std::int32_t>& route,
+                        const Column<std::int32_t>& drainer, const Column<std::int64_t>& flow_offset,
+                        const Column<std::int32_t>& flow, const Column<std::int32_t>& route,
                         const Column<std::int64_t>& path_offset, const Column<std::int32_t>& link,
                         const Column<double>& weight, const Column<double>& latency, const Column<double>& capacity,
-                        std::int64_t fifo_depth, bool every_slice) {
+                        std::int64_t fifo_depth, bool buffered, bool every_slice) {
   const LaneProgram program{.lane_offset = span_of(lane_offset),
                             .lane_slices = span_of(lane_slices),
                             .out = span_of(out),
@@ -86,13 +87,16 @@ nb::dict simulate_lanes(const Column<std::int64_t>& lane_offset, const Column<st
                             .kind = span_of(kind),
                             .feeder = span_of(feeder),
                             .drainer = span_of(drainer),
+                            .flow_offset = span_of(flow_offset),
+                            .flow = span_of(flow),
                             .route = span_of(route),
                             .path_offset = span_of(path_offset),
                             .link = span_of(link),
                             .weight = span_of(weight),
                             .latency = span_of(latency),
                             .capacity = span_of(capacity),
-                            .fifo_depth = fifo_depth};
+                            .fifo_depth = fifo_depth,
+                            .buffered = buffered};
   LaneTimes found;
   {
     const nb::gil_scoped_release unlocked;
@@ -104,7 +108,7 @@ nb::dict simulate_lanes(const Column<std::int64_t>& lane_offset, const Column<st
   result["stuck_slice"] = found.stuck_slice;
   result["row"] = array_of(std::move(found.row));
   result["slice"] = array_of(std::move(found.slice));
-  result["connection"] = array_of(std::move(found.connection));
+  result["path"] = array_of(std::move(found.path));
   result["start"] = array_of(std::move(found.start));
   result["left"] = array_of(std::move(found.left));
   result["arrival"] = array_of(std::move(found.arrival));
@@ -122,7 +126,7 @@ void bind_simulator(nb::module_& m) {
         "Simulates flows on fairly shared links: the columns of synth.flows.Flows in, those of FlowTimes out.");
   m.def("simulate_lanes", &syntony::simulate_lanes, nb::kw_only(), "lane_offset"_a, "lane_slices"_a, "out"_a, "into"_a,
         "signals"_a, "need_offset"_a, "need"_a, "chunk_offset"_a, "chunk"_a, "chunk_bytes"_a, "slice_bytes"_a, "kind"_a,
-        "feeder"_a, "drainer"_a, "route"_a, "path_offset"_a, "link"_a, "weight"_a, "latency"_a, "capacity"_a,
-        "fifo_depth"_a, "every_slice"_a,
+        "feeder"_a, "drainer"_a, "flow_offset"_a, "flow"_a, "route"_a, "path_offset"_a, "link"_a, "weight"_a,
+        "latency"_a, "capacity"_a, "fifo_depth"_a, "buffered"_a, "every_slice"_a,
         "Simulates a Program's lanes on fairly shared links: the columns of synth.lanes.Lanes in, messages out.");
 }

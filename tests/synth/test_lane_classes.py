@@ -96,7 +96,7 @@ def test_columns_that_do_not_fit_are_refused() -> None:
     assert every is not None
     for change, sentence in (
         ({"need": every.need + 10_000}, "a row needs a row that does not exist"),
-        ({"route": every.route + 100}, "a connection names no path"),
+        ({"route": every.route + 100}, "a flow names no path"),
         ({"lane_offset": every.lane_offset[:-1]}, "lane_offset does not cut the rows into lanes"),
         ({"slice_bytes": 0.0}, "slice_bytes must be finite and positive"),
         ({"kind": every.kind + 1}, "that is no FIFO"),

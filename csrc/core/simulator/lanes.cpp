@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -30,35 +29,6 @@ std::vector<std::int64_t> boundaries_of(const LaneProgram& program) {
   return found;
 }
 
-/// The messages, where they are asked for.
-class Log {
- public:
-  Log(std::size_t connections, LaneTimes& times) : under_way_(connections), times_(times) {}
-
-  void started(std::uint32_t connection, std::int64_t row, std::int64_t slice, double now) {
-    under_way_[connection].push_back(times_.row.size());
-    times_.row.push_back(row);
-    times_.slice.push_back(slice);
-    times_.connection.push_back(connection);
-    for (std::vector<double>* column : {&times_.start, &times_.left, &times_.arrival}) column->push_back(now);
-  }
-
-  void happened(const WireEvent& event, double now) {
-    // Messages of a connection leave one after another, and arrive in the order in which they left.
-    std::deque<std::size_t>& waiting = under_way_[event.tag];
-    if (event.kind == WireEvent::Kind::left) {
-      times_.left[waiting.back()] = now;
-    } else {
-      times_.arrival[waiting.front()] = now;
-      waiting.pop_front();
-    }
-  }
-
- private:
-  std::vector<std::deque<std::size_t>> under_way_;  // per connection: entries of times_
-  LaneTimes& times_;
-};
-
 /// One simulation: the state between two events.
 class Run {
  public:
@@ -70,7 +40,7 @@ class Run {
         lanes_(program.lanes()),
         lane_of_(program.rows()),
         fifos_(program.connections()),
-        log_(program.connections(), times_),
+        queues_(program.route.size()),
         steady_(boundaries_of(program)) {
     for (std::size_t path = 0; path < crossings_.size(); ++path) {
       for (std::int64_t at = program.path_offset[path]; at < program.path_offset[path + 1]; ++at) {
@@ -127,18 +97,42 @@ class Run {
     }
   };
   struct Fifo {
-    std::int64_t held = 0, there = 0;  // messages in it, and those of them that have arrived
+    std::int64_t taken = 0;   // messages that were in it before
+    std::vector<bool> there;  // the messages in it: whether they have arrived
+    [[nodiscard]] std::int64_t held() const { return static_cast<std::int64_t>(there.size()); }
+    [[nodiscard]] bool ready() const { return !there.empty() && there.front(); }
+  };
+  struct Posted {  // a message on its way
+    std::uint32_t connection;
+    std::int64_t number;  // of the connection's
+    double bytes;
+    std::size_t entry;  // of times_
+  };
+  struct Queue {  // of a flow
+    std::vector<Posted> messages;
+    std::size_t left = 0;  // so many of them are on their way behind the wire; the next one is on it
   };
 
   void note(const WireEvent& event) {
-    if (every_slice_) log_.happened(event, wires_.now());
-    const auto kind = static_cast<ConnectionKind>(program_.kind[event.tag]);
+    Queue& queue = queues_[event.tag];
     const bool arrived = event.kind == WireEvent::Kind::arrived;
-    if (arrived && kind == ConnectionKind::fifo) {
-      ++fifos_[event.tag].there;
-      runnable_.push_back(static_cast<std::uint32_t>(program_.drainer[event.tag]));
-    } else if (arrived == (kind == ConnectionKind::read)) {
-      sent(static_cast<std::uint32_t>(program_.feeder[event.tag]));
+    const Posted message = queue.messages[arrived ? 0 : queue.left];
+    if (every_slice_) (arrived ? times_.arrival : times_.left)[message.entry] = wires_.now();
+    const auto kind = static_cast<ConnectionKind>(program_.kind[message.connection]);
+    if (arrived) {
+      queue.messages.erase(queue.messages.begin());
+      --queue.left;
+      if (kind == ConnectionKind::fifo) {
+        Fifo& fifo = fifos_[message.connection];
+        fifo.there[index(message.number - fifo.taken)] = true;
+        runnable_.push_back(static_cast<std::uint32_t>(program_.drainer[message.connection]));
+      }
+    } else if (++queue.left < queue.messages.size()) {
+      stream(event.tag);
+    }
+    const bool awaited = kind != ConnectionKind::fifo || !program_.buffered;
+    if (awaited && arrived == (kind == ConnectionKind::read)) {
+      sent(static_cast<std::uint32_t>(program_.feeder[message.connection]));
     }
   }
 
@@ -159,14 +153,22 @@ class Run {
         step(number);
         continue;
       }
-      if (into >= 0 && fifos_[index(into)].there == 0) return;
+      if (into >= 0 && !fifos_[index(into)].ready()) return;
       if (out < 0) {
         take(into);
         step(number);
         continue;
       }
-      if (!send(static_cast<std::uint32_t>(out), row, lane.slice, size)) return;
-      lane.sending = true;
+      const auto connection = static_cast<std::uint32_t>(out);
+      const bool fifo = static_cast<ConnectionKind>(program_.kind[connection]) == ConnectionKind::fifo;
+      if (fifo && fifos_[connection].held() >= program_.fifo_depth) return;
+      post(connection, row, lane.slice, size, fifo);
+      if (fifo && program_.buffered) {
+        if (into >= 0) take(into);
+        step(number);
+      } else {
+        lane.sending = true;
+      }
     }
   }
 
@@ -185,15 +187,29 @@ class Run {
     return false;
   }
 
-  bool send(std::uint32_t connection, std::int64_t row, std::int64_t slice, double size) {
-    if (static_cast<ConnectionKind>(program_.kind[connection]) == ConnectionKind::fifo) {
-      if (fifos_[connection].held >= program_.fifo_depth) return false;
-      ++fifos_[connection].held;
+  void post(std::uint32_t connection, std::int64_t row, std::int64_t slice, double size, bool fifo) {
+    Fifo& places = fifos_[connection];
+    const std::int64_t number = fifo ? places.taken + places.held() : places.taken++;
+    if (fifo) places.there.push_back(false);
+    const std::int64_t first = program_.flow_offset[connection], flows = program_.flow_offset[connection + 1] - first;
+    const auto flow = static_cast<std::uint32_t>(program_.flow[index(first + number % flows)]);
+    if (every_slice_) {
+      times_.row.push_back(row);
+      times_.slice.push_back(slice);
+      times_.path.push_back(program_.route[flow]);
+      for (std::vector<double>* column : {&times_.start, &times_.left, &times_.arrival}) column->push_back(0);
     }
-    const std::size_t route = index(program_.route[connection]);
-    wires_.send(connection, crossings_[route], size, program_.latency[route]);
-    if (every_slice_) log_.started(connection, row, slice, wires_.now());
-    return true;
+    Queue& queue = queues_[flow];
+    queue.messages.push_back({connection, number, size, times_.row.size() - 1});
+    if (queue.messages.size() == queue.left + 1) stream(flow);
+  }
+
+  /// Puts the flow's next message on the wire.
+  void stream(std::uint32_t flow) {
+    const Posted& message = queues_[flow].messages[queues_[flow].left];
+    const std::size_t path = index(program_.route[flow]);
+    wires_.send(flow, crossings_[path], message.bytes, program_.latency[path]);
+    if (every_slice_) times_.start[message.entry] = wires_.now();
   }
 
   /// The lane's instruction has put its message on the wire, or has read what it reads.
@@ -208,8 +224,8 @@ class Run {
 
   void take(std::int32_t connection) {
     Fifo& fifo = fifos_[index(connection)];
-    --fifo.there;
-    --fifo.held;
+    fifo.there.erase(fifo.there.begin());
+    ++fifo.taken;
     runnable_.push_back(static_cast<std::uint32_t>(program_.feeder[index(connection)]));
   }
 
@@ -245,7 +261,20 @@ class Run {
       lowest = std::min(lowest, lane.slice);
       highest = std::max(highest, lane.slice);
     }
-    for (const Fifo& fifo : fifos_) state_.insert(state_.end(), {fifo.held, fifo.there});
+    for (std::size_t connection = 0; connection < fifos_.size(); ++connection) {
+      const Fifo& fifo = fifos_[connection];
+      const std::int64_t flows = program_.flow_offset[connection + 1] - program_.flow_offset[connection];
+      state_.insert(state_.end(), {fifo.taken % flows, fifo.held()});
+      state_.insert(state_.end(), fifo.there.begin(), fifo.there.end());
+    }
+    for (const Queue& queue : queues_) {
+      state_.insert(state_.end(),
+                    {static_cast<std::int64_t>(queue.messages.size()), static_cast<std::int64_t>(queue.left)});
+      for (const Posted& message : queue.messages) {
+        state_.insert(state_.end(), {message.connection, message.number - fifos_[message.connection].taken,
+                                     std::llround(message.bytes / share_)});
+      }
+    }
     wires_.describe(share_, moment_, state_);
     const auto found = steady_.skip(state_, base, lowest, highest, wires_.now());
     if (!found) return;
@@ -263,9 +292,9 @@ class Run {
   std::vector<Lane> lanes_;
   std::vector<std::uint32_t> lane_of_;  // per row
   std::vector<Fifo> fifos_;             // per connection
+  std::vector<Queue> queues_;           // per flow
   std::vector<std::uint32_t> runnable_;
   LaneTimes times_;
-  Log log_;
   SteadyState steady_;
   double share_ = 0, moment_ = 0;  // precision of states, in bytes and in seconds
   std::vector<std::int64_t> state_;
@@ -297,8 +326,10 @@ void LaneProgram::validate() const {
   require(into.size() == rows() && signals.size() == rows(), "into and signals must have an entry per row");
   require(cuts(need_offset, rows(), need.size()), "need_offset does not cut `need` into rows");
   require(cuts(chunk_offset, rows(), chunk.size()), "chunk_offset does not cut `chunk` into rows");
-  require(feeder.size() == connections() && drainer.size() == connections() && route.size() == connections(),
-          "feeder, drainer and route must have an entry per connection");
+  require(feeder.size() == connections() && drainer.size() == connections(),
+          "feeder and drainer must have an entry per connection");
+  require(cuts(flow_offset, connections(), flow.size()), "flow_offset does not cut `flow` into connections");
+  require(all_in(flow, 0, route.size()), "a connection names no flow");
   require(cuts(path_offset, latency.size(), link.size()), "path_offset does not cut `link` into paths");
   require(weight.size() == link.size(), "weight must have an entry per link of a path");
   require(all_in(out, -1, connections()) && all_in(into, -1, connections()), "a row names no connection");
@@ -306,7 +337,7 @@ void LaneProgram::validate() const {
   require(all_in(chunk, 0, chunk_bytes.size()), "a row moves a chunk that does not exist");
   require(all_in(kind, 0, 3), "a connection is 0 fifo, 1 write or 2 read");
   require(all_in(feeder, 0, lanes()) && all_in(drainer, -1, lanes()), "a connection names no lane");
-  require(all_in(route, 0, latency.size()), "a connection names no path");
+  require(all_in(route, 0, latency.size()), "a flow names no path");
   require(all_in(link, 0, capacity.size()), "a path names no link");
   require(positive(capacity) && positive(weight), "capacities and weights must be finite and positive");
   require(std::isfinite(slice_bytes) && slice_bytes > 0, "slice_bytes must be finite and positive");
@@ -316,6 +347,7 @@ void LaneProgram::validate() const {
   }
   for (std::size_t connection = 0; connection < connections(); ++connection) {
     require(kind[connection] != 0 || drainer[connection] >= 0, "a FIFO has no drainer");
+    require(flow_offset[connection] < flow_offset[connection + 1], "a connection has no flow");
   }
 }
 

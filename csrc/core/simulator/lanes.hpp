@@ -9,6 +9,11 @@
 // What an executor does (runtime/executor.hpp), timed by the wires alone: every lane runs its rows once per slice; a
 // row waits for others in the same slice, for its message, for room; what is empty in a slice is not sent. Lanes, rows
 // and connections are numbered through; columns and offsets as in flows.hpp.
+//
+//     connection 0  m0 m2 ──▶ flow 0  [== m0 ==][== m1 ==][== m2 ..      messages of a connection take turns over its
+//     connection 1  m1    ──┘                                            flows; a flow carries one at a time, in order
+//
+// With `buffered`, a message leaves from a place in its FIFO: a row is done once it has one, not when it has left.
 #pragma once
 
 #include <cstdint>
@@ -39,13 +44,16 @@ struct LaneProgram {
 
   std::span<const std::uint8_t> kind;             // per connection
   std::span<const std::int32_t> feeder, drainer;  // its lanes; drainer -1: nobody
-  std::span<const std::int32_t> route;            // its path
+  std::span<const std::int64_t> flow_offset;      // per connection,
+  std::span<const std::int32_t> flow;             // its flows
+  std::span<const std::int32_t> route;            // per flow: its path
   std::span<const std::int64_t> path_offset;      // links of every path, each link once
   std::span<const std::int32_t> link;
   std::span<const double> weight;
   std::span<const double> latency;   // seconds, of every path
   std::span<const double> capacity;  // bytes/s, of every link
   std::int64_t fifo_depth = 1;
+  bool buffered = false;
 
   [[nodiscard]] std::size_t lanes() const { return lane_slices.size(); }
   [[nodiscard]] std::size_t rows() const { return out.size(); }
@@ -59,7 +67,7 @@ struct LaneTimes {
   /// The first row, by lane, that never comes to its end in `stuck_slice`; -1 where all is done.
   std::int64_t stuck_row = -1, stuck_slice = -1;
   // One entry per message, where they were asked for.
-  std::vector<std::int64_t> row, slice, connection;
+  std::vector<std::int64_t> row, slice, path;
   std::vector<double> start, left, arrival;
   std::vector<LinkRate> timeline;
 };
