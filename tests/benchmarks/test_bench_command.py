@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,10 @@ def test_a_closed_port_is_one_sentence() -> None:
 def end_of_an_endless_run(end: Callable[[int, list[int]], None]) -> tuple[int, str, list[int]]:
     """Starts a benchmark that never ends, waits for a row, calls `end(launcher, ranks)`; exit code, stderr, ranks."""
     command = [*SYNTONY, "bench", "all_reduce", "-b", "64K", "-n", "5", "-N", "0", "--ranks", "4"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what runs the tests may be deaf to interrupts
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed
+    )
     assert process.stdout is not None
     ranks = []
     for line in process.stdout:
