@@ -155,21 +155,21 @@ def _run_synth(options: argparse.Namespace) -> int:
 def _run_pareto(
     options: argparse.Namespace, topology: Topology, collective: Collective, budget: Any, output: Path | None
 ) -> int:
-    from synth.engines.engine import OutOfTimeError
-    from synth.engines.sccl import pareto
+    from synth.engines.engine import UndecidedError
+    from synth.engines.frontier import pareto
     from synth.progress import progress
 
     if options.engine not in ("auto", "sccl") or options.steps or options.rounds or options.chunks:
         raise UserError("--pareto walks the frontier of engine sccl: no other engine, --steps, --rounds or --chunks")
     reports: list[dict[str, Any]] = []
-    points = pareto(topology, collective, budget)
+    points = pareto(topology, collective, budget, patience=options.timeout / 4)
     stopped = ""
     while True:
         begin = time.monotonic()
         try:
             with progress(f"frontier of {collective.kind} on {topology.name}"):
                 point = next(points, None)
-        except OutOfTimeError as error:
+        except UndecidedError as error:
             if not reports:
                 raise
             stopped = str(error)

@@ -16,7 +16,11 @@ class EngineError(UserError):
     """No schedule: none exists under the given limits, the engine does not do this, or time ran out."""
 
 
-class OutOfTimeError(EngineError):
+class UndecidedError(EngineError):
+    """No answer: neither a schedule nor a proof that there is none."""
+
+
+class OutOfTimeError(UndecidedError):
     """The time limit came before an answer."""
 
 

@@ -27,6 +27,12 @@ def _sccl(topology: Topology, collective: Collective, size: int, budget: Budget)
     return run(topology, collective, size, budget)
 
 
+def _sccl_z3(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
+    from synth.engines.sccl import run
+
+    return run(topology, collective, size, budget, solver="z3")
+
+
 def _greedy(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
     from synth.engines.greedy import run
 
@@ -63,6 +69,7 @@ def auto(topology: Topology, collective: Collective, size: int, budget: Budget) 
 ENGINES = (
     Engine("auto", auto, "the fastest of those that ranks can run, by simulation", "-"),
     Engine("sccl", _sccl, "exact steps, rounds and chunks; up to about 16 ranks", "Cai et al., PPoPP'21"),
+    Engine("sccl-z3", _sccl_z3, "the same by another solver, slowly: a second opinion", "Cai et al., PPoPP'21"),
     Engine("forest", _forest, "exact throughput of what spreads or sums; hundreds of ranks", "Zhao et al., NSDI'26"),
     Engine("greedy", _greedy, "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
     Engine("in_network", _in_network, "trees over switches that add and copy", "Graham et al., COM-HPC'16"),

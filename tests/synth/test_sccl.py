@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.collective import KINDS, Collective
-from synth.engines import sccl
-from synth.engines.engine import Budget, EngineError, OutOfTimeError
+from synth.engines import frontier, sccl
+from synth.engines.engine import Budget, EngineError, OutOfTimeError, UndecidedError
+from synth.engines.frontier import pareto
 from synth.engines.greedy import run as greedy
-from synth.engines.sccl import chunk_count, pareto, run, solve_exactly
-from synth.engines.step_encoding import Instance, solve
-from synth.network import Network
-from synth.routes import routes_of
+from synth.engines.sccl import chunk_count, run, solve_exactly
 from synth.schedule import Schedule, round_bandwidth
 from tests.synth.networks import collectives, networks, replay
 from topologies.parse import parse
@@ -83,7 +84,8 @@ def test_a_frontier_trades_steps_for_bandwidth_with_proofs() -> None:
     gaps = [point.schedule.gap() for point in points]
     assert gaps == sorted(gaps, reverse=True)
     assert len(set(gaps)) == 3
-    assert all("no schedule (bound or UNSAT) for (C, S, R) = " in point.schedule.proof for point in points)
+    assert all(point.optimal for point in points)
+    assert all("no smaller R/C in " in point.schedule.proof for point in points)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_a_frontier_trades_steps_for_bandwidth_with_proofs() -> None:
     [
         ("all_gather", 1, 1, 1, r"data must travel 2 steps \(distance bound\)"),
         ("all_gather", 2, 2, 2, "the throughput bound asks for 3 rounds"),
-        ("all_gather", 3, 2, 4, "z3 proved it unsatisfiable"),
+        ("all_gather", 3, 2, 4, "2 steps take at least 5 rounds, proven by linear programming"),
         ("all_gather", 1, 3, 2, "a round for each"),
         ("all_reduce", 8, 1, 2, "needs at least 2 steps"),
     ],
@@ -159,18 +161,20 @@ def test_questions_passed_over_are_named(monkeypatch: pytest.MonkeyPatch) -> Non
     topology, collective = parse("dgx1"), Collective.make("all_gather", 8)
     assert "not decided" not in next(pareto(topology, collective, Budget(), patience=60)).schedule.proof
     asked: list[tuple[int, int, int]] = []
+    solve = frontier.spread
 
-    def impatient(topology: Topology, collective: Collective, steps: int, rounds: int, budget: Budget) -> Schedule:
+    def impatient(topology: Topology, collective: Collective, steps: int, rounds: int, *more: Any) -> Schedule:
         asked.append((chunk_count(collective), steps, rounds))
-        if len(asked) == 1:
+        if 2 * rounds == 3 * chunk_count(collective):
             raise OutOfTimeError("too hard")
-        return solve_exactly(topology, collective, steps, rounds, budget)
+        return solve(topology, collective, steps, rounds, *more)
 
-    monkeypatch.setattr(sccl, "solve_exactly", impatient)
-    proof = next(pareto(topology, collective, Budget(), patience=60)).schedule.proof
-    assert f"not decided in time: (C, S, R) = {asked[0]}" in proof
-    asked.clear()
-    with pytest.raises(OutOfTimeError):
+    monkeypatch.setattr(frontier, "spread", impatient)
+    point = next(pareto(topology, collective, Budget(), patience=60))
+    assert asked == [(2, 2, 3), (4, 2, 6), (6, 2, 9), (5, 2, 8)]
+    assert (point.ratio, point.optimal) == (Fraction(8, 5), False)
+    assert "R/C >= 3/2 in 2 steps (linear bound); not decided in time: (C, S, R) = (2, 2, 3), (" in point.schedule.proof
+    with pytest.raises(OutOfTimeError, match=r"too hard \(proven so far: R/C >= 3/2 in 2 steps\)"):
         next(pareto(topology, collective, Budget()))
 
 
@@ -181,11 +185,22 @@ def test_empty_steps_fall_away() -> None:
 
 
 def test_proofs_say_what_they_are_limited_to() -> None:
-    """Reduce-scatter then all-gather is one form among others, and its frontier's refutations are of that form."""
-    points = pareto(parse("dgx1"), Collective.make("all_reduce", 8), Budget())
-    proof = next(points).schedule.proof
-    assert "reduce_scatter then all_gather, other forms are not ruled out" in proof
-    assert "no schedule of this form (bound or UNSAT) for (C, S, R) = (48, 4, 14)" in proof
+    """Reduce-scatter then all-gather is one form among others; its frontier joins those of the halves."""
+    points = list(pareto(parse("dgx1"), Collective.make("all_reduce", 8), Budget()))
+    assert [(point.chunks, point.steps, point.rounds) for point in points] == [(16, 4, 6), (48, 5, 16), (48, 6, 14)]
+    for point in points:
+        assert point.optimal
+        assert "reduce_scatter then all_gather, other forms are not ruled out" in points[0].schedule.proof
+        assert f"no two halves of {point.steps} steps have a smaller R/C" in point.schedule.proof
+        replay(point.schedule)
+
+
+def test_all_reduce_divides_its_steps_as_it_must() -> None:
+    """(48, 5, 16) needs 9 rounds in 2 steps and 7 in 3; with 15 rounds there is no division at all."""
+    collective = Collective.make("all_reduce", 8, 48)
+    replay(solve_exactly(parse("dgx1"), collective, 5, 16, Budget()))
+    with pytest.raises(EngineError, match="proven for every division into a reduce_scatter and an all_gather"):
+        solve_exactly(parse("dgx1"), collective, 5, 15, Budget())
 
 
 def test_fewest_rounds_for_given_steps() -> None:
@@ -195,10 +210,16 @@ def test_fewest_rounds_for_given_steps() -> None:
         run(parse("dgx1"), Collective.make("all_gather", 8), 1, Budget(1, rounds=2))
 
 
-def test_uneven_chunks_take_rounds_by_weight() -> None:
-    topology = parse("full:2")
-    collective = Collective.make("broadcast", 2, weights=(1, 3))
-    network = Network(topology, collective)
-    routes = routes_of(network).routes
-    assert solve(Instance(network, routes, 1, 3), 10) is False
-    assert isinstance(solve(Instance(network, routes, 1, 4), 10), list)
+def test_a_frontier_without_end_stops_in_time() -> None:
+    """A broadcast only comes nearer to its bound; after the finest cut there is nothing new, and time ends the walk."""
+    points = []
+    with pytest.raises(OutOfTimeError, match=r"walked up to \d+ steps in 3 s|did not decide"):
+        points += list(pareto(parse("ring:3"), Collective.make("broadcast", 3), Budget(3)))
+
+
+def test_too_large_is_not_infeasible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sccl, "MAX_SENDS", 100)
+    with pytest.raises(
+        UndecidedError, match=r"is too large for engine sccl; .* \(proven so far: R/C >= 3/2 in 2 steps\)"
+    ):
+        next(pareto(parse("dgx1"), Collective.make("all_gather", 8), Budget(), patience=10))

@@ -1,0 +1,27 @@
+"""`python -m benchmarks.synthesis TABLE`: exit code 1 when a goal was missed.
+
+A new table is one file beside this one that says `TABLE = Table(..)`, and one entry in `TABLES`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from benchmarks.synthesis import sccl
+from benchmarks.synthesis.table import show
+
+TABLES = (sccl.TABLE,)
+
+
+def main() -> int:
+    """Prints the table that was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.synthesis", description="What the synthesizer reaches.")
+    tables = {table.name: table for table in TABLES}
+    summaries = "; ".join(f"{table.name}: {table.summary}" for table in TABLES)
+    parser.add_argument("table", choices=tables, help=summaries)
+    return 0 if show(tables[parser.parse_args().table]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The synthesizer's tables: every schedule is proven before its time is told, and instances are what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.synthesis import sccl
+from benchmarks.synthesis.__main__ import TABLES
+from benchmarks.synthesis.table import Part, Row, Stopwatch, Table, WrongScheduleError, show, timed
+from synth.engines.sccl import chunk_count
+from synth.schedule import Transfers
+from tests.synth.networks import replay
+
+QUICK = [(0, "all_gather"), (1, "reduce_scatter"), (9, "reduce"), (21, "all_to_all"), (25, "all_reduce")]
+EVERY = [(number, kind) for number, instance in enumerate(sccl.INSTANCES) for kind in instance.kinds]
+
+
+def solve_and_replay(number: int, kind: str) -> None:
+    """As the table says: so many chunks, at most so many steps and rounds."""
+    instance = sccl.INSTANCES[number]
+    schedule, seconds = timed(lambda: sccl.solve(instance, kind))
+    assert chunk_count(schedule.collective) == instance.chunks
+    assert len(schedule.rounds) <= instance.steps
+    assert schedule.rounds.sum() <= instance.rounds
+    assert seconds.processor > 0
+    replay(schedule)
+
+
+@pytest.mark.parametrize(("number", "kind"), QUICK)
+def test_some_instances(number: int, kind: str) -> None:
+    solve_and_replay(number, kind)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("number", "kind"), EVERY)
+def test_every_instance(number: int, kind: str) -> None:
+    solve_and_replay(number, kind)
+
+
+def test_no_time_is_told_of_a_wrong_schedule() -> None:
+    schedule = sccl.solve(sccl.INSTANCES[0], "all_gather").expand()
+    watch = Stopwatch()
+    assert watch.stop(schedule).wall >= 0
+    forgetful = replace(schedule, transfers=Transfers.of(schedule.transfers.rows()[1:]))
+    with pytest.raises(WrongScheduleError, match="engine sccl made a schedule that is wrong"):
+        watch.stop(forgetful)
+
+
+def test_a_table_says_what_it_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    def rows() -> Iterator[Row]:
+        yield Row(("a", 1))
+        yield Row(("b", 20), "more than 10")
+
+    part = Part("Numbers", (("name", -6), ("value", 5)), rows, lambda rows: [f"{len(rows)} rows"])
+    assert not show(Table("t", "", (part,)))
+    assert (
+        capsys.readouterr().out
+        == "\nNumbers\n\nname    value\na           1\nb          20  MISSED: more than 10\n2 rows\n"
+    )
+    assert show(Table("t", "", (replace(part, rows=lambda: iter([Row(("a", 1))])),)))
+
+
+def test_tables_have_names_of_their_own() -> None:
+    assert len({table.name for table in TABLES}) == len(TABLES)
