@@ -56,8 +56,13 @@ Parts = list[NDArray[np.bool_]]
 Terminals = NDArray[np.int64]
 
 
-def best_partition(network: Network, arcs: Arcs, entering: bool = False) -> Partition | None:
-    """The best partition, messages counted where they leave (or enter); None where the switches leave but one part."""
+def best_partition(
+    network: Network, arcs: Arcs, entering: bool = False, reached: Fraction | None = None
+) -> Partition | None:
+    """The best partition, messages counted where they leave (or enter); None where the switches leave but one part.
+
+    `reached` are seconds per byte that some schedule is known to reach: a partition that says as much is the best.
+    """
     nodes = network.topology.nodes
     rates = {node.id: node.aggregator.rate for node in nodes if node.aggregator and node.aggregator.rate is not None}
     adders = tuple(rates) if entering else ()
@@ -77,7 +82,8 @@ def best_partition(network: Network, arcs: Arcs, entering: bool = False) -> Part
     labels = min(_guesses(small, terminals), key=lambda guess: ratio_of(exits(small, guess)))
     parts = [labels == part for part in range(int(labels.max()) + 1)]
     ratio = ratio_of(exits(small, labels))
-    while (better := _with_less_sum(small, terminals, ratio, adding / graph.unit)) is not None:
+    met = reached is not None and 2 / (ratio * graph.unit) >= reached
+    while not met and (better := _with_less_sum(small, terminals, ratio, adding / graph.unit)) is not None:
         parts, ratio = better, ratio_of([sum(small.capacity[arc] for arc in small.leaving(part)) for part in better])
     parts = [part[label] & graph.usable for part in parts]
     leaving = [arc for part in parts for arc in graph.leaving(part)]

@@ -13,6 +13,7 @@ reduce_scatter plus that of all_gather: it is what one construction achieves, an
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 from synth.bounds.arcs import Arcs
@@ -64,7 +65,8 @@ def throughput(network: Network, arcs: Arcs | None = None) -> Throughput:
             nodes = network.topology.nodes
             alike = all(node.multicast == node.reduces and node.aggregator is None for node in nodes)
             ways = ways if alike else (False, True)
-            witnesses += [best_partition(network, arcs, entering) for entering in ways]
+            reached = _composed(network, arcs) if arcs.symmetric() else None
+            witnesses += [best_partition(network, arcs, entering, reached) for entering in ways]
         case _:
             witness, searched = priced(network, arcs)
             witnesses = [witness]
@@ -79,6 +81,13 @@ def rounds_per_chunk(bound: Throughput, topology: Topology, collective: Collecti
     """
     counted = 1 if collective.kind == "all_to_all" else collective.blocks
     return bound.seconds_per_byte * round_bandwidth(topology) * counted
+
+
+def _composed(network: Network, arcs: Arcs) -> Fraction:
+    """Seconds per byte of a reduce_scatter and an all_gather, where as much leads one way as the other between any two
+    nodes: trees reach both bounds then (Zhao et al., ForestColl, NSDI'26; synth/engines/forest.py)."""
+    gather = Collective.make("all_gather", members=network.collective.members)
+    return 2 * throughput(replace(network, collective=gather), arcs).seconds_per_byte
 
 
 def _spread(collective: Collective, arcs: Arcs, root: int, entering: bool) -> Cut | None:
