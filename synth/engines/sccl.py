@@ -100,7 +100,7 @@ def spread(
     if len(collective.chunks) * len(routes.routes) * steps > MAX_SENDS:
         raise UndecidedError(f"{asked} is too large for engine sccl; --engine greedy takes it")
     instance = Instance(network, routes.routes, steps, rounds)
-    return _decoded(instance, decide(Question(instance, routes, asked, solver), budget))
+    return _decoded(instance, decide(Question(instance, routes, asked, floor, solver), budget))
 
 
 def chunk_count(collective: Collective) -> int:
@@ -230,6 +230,8 @@ def _fewest_rounds(topology: Topology, collective: Collective, steps: int, budge
             raise type(error)(f"{error} ({proven})") from error
         except EngineError:
             continue
+        if len(schedule.rounds) < steps:
+            return schedule  # One round per step was enough for fewer steps.
         form = " of this form" if halves else ""
         return judged(
             schedule, f"no schedule{form} of {counted(steps, 'step')} has fewer than {counted(rounds, 'round')}"

@@ -110,7 +110,7 @@ def _flows(network: Network, routes: Sequence[Route]) -> list[Flow]:
     position = {member: rank for rank, member in enumerate(collective.members)}
     moves = [
         ([position[nodes[member]] for member in collective.members], network.topology.link_permutation(nodes))
-        for nodes in fitting(network)
+        for nodes in fitting(network, routes)
     ]
     flows = []
     reached: set[int] = set()

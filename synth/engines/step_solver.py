@@ -33,11 +33,12 @@ Z3_SYMMETRIC_SHARE = 0.3
 
 @dataclass(frozen=True)
 class Question:
-    """An instance, in the words of its collective, over these routes, and who is to solve it."""
+    """An instance, in the words of its collective, over these routes; a bound on its rounds, and who is to solve it."""
 
     instance: Instance
     routes: Routes
     words: str
+    floor: Fraction
     solver: str = "CP-SAT"
 
 
@@ -45,7 +46,8 @@ def decide(question: Question, budget: Budget) -> list[Send]:
     """Sends that solve it. Raises EngineError: that there are none is proven; OutOfTimeError: it is not known."""
     instance, words = question.instance, question.words
     where = "" if question.routes.complete else " over shortest routes"
-    least = Fraction(0)
+    least = question.floor
+    linear: Fraction | None = None
     answer: Answer = None
     if question.solver == "z3":
         answer = _by_z3(instance, budget)
@@ -53,10 +55,10 @@ def decide(question: Question, budget: Budget) -> list[Send]:
         answer = step_flow.solve(instance, budget.left())
     else:
         for place, group in enumerate(chain(instance.network, instance.routes)):
-            if place == 1 or not group:
-                least = least or least_rounds(
-                    instance.network, instance.routes, instance.steps, BOUND_SHARE * budget.left()
-                )
+            if linear is None and (place == 1 or not group):
+                seconds = BOUND_SHARE * budget.left()
+                linear = least_rounds(instance.network, instance.routes, instance.steps, seconds)
+                least = max(least, linear)
                 if instance.rounds < least:
                     raise EngineError(
                         f"no schedule of {words}{where}: {counted(instance.steps, 'step')} take at least "
@@ -68,7 +70,7 @@ def decide(question: Question, budget: Budget) -> list[Send]:
     if answer is None:
         known = f"proven so far: {counted(instance.steps, 'step')} take at least {counted(ceil(least), 'round')}; "
         raise OutOfTimeError(
-            f"{question.solver} did not decide {words} within {budget.timeout:g} s; {known if least else ''}"
+            f"{question.solver} did not decide {words} within {budget.timeout:g} s; {known}"
             "allow more with --timeout, or ask for fewer chunks"
         )
     if answer is False:

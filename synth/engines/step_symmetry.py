@@ -27,21 +27,17 @@ MAX_LENGTH = 4
 
 def chain(network: Network, routes: Sequence[Route]) -> list[list[RouteAction]]:
     """Generators of one group after another, as they act on chunks and routes; the last group is none."""
-    actions = []
-    for nodes in fitting(network):
-        action = _action(network, routes, nodes)
-        if action is not None:
-            actions.append(action)
+    actions = [action for nodes in fitting(network, routes) if (action := _action(network, routes, nodes))]
     lengths = sorted({len(actions) * (MAX_LENGTH - i) // MAX_LENGTH for i in range(MAX_LENGTH)}, reverse=True)
     return [actions[:length] for length in lengths if length] + [[]]
 
 
-def fitting(network: Network) -> list[Permutation]:
-    """Generators of those automorphisms of the topology that are symmetries of the collective, freest first."""
+def fitting(network: Network, routes: Sequence[Route]) -> list[Permutation]:
+    """Generators of those automorphisms that are symmetries of the collective and of the routes, freest first."""
     topology, collective = network.topology, network.collective
     elements = listed(len(topology.nodes), topology.generators, MAX_ELEMENTS)
     candidates = [*topology.generators, *(elements or ())]
-    fit = [nodes for nodes in candidates if chunk_permutation(collective, nodes) is not None]
+    fit = [nodes for nodes in candidates if _action(network, routes, nodes)]
     fit.sort(key=lambda nodes: sum(nodes[member] == member for member in collective.members))
     kept: list[Permutation] = []
     reached = {tuple(range(len(topology.nodes)))}

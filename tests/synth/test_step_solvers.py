@@ -100,9 +100,12 @@ def test_groups_of_a_chain_shrink_to_none() -> None:
 def test_a_root_keeps_what_leaves_it_in_place() -> None:
     """Neither generator of the ring fixes rank 3, but their product with turns does."""
     topology = parse("ring:8")
-    kept = fitting(Network(topology, Collective.make("broadcast", 8, root=3)))
+    network = Network(topology, Collective.make("broadcast", 8, root=3))
+    routes = routes_of(network).routes
+    kept = fitting(network, routes)
     assert [nodes[3] for nodes in kept] == [3]
     assert [nodes[4] for nodes in kept] == [2]
+    assert fitting(network, routes[1:]) == []  # Its image would be a route that is not there.
     everyone = listed(8, topology.generators, 256)
     assert everyone is not None
     assert len(everyone) == 16
