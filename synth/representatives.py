@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.link_orbits import orbits_under
 from synth.moves import Moves, lanes_of, path_latency, single_paths
 from synth.rows import distinct, pieces
 from synth.schedule import Schedule
@@ -258,13 +259,7 @@ def _rows(offset: Integers, column: Integers, rows: Integers) -> tuple[Integers,
 
 def _link_orbits(actions: list[Action], links: int) -> tuple[Integers, Integers]:
     """The least link of every link's orbit, and how many links the orbit of such a link has."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    here = np.tile(np.arange(links), len(actions))
-    there = np.concatenate([action.links for action in actions])
-    graph = coo_array((np.ones(len(here), np.int8), (here, there)), shape=(links, links))
-    _, orbit = connected_components(graph, directed=False)
+    orbit = orbits_under(links, [action.links for action in actions])
     _, first = np.unique(orbit, return_index=True)
     least = first[orbit]
     return least, np.bincount(least, minlength=links)

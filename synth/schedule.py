@@ -239,21 +239,15 @@ class Schedule:
         or as the busiest of the switches that add (synth/aggregation_limits.py).
         """
         from synth.aggregation_limits import aggregation_seconds_per_byte
+        from synth.link_loads import link_loads, link_loads_by_step
 
-        whole = self.expand()
-        moved = whole.transfers
-        hops = np.diff(moved.offset)
-        weight = np.repeat(whole.collective.chunks.weight[whole.values.chunk[moved.value]].astype(np.int64), hops)
-        links = len(whole.topology.links)
-        barriers = len(self.rounds) > 0
-        loads = np.zeros((whole.steps if barriers else 1, links), np.int64)
-        row = np.repeat(moved.step if barriers else np.zeros_like(moved.step), hops)
-        np.add.at(loads, (row, moved.link), weight)
-        bandwidths = [link.bandwidth for link in whole.topology.links]
+        loads = link_loads_by_step(self) if len(self.rounds) else link_loads(self)[None, :]
+        bandwidths = [link.bandwidth for link in self.topology.links]
         total = Fraction(0)
         for load in loads:
             total += max((int(load[link]) / bandwidths[link] for link in np.flatnonzero(load)), default=Fraction(0))
-        return max(total * whole.collective.unit, aggregation_seconds_per_byte(whole))
+        total *= self.collective.unit
+        return max(total, aggregation_seconds_per_byte(self.expand())) if self.in_network else total
 
     def gap(self) -> Fraction | None:
         """How far `seconds_per_byte` is above the throughput bound: 0 is optimal, 1/4 is a quarter more.

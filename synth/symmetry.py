@@ -115,21 +115,24 @@ def chunk_permutation(collective: Collective, nodes: tuple[int, ...]) -> tuple[i
     image = [position.get(nodes[member], -1) for member in collective.members]
     if min(image) < 0 or (collective.rooted and image[collective.root] != collective.root):
         return None
-    if collective.blocks == 1:
-        blocks = [0]
-    elif collective.kind == "all_to_all":
-        blocks = [s * collective.ranks + d for s in image for d in image]
-    else:
-        blocks = image
+    moved_blocks = _block_images(collective, np.asarray(image))
     starts = np.searchsorted(collective.chunks.block, np.arange(collective.blocks + 1))
-    moved = np.empty(len(collective.chunks), np.int64)
-    for block, target in enumerate(blocks):
-        mine = slice(starts[block], starts[block + 1])
-        theirs = slice(starts[target], starts[target + 1])
-        if not np.array_equal(collective.chunks.weight[mine], collective.chunks.weight[theirs]):
-            return None
-        moved[mine] = np.arange(theirs.start, theirs.stop)
+    lengths = np.diff(starts)
+    if not np.array_equal(lengths[moved_blocks], lengths):
+        return None
+    moved = np.arange(len(collective.chunks)) + np.repeat(starts[moved_blocks] - starts[:-1], lengths)
+    if not np.array_equal(collective.chunks.weight[moved], collective.chunks.weight):
+        return None
     return tuple(moved.tolist())
+
+
+def _block_images(collective: Collective, ranks: NDArray[np.signedinteger]) -> NDArray[np.signedinteger]:
+    """Where each block goes when rank r goes to ranks[r]."""
+    if collective.blocks == 1:
+        return np.zeros(1, np.int64)
+    if collective.kind == "all_to_all":
+        return (ranks[:, None] * collective.ranks + ranks).reshape(-1)
+    return ranks
 
 
 def action_of(schedule: Schedule, generator: Generator) -> Action:
@@ -143,11 +146,15 @@ def action_of(schedule: Schedule, generator: Generator) -> Action:
     ranks = [position.get(generator.nodes[member], -1) for member in collective.members]
     if min(ranks) < 0:
         raise SymmetryError("a symmetry generator maps a member of the collective to a rank that is none")
-    for chunk, target in enumerate(generator.chunks):
-        before = frozenset(ranks[rank] for rank in collective.pre(chunk))
-        after = frozenset(ranks[rank] for rank in collective.post(chunk))
-        if (before, after) != (collective.pre(target), collective.post(target)):
-            raise SymmetryError(f"a symmetry generator maps chunk {chunk} to {target}, which belongs to other ranks")
+    block, targets = collective.chunks.block, np.asarray(generator.chunks)
+    strays = block[targets] != _block_images(collective, np.asarray(ranks))[block]
+    if collective.rooted and ranks[collective.root] != collective.root:
+        strays |= True
+    if strays.any():
+        chunk = int(np.argmax(strays))
+        raise SymmetryError(
+            f"a symmetry generator maps chunk {chunk} to {targets[chunk]}, which belongs to other ranks"
+        )
     links = topology.link_permutation(generator.nodes)
     # An automorphism keeps abilities, so it moves able switches to able switches.
     switches = schedule.agents[collective.ranks :]

@@ -12,12 +12,8 @@ The best prices are the dual solution of the flow LP, which HiGHS solves in floa
 fractions and the bound is recomputed exactly from those: rounding can weaken the bound but never make it false.
 
 Symmetry: averaging a solution over a group of automorphisms keeps it a solution, so some best prices are equal within
-each orbit of links, and one source per orbit stands for all:
-
-    minimize t   such that   the flow f_s of each representative s meets its demands,
-                             for each orbit O of links:  sum over s of |orbit of s| * f_s(O)  <=  t * bandwidth(O)
-
-A torus of 4,096 has one source and a handful of link orbits, where the whole LP has millions of variables.
+each orbit of links, and one source per orbit stands for all (bounds/flow_program.py). A torus of 4,096 has
+one source and a handful of link orbits, where the whole LP has millions of variables.
 
 Before that, cheap prices are tried: cuts of single members, of islands that hang together by faster links, and of
 sweeps, and equal prices. On regular networks one of them is as good as any, and a flow proves it: data spread evenly
@@ -40,6 +36,7 @@ from synth.bounds.arcs import Arcs
 from synth.bounds.bound import Cut, Prices, Witness
 from synth.bounds.cut import cut_of
 from synth.bounds.demand import block_weights, fitting_generators, member_orbits
+from synth.bounds.flow_program import FlowProgram
 from synth.bounds.islands import Labels, exits, islands
 from synth.bounds.pairs import Pairs
 from synth.bounds.sweep import sweeps
@@ -211,45 +208,15 @@ def _cuts(demands: _Demands, partitions: list[Labels]) -> Iterator[Cut]:
 
 def _flow_dual(demands: _Demands) -> NDArray[np.float64] | None:
     """Dual prices per pair, scaled to a greatest of 1; None where the solver gives up."""
-    from scipy.optimize import linprog
-    from scipy.sparse import block_diag, coo_array, csr_array, hstack
-
-    pairs, arcs, count = demands.pairs, demands.arcs, len(demands.pairs.tails)
-    columns, ones = np.arange(count), np.ones(count)
-    balance = csr_array(
-        coo_array((ones, (pairs.heads, columns)), shape=(arcs.nodes, count))
-        - coo_array((ones, (pairs.tails, columns)), shape=(arcs.nodes, count))
-    )
-    rows, wanted = [], []
-    for source in demands.sources:
-        received = np.zeros(arcs.nodes)
-        received[demands.members] = demands.table[source]
-        kept = np.flatnonzero(arcs.usable & (np.arange(arcs.nodes) != demands.members[source]))
-        rows.append(balance[kept])
-        wanted.append(received[kept])
-    flows = block_diag(rows)
-    orbits = int(pairs.orbit.max()) + 1
-    capacity = np.zeros(orbits)
-    np.add.at(capacity, pairs.orbit, np.asarray(pairs.capacity, np.float64))
-    within = coo_array((ones, (pairs.orbit, columns)), shape=(orbits, count))
-    load = hstack([within * float(times) for times in demands.times] + [csr_array(-capacity.reshape(-1, 1))])
-    objective = np.zeros(load.shape[1])
-    objective[-1] = 1.0
-    solved = linprog(
-        objective,
-        load.tocsr(),
-        np.zeros(orbits),
-        hstack([flows, csr_array((flows.shape[0], 1))]).tocsr(),
-        np.concatenate(wanted),
-        method="highs",
-        options={"time_limit": float(LP_SECONDS)},
-    )
-    if not solved.success:
-        return None
-    prices = np.maximum(-np.asarray(solved.ineqlin.marginals), 0.0)
-    top = float(prices.max(initial=0.0))
-    scaled: NDArray[np.float64] = (prices / top if top > 0 else prices)[pairs.orbit]
-    return scaled
+    pairs, arcs = demands.pairs, demands.arcs
+    room = np.zeros(int(pairs.orbit.max()) + 1)
+    np.add.at(room, pairs.orbit, np.asarray(pairs.capacity, np.float64))
+    wanted = np.zeros((len(demands.sources), arcs.nodes), np.int64)
+    wanted[:, demands.members] = demands.table[list(demands.sources)]
+    sources = tuple(demands.members[list(demands.sources)].tolist())
+    program = FlowProgram(pairs.tails, pairs.heads, pairs.orbit, room, arcs.usable, sources, demands.times, wanted)
+    prices = program.prices(LP_SECONDS)
+    return None if prices is None else prices[pairs.orbit]
 
 
 def _rounded(prices: NDArray[np.float64]) -> Iterator[NDArray[np.int64]]:

@@ -15,6 +15,8 @@ from synth.engines.engine import Budget, Engine, EngineError
 from synth.schedule import Schedule
 from topologies.topology import Topology
 
+GREEDY_RANKS = 64
+"""Where flows are exact, `auto` tries greedy paths, better for small messages, up to so many ranks."""
 EXACT_RANKS = 8
 """`auto` tries the exact engine up to so many ranks."""
 EXACT_SECONDS = 10.0
@@ -45,6 +47,12 @@ def _forest(topology: Topology, collective: Collective, size: int, budget: Budge
     return run(topology, collective, size, budget)
 
 
+def _flow(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
+    from synth.engines.flow import run
+
+    return run(topology, collective, size, budget)
+
+
 def _in_network(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
     from synth.engines.in_network import run
 
@@ -57,13 +65,17 @@ def auto(topology: Topology, collective: Collective, size: int, budget: Budget) 
 
     if budget.steps is not None or budget.rounds is not None:
         return _sccl(topology, collective, size, budget)
-    found = [_greedy(topology, collective, size, budget)]
+    found = []
     with suppress(EngineError):  # It does not do this collective, or not on these wires.
+        found.append(_flow(topology, collective, size, budget))
+    if not found or collective.ranks <= GREEDY_RANKS:
+        found.append(_greedy(topology, collective, size, budget))
+    with suppress(EngineError):
         found.append(_forest(topology, collective, size, budget))
     if collective.ranks <= EXACT_RANKS:
         with suppress(EngineError):  # No exact answer in time.
             found.append(_sccl(topology, collective, size, replace(budget, timeout=min(EXACT_SECONDS, budget.timeout))))
-    return min(found, key=lambda schedule: simulate(schedule, size).seconds)
+    return found[0] if len(found) == 1 else min(found, key=lambda schedule: simulate(schedule, size).seconds)
 
 
 ENGINES = (
@@ -71,6 +83,7 @@ ENGINES = (
     Engine("sccl", _sccl, "exact steps, rounds and chunks; up to about 16 ranks", "Cai et al., PPoPP'21"),
     Engine("sccl-z3", _sccl_z3, "the same by another solver, slowly: a second opinion", "Cai et al., PPoPP'21"),
     Engine("forest", _forest, "exact throughput of what spreads or sums; hundreds of ranks", "Zhao et al., NSDI'26"),
+    Engine("flow", _flow, "exact throughput of all_to_all, gather, scatter; hundreds of ranks", "Basu et al., HPDC'24"),
     Engine("greedy", _greedy, "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
     Engine("in_network", _in_network, "trees over switches that add and copy", "Graham et al., COM-HPC'16"),
 )

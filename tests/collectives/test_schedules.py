@@ -103,6 +103,9 @@ def test_foreign_schedules_are_there() -> None:
         ("mesh:2x3", "all_gather", "greedy", 2, None, None),
         ("torus:3x3", "all_gather", "forest", 1, None, None),
         ("dgx1", "all_reduce", "forest", 1, None, None),
+        ("dgx1", "all_to_all", "flow", 1, None, None),
+        ("torus:4x4", "all_to_all", "flow", 1, None, None),
+        ("dgx-a100:2", "all_to_all", "flow", 1, None, None),
         ("rail:boxes=2,gpus=2,rails=2", "reduce_scatter", "greedy", 1, None, None),
     ],
 )
