@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from benchmarks.synthesis import sccl
+from benchmarks.synthesis import forest, sccl
 from benchmarks.synthesis.__main__ import TABLES
 from benchmarks.synthesis.table import Part, Row, Stopwatch, Table, WrongScheduleError, show, timed
+from synth.collective import Collective
+from synth.engines.engine import Budget
+from synth.engines.forest import pack, run
 from synth.engines.sccl import chunk_count
 from synth.schedule import Transfers
 from tests.synth.networks import replay
+from topologies.parse import parse
 
 QUICK = [(0, "all_gather"), (1, "reduce_scatter"), (9, "reduce"), (21, "all_to_all"), (25, "all_reduce")]
 EVERY = [(number, kind) for number, instance in enumerate(sccl.INSTANCES) for kind in instance.kinds]
@@ -65,3 +70,22 @@ def test_a_table_says_what_it_missed(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_tables_have_names_of_their_own() -> None:
     assert len({table.name for table in TABLES}) == len(TABLES)
+
+
+def test_loads_of_trees_are_recomputed() -> None:
+    """What stands in for the checker where schedules are too large for it refuses trees that are wrong."""
+    topology = parse("dgx-a100:2")
+    trees = pack(topology, Collective.make("all_gather", 16))
+    schedule = run(topology, Collective.make("all_gather", 16), 1 << 20, Budget())
+    assert forest.seconds_per_byte(topology, trees) == schedule.seconds_per_byte()
+    twice = trees.dst.copy()
+    twice[3, 5] = twice[3, 4]
+    with pytest.raises(WrongScheduleError, match="does not reach every rank"):
+        forest.seconds_per_byte(topology, replace(trees, dst=twice))
+    early = trees.src[:, ::-1].copy()
+    with pytest.raises(WrongScheduleError, match="does not hold"):
+        forest.seconds_per_byte(topology, replace(trees, src=early))
+    astray = trees.route.copy()
+    astray[0] = np.roll(astray[0], 1)
+    with pytest.raises(WrongScheduleError, match="a route"):
+        forest.seconds_per_byte(topology, replace(trees, route=astray))
