@@ -7,6 +7,10 @@ The CPU executor's TCP (csrc/core/tcp): a message leaves from a slot of its stre
 there are slots, and a slot is free when its message has been taken at the other end. Streams between two ranks share
 sockets, but not as equals to other pairs': what queues before a full link are the streams' slots, and a link without
 loss serves them in turn. So it is streams that share links fairly, each socket of a stream as one flow.
+
+What this leaves out: at its own card a sender serves sockets in turn, however many streams are in them. Where streams
+of one pair are many and it is they that matter, the truth lies between this law and a fair share per socket: the double
+binary tree on a star of four, the worst case known, is predicted a tenth too fast (`python -m benchmarks.sim_vs_lab`).
 """
 
 from __future__ import annotations
