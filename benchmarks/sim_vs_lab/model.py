@@ -29,6 +29,8 @@ TCP = 32
 """Bytes of a header with timestamps."""
 FRAME = 72
 """Bytes before every message: FramePrefix and FrameHeader (csrc/core/tcp/tcp_wire.hpp)."""
+ACKNOWLEDGED = Fraction(ETHERNET + IP + TCP, shaping.SEGMENT)
+"""Bytes of acknowledgements per byte: one for every packet of the kernel's, which may choose to send fewer."""
 USUAL_SOCKETS = 2
 """Between two ranks on hosts with one address (TcpEndpoints::flows_with); else one per rail."""
 
@@ -40,9 +42,7 @@ def payload_share(mtu: int = shaping.MTU) -> Fraction:
 
 def goodput(rate: Fraction, message: int) -> Fraction:
     """Bytes/s of messages of `message` bytes over a wire of `rate` bytes/s that is busy both ways."""
-    acknowledgement = Fraction(ETHERNET + IP + TCP, shaping.SEGMENT)
-    framing = Fraction(message, message + FRAME)
-    return rate * framing * payload_share() / (1 + acknowledgement)
+    return rate * Fraction(message, message + FRAME) * payload_share() / (1 + ACKNOWLEDGED)
 
 
 def burst_seconds(plan: Plan) -> float:

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.lab.plan import Plan
-from benchmarks.sim_vs_lab.model import burst_seconds, network_of, sockets_of
+from benchmarks.sim_vs_lab.model import ACKNOWLEDGED, burst_seconds, network_of, sockets_of
 from synth.bounds.throughput import bounds_of
 from synth.collective import Collective
 from synth.program import Program
@@ -41,7 +41,8 @@ class Predictor:
         """Slots, slices and their number are the CPU executor's (the simulator's defaults)."""
         found = simulate_program(program, self._network, size, sockets=self._sockets)
         bounds = bounds_of(self._network, Collective.make(program.collective, program.ranks))
-        return Prediction(max(0.0, found.seconds - self._burst), max(0.0, bounds.seconds(size) - self._burst))
+        bound = bounds.seconds(size) / float(1 + ACKNOWLEDGED)  # TCP might do without them
+        return Prediction(max(0.0, found.seconds - self._burst), max(0.0, bound - self._burst))
 
 
 def memory_rate() -> float:

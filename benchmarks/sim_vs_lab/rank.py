@@ -3,7 +3,8 @@
     python -m benchmarks.sim_vs_lab.rank WORK RESULTS
 
 WORK is a JSON list of `Job`s, equal on all ranks; rank 0 writes RESULTS, a JSON list of lists of seconds. The ranks of
-a lab share one clock: they agree on a moment to start, and an iteration lasts until the last of them is done.
+a lab share one clock: they agree on a moment to start, and an iteration lasts from the first that starts to the last
+that is done.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ and TCP has not yet forgotten how fast the way is (that takes 0.2 s)."""
 
 _TIMES = struct.Struct("<dd")
 _TIMEOUT = 120.0  # seconds that a collective may take
-_DAWDLE = 0.002  # seconds before the start in which a rank no longer sleeps
 
 Floats = NDArray[np.float32]
 
@@ -77,7 +77,7 @@ def _time(communicator: Communicator, bootstrap: TcpBootstrap, job: Job, algorit
             raise WrongResultError(f"{job.collective} of {job.size} bytes by {job.program} has a wrong result")
         times = [_TIMES.unpack(blob) for blob in bootstrap.all_gather("times", _TIMES.pack(begin, end))]
         if iteration >= 0:
-            found.append(max(end for _, end in times) - max(begin for begin, _ in times))
+            found.append(max(end for _, end in times) - min(begin for begin, _ in times))
     return found
 
 
@@ -85,10 +85,8 @@ def _agreed_start(bootstrap: TcpBootstrap) -> float:
     """Waits for the moment that rank 0 has named, on time.monotonic's clock, and returns when it really is."""
     now = time.monotonic()
     start, _ = _TIMES.unpack(bootstrap.all_gather("start", _TIMES.pack(now + PAUSE, now))[0])
-    time.sleep(max(0.0, start - _DAWDLE - time.monotonic()))
-    while (now := time.monotonic()) < start:
-        pass
-    return now
+    time.sleep(max(0.0, start - time.monotonic()))
+    return time.monotonic()
 
 
 def _buffers(job: Job, rank: int, ranks: int) -> tuple[Floats, Floats, Floats]:
