@@ -1,0 +1,77 @@
+"""Table `alltoall`: all_to_all at the exact throughput bound, by flows.
+
+Every row is solved from scratch, bounds included. Up to 32 ranks the whole schedule goes through the checker; above,
+what every link carries is counted exactly from representatives ("by load").
+
+Peers' seconds are as published, on their own machines: PCCL (arXiv 2606.07019), 11.68 min for 512 ranks by its abstract
+(of which network it does not say), and 1.83 min for an 8x8 mesh at second hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.synthesis.table import Part, Row, Stopwatch, Table
+from synth.collective import Collective
+from synth.engines.engine import Budget
+from synth.engines.flow import run
+from topologies.parse import parse
+
+CHECKED = 32
+"""Ranks up to which the checker proves the schedule."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """`goal` in seconds, where there is one; `peer`: seconds as printed."""
+
+    topology: str
+    goal: float | None = None
+    peer: str = ""
+
+
+INSTANCES = (
+    Instance("dgx1"),
+    Instance("dgx-a100:2"),
+    Instance("hypercube:5"),
+    Instance("torus:4x4"),
+    Instance("mesh:8x8", peer="109.8"),
+    Instance("torus:8x8", 3.0),
+    Instance("rail:boxes=32,gpus=8,rails=8"),
+    Instance("torus:8x8x8", 10.0, "700.8"),
+)
+
+
+def _rows() -> Iterator[Row]:
+    import scipy.optimize  # noqa: F401  its import is not what is measured
+
+    for instance in INSTANCES:
+        topology = parse(instance.topology)
+        watch = Stopwatch()
+        schedule = run(topology, Collective.make("all_to_all", topology.ranks), 1 << 30, Budget())
+        checked = topology.ranks <= CHECKED
+        seconds = watch.stop(schedule) if checked else watch.read()
+        assert schedule.bounds is not None
+        gap, algbw = schedule.gap(), f"{schedule.bounds.throughput.algbw / 1e9:.3f}"
+        proven = "checked" if checked else "by load"
+        listed = len(schedule.transfers)
+        cells = (instance.topology, topology.ranks, algbw, gap, listed, proven, *seconds.cells, instance.peer)
+        slow = instance.goal is not None and seconds.processor > instance.goal
+        yield Row(cells, "above the bound" if gap else f"more than {instance.goal:g} s" if slow else "")
+
+
+TABLE = Table(
+    "alltoall",
+    "all_to_all at the exact throughput bound, by flows",
+    (
+        Part(
+            "Flows at the exact bound; listed: transfers of representatives; peer: PCCL, as published",
+            (
+                ("topology", -30), ("ranks", 5), ("GB/s", 9), ("gap", 4), ("listed", 6), ("proven", -7),
+                ("s", 6), ("cpu s", 6), ("peer s", 6),
+            ),
+            _rows,
+        ),
+    ),
+)  # fmt: skip
