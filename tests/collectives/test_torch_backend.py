@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.collectives.running import HERE, launch
@@ -36,8 +38,10 @@ def test_every_call_against_a_reference(ranks: int) -> None:
         "proofs_at_creation",
     ],
 )
-def test_faults_and_ends(case: str) -> None:
-    environment = {"SYNTONY_CHECK": "1"} if case == "proofs_at_creation" else {}
+def test_faults_and_ends(case: str, tmp_path: Path) -> None:
+    environment = {"CASE_FOLDER": str(tmp_path)}
+    if case == "proofs_at_creation":
+        environment["SYNTONY_CHECK"] = "1"
     done = launch(4, HERE / "torch_cases.py", case, **environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("as it should be") == (3 if case == "killed" else 4), done.stdout + done.stderr[-2000:]

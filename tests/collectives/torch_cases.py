@@ -1,4 +1,8 @@
-"""One case each of what can go wrong with a torch group, or end. Run by launch.py: torch_cases.py CASE."""
+"""One case each of what can go wrong with a torch group, or end.
+
+Run by launch.py: torch_cases.py CASE, with an empty folder in CASE_FOLDER. Nothing collective comes before the case: a
+failure ends the group on every rank, also on one that is not yet out of the operation before.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -289,9 +292,6 @@ def main() -> None:
     name = sys.argv[1]
     dist.init_process_group("syntony", timeout=timedelta(seconds=30))
     rank, size = dist.get_rank(), dist.get_world_size()
-    folder = [tempfile.mkdtemp() if rank == 0 else None]
-    dist.broadcast_object_list(folder)
-    os.environ["CASE_FOLDER"] = str(folder[0])
     CASES[name](rank, size)
     print(json.dumps(f"rank {rank}: as it should be"), flush=True)
     if name not in LEFT_STANDING:
