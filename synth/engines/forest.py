@@ -91,7 +91,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     if budget.steps is not None or budget.rounds is not None:
         raise EngineError("engine forest counts no steps or rounds; --engine sccl does")
     if collective.kind in ("all_to_all", "gather", "scatter"):
-        raise EngineError(f"engine forest packs trees, and {collective.kind} has none; --engine greedy does it")
+        raise EngineError(f"engine forest packs trees, and {collective.kind} has none; --engine flow does it")
     if collective.kind == "all_reduce":
         schedule = _all_reduce(topology, collective)
     elif collective.combining:
