@@ -14,7 +14,7 @@ link by the transfers that it adds; to store and forward, it is a hop of its own
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ from synth.store_and_forward import hop_by_hop
 from synth.utilization import LinkRates
 
 Switching = Literal["cut-through", "store-and-forward"]
-SWITCHING: tuple[Switching, ...] = get_args(Switching)
 
 
 def simulate(

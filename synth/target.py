@@ -66,8 +66,6 @@ MSCCL = Target(
 CONVERSION = Target("conversion", fifo_depth=2**31 - 1, channels=1 << 16)
 """No executor at all: what Program v1 itself can say."""
 
-TARGETS = {target.name: target for target in (CPU, MSCCL, CONVERSION)}
-
 
 def fit(program: Program, target: Target) -> Program:
     """The Program, when the Target can take it; else TargetError."""

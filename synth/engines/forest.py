@@ -112,12 +112,14 @@ def pack(topology: Topology, collective: Collective) -> Trees:
     per_unit = bound.seconds_per_byte / collective.unit
     room = {link.id: per_unit * link.bandwidth for link in network.links}
     tight = bound.witness.links if isinstance(bound.witness, Cut) else ()
-    # The links of the tightest cut must be filled whole, others may have a rest: that mostly saves trees.
-    for whole in (tight, tuple(room)):
-        trees = lcm(*(room[link].denominator for link in whole))
-        with suppress(EngineError):
-            return _packed(network, trees * owed, [int(trees * share) for share in room.values()])
-    return _packed(network, trees * owed, [int(trees * share) for share in room.values()])
+
+    def filling(links: tuple[int, ...]) -> Trees:
+        trees = lcm(*(room[link].denominator for link in links))
+        return _packed(network, trees * owed, [int(trees * share) for share in room.values()])
+
+    with suppress(EngineError):  # Only the tightest cut must be filled whole: that mostly does, and saves trees.
+        return filling(tight)
+    return filling(tuple(room))
 
 
 def _packed(network: Network, trees: Integers, room: list[int]) -> Trees:
