@@ -120,7 +120,7 @@ def _configure_synth(parser: argparse.ArgumentParser) -> None:
 
     _add_problem(parser)
     parser.add_argument("--size", type=size, default=1 << 20, metavar="BYTES", help="size to be fast at (default 1M)")
-    engines = "; ".join(f"{engine.name}: {engine.purpose}" for engine in ENGINES)
+    engines = "; ".join(f"{engine.usage}: {engine.purpose}" for engine in ENGINES)
     parser.add_argument("--engine", default="auto", metavar="NAME", help=engines)
     parser.add_argument("--steps", type=count, metavar="S", help="at most so many steps")
     parser.add_argument("--rounds", type=count, metavar="R", help="at most so many rounds")
@@ -156,7 +156,7 @@ def _run_pareto(
     options: argparse.Namespace, topology: Topology, collective: Collective, budget: Any, output: Path | None
 ) -> int:
     from synth.engines.engine import UndecidedError
-    from synth.engines.frontier import pareto
+    from synth.engines.sccl.frontier import pareto
     from synth.progress import progress
 
     if options.engine not in ("auto", "sccl") or options.steps or options.rounds or options.chunks:
@@ -191,7 +191,7 @@ def _run_pareto(
 def _report(schedule: Schedule, output: Path | None, seconds: float) -> dict[str, Any]:
     """Checks the schedule, writes it where asked, and says what `synth --json` prints."""
     from synth.checker import CHECKER_VERSION, check_schedule
-    from synth.engines.sccl import chunk_count
+    from synth.engines.sccl.exact import chunk_count
     from synth.formats.schedule_file import Stamp, content_hash, write
 
     verdict = check_schedule(schedule)

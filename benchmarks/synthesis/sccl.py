@@ -16,8 +16,8 @@ from itertools import islice
 from benchmarks.synthesis.table import Part, Row, Stopwatch, Table, timed
 from synth.collective import Collective
 from synth.engines.engine import Budget
-from synth.engines.frontier import pareto
-from synth.engines.sccl import solve_exactly
+from synth.engines.sccl.exact import solve_exactly
+from synth.engines.sccl.frontier import pareto
 from synth.schedule import Schedule
 from topologies.parse import parse
 

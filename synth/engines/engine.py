@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 
 from synth.collective import Collective
 from synth.schedule import Schedule
@@ -47,13 +47,31 @@ class Budget:
 class Engine:
     """One row of the registry.
 
-    run      (topology, collective, size in bytes, budget) -> Schedule with bounds. It may cut the collective's chunks
-             further; the schedule's own collective says how. Raises EngineError
-    purpose  what to use it for, in a few words
-    source   where the method was published
+    module    where in synth.engines its function `run` is:
+              (topology, collective, size in bytes, budget) -> Schedule with bounds. Raises EngineError.
+              It may cut the collective's chunks further; the schedule's own collective says how
+    purpose   what to use it for, in a few words
+    source    where the method was published
+    argument  what may follow the name behind a colon (`sccl:z3`), as help shows it; `run` takes it as its keyword
+              `argument`, "" where none was given. Empty: the engine takes none
+    given     the argument, once the engine was named with one
     """
 
     name: str
-    run: Callable[[Topology, Collective, int, Budget], Schedule]
+    module: str
     purpose: str
     source: str
+    argument: str = ""
+    given: str = ""
+
+    @property
+    def usage(self) -> str:
+        """The name, with what may follow it."""
+        return f"{self.name}[:{self.argument}]" if self.argument else self.name
+
+    def run(self, topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
+        """Imports the engine's module, and runs it. Raises EngineError."""
+        run = import_module(f"synth.engines.{self.module}").run
+        more = {"argument": self.given} if self.argument else {}
+        schedule: Schedule = run(topology, collective, size, budget, **more)
+        return schedule

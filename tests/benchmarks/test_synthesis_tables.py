@@ -14,7 +14,7 @@ from benchmarks.synthesis.table import Part, Row, Stopwatch, Table, WrongSchedul
 from synth.collective import Collective
 from synth.engines.engine import Budget
 from synth.engines.forest import pack, run
-from synth.engines.sccl import chunk_count
+from synth.engines.sccl.exact import chunk_count
 from synth.schedule import Transfers
 from tests.synth.networks import replay
 from topologies.parse import parse

@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import cache
 
 from synth.collective import Collective
-from synth.engines import sccl
 from synth.engines.engine import Budget
+from synth.engines.sccl import search as sccl
 from synth.schedule import Schedule, Transfer, Transfers
 from synth.values import ValueBuilder
 from topologies import Topology

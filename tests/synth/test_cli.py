@@ -114,7 +114,7 @@ def test_importing_synth_loads_no_heavy_room() -> None:
 import sys
 import synth.cli, synth.schedule, synth.simulator, synth.formats.schedule_file, synth.engines.registry
 import synth.program_simulator
-import synth.bounds.throughput, synth.engines.sccl, synth.engines.greedy
+import synth.bounds.throughput, synth.engines.sccl.search, synth.engines.greedy
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "z3", "scipy", "networkx"}))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

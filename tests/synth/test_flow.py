@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from synth.checker.schedule import check_schedule
 from synth.collective import Collective
+from synth.engines.auto import run as auto
 from synth.engines.engine import Budget, EngineError, OutOfTimeError
 from synth.engines.flow import KINDS, _paths, _Problem, run
 from synth.engines.flow_paths import paths_of
 from synth.engines.flow_steps import steps_of
-from synth.engines.registry import auto
 from synth.free_group import FreeGroup
 from synth.link_loads import link_loads
 from synth.network import Network

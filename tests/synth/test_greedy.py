@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from synth.checker import check_schedule
 from synth.collective import KINDS, Collective, CollectiveError
+from synth.engines.auto import run as auto
 from synth.engines.engine import Budget, EngineError, OutOfTimeError
 from synth.engines.greedy import run
-from synth.engines.registry import ENGINES, auto, engine_named
+from synth.engines.registry import ENGINES, engine_named
 from synth.network import Network
 from synth.routes import routes_of
 from tests.synth.networks import collectives, networks, replay

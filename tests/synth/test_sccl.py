@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.collective import KINDS, Collective
-from synth.engines import frontier, sccl
 from synth.engines.engine import Budget, EngineError, OutOfTimeError, UndecidedError
-from synth.engines.frontier import pareto
 from synth.engines.greedy import run as greedy
-from synth.engines.sccl import chunk_count, run, solve_exactly
+from synth.engines.sccl import exact, frontier
+from synth.engines.sccl.exact import chunk_count, solve_exactly
+from synth.engines.sccl.frontier import pareto
+from synth.engines.sccl.search import run
 from synth.schedule import Schedule, round_bandwidth
 from tests.synth.networks import collectives, networks, replay
 from topologies.parse import parse
@@ -218,7 +219,7 @@ def test_a_frontier_without_end_stops_in_time() -> None:
 
 
 def test_too_large_is_not_infeasible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sccl, "MAX_SENDS", 100)
+    monkeypatch.setattr(exact, "MAX_SENDS", 100)
     with pytest.raises(
         UndecidedError, match=r"is too large for engine sccl; .* \(proven so far: R/C >= 3/2 in 2 steps\)"
     ):

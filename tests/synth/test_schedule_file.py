@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from synth.collective import Collective
 from synth.engines.engine import Budget
 from synth.engines.greedy import run as greedy
-from synth.engines.sccl import solve_exactly
+from synth.engines.sccl.exact import solve_exactly
 from synth.formats.fields import FileError
 from synth.formats.schedule_file import Stamp, content_hash, from_dict, read, read_stamped, write
 from synth.schedule import Schedule

@@ -10,12 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from synth.collective import Collective
-from synth.engines import step_cp_sat, step_flow, step_z3
 from synth.engines.engine import Budget, EngineError
-from synth.engines.sccl import solve_exactly
-from synth.engines.step_bound import least_rounds
-from synth.engines.step_problem import Instance, RouteAction
-from synth.engines.step_symmetry import chain, fitting, listed
+from synth.engines.sccl import step_cp_sat, step_flow, step_z3
+from synth.engines.sccl.exact import solve_exactly
+from synth.engines.sccl.step_bound import least_rounds
+from synth.engines.sccl.step_problem import Instance, RouteAction
+from synth.engines.sccl.step_symmetry import chain, fitting, listed
 from synth.network import Network
 from synth.routes import routes_of
 from tests.synth.networks import collectives, networks, replay
@@ -138,7 +138,7 @@ def test_the_bound_is_silent_without_time_or_room(monkeypatch: pytest.MonkeyPatc
     network = Network(parse("dgx1"), Collective.make("all_gather", 8))
     routes = routes_of(network).routes
     assert least_rounds(network, routes, 2, 0.0) == 0
-    monkeypatch.setattr("synth.engines.step_bound.MAX_VARIABLES", 10)
+    monkeypatch.setattr("synth.engines.sccl.step_bound.MAX_VARIABLES", 10)
     assert least_rounds(network, routes, 2, 60) == 0
 
 

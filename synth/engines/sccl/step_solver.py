@@ -16,11 +16,11 @@ from fractions import Fraction
 from math import ceil
 
 from synth.counted import counted
-from synth.engines import step_cp_sat, step_flow, step_z3
 from synth.engines.engine import Budget, EngineError, OutOfTimeError
-from synth.engines.step_bound import least_rounds
-from synth.engines.step_problem import Answer, Instance, Send
-from synth.engines.step_symmetry import chain
+from synth.engines.sccl import step_cp_sat, step_flow, step_z3
+from synth.engines.sccl.step_bound import least_rounds
+from synth.engines.sccl.step_problem import Answer, Instance, Send
+from synth.engines.sccl.step_symmetry import chain
 from synth.routes import Routes
 
 SYMMETRIC_EFFORT = 3.0

@@ -20,8 +20,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from synth.engines.step_cp_sat import add_rounds, decide
-from synth.engines.step_problem import Answer, Instance, Send, capacities
+from synth.engines.sccl.step_cp_sat import add_rounds, decide
+from synth.engines.sccl.step_problem import Answer, Instance, Send, capacities
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from synth.engines.step_problem import RouteAction
+from synth.engines.sccl.step_problem import RouteAction
 from synth.network import Network
 from synth.routes import Route
 from synth.symmetry import chunk_permutation

@@ -26,7 +26,7 @@ import numpy as np
 from synth.collective import ChunkTable, Collective
 from synth.counted import counted
 from synth.engines.engine import Budget, EngineError, OutOfTimeError, UndecidedError
-from synth.engines.sccl import (
+from synth.engines.sccl.exact import (
     chunk_count,
     judged,
     least_steps,

@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from synth.engines.step_problem import (
+from synth.engines.sccl.step_problem import (
     Answer,
     Instance,
     RouteAction,

@@ -1,7 +1,4 @@
-"""Engine `sccl`: exact schedules by steps, rounds and chunks, after Cai et al., SCCL (PPoPP'21).
-
-A schedule of S steps and R rounds that cuts each block into C chunks costs about S * alpha + (R / C) * bytes * beta:
-S is its latency, R/C its bandwidth. `solve_exactly` answers for one (C, S, R); frontier.py finds those that are best.
+"""Exact schedules by steps S, rounds R and chunks C: one instance solved, or proven to have no solution.
 
 Collectives that sum are solved as their duals on reversed links (synth/reversal.py); all_reduce is the two in a row,
 however they share steps and rounds. Who solves is in step_solver.py.
@@ -21,9 +18,9 @@ from synth.bounds.throughput import bounds_of, rounds_per_chunk
 from synth.collective import Collective
 from synth.counted import counted
 from synth.engines.engine import Budget, EngineError, UndecidedError
-from synth.engines.step_bound import least_rounds
-from synth.engines.step_problem import Instance, Send, rounds_needed
-from synth.engines.step_solver import Question, decide
+from synth.engines.sccl.step_bound import least_rounds
+from synth.engines.sccl.step_problem import Instance, Send, rounds_needed
+from synth.engines.sccl.step_solver import Question, decide
 from synth.network import Network
 from synth.reversal import in_owned_chunks, summed, summed_and_spread
 from synth.routes import routes_of
@@ -34,35 +31,6 @@ from topologies.topology import Topology
 ENGINE = "sccl"
 MAX_SENDS = 2_000_000
 """Instances of more chunks * routes * steps are refused."""
-
-
-def run(topology: Topology, collective: Collective, size: int, budget: Budget, solver: str = "CP-SAT") -> Schedule:
-    """The engine. With steps and rounds: that instance, on the collective's own chunks.
-
-    With steps alone: the least rounds for them. With neither: what costs least at `size` bytes among the schedule of
-    fewest steps on the collective's own chunks, which is found first, and the points of the frontier found in time.
-    Raises EngineError where no such schedule exists, UndecidedError.
-    """
-    from synth.engines.frontier import pareto
-
-    if budget.steps is not None and budget.rounds is not None:
-        return solve_exactly(topology, collective, budget.steps, budget.rounds, budget, solver)
-    if budget.rounds is not None:
-        raise EngineError("rounds without steps: give --steps too, or neither")
-    if budget.steps is not None:
-        return _fewest_rounds(topology, collective, budget.steps, budget, solver)
-    least = least_steps(topology, collective)
-    if not least:
-        return next(pareto(topology, collective, budget)).schedule
-    found = [_fewest_rounds(topology, collective, least, budget, solver)]
-    alpha = min(link.alpha for link in topology.links)
-    moving = float(size * bounds_of(topology, collective).throughput.seconds_per_byte)
-    with suppress(UndecidedError):
-        for point in pareto(topology, collective, budget, budget.timeout / 20, solver):
-            found.append(point.schedule)
-            if (point.steps + 1) * alpha + moving >= min(_cost(schedule, size) for schedule in found):
-                break
-    return min(found, key=lambda schedule: _cost(schedule, size))
 
 
 def solve_exactly(
@@ -210,35 +178,6 @@ def _all_reduce(
     )
 
 
-def _fewest_rounds(topology: Topology, collective: Collective, steps: int, budget: Budget, solver: str) -> Schedule:
-    """With the failure of one round less proven."""
-    halves = collective.kind == "all_reduce"
-    base = in_owned_chunks(collective)[0] if halves else collective
-    if steps < least_steps(topology, base):
-        raise EngineError(
-            f"no schedule of {collective.kind} on {topology.name} has {counted(steps, 'step')}: "
-            f"it takes at least {counted(least_steps(topology, base), 'step')} (distance bound)"
-        )
-    floor = rounds_floor(topology, base) if halves else rounds_floor_in(topology, base, steps, budget)
-    least = max(steps, ceil(floor))
-    total = len(base.chunks) * base.ranks * int(base.chunks.weight.max())
-    for rounds in range(least, steps + total + 1):
-        try:
-            schedule = solve_exactly(topology, base, steps, rounds, budget, solver)
-        except UndecidedError as error:
-            proven = f"proven so far: {counted(steps, 'step')} take at least {counted(rounds, 'round')}"
-            raise type(error)(f"{error} ({proven})") from error
-        except EngineError:
-            continue
-        if len(schedule.rounds) < steps:
-            return schedule  # One round per step was enough for fewer steps.
-        form = " of this form" if halves else ""
-        return judged(
-            schedule, f"no schedule{form} of {counted(steps, 'step')} has fewer than {counted(rounds, 'round')}"
-        )
-    raise AssertionError(f"{collective.kind} on {topology.name}: shortest paths one after another do not fit either")
-
-
 def _decoded(instance: Instance, sends: list[Send]) -> Schedule:
     """The sends as a schedule; steps in which nothing is sent fall away."""
     used = sorted({send.step for send in sends})
@@ -257,10 +196,3 @@ def _decoded(instance: Instance, sends: list[Send]) -> Schedule:
         np.asarray(rounds_needed(instance, sends)),
         ENGINE,
     )
-
-
-def _cost(schedule: Schedule, size: int) -> float:
-    """Seconds at `size` bytes when steps are barriers, each waiting for the slowest alpha in use."""
-    used = set(schedule.expand().transfers.link.tolist())
-    alpha = max((schedule.topology.links[link].alpha for link in used), default=0.0)
-    return len(schedule.rounds) * alpha + float(size * schedule.seconds_per_byte())

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.bounds.demand import block_weights
-from synth.engines.step_problem import capacities
-from synth.engines.step_symmetry import fitting
+from synth.engines.sccl.step_problem import capacities
+from synth.engines.sccl.step_symmetry import fitting
 from synth.network import Network
 from synth.routes import Route
 

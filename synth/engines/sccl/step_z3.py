@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from synth.engines.step_problem import (
+from synth.engines.sccl.step_problem import (
     Answer,
     Instance,
     RouteAction,
