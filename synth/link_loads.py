@@ -23,23 +23,29 @@ Integers = NDArray[np.signedinteger]
 
 def link_loads(schedule: Schedule) -> Integers:
     """(links,): units of chunk weight that each link carries."""
-    order = _order(schedule) if schedule.symmetry else 1
-    if order is None:
-        return link_loads(schedule.expand())
-    loads: Integers = _listed(schedule, np.zeros(len(schedule.transfers), np.int64), 1)[0]
-    if not schedule.symmetry:
-        return loads
-    orbit = link_orbits(schedule.topology, [generator.nodes for generator in schedule.symmetry])
-    total = np.zeros(len(loads), np.int64)
-    np.add.at(total, orbit, loads)
-    spread: Integers = (total * order // np.bincount(orbit, minlength=len(loads)).clip(1))[orbit]
-    return spread
+    loads: Integers = _loads(schedule, by_step=False)[0]
+    return loads
 
 
 def link_loads_by_step(schedule: Schedule) -> Integers:
     """(steps, links): units of chunk weight that each link carries in each step."""
-    whole = schedule.expand()
-    return _listed(whole, whole.transfers.step, whole.steps)
+    return _loads(schedule, by_step=True)
+
+
+def _loads(schedule: Schedule, by_step: bool) -> Integers:
+    """A row per step, or one row for all."""
+    order = _order(schedule) if schedule.symmetry else 1
+    if order is None:
+        return _loads(schedule.expand(), by_step)
+    step = schedule.transfers.step
+    loads = _listed(schedule, step, schedule.steps) if by_step else _listed(schedule, np.zeros_like(step), 1)
+    if not schedule.symmetry:
+        return loads
+    orbit = link_orbits(schedule.topology, [generator.nodes for generator in schedule.symmetry])
+    total = np.zeros(loads.T.shape, np.int64)
+    np.add.at(total, orbit, loads.T)
+    spread: Integers = (total.T * order // np.bincount(orbit, minlength=loads.shape[1]).clip(1))[:, orbit]
+    return spread
 
 
 def _listed(schedule: Schedule, row: Integers, rows: int) -> Integers:

@@ -15,6 +15,7 @@ ENGINES = (
     Engine("sccl", "sccl.search", "exact steps, rounds and chunks; to about 16 ranks", "Cai et al., PPoPP'21", "z3"),
     Engine("forest", "forest", "exact throughput of what spreads or sums; hundreds of ranks", "Zhao et al., NSDI'26"),
     Engine("flow", "flow", "exact throughput of what one rank wants alone; hundreds of ranks", "Basu et al., HPDC'24"),
+    Engine("bfb", "bfb", "breadth first in the fewest steps; thousands of ranks", "Zhao et al., NSDI'25"),
     Engine("greedy", "greedy", "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
     Engine("in_network", "in_network", "trees over switches that add and copy", "Graham et al., COM-HPC'16"),
 )
