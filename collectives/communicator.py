@@ -6,6 +6,7 @@ Thin over `csrc._core.Communicator`: this file knows what an array is and how a 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import index
@@ -345,16 +346,30 @@ class Communicator:
     # ---- the group --------------------------------------------------------------------------------------------------
 
     def load(self, path: str | Path) -> str:
-        """Proves the schedule, program or MSCCL XML in a file and makes it an algorithm; returns its name.
+        """Proves the schedule, portfolio, program or MSCCL XML in a file and makes it an algorithm; returns its name.
 
-        Every rank must load it before one uses it. Raises UserError: unreadable, refused by the checker (the first
-        fault is named), for another number of ranks, or beyond this runtime.
+        Of a portfolio, that is an algorithm whose schedule depends on the size. Every rank must load it before one
+        uses it. Raises UserError: unreadable, refused by the checker (the first fault is named), for another number of
+        ranks, or beyond this runtime.
         """
-        from synth.loading import load
+        from synth.loading import Loaded, prove, read
+        from synth.portfolio import Portfolio
 
-        program = load(path, ranks=self.size)
-        self._core.add_program(program.name, program.to_core())
-        return program.name
+        def add(loaded: Loaded, name: str = "") -> str:
+            program = prove(loaded, path, self.size)
+            self._core.add_program(name or program.name, program.to_core())
+            return name or program.name
+
+        loaded = read(path)
+        if not isinstance(loaded.content, Portfolio):
+            return add(loaded)
+        entries = loaded.content.entries
+        first = entries[0].schedule
+        table = f"portfolio of {first.collective.kind} on {first.topology.name}"
+        names = [add(Loaded(entry.schedule), f"{table}, {number}") for number, entry in enumerate(entries)]
+        ends = [sys.maxsize if entry.last is None else entry.last for entry in entries]
+        self._core.set_turns(table, first.collective.kind, list(zip(ends, names, strict=True)))
+        return table
 
     def abort(self, why: str) -> None:
         """Ends the group on every rank: all operations fail, naming this rank and `why`."""

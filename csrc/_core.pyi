@@ -446,6 +446,11 @@ class Communicator:
     def add_program(self, name: str, program: Program) -> None:
         """Makes a Program available as an algorithm. The caller has had it proven."""
 
+    def set_turns(self, name: str, collective: str, turns: Sequence[tuple[int, str]]) -> None:
+        """Makes `name` an algorithm that depends on the size: of (last bytes, algorithm), ascending, the first that
+        reaches; the last one serves what is larger. Every rank must say the same.
+        """
+
     def program_for(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = "auto") -> Program:
         """The Program that a call would run."""
 

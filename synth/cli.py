@@ -9,12 +9,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from synth.arguments import count, rank, ranks, seconds, size
+from synth.arguments import count, seconds, size
 from synth.cli_files import COMMANDS as FILE_COMMANDS
+from synth.cli_portfolio import COMMANDS as PORTFOLIO_COMMANDS
+from synth.cli_problem import add_problem, problem
 from synth.cli_simulate import COMMANDS as SIMULATE_COMMANDS
 from synth.cli_traffic import COMMANDS as TRAFFIC_COMMANDS
 from synth.counted import counted
-from topologies.cli import add_json, add_topology
+from topologies.cli import add_json
 from topologies.command import Command, UserError
 
 if TYPE_CHECKING:
@@ -24,37 +26,11 @@ if TYPE_CHECKING:
     from topologies.topology import Topology
 
 
-def _add_problem(parser: argparse.ArgumentParser) -> None:
-    from synth.collective import KINDS
-
-    add_topology(parser)
-    parser.add_argument("collective", metavar="COLLECTIVE", help=", ".join(KINDS))
-    parser.add_argument("--root", type=rank, default=0, metavar="R", help="root of a rooted collective (default 0)")
-    parser.add_argument("--members", type=ranks, metavar="R,R,..", help="topology ranks that take part (default all)")
-
-
-def _problem(options: argparse.Namespace, chunks: int | None = None) -> tuple[Topology, Collective]:
-    from synth.collective import Collective
-    from synth.network import Network
-    from topologies.parse import parse
-
-    topology = parse(options.topology)
-    members = options.members if options.members is not None else tuple(range(topology.ranks))
-    per_block = chunks or 1
-    if chunks is not None and options.collective in ("all_to_all", "all_reduce") and chunks % len(members):
-        why = "one block per rank" if options.collective == "all_to_all" else "each rank sums its share of them"
-        raise UserError(f"--chunks {chunks}: {options.collective} needs a multiple of {len(members)} ({why})")
-    if options.collective == "all_to_all":
-        per_block = max(1, per_block // len(members))
-    collective = Collective.make(options.collective, chunks_per_block=per_block, root=options.root, members=members)
-    return topology, Network(topology, collective).collective
-
-
 # bound ------------------------------------------------------------------------------------------------------------
 
 
 def _configure_bound(parser: argparse.ArgumentParser) -> None:
-    _add_problem(parser)
+    add_problem(parser)
     add_json(parser)
 
 
@@ -66,7 +42,7 @@ def _run_bound(options: argparse.Namespace) -> int:
     from synth.network import Network
     from synth.progress import progress
 
-    topology, collective = _problem(options)
+    topology, collective = problem(options)
     network = Network(topology, collective)
     with progress("bounds"):
         bounds = bounds_of(topology, collective)
@@ -118,7 +94,7 @@ def _of(rate: float, bound: float) -> str:
 def _configure_synth(parser: argparse.ArgumentParser) -> None:
     from synth.engines.registry import ENGINES
 
-    _add_problem(parser)
+    add_problem(parser)
     parser.add_argument("--size", type=size, default=1 << 20, metavar="BYTES", help="size to be fast at (default 1M)")
     engines = "; ".join(f"{engine.usage}: {engine.purpose}" for engine in ENGINES)
     parser.add_argument("--engine", default="auto", metavar="NAME", help=engines)
@@ -140,7 +116,7 @@ def _run_synth(options: argparse.Namespace) -> int:
     output = Path(options.output) if options.output else None
     if output is not None and not output.parent.is_dir():
         raise UserError(f"{output}: there is no folder {output.parent}")
-    topology, collective = _problem(options, options.chunks)
+    topology, collective = problem(options, options.chunks)
     budget = Budget(options.timeout, options.steps, options.rounds)
     if options.pareto:
         return _run_pareto(options, topology, collective, budget, output)
@@ -255,6 +231,7 @@ COMMANDS = (
         _configure_synth,
         _run_synth,
     ),
+    *PORTFOLIO_COMMANDS,
     *SIMULATE_COMMANDS,
     *TRAFFIC_COMMANDS,
     *FILE_COMMANDS,

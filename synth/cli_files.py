@@ -13,7 +13,7 @@ from topologies.file_format import write_text
 
 
 def _configure_verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="schedule JSON, program JSON or MSCCL XML")
+    parser.add_argument("file", help="schedule, portfolio or program JSON, or MSCCL XML")
     parser.add_argument(
         "--fifo-depth",
         type=count,

@@ -103,6 +103,7 @@ def _explained(outcome: Outcome) -> list[str]:
 def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None]:
     """What the simulator found; and where paths were chosen or are to be explained, the traffic that it was."""
     from synth.loading import prove, read
+    from synth.portfolio import Portfolio
     from synth.program import Program
     from synth.progress import progress
     from synth.simulator import simulate
@@ -131,16 +132,17 @@ def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None
         with progress(f"proving {name}"):
             program = prove(loaded, name, target=CONVERSION)
         return _on_wires(program, topology, options)
+    schedule = loaded.content.at(options.size) if isinstance(loaded.content, Portfolio) else loaded.content
     _refuse(
         options,
         ("topology", "fifo_depth"),
-        f"a schedule, which carries its topology ({loaded.content.topology.name}) and has no FIFOs",
+        f"a schedule, which carries its topology ({schedule.topology.name}) and has no FIFOs",
     )
     if options.paths or options.explain:
-        return _as_traffic(loaded.content, loaded.content.topology, options)
+        return _as_traffic(schedule, schedule.topology, options)
     with progress(f"simulating {name}"):
         found = simulate(
-            loaded.content,
+            schedule,
             options.size,
             options.slice,
             options.switching or "cut-through",

@@ -1,6 +1,7 @@
 """From a file to a Program that may run: nothing unproven leaves this module.
 
 schedule JSON  -> check the Schedule -> lower to the Target -> check the Program
+portfolio JSON -> its schedules, one by one
 program JSON   ------------------------------------------->  check the Program (or believe its stamp)
 MSCCL XML      ------------------------------------------->  check the Program
 """
@@ -12,11 +13,12 @@ from pathlib import Path
 
 from synth.checker import Verdict, check_program, check_schedule
 from synth.counted import counted
-from synth.formats import program_file, schedule_file
+from synth.formats import portfolio_file, program_file, schedule_file
 from synth.formats.fields import FileError, parse_json
 from synth.formats.msccl_xml import MscclError, read_msccl_xml
 from synth.formats.program_file import Stamp
 from synth.lower import lower
+from synth.portfolio import Portfolio
 from synth.program import Program
 from synth.schedule import Schedule
 from synth.target import CPU, Target, fit
@@ -29,14 +31,14 @@ class InvalidError(UserError):
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a file holds: a Schedule or a Program, and the stamp of a Program file."""
+    """What a file holds: a Schedule, a Portfolio of them or a Program, and the stamp of a Program file."""
 
-    content: Schedule | Program
+    content: Schedule | Portfolio | Program
     stamp: Stamp | None = None
 
 
 def read(path: str | Path) -> Loaded:
-    """Reads a schedule file, a program file or MSCCL XML, whichever it is; UserError when it is none or malformed."""
+    """Reads a schedule, portfolio or program file or MSCCL XML; UserError when it is none of them or malformed."""
     path = Path(path)
     try:
         raw = path.read_bytes()
@@ -54,9 +56,10 @@ def read(path: str | Path) -> Loaded:
         return Loaded(*program_file.from_dict(data, str(path)))
     if kind == schedule_file.FORMAT:
         return Loaded(schedule_file.from_dict(data, str(path), path.parent)[0])
-    raise FileError(
-        f'{path}: its "format" is neither "{schedule_file.FORMAT}" nor "{program_file.FORMAT}", and it is not MSCCL XML'
-    )
+    if kind == portfolio_file.FORMAT:
+        return Loaded(portfolio_file.from_dict(data, str(path), path.parent))
+    formats = ", ".join((schedule_file.FORMAT, portfolio_file.FORMAT, program_file.FORMAT))
+    raise FileError(f'{path}: its "format" is none of {formats}, and it is not MSCCL XML')
 
 
 def verify(path: str | Path, fifo_depth: int | None = None) -> Verdict:
@@ -70,10 +73,19 @@ def verify(path: str | Path, fifo_depth: int | None = None) -> Verdict:
         return Verdict(valid=False, fault=str(fault))
     if isinstance(content, Program):
         return check_program(content, fifo_depth)
-    verdict = check_schedule(content)
-    if verdict and fifo_depth is not None:
-        return check_program(lower(content, CPU), fifo_depth)
+    verdict = Verdict(valid=True)
+    for schedule in schedules_of(content):
+        verdict = check_schedule(schedule)
+        if verdict and fifo_depth is not None:
+            verdict = check_program(lower(schedule, CPU), fifo_depth)
+        if not verdict:
+            break
     return verdict
+
+
+def schedules_of(content: Schedule | Portfolio) -> tuple[Schedule, ...]:
+    """The schedule itself, or those of the portfolio."""
+    return (content,) if isinstance(content, Schedule) else tuple(entry.schedule for entry in content.entries)
 
 
 def load(path: str | Path, ranks: int | None = None, target: Target = CPU) -> Program:
@@ -88,6 +100,10 @@ def load(path: str | Path, ranks: int | None = None, target: Target = CPU) -> Pr
 def prove(loaded: Loaded, path: str | Path, ranks: int | None = None, target: Target = CPU) -> Program:
     """`load`, of a file that has been read."""
     content = loaded.content
+    if isinstance(content, Portfolio):
+        raise UserError(
+            f"{path}: it holds {counted(len(content.entries), 'schedule')}, by size; say one of their files"
+        )
     is_schedule = isinstance(content, Schedule)
     found = content.collective.ranks if isinstance(content, Schedule) else content.ranks
     if ranks is not None and found != ranks:

@@ -17,6 +17,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "topo": ("topologies.cli", "collectives.cli"),
         "bound": ("synth.cli",),
         "synth": ("synth.cli",),
+        "portfolio": ("synth.cli",),
         "verify": ("synth.cli",),
         "simulate": ("synth.cli",),
         "traffic": ("synth.cli",),

@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -299,6 +300,17 @@ void bind_group(nb::module_& m) {
             self.group().add_program(name, program);
           },
           "name"_a, "program"_a, "Makes a Program available as an algorithm. The caller has had it proven.")
+      .def(
+          "set_turns",
+          [](const Self& self, const std::string& name, std::string_view collective,
+             const std::vector<std::pair<std::size_t, std::string>>& turns) {
+            std::vector<Turn> table;
+            for (const auto& [last, algorithm] : turns) table.push_back({last, algorithm});
+            self.group().set_turns(name, collective_named(collective), std::move(table));
+          },
+          "name"_a, "collective"_a, "turns"_a,
+          "Makes `name` an algorithm that depends on the size: of (last bytes, algorithm), ascending, the first that "
+          "reaches; the last one serves what is larger. Every rank must say the same.")
       .def(
           "program_for",
           [](const Self& self, std::string_view collective, std::uint32_t root, std::size_t bytes,

@@ -54,6 +54,7 @@ class Engine:
     source    where the method was published
     argument  what may follow the name behind a colon (`sccl:z3`), as help shows it; `run` takes it as its keyword
               `argument`, "" where none was given. Empty: the engine takes none
+    sized     whether its schedules depend on the size
     given     the argument, once the engine was named with one
     """
 
@@ -62,6 +63,7 @@ class Engine:
     purpose: str
     source: str
     argument: str = ""
+    sized: bool = True
     given: str = ""
 
     @property

@@ -11,13 +11,13 @@ from difflib import get_close_matches
 from synth.engines.engine import Engine, EngineError
 
 ENGINES = (
-    Engine("auto", "auto", "the fastest of those that ranks can run, by simulation", "-"),
+    Engine("auto", "auto", "the fastest of those that ranks can run, by simulation", "-", "in_network"),
     Engine("sccl", "sccl.search", "exact steps, rounds and chunks; to about 16 ranks", "Cai et al., PPoPP'21", "z3"),
-    Engine("forest", "forest", "exact throughput of what spreads or sums; hundreds of ranks", "Zhao et al., NSDI'26"),
-    Engine("flow", "flow", "exact throughput of what one rank wants alone; hundreds of ranks", "Basu et al., HPDC'24"),
-    Engine("bfb", "bfb", "breadth first in the fewest steps; thousands of ranks", "Zhao et al., NSDI'25"),
+    Engine("forest", "forest", "exact throughput of what spreads or sums", "Zhao et al., NSDI'26", sized=False),
+    Engine("flow", "flow", "exact throughput of what one rank wants alone", "Basu et al., HPDC'24", sized=False),
+    Engine("bfb", "bfb", "breadth first in the fewest steps; thousands of ranks", "Zhao et al., NSDI'25", sized=False),
     Engine("greedy", "greedy", "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
-    Engine("in_network", "in_network", "trees over switches that add and copy", "Graham et al., COM-HPC'16"),
+    Engine("in_network", "in_network", "switches that add and copy", "Graham et al., COM-HPC'16", sized=False),
 )
 
 

@@ -18,8 +18,9 @@ from collectives import Communicator, LocalBootstrap
 from synth.collective import Collective
 from synth.engines.engine import Budget
 from synth.engines.registry import engine_named
-from synth.formats import schedule_file
+from synth.formats import portfolio_file, schedule_file
 from synth.loading import load
+from synth.portfolio import Entry, Portfolio
 from topologies.command import UserError
 
 FOREIGN = Path(__file__).parents[2].parent / "shared" / "foreign" / "msccl-xml"
@@ -122,6 +123,31 @@ def test_synthesized_schedules_run(
         name = group.load(path)
         for count in COUNTS:
             execute(group, kind, name, count)
+
+    on_ranks(network.ranks, job)
+
+
+def test_a_portfolio_takes_the_schedule_for_the_size(tmp_path: Path) -> None:
+    """Two schedules with a turn at 1,000 bytes, and sizes on both sides of it, right at it, and far beyond."""
+    network = topologies.parse("ring:3")
+    collective = Collective.make("all_gather", 3)
+    entries = (
+        Entry(engine_named("greedy").run(network, collective, 1 << 20, Budget()), 1000),
+        Entry(engine_named("forest").run(network, collective, 1 << 20, Budget()), None),
+    )
+    path = portfolio_file.write(Portfolio(entries), tmp_path / "p.json")[0]
+
+    def job(group: Communicator) -> None:
+        name = group.load(path)
+        made_by = {
+            size: group._core.program_for("all_gather", 0, size, name).name.split()[-1]
+            for size in (0, 999, 1000, 1001, 1 << 40)
+        }
+        assert list(made_by.values()) == ["greedy", "greedy", "greedy", "forest", "forest"]
+        for count in COUNTS:
+            execute(group, "all_gather", name, count)
+        with pytest.raises(ValueError, match="must have ascending sizes, but after 5 bytes comes 5"):
+            group._core.set_turns("t", "all_gather", [(5, "ring"), (5, "direct")])
 
     on_ranks(network.ranks, job)
 

@@ -231,6 +231,10 @@ void Communicator::add_program(const std::string& name, Program program) {
   selector_->add(name, std::move(program), shape.channels, shape.depth);
 }
 
+void Communicator::set_turns(const std::string& name, Collective collective, std::vector<Turn> turns) {
+  selector_->set_turns(name, collective, std::move(turns));
+}
+
 const Program& Communicator::program_for(Collective collective, std::uint32_t root, std::size_t bytes,
                                          const std::string& algorithm) {
   return selector_->select(collective, root, bytes, algorithm)->program();

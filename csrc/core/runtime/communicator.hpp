@@ -14,6 +14,7 @@
 #include "core/bootstrap.hpp"
 #include "core/kernels/dtype.hpp"
 #include "core/program/program.hpp"
+#include "core/runtime/turn.hpp"
 #include "core/runtime/work.hpp"
 
 namespace syntony {
@@ -81,6 +82,8 @@ class Communicator {
 
   /// Makes a proven Program available under `name` as an algorithm. The caller (Python's loader) has had it checked.
   void add_program(const std::string& name, Program program);
+  /// Makes `name` an algorithm that depends on the size (runtime/selector.hpp). Every rank must say the same.
+  void set_turns(const std::string& name, Collective collective, std::vector<Turn> turns);
   /// The Program that a call would run: what `auto` means for these bytes here.
   [[nodiscard]] const Program& program_for(Collective collective, std::uint32_t root, std::size_t bytes,
                                            const std::string& algorithm = "auto");

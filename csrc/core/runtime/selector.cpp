@@ -1,6 +1,8 @@
 #include "core/runtime/selector.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <utility>
 
 #include "core/error.hpp"
@@ -44,10 +46,22 @@ std::string_view Selector::automatic(Collective collective, std::size_t bytes) c
   }
 }
 
+std::string Selector::resolved(Collective collective, std::size_t bytes, const std::string& algorithm) const {
+  // An all_to_all whose sizes only each pair knows is no matter of size.
+  const bool unknown = collective == Collective::all_to_all && bytes == 0;
+  const auto found = turns_.find({algorithm, collective});
+  if (found == turns_.end() || (unknown && algorithm == "auto")) {
+    return algorithm == "auto" ? std::string(automatic(collective, bytes)) : algorithm;
+  }
+  const std::vector<Turn>& turns = found->second;
+  const auto turn = std::ranges::find_if(turns, [bytes](const Turn& one) { return bytes <= one.last; });
+  return turn == turns.end() ? turns.back().algorithm : turn->algorithm;
+}
+
 std::shared_ptr<const PreparedProgram> Selector::select(Collective collective, std::uint32_t root, std::size_t bytes,
                                                         const std::string& algorithm) {
-  const std::string name(algorithm == "auto" ? automatic(collective, bytes) : algorithm);
   const std::lock_guard lock(mutex_);
+  const std::string name = resolved(collective, bytes, algorithm);
   if (const auto loaded = loaded_.find(name); loaded != loaded_.end()) {
     const Program& program = loaded->second->program();
     if (program.collective != collective) {
@@ -92,6 +106,17 @@ void Selector::add(const std::string& name, Program program, std::uint32_t chann
   }
   const std::lock_guard lock(mutex_);
   loaded_[name] = std::make_shared<PreparedProgram>(std::move(program));
+}
+
+void Selector::set_turns(const std::string& name, Collective collective, std::vector<Turn> turns) {
+  if (turns.empty()) refuse("the table " + name + " has no algorithm for any size");
+  const auto unordered = std::ranges::adjacent_find(turns, std::greater_equal<>{}, &Turn::last);
+  if (unordered != turns.end()) {
+    refuse("the table " + name + " must have ascending sizes, but after " + std::to_string(unordered->last) +
+           " bytes comes " + std::to_string(std::next(unordered)->last));
+  }
+  const std::lock_guard lock(mutex_);
+  turns_[{name, collective}] = std::move(turns);
 }
 
 }  // namespace syntony

@@ -10,9 +10,11 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/program/prepared_program.hpp"
+#include "core/runtime/turn.hpp"
 
 namespace syntony {
 
@@ -26,16 +28,23 @@ class Selector {
                                                               std::size_t bytes, const std::string& algorithm);
   /// Throws Error(invalid) when this runtime cannot run `program` (wrong number of ranks, instructions it lacks, ..).
   void add(const std::string& name, Program program, std::uint32_t channels, std::uint32_t depth);
+  /// From now on `name` means, for this collective, the first turn whose `last` is not below the bytes; the last turn
+  /// serves what is larger. For `auto`, this takes the place of our own choice; other turns name builders or schedules.
+  /// Throws Error(invalid) when there are no turns, or their sizes do not ascend.
+  void set_turns(const std::string& name, Collective collective, std::vector<Turn> turns);
 
  private:
   using Key = std::tuple<std::string, Collective, std::uint32_t>;
   [[nodiscard]] std::string_view automatic(Collective collective, std::size_t bytes) const;
+  /// What `algorithm` means for this collective and size: a builder or a loaded schedule.
+  [[nodiscard]] std::string resolved(Collective collective, std::size_t bytes, const std::string& algorithm) const;
 
   std::uint32_t ranks_;
   std::vector<std::vector<std::uint32_t>> boxes_;
   std::mutex mutex_;
   std::map<Key, std::shared_ptr<const PreparedProgram>> built_;
   std::map<std::string, std::shared_ptr<const PreparedProgram>> loaded_;
+  std::map<std::pair<std::string, Collective>, std::vector<Turn>> turns_;
 };
 
 }  // namespace syntony

@@ -1,0 +1,14 @@
+// Turn: one line of a table of sizes. Up to `last` bytes (included) it is this algorithm's.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace syntony {
+
+struct Turn {
+  std::size_t last;
+  std::string algorithm;
+};
+
+}  // namespace syntony
