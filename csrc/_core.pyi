@@ -288,7 +288,8 @@ class Slot:
 class ProgramBuilder:
     """Writes a Program from one logical order of moves; allocates lanes and dependencies by itself.
 
-    `chunks` are (block, weight) rows. Whatever is built is free of deadlock at fifo_depth 1.
+    `chunks` are (block, weight) rows. Whatever is built is free of deadlock at the fifo_depth that it states: 1, unless
+    `append` leaves more messages in flight.
     """
 
     def __init__(
@@ -313,6 +314,21 @@ class ProgramBuilder:
         self, src_rank: int, src: Slot, dst_rank: int, dst: Slot, operand: Slot, channel: int = 0
     ) -> None:
         """A send at one rank; at the other dst = message + operand."""
+
+    def append(
+        self,
+        rank: int,
+        lane: int,
+        opcode: int,
+        dst: tuple[int, int],
+        src: tuple[int, int],
+        count: int,
+        recv_peer: int,
+        send_peer: int,
+        channel: int,
+        operands: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """One instruction into a lane of the caller's choice; slots are (space, index). Messages are sent first."""
 
     def finish(self) -> Program:
         """The Program so far; the builder may go on."""

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collectives import Communicator
     from synth.collective import Collective
+    from synth.dsl import algorithm
     from synth.program import Program
     from synth.schedule import Schedule
     from topologies import Topology, parse
 
-__all__ = ["Collective", "Communicator", "Program", "Schedule", "Topology", "__version__", "parse"]
+__all__ = ["Collective", "Communicator", "Program", "Schedule", "Topology", "__version__", "algorithm", "parse"]
 
 _HOMES = {
     "Collective": "synth.collective",
@@ -28,6 +29,7 @@ _HOMES = {
     "Program": "synth.program",
     "Schedule": "synth.schedule",
     "Topology": "topologies",
+    "algorithm": "synth.dsl",
     "parse": "topologies",
 }
 

@@ -18,6 +18,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "bound": ("synth.cli",),
         "synth": ("synth.cli",),
         "portfolio": ("synth.cli",),
+        "compile": ("synth.dsl.cli",),
         "verify": ("synth.cli",),
         "simulate": ("synth.cli",),
         "traffic": ("synth.cli",),

@@ -234,6 +234,30 @@ void bind_value(nb::module_& m) {
       });
 }
 
+using SlotPair = std::pair<std::uint32_t, std::uint32_t>;
+
+Slot slot_of(const SlotPair& pair) {
+  if (pair.first > 2) throw std::invalid_argument("there is no space " + std::to_string(pair.first) + "; there are 3");
+  return {static_cast<Space>(pair.first), pair.second};
+}
+
+void append(ProgramBuilder& builder, std::uint32_t rank, std::uint32_t lane, std::uint32_t opcode, const SlotPair& dst,
+            const SlotPair& src, std::uint32_t count, std::int32_t recv_peer, std::int32_t send_peer,
+            std::uint16_t channel, const std::vector<SlotPair>& operands) {
+  if (opcode >= kOpcodes) throw std::invalid_argument("there is no opcode " + std::to_string(opcode));
+  Instruction instruction;
+  instruction.opcode = static_cast<Opcode>(opcode);
+  instruction.dst = slot_of(dst);
+  instruction.src = slot_of(src);
+  instruction.count = count;
+  instruction.recv_peer = recv_peer;
+  instruction.send_peer = send_peer;
+  instruction.channel = channel;
+  std::vector<Slot> further;
+  for (const SlotPair& operand : operands) further.push_back(slot_of(operand));
+  builder.append(rank, lane, instruction, further);
+}
+
 void bind_builder(nb::module_& m) {
   nb::class_<Slot>(m, "Slot", "A place for one chunk: space (0 input, 1 output, 2 scratch) and index.")
       .def_prop_ro("space", [](const Slot& self) { return static_cast<int>(self.space); })
@@ -270,6 +294,9 @@ void bind_builder(nb::module_& m) {
       .def("transfer", &ProgramBuilder::transfer, "src_rank"_a, "src"_a, "dst_rank"_a, "dst"_a, "channel"_a = 0)
       .def("transfer_reduce", &ProgramBuilder::transfer_reduce, "src_rank"_a, "src"_a, "dst_rank"_a, "dst"_a,
            "operand"_a, "channel"_a = 0, "dst = message + operand.")
+      .def("append", &append, "rank"_a, "lane"_a, "opcode"_a, "dst"_a, "src"_a, "count"_a, "recv_peer"_a, "send_peer"_a,
+           "channel"_a, "operands"_a = nb::list(),
+           "One instruction into a lane of the caller's choice; slots are (space, index).")
       .def("finish", &ProgramBuilder::finish, "The Program so far, validated.");
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -383,3 +384,61 @@ def test_messages_may_span_slots() -> None:
     columns = builder.finish().columns()
     columns["instructions"][:, COUNT] = 2
     assert _core.Program.from_columns(**columns).message_slots == 2
+
+
+# --- append -----------------------------------------------------------------------------------------------------------
+
+COPY, SEND, RECV, SIGNAL = 1, 3, 4, 11
+INPUT, OUTPUT = 0, 1
+
+
+def test_appended_messages_stay_in_flight() -> None:
+    """Two sends before the first receive: the Program states that a connection must hold two messages."""
+    builder = _core.ProgramBuilder("pair", "broadcast", 2, 0, [(0, 1), (0, 1)])
+    builder.append(0, 7, COPY, (OUTPUT, 0), (INPUT, 0), 2, -1, -1, 0)
+    for index in range(2):
+        builder.append(0, 3, SEND, (0, 0), (INPUT, index), 1, -1, 1, 5)
+    for index in range(2):
+        builder.append(1, 0, RECV, (OUTPUT, index), (0, 0), 1, 0, -1, 5)
+    columns = builder.finish().columns()
+    assert columns["fifo_depth"] == 2
+    assert columns["instructions"][:, :3].tolist() == [
+        [0, 0, COPY],
+        [0, 1, SEND],
+        [0, 1, SEND],
+        [1, 0, RECV],
+        [1, 0, RECV],
+    ]
+    assert columns["in_place"]
+
+
+def test_appended_ranges_wait_for_all_their_slots() -> None:
+    builder = _core.ProgramBuilder("relay", "broadcast", 3, 0, [(0, 1), (0, 1)])
+    builder.append(0, 0, COPY, (OUTPUT, 0), (INPUT, 0), 2, -1, -1, 0)
+    for channel in range(2):
+        builder.append(0, 1 + channel, SEND, (0, 0), (INPUT, channel), 1, -1, 1, channel)
+        builder.append(1, channel, RECV, (OUTPUT, channel), (0, 0), 1, 0, -1, channel)
+    builder.append(1, 2, SEND, (0, 0), (OUTPUT, 0), 2, -1, 2, 0)
+    builder.append(2, 0, RECV, (OUTPUT, 0), (0, 0), 2, 1, -1, 0)
+    relay_waits_for = builder.finish().columns()["dependencies"].tolist()[-2:]
+    assert relay_waits_for == [[0, 0], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ((0, 0, SIGNAL, (0, 0), (0, 0), 1, -1, 1, 0), "a signal moves no data"),
+        ((1, 0, RECV, (OUTPUT, 0), (0, 0), 1, 0, -1, 0), "receives 1 slots from rank 0, which sent nothing more"),
+        ((1, 0, RECV, (OUTPUT, 0), (0, 0), 1, 0, -1, 1), "receives 1 slots from rank 0, which sent 2 in its next"),
+        ((0, 0, COPY, (INPUT, 0), (INPUT, 1), 1, -1, -1, 0), "the input belongs to the caller"),
+        ((0, 0, COPY, (OUTPUT, 1), (INPUT, 0), 1, -1, -1, 0), "moves chunk 0 into output[1], which holds chunk 1"),
+        ((0, 0, SEND, (0, 0), (INPUT, 1), 2, -1, 1, 0), "has no slot input[2]"),
+        ((0, 0, 99, (0, 0), (0, 0), 1, -1, 1, 0), "there is no opcode 99"),
+        ((0, 0, COPY, (5, 0), (0, 0), 1, -1, 1, 0), "there is no space 5"),
+    ],
+)
+def test_what_append_refuses(call: tuple[Any, ...], told: str) -> None:
+    builder = _core.ProgramBuilder("pair", "broadcast", 2, 0, [(0, 1), (0, 1)])
+    builder.append(0, 0, SEND, (0, 0), (INPUT, 0), 2, -1, 1, 1)
+    with pytest.raises(ValueError, match=re.escape(told)):
+        builder.append(*call)

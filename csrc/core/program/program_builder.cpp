@@ -16,6 +16,16 @@ std::string slot_name(Slot slot) {
 
 std::string rank_name(std::uint32_t rank) { return "rank " + std::to_string(rank); }
 
+bool reads_slot(Opcode opcode) {
+  return opcode == Opcode::copy || opcode == Opcode::reduce || opcode == Opcode::send ||
+         opcode == Opcode::recv_reduce || opcode == Opcode::recv_reduce_send || opcode == Opcode::recv_reduce_copy_send;
+}
+
+bool writes_slot(Opcode opcode) {
+  return opcode == Opcode::copy || opcode == Opcode::reduce || opcode == Opcode::recv ||
+         opcode == Opcode::recv_reduce || opcode == Opcode::recv_copy_send || opcode == Opcode::recv_reduce_copy_send;
+}
+
 Instruction send_to(std::uint32_t peer, Slot src, std::uint16_t channel) {
   Instruction instruction;
   instruction.opcode = Opcode::send;
@@ -92,7 +102,8 @@ void ProgramBuilder::reduce(std::uint32_t rank, Slot dst, std::span<const Slot> 
   instruction.opcode = is_copy ? Opcode::copy : Opcode::reduce;
   instruction.dst = dst;
   instruction.src = sources.front();
-  append(rank, {Direction::local, 0, 0}, instruction, sources, dst, written);
+  append(rank, {Direction::local, 0, 0}, instruction, sources, std::span(&dst, 1), std::span(&written, 1),
+         sources.subspan(1));
 }
 
 void ProgramBuilder::transfer(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst,
@@ -100,10 +111,9 @@ void ProgramBuilder::transfer(std::uint32_t src_rank, Slot src, std::uint32_t ds
   if (src_rank == dst_rank) throw std::invalid_argument(rank_name(src_rank) + " sends to itself; copy instead");
   const Content message = read(src_rank, src);
   check_write(dst_rank, dst, state(src_rank, src).chunk);
-  append(src_rank, {Direction::send, dst_rank, channel}, send_to(dst_rank, src, channel), std::span(&src, 1),
-         std::nullopt, message);
+  append(src_rank, {Direction::send, dst_rank, channel}, send_to(dst_rank, src, channel), std::span(&src, 1), {}, {});
   append(dst_rank, {Direction::recv, src_rank, channel}, receive_from(src_rank, Opcode::recv, dst, {}, channel), {},
-         dst, message);
+         std::span(&dst, 1), std::span(&message, 1));
 }
 
 void ProgramBuilder::transfer_reduce(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst, Slot operand,
@@ -112,11 +122,52 @@ void ProgramBuilder::transfer_reduce(std::uint32_t src_rank, Slot src, std::uint
   const Content parts[] = {read(src_rank, src), read(dst_rank, operand)};
   check_write(dst_rank, dst, state(src_rank, src).chunk);
   check_write(dst_rank, dst, state(dst_rank, operand).chunk);
-  append(src_rank, {Direction::send, dst_rank, channel}, send_to(dst_rank, src, channel), std::span(&src, 1),
-         std::nullopt, parts[0]);
+  append(src_rank, {Direction::send, dst_rank, channel}, send_to(dst_rank, src, channel), std::span(&src, 1), {}, {});
+  const Content sum = sum_of(parts);
   append(dst_rank, {Direction::recv, src_rank, channel},
-         receive_from(src_rank, Opcode::recv_reduce, dst, operand, channel), std::span(&operand, 1), dst,
-         sum_of(parts));
+         receive_from(src_rank, Opcode::recv_reduce, dst, operand, channel), std::span(&operand, 1), std::span(&dst, 1),
+         std::span(&sum, 1));
+}
+
+void ProgramBuilder::append(std::uint32_t rank, std::uint32_t lane, const Instruction& instruction,
+                            std::span<const Slot> operands) {
+  if (!reads_slot(instruction.opcode) && !writes_slot(instruction.opcode)) {
+    throw std::invalid_argument("a " + std::string(name_of(instruction.opcode)) +
+                                " moves no data between slots and messages; it cannot be appended");
+  }
+  std::vector<Part> parts(instruction.count);
+  if (receives(instruction.opcode)) parts = take_message(rank, instruction);
+  std::vector<Slot> sources, targets;
+  std::vector<Content> written;
+  for (std::uint32_t k = 0; k < instruction.count; ++k) {
+    const auto nth = [k](Slot first) { return Slot{first.space, first.index + k}; };
+    std::vector<Content> terms;
+    if (receives(instruction.opcode)) terms.push_back(parts[k].content);
+    const auto take = [&](Slot slot) {
+      terms.push_back(read(rank, slot));
+      const std::uint32_t chunk = state(rank, slot).chunk;
+      if (terms.size() == 1) parts[k].chunk = chunk;
+      if (chunk != parts[k].chunk) {
+        throw std::invalid_argument(rank_name(rank) + " adds chunk " + std::to_string(chunk) + " to chunk " +
+                                    std::to_string(parts[k].chunk));
+      }
+      sources.push_back(slot);
+    };
+    if (reads_slot(instruction.opcode)) take(nth(instruction.src));
+    for (const Slot operand : operands) take(nth(operand));
+    parts[k].content = terms.size() == 1 ? terms.front() : sum_of(terms);
+    if (writes_slot(instruction.opcode)) {
+      check_write(rank, nth(instruction.dst), parts[k].chunk);
+      targets.push_back(nth(instruction.dst));
+      written.push_back(parts[k].content);
+    }
+  }
+  append(rank, {Direction::chosen, lane, 0}, instruction, sources, targets, written, operands);
+  if (sends(instruction.opcode)) {
+    auto& messages = in_flight_[{rank, static_cast<std::uint32_t>(instruction.send_peer), instruction.channel}];
+    messages.push_back(std::move(parts));
+    fifo_depth_ = std::max(fifo_depth_, static_cast<std::uint32_t>(messages.size()));
+  }
 }
 
 Program ProgramBuilder::finish() const {
@@ -125,6 +176,7 @@ Program ProgramBuilder::finish() const {
   program.collective = collective_;
   program.root = root_;
   program.chunks = chunks_;
+  program.fifo_depth = fifo_depth_;
   program.in_place = in_place_;
   program.rounds_per_hop = rounds_per_hop_;
   for (const Site& from : sites_) {
@@ -206,9 +258,25 @@ ProgramBuilder::Content ProgramBuilder::sum_of(std::span<const Content> parts) {
   return Content::sum;
 }
 
-/// Appends to the lane of `key`, after everything that touched the same locations in a way that conflicts.
-void ProgramBuilder::append(std::uint32_t rank, LaneKey key, Instruction instruction, std::span<const Slot> sources,
-                            std::optional<Slot> dst, Content written) {
+/// The message that the instruction receives, off its connection.
+std::vector<ProgramBuilder::Part> ProgramBuilder::take_message(std::uint32_t rank, const Instruction& instruction) {
+  auto& messages = in_flight_[{static_cast<std::uint32_t>(instruction.recv_peer), rank, instruction.channel}];
+  if (messages.empty() || messages.front().size() != instruction.count) {
+    throw std::invalid_argument(
+        rank_name(rank) + " receives " + std::to_string(instruction.count) + " slots from rank " +
+        std::to_string(instruction.recv_peer) + ", which sent " +
+        (messages.empty() ? "nothing more" : std::to_string(messages.front().size()) + " in its next message"));
+  }
+  std::vector<Part> message = std::move(messages.front());
+  messages.pop_front();
+  return message;
+}
+
+/// Appends to the lane of `key`, after everything that touched the same locations in a way that conflicts. `sources`
+/// and `targets` are all the slots that are read and written; target k is written with `written[k]`.
+void ProgramBuilder::append(std::uint32_t rank, LaneKey key, const Instruction& instruction,
+                            std::span<const Slot> sources, std::span<const Slot> targets,
+                            std::span<const Content> written, std::span<const Slot> operands) {
   Site& here = site(rank);
   const auto [entry, is_new] = here.lane_of.try_emplace(key, static_cast<std::uint32_t>(here.lanes.size()));
   if (is_new) here.lanes.emplace_back();
@@ -222,29 +290,29 @@ void ProgramBuilder::append(std::uint32_t rank, LaneKey key, Instruction instruc
     needed[on.lane] = std::max(needed[on.lane], on.instruction + 1);
   };
   for (const Slot source : sources) {
-    Location& location = here.locations[state(rank, source).location];
+    const Location& location = here.locations[state(rank, source).location];
     if (location.writer) need(*location.writer);
   }
-  if (dst) {
-    Location& location = here.locations[state(rank, *dst).location];
+  for (const Slot target : targets) {
+    const Location& location = here.locations[state(rank, target).location];
     for (const Dependency reader : location.readers) need(reader);
     if (location.readers.empty() && location.writer) need(*location.writer);  // readers have waited for the writer
   }
 
   for (const Slot source : sources) here.locations[state(rank, source).location].readers.push_back(self);
-  if (dst) {
-    SlotState& to = state(rank, *dst);
+  for (std::size_t k = 0; k < targets.size(); ++k) {
+    SlotState& to = state(rank, targets[k]);
     Location& location = here.locations[to.location];
-    const bool same_place = instruction.opcode == Opcode::copy && state(rank, sources.front()).location == to.location;
+    const bool same_place = instruction.opcode == Opcode::copy && state(rank, sources[k]).location == to.location;
     if (!same_place) location.overwritten = true;  // such a copy does nothing in place
     location.writer = self;
     location.readers.clear();
-    to.content = written;
+    to.content = written[k];
   }
 
   Draft& draft = lane.drafts.emplace_back();
   draft.instruction = instruction;
-  if (instruction.opcode == Opcode::reduce) draft.operands.assign(sources.begin() + 1, sources.end());
+  draft.operands.assign(operands.begin(), operands.end());
   for (const auto& [other, done] : needed) {
     draft.dependencies.push_back({other, done - 1});
     lane.waited[other] = done;

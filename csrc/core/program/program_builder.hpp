@@ -8,19 +8,24 @@
 // Lanes. A rank has one lane per end of a connection, (send | recv, peer, channel), and one for its copies and
 // reductions. So what waits for one peer never holds up what talks to another, and slices flow through relays.
 //
+// `append` writes any single instruction into a lane that the caller chooses: what a pass over a finished Program needs
+// (synth/optimize). A message must be sent before it is received, in the order of the calls.
+//
 // Dependencies. Between lanes of a rank, the builder orders read-after-write, write-after-read and write-after-write
 // of each slot. Input and output slots of the same chunk count as one location, so a Program is ordered both for
 // disjoint buffers and for in-place calls. Dependencies that the lane has already waited for are left out.
 //
 // No deadlock. Whatever an instruction waits for (its dependencies, its message, room in a FIFO of any depth >= 1)
 // comes from an instruction that stands earlier in (slice, order of calls). A wait for an earlier instruction cannot
-// close a circle; so every built Program is free of deadlock at fifo_depth 1, and that is what it states.
+// close a circle; so every built Program is free of deadlock at fifo_depth 1, and that is what it states. With
+// `append`, messages stay in flight between calls, and the Program states the most that one connection ever held.
 //
 // Facts. The builder follows what each slot holds, and states what is true: `rounds_per_hop` when a sum is summed into
 // another, `in_place` unless an input is read after its output was overwritten.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <span>
@@ -59,6 +64,12 @@ class ProgramBuilder {
   void transfer_reduce(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst, Slot operand,
                        std::uint16_t channel = 0);
 
+  /// One instruction with its own `count`, peers and channel, in the rank's lane called `lane` (any number; such lanes
+  /// stand apart from those of the moves above). `operands` are those of a reduce; the instruction's references to
+  /// operands and dependencies are found here. Throws too when it moves no data, or takes a message that was not sent.
+  void append(std::uint32_t rank, std::uint32_t lane, const Instruction& instruction,
+              std::span<const Slot> operands = {});
+
   /// The Program so far, validated. The builder may go on.
   [[nodiscard]] Program finish() const;
 
@@ -86,10 +97,15 @@ class ProgramBuilder {
     std::uint32_t location = 0;
     Content content = Content::nothing;
   };
-  enum class Direction : std::uint8_t { local, send, recv };
-  using LaneKey = std::tuple<Direction, std::uint32_t, std::uint16_t>;  // with peer and channel
-  struct Site {                                                         // what the builder knows of one rank
-    std::vector<SlotState> slots[3];                                    // by Space
+  enum class Direction : std::uint8_t { local, send, recv, chosen };
+  using LaneKey = std::tuple<Direction, std::uint32_t, std::uint16_t>;  // with peer (or lane, if chosen) and channel
+  struct Part {                                                         // of a message
+    std::uint32_t chunk = 0;
+    Content content = Content::nothing;
+  };
+  using Connection = std::tuple<std::uint32_t, std::uint32_t, std::uint16_t>;  // from, to, channel
+  struct Site {                                                                // what the builder knows of one rank
+    std::vector<SlotState> slots[3];                                           // by Space
     std::vector<Location> locations;
     std::vector<Lane> lanes;
     std::map<LaneKey, std::uint32_t> lane_of;
@@ -101,8 +117,9 @@ class ProgramBuilder {
   Content read(std::uint32_t rank, Slot slot);
   void check_write(std::uint32_t rank, Slot dst, std::uint32_t chunk);
   Content sum_of(std::span<const Content> parts);
-  void append(std::uint32_t rank, LaneKey key, Instruction instruction, std::span<const Slot> sources,
-              std::optional<Slot> dst, Content written);
+  std::vector<Part> take_message(std::uint32_t rank, const Instruction& instruction);
+  void append(std::uint32_t rank, LaneKey key, const Instruction& instruction, std::span<const Slot> sources,
+              std::span<const Slot> targets, std::span<const Content> written, std::span<const Slot> operands = {});
 
   std::string name_;
   Collective collective_;
@@ -110,6 +127,8 @@ class ProgramBuilder {
   std::vector<Chunk> chunks_;
   std::vector<std::uint64_t> block_weights_;
   std::vector<Site> sites_;
+  std::map<Connection, std::deque<std::vector<Part>>> in_flight_;
+  std::uint32_t fifo_depth_ = 1;
   bool in_place_ = true;
   bool rounds_per_hop_ = false;
 };
