@@ -1,0 +1,1 @@
+"""Engine `hierarchy`: collectives composed from those of a topology's levels."""
