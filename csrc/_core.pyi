@@ -135,6 +135,46 @@ def pack_forest(nodes: int, tails: _Int32s, heads: _Int32s, capacities: _Int64s,
     ValueError where they do not fit, or a relay takes in more or less than it sends out.
     """
 
+class Permutations:
+    """Stages: stage s lasts length[s], and row r sends to column to[s * n + r] in it."""
+
+    @property
+    def length(self) -> _Int64s: ...
+    @property
+    def to(self) -> _Int32s: ...
+
+def birkhoff(n: int, matrix: _Int64s) -> Permutations:
+    """The n x n matrix as permutations that last as long as its largest row or column, in all.
+
+    ValueError for a matrix of another size, a negative entry, or sums beyond 2^62.
+    """
+
+class ExchangePlan:
+    """Pieces of blocks, one row each (csrc/core/graph/exchange_plan.hpp); length[s] is stage s in bytes of a box."""
+
+    @property
+    def length(self) -> _Int64s: ...
+    @property
+    def stage(self) -> _Int32s: ...
+    @property
+    def source(self) -> _Int32s: ...
+    @property
+    def out(self) -> _Int32s: ...
+    @property
+    def into(self) -> _Int32s: ...
+    @property
+    def target(self) -> _Int32s: ...
+    @property
+    def offset(self) -> _Int64s: ...
+    @property
+    def bytes(self) -> _Int64s: ...
+
+def plan_exchange(boxes: int, per_box: int, matrix: _Int64s) -> ExchangePlan:
+    """Which bytes of an all_to_all_v go over which NIC in which stage; ranks are numbered box by box.
+
+    ValueError for a matrix of another size, a negative entry, or sums beyond 2^62.
+    """
+
 class FlowNetwork:
     """A directed multigraph with int64 capacities and a flow in it, zero at first, that further calls continue."""
 

@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +60,7 @@ class Levels:
     def __str__(self) -> str:
         return "x".join(map(str, self.shape))
 
-    @property
+    @cached_property
     def coordinates(self) -> NDArray[np.int64]:
         """(ranks, levels): where each rank is."""
         places = np.empty((self.grid.size, self.grid.ndim), np.int64)

@@ -5,6 +5,7 @@ void bind_aggregation(nanobind::module_& m);
 void bind_kernels(nanobind::module_& m);
 void bind_graph(nanobind::module_& m);
 void bind_forest(nanobind::module_& m);
+void bind_exchange(nanobind::module_& m);
 void bind_program(nanobind::module_& m);
 void bind_communicator(nanobind::module_& m);
 void bind_simulator(nanobind::module_& m);
@@ -16,6 +17,7 @@ NB_MODULE(_core, m) {
   bind_aggregation(m);
   bind_graph(m);
   bind_forest(m);
+  bind_exchange(m);
   bind_program(m);
   bind_communicator(m);
   bind_simulator(m);

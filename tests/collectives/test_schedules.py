@@ -108,6 +108,10 @@ def test_foreign_schedules_are_there() -> None:
         ("torus:4x4", "all_to_all", "flow", 1, None, None),
         ("dgx-a100:2", "all_to_all", "flow", 1, None, None),
         ("rail:boxes=2,gpus=2,rails=2", "reduce_scatter", "greedy", 1, None, None),
+        ("rail:boxes=2,gpus=4,rails=4", "all_to_all", "fast", 1, None, None),
+        ("torus:3x4", "all_reduce", "hierarchy:themis", 1, None, None),
+        ("rail:boxes=3,gpus=4,rails=4", "all_reduce", "hierarchy:two-level", 1, None, None),
+        ("rail:boxes=2,gpus=4,rails=4", "all_gather", "hierarchy:accl", 1, None, None),
     ],
 )
 def test_synthesized_schedules_run(

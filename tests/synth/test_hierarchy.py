@@ -79,7 +79,7 @@ def test_every_composition_of_every_kind(composition: str, kind: str) -> None:
         if apart and composition not in ("two-level", "themis"):
             continue
         if name in NO_RINGS.get(composition, ()) and kind not in ("broadcast", "reduce"):
-            with pytest.raises(EngineError, match="power of two|lie between"):
+            with pytest.raises(EngineError, match=r"power of two|lie between"):
                 _made(name, kind, f":{composition}")
             continue
         schedule = _made(name, kind, f":{composition}")
