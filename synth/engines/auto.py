@@ -58,6 +58,7 @@ CANDIDATES = (
     Candidate("forest", _always, 0.5),
     Candidate("flow", _always, 0.5),
     Candidate(SWITCHES, _switches_help, 0.5),
+    Candidate("hierarchy", _up_to(64), 0.3),
     Candidate("greedy", _up_to(64), 0.5),
     Candidate("sccl", _up_to(8), 0.2),
 )
