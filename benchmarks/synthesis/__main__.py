@@ -20,7 +20,9 @@ def main() -> int:
     tables = {table.name: table for table in TABLES}
     summaries = "; ".join(f"{table.name}: {table.summary}" for table in TABLES)
     parser.add_argument("table", choices=tables, help=summaries)
-    return 0 if show(tables[parser.parse_args().table]) else 1
+    parser.add_argument("--run", action="store_true", help="also run every schedule of up to 16 ranks on processes")
+    options = parser.parse_args()
+    return 0 if show(tables[options.table], options.run) else 1
 
 
 if __name__ == "__main__":

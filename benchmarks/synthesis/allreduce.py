@@ -64,7 +64,7 @@ def _rows() -> Iterator[Row]:
         rates = [f"{rate:.2f}" for rate in (instance.optimum, steady, reached)]
         part = f"{reached / instance.optimum:.1%}"
         peers = (instance.taccl, instance.teccl, instance.pipecomm, instance.seconds)
-        yield Row((instance.topology, *rates, part, *seconds.cells, *peers), "; ".join(missed))
+        yield Row((instance.topology, *rates, part, *seconds.cells, *peers), "; ".join(missed), (schedule,))
 
 
 TABLE = Table(

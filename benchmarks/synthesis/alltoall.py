@@ -58,7 +58,7 @@ def _rows() -> Iterator[Row]:
         listed = len(schedule.transfers)
         cells = (instance.topology, topology.ranks, algbw, gap, listed, proven, *seconds.cells, instance.peer)
         slow = instance.goal is not None and seconds.processor > instance.goal
-        yield Row(cells, "above the bound" if gap else f"more than {instance.goal:g} s" if slow else "")
+        yield Row(cells, "above the bound" if gap else f"more than {instance.goal:g} s" if slow else "", (schedule,))
 
 
 TABLE = Table(

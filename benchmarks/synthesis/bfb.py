@@ -106,7 +106,7 @@ def _rows() -> Iterator[Row]:
         ]
         slow = [] if not instance.seconds or seconds.processor <= float(instance.seconds) else ["slower than published"]
         published = (instance.steps, instance.time, instance.seconds)
-        yield Row((*cells, len(schedule.transfers), *seconds.cells, *published), "; ".join(missed + slow))
+        yield Row((*cells, len(schedule.transfers), *seconds.cells, *published), "; ".join(missed + slow), (schedule,))
 
 
 TABLE = Table(

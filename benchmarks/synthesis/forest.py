@@ -19,6 +19,7 @@ from synth.collective import Collective
 from synth.engines.engine import Budget
 from synth.engines.forest import Trees, pack, run
 from synth.network import Network
+from synth.schedule import Schedule
 from topologies.parse import parse
 from topologies.topology import Topology
 
@@ -59,12 +60,13 @@ def _rows() -> Iterator[Row]:
         trees = pack(topology, gather)
         seconds = watch.read()
         bound = throughput(Network(topology, gather)).seconds_per_byte
+        ran: tuple[Schedule, ...] = ()
         if topology.ranks <= CHECKED:
             schedule = run(topology, gather, 1 << 30, Budget())
             verdict = check_schedule(schedule)
             if not verdict:
                 raise WrongScheduleError(f"engine forest on {instance.topology}: {verdict.fault}")
-            reached = schedule.seconds_per_byte()
+            reached, ran = schedule.seconds_per_byte(), (schedule,)
         else:
             reached = seconds_per_byte(topology, trees)
         gap = reached / bound - 1
@@ -72,7 +74,7 @@ def _rows() -> Iterator[Row]:
         algbw = f"{float(1 / bound) / 1e9:.3f}"
         cells = (instance.topology, topology.ranks, algbw, gap, len(trees.root), depth, *seconds.cells, instance.peer)
         slow = f"more than {instance.goal:g} s" if seconds.processor > instance.goal else ""
-        yield Row(cells, "above the bound" if gap else slow)
+        yield Row(cells, "above the bound" if gap else slow, ran)
 
 
 def seconds_per_byte(topology: Topology, trees: Trees) -> Fraction:

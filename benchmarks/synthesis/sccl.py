@@ -117,7 +117,9 @@ def _instances() -> Iterator[Row]:
             used = f"{len(schedule.rounds)} steps, {int(schedule.rounds.sum())} rounds"
             peer = instance.z3 if kind == instance.kinds[0] else ""
             missed = f"more than {allowed:g} s" if seconds.processor > allowed else ""
-            yield Row((instance.topology, kind, point, instance.optimal, *seconds.cells, peer, used), missed)
+            yield Row(
+                (instance.topology, kind, point, instance.optimal, *seconds.cells, peer, used), missed, (schedule,)
+            )
 
 
 def _sum(rows: Sequence[Row]) -> list[str]:
@@ -150,7 +152,7 @@ def _frontiers() -> Iterator[Row]:
             theirs = (published.chunks, published.steps, published.rounds) if published else ""
             proof = "least at any cut" if point.optimal else point.schedule.proof.split("; ", 2)[2]
             place = (point.chunks, point.steps, point.rounds)
-            yield Row((name, kind, place, point.ratio, theirs, *seconds.cells, proof))
+            yield Row((name, kind, place, point.ratio, theirs, *seconds.cells, proof), schedules=(point.schedule,))
             watch = Stopwatch()
 
 

@@ -9,16 +9,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from benchmarks.synthesis.execution import execute
 from synth.checker import check_schedule
+from synth.counted import counted
 from synth.schedule import Schedule
 
 
 @dataclass(frozen=True)
 class Row:
-    """Cells in the order of the part's columns. `missed`: which goal it fell short of, in a few words; empty: none."""
+    """Cells in the order of the part's columns, and what they tell of.
+
+    missed     which goal it fell short of, in a few words; empty: none
+    schedules  proven; they are run on local processes where that is asked for
+    """
 
     cells: tuple[object, ...]
     missed: str = ""
+    schedules: tuple[Schedule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -88,8 +95,11 @@ class Stopwatch:
         return seconds
 
 
-def show(table: Table) -> bool:
-    """Prints the table as its rows come; whether every row reached its goal."""
+def show(table: Table, run: bool = False) -> bool:
+    """Prints the table as its rows come; whether every row reached its goal.
+
+    `run`: runs their schedules too, and says of how many (execution.py). Raises WrongResultError.
+    """
     good = True
     for part in table.parts:
         print(f"\n{part.title}\n")
@@ -97,7 +107,10 @@ def show(table: Table) -> bool:
         rows = []
         for row in part.rows():
             rows.append(row)
-            print(_line(row.cells, part) + (f"  MISSED: {row.missed}" if row.missed else ""), flush=True)
+            missed = f"  MISSED: {row.missed}" if row.missed else ""
+            done = sum(execute(schedule) for schedule in row.schedules) if run else 0
+            ran = f"  run bit-exact: {counted(done, 'schedule')}" if done else ""
+            print(_line(row.cells, part) + missed + ran, flush=True)
         for line in part.closing(rows):
             print(line)
         good = good and not any(row.missed for row in rows)

@@ -10,10 +10,13 @@ import pytest
 
 from benchmarks.synthesis import forest, sccl
 from benchmarks.synthesis.__main__ import TABLES
+from benchmarks.synthesis.execution import WrongResultError, execute
 from benchmarks.synthesis.table import Part, Row, Stopwatch, Table, WrongScheduleError, show, timed
 from synth.collective import Collective
 from synth.engines.engine import Budget
 from synth.engines.forest import pack, run
+from synth.engines.greedy import run as greedy
+from synth.engines.registry import engine_named
 from synth.engines.sccl.exact import chunk_count
 from synth.schedule import Transfers
 from tests.synth.networks import replay
@@ -89,3 +92,23 @@ def test_loads_of_trees_are_recomputed() -> None:
     astray[0] = np.roll(astray[0], 1)
     with pytest.raises(WrongScheduleError, match="a route"):
         forest.seconds_per_byte(topology, replace(trees, route=astray))
+
+
+def test_schedules_are_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """On processes; one too large for them, and one with a switch that adds, are not counted."""
+    gather = greedy(parse("ring:3"), Collective.make("all_gather", 3), 1 << 20, Budget())
+    reduce = greedy(parse("ring:3"), Collective.make("reduce", 3, root=2), 1 << 20, Budget())
+    large = greedy(parse("ring:17"), Collective.make("broadcast", 17), 1 << 20, Budget())
+    summed = engine_named("in_network").run(
+        parse("star:3,aggregator=sharp"), Collective.make("all_reduce", 3), 1 << 20, Budget()
+    )
+    row = Row(("a",), schedules=(gather, reduce, large, summed))
+    assert show(Table("t", "", (Part("", (("name", 4),), lambda: iter([row])),)), run=True)
+    assert "run bit-exact: 2 schedules" in capsys.readouterr().out
+
+
+def test_a_schedule_that_does_not_run_is_no_row() -> None:
+    wrong = greedy(parse("ring:3"), Collective.make("all_gather", 3), 1 << 20, Budget())
+    wrong = replace(wrong, transfers=Transfers.of(wrong.transfers.rows()[1:]))
+    with pytest.raises(WrongResultError, match="all_gather on ring:3"):
+        execute(wrong)
