@@ -9,10 +9,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from synth.arguments import count, seconds, size
+from synth.arguments import count, size
 from synth.cli_files import COMMANDS as FILE_COMMANDS
 from synth.cli_portfolio import COMMANDS as PORTFOLIO_COMMANDS
-from synth.cli_problem import add_problem, problem
+from synth.cli_problem import add_limits, add_problem, keep_within_memory, problem
 from synth.cli_simulate import COMMANDS as SIMULATE_COMMANDS
 from synth.cli_traffic import COMMANDS as TRAFFIC_COMMANDS
 from synth.counted import counted
@@ -102,7 +102,7 @@ def _configure_synth(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=count, metavar="R", help="at most so many rounds")
     parser.add_argument("--chunks", type=count, metavar="C", help="chunks per block (all_to_all: per rank's buffer)")
     parser.add_argument("--pareto", action="store_true", help="walk the frontier of latency against bandwidth")
-    parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="seconds to search (default 60)")
+    add_limits(parser, 60.0)
     parser.add_argument("-o", "--output", metavar="F.json", help="schedule file to write (--pareto: one per point)")
     add_json(parser)
 
@@ -116,6 +116,7 @@ def _run_synth(options: argparse.Namespace) -> int:
     output = Path(options.output) if options.output else None
     if output is not None and not output.parent.is_dir():
         raise UserError(f"{output}: there is no folder {output.parent}")
+    keep_within_memory(options)
     topology, collective = problem(options, options.chunks)
     budget = Budget(options.timeout, options.steps, options.rounds)
     if options.pareto:

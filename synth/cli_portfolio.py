@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from synth.arguments import seconds, size
-from synth.cli_problem import add_problem, problem
+from synth.arguments import size
+from synth.cli_problem import add_limits, add_problem, keep_within_memory, problem
 from synth.counted import counted
 from topologies.cli import add_json
 from topologies.command import Command, UserError
@@ -19,7 +19,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
     parser.add_argument("--from", type=size, default=1 << 10, metavar="BYTES", dest="smallest", help="default 1K")
     parser.add_argument("--to", type=size, default=1 << 30, metavar="BYTES", dest="largest", help="default 1G")
-    parser.add_argument("--timeout", type=seconds, default=300.0, metavar="S", help="seconds to search (default 300)")
+    add_limits(parser, 300.0)
     parser.add_argument("-o", "--output", metavar="F.json", help="portfolio to write, its schedules beside it")
     add_json(parser)
 
@@ -37,6 +37,7 @@ def _run(options: argparse.Namespace) -> int:
     output = Path(options.output) if options.output else None
     if output is not None and not output.parent.is_dir():
         raise UserError(f"{output}: there is no folder {output.parent}")
+    keep_within_memory(options)
     topology, collective = problem(options)
     begin = time.monotonic()
     with progress(f"portfolio of {collective.kind} on {topology.name}"):

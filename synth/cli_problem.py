@@ -1,11 +1,11 @@
-"""What is asked, on the command line: a topology, a collective, its root and its members."""
+"""What is asked, on the command line: a topology, a collective, its root and members; and what the search may take."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from synth.arguments import rank, ranks
+from synth.arguments import rank, ranks, seconds, size
 from topologies.cli import add_topology
 from topologies.command import UserError
 
@@ -40,3 +40,20 @@ def problem(options: argparse.Namespace, chunks: int | None = None) -> tuple[Top
         per_block = max(1, per_block // len(members))
     collective = Collective.make(options.collective, chunks_per_block=per_block, root=options.root, members=members)
     return topology, Network(topology, collective).collective
+
+
+def add_limits(parser: argparse.ArgumentParser, timeout: float) -> None:
+    """What a search may take."""
+    told = f"seconds to search (default {timeout:g})"
+    parser.add_argument("--timeout", type=seconds, default=timeout, metavar="S", help=told)
+    parser.add_argument(
+        "--memory", type=size, metavar="BYTES", help="end the search when it takes more (default: never)"
+    )
+
+
+def keep_within_memory(options: argparse.Namespace) -> None:
+    """From here on, where --memory was given, a process that ends beyond it does the work (memory_limit.py)."""
+    if options.memory is not None:
+        from synth.memory_limit import limit_memory
+
+        limit_memory(options.memory, f"{options.collective} on {options.topology}")
