@@ -11,6 +11,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install --quiet
 
 PACKAGES := csrc topologies synth collectives benchmarks syntony
+PYTEST := $(BIN)/python -m pytest --quiet
+# Tests that only compute share the cores; those that start ranks have them to themselves.
+SIDE_BY_SIDE := tests/synth/ tests/topologies/
+ONE_BY_ONE   := $(filter-out $(SIDE_BY_SIDE) tests/__pycache__/,$(wildcard tests/*/))
 CXX_FILES = $(shell find csrc -name '*.hpp' -o -name '*.cpp')
 
 .DEFAULT_GOAL := help
@@ -48,7 +52,12 @@ demo: build ## the story on one screen: detect, synthesize, prove, execute, benc
 	@$(BIN)/python -m benchmarks.demo
 
 test: build ## the whole test suite, or with TESTS=.. that part of it
-	@$(BIN)/python -m pytest --quiet $(TESTS)
+ifdef TESTS
+	@$(PYTEST) $(TESTS)
+else
+	@$(PYTEST) --numprocesses $(JOBS) --dist loadfile $(SIDE_BY_SIDE); first=$$?; \
+	  $(PYTEST) $(ONE_BY_ONE) && exit $$first
+endif
 
 lint: build ## ruff, mypy and clang-format
 	@ruff check --quiet .
