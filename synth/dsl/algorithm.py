@@ -40,12 +40,20 @@ class Algorithm:
     """A hand-written algorithm. Runs its function when a Program is asked for."""
 
     def __init__(
-        self, function: Function, kind: str, ranks: int, chunks: Count, root: int, instances: int, target: Target
+        self,
+        function: Function,
+        kind: str,
+        ranks: int,
+        chunks: Count,
+        root: int,
+        instances: int,
+        target: Target,
+        coalesce: bool,
     ) -> None:
         self.function, self.kind, self.ranks, self.root, self.instances = function, kind, ranks, root, instances
         self.name = function.__name__
         self.chunks: Callable[[int], int] = chunks if callable(chunks) else lambda _: chunks
-        self.target = target
+        self.target, self.coalesce = target, coalesce
         code = function.__code__
         self.defined = f"{code.co_filename}:{code.co_firstlineno}"
 
@@ -55,7 +63,7 @@ class Algorithm:
     def program(self, ranks: int | None = None, root: int | None = None, instances: int | None = None) -> Program:
         """The optimized, proven Program; the decorator's numbers where none are given. DslError at the user's line."""
         written = self.as_written(ranks, root, instances)
-        program = fit(optimize(written, self.target), self.target)
+        program = fit(optimize(written, self.target, self.coalesce), self.target)
         verdict = check_program(program)
         if not verdict:
             raise AssertionError(f"optimizing {self.name} broke it: {verdict.fault}")
@@ -98,7 +106,13 @@ class Algorithm:
 
 
 def algorithm(
-    kind: str, ranks: int, chunks: Count = 1, root: int = 0, instances: int = 1, target: Target = CPU
+    kind: str,
+    ranks: int,
+    chunks: Count = 1,
+    root: int = 0,
+    instances: int = 1,
+    target: Target = CPU,
+    coalesce: bool = False,
 ) -> Callable[[Function], Algorithm]:
     """Makes a function of a Recording an Algorithm of the collective `kind`.
 
@@ -106,10 +120,11 @@ def algorithm(
     chunks       chunks per block: a number, or a function of the ranks
     instances    everything so many times side by side, each on its part of every block and on lanes of its own
     target       what the Program must fit, and is optimized for
+    coalesce     whether messages that follow each other on one path become one: for small sizes
     """
 
     def made(function: Function) -> Algorithm:
-        return Algorithm(function, kind, ranks, chunks, root, instances, target)
+        return Algorithm(function, kind, ranks, chunks, root, instances, target, coalesce)
 
     return made
 

@@ -15,6 +15,7 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from synth.formats.msccl_xml import BUFFERS, COLLECTIVES, STEP_TYPES
+from synth.optimize.lanes import within_lanes
 from synth.program import HAS_DST, HAS_SRC, INSTRUCTION_FIELDS, RECEIVES, SENDS, Opcode, Program, Space
 from synth.target import MSCCL, TargetError, fit
 
@@ -49,7 +50,7 @@ class _Block:
 
 def msccl_xml_text(program: Program) -> str:
     """The document; TargetError when MSCCL cannot take the Program. Claims that every size fits: 0 .. 2^40 bytes."""
-    fit(program, MSCCL)
+    program = fit(within_lanes(program, MSCCL), MSCCL)
     if program.root:
         raise _refused(program, f"MSCCL XML has no root; it must be 0, not {program.root}")
     sizes = [[program.space_size(agent, space) for space in Space] for agent in range(program.ranks)]

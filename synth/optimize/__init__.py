@@ -1,6 +1,10 @@
 """Passes over Programs. Each is one file, and keeps what the Program means: values, claims, where results lie.
 
-    Program ──▶ Tape ──▶ copies ──▶ coalescing ──▶ fusion ──▶ scratch ──▶ Program
+    Program ──▶ Tape ──▶ copies ──▶ (coalescing) ──▶ fusion ──▶ scratch ──▶ Program
+
+Coalescing is asked for: fewer messages are less latency, but chunks that travel together no longer overlap (simulated,
+forest's all_reduce of 64 MiB on a ring of 4 then takes half as long again). Lowered Schedules are left as they are:
+their chunks are cut to overlap.
 
 Whoever asks for a better Program has it proven again before it runs (`synth.checker`).
 """
@@ -8,9 +12,7 @@ Whoever asks for a better Program has it proven again before it runs (`synth.che
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-from synth.checker.program import least_fifo_depth
 from synth.optimize.coalescing import coalesced
 from synth.optimize.copies import without_copies
 from synth.optimize.fusion import fused
@@ -22,18 +24,18 @@ from synth.target import CPU, Target
 __all__ = ["optimize"]
 
 
-def optimize(program: Program, target: Target = CPU) -> Program:
-    """A Program that does the same with less: fewer copies, messages, instructions, slots. For a proven Program.
+def optimize(program: Program, target: Target = CPU, coalesce: bool = False) -> Program:
+    """A Program that does the same with fewer copies, instructions and slots; with `coalesce`, with fewer messages.
 
-    A pass after which the Program would claim less, or need deeper FIFOs than the Target has, is left out. Programs
-    that Tape does not take (one-sided, signals, in-place only) come back as they are.
+    For a proven Program. A pass after which it would claim less, or need deeper FIFOs than the Target has, is left out.
+    Programs that Tape does not take (one-sided, signals, in place only) come back as they are.
     """
     if not Tape.takes(program):
         return program
     tape = Tape.of(program)
     passes: tuple[Callable[[Tape], Tape], ...] = (
         lambda tape: without_copies(tape, program),
-        lambda tape: coalesced(tape, target.message_slots),
+        *((lambda tape: coalesced(tape, target.message_slots),) if coalesce else ()),
         fused,
     )
     best, depth = program, max(target.fifo_depth, program.fifo_depth)
@@ -41,15 +43,10 @@ def optimize(program: Program, target: Target = CPU) -> Program:
         changed = trimmed(rewrite(tape))
         if changed == tape:
             continue
-        candidate = _at_least_depth(changed.program())
+        candidate = changed.least_program()
         if candidate is not None and candidate.fifo_depth <= depth and _claims_as_much(candidate, program):
             best, tape = candidate, changed.sorted()
     return best
-
-
-def _at_least_depth(program: Program) -> Program | None:
-    least = 1 if program.fifo_depth == 1 else least_fifo_depth(program)
-    return None if least is None else replace(program, fifo_depth=least)
 
 
 def _claims_as_much(found: Program, wanted: Program) -> bool:

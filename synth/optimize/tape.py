@@ -15,6 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from synth.checker.program import least_fifo_depth
 from synth.program import HAS_DST, HAS_SRC, INSTRUCTION_FIELDS, ONE_SIDED, RECEIVES, SENDS, Opcode, Program, Space
 
 Slot = tuple[int, int]
@@ -133,6 +134,12 @@ class Tape:
                 step.operands,
             )
         return Program.from_core(builder.finish())
+
+    def least_program(self) -> Program | None:
+        """The Program at the least FIFO depth at which it ends; None when it ends at none."""
+        program = self.program()
+        least = 1 if program.fifo_depth == 1 else least_fifo_depth(program)
+        return None if least is None else replace(program, fifo_depth=least)
 
     def with_steps(self, steps: Sequence[Step | None]) -> Tape:
         """The same with other steps; None is a step that is gone."""

@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[3] / "synth" / "dsl" / "examples"
 SIZES = {
     "all_pairs": (2, 3, 6),
     "double_tree": (2, 3, 7, 8),
-    "hierarchical": (4, 8, 12),
+    "hierarchical": (4, 8),
     "hypercube": (2, 4, 8),
     "ring": (2, 3, 5, 8),
     "two_step_all_to_all": (2, 4, 6),

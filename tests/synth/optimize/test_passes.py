@@ -13,16 +13,19 @@ from hypothesis import strategies as st
 from csrc import _core
 from synth.checker import check_program
 from synth.dsl import Recording, algorithm
+from synth.formats.msccl_xml import read_msccl_xml
+from synth.formats.msccl_xml_export import msccl_xml_text
 from synth.loading import load
 from synth.lower import lower
 from synth.optimize import optimize
 from synth.optimize.coalescing import coalesced
 from synth.optimize.copies import without_copies
 from synth.optimize.fusion import fused
+from synth.optimize.lanes import within_lanes
 from synth.optimize.scratch import trimmed
 from synth.optimize.tape import Tape
 from synth.program import Opcode, Program, Space
-from synth.target import CONVERSION, CPU
+from synth.target import CONVERSION, CPU, MSCCL, TargetError, fit
 from tests.synth.optimize.outcome import same_outcome
 from tests.synth.programs import one_sided_gather, ring_all_reduce
 from tests.synth.schedules import SCHEDULES
@@ -139,7 +142,7 @@ def test_a_copy_of_what_changes_is_kept() -> None:
 
 
 def test_neighbours_travel_as_one_message() -> None:
-    @algorithm("broadcast", ranks=3, chunks=4)
+    @algorithm("broadcast", ranks=3, chunks=4, coalesce=True)
     def chunk_by_chunk(a: Recording) -> None:
         a.input(0).copy()
         for chunk in range(a.chunks):
@@ -150,7 +153,7 @@ def test_neighbours_travel_as_one_message() -> None:
     assert opcodes(written)["send"] == 8
     assert opcodes(found) == {"copy": 1, "send": 1, "recv_copy_send": 1, "recv": 1}
     assert found.field("count").tolist() == [4, 4, 4, 4]
-    limited = optimize(written, replace(CPU, message_slots=2))
+    limited = optimize(written, replace(CPU, message_slots=2), coalesce=True)
     same_outcome(written, limited)
     assert limited.field("count")[limited.field("opcode") == Opcode.send].max() == 2
 
@@ -158,7 +161,7 @@ def test_neighbours_travel_as_one_message() -> None:
 def test_messages_that_would_wait_for_each_other_stay_apart() -> None:
     """The second message needs an answer to the first."""
 
-    @algorithm("all_reduce", ranks=2, chunks=2)
+    @algorithm("all_reduce", ranks=2, chunks=2, coalesce=True)
     def answered(a: Recording) -> None:
         first = a.input(0, chunk=0).reduce(to=1)
         first.copy(to=0)
@@ -217,9 +220,27 @@ def recordings(draw: st.DrawFn) -> Program:
     return random.as_written()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(recordings())
 def test_random_algorithms_keep_their_outcome(program: Program) -> None:
-    better = optimize(program)
-    same_outcome(program, better)
-    assert len(better.instructions) <= len(program.instructions)
+    for coalesce in (False, True):
+        better = optimize(program, coalesce=coalesce)
+        same_outcome(program, better)
+        assert len(better.instructions) <= len(program.instructions)
+
+
+def test_lanes_are_joined_as_far_as_the_target_asks(tmp_path: Path) -> None:
+    """All_to_all among 17 ranks has 33 lanes on one channel, MSCCL 32."""
+    program = Program.from_core(_core.build("direct", "all_to_all", 17, 0, None))
+    with pytest.raises(TargetError, match="more than 32 lanes on channel 0"):
+        fit(program, MSCCL)
+    found = within_lanes(program, MSCCL)
+    assert fit(found, MSCCL) == found
+    assert len(found.lane_start[0]) == 17 * 32
+    assert check_program(found).fault is None
+    assert opcodes(found) == opcodes(program)
+    path = tmp_path / "a2a.xml"
+    path.write_text(msccl_xml_text(program))
+    assert check_program(read_msccl_xml(path), MSCCL.fifo_depth)
+    few = within_lanes(ring_all_reduce(3), replace(MSCCL, lanes_per_channel=1))
+    assert few == ring_all_reduce(3)
