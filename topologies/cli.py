@@ -92,7 +92,9 @@ def _family_table(families: Iterable[Family]) -> Iterable[RenderableType]:
     table = Table("family", "what it is", Column("example", overflow="fold"), box=SIMPLE_HEAD)
     for family in families:
         table.add_row(family.name, family.summary, family.example)
-    table.add_row("file", "a file of ours, of NCCL, lstopo or nvidia-smi, or a machine's folder", "file:cluster.json")
+    table.add_row(
+        "file", "a file of ours, of NCCL, lstopo, nvidia-smi or TACCL, or a machine's folder", "file:cluster.json"
+    )
     yield table
     yield "All arguments and defaults of a family: syntony topo list FAMILY"
 

@@ -33,6 +33,11 @@ NVLINK_ALPHA = 0.7e-6
 _PAIRS = ((0, 1), (1, 3), (3, 2), (4, 5), (5, 7), (7, 6), (0, 4), (2, 6))
 _SINGLES = ((0, 2), (0, 3), (1, 2), (4, 6), (4, 7), (5, 6), (1, 5), (3, 7))
 
+DGX1_WIRES = tuple(
+    (src, dst, pairs is _PAIRS) for pairs in (_PAIRS, _SINGLES) for ends in pairs for src, dst in (ends, ends[::-1])
+)
+"""Source, destination, and whether it is a pair of NVLinks; of every link of the V100 box."""
+
 _PLACES = ((1.0, 2.5), (0.0, 2.0), (1.0, 0.5), (0.0, 0.0), (2.5, 2.5), (3.5, 2.0), (2.5, 0.5), (3.5, 0.0))
 
 _FACES = (4, 5, 6, 7, 0, 1, 2, 3)

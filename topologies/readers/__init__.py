@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topologies.file_format import from_json
-from topologies.readers import linux_sys, lstopo_xml, nccl_xml, nvidia_smi
+from topologies.readers import linux_sys, lstopo_xml, nccl_xml, nvidia_smi, taccl_json
 from topologies.topology import Topology, TopologyError
 
 _HEAD = 1 << 16  # bytes that a format is recognized by
@@ -37,10 +37,14 @@ def _json(content: bytes, where: str) -> Topology:
         raise TopologyError(f"{where}: not a text file: byte {error.start} is not UTF-8") from None
 
 
+def _is_ours(head: str) -> bool:
+    return head.startswith("{") and not taccl_json.recognizes(head)
+
+
 FORMATS: dict[str, Format] = {
     form.name: form
     for form in (
-        Format("json", "Syntony's topology file", lambda head: head.startswith("{"), _json, 1024 * _MEBI),
+        Format("json", "Syntony's topology file", _is_ours, _json, 1024 * _MEBI),
         Format(
             "nccl-xml",
             "NCCL's or RCCL's topology file, as NCCL_TOPO_DUMP_FILE writes it",
@@ -62,6 +66,7 @@ FORMATS: dict[str, Format] = {
             nvidia_smi.read,
             16 * _MEBI,
         ),
+        Format("taccl-json", "TACCL's topology profile", taccl_json.recognizes, taccl_json.read, 16 * _MEBI),
     )
 }
 

@@ -1,0 +1,1 @@
+"""Engine `taccl`: search.py runs it; sketch.py says what a sketch is, SKETCH.md how its file is written."""
