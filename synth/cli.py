@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from synth.arguments import count, size
 from synth.cli_files import COMMANDS as FILE_COMMANDS
+from synth.cli_place import COMMANDS as PLACE_COMMANDS
 from synth.cli_portfolio import COMMANDS as PORTFOLIO_COMMANDS
 from synth.cli_problem import add_limits, add_problem, keep_within_memory, problem
 from synth.cli_simulate import COMMANDS as SIMULATE_COMMANDS
@@ -233,6 +234,7 @@ COMMANDS = (
         _run_synth,
     ),
     *PORTFOLIO_COMMANDS,
+    *PLACE_COMMANDS,
     *SIMULATE_COMMANDS,
     *TRAFFIC_COMMANDS,
     *FILE_COMMANDS,

@@ -22,6 +22,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "verify": ("synth.cli",),
         "simulate": ("synth.cli",),
         "traffic": ("synth.cli",),
+        "place": ("synth.cli",),
         "convert": ("synth.cli",),
         "bench": ("benchmarks.cli",),
         "lab": ("benchmarks.lab.cli",),

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.synthesis import allreduce, alltoall, bfb, fast, forest, sccl
+from benchmarks.synthesis import allreduce, alltoall, bfb, fast, forest, placement, sccl
 from benchmarks.synthesis.table import show
 
-TABLES = (sccl.TABLE, forest.TABLE, allreduce.TABLE, alltoall.TABLE, bfb.TABLE, fast.TABLE)
+TABLES = (sccl.TABLE, forest.TABLE, allreduce.TABLE, alltoall.TABLE, bfb.TABLE, fast.TABLE, placement.TABLE)
 
 
 def main() -> int:

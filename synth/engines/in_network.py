@@ -27,6 +27,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from math import ceil
 
 import numpy as np
 
@@ -41,7 +42,7 @@ from topologies.topology import Link, Topology
 
 ENGINE = "in_network"
 PIPELINE_CHUNKS = 64
-"""Chunks that a block of all_reduce, reduce or broadcast is cut into where the collective has only one."""
+"""Chunks at least that a block of all_reduce, reduce or broadcast is cut into where the collective has only one."""
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
@@ -51,9 +52,9 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     _check_help(topology, collective)
     hot = min((node.aggregator.hot for node in topology.nodes if node.aggregator), default=Fraction(1))
     if hot == 1 or not collective.combining:
-        schedule = _Trees(topology, _pipelined(collective), budget).schedule()
+        schedule = _Trees(topology, _pipelined(topology, collective), budget).schedule()
     elif collective.kind == "all_reduce":
-        schedule = _Trees(topology, _pipelined(collective), budget).schedule()
+        schedule = _Trees(topology, _pipelined(topology, collective), budget).schedule()
         schedule = _beside(schedule, hot, _among_ranks(topology, collective, max(1, int(size * (1 - hot))), budget))
     else:
         raise EngineError(
@@ -74,11 +75,14 @@ def _check_help(topology: Topology, collective: Collective) -> None:
         )
 
 
-def _pipelined(collective: Collective) -> Collective:
+def _pipelined(topology: Topology, collective: Collective) -> Collective:
+    """One chunk is cut into many: as many for each of the switches that can help, where these are few."""
     if collective.blocks > 1 or len(collective.chunks) > 1:
         return collective
-    weight = np.full(PIPELINE_CHUNKS, collective.chunks.weight[0])
-    return replace(collective, chunks=ChunkTable(np.zeros(PIPELINE_CHUNKS, np.int32), weight))
+    able = sum(node.able for node in topology.nodes)
+    pieces = PIPELINE_CHUNKS if able > PIPELINE_CHUNKS else able * ceil(PIPELINE_CHUNKS / able)
+    weight = np.full(pieces, collective.chunks.weight[0])
+    return replace(collective, chunks=ChunkTable(np.zeros(pieces, np.int32), weight))
 
 
 def _among_ranks(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:

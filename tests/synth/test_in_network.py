@@ -194,3 +194,11 @@ def test_any_network_gets_a_schedule_that_works_or_a_sentence(topology: Topology
         return
     assert check_schedule(schedule).fault is None
     assert works(schedule, runs=1)
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+def test_eighteen_planes_are_equally_busy(kind: str) -> None:
+    schedule = engine_named("in_network").run(parse("nvl72"), Collective.make(kind, 72), 1 << 26, Budget(60.0))
+    verdict = check_schedule(schedule)
+    assert verdict.valid, verdict.fault
+    assert schedule.gap() == 0
