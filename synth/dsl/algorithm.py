@@ -49,11 +49,12 @@ class Algorithm:
         instances: int,
         target: Target,
         coalesce: bool,
+        fuse: bool,
     ) -> None:
         self.function, self.kind, self.ranks, self.root, self.instances = function, kind, ranks, root, instances
         self.name = function.__name__
         self.chunks: Callable[[int], int] = chunks if callable(chunks) else lambda _: chunks
-        self.target, self.coalesce = target, coalesce
+        self.target, self.coalesce, self.fuse = target, coalesce, fuse
         code = function.__code__
         self.defined = f"{code.co_filename}:{code.co_firstlineno}"
 
@@ -63,7 +64,7 @@ class Algorithm:
     def program(self, ranks: int | None = None, root: int | None = None, instances: int | None = None) -> Program:
         """The optimized, proven Program; the decorator's numbers where none are given. DslError at the user's line."""
         written = self.as_written(ranks, root, instances)
-        program = fit(optimize(written, self.target, self.coalesce), self.target)
+        program = fit(optimize(written, self.target, self.coalesce, self.fuse), self.target)
         verdict = check_program(program)
         if not verdict:
             raise AssertionError(f"optimizing {self.name} broke it: {verdict.fault}")
@@ -113,6 +114,7 @@ def algorithm(
     instances: int = 1,
     target: Target = CPU,
     coalesce: bool = False,
+    fuse: bool = False,
 ) -> Callable[[Function], Algorithm]:
     """Makes a function of a Recording an Algorithm of the collective `kind`.
 
@@ -121,10 +123,11 @@ def algorithm(
     instances    everything so many times side by side, each on its part of every block and on lanes of its own
     target       what the Program must fit, and is optimized for
     coalesce     whether messages that follow each other on one path become one: for small sizes
+    fuse         whether a receive and the send of what it brought become one: fewer lanes and slots, less overlap
     """
 
     def made(function: Function) -> Algorithm:
-        return Algorithm(function, kind, ranks, chunks, root, instances, target, coalesce)
+        return Algorithm(function, kind, ranks, chunks, root, instances, target, coalesce, fuse)
 
     return made
 

@@ -22,6 +22,7 @@ from synth.collective import Collective
 from synth.counted import counted
 from synth.dsl.chunk import Chunk
 from synth.dsl.lines import DslError, here, refused
+from synth.dsl.stages import in_stages
 from synth.optimize.tape import Slot, Step, Tape
 from synth.program import MAX_CHANNELS, Opcode, Space
 
@@ -241,6 +242,8 @@ class Recording:
         if unwritten:
             more = f" (nor {len(unwritten) - 1} more)" if len(unwritten) > 1 else ""
             raise refused(f"{name} never writes {unwritten[0]}{more}", defined)
+        order = in_stages(self.steps, self._alias)
+        self.steps, self.lines = [self.steps[at] for at in order], [self.lines[at] for at in order]
         table = self.collective.chunks
         chunks = tuple((int(b), int(w)) for b, w in zip(table.block, table.weight, strict=True))
         scratch = tuple(map(tuple, self.scratch_chunks))
@@ -264,12 +267,18 @@ class Recording:
 
     def error_at(self, rank: int | None, lane: int | None, position: int | None, fault: str) -> DslError:
         """A fault of the finished Program, at the line that wrote the instruction down."""
+        lanes: dict[tuple[int, int], int] = {}  # the Program numbers a rank's lanes as they come
         at = -1
         for step, line in zip(self.steps, self.lines, strict=True):
-            at += (step.rank, step.lane) == (rank, lane)
-            if at == position and (step.rank, step.lane) == (rank, lane):
+            number = lanes.setdefault((step.rank, step.lane), sum(of == step.rank for of, _ in lanes))
+            at += (step.rank, number) == (rank, lane)
+            if at == position and (step.rank, number) == (rank, lane):
                 return refused(fault, line)
         return refused(fault)
+
+    def _alias(self, rank: int, slot: Slot) -> Slot:
+        """The slot that stands for the memory: in place, an input is the output of its chunk."""
+        return self._slot_of[rank].get((Space.output, self.held[rank][slot].chunk), slot) if slot[0] == 0 else slot
 
 
 def bits(mask: int) -> list[int]:

@@ -53,7 +53,7 @@ def scratch_slots(program: Program) -> int:
 def test_built_programs_keep_their_outcome(name: str, kind: str) -> None:
     for ranks in (1, 2, 5):
         program = Program.from_core(_core.build(name, kind, ranks, 0, None))
-        better = optimize(program)
+        better = optimize(program, fuse=True)
         same_outcome(program, better)
         assert len(better.instructions) <= len(program.instructions)
         assert scratch_slots(better) <= scratch_slots(program)
@@ -70,7 +70,7 @@ def test_each_pass_keeps_the_outcome(name: str) -> None:
 @pytest.mark.parametrize("path", sorted(FOREIGN.glob("*.xml")), ids=lambda path: path.stem)
 def test_foreign_programs_keep_their_outcome(path: Path) -> None:
     program = load(path, target=CONVERSION)
-    found = optimize(program)
+    found = optimize(program, fuse=True)
     assert check_program(found)
     if len(program.instructions) < 300:
         same_outcome(program, found)
@@ -87,7 +87,7 @@ def test_a_ring_becomes_one_lane() -> None:
                 x = x.reduce(to=(chunk + hop) % 4) if hop < 4 else x.copy(to=(chunk + hop) % 4)
 
     program, by_hand = ring.as_written(), ring_all_reduce(4)
-    found = optimize(program)
+    found = optimize(program, fuse=True)
     assert len(found.lane_start[0]) == 4
     assert opcodes(found) == opcodes(by_hand)
     assert scratch_slots(found) == 0
@@ -142,7 +142,7 @@ def test_a_copy_of_what_changes_is_kept() -> None:
 
 
 def test_neighbours_travel_as_one_message() -> None:
-    @algorithm("broadcast", ranks=3, chunks=4, coalesce=True)
+    @algorithm("broadcast", ranks=3, chunks=4, coalesce=True, fuse=True)
     def chunk_by_chunk(a: Recording) -> None:
         a.input(0).copy()
         for chunk in range(a.chunks):
@@ -173,7 +173,7 @@ def test_messages_that_would_wait_for_each_other_stay_apart() -> None:
 def test_programs_without_a_tape_come_back() -> None:
     program = one_sided_gather()
     assert not Tape.takes(program)
-    assert optimize(program) is program
+    assert optimize(program, fuse=True) is program
 
 
 @st.composite
@@ -224,7 +224,7 @@ def recordings(draw: st.DrawFn) -> Program:
 @given(recordings())
 def test_random_algorithms_keep_their_outcome(program: Program) -> None:
     for coalesce in (False, True):
-        better = optimize(program, coalesce=coalesce)
+        better = optimize(program, coalesce=coalesce, fuse=True)
         same_outcome(program, better)
         assert len(better.instructions) <= len(program.instructions)
 
