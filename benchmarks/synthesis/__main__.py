@@ -8,10 +8,19 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.synthesis import allreduce, alltoall, bfb, fast, forest, placement, sccl
+from benchmarks.synthesis import allreduce, alltoall, bfb, fast, forest, hierarchy, placement, sccl
 from benchmarks.synthesis.table import show
 
-TABLES = (sccl.TABLE, forest.TABLE, allreduce.TABLE, alltoall.TABLE, bfb.TABLE, fast.TABLE, placement.TABLE)
+TABLES = (
+    sccl.TABLE,
+    forest.TABLE,
+    allreduce.TABLE,
+    alltoall.TABLE,
+    bfb.TABLE,
+    fast.TABLE,
+    hierarchy.TABLE,
+    placement.TABLE,
+)
 
 
 def main() -> int:
