@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.synthesis import allreduce, alltoall, bfb, fast, forest, hierarchy, placement, sccl
+from benchmarks.synthesis import allreduce, alltoall, bfb, fast, forest, hierarchy, placement, sccl, teccl
 from benchmarks.synthesis.table import show
 
 TABLES = (
@@ -20,6 +20,7 @@ TABLES = (
     fast.TABLE,
     hierarchy.TABLE,
     placement.TABLE,
+    teccl.TABLE,
 )
 
 

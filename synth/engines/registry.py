@@ -17,6 +17,9 @@ ENGINES = (
     Engine("flow", "flow", "exact throughput of what one rank wants alone", "Basu et al., HPDC'24", sized=False),
     Engine("bfb", "bfb", "breadth first in the fewest steps; thousands of ranks", "Zhao et al., NSDI'25", sized=False),
     Engine("taccl", "taccl.search", "guided by a sketch, its own or yours", "Shah et al., NSDI'23", "SKETCH.toml"),
+    Engine(
+        "teccl", "teccl.search", "for one size, alphas and all; to 128 ranks", "Liu et al., SIGCOMM'24", "in_network"
+    ),
     Engine("greedy", "greedy", "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
     Engine("fast", "fast.search", "all_to_all among boxes, uneven or not", "Lei et al., FAST, NSDI'26", sized=False),
     Engine("hierarchy", "hierarchy.search", "boxes and grids, level by level", "Cho et al., MLSys'19", "NAME[@4x8]"),

@@ -1,0 +1,1 @@
+"""Engine `teccl`: schedules for one size, alphas included; search.py says how."""
