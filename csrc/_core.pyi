@@ -173,6 +173,62 @@ def plan_exchange(boxes: int, per_box: int, matrix: _Int64s) -> ExchangePlan:
     """Which bytes of an all_to_all_v go over which NIC in which stage; ranks are numbered box by box.
 
     ValueError for a matrix of another size, a negative entry, or sums beyond 2^62.
+def regraft(
+    nodes: int,
+    receivers: int,
+    tails: _Int32s,
+    heads: _Int32s,
+    room: _Int64s,
+    most: _Int64s,
+    root: _Int64s,
+    weight: _Int64s,
+    tail: _Int64s,
+    head: _Int64s,
+    route_offset: _Int64s,
+    route_link: _Int64s,
+    rounds: int,
+) -> Forest:
+    """Trees over receivers 0..receivers-1, receivers - 1 edges each, mended after links were lost (-1 in route_link) or
+    became too slow: link i should carry room[i] trees, and most[i] at most; what it carries is the caller's to count.
+
+    ValueError where a receiver cannot be reached.
+    """
+
+class BalancedPaths:
+    """Paths as columns: demand i takes link[offset[i] : offset[i + 1]]; `time` is what the fullest link needs. `prices`
+    per link proved that no routing needs less than `proven`."""
+
+    @property
+    def offset(self) -> _Int64s: ...
+    @property
+    def link(self) -> _Int64s: ...
+    @property
+    def prices(self) -> _Doubles: ...
+    @property
+    def time(self) -> float: ...
+    @property
+    def proven(self) -> float: ...
+
+def balanced_paths(
+    nodes: int,
+    tails: _Int32s,
+    heads: _Int32s,
+    capacities: _Doubles,
+    source: _Int32s,
+    target: _Int32s,
+    weight: _Int64s,
+    path_offset: _Int64s,
+    path_link: _Int64s,
+    time: float,
+    tolerance: float,
+    seconds: float,
+) -> BalancedPaths:
+    """One path per demand (weight[i] from source[i] to target[i]; those of one source together), balanced over the
+    links. They start from path_link[path_offset[i] : path_offset[i + 1]], where that is not empty.
+
+    time       weight / capacity that the fullest link has at least
+    tolerance  how far above that is good enough
+    seconds    at most; one round is made in any case
     """
 
 class FlowNetwork:

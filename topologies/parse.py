@@ -4,7 +4,7 @@ ring:8                      a positional argument fills the family's first param
 torus:4x4x4,bandwidth=50e9  keyword arguments override the rest
 dgx1                        every argument has a default
 file:cluster.json           a file in any format that is read (topologies/readers), or a machine's folder; everything
-                            after the colon is the path
+                            after the colon is the path, but for what is broken
 
 Any family with switches takes `aggregator=PROFILE`, which makes them add as the profile says (aggregator.py), and
 `aggregator=PROFILE@PATTERN`, which does so for the switches of such names. `aggregator.KEY=VALUE` after it changes a
@@ -12,6 +12,10 @@ number of the profile:
 
     star:4,aggregator=switchml,aggregator.slots=64
     dgx-h100:4,aggregator=sharp@network
+
+Any name, files' too, takes `without=` and `slowed=`, which break something (degraded.py):
+
+    torus:8x8x8,without=0-1,without=rank5,slowed=8-16@50%
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from topologies.aggregator import PROFILES, Aggregator
+from topologies.degraded import degraded
 from topologies.families import FAMILIES
 from topologies.family import Family, Parameter
 from topologies.quantity import count, rate, ratio
@@ -36,6 +41,22 @@ def parse(name: str) -> Topology:
     name = name.strip()
     if name in ("file", "file:"):
         raise TopologyError("file: needs a path, such as file:cluster.json")
+    intact, damage = _damage(name)
+    if not damage:
+        return _intact(name)
+    losses = {key: [text for which, _, text in damage if which == key] for key in ("without", "slowed")}
+    return degraded(_intact(intact), **losses).topology.renamed(name)
+
+
+def _damage(name: str) -> tuple[str, list[tuple[str, str, str]]]:
+    """The name without its `,without=..` and `,slowed=..`, and those as key, '=', text."""
+    arguments = name.split(",")
+    broken = [argument.strip().partition("=") for argument in arguments if _DAMAGE.match(argument)]
+    return ",".join(argument for argument in arguments if not _DAMAGE.match(argument)), broken
+
+
+def _intact(name: str) -> Topology:
+    """The topology of a name without damage."""
     if name.startswith("file:"):
         return read(name.removeprefix("file:"))
     name = "".join(name.split())
@@ -85,6 +106,7 @@ def _number_formats(text: str) -> tuple[str, ...]:
     return tuple(text.split("+"))
 
 
+_DAMAGE = re.compile(r"\s*(without|slowed)=")
 _KEY = re.compile(r"aggregator(\.[^=]*)?=")
 _OVERRIDES: dict[str, Callable[[str], Any]] = {
     "slots": count,

@@ -23,7 +23,7 @@ serves, and the bound says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -41,6 +41,7 @@ from synth.bounds.islands import Labels, exits, islands
 from synth.bounds.pairs import Pairs
 from synth.bounds.sweep import sweeps
 from synth.network import Network
+from topologies.topology import Permutation
 
 MAX_LP_VARIABLES = 30_000
 LP_SECONDS = 20
@@ -83,6 +84,19 @@ def priced(network: Network, arcs: Arcs) -> Priced:
     return Priced(best, f"all prices (flow LP, {size} variables)")
 
 
+def proven_by(network: Network, arcs: Arcs, prices: NDArray[np.float64]) -> Prices | None:
+    """The exact bound that prices per arc prove after rounding, each source for itself; None where all are zero.
+
+    Parallel links get the mean of their prices: it proves no less.
+    """
+    demands = _Demands.of(network, arcs, ())
+    capacity = np.asarray([float(amount) for amount in arcs.capacity])
+    pairs = demands.pairs.of_arc
+    of_pair = np.bincount(pairs, prices * capacity) / np.bincount(pairs, capacity)
+    scaled = of_pair / of_pair.max() * min(2**20, 2**53 // (arcs.nodes + 1))
+    return demands.evaluate(np.rint(scaled).astype(np.int64))
+
+
 def _cheap(demands: _Demands) -> Iterator[Witness]:
     """Witnesses that cost little, the cheapest first."""
     arcs, members = demands.arcs, demands.members
@@ -117,8 +131,9 @@ class _Demands:
     unit: Fraction
 
     @staticmethod
-    def of(network: Network, arcs: Arcs) -> _Demands:
-        generators = fitting_generators(network)
+    def of(network: Network, arcs: Arcs, symmetry: Sequence[Permutation] | None = None) -> _Demands:
+        """Up to the topology's symmetry, or that of the generators given, which must fit."""
+        generators = fitting_generators(network) if symmetry is None else list(symmetry)
         members = np.asarray(network.collective.members)
         position = {member: rank for rank, member in enumerate(members.tolist())}
         orbits = member_orbits(network, generators)

@@ -12,6 +12,9 @@ with a small denominator:
 2. flows become paths, and paths chunks of whole weights (engines/flow_paths.py), counted again exactly;
 3. paths are cut into hops from rank to rank, in steps (engines/flow_steps.py).
 
+Where the program is too large (hundreds of ranks without symmetry), chunks stay whole and their paths are balanced, with
+a certified gap (engines/flow_whole.py).
+
 Symmetry: one source per orbit of a free group of automorphisms (synth/free_group.py) stands for all, in the program, in
 its paths and in the Schedule: a torus of 512 is solved and stored as the paths of rank 0 and three generators.
 
@@ -37,6 +40,7 @@ from synth.collective import ChunkTable, Collective
 from synth.engines.engine import Budget, EngineError, OutOfTimeError
 from synth.engines.flow_paths import Path, denominators, paths_of, whole_weights
 from synth.engines.flow_steps import steps_of
+from synth.engines.flow_whole import whole_paths
 from synth.free_group import FreeGroup
 from synth.link_orbits import link_orbits
 from synth.network import Network
@@ -50,7 +54,7 @@ ENGINE = "flow"
 KINDS = ("all_to_all", "gather", "scatter")
 
 MOST_VARIABLES = 400_000
-"""Flow programs with more (sources times links) are not tried: HiGHS would need hours."""
+"""Flow programs with more (sources times links) are not tried: HiGHS would need hours. Paths are balanced instead."""
 _MOST_WEIGHT = 2**31 - 1
 _SLACK = 1e-9
 """How much longer than the exact time the program may load a link: room for rounding, taken back when weights are."""
@@ -74,6 +78,8 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     problem = _Problem.of(Network(topology, collective))
     if collective.ranks == 1:
         return replace(_schedule(problem, [], np.zeros(0, np.int64), 1), bounds=bounds)
+    if collective.kind == "all_to_all" and problem.variables > MOST_VARIABLES:
+        return whole_paths(problem.network, bounds, ENGINE, budget.left())
     paths = _paths(problem, bounds.throughput.seconds_per_byte, budget)
     found = []
     for denominator in denominators(paths, _MOST_WEIGHT // max(int(problem.table.max()), 1)):
@@ -127,6 +133,11 @@ class _Problem:
         return _Problem(network, arcs, group, orbit, senders, table)
 
     @property
+    def variables(self) -> int:
+        """How large the flow program is."""
+        return len(self.senders) * len(self.arcs.links)
+
+    @property
     def wanted(self) -> list[dict[int, int]]:
         """Per sender, what each node wants of it."""
         members = self.network.collective.members
@@ -151,13 +162,6 @@ def _paths(problem: _Problem, seconds_per_byte: Fraction, budget: Budget) -> lis
     """The paths of all senders, as the program's solution says. Raises EngineError, OutOfTimeError."""
     arcs, collective = problem.arcs, problem.network.collective
     program = problem.program()
-    variables = len(program.sources) * len(program.tails)
-    if variables > MOST_VARIABLES:
-        raise EngineError(
-            f"engine flow would solve a linear program of {variables} variables for {collective.kind} on "
-            f"{problem.network.topology.name}, too many above {MOST_VARIABLES}; declare the network's symmetry, or "
-            "--engine greedy does it"
-        )
     time = float(seconds_per_byte / collective.unit * arcs.unit * max(arcs.capacity))
     flows = program.flows(time * (1 + _SLACK), budget.left())
     if flows is None:
@@ -165,7 +169,7 @@ def _paths(problem: _Problem, seconds_per_byte: Fraction, budget: Budget) -> lis
         flows = None if least is None else program.flows(least * (1 + 1e-7), budget.left())
     if flows is None:
         raise OutOfTimeError(
-            f"engine flow found no solution of its linear program of {variables} variables within "
+            f"engine flow found no solution of its linear program of {problem.variables} variables within "
             f"{budget.timeout:g} s; allow more with --timeout, or --engine greedy does it"
         )
     ends = list(zip(arcs.tails.tolist(), arcs.heads.tolist(), strict=True))
