@@ -129,6 +129,9 @@ class Forest:
     @property
     def route_link(self) -> np.ndarray[Any, np.dtype[np.uint32]]: ...
 
+def edge_depths(edges: int, tails: _Int64s, heads: _Int64s) -> _Int32s:
+    """How far from its root each edge begins, of trees of `edges` edges each (over edges + 1 receivers) in turn."""
+
 def pack_forest(nodes: int, tails: _Int32s, heads: _Int32s, capacities: _Int64s, trees: _Int64s) -> Forest:
     """Spanning trees over receivers 0..len(trees)-1 of a network whose other nodes relay, trees[r] of them from r.
 

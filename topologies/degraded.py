@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topologies.stabilizer import Mark, stabilizer
-from topologies.topology import Permutation, Topology, TopologyError
+from topologies.topology import Link, Permutation, Topology, TopologyError
 
 Integers = NDArray[np.signedinteger]
 
@@ -95,12 +95,12 @@ def _rest(
     link_at = np.full(len(topology.links), -1)
     link_at[[link.id for link in kept_links]] = np.arange(len(kept_links))
     links = tuple(
-        replace(
-            link,
-            id=position,
-            src=numbers[link.src],
-            dst=numbers[link.dst],
-            bandwidth=link.bandwidth * share[link.id] if link.id in share else link.bandwidth,
+        Link(
+            position,
+            numbers[link.src],
+            numbers[link.dst],
+            link.alpha,
+            link.bandwidth * share[link.id] if link.id in share else link.bandwidth,
         )
         for position, link in enumerate(kept_links)
     )

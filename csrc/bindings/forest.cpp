@@ -24,6 +24,12 @@ void bind_forest(nb::module_& m) {
       .def_prop_ro("route_offset", column(&Forest::route_offset), nb::rv_policy::move)
       .def_prop_ro("route_link", column(&Forest::route_link), nb::rv_policy::move);
   m.def(
+      "edge_depths",
+      [](std::size_t edges, const syntony::Column<std::int64_t>& tails, const syntony::Column<std::int64_t>& heads) {
+        return syntony::array_of(syntony::edge_depths(edges, syntony::span_of(tails), syntony::span_of(heads)));
+      },
+      "edges"_a, "tails"_a, "heads"_a, "How far from its root each edge of trees of `edges` edges each begins.");
+  m.def(
       "pack_forest",
       [](std::uint32_t nodes, const syntony::Column<std::int32_t>& tails, const syntony::Column<std::int32_t>& heads,
          const syntony::Column<std::int64_t>& capacities, const syntony::Column<std::int64_t>& trees) {

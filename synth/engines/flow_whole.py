@@ -49,24 +49,13 @@ def whole_paths(network: Network, bounds: Bounds, engine: str, seconds: float) -
     """A schedule of an all_to_all, with the bounds that it came with or better ones. Raises EngineError."""
     arcs = Arcs.of(network)
     cut = _cut(network, arcs, bounds.throughput.seconds_per_byte)
-    ranks, members = cut.ranks, np.asarray(cut.members)
+    ranks = cut.ranks
     sender, receiver = cut.chunks.block // ranks, cut.chunks.block % ranks
     moved = np.flatnonzero(sender != receiver)
-    fastest = max(arcs.capacity)
-    paths = _core.balanced_paths(
-        arcs.nodes,
-        arcs.tails,
-        arcs.heads,
-        np.asarray([float(Fraction(capacity, fastest)) for capacity in arcs.capacity]),
-        members[sender[moved]].astype(np.int32),
-        members[receiver[moved]].astype(np.int32),
-        cut.chunks.weight[moved].astype(np.int64),
-        np.zeros(len(moved) + 1, np.int64),
-        np.zeros(0, np.int64),
-        float(bounds.throughput.seconds_per_byte / cut.unit * arcs.unit * fastest),
-        TOLERANCE,
-        seconds,
-    )
+    none = (np.zeros(len(moved) + 1, np.int64), np.zeros(0, np.int64))
+    aim = bounds.throughput.seconds_per_byte
+    network_cut = Network(network.topology, cut)
+    paths = balanced(network_cut, arcs, sender[moved], receiver[moved], moved, none, aim, seconds)
     transfers = transfers_along(network, moved, paths.offset, np.asarray(arcs.links)[paths.link])
     count = len(cut.chunks)
     values = Values(np.arange(count), sender, np.zeros(count + 1, np.int64), np.zeros(0, np.int64))
@@ -74,8 +63,44 @@ def whole_paths(network: Network, bounds: Bounds, engine: str, seconds: float) -
     priced = proven_by(network, arcs, paths.prices)
     if priced is not None and priced.share / priced.bandwidth > throughput.seconds_per_byte:
         throughput = Throughput.by(priced, "prices that balanced paths ended with")
-    better = Bounds(latency(Network(network.topology, cut), arcs), throughput)
+    better = Bounds(latency(network_cut, arcs), throughput)
     return Schedule(network.topology, cut, values, transfers, engine=engine, bounds=better)
+
+
+def balanced(
+    network: Network,
+    arcs: Arcs,
+    sender: Integers,
+    receiver: Integers,
+    chunks: Integers,
+    before: tuple[Integers, Integers],
+    aim: Fraction,
+    seconds: float,
+) -> _core.BalancedPaths:
+    """A path over the arcs for each of the chunks, from sender to receiver (ranks of the collective).
+
+    chunks  ascending by sender
+    before  the paths so far, as offsets and links of the topology; empty where a chunk has none
+    aim     seconds per byte below which nothing can be
+    """
+    collective, members = network.collective, np.asarray(network.collective.members)
+    fastest = max(arcs.capacity)
+    arc_of = np.full(len(network.topology.links), -1)
+    arc_of[list(arcs.links)] = np.arange(len(arcs.links))
+    return _core.balanced_paths(
+        arcs.nodes,
+        arcs.tails,
+        arcs.heads,
+        np.asarray([float(Fraction(capacity, fastest)) for capacity in arcs.capacity]),
+        members[sender].astype(np.int32),
+        members[receiver].astype(np.int32),
+        collective.chunks.weight[chunks].astype(np.int64),
+        before[0].astype(np.int64),
+        arc_of[before[1]].astype(np.int64),
+        float(aim / collective.unit * arcs.unit * fastest),
+        TOLERANCE,
+        seconds,
+    )
 
 
 def _cut(network: Network, arcs: Arcs, seconds_per_byte: Fraction) -> Collective:

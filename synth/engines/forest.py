@@ -74,13 +74,8 @@ class Trees:
 
     def depths(self) -> Integers:
         """(T, n-1): how far from the root each edge begins."""
-        count, edges = self.src.shape
-        tree = np.arange(count)
-        depth = np.zeros((count, edges + 1), np.int64)
-        for edge in range(edges):
-            depth[tree, self.dst[:, edge]] = depth[tree, self.src[:, edge]] + 1
-        found: Integers = depth[tree[:, None], self.src]
-        return found
+        src, dst = (np.ascontiguousarray(end, np.int64).reshape(-1) for end in (self.src, self.dst))
+        return _core.edge_depths(self.src.shape[1], src, dst).reshape(self.src.shape)
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
@@ -96,9 +91,9 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
         schedule = _all_reduce(topology, collective)
     elif collective.combining:
         dual = collective.dual()
-        schedule = summed(_spread(topology.reversed(), dual, pack(topology.reversed(), dual)), topology)
+        schedule = summed(spread(topology.reversed(), dual, pack(topology.reversed(), dual)), topology)
     else:
-        schedule = _spread(topology, collective, pack(topology, collective))
+        schedule = spread(topology, collective, pack(topology, collective))
     return replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective))
 
 
@@ -153,10 +148,10 @@ def _packed(network: Network, trees: Integers, room: list[int]) -> Trees:
 
 def _all_reduce(topology: Topology, collective: Collective) -> Schedule:
     _, gather = in_owned_chunks(collective)
-    up, down = _divided(topology, gather) or _common_weights(pack(topology.reversed(), gather), pack(topology, gather))
-    spread = _spread(topology, gather, down)
+    up, down = _divided(topology, gather) or common_weights(pack(topology.reversed(), gather), pack(topology, gather))
+    copies = spread(topology, gather, down)
     whole = replace(collective, chunks=ChunkTable(np.zeros_like(down.weight), down.weight))
-    return summed_and_spread(_spread(topology.reversed(), gather, up), spread, whole)
+    return summed_and_spread(spread(topology.reversed(), gather, up), copies, whole)
 
 
 def _divided(topology: Topology, gather: Collective) -> tuple[Trees, Trees] | None:
@@ -186,15 +181,16 @@ def _divided(topology: Topology, gather: Collective) -> tuple[Trees, Trees] | No
             packed.append(_packed(Network(wires, gather), trees, room))
         except EngineError:
             return None
-    return _common_weights(packed[0], packed[1])
+    return common_weights(packed[0], packed[1])
 
 
-def _spread(topology: Topology, collective: Collective, trees: Trees) -> Schedule:
+def spread(topology: Topology, collective: Collective, trees: Trees) -> Schedule:
     """The schedule in which each tree carries a chunk, by depth."""
     block = np.zeros_like(trees.root) if collective.kind == "broadcast" else trees.root
     cut = replace(collective, chunks=ChunkTable(block, trees.weight))
     step = trees.depths().reshape(-1)
-    order = np.argsort(step, kind="stable")
+    # Short numbers are sorted by radix, which is much faster.
+    order = np.argsort(step.astype(np.int16) if step.max(initial=0) < 2**15 else step, kind="stable")
     chunk = np.repeat(np.arange(len(trees.root)), trees.src.shape[1])[order]
     route = trees.route.reshape(-1)[order]
     hops = np.diff(trees.offset)[route]
@@ -212,7 +208,7 @@ def _spread(topology: Topology, collective: Collective, trees: Trees) -> Schedul
     return Schedule(topology, cut, ValueBuilder.of_chunks(cut).build(), transfers, engine=ENGINE)
 
 
-def _common_weights(one: Trees, other: Trees) -> tuple[Trees, Trees]:
+def common_weights(one: Trees, other: Trees) -> tuple[Trees, Trees]:
     """Both forests with trees cut so that their weights agree, tree by tree.
 
     one     |--- 3 ---|- 2 -|        |- 2 -| 1 |- 2 -|

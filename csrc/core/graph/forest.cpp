@@ -226,6 +226,21 @@ Forest columns(const std::vector<Sapling>& trees, const std::vector<DirectLink>&
 
 }  // namespace
 
+std::vector<std::int32_t> edge_depths(std::size_t edges, std::span<const std::int64_t> tails,
+                                      std::span<const std::int64_t> heads) {
+  std::vector<std::int32_t> depths(tails.size()), of_node(edges + 1);
+  const auto end = static_cast<std::int64_t>(of_node.size());
+  for (std::size_t edge = 0; edge < tails.size(); ++edge) {
+    if (edge % edges == 0) std::ranges::fill(of_node, 0);
+    if (std::min(tails[edge], heads[edge]) < 0 || std::max(tails[edge], heads[edge]) >= end) {
+      throw std::invalid_argument("a tree's edge ends at no receiver");
+    }
+    depths[edge] = of_node[static_cast<std::size_t>(tails[edge])];
+    of_node[static_cast<std::size_t>(heads[edge])] = depths[edge] + 1;
+  }
+  return depths;
+}
+
 Forest pack_forest(const ForestRequest& request) {
   if (request.trees.size() > request.nodes || request.tails.size() != request.heads.size() ||
       request.tails.size() != request.capacities.size()) {

@@ -140,7 +140,8 @@ class Mending {
       if (tree.from[node] != kNone && !tree.cut[node]) children_[tree.from[node]].push_back(node);
     }
     reached_.assign(tree.from.size(), false);
-    reach(tree.root);
+    depth_.assign(tree.from.size(), 0);
+    reach(tree.root, 0);
     pending_.clear();
     for (Number node = 0; node < tree.from.size(); ++node) {
       if (tree.cut[node] && !reached_[node]) pending_.push_back(node);
@@ -151,15 +152,19 @@ class Mending {
     }
   }
 
-  void reach(Number node) {
+  /// The node, `depth` edges from the root, and all that hangs on it.
+  void reach(Number node, Number depth) {
     stack_.assign(1, node);
     reached_[node] = true;
+    depth_[node] = depth;
     while (!stack_.empty()) {
       const Number at = stack_.back();
       stack_.pop_back();
       for (const Number child : children_[at]) {
-        if (!reached_[child]) stack_.push_back(child);
+        if (reached_[child]) continue;
+        stack_.push_back(child);
         reached_[child] = true;
+        depth_[child] = depth_[at] + 1;
       }
     }
   }
@@ -184,7 +189,7 @@ class Mending {
       tree.from[node] = found->from;
       tree.route[node] = add_route(node, found->last);
       put(tree.route[node], tree.weight);
-      reach(node);
+      reach(node, depth_[found->from] + 1);
       return true;
     }
     return false;
@@ -195,7 +200,8 @@ class Mending {
     Amount width = 0;
   };
 
-  /// The nearest reached receiver from which `need` trees find room to `node`, through relays; the widest of those.
+  /// The nearest reached receiver from which `need` trees find room to `node`, through relays; of those the nearest to
+  /// the root, and where there are several such, the one with the widest way.
   std::optional<Found> search(Number node, Amount need, std::span<const Amount> limit) {
     ++turn_;
     seen_[node] = turn_;
@@ -213,7 +219,10 @@ class Mending {
           const auto tail = static_cast<Number>(request_.tails[link]);
           const Amount width = std::min(width_[at], left);
           if (tail < request_.receivers) {
-            if (reached_[tail] && (!best || width > best->width)) best = Found{tail, link, width};
+            if (reached_[tail] && (!best || depth_[tail] < depth_[best->from] ||
+                                   (depth_[tail] == depth_[best->from] && width > best->width))) {
+              best = Found{tail, link, width};
+            }
           } else if (seen_[tail] != turn_) {
             seen_[tail] = turn_;
             width_[tail] = width;
@@ -276,6 +285,7 @@ class Mending {
   // Of the tree that is being mended.
   std::vector<std::vector<Number>> children_;
   std::vector<bool> reached_;
+  std::vector<Number> depth_;  ///< of those that are reached
   std::vector<Number> pending_;
 
   // Of one search; kept so that a search allocates nothing.
