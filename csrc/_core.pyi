@@ -176,6 +176,8 @@ def plan_exchange(boxes: int, per_box: int, matrix: _Int64s) -> ExchangePlan:
     """Which bytes of an all_to_all_v go over which NIC in which stage; ranks are numbered box by box.
 
     ValueError for a matrix of another size, a negative entry, or sums beyond 2^62.
+    """
+
 def regraft(
     nodes: int,
     receivers: int,

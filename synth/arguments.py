@@ -6,6 +6,7 @@ import argparse
 import math
 import re
 
+_MOST_RANKS = 1_000_000
 _SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)(i?B)?", re.IGNORECASE)
 
 
@@ -33,8 +34,18 @@ def rank(text: str) -> int:
 
 
 def ranks(text: str) -> tuple[int, ...]:
-    """Ranks between commas."""
-    return tuple(rank(part) for part in text.split(","))
+    """Ranks and ranges of ranks between commas: `0-7,16`; each at most once, in the order of the ranks they become."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        low = rank(first)
+        high = rank(last) if dash else low
+        if high < low or high - low >= _MOST_RANKS:
+            raise argparse.ArgumentTypeError(f"'{part}' is not a range of ranks; write it from the lower to the higher")
+        found += range(low, high + 1)
+    if len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(f"'{text}' names a rank twice")
+    return tuple(found)
 
 
 def seconds(text: str) -> float:

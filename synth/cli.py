@@ -1,4 +1,4 @@
-"""The verbs `syntony bound` and `synth`; simulate, verify and convert are in cli_simulate.py and cli_files.py."""
+"""The verbs `syntony bound`, `synth` and `repair`; simulate, verify and convert are in cli_simulate.py and cli_files.py."""
 
 from __future__ import annotations
 
@@ -114,9 +114,7 @@ def _run_synth(options: argparse.Namespace) -> int:
     from synth.progress import progress
 
     engine = engine_named(options.engine)
-    output = Path(options.output) if options.output else None
-    if output is not None and not output.parent.is_dir():
-        raise UserError(f"{output}: there is no folder {output.parent}")
+    output = _place(options.output)
     keep_within_memory(options)
     topology, collective = problem(options, options.chunks)
     budget = Budget(options.timeout, options.steps, options.rounds)
@@ -164,6 +162,61 @@ def _run_pareto(
     elif stopped:
         print(f"stopped: {stopped}")
     return 0
+
+
+# repair -----------------------------------------------------------------------------------------------------------
+
+
+def _configure_repair(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="OLD.json", help="schedule file for the whole machine")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="what is lost: a node (rank5, nic0.3, or a rank's number), a wire (0-1, rank0-nvswitch0), one way of it "
+        "(0->1); again for more",
+    )
+    parser.add_argument(
+        "--slowed",
+        action="append",
+        default=[],
+        metavar="WIRE@PART",
+        help="a wire that runs at a part of its bandwidth (0-1@50%%); again for more",
+    )
+    add_limits(parser)
+    parser.add_argument("-o", "--output", metavar="NEW.json", help="schedule file to write")
+    add_json(parser)
+
+
+def _run_repair(options: argparse.Namespace) -> int:
+    from synth.engines.engine import Budget
+    from synth.loading import read
+    from synth.progress import progress
+    from synth.repair import repair
+    from synth.schedule import Schedule
+
+    if not options.without and not options.slowed:
+        raise UserError("nothing is broken: say what is with --without or --slowed")
+    keep_within_memory(options)
+    output = _place(options.output)
+    old = read(options.file).content
+    if not isinstance(old, Schedule):
+        raise UserError(f"{options.file}: it holds a program, which does not say on which wires; repair takes a schedule")
+    begin = time.monotonic()
+    with progress(f"repair of {old.collective.kind} on {old.topology.name}"):
+        schedule = repair(old, options.without, options.slowed, Budget(options.timeout))
+    report = _report(schedule, output, time.monotonic() - begin)
+    print(json.dumps(report) if options.json else _story(schedule, report))
+    return 0
+
+
+def _place(text: str | None) -> Path | None:
+    """Where to write, if anywhere. Raises UserError where there is no such folder."""
+    output = Path(text) if text else None
+    if output is not None and not output.parent.is_dir():
+        raise UserError(f"{output}: there is no folder {output.parent}")
+    return output
 
 
 def _report(schedule: Schedule, output: Path | None, seconds: float) -> dict[str, Any]:
@@ -232,6 +285,13 @@ COMMANDS = (
         "syntony synth dgx1 all_gather --steps 2 --rounds 3 --chunks 2 -o allgather.json",
         _configure_synth,
         _run_synth,
+    ),
+    Command(
+        ("repair",),
+        "mend a schedule after a wire, NIC or rank was lost or became slower",
+        "syntony repair allgather.json --without 0-1 -o mended.json",
+        _configure_repair,
+        _run_repair,
     ),
     *PORTFOLIO_COMMANDS,
     *PLACE_COMMANDS,

@@ -21,7 +21,12 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
     add_topology(parser)
     parser.add_argument("collective", metavar="COLLECTIVE", help=", ".join(KINDS))
     parser.add_argument("--root", type=rank, default=0, metavar="R", help="root of a rooted collective (default 0)")
-    parser.add_argument("--members", type=ranks, metavar="R,R,..", help="topology ranks that take part (default all)")
+    parser.add_argument(
+        "--members",
+        type=ranks,
+        metavar="R,R-R,..",
+        help="topology ranks that take part, such as 0-7,16 (default all); others do not relay",
+    )
 
 
 def problem(options: argparse.Namespace, chunks: int | None = None) -> tuple[Topology, Collective]:

@@ -19,6 +19,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "synth": ("synth.cli",),
         "portfolio": ("synth.cli",),
         "compile": ("synth.dsl.cli",),
+        "repair": ("synth.cli",),
         "verify": ("synth.cli",),
         "simulate": ("synth.cli",),
         "traffic": ("synth.cli",),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.synthesis import allreduce, alltoall, bfb, fast, forest, hierarchy, placement, sccl, teccl
+from benchmarks.synthesis import allreduce, alltoall, bfb, fast, forest, hierarchy, placement, repair, sccl, teccl
 from benchmarks.synthesis.table import show
 
 TABLES = (
@@ -21,6 +21,7 @@ TABLES = (
     hierarchy.TABLE,
     placement.TABLE,
     teccl.TABLE,
+    repair.TABLE,
 )
 
 

@@ -19,6 +19,7 @@ from synth.bounds.arcs import Arcs
 from synth.bounds.bound import Distance, Latency
 from synth.bounds.demand import fitting_generators, member_orbits
 from synth.collective import Collective, CollectiveError
+from synth.counted import in_ranges
 from synth.network import Network
 
 
@@ -30,10 +31,7 @@ def latency(network: Network, arcs: Arcs | None = None) -> Latency:
     steps, steps_witness = _farthest(network, arcs, is_rank[arcs.tails].astype(np.float64))
     if np.isinf(steps):
         assert steps_witness is not None
-        raise CollectiveError(
-            f"{network.topology.name}: rank {steps_witness.dst} cannot be reached from rank {steps_witness.src}, "
-            f"so no {network.collective.kind} exists"
-        )
+        raise CollectiveError(_cut_off(network, arcs, steps_witness))
     seconds, seconds_witness = _farthest(network, arcs, alphas)
     return Latency(int(steps), seconds, steps_witness, seconds_witness)
 
@@ -61,6 +59,19 @@ def _farthest(network: Network, arcs: Arcs, lengths: NDArray[np.float64]) -> tup
         return worst, None
     src, dst = (collective.members[end] for end in ends)
     return worst, Distance(_first_chunk(collective, *ends), src, dst)
+
+
+def _cut_off(network: Network, arcs: Arcs, witness: Distance) -> str:
+    """Which ranks no path joins: those on one side of a cut that nothing crosses, and those on the other."""
+    paths = ShortestPaths(arcs.nodes, arcs.tails, arcs.heads, np.zeros(len(arcs.tails)))
+    beyond = np.isinf(paths.distances(witness.src))
+    here = [member for member in sorted(network.collective.members) if not beyond[member]]
+    there = [member for member in sorted(network.collective.members) if beyond[member]]
+    others = " (ranks that are no members do not relay)" if len(here) + len(there) < network.topology.ranks else ""
+    return (
+        f"{network.topology.name}: no path leads from {in_ranges(here)} to {in_ranges(there)}, "
+        f"so no {network.collective.kind} exists{others}"
+    )
 
 
 def _first_chunk(collective: Collective, src: int, dst: int) -> int:

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from csrc import _core
 from synth.bounds.bound import Cut
+from synth.bounds.distance import latency
 from synth.bounds.references import all_reduce_references, best_trees
 from synth.bounds.throughput import bounds_of, throughput
 from synth.collective import ChunkTable, Collective
@@ -87,6 +88,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
         raise EngineError("engine forest counts no steps or rounds; --engine sccl does")
     if collective.kind in ("all_to_all", "gather", "scatter"):
         raise EngineError(f"engine forest packs trees, and {collective.kind} has none; --engine flow does it")
+    latency(Network(topology, collective))  # says which ranks are cut off, if any are
     if collective.kind == "all_reduce":
         schedule = _all_reduce(topology, collective)
     elif collective.combining:
