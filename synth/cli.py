@@ -1,4 +1,4 @@
-"""The verbs `syntony bound`, `synth` and `repair`; simulate, verify and convert are in cli_simulate.py and cli_files.py."""
+"""The verbs `syntony bound`, `synth` and `repair`; other files named cli_ have the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from synth.arguments import count, size
+from synth.arguments import count, seconds, size
 from synth.cli_files import COMMANDS as FILE_COMMANDS
 from synth.cli_place import COMMANDS as PLACE_COMMANDS
 from synth.cli_portfolio import COMMANDS as PORTFOLIO_COMMANDS
@@ -184,7 +184,7 @@ def _configure_repair(parser: argparse.ArgumentParser) -> None:
         metavar="WIRE@PART",
         help="a wire that runs at a part of its bandwidth (0-1@50%%); again for more",
     )
-    add_limits(parser)
+    parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="seconds to search (default 60)")
     parser.add_argument("-o", "--output", metavar="NEW.json", help="schedule file to write")
     add_json(parser)
 
@@ -198,11 +198,10 @@ def _run_repair(options: argparse.Namespace) -> int:
 
     if not options.without and not options.slowed:
         raise UserError("nothing is broken: say what is with --without or --slowed")
-    keep_within_memory(options)
     output = _place(options.output)
     old = read(options.file).content
     if not isinstance(old, Schedule):
-        raise UserError(f"{options.file}: it holds a program, which does not say on which wires; repair takes a schedule")
+        raise UserError(f"{options.file}: it holds a program, which names no wires; repair takes a schedule")
     begin = time.monotonic()
     with progress(f"repair of {old.collective.kind} on {old.topology.name}"):
         schedule = repair(old, options.without, options.slowed, Budget(options.timeout))

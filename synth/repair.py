@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from csrc import _core
 from synth.bounds.arcs import Arcs
+from synth.bounds.demand import block_weights
 from synth.bounds.distance import latency
 from synth.bounds.throughput import bounds_of
 from synth.collective import ChunkTable, Collective
@@ -51,7 +52,7 @@ SLACKS = (0.01, 0.04, 0.1, 0.3)
 GOOD = Fraction(2, 100)
 """Where mending leaves a gap above this,"""
 ANEW_RANKS = 32
-"""up to so many ranks the exact engine is asked too, which may cut chunks otherwise."""
+"""the exact engine is asked too, which may cut chunks otherwise; for trees up to so many ranks."""
 FINE = 256
 """Trees are cut so fine that the slowest link has room for so many at least."""
 ROUNDS = 12
@@ -80,14 +81,16 @@ def repair(old: Schedule, without: Sequence[str], slowed: Sequence[str], budget:
             raise NotMendableError("there are no trees to mend")
         mended = _mended(old.expand(), damage, rank_at, collective, bounds.throughput.seconds_per_byte, budget)
     except NotMendableError:
-        return auto.run(damage.topology, collective, 1 << 30, budget)
+        return auto.run(damage.topology, _uncut(collective), 1 << 30, budget)
     bounds = replace(bounds, latency=latency(Network(damage.topology, mended.collective)))
     mended = replace(mended, engine=ENGINE, bounds=bounds)
-    if collective.ranks <= ANEW_RANKS and (mended.gap() or 0) > GOOD:
-        with suppress(EngineError):
-            anew = (flow if collective.kind in flow.KINDS else forest).run(damage.topology, collective, 0, budget)
-            return min(mended, anew, key=Schedule.seconds_per_byte)
-    return mended
+    paths = collective.kind in flow.KINDS
+    if (mended.gap() or 0) <= GOOD or (collective.ranks > ANEW_RANKS and not paths):
+        return mended
+    anew = mended
+    with suppress(EngineError):
+        anew = (flow if paths else forest).run(damage.topology, _uncut(collective), 0, budget)
+    return mended if mended.seconds_per_byte() <= anew.seconds_per_byte() else anew
 
 
 def _ranks_left(collective: Collective, damage: Degraded) -> Integers:
@@ -116,6 +119,12 @@ def _what_is_left(collective: Collective, rank_at: Integers, damage: Degraded) -
     root = int(rank_at[collective.root]) if collective.rooted else 0
     chunks = ChunkTable(block[block >= 0], weight[block >= 0])
     return Collective(collective.kind, ranks, chunks, root, members)
+
+
+def _uncut(collective: Collective) -> Collective:
+    """The collective with one chunk per block, and blocks as large as they are."""
+    weight = block_weights(collective).reshape(-1)
+    return replace(collective, chunks=ChunkTable(np.arange(len(weight)), weight // gcd(*weight.tolist())))
 
 
 def _mended(

@@ -118,7 +118,7 @@ def _node(topology: Topology, text: str) -> int | None:
 
 
 def _wire(topology: Topology, text: str) -> tuple[Mark, bool, list[int]]:
-    """The two ends of `A-B` or `A->B` (names may have dashes in them), whether one direction is meant, and its links."""
+    """The ends of `A-B` or `A->B` (names may have dashes in them), whether one direction is meant, and its links."""
     directed = "->" in text
     dash = "->" if directed else "-"
     words = text.split(dash)
@@ -134,7 +134,8 @@ def _wire(topology: Topology, text: str) -> tuple[Mark, bool, list[int]]:
         missing = one if _node(topology, one) is None else other
         raise TopologyError(f"{topology.name}: {text} is no wire: {_unknown(topology, missing)}")
     src, dst = ends
-    assert src is not None and dst is not None
+    assert src is not None
+    assert dst is not None
     links = [link.id for link in topology.links_between(src, dst)]
     if not directed:
         links += [link.id for link in topology.links_between(dst, src)]
@@ -162,6 +163,6 @@ def _part(topology: Topology, text: str, part: str) -> Fraction:
         share = Fraction(0)
     if not 0 < share < 1:
         raise TopologyError(
-            f"{topology.name}: slowed={text}: {part!r} is no part of a bandwidth; write what is left of it, as 50% or 1/2"
+            f"{topology.name}: slowed={text}: {part!r} is no part of a bandwidth; write what is left, as 50% or 1/2"
         )
     return share

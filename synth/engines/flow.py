@@ -12,8 +12,8 @@ with a small denominator:
 2. flows become paths, and paths chunks of whole weights (engines/flow_paths.py), counted again exactly;
 3. paths are cut into hops from rank to rank, in steps (engines/flow_steps.py).
 
-Where the program is too large (hundreds of ranks without symmetry), chunks stay whole and their paths are balanced, with
-a certified gap (engines/flow_whole.py).
+Where the program is too large (hundreds of ranks without symmetry), chunks stay whole and their paths are balanced,
+with a certified gap (engines/flow_whole.py).
 
 Symmetry: one source per orbit of a free group of automorphisms (synth/free_group.py) stands for all, in the program, in
 its paths and in the Schedule: a torus of 512 is solved and stored as the paths of rank 0 and three generators.

@@ -3,8 +3,8 @@
 A flow program of 512 sources and 3,000 links has a million and a half variables. But so many chunks share each link
 that none needs to be divided, and demands can look for their paths one by one (csrc/core/graph/balanced_paths.hpp):
 
-    prices         exponential in what a link carries       0 ──▶ 1 ──▶ 2      chunks move to 0 ▶ 3 ▶ 2
-    paths          each demand's cheapest, again and again    ╲──▶ 3 ──▶╱      until both ways cost the same
+    prices         exponential in what a link carries   0 ──▶ 1 ──▶ 2     chunks of 0 for 2 move to the lower
+    paths          each demand's cheapest, again and again   └───▶ 3 ──▶─┘     way until both ways cost the same
 
 The prices that this ends with bound every schedule from below (synth/bounds/prices.py), so the gap is certified: loads
 are counted in whole numbers, and the bound is recomputed from rounded prices exactly. Where few chunks share a link,

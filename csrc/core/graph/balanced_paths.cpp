@@ -19,10 +19,10 @@ constexpr double kFar = std::numeric_limits<double>::infinity();
 constexpr Number kNone = ~Number{0};
 
 constexpr double kFirstSteepness = 8, kMostSteepness = 4000;
-constexpr double kSteeper = 1.5;     ///< per round that gained little
-constexpr double kGain = 1e-3;       ///< a round that brings the time down by less gained little
-constexpr int kVainRounds = 8;       ///< so many of them at full steepness, and the search ends
-constexpr double kCheaper = 1e-9;    ///< a path that is cheaper by less is as good
+constexpr double kSteeper = 1.5;   ///< per round that gained little
+constexpr double kGain = 1e-3;     ///< a round that brings the time down by less gained little
+constexpr int kVainRounds = 8;     ///< so many of them at full steepness, and the search ends
+constexpr double kCheaper = 1e-9;  ///< a path that is cheaper by less is as good
 
 class Search {
  public:

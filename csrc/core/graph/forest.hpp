@@ -39,8 +39,8 @@ struct Forest {
   std::vector<std::uint32_t> route_link;
 };
 
-/// How far from its root each edge begins: of trees of `edges` edges each, one behind the other, over that many receivers
-/// and one more. Throws std::invalid_argument for an edge that ends at no receiver.
+/// How far from its root each edge begins: of trees of `edges` edges each, one behind the other, over that many
+/// receivers and one more. Throws std::invalid_argument for an edge that ends at no receiver.
 [[nodiscard]] std::vector<std::int32_t> edge_depths(std::size_t edges, std::span<const std::int64_t> tails,
                                                     std::span<const std::int64_t> heads);
 

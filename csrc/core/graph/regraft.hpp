@@ -33,8 +33,9 @@ struct RegraftRequest {
   std::uint32_t rounds = 0;  ///< of shedding, at most
 };
 
-/// The mended trees, tree t in its place; parts that were split off lie behind. Routes are the request's, then new ones.
-/// Throws std::invalid_argument for columns that do not fit together, and where a receiver cannot be reached at all.
+/// The mended trees, tree t in its place; parts that were split off lie behind. Routes are the request's, then new
+/// ones. Throws std::invalid_argument for columns that do not fit together, and where a receiver cannot be reached at
+/// all.
 [[nodiscard]] Forest regraft(const RegraftRequest& request);
 
 }  // namespace syntony
