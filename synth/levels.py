@@ -84,7 +84,7 @@ def levels_of(topology: Topology, collective: Collective) -> Levels:
     if found is None or len(found) < 2:
         raise LevelsError(
             f"the {collective.ranks} ranks on {topology.name} are no product of levels: "
-            "no boxes of equal size, and no axes with wires of their own; levels can be given: two-level@2x4"
+            "no boxes of equal size, and no axes with wires of their own"
         )
     return found
 

@@ -47,7 +47,8 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     try:
         levels = given_levels(shape, collective.ranks) if at else levels_of(topology, collective)
     except LevelsError as error:
-        raise EngineError(f"engine hierarchy: {error}") from None
+        hint = "" if at else "; levels can be given behind an @: hierarchy:two-level@2x4"
+        raise EngineError(f"engine hierarchy: {error}{hint}") from None
     if name:
         schedule = _composed(topology, collective, levels, composition_named(name), size, budget)
     else:
