@@ -431,6 +431,9 @@ class ProgramBuilder:
     ) -> None:
         """One instruction into a lane of the caller's choice; slots are (space, index). Messages are sent first."""
 
+    def skew(self, slices: int) -> None:
+        """The moves that follow are so many slices behind their lanes' turns; never less than before."""
+
     def finish(self) -> Program:
         """The Program so far; the builder may go on."""
 
@@ -631,6 +634,7 @@ def simulate_lanes(
     *,
     lane_offset: _Column,
     lane_slices: _Column,
+    skew: _Column,
     out: _Column,
     into: _Column,
     signals: _Column,
@@ -639,7 +643,7 @@ def simulate_lanes(
     chunk_offset: _Column,
     chunk: _Column,
     chunk_bytes: _Column,
-    slice_bytes: float,
+    slice_bytes: _Column,
     kind: _Column,
     feeder: _Column,
     drainer: _Column,

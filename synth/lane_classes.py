@@ -75,12 +75,14 @@ class _Colours:
 
         # What a row does, whoever does it.
         position = np.arange(len(lanes.out)) - lanes.lane_offset[lane_of]
-        bytes_ = np.unique(lanes.chunk_bytes, return_inverse=True)[1]
+        lengths = (lanes.chunk_bytes, lanes.slice_bytes)
+        bytes_ = distinct(np.stack([np.unique(column, return_inverse=True)[1] for column in lengths], axis=1))[1]
         needs = distinct(
             ragged(lanes.need_offset, place[which] * (int(length.max(initial=0)) + 1) + position[lanes.need])
         )
         row = np.stack(
             [
+                lanes.skew,
                 _coloured(self._out_place, lanes.out),
                 _coloured(self._into_place, lanes.into),
                 lanes.signals,
@@ -160,6 +162,7 @@ class _Colours:
                 lanes,
                 lane_offset=offset,
                 lane_slices=lanes.lane_slices[lane],
+                skew=lanes.skew[rows],
                 out=_coloured(self.connection, lanes.out[rows]),
                 into=_coloured(self.connection, lanes.into[rows]),
                 signals=lanes.signals[rows],

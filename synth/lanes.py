@@ -17,11 +17,12 @@ class Lanes:
     column into k pieces.
 
     lane_offset, lane_slices  rows of every lane; how often it runs them
+    skew                      per row: the slices that it is behind its lane's turn
     out, into                 per row: the connection that it starts a message on, and takes one from; -1: none
     signals                   per row: 1 where its message counts though it is empty
     need_offset, need         per row: the rows that must be done in the same slice
     chunk_offset, chunk       per row: the chunks of its message
-    chunk_bytes, slice_bytes  bytes of every chunk, and of a full slice of one
+    chunk_bytes, slice_bytes  bytes of every chunk, and of a full slice of it
     kind                      per connection: synth.connections.Kind
     feeder, drainer           its lanes; drainer -1: nobody
     flow_offset, flow         per connection: its flows; its messages take turns over them
@@ -36,6 +37,7 @@ class Lanes:
 
     lane_offset: Integers
     lane_slices: Integers
+    skew: Integers
     out: Integers
     into: Integers
     signals: Integers
@@ -44,7 +46,7 @@ class Lanes:
     chunk_offset: Integers
     chunk: Integers
     chunk_bytes: Floats
-    slice_bytes: float
+    slice_bytes: Floats
     kind: Integers
     feeder: Integers
     drainer: Integers
@@ -100,6 +102,7 @@ def simulate_lanes(lanes: Lanes, *, every_slice: bool = False) -> LaneTimes:
 _DTYPES: dict[str, type[np.generic]] = {
     "lane_offset": np.int64,
     "lane_slices": np.int64,
+    "skew": np.int64,
     "out": np.int32,
     "into": np.int32,
     "signals": np.uint8,
@@ -108,6 +111,7 @@ _DTYPES: dict[str, type[np.generic]] = {
     "chunk_offset": np.int64,
     "chunk": np.int32,
     "chunk_bytes": np.float64,
+    "slice_bytes": np.float64,
     "kind": np.uint8,
     "feeder": np.int32,
     "drainer": np.int32,

@@ -9,7 +9,7 @@ rank 0
 from __future__ import annotations
 
 from synth.counted import counted
-from synth.program import Opcode, Program, Space
+from synth.program import INSTRUCTION_FIELDS, Opcode, Program, Space
 
 
 def slots(space: int, index: int, count: int) -> str:
@@ -20,8 +20,8 @@ def slots(space: int, index: int, count: int) -> str:
 
 def sentence(program: Program, row: int, operands: list[str]) -> str:
     """What instruction `row` does; `operands` are its further sources, already written out."""
-    _, _, opcode, dst_space, dst_index, src_space, src_index, count, recv_peer, send_peer, channel, _, _ = (
-        int(value) for value in program.instructions[row]
+    opcode, dst_space, dst_index, src_space, src_index, count, recv_peer, send_peer, channel = (
+        int(program.field(name)[row]) for name in INSTRUCTION_FIELDS[2:11]
     )
     op = Opcode(opcode)
     dst, src = slots(dst_space, dst_index, count), slots(src_space, src_index, count)
@@ -84,5 +84,10 @@ def listing(program: Program) -> str:
         ]
         operand, dependency = operand + operands, dependency + dependencies
         text = f"    {program.position[row]:3d}  {sentence(program, row, further)}"
-        lines.append(text + (f"    after {', '.join(after)}" if after else ""))
+        skew = int(program.field("skew")[row])
+        lines.append(
+            text
+            + (f"    after {', '.join(after)}" if after else "")
+            + (f"    {counted(skew, 'slice')} behind" if skew else "")
+        )
     return "\n".join(lines)

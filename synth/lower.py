@@ -8,6 +8,9 @@ that value there, else a new scratch slot. Then the transfers are written down s
     the only operand of two
     that is not there yet   ->  transfer_reduce: message + what is there, without a stop in scratch
 
+Steps are the stages of a pipeline: transfers of step k are k slices behind (`skew` in program.hpp), as in the
+simulation of a Schedule (synth/moves.py). So a lane begins the next slice while this one is still steps away.
+
 The builder finds lanes and dependencies. Switches only forward (a schedule in which one adds or copies is refused), so
 a route is one message; the routes between one pair of ranks get channels of their own, which keeps the Schedule's lanes
 apart (a transfer waits only for its predecessor on its own route).
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from synth.program import Program
+from synth.program import MAX_SKEW, Program
 from synth.schedule import Schedule, Transfer
 from synth.target import Target, TargetError, fit
 
@@ -65,7 +68,8 @@ class _Lowering:
         for value, rank in enumerate(self.schedule.values.rank.tolist()):
             if rank >= 0:
                 self.slots[rank, value] = self.builder.input(rank, self.chunk[value])
-        for transfers in self._by_step():
+        for step, transfers in enumerate(self._by_step()):
+            self.builder.skew(min(step, MAX_SKEW))
             for transfer in transfers:
                 self._transfer(transfer)
             self._complete()

@@ -1,8 +1,10 @@
 """How many bytes the messages of a Program have, slice by slice, once the size of the collective is known.
 
-chunk of 5 slices     |====|====|====|====|==|
-chunk of 2 slices     |====|=|
-message of both        8    5    4    4    2         slice 0, 1, ..
+heavy chunk           |====|====|====|====|==|
+chunk of half of it   |==|==|==|==|=|
+message of both        6    6    6    6    3         slice 0, 1, ..
+
+Slices are as long as in csrc/core/program/prepared_program.hpp, but counted in bytes.
 """
 
 from __future__ import annotations
@@ -16,15 +18,18 @@ from numpy.typing import NDArray
 from synth.checker.resolved import Resolved
 from synth.collective import block_count
 from synth.program import ONE_SIDED, RECEIVES, SENDS, Opcode
+from synth.rows import first_uses
+
+_SHORTEST_SLICE = 16  # of them are as long as the longest
 
 
 class MessageSizes:
     """Of the Program behind `code`, for a collective of `size` bytes whose messages have at most `slice_bytes`.
 
-    slice         bytes of a full slice of one chunk
     slices        int64 (ranks,): how often each rank runs its lanes
     signals       bool (I,): instructions whose message counts though it is empty
-    chunk_bytes   float64 (K,): bytes of every chunk
+    chunk_bytes   float64 (K,): bytes of every chunk,
+    slice_bytes   float64 (K,): and of a full slice of it
     chunk_offset  int64 (I+1,): instruction i moves chunk[chunk_offset[i]:chunk_offset[i+1]]
     chunk         int64
     """
@@ -33,10 +38,15 @@ class MessageSizes:
         program = code.program
         self.signals: NDArray[np.bool_] = np.isin(code.opcode, (Opcode.signal, Opcode.wait))
         talks = RECEIVES[code.opcode] | SENDS[code.opcode] | ONE_SIDED[code.opcode]
-        self.slice = max(1, slice_bytes // int(code.count[talks].max(initial=1)))
+        longest = max(1, slice_bytes // int(code.count[talks].max(initial=1)))
         exact, kind = _chunk_bytes(code, size)
+        weight = program.chunks[:, 1].astype(np.int64)
+        share = longest * weight // weight.max() + 2
+        full = np.minimum(longest, np.maximum(share, longest // _SHORTEST_SLICE))
         self.chunk_bytes: NDArray[np.float64] = np.asarray([float(chunk) for chunk in exact])[kind]
-        lasts = np.asarray([ceil(chunk / self.slice) for chunk in exact], np.int64)[kind]
+        self.slice_bytes: NDArray[np.float64] = full.astype(np.float64)
+        each = full[first_uses(kind, len(exact))].tolist()
+        lasts = np.asarray([ceil(chunk / most) for chunk, most in zip(exact, each, strict=True)], np.int64)[kind]
         self.slices: NDArray[np.int64] = np.zeros(program.ranks, np.int64)
         np.maximum.at(self.slices, program.slots[:, 0], lasts[code.slot_chunk])
         # Signals carry no size, so all ranks that use them must count slices alike.

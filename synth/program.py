@@ -5,18 +5,19 @@ A slot holds one chunk. Everything lies in five int32 tables, the same that `csr
 
     chunks        (K, 2)   block, weight
     slots         (S, 3)   agent, space, chunk                          ordered by agent, space, index in the space
-    instructions  (I, 13)  see INSTRUCTION_FIELDS                       ordered by agent, lane, position in the lane
+    instructions  (I, 14)  see INSTRUCTION_FIELDS                       ordered by agent, lane, position in the lane
     operands      (O, 2)   space, index: further sources of `reduce`    instruction after instruction
     dependencies  (D, 2)   lane, position: what must be done first      instruction after instruction
 
 Construction checks ranges and order (synth/program_ranges.py; a `ProgramError` names the place). Whether a Program is
-*right* is the word of `synth.checker`. Unused fields of an instruction are 0, unused peers -1.
+*right* is the word of `synth.checker`. Unused fields of an instruction are 0, unused peers -1. Rows without the last
+field, `skew`, are taken too: then it is 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -30,6 +31,7 @@ Table = NDArray[np.int32]
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter")
 MAX_CHANNELS = 1 << 16
+MAX_SKEW = (1 << 16) - 1
 
 
 class ProgramError(UserError):
@@ -94,14 +96,17 @@ INSTRUCTION_FIELDS = (
     "channel",
     "operand_count",
     "dependency_count",
+    "skew",
 )
 _FIELD = {name: position for position, name in enumerate(INSTRUCTION_FIELDS)}
-_WIDTHS = {"chunks": 2, "slots": 3, "instructions": 13, "operands": 2, "dependencies": 2}
+_WIDTHS = {"chunks": 2, "slots": 3, "instructions": len(INSTRUCTION_FIELDS), "operands": 2, "dependencies": 2}
 
 
 def _table(name: str, values: ArrayLike) -> Table:
     """A read-only, C-contiguous int32 table of its own memory."""
     raw = np.asarray(values)
+    if name == "instructions" and raw.ndim == 2 and raw.shape[1] == _FIELD["skew"]:
+        raw = np.pad(raw, ((0, 0), (0, 1)))
     if raw.size == 0:
         raw = raw.reshape(0, _WIDTHS[name])
     if raw.ndim != 2 or raw.shape[1] != _WIDTHS[name]:
@@ -158,6 +163,17 @@ class Program:
     def one_sided(self) -> bool:
         """Whether it uses peer_read or peer_write."""
         return bool(ONE_SIDED[self.field("opcode")].any())
+
+    @property
+    def skewed(self) -> bool:
+        """Whether some instruction works on earlier slices than its lane's turn."""
+        return bool(self.field("skew").any())
+
+    def without_skew(self) -> Program:
+        """The same Program, slice after slice: as right as this one, and with many slices mostly slower."""
+        instructions = self.instructions.copy()
+        instructions[:, _FIELD["skew"]] = 0
+        return replace(self, instructions=instructions)
 
     @cached_property
     def space_start(self) -> Table:

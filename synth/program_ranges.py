@@ -15,6 +15,7 @@ from synth.program import (
     HAS_DST,
     HAS_SRC,
     MAX_CHANNELS,
+    MAX_SKEW,
     ONE_SIDED,
     RECEIVES,
     SENDS,
@@ -107,7 +108,8 @@ class _Instructions:
         raise ProgramError(f"rank {agent}, lane {lane}, instruction {position}: {message}")
 
     def check_order(self) -> None:
-        """Agents and opcodes exist; rows go by agent, lane, position; lanes have no holes; counts and channels fit."""
+        """Agents and opcodes exist; rows go by agent, lane, position; lanes have no holes; counts, channels and skews
+        fit."""
         agent, lane, opcode, ranks = self.agent, self.lane, self.opcode, self.program.ranks
         self.refuse((agent < 0) | (agent >= ranks), f"agent {{0}} does not exist; agents are 0..{ranks - 1}", agent)
         self.refuse(
@@ -127,6 +129,12 @@ class _Instructions:
         channel = self.program.field("channel")
         message = f"channel {{0}} is not in 0..{MAX_CHANNELS - 1}"
         self.refuse((channel < 0) | (channel >= MAX_CHANNELS), message, channel)
+        skew = self.program.field("skew")
+        self.refuse((skew < 0) | (skew > MAX_SKEW), f"skew {{0}} is not in 0..{MAX_SKEW}", skew)
+        same_lane = np.r_[np.zeros(len(lane[:1]), bool), (step[1:] == 0) & ~new_agent[1:]]
+        previous = np.r_[skew[:1], skew[:-1]]
+        message = "skew {0} comes after skew {1}; skews never decrease along a lane"
+        self.refuse(same_lane & (skew < previous), message, skew, previous)
 
     def check_peers(self) -> None:
         """Peers that are used are other ranks."""

@@ -52,8 +52,8 @@ def simulate_program(
 ) -> Simulation:
     """Simulates `size` bytes (as `Collective` defines size), rank i of the Program on rank i of the topology.
 
-    slice_bytes    a message's most bytes (default: the CPU executor's); a chunk's slice is that over the most slots of
-                   any message of the Program
+    slice_bytes    a message's most bytes (default: the CPU executor's); a slice of the heaviest chunk is that over the
+                   most slots of any message of the Program, others are shorter
     fifo_depth     messages that a connection holds; default: the CPU executor's, or more where the Program claims more
     every_message  simulates every slice of every lane, and returns its messages and the rates of links over time; else
                    one of lanes that are alike is simulated (synth/lane_classes.py), steady states are skipped
@@ -112,6 +112,7 @@ def lanes_of(
     return Lanes(
         lane_offset=np.r_[code.lane_first, len(code.opcode)],
         lane_slices=sizes.slices[code.lane_agent],
+        skew=code.skew,
         out=connections.out,
         into=connections.into,
         signals=sizes.signals.astype(np.int64),
@@ -120,7 +121,7 @@ def lanes_of(
         chunk_offset=sizes.chunk_offset,
         chunk=sizes.chunk,
         chunk_bytes=sizes.chunk_bytes,
-        slice_bytes=float(sizes.slice),
+        slice_bytes=sizes.slice_bytes,
         kind=connections.kind,
         feeder=connections.feeder,
         drainer=connections.drainer,

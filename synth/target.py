@@ -26,6 +26,7 @@ class Target:
     message_slots          slots per message
     single_peer_lanes      a lane talks to at most one peer per direction, on one channel
     signals, one_sided     signal and wait; peer_read and peer_write
+    skew                   instructions may be slices behind their lane's turn; what is not is run slice after slice
     weights                chunks of one buffer may differ in weight
     name_length            characters
     """
@@ -40,6 +41,7 @@ class Target:
     single_peer_lanes: bool = False
     signals: bool = True
     one_sided: bool = True
+    skew: bool = True
     weights: bool = True
     name_length: int | None = None
 
@@ -58,6 +60,7 @@ MSCCL = Target(
     single_peer_lanes=True,
     signals=False,
     one_sided=False,
+    skew=False,
     weights=False,
     name_length=63,
 )
@@ -68,7 +71,7 @@ CONVERSION = Target("conversion", fifo_depth=2**31 - 1, channels=1 << 16)
 
 
 def fit(program: Program, target: Target) -> Program:
-    """The Program, when the Target can take it; else TargetError."""
+    """The Program, when the Target can take it (without its skews, where it takes none); else TargetError."""
 
     def refuse(what: str, found: int | str, limit: int | None) -> None:
         if limit is not None and (isinstance(found, str) or found > limit):
@@ -101,7 +104,7 @@ def fit(program: Program, target: Target) -> Program:
             f"{program.chunks[:, 1].min()} to {program.chunks[:, 1].max()}; they must be equal"
         )
     _fit_lanes(program, target, first, lane_agent)
-    return program
+    return program if target.skew or not program.skewed else program.without_skew()
 
 
 def _fit_lanes(program: Program, target: Target, first: np.ndarray, lane_agent: np.ndarray) -> None:

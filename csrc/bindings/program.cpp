@@ -26,7 +26,7 @@ namespace {
 
 using Table = nb::ndarray<const std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-constexpr std::size_t kChunkColumns = 2, kSlotColumns = 3, kInstructionColumns = 13, kPairColumns = 2;
+constexpr std::size_t kChunkColumns = 2, kSlotColumns = 3, kInstructionColumns = 14, kPairColumns = 2;
 
 /// Rows of an int32 table with a name, so that a bad entry can be pointed at.
 class Rows {
@@ -103,6 +103,7 @@ void read_instructions(const Rows& rows, const Rows& operands, const Rows& depen
     instruction.channel = static_cast<std::uint16_t>(rows.at(row, 10, "channel", 1U << 16));
     instruction.operand_count = rows.at(row, 11, "operand_count");
     instruction.dependency_count = rows.at(row, 12, "dependency_count");
+    instruction.skew = static_cast<std::uint16_t>(rows.at(row, 13, "skew", 1U << 16));
     instruction.first_operand = static_cast<std::uint32_t>(to.operands.size());
     instruction.first_dependency = static_cast<std::uint32_t>(to.dependencies.size());
     if (instruction.operand_count > operands.size() - next_operand) rows.refuse(row, "`operands` ends too early");
@@ -181,7 +182,7 @@ nb::dict columns(const Program& program) {
     for (std::size_t lane = 0; lane < agent.lanes.size(); ++lane) {
       for (const Instruction& i : agent.lanes[lane]) {
         instructions.row(rank, lane, i.opcode, i.dst.space, i.dst.index, i.src.space, i.src.index, i.count, i.recv_peer,
-                         i.send_peer, i.channel, i.operand_count, i.dependency_count);
+                         i.send_peer, i.channel, i.operand_count, i.dependency_count, i.skew);
         for (const Slot operand : std::span(agent.operands).subspan(i.first_operand, i.operand_count)) {
           operands.row(operand.space, operand.index);
         }
@@ -297,6 +298,7 @@ void bind_builder(nb::module_& m) {
       .def("append", &append, "rank"_a, "lane"_a, "opcode"_a, "dst"_a, "src"_a, "count"_a, "recv_peer"_a, "send_peer"_a,
            "channel"_a, "operands"_a = nb::list(),
            "One instruction into a lane of the caller's choice; slots are (space, index).")
+      .def("skew", &ProgramBuilder::skew, "slices"_a, "The moves that follow are so many slices behind.")
       .def("finish", &ProgramBuilder::finish, "The Program so far, validated.");
 }
 

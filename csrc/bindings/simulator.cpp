@@ -63,10 +63,11 @@ nb::dict simulate_flows(const Column<double>& bytes, const Column<double>& laten
 }
 
 nb::dict simulate_lanes(const Column<std::int64_t>& lane_offset, const Column<std::int64_t>& lane_slices,
-                        const Column<std::int32_t>& out, const Column<std::int32_t>& into,
-                        const Column<std::uint8_t>& signals, const Column<std::int64_t>& need_offset,
-                        const Column<std::int32_t>& need, const Column<std::int64_t>& chunk_offset,
-                        const Column<std::int32_t>& chunk, const Column<double>& chunk_bytes, double slice_bytes,
+                        const Column<std::int64_t>& skew, const Column<std::int32_t>& out,
+                        const Column<std::int32_t>& into, const Column<std::uint8_t>& signals,
+                        const Column<std::int64_t>& need_offset, const Column<std::int32_t>& need,
+                        const Column<std::int64_t>& chunk_offset, const Column<std::int32_t>& chunk,
+                        const Column<double>& chunk_bytes, const Column<double>& slice_bytes,
                         const Column<std::uint8_t>& kind, const Column<std::int32_t>& feeder,
                         const Column<std::int32_t>& drainer, const Column<std::int64_t>& flow_offset,
                         const Column<std::int32_t>& flow, const Column<std::int32_t>& route,
@@ -75,6 +76,7 @@ nb::dict simulate_lanes(const Column<std::int64_t>& lane_offset, const Column<st
                         std::int64_t fifo_depth, bool buffered, bool every_slice) {
   const LaneProgram program{.lane_offset = span_of(lane_offset),
                             .lane_slices = span_of(lane_slices),
+                            .skew = span_of(skew),
                             .out = span_of(out),
                             .into = span_of(into),
                             .signals = span_of(signals),
@@ -83,7 +85,7 @@ nb::dict simulate_lanes(const Column<std::int64_t>& lane_offset, const Column<st
                             .chunk_offset = span_of(chunk_offset),
                             .chunk = span_of(chunk),
                             .chunk_bytes = span_of(chunk_bytes),
-                            .slice_bytes = slice_bytes,
+                            .slice_bytes = span_of(slice_bytes),
                             .kind = span_of(kind),
                             .feeder = span_of(feeder),
                             .drainer = span_of(drainer),
@@ -124,9 +126,9 @@ void bind_simulator(nb::module_& m) {
         "after_offset"_a, "after"_a, "after_left_offset"_a, "after_left"_a, "set"_a, "policy"_a, "set_offset"_a,
         "path_offset"_a, "link"_a, "weight"_a, "capacity"_a, "timeline"_a,
         "Simulates flows on fairly shared links: the columns of synth.flows.Flows in, those of FlowTimes out.");
-  m.def("simulate_lanes", &syntony::simulate_lanes, nb::kw_only(), "lane_offset"_a, "lane_slices"_a, "out"_a, "into"_a,
-        "signals"_a, "need_offset"_a, "need"_a, "chunk_offset"_a, "chunk"_a, "chunk_bytes"_a, "slice_bytes"_a, "kind"_a,
-        "feeder"_a, "drainer"_a, "flow_offset"_a, "flow"_a, "route"_a, "path_offset"_a, "link"_a, "weight"_a,
+  m.def("simulate_lanes", &syntony::simulate_lanes, nb::kw_only(), "lane_offset"_a, "lane_slices"_a, "skew"_a, "out"_a,
+        "into"_a, "signals"_a, "need_offset"_a, "need"_a, "chunk_offset"_a, "chunk"_a, "chunk_bytes"_a, "slice_bytes"_a,
+        "kind"_a, "feeder"_a, "drainer"_a, "flow_offset"_a, "flow"_a, "route"_a, "path_offset"_a, "link"_a, "weight"_a,
         "latency"_a, "capacity"_a, "fifo_depth"_a, "buffered"_a, "every_slice"_a,
         "Simulates a Program's lanes on fairly shared links: the columns of synth.lanes.Lanes in, messages out.");
 }

@@ -4,8 +4,9 @@
     rank 1, lane 0:  recv x   recv y                                         x y    -> a feeds x, b feeds y
 
 Proven: one lane feeds a connection and one lane drains it; as many messages are sent as received; each pair agrees in
-kind (data or signal), in the number of slots and in their chunks. A slot is as large as its chunk, so equal chunks are
-equal sizes for every binding, and by induction every slot only ever holds values of its own chunk.
+kind (data or signal), in the number of slots, in their chunks, and in their skew. A slot is as large as its chunk, so
+equal chunks are equal sizes for every binding, and by induction every slot only ever holds values of its own chunk.
+Lanes take turns alike (program.hpp), so equal skews match every slice of a send with the same slice of its receive.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def match(code: Resolved) -> None:
     if len(unequal):
         raise _unequal(code, int(unequal[0]), senders, receivers)
     code.partner[receivers] = senders
+    _message_skews(code, receivers)
     _message_chunks(code, receivers)
 
 
@@ -58,6 +60,18 @@ def _unequal(code: Resolved, connection: int, senders: Column, receivers: Column
     if len(sends) > len(takes):
         return code.fault(int(sends[len(takes)]), f"sends message {len(takes)}, which nobody receives ({told})")
     return code.fault(int(takes[len(sends)]), f"waits for message {len(sends)}, which nobody sends ({told})")
+
+
+def _message_skews(code: Resolved, receivers: Column) -> None:
+    sends = code.partner[receivers]
+    bad = np.flatnonzero(code.skew[receivers] != code.skew[sends])
+    if len(bad):
+        row, sender = int(receivers[bad[0]]), int(sends[bad[0]])
+        raise code.fault(
+            row,
+            f"has skew {code.skew[row]}, but {code.program.where(sender)} sends with skew {code.skew[sender]}; both "
+            "ends of a message must be equally far behind",
+        )
 
 
 def _message_chunks(code: Resolved, receivers: Column) -> None:

@@ -8,14 +8,23 @@ perform the same instructions. So one execution, in any order, is enough: if it 
 in the same state; if it ends, none does. A greater FIFO depth only adds tokens, so what ends at one depth ends at any
 greater one. A receive that sends on is performed as a whole: it needs its message and room at the same time.
 
-Empty messages are not sent (a slice of a chunk that is too short), which only removes conditions; later slices follow
-earlier ones in every lane and every FIFO. So an execution that ends for one slice ends for all sizes.
+Empty messages are not sent (a slice of a chunk that is too short), which only removes conditions. For many slices, let
+every instruction run in turn (its slice + its skew), turn after turn, in a turn as in the execution for one slice:
+
+- lanes agree: within a slice they run in order, for skews never decrease; and turns are what they go by;
+- a dependency has no greater skew (proven here), so with the same slice it is in an earlier turn, or earlier in this;
+- both ends of a message have equal skew (connections.py): each turn sends and takes the same messages, a part of those
+  of the execution for one slice in the same order, so it begins with empty FIFOs and never holds more in one.
+
+So an execution that ends for one slice ends for all sizes, at the same FIFO depth.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+
+import numpy as np
 
 from synth.checker.deadlock import Standstill, deadlock
 from synth.checker.resolved import Resolved
@@ -44,6 +53,7 @@ def execute(code: Resolved, fifo_depth: int) -> Execution:
     """Runs the Program abstractly at the FIFO depth; raises FaultError with a timeline on deadlock."""
     into, out, lane_of = code.into.tolist(), code.out.tolist(), code.lane.tolist()
     position = code.position.tolist()
+    _dependency_skews(code)
     dependencies = code.lists(code.dependency_owner, code.dependency)
     sent, taken = [0] * len(code.connections), [0] * len(code.connections)
     for_message, for_room = [-1] * len(code.connections), [-1] * len(code.connections)
@@ -96,6 +106,17 @@ def execute(code: Resolved, fifo_depth: int) -> Execution:
     if len(order) < len(into):
         raise deadlock(code, Standstill(fifo_depth, next_row, sent, taken))
     return Execution(order, clocks)
+
+
+def _dependency_skews(code: Resolved) -> None:
+    late = np.flatnonzero(code.skew[code.dependency] > code.skew[code.dependency_owner])
+    if len(late):
+        row, needed = int(code.dependency_owner[late[0]]), int(code.dependency[late[0]])
+        raise code.fault(
+            row,
+            f"has skew {code.skew[row]}, but waits for {code.program.where(needed)} of skew {code.skew[needed]}; what "
+            "waits must be at least as far behind",
+        )
 
 
 def _join(mine: Clock, theirs: Clock, lane: int) -> Clock:

@@ -25,6 +25,7 @@ class Resolved:
         self.agent: Column = agent
         self.opcode: Column = opcode.astype(np.int64)
         self.count: Column = program.field("count").astype(np.int64)
+        self.skew: Column = program.field("skew").astype(np.int64)
         self.position: Column = program.position.astype(np.int64)
 
         self.lane_first, lane_agent = (column.astype(np.int64) for column in program.lane_start)

@@ -16,7 +16,7 @@
     }
 
 Instruction keys: op; dst, src as [space, index]; count; from (recv_peer); to (send_peer, the peer of one-sided
-instructions too); channel; operands, a list of [space, index]; after, a list of [lane, instruction].
+instructions too); channel; operands, a list of [space, index]; after, a list of [lane, instruction]; skew.
 
 The stamp says that the checker of that version has proven the Program of that hash. A reader believes it only while
 both agree; any change of the Program changes the hash.
@@ -135,6 +135,8 @@ def _instruction_object(
         found["operands"] = [[Space(space).name, index] for space, index in further]
     if row["dependency_count"]:
         found["after"] = [next(dependencies) for _ in range(row["dependency_count"])]
+    if row["skew"]:
+        found["skew"] = row["skew"]
     return found
 
 
@@ -217,8 +219,9 @@ class _Tables:
             fields.whole(name) if fields.has(name) else default
             for name, default in (("count", 1), ("from", -1), ("to", -1), ("channel", 0))
         ]
+        skew = fields.whole("skew") if fields.has("skew") else 0
         fields.finish()
-        self.instructions.append([rank, lane, opcode, *dst, *src, *numbers, len(operands), len(after)])
+        self.instructions.append([rank, lane, opcode, *dst, *src, *numbers, len(operands), len(after), skew])
         self.operands += operands
         self.dependencies += after
 

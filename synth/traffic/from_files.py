@@ -89,7 +89,7 @@ class _Unrolled:
             taken[connection] = taken.get(connection, 0) + 1
 
     def messages(self) -> Messages:
-        """Slice by slice, in each by sending row; what is empty is not sent.
+        """Turn by turn (csrc/core/program/program.hpp), in each by sending row; what is empty is not sent.
 
         Where much must have arrived before a lane goes on, a message of its rank to itself waits for all of that.
         """
@@ -102,22 +102,28 @@ class _Unrolled:
         # What an instruction needs to be done: arrivals since the lane's last send, and that send.
         idle: tuple[frozenset[int], int] = (frozenset(), -1)
         before = dict.fromkeys(range(len(code.lane_first)), idle)
+        done: dict[int, dict[int, tuple[frozenset[int], int]]] = {}  # by slice, by row
         in_order = self._in_order()
         peers = code.program.field("send_peer")
-        for slice_ in range(int(self._sizes.slices.max(initial=0))):
+        slices, most = int(self._sizes.slices.max(initial=0)), int(code.skew.max(initial=0))
+        for turn in range(slices + most if slices else 0):
+            slice_ = turn - code.skew
             bytes_ = self._bytes(slice_)
-            sent = self._rows[(bytes_ > 0)[self._rows] | self._sizes.signals[self._rows]]
+            runs = (slice_ >= 0) & (slice_ < slices)
+            sent = self._rows[(runs & ((bytes_ > 0) | self._sizes.signals))[self._rows]]
             number = dict(zip(sent.tolist(), range(len(follows), len(follows) + len(sent)), strict=True))
             follows += [-1] * len(sent)
             src += code.agent[sent].tolist()
             dst += peers[sent].tolist()
             size += bytes_[sent].tolist()
-            done: dict[int, tuple[frozenset[int], int]] = {}
+            done[turn] = {}
             for row in in_order:
-                lane = int(code.lane[row])
-                arrivals, last = before[lane] if row == code.lane_first[lane] else done[row - 1]
+                if not runs[row]:
+                    continue
+                lane, mine = int(code.lane[row]), done[int(slice_[row])]
+                arrivals, last = before[lane]
                 for needed in self._needs[row]:
-                    others, other_last = done[needed]
+                    others, other_last = mine[needed]
                     arrivals |= others if other_last < 0 else others | {other_last}
                 if self._feeds.get(row, -1) in number:
                     arrivals |= {number[self._feeds[row]]}
@@ -133,16 +139,17 @@ class _Unrolled:
                     dst.append(int(code.agent[row]))
                     size.append(0.0)
                     arrivals, last = frozenset({join}), -1
-                done[row] = arrivals, last
-            before = {lane: done[int(end) - 1] for lane, end in enumerate(code.lane_end)}
+                before[lane] = mine[row] = arrivals, last
+            done.pop(turn - most, None)
         later, earlier = np.asarray(waits, np.int64).reshape(-1, 2).T
         return Messages.make(code.program.ranks, src, dst, size, (later, earlier), follows=follows)
 
-    def _bytes(self, slice_: int) -> NDArray[np.float64]:
-        """Per instruction the bytes of its message in the slice."""
+    def _bytes(self, slice_: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Per instruction the bytes of its message in its slice."""
         sizes = self._sizes
-        part = np.clip(sizes.chunk_bytes - slice_ * sizes.slice, 0.0, sizes.slice)[sizes.chunk]
         owner = np.repeat(np.arange(len(sizes.signals)), np.diff(sizes.chunk_offset))
+        full = sizes.slice_bytes[sizes.chunk]
+        part = np.clip(sizes.chunk_bytes[sizes.chunk] - slice_[owner] * full, 0.0, full)
         return np.bincount(owner, part, minlength=len(sizes.signals)).astype(float)
 
     def _in_order(self) -> list[int]:

@@ -107,8 +107,32 @@ class Machine:
             own_operands = operands[next_operand : next_operand + row[11]]
             own_dependencies = dependencies[next_dependency : next_dependency + row[12]]
             next_operand, next_dependency = next_operand + row[11], next_dependency + row[12]
-            self.lanes[row[0]][row[1]].append((*row[2:11], own_operands, own_dependencies))
-        self.done = [dict.fromkeys(lanes, 0) for lanes in self.lanes]
+            self.lanes[row[0]][row[1]].append((*row[2:11], own_operands, own_dependencies, row[13]))
+        # Per lane, what it does: (instruction, slice), turn after turn.
+        self.work = [{lane: self.turns(lanes[lane]) for lane in lanes} for lanes in self.lanes]
+        self.done: list[dict[int, set[tuple[int, int]]]] = [{lane: set() for lane in lanes} for lanes in self.lanes]
+
+    def turns(self, lane: list[tuple[Any, ...]]) -> deque[tuple[int, int]]:
+        skews = [row[-1] for row in lane]
+        return deque(
+            (position, turn - skew)
+            for turn in range(self.slices + max(skews))
+            for position, skew in enumerate(skews)
+            if 0 <= turn - skew < self.slices
+        )
+
+    def next(self, rank: int, lane: int) -> tuple[tuple[Any, ...], int] | None:
+        """The lane's next instruction and its slice; None when it must wait for another lane, or is at its end."""
+        if not self.work[rank][lane]:
+            return None
+        position, turn = self.work[rank][lane][0]
+        row = self.lanes[rank][lane][position]
+        if any((instruction, turn) not in self.done[rank][other] for other, instruction in row[-2]):
+            return None
+        return row, turn
+
+    def finish(self, rank: int, lane: int) -> None:
+        self.done[rank][lane].add(self.work[rank][lane].popleft())
 
     def view(self, rank: int, space: int, index: int, slice_index: int) -> np.ndarray:
         begin = slice_index * self.slice_elements
@@ -116,15 +140,11 @@ class Machine:
 
     def step(self, rank: int, lane: int) -> bool:
         """Runs the lane's next instruction; False when it is blocked or at its end."""
-        program = self.lanes[rank][lane]
-        turn, position = divmod(self.done[rank][lane], len(program))
-        if turn == self.slices:
+        found = self.next(rank, lane)
+        if found is None:
             return False
-        opcode, dst_space, dst, src_space, src, count, source, target, channel, operands, needs = program[position]
+        (opcode, dst_space, dst, src_space, src, count, source, target, channel, operands, _, _), turn = found
         assert count == 1, "the builders write single slots"
-        for other, instruction in needs:
-            if self.done[rank][other] <= turn * len(self.lanes[rank][other]) + instruction:
-                return False
         incoming = self.fifos[source, rank, channel]
         if opcode in (RECV, RECV_REDUCE) and not incoming:
             return False
@@ -146,7 +166,7 @@ class Machine:
             self.view(rank, dst_space, dst, turn)[:] = incoming.popleft() + self.view(rank, src_space, src, turn)
         else:
             assert opcode == NOP, f"opcode {opcode} is not written by the builders"
-        self.done[rank][lane] += 1
+        self.finish(rank, lane)
         return True
 
     def run(self, rng: np.random.Generator) -> None:
@@ -161,7 +181,7 @@ class Machine:
                     if not self.step(rank, lane):
                         break
                     moved = True
-            waiting = [(r, k) for r, k in waiting if self.done[r][k] < self.slices * len(self.lanes[r][k])]
+            waiting = [(r, k) for r, k in waiting if self.work[r][k]]
             if waiting and not moved:
                 rank, lane = waiting[0]
                 raise DeadlockError(f"{len(waiting)} lanes are stuck, the first is agent {rank}, lane {lane}")

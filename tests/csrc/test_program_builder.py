@@ -139,11 +139,11 @@ def test_lanes_and_dependencies_of_a_pair() -> None:
     columns = pair().finish().columns()
     rows = [tuple(row) for row in columns["instructions"].tolist()]
     assert rows == [
-        # agent lane opcode dst   src   count recv send channel operands dependencies
-        (0, 0, 5, 1, 0, 0, 0, 1, 1, -1, 0, 0, 0),
-        (0, 1, 3, 0, 0, 1, 0, 1, -1, 1, 0, 0, 1),  # read after write
-        (1, 0, 3, 0, 0, 0, 0, 1, -1, 0, 0, 0, 0),
-        (1, 1, 4, 1, 0, 0, 0, 1, 0, -1, 0, 0, 1),  # in place, the answer overwrites what was sent
+        # agent lane opcode dst   src   count recv send channel operands dependencies skew
+        (0, 0, 5, 1, 0, 0, 0, 1, 1, -1, 0, 0, 0, 0),
+        (0, 1, 3, 0, 0, 1, 0, 1, -1, 1, 0, 0, 1, 0),  # read after write
+        (1, 0, 3, 0, 0, 0, 0, 1, -1, 0, 0, 0, 0, 0),
+        (1, 1, 4, 1, 0, 0, 0, 1, 0, -1, 0, 0, 1, 0),  # in place, the answer overwrites what was sent
     ]
     assert columns["dependencies"].tolist() == [[0, 0], [0, 0]]
     assert columns["slots"].tolist() == [[0, 0, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]]
@@ -298,7 +298,7 @@ def test_hash_sees_every_scalar(field: str) -> None:
 
 # Field positions in a row of `instructions`; the agent is field 0.
 LANE, OPCODE, DST_SPACE, DST, SRC_SPACE, SRC = range(1, 7)
-COUNT, RECV_PEER, SEND_PEER, CHANNEL, OPERANDS, DEPENDENCIES = range(7, 13)
+COUNT, RECV_PEER, SEND_PEER, CHANNEL, OPERANDS, DEPENDENCIES, SKEW = range(7, 14)
 
 
 @pytest.mark.parametrize(
@@ -319,6 +319,8 @@ COUNT, RECV_PEER, SEND_PEER, CHANNEL, OPERANDS, DEPENDENCIES = range(7, 13)
         (0, RECV_PEER, -1, "recv_peer -1 is not one of the 2 ranks"),
         (1, SEND_PEER, 0, "send_peer is this agent itself"),
         (1, CHANNEL, 1 << 16, "channel is 65536"),
+        (1, SKEW, 1 << 16, "skew is 65536"),
+        (1, SKEW, -1, "skew is -1; it must not be negative"),
         (1, OPERANDS, 1, "`operands` ends too early"),
         (0, DEPENDENCIES, 1, "`dependencies` ends too early"),
         (1, DEPENDENCIES, 0, "dependencies row 1: no instruction takes it"),
@@ -367,7 +369,7 @@ def test_one_lane_per_end_of_a_connection() -> None:
 
 def test_one_sided_instructions_name_the_peers_slots() -> None:
     columns = pair().finish().columns()
-    columns["instructions"][1] = [0, 1, 10, 1, 0, 1, 0, 1, -1, 1, 0, 0, 1]  # peer_write into rank 1's output
+    columns["instructions"][1] = [0, 1, 10, 1, 0, 1, 0, 1, -1, 1, 0, 0, 1, 0]  # peer_write into rank 1's output
     columns["instructions"][3, OPCODE] = 12  # wait
     program = _core.Program.from_columns(**columns)
     assert program.one_sided
@@ -442,3 +444,23 @@ def test_what_append_refuses(call: tuple[Any, ...], told: str) -> None:
     builder.append(0, 0, SEND, (0, 0), (INPUT, 0), 2, -1, 1, 1)
     with pytest.raises(ValueError, match=re.escape(told)):
         builder.append(*call)
+
+
+def test_skews_of_a_builder_never_decrease() -> None:
+    builder = _core.ProgramBuilder("skewed", "broadcast", 3, 0, [(0, 1)])
+    builder.transfer(0, builder.input(0, 0), 1, builder.output(1, 0))
+    plain = builder.finish()
+    builder.skew(2)
+    builder.transfer(1, builder.output(1, 0), 2, builder.output(2, 0))
+    skewed = builder.finish()
+    assert skewed.columns()["instructions"][:, SKEW].tolist() == [0, 0, 2, 2]
+    assert plain.columns()["instructions"][:, SKEW].tolist() == [0, 0]
+    with pytest.raises(ValueError, match="skew 1 comes after skew 2; it never decreases"):
+        builder.skew(1)
+    builder.copy(0, builder.output(0, 0), builder.input(0, 0))
+    columns = builder.finish().columns()
+    lane = np.flatnonzero((columns["instructions"][:, :2] == (1, 0)).all(axis=1))
+    assert len(lane) == 1
+    again = {**columns, "instructions": columns["instructions"].copy()}
+    again["instructions"][:, SKEW] = 3
+    assert _core.Program.from_columns(**again).hash != _core.Program.from_columns(**columns).hash

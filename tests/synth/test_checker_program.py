@@ -100,7 +100,7 @@ def test_missing_dependency_is_a_race() -> None:
     found = relay_broadcast()
     instructions = found.instructions.copy()
     row = next(i for i, values in enumerate(instructions) if values[0] == 1 and values[1] == 1)
-    instructions[row, -1] = 0
+    instructions[row, INSTRUCTION_FIELDS.index("dependency_count")] = 0
     broken = replace(found, instructions=instructions, dependencies=found.dependencies[1:])
     fault = fault_of(broken)
     assert fault.startswith("rank 1, lane 1, instruction 0 (send): ")
@@ -112,7 +112,7 @@ def test_in_place_alone_can_be_wrong() -> None:
     found = exchange(3)
     keep = found.dependencies[:, 0] >= 2  # the sum no longer waits for its rank's two senders
     instructions = found.instructions.copy()
-    instructions[instructions[:, 2] == Opcode.reduce, -1] = 2
+    instructions[instructions[:, 2] == Opcode.reduce, INSTRUCTION_FIELDS.index("dependency_count")] = 2
     broken = replace(found, instructions=instructions, dependencies=found.dependencies[keep])
     assert "lane 0, instruction 0 (send) for input[0] of rank" in fault_of(broken)
     assert "(in place)" in fault_of(broken)

@@ -98,7 +98,7 @@ def test_columns_that_do_not_fit_are_refused() -> None:
         ({"need": every.need + 10_000}, "a row needs a row that does not exist"),
         ({"route": every.route + 100}, "a flow names no path"),
         ({"lane_offset": every.lane_offset[:-1]}, "lane_offset does not cut the rows into lanes"),
-        ({"slice_bytes": 0.0}, "slice_bytes must be finite and positive"),
+        ({"slice_bytes": every.slice_bytes * 0}, "slice_bytes must be finite and positive"),
         ({"kind": every.kind + 1}, "that is no FIFO"),
     ):
         with pytest.raises(ValueError, match=sentence):

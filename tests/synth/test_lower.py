@@ -146,6 +146,9 @@ class RecordingBuilder:
     def transfer_reduce(self, *call: object) -> None:
         self.calls.append(("transfer_reduce", *call))
 
+    def skew(self, slices: int) -> None:
+        self.calls.append(("skew", slices))
+
     def finish(self) -> object:
         return exchange(2).to_core()
 
@@ -155,9 +158,13 @@ def test_what_is_written_down() -> None:
     lower(chain_all_reduce(3), CPU, builder)
     assert builder.calls == [
         ("all_reduce on mesh:3 by hand", "all_reduce", 3, 0, [(0, 1)]),
+        ("skew", 0),
         ("transfer_reduce", 0, "input 0 of 0", 1, "scratch 1 of 1", "input 0 of 1", 0),
+        ("skew", 1),
         ("transfer_reduce", 1, "scratch 1 of 1", 2, "output 0 of 2", "input 0 of 2", 0),
+        ("skew", 2),
         ("transfer", 2, "output 0 of 2", 1, "output 0 of 1", 0),
+        ("skew", 3),
         ("transfer", 1, "output 0 of 1", 0, "output 0 of 0", 0),
     ]
 
@@ -166,6 +173,7 @@ def test_own_block_is_copied_to_the_output() -> None:
     builder = RecordingBuilder()
     lower(ring_all_gather(2), CPU, builder)
     assert builder.calls[1:] == [
+        ("skew", 0),
         ("transfer", 0, "input 0 of 0", 1, "output 0 of 1", 0),
         ("transfer", 1, "input 1 of 1", 0, "output 1 of 0", 0),
         ("copy", 0, "output 0 of 0", "input 0 of 0"),

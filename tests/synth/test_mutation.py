@@ -42,7 +42,7 @@ def drop_instruction(original: Program, dice: random.Random) -> Program:
     alone = np.count_nonzero(np.all(original.instructions[:, :2] == (agent, lane), axis=1)) == 1
     instructions, dependencies = original.instructions.copy(), original.dependencies.copy()
     if alone:  # lanes are numbered without holes
-        instructions[row, COLUMN["opcode"] :] = [Opcode.nop, 0, 0, 0, 0, 1, -1, -1, 0, 0, 0]
+        instructions[row, COLUMN["opcode"] :] = [Opcode.nop, 0, 0, 0, 0, 1, -1, -1, 0, 0, 0, 0]
         keep = owner != row
         kept_operands = np.repeat(np.arange(len(instructions)), original.field("operand_count")) != row
         return replace(
@@ -89,6 +89,7 @@ def change_field(original: Program, dice: random.Random) -> Program:
             ("dst_space", len(Space)),
             ("src_space", len(Space)),
             ("channel", 2),
+            ("skew", 3),
             ("opcode", len(Opcode)),
         )
     )
@@ -108,7 +109,8 @@ def change_operand(original: Program, dice: random.Random) -> Program:
 def swap_neighbours(original: Program, dice: random.Random) -> Program:
     """Two consecutive instructions of a lane in the other order (with their own dependencies and operands)."""
     both = np.flatnonzero(np.all(original.instructions[1:, :2] == original.instructions[:-1, :2], axis=1))
-    plain = [row for row in both.tolist() if not original.instructions[row : row + 2, -2:].any()]
+    owned = original.field("operand_count") + original.field("dependency_count")
+    plain = [row for row in both.tolist() if not owned[row : row + 2].any()]
     if not plain:
         return change_field(original, dice)
     row = dice.choice(plain)

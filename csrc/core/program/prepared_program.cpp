@@ -14,6 +14,7 @@ PreparedProgram::PreparedProgram(Program program)
   for (const Chunk& chunk : program_.chunks) {
     const std::uint64_t before = totals[chunk.block];
     totals[chunk.block] += chunk.weight;
+    heaviest_ = std::max(heaviest_, chunk.weight);
     shares_.push_back({before, before + chunk.weight, 0});
   }
   for (std::size_t i = 0; i < shares_.size(); ++i) shares_[i].total = totals[program_.chunks[i].block];

@@ -1,6 +1,7 @@
 // A Program with what every launch would otherwise compute again.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -28,9 +29,17 @@ class PreparedProgram {
     const std::size_t first = elements * share.before / share.total;
     return {first, elements * share.after / share.total - first};
   }
+  /// The elements of a slice of `chunk` when one of the heaviest chunk has `longest`: in proportion to their weights,
+  /// and two more for what ranges are rounded. Very light chunks end early instead of sending crumbs.
+  [[nodiscard]] std::size_t slice(std::uint32_t chunk, std::size_t longest) const {
+    const std::size_t share = longest * program_.chunks[chunk].weight / heaviest_ + 2;
+    return std::min(longest, std::max(share, longest / kShortestSlice));
+  }
   [[nodiscard]] std::uint32_t block(std::uint32_t chunk) const { return program_.chunks[chunk].block; }
 
  private:
+  static constexpr std::size_t kShortestSlice = 16;  // of them are as long as the longest
+
   struct Share {
     std::uint64_t before, after, total;
   };
@@ -38,7 +47,8 @@ class PreparedProgram {
   std::uint64_t hash_;
   std::uint32_t message_slots_;
   bool needs_size_matrix_;
-  std::vector<Share> shares_;  // per chunk
+  std::uint32_t heaviest_ = 1;  // weight of a chunk
+  std::vector<Share> shares_;   // per chunk
 };
 
 }  // namespace syntony

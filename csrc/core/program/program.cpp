@@ -54,6 +54,14 @@ void for_each_instruction(const Program& program, Visit visit) {
   }
 }
 
+template <typename Test>
+bool any_instruction(const Program& program, Test test) {
+  bool found = false;
+  for_each_instruction(program,
+                       [&](const Agent&, const Instruction& instruction) { found = found || test(instruction); });
+  return found;
+}
+
 const std::vector<std::uint32_t>& slots_of(const Agent& agent, Space space) {
   switch (space) {
     case Space::input:
@@ -182,6 +190,11 @@ class Validator {
     if (static_cast<std::size_t>(instruction.opcode) >= kOpcodes) refuse_here(instruction, "there is no such opcode");
     const Shape& shape = shape_of(instruction.opcode);
     if (instruction.count == 0) refuse_here(instruction, "count is 0; it is at least 1");
+    if (position_ > 0 && instruction.skew < agent.lanes[lane_][position_ - 1].skew) {
+      refuse_here(instruction, "skew " + std::to_string(instruction.skew) + " comes after skew " +
+                                   std::to_string(agent.lanes[lane_][position_ - 1].skew) +
+                                   "; skews never decrease along a lane");
+    }
 
     if (shape.receives) check_peer(instruction, instruction.recv_peer, "recv_peer");
     if (shape.sends || shape.one_sided) check_peer(instruction, instruction.send_peer, "send_peer");
@@ -329,11 +342,7 @@ std::uint32_t Program::message_slots() const {
 }
 
 bool Program::one_sided() const {
-  bool found = false;
-  for_each_instruction(*this, [&](const Agent&, const Instruction& instruction) {
-    found = found || shape_of(instruction.opcode).one_sided;
-  });
-  return found;
+  return any_instruction(*this, [](const Instruction& instruction) { return shape_of(instruction.opcode).one_sided; });
 }
 
 bool Program::needs_size_matrix() const {
@@ -392,6 +401,10 @@ std::uint64_t Program::hash() const {
         }
       }
     }
+  }
+  const bool skewed = any_instruction(*this, [](const Instruction& instruction) { return instruction.skew > 0; });
+  if (skewed) {  // a Program without skews has the hash that it had before there were any
+    for_each_instruction(*this, [&](const Agent&, const Instruction& instruction) { hash.add(instruction.skew); });
   }
   return hash.value();
 }

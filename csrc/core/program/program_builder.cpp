@@ -170,6 +170,14 @@ void ProgramBuilder::append(std::uint32_t rank, std::uint32_t lane, const Instru
   }
 }
 
+void ProgramBuilder::skew(std::uint16_t slices) {
+  if (slices < skew_) {
+    throw std::invalid_argument("skew " + std::to_string(slices) + " comes after skew " + std::to_string(skew_) +
+                                "; it never decreases");
+  }
+  skew_ = slices;
+}
+
 Program ProgramBuilder::finish() const {
   Program program;
   program.name = name_;
@@ -312,6 +320,7 @@ void ProgramBuilder::append(std::uint32_t rank, LaneKey key, const Instruction& 
 
   Draft& draft = lane.drafts.emplace_back();
   draft.instruction = instruction;
+  draft.instruction.skew = skew_;
   draft.operands.assign(operands.begin(), operands.end());
   for (const auto& [other, done] : needed) {
     draft.dependencies.push_back({other, done - 1});

@@ -16,7 +16,7 @@
 // disjoint buffers and for in-place calls. Dependencies that the lane has already waited for are left out.
 //
 // No deadlock. Whatever an instruction waits for (its dependencies, its message, room in a FIFO of any depth >= 1)
-// comes from an instruction that stands earlier in (slice, order of calls). A wait for an earlier instruction cannot
+// comes from an instruction that stands earlier in (turn, order of calls). A wait for an earlier instruction cannot
 // close a circle; so every built Program is free of deadlock at fifo_depth 1, and that is what it states. With
 // `append`, messages stay in flight between calls, and the Program states the most that one connection ever held.
 //
@@ -69,6 +69,10 @@ class ProgramBuilder {
   /// operands and dependencies are found here. Throws too when it moves no data, or takes a message that was not sent.
   void append(std::uint32_t rank, std::uint32_t lane, const Instruction& instruction,
               std::span<const Slot> operands = {});
+
+  /// The moves that follow are `slices` behind (Instruction::skew). Throws std::invalid_argument where that is less
+  /// than before: so what waits is never ahead of what it waits for.
+  void skew(std::uint16_t slices);
 
   /// The Program so far, validated. The builder may go on.
   [[nodiscard]] Program finish() const;
@@ -129,6 +133,7 @@ class ProgramBuilder {
   std::vector<Site> sites_;
   std::map<Connection, std::deque<std::vector<Part>>> in_flight_;
   std::uint32_t fifo_depth_ = 1;
+  std::uint16_t skew_ = 0;
   bool in_place_ = true;
   bool rounds_per_hop_ = false;
 };

@@ -40,15 +40,18 @@ Execution::Execution(const PreparedProgram& program, std::uint32_t rank, DType d
       op_(op),
       element_bytes_(size_of(dtype)),
       wire_(wire),
-      slice_elements_(std::max<std::size_t>(1, wire.slot_bytes / (element_bytes_ * program.message_slots()))),
       first_slot_{0, agent_.input.size(), agent_.input.size() + agent_.output.size()},
       lanes_(agent_.lanes.size()) {
   slots_.reserve(first_slot_[2] + agent_.scratch.size());
-  std::size_t largest = 0;
+  const std::size_t longest = std::max<std::size_t>(1, wire.slot_bytes / (element_bytes_ * program.message_slots()));
+  const auto count_slices = [&](std::size_t elements, std::size_t slice) {
+    slices_ = std::max(slices_, static_cast<std::uint32_t>((elements + slice - 1) / slice));
+  };
   const auto bind = [&](std::uint32_t chunk, std::byte* block, bool private_memory) {
     const ElementRange range = program.range(chunk, blocks[program.block(chunk)].elements);
-    largest = std::max(largest, range.count);
-    slots_.push_back({private_memory ? block : block + range.first * element_bytes_, range.count});
+    const std::size_t slice = program.slice(chunk, longest);
+    count_slices(range.count, slice);
+    slots_.push_back({private_memory ? block : block + range.first * element_bytes_, range.count, slice});
   };
   for (const std::uint32_t chunk : agent_.input) {
     // The kernels take sources as const; slots have one type because output and scratch are sources too.
@@ -62,14 +65,14 @@ Execution::Execution(const PreparedProgram& program, std::uint32_t rank, DType d
   }
   if (signals(agent_)) {  // signals carry no size: every rank must count slices alike, over all chunks
     for (std::uint32_t chunk = 0; chunk < program.program().chunks.size(); ++chunk) {
-      largest = std::max(largest, program.range(chunk, blocks[program.block(chunk)].elements).count);
+      count_slices(program.range(chunk, blocks[program.block(chunk)].elements).count, program.slice(chunk, longest));
     }
   }
-  slices_ = static_cast<std::uint32_t>((largest + slice_elements_ - 1) / slice_elements_);
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
     if (slices_ == 0 || agent_.lanes[lane].empty()) {
-      lanes_[lane].slice = slices_;
+      lanes_[lane].turn = Lane::finished;
     } else {
+      lanes_[lane].turn = agent_.lanes[lane].front().skew;
       ++unfinished_lanes_;
     }
   }
@@ -80,33 +83,45 @@ bool Execution::step() {
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
     const std::vector<Instruction>& instructions = agent_.lanes[l];
-    while (lane.slice < slices_) {
+    while (lane.turn != Lane::finished) {
       const Instruction& instruction = instructions[lane.instruction];
-      if (!ready(instruction, lane.slice) || !perform(instruction, lane.slice)) break;
+      const std::uint32_t slice = lane.turn - instruction.skew;
+      if (!ready(instruction, slice) || !perform(instruction, slice)) break;
       moved = true;
-      if (++lane.instruction == instructions.size()) {
-        lane.instruction = 0;
-        if (++lane.slice == slices_) --unfinished_lanes_;
-      }
+      advance(lane, instructions);
+      if (lane.turn == Lane::finished) --unfinished_lanes_;
     }
   }
   return moved;
+}
+
+void Execution::advance(Lane& lane, const std::vector<Instruction>& instructions) const {
+  if (++lane.instruction < instructions.size() && instructions[lane.instruction].skew <= lane.turn) return;
+  ++lane.turn;
+  while (lane.first < instructions.size() && instructions[lane.first].skew + slices_ <= lane.turn) ++lane.first;
+  if (lane.first == instructions.size()) {
+    lane.turn = Lane::finished;
+    return;
+  }
+  lane.instruction = lane.first;
+  lane.turn = std::max<std::uint32_t>(lane.turn, instructions[lane.first].skew);
 }
 
 bool Execution::ready(const Instruction& instruction, std::uint32_t slice) const {
   for (std::uint32_t i = 0; i < instruction.dependency_count; ++i) {
     const Dependency& dependency = agent_.dependencies[instruction.first_dependency + i];
     const Lane& other = lanes_[dependency.lane];
-    if (other.slice < slice || (other.slice == slice && other.instruction <= dependency.instruction)) return false;
+    const std::uint32_t turn = slice + agent_.lanes[dependency.lane][dependency.instruction].skew;
+    if (other.turn < turn || (other.turn == turn && other.instruction <= dependency.instruction)) return false;
   }
   return true;
 }
 
 Execution::Piece Execution::piece(Slot slot, std::uint32_t slice) const {
   const BoundSlot& bound = slots_[first_slot_[static_cast<std::size_t>(slot.space)] + slot.index];
-  const std::size_t first = slice * slice_elements_;
+  const std::size_t first = slice * bound.slice;
   if (first >= bound.elements) return {bound.data, 0};
-  return {bound.data + first * element_bytes_, std::min(slice_elements_, bound.elements - first)};
+  return {bound.data + first * element_bytes_, std::min(bound.slice, bound.elements - first)};
 }
 
 std::size_t Execution::message_elements(Slot first, std::uint32_t count, std::uint32_t slice) const {
@@ -234,9 +249,9 @@ bool Execution::perform(const Instruction& instruction, std::uint32_t slice) {
 std::vector<std::uint32_t> Execution::waiting_for() const {
   std::vector<std::uint32_t> peers;
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
-    if (lanes_[l].slice >= slices_) continue;
+    if (lanes_[l].turn == Lane::finished) continue;
     const Instruction& instruction = agent_.lanes[l][lanes_[l].instruction];
-    if (!ready(instruction, lanes_[l].slice)) continue;
+    if (!ready(instruction, lanes_[l].turn - instruction.skew)) continue;
     if (receives(instruction.opcode) && receiver(instruction).front() == nullptr) {
       peers.push_back(static_cast<std::uint32_t>(instruction.recv_peer));
     } else if (sends(instruction.opcode)) {

@@ -1,6 +1,6 @@
 // The CPU executor: runs one rank's part of a Program over real buffers, one non-blocking step at a time.
 //
-// Lanes are resumable: each is a pair (slice, instruction) that advances while its dependencies are done and its
+// Lanes are resumable: each is a pair (turn, instruction) that advances while its dependencies are done and its
 // streams have room or data, and otherwise simply stays where it is. Nothing waits in here, so one thread runs any
 // number of lanes of any number of Executions (the Engine decides which).
 //
@@ -60,16 +60,21 @@ class Execution {
   struct BoundSlot {
     std::byte* data = nullptr;
     std::size_t elements = 0;
+    std::size_t slice = 1;  // elements of each slice but the last
   };
   struct Lane {
-    std::uint32_t instruction = 0;
-    std::uint32_t slice = 0;
+    std::uint32_t instruction = 0;  // the next one,
+    std::uint32_t turn = 0;         // of this turn; of `finished` when there is none
+    std::uint32_t first = 0;        // the first that has a slice in this turn
+    static constexpr std::uint32_t finished = ~0U;
   };
   struct Piece {
     std::byte* data;
     std::size_t elements;
   };
 
+  /// Moves the lane to its next instruction that has a slice; skews never decrease, so those of a turn are neighbours.
+  void advance(Lane& lane, const std::vector<Instruction>& instructions) const;
   [[nodiscard]] Piece piece(Slot slot, std::uint32_t slice) const;
   [[nodiscard]] std::size_t message_elements(Slot first, std::uint32_t count, std::uint32_t slice) const;
   [[nodiscard]] bool ready(const Instruction& instruction, std::uint32_t slice) const;
@@ -85,7 +90,6 @@ class Execution {
   ReduceOp op_;
   std::size_t element_bytes_;
   Wire wire_;
-  std::size_t slice_elements_;
   std::uint32_t slices_ = 0;
   std::size_t unfinished_lanes_ = 0;
   std::vector<BoundSlot> slots_;           // input, output, scratch, one after another

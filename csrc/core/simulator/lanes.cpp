@@ -20,9 +20,10 @@ std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number)
 /// The slices from which on some message is shorter than before, or empty.
 std::vector<std::int64_t> boundaries_of(const LaneProgram& program) {
   std::vector<std::int64_t> found;
-  for (const double bytes : program.chunk_bytes) {
-    found.push_back(static_cast<std::int64_t>(std::floor(bytes / program.slice_bytes)));
-    found.push_back(static_cast<std::int64_t>(std::ceil(bytes / program.slice_bytes)));
+  for (std::size_t chunk = 0; chunk < program.chunk_bytes.size(); ++chunk) {
+    const double slices = program.chunk_bytes[chunk] / program.slice_bytes[chunk];
+    found.push_back(static_cast<std::int64_t>(std::floor(slices)));
+    found.push_back(static_cast<std::int64_t>(std::ceil(slices)));
   }
   std::ranges::sort(found);
   found.erase(std::ranges::unique(found).begin(), found.end());
@@ -51,12 +52,13 @@ class Run {
       const std::int64_t first = program.lane_offset[lane], end = program.lane_offset[lane + 1];
       lanes_[lane].first = first;
       lanes_[lane].length = end - first;
-      lanes_[lane].slices = end > first ? program.lane_slices[lane] : 0;
+      lanes_[lane].slices = program.lane_slices[lane];
+      lanes_[lane].turn = end > first && lanes_[lane].slices > 0 ? skew_of(first) : Lane::finished;
       for (std::int64_t row = first; row < end; ++row) lane_of_[index(row)] = static_cast<std::uint32_t>(lane);
       runnable_.push_back(static_cast<std::uint32_t>(lane));
     }
     const double fastest = program.capacity.empty() ? 1 : *std::ranges::max_element(program.capacity);
-    share_ = kStatePrecision * program.slice_bytes;
+    share_ = kStatePrecision * (program.slice_bytes.empty() ? 1 : *std::ranges::max_element(program.slice_bytes));
     moment_ = share_ / fastest;
   }
 
@@ -69,31 +71,33 @@ class Run {
       run_lanes();
       if (every_slice_) continue;
       while (leader + 1 < lanes_.size() && lanes_[leader].done()) ++leader, looked = 0;
-      if (lanes_[leader].slice >= looked && !lanes_[leader].done()) {
+      if (lanes_[leader].turn >= looked && !lanes_[leader].done()) {
         skip(leader);
-        looked = lanes_[leader].slice + 1;
+        looked = lanes_[leader].turn + 1;
       }
     }
     times_.seconds = wires_.now();
     times_.timeline.assign(wires_.timeline().begin(), wires_.timeline().end());
     const auto stuck = std::ranges::find_if_not(lanes_, &Lane::done);
-    if (stuck != lanes_.end()) times_.stuck_row = stuck->first + stuck->position, times_.stuck_slice = stuck->slice;
+    if (stuck != lanes_.end()) times_.stuck_row = stuck->first + stuck->position, times_.stuck_slice = slice_of(*stuck);
     return std::move(times_);
   }
 
  private:
   struct Waiter {
-    std::int64_t slice, position;  // it waits until this row of the lane is done in this slice
+    std::int64_t turn, position;  // it waits until this row of the lane is done in this turn
     std::uint32_t lane;
   };
   struct Lane {
     std::int64_t first = 0, length = 0, slices = 0;
-    std::int64_t slice = 0, position = 0;  // where it is
+    std::int64_t turn = 0, position = 0;  // where it is
+    std::int64_t earliest = 0;            // the first position that has a slice in this turn
     bool sending = false, asleep = false;
     std::vector<Waiter> waiters;
-    [[nodiscard]] bool done() const { return slice >= slices; }
-    [[nodiscard]] bool has_done(std::int64_t in_slice, std::int64_t at) const {
-      return slice > in_slice || (slice == in_slice && position > at);
+    static constexpr std::int64_t finished = std::numeric_limits<std::int64_t>::max();
+    [[nodiscard]] bool done() const { return turn == finished; }
+    [[nodiscard]] bool has_done(std::int64_t in_turn, std::int64_t at) const {
+      return turn > in_turn || (turn == in_turn && position > at);
     }
   };
   struct Fifo {
@@ -148,7 +152,8 @@ class Run {
       const std::int64_t row = lane.first + lane.position;
       if (waits(number, row)) return;
       const std::int32_t out = program_.out[index(row)], into = program_.into[index(row)];
-      const double size = out >= 0 || into >= 0 ? bytes(row, lane.slice) : 0;
+      const std::int64_t slice = slice_of(lane);
+      const double size = out >= 0 || into >= 0 ? bytes(row, slice) : 0;
       if (size <= 0 && program_.signals[index(row)] == 0) {
         step(number);
         continue;
@@ -162,7 +167,7 @@ class Run {
       const auto connection = static_cast<std::uint32_t>(out);
       const bool fifo = static_cast<ConnectionKind>(program_.kind[connection]) == ConnectionKind::fifo;
       if (fifo && fifos_[connection].held() >= program_.fifo_depth) return;
-      post(connection, row, lane.slice, size, fifo);
+      post(connection, row, slice, size, fifo);
       if (fifo && program_.buffered) {
         if (into >= 0) take(into);
         step(number);
@@ -178,9 +183,9 @@ class Run {
     for (std::int64_t at = program_.need_offset[index(row)]; at < program_.need_offset[index(row) + 1]; ++at) {
       const std::int64_t needed = program_.need[index(at)];
       Lane& other = lanes_[lane_of_[index(needed)]];
-      const std::int64_t position = needed - other.first;
-      if (other.has_done(lane.slice, position)) continue;
-      other.waiters.push_back({lane.slice, position, number});
+      const std::int64_t position = needed - other.first, turn = slice_of(lane) + skew_of(needed);
+      if (other.has_done(turn, position)) continue;
+      other.waiters.push_back({turn, position, number});
       lane.asleep = true;
       return true;
     }
@@ -231,36 +236,54 @@ class Run {
 
   void step(std::uint32_t number) {
     Lane& lane = lanes_[number];
-    if (++lane.position == lane.length) lane.position = 0, ++lane.slice;
+    if (++lane.position == lane.length || skew_of(lane.first + lane.position) > lane.turn) next_turn(lane);
     std::erase_if(lane.waiters, [&](const Waiter& waiter) {
-      if (!lane.has_done(waiter.slice, waiter.position)) return false;
+      if (!lane.has_done(waiter.turn, waiter.position)) return false;
       lanes_[waiter.lane].asleep = false;
       runnable_.push_back(waiter.lane);
       return true;
     });
   }
 
+  /// Skews never decrease along a lane, so the rows that have a slice in a turn are neighbours.
+  void next_turn(Lane& lane) {
+    ++lane.turn;
+    while (lane.earliest < lane.length && skew_of(lane.first + lane.earliest) + lane.slices <= lane.turn) {
+      ++lane.earliest;
+    }
+    lane.position = lane.earliest;
+    lane.turn =
+        lane.earliest == lane.length ? Lane::finished : std::max(lane.turn, skew_of(lane.first + lane.earliest));
+  }
+
+  [[nodiscard]] std::int64_t skew_of(std::int64_t row) const { return program_.skew[index(row)]; }
+  [[nodiscard]] std::int64_t slice_of(const Lane& lane) const {
+    return lane.turn - skew_of(lane.first + lane.position);
+  }
+
   [[nodiscard]] double bytes(std::int64_t row, std::int64_t slice) const {
-    const double before = static_cast<double>(slice) * program_.slice_bytes;
     double sum = 0;
     for (std::int64_t at = program_.chunk_offset[index(row)]; at < program_.chunk_offset[index(row) + 1]; ++at) {
-      const double chunk = program_.chunk_bytes[index(program_.chunk[index(at)])];
-      sum += std::clamp(chunk - before, 0.0, program_.slice_bytes);
+      const std::size_t chunk = index(program_.chunk[index(at)]);
+      const double most = program_.slice_bytes[chunk];
+      sum += std::clamp(program_.chunk_bytes[chunk] - static_cast<double>(slice) * most, 0.0, most);
     }
     return sum;
   }
 
-  /// Leaves out whole periods of a steady state, counting slices from the leader's.
+  /// Leaves out whole periods of a steady state, counting turns from the leader's.
   void skip(std::size_t leader) {
-    const std::int64_t base = lanes_[leader].slice;
+    const std::int64_t base = lanes_[leader].turn;
     std::int64_t lowest = base, highest = base;
     state_.clear();
     for (const Lane& lane : lanes_) {
-      state_.push_back(lane.done() ? kFinished : (lane.slice - base) * lane.length + lane.position);
+      state_.push_back(lane.done() ? kFinished : (lane.turn - base) * lane.length + lane.position);
       if (lane.done()) continue;
-      lowest = std::min(lowest, lane.slice);
-      highest = std::max(highest, lane.slice);
+      // The slices of a turn: from that of the lane's last row to that of its first one.
+      lowest = std::min(lowest, lane.turn - skew_of(lane.first + lane.length - 1));
+      highest = std::max(highest, lane.turn - skew_of(lane.first));
     }
+    if (lowest < 0) return;  // some lane has rows that do not take part yet
     for (std::size_t connection = 0; connection < fifos_.size(); ++connection) {
       const Fifo& fifo = fifos_[connection];
       const std::int64_t flows = program_.flow_offset[connection + 1] - program_.flow_offset[connection];
@@ -279,8 +302,8 @@ class Run {
     const auto found = steady_.skip(state_, base, lowest, highest, wires_.now());
     if (!found) return;
     for (Lane& lane : lanes_) {
-      if (!lane.done()) lane.slice += found->slices;
-      for (Waiter& waiter : lane.waiters) waiter.slice += found->slices;
+      if (!lane.done()) lane.turn += found->slices;
+      for (Waiter& waiter : lane.waiters) waiter.turn += found->slices;
     }
     wires_.skip(found->seconds);
   }
@@ -323,7 +346,12 @@ bool positive(std::span<const double> column) {
 
 void LaneProgram::validate() const {
   require(cuts(lane_offset, lanes(), rows()), "lane_offset does not cut the rows into lanes");
-  require(into.size() == rows() && signals.size() == rows(), "into and signals must have an entry per row");
+  require(skew.size() == rows() && into.size() == rows() && signals.size() == rows(),
+          "skew, into and signals must have an entry per row");
+  for (std::size_t lane = 0; lane < lanes(); ++lane) {
+    const auto skews = skew.subspan(index(lane_offset[lane]), index(lane_offset[lane + 1] - lane_offset[lane]));
+    require(std::ranges::is_sorted(skews) && (skews.empty() || skews.front() >= 0), "skews decrease along a lane");
+  }
   require(cuts(need_offset, rows(), need.size()), "need_offset does not cut `need` into rows");
   require(cuts(chunk_offset, rows(), chunk.size()), "chunk_offset does not cut `chunk` into rows");
   require(feeder.size() == connections() && drainer.size() == connections(),
@@ -340,7 +368,8 @@ void LaneProgram::validate() const {
   require(all_in(route, 0, latency.size()), "a flow names no path");
   require(all_in(link, 0, capacity.size()), "a path names no link");
   require(positive(capacity) && positive(weight), "capacities and weights must be finite and positive");
-  require(std::isfinite(slice_bytes) && slice_bytes > 0, "slice_bytes must be finite and positive");
+  require(slice_bytes.size() == chunk_bytes.size(), "slice_bytes must have an entry per chunk");
+  require(positive(slice_bytes), "slice_bytes must be finite and positive");
   for (std::size_t row = 0; row < rows(); ++row) {
     require(into[row] < 0 || (drainer[index(into[row])] >= 0 && kind[index(into[row])] == 0),
             "a row takes a message from a connection that is no FIFO");

@@ -6,9 +6,9 @@
 //     in the
 //                                                                   FIFO is free again when the instruction is done
 //
-// What an executor does (runtime/executor.hpp), timed by the wires alone: every lane runs its rows once per slice; a
-// row waits for others in the same slice, for its message, for room; what is empty in a slice is not sent. Lanes, rows
-// and connections are numbered through; columns and offsets as in flows.hpp.
+// What an executor does (runtime/executor.hpp), timed by the wires alone: every lane runs its rows once per slice, each
+// `skew` turns late (program/program.hpp); a row waits for others in the same slice, for its message, for room; what is
+// empty in a slice is not sent. Lanes, rows and connections are numbered through; columns and offsets as in flows.hpp.
 //
 //     connection 0  m0 m2 ──▶ flow 0  [== m0 ==][== m1 ==][== m2 ..      messages of a connection take turns over its
 //     connection 1  m1    ──┘                                            flows; a flow carries one at a time, in order
@@ -33,14 +33,14 @@ enum class ConnectionKind : std::uint8_t {
 struct LaneProgram {
   std::span<const std::int64_t> lane_offset;  // rows of every lane
   std::span<const std::int64_t> lane_slices;  // how often it runs them
+  std::span<const std::int64_t> skew;         // per row: the slices that it is behind its lane's turn
   std::span<const std::int32_t> out, into;    // per row: the connection that it starts a message on, and takes one from
   std::span<const std::uint8_t> signals;      // per row: whether its message counts though it is empty
   std::span<const std::int64_t> need_offset;  // per row,
   std::span<const std::int32_t> need;         // the rows of other lanes that must be done in the same slice
-  std::span<const std::int64_t> chunk_offset;  // per row,
-  std::span<const std::int32_t> chunk;         // the chunks of its message
-  std::span<const double> chunk_bytes;
-  double slice_bytes = 0;  // of a chunk
+  std::span<const std::int64_t> chunk_offset;        // per row,
+  std::span<const std::int32_t> chunk;               // the chunks of its message
+  std::span<const double> chunk_bytes, slice_bytes;  // of every chunk, and of a full slice of it
 
   std::span<const std::uint8_t> kind;             // per connection
   std::span<const std::int32_t> feeder, drainer;  // its lanes; drainer -1: nobody

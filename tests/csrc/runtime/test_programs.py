@@ -35,16 +35,13 @@ class FullMachine(Machine):
     """The interpreter with all two-sided instructions: a message is a list of slots' pieces."""
 
     def step(self, rank: int, lane: int) -> bool:
-        program = self.lanes[rank][lane]
-        turn, position = divmod(self.done[rank][lane], len(program))
-        if turn == self.slices:
+        found = self.next(rank, lane)
+        if found is None:
             return False
-        opcode, dst_space, dst, src_space, src, count, source, target, channel, _, needs = program[position]
+        (opcode, dst_space, dst, src_space, src, count, source, target, channel, *_), turn = found
         if opcode <= CODE["reduce"]:
             return super().step(rank, lane)
         assert opcode in RECEIVES | SENDS
-        if any(self.done[rank][o] <= turn * len(self.lanes[rank][o]) + i for o, i in needs):
-            return False
         incoming, outgoing = self.fifos[source, rank, channel], self.fifos[rank, target, channel]
         if opcode in RECEIVES and not incoming:
             return False
@@ -60,7 +57,7 @@ class FullMachine(Machine):
                 self.view(rank, dst_space, dst + k, turn)[:] = piece
         if opcode in SENDS:
             outgoing.append(pieces)
-        self.done[rank][lane] += 1
+        self.finish(rank, lane)
         return True
 
 
@@ -136,7 +133,10 @@ def random_program(rng: np.random.Generator, ranks: int) -> Columns:
         if slot not in defined[rank, chunk]:
             defined[rank, chunk].append(slot)
 
+    skew, leap = 0, rng.choice([0.0, 0.2, 0.8])
     for _ in range(int(rng.integers(5, 60))):
+        skew += int(rng.random() < leap) * int(rng.integers(1, 4))
+        builder.skew(skew)
         chunk, rank, channel = int(rng.integers(len(weights))), int(rng.integers(ranks)), int(rng.integers(3))
         kind = rng.integers(4) if ranks > 1 else rng.integers(2)
         sources = [source(rank, chunk) for _ in range(int(rng.integers(1, 5)))]
@@ -202,8 +202,9 @@ class Table:
         send: int = -1,
         channel: int = 0,
         after: tuple[tuple[int, int], ...] = (),
+        skew: int = 0,
     ) -> None:
-        self.rows.append([agent, lane, CODE[name], *dst, *src, count, recv, send, channel, 0, len(after)])
+        self.rows.append([agent, lane, CODE[name], *dst, *src, count, recv, send, channel, 0, len(after), skew])
         self.dependencies += [list(needed) for needed in after]
 
 
@@ -219,12 +220,13 @@ def fused_ring(rng: np.random.Generator, ranks: int) -> Columns:
     groups = [[sum(counts[:i]) * ranks + g * counts[i] for g in range(ranks)] for i in range(rings)]
     chunks = [[0, int(w)] for w in rng.integers(1, 5, sum(counts) * ranks)]
     orders = [rng.permutation(ranks).tolist() for _ in range(rings)]
+    skews = [int(s) for s in rng.integers(0, 4, rings)]  # what is fused is equally far behind all the way
     table = Table()
     for rank in range(ranks):
         for ring, (order, count) in enumerate(zip(orders, counts, strict=True)):
             place = order.index(rank)
             left, right = order[place - 1], order[(place + 1) % ranks]
-            ends = {"count": count, "channel": ring}
+            ends = {"count": count, "channel": ring, "skew": skews[ring]}
 
             def first(step: int, ring: int = ring, place: int = place) -> int:
                 return groups[ring][(place - step) % ranks]
@@ -243,7 +245,7 @@ def fused_ring(rng: np.random.Generator, ranks: int) -> Columns:
         lane, right, left = rings, (rank + 1) % ranks, (rank - 1) % ranks
         table.add(rank, lane, "signal", send=right, channel=rings)
         table.add(rank, lane, "wait", recv=left, channel=rings)
-        table.add(rank, lane, "nop", after=((0, 2 * ranks - 2),))
+        table.add(rank, lane, "nop", after=((0, 2 * ranks - 2),), skew=skews[0])
     slots = [[rank, space, chunk] for rank in range(ranks) for space in (INPUT, OUTPUT) for chunk in range(len(chunks))]
     return {
         "name": f"fused ring of {ranks}", "collective": COLLECTIVE, "root": 0, "ranks": ranks, "fifo_depth": 2,
