@@ -13,7 +13,7 @@ them and so hold them whole. Which neighbour brings which part is free, and that
 The number of steps is the least there is, the network's diameter. Time in steps that are barriers is the sum of the
 busiest links' loads, which meets the throughput bound on tori, hypercubes and circulants, and comes near it on graphs
 of low diameter (generalized Kautz, line graphs). Zhao et al., "Efficient Direct-Connect Topologies for Collective
-Communications", NSDI'25, section 5.
+Communications", NSDI'25.
 
 Symmetry: under a free group of automorphisms (synth/free_group.py) the flows of one rank per orbit say all, and the
 Schedule lists what happens to one block per orbit: a torus of 2,500 is 50 small flows and 2,499 arrivals.

@@ -15,7 +15,7 @@ from benchmarks.synthesis.bfb import circulant, generalized_kautz, line_graph, t
 from synth.bounds.throughput import bounds_of
 from synth.checker.schedule import check_schedule
 from synth.collective import Collective
-from synth.engines.bfb import run
+from synth.engines.bfb import MOST_GRAIN, run
 from synth.engines.bfb_balance import Balance
 from synth.engines.engine import Budget, EngineError, OutOfTimeError
 from synth.link_loads import link_loads, link_loads_by_step
@@ -96,7 +96,7 @@ def test_random_networks(topology: Topology, data: st.DataObject) -> None:
     assert schedule.steps == len(schedule.rounds) == _diameter(schedule) * (2 if kind == "all_reduce" else 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(topology=networks(switches=0), data=st.data())
 def test_every_step_is_as_long_as_a_linear_program_says(topology: Topology, data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, 3), min_size=topology.ranks, max_size=topology.ranks))
@@ -112,7 +112,10 @@ def test_every_step_is_as_long_as_a_linear_program_says(topology: Topology, data
                 for load, link in zip(loads[step], topology.links, strict=True)
             )
         )
-        assert float(longest) == pytest.approx(_least_step(topology, sizes, step + 1), rel=1e-6)
+        least = _least_step(topology, sizes, step + 1)
+        # Exact, or a part of the finest grain more on a link where exact shares would need finer ones.
+        grain = 1 / (MOST_GRAIN * min(float(link.bandwidth) for link in topology.links))
+        assert least * (1 - 1e-6) <= float(longest) <= least * (1 + 1e-6) + grain
 
 
 def _least_step(topology: Topology, sizes: list[int], step: int) -> float:
@@ -140,7 +143,7 @@ def _least_step(topology: Topology, sizes: list[int], step: int) -> float:
     return worst
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_the_least_load_is_that_of_the_worst_set_of_jobs(data: st.DataObject) -> None:
     jobs, links = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 4))

@@ -61,7 +61,7 @@ def test_every_collective_without_a_sketch(name: str, kind: str) -> None:
     replay(_run(parse(name), kind))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(topology=networks(max_ranks=5), data=st.data())
 def test_random_networks(topology: Topology, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(KINDS))

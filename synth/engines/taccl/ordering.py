@@ -1,7 +1,7 @@
 """Stage 2, ordering: what each link carries first, and stage 3, the exact times.
 
     link a  [c0][c3][c1]          stage 2: whenever links are free, of those chunks that are there the one goes whose
-    link b      [c0  ][c1  ]               way ahead is the longest (Shah et al., TACCL, NSDI'23, section 5.2)
+    link b      [c0  ][c1  ]               way ahead is the longest (Shah et al., TACCL, NSDI'23)
             ───────────────▶ time stage 3: CP-SAT moves the intervals until the last arrival is as early as can be
 
 A transfer holds every link of its edge from its start, each as long as its share takes; it arrives after the slowest

@@ -6,7 +6,7 @@
                    T >= sum of seconds asked of the link              for every link
 
 Chunks do not wait for each other here, so T is below every schedule with these edges: its least value bounds all that
-the sketch allows. Shah et al., TACCL (NSDI'23), section 5.1 and appendix B; there Gurobi solves it, here CP-SAT, in
+the sketch allows. Shah et al., TACCL (NSDI'23); there Gurobi solves it, here CP-SAT, in
 whole units of time, starting from grown trees (trees.py). A sketch that wants few (or many) connections is heard among
 the routings of least T. One set of variables stands for an orbit of the symmetry.
 """
@@ -107,11 +107,11 @@ def route(task: Task, start: NDArray[np.bool_], unit: float, timeout: float) -> 
     return Routing(chosen, max(0, int(np.ceil(proven - 1e-6))) * unit)
 
 
-def _busy(task: Task, chosen: NDArray[np.bool_], unit: float) -> Any:
+def _busy(task: Task, chosen: NDArray[np.bool_], unit: float) -> NDArray[np.float64]:
     """(links,): units of time asked of every link."""
     busy = np.zeros(len(task.logical.network.topology.links))
     np.add.at(busy, task.links, (task.bytes @ chosen)[:, None] * task.pace)
-    return np.ceil(busy / unit)
+    return np.asarray(np.ceil(busy / unit))
 
 
 def _add_loads(task: Task, model: Any, taken: dict[int, Any], least: Any, unit: float) -> None:

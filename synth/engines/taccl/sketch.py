@@ -5,7 +5,7 @@
       │ X │      │ X │
       2 ─ 3 ───▶ 4 ..                      symmetry = [[4, 8]]          box 1 does what box 0 does
 
-Shah et al., TACCL (NSDI'23), section 3. Ranks are those of the collective; positions count from a box's first rank.
+Shah et al., TACCL (NSDI'23). Ranks are those of the collective; positions count from a box's first rank.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from synth.engines.taccl.sketch import CONNECTIONS, Between, Relays, Sketch
+from synth.engines.taccl.relay_table import relays_at
+from synth.engines.taccl.sketch import CONNECTIONS, Between, Sketch
 from synth.engines.taccl.sketch_json import sketch_of_json
 from synth.formats.fields import Fields, FileError, parse_json
 
@@ -112,22 +113,3 @@ def _between(fields: Fields) -> Between:
             raise fields.wrong("own_first", "it must be true or false")
     fields.finish()
     return Between(box, **more)
-
-
-def relays_at(fields: Fields, key: str, words: tuple[str, ...]) -> Relays | str:
-    """A table from a position to positions, or one of the words."""
-    value = fields.take(key)
-    if isinstance(value, str) and value in words:
-        return value
-    right = "it must be a table from positions to lists of positions, such as { 1 = [0] }"
-    if words:
-        right += f", or {' or '.join(words)}"
-    if not isinstance(value, dict) or not value:
-        raise fields.wrong(key, right)
-    table = []
-    for sender, others in value.items():
-        sound = isinstance(others, list) and others and all(type(other) is int and other >= 0 for other in others)
-        if not sender.isascii() or not sender.isdigit() or len(sender) > 9 or not sound:
-            raise fields.wrong(key, right)
-        table.append((int(sender), tuple(others)))
-    return tuple(table)

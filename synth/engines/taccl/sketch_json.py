@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from synth.engines.taccl.relay_table import relays_at
 from synth.engines.taccl.sketch import Between, Connections, Relays, Sketch
 from synth.formats.fields import Fields, FileError
 
@@ -33,7 +34,7 @@ def sketch_of_json(data: object, where: str, ranks: int) -> Sketch:
     connections = _inside(top.child("intranode_sketch"), ranks // boxes, where)
     between = None
     if boxes > 1:
-        between = _across(top.child("internode_sketch"), ranks // boxes, where)
+        between = _across(top.child("internode_sketch"), ranks // boxes)
     elif top.has("internode_sketch"):
         top.take("internode_sketch")  # TACCL reads it for several nodes only.
     symmetry = []
@@ -77,9 +78,7 @@ def _inside(fields: Fields, box: int, where: str) -> Connections:
     return _CONNECTIONS[policies[0]] if policies else "any"
 
 
-def _across(fields: Fields, box: int, where: str) -> Between:
-    from synth.engines.taccl.sketch_file import relays_at
-
+def _across(fields: Fields, box: int) -> Between:
     if fields.string("strategy") != "relay":
         raise fields.wrong("strategy", 'it must be "relay"')
     found = relays_at(fields, "internode_conn", tuple(_RELAYS))
