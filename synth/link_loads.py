@@ -53,9 +53,10 @@ def _listed(schedule: Schedule, row: Integers, rows: int) -> Integers:
     moved = schedule.transfers
     hops = np.diff(moved.offset)
     weight = schedule.collective.chunks.weight[schedule.values.chunk[moved.value]].astype(np.int64)
-    loads = np.zeros((rows, len(schedule.topology.links)), np.int64)
-    np.add.at(loads, (np.repeat(row, hops), moved.link), np.repeat(weight, hops))
-    return loads
+    links = len(schedule.topology.links)
+    loads = np.zeros(rows * links, np.int64)
+    np.add.at(loads, np.repeat(row.astype(np.int64) * links, hops) + moved.link, np.repeat(weight, hops))
+    return loads.reshape(rows, links)
 
 
 def _order(schedule: Schedule) -> int | None:

@@ -79,18 +79,19 @@ def repair(old: Schedule, without: Sequence[str], slowed: Sequence[str], budget:
     try:
         if old.in_network or collective.ranks == 1:
             raise NotMendableError("there are no trees to mend")
-        mended = _mended(old.expand(), damage, rank_at, collective, bounds.throughput.seconds_per_byte, budget)
+        time = bounds.throughput.seconds_per_byte
+        mended, took = _mended(old.expand(), damage, rank_at, collective, time, budget)
     except NotMendableError:
         return auto.run(damage.topology, _uncut(collective), 1 << 30, budget)
     bounds = replace(bounds, latency=latency(Network(damage.topology, mended.collective)))
     mended = replace(mended, engine=ENGINE, bounds=bounds)
     paths = collective.kind in flow.KINDS
-    if (mended.gap() or 0) <= GOOD or (collective.ranks > ANEW_RANKS and not paths):
+    if took <= time * (1 + GOOD) or (collective.ranks > ANEW_RANKS and not paths):
         return mended
     anew = mended
     with suppress(EngineError):
         anew = (flow if paths else forest).run(damage.topology, _uncut(collective), 0, budget)
-    return mended if mended.seconds_per_byte() <= anew.seconds_per_byte() else anew
+    return mended if took <= anew.seconds_per_byte() else anew
 
 
 def _ranks_left(collective: Collective, damage: Degraded) -> Integers:
@@ -129,10 +130,12 @@ def _uncut(collective: Collective) -> Collective:
 
 def _mended(
     old: Schedule, damage: Degraded, rank_at: Integers, collective: Collective, time: Fraction, budget: Budget
-) -> Schedule:
+) -> tuple[Schedule, Fraction]:
+    """The schedule, and its seconds per byte. Raises NotMendableError."""
     topology = damage.topology
-    if collective.kind in ("all_to_all", "gather", "scatter"):
-        return _rerouted(old, damage, rank_at, collective, time, budget)
+    if collective.kind in flow.KINDS:
+        schedule = _rerouted(old, damage, rank_at, collective, time, budget)
+        return schedule, schedule.seconds_per_byte()
     down = up = None
     if collective.kind not in ("reduce_scatter", "reduce"):
         down = _standing(old, damage, rank_at, backwards=False)
@@ -157,7 +160,7 @@ def _mended(
         if float(took / time) <= 1 + 1.5 * slack:
             break
     assert best is not None
-    return best[1]
+    return best[1], best[0]
 
 
 # trees --------------------------------------------------------------------------------------------------------------
