@@ -155,7 +155,7 @@ def _solved(
 def _links(grid: Grid, rows: _Rows, variables: _Variables, amount: float) -> None:
     """No orbit of links is busy for longer than time lasts. `amount`: what one unit of a variable is of a good."""
     ways = grid.ways
-    for orbit in range(len(ways.capacity) - 1):
+    for orbit in range(ways.orbits):
         busy = np.where(ways.orbit == orbit, grid.busy, 0.0).sum(axis=2) * amount
         good, route = np.nonzero(busy)
         if not len(good):

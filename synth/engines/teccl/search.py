@@ -49,7 +49,8 @@ SWITCHES = "in_network"
 PIECES = (4, 1, 2, 8)
 """Parts of a block. All manners are tried with the first, the best of them with the others."""
 PATIENCE = (0.1, 0.3, 1.0, 3.0, 10.0)
-SLACK = (None, 0.0)
+SLACK = 0.25
+"""Of the seconds that the throughput bound asks for: trees get none, or so much, or no deadline at all."""
 BEST_MANNERS = 5
 MOST_HOPS = 30_000
 """Manners with more hops of homes' pieces are left out: growing and simulating would take seconds."""
@@ -75,7 +76,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     least = _Least()
     engines = [flow if collective.kind in flow.KINDS else forest] + ([in_network] if argument else [])
     with suppress(OutOfTimeError):
-        for schedule in _candidates(topology, collective, size, budget, engines, least):
+        for schedule in _candidates(topology, collective, size, budget, engines, bounds, least):
             seconds, _ = sliced(schedule, size)
             if seconds < least.seconds:
                 best, least.seconds = schedule, seconds
@@ -164,6 +165,7 @@ def _candidates(
     size: int,
     budget: Budget,
     engines: Sequence[ModuleType],
+    bounds: Bounds,
     least: _Least,
 ) -> Iterator[Schedule]:
     """Schedules to choose from: those of `engines` early, those of the program last."""
@@ -179,7 +181,10 @@ def _candidates(
     for engine in engines:
         with suppress(EngineError):  # It does not do this collective, or not on these wires.
             yield engine.run(topology, collective, size, budget)
-    for patience, together, slack in product(PATIENCE, (True, False), SLACK):
+    alone = all(len(want.ranks) == 1 for half in halves for want in half.wants)
+    spare = SLACK * float(size * bounds.throughput.seconds_per_byte)
+    slacks = (None,) if alone else (None, 0.0, spare)  # Paths have no branches to wait for.
+    for patience, together, slack in product(PATIENCE, (True, False), slacks):
         manner = Manner(pieces[0], patience, together, slack)
         schedule = grown(manner)
         times[manner] = simulate(schedule, size).seconds
@@ -196,16 +201,12 @@ def _candidates(
 
 
 def _named(schedule: Schedule, size: int) -> Schedule:
-    """The schedule with its bounds, and what is known about it."""
+    """The schedule with its bounds, and how near to them it comes at the size."""
     bounds = bounds_of(schedule.topology, schedule.collective)
-    return replace(schedule, engine=ENGINE, bounds=bounds, proof=_known(schedule, bounds, size))
-
-
-def _known(schedule: Schedule, bounds: Bounds, size: int) -> str:
     seconds, length = sliced(schedule, size)
-    messages = "whole chunks" if length is None else f"slices of {length} bytes"
     needed = bounds.seconds(size)
-    return (
-        f"simulated {seconds:.4g} s for {size} bytes in {messages}; {needed:.4g} s are proven to be needed, "
-        f"{100 * (seconds / needed - 1) if needed else 0:.1f} % less"
-    )
+    messages = "whole chunks" if length is None else f"slices of {length} bytes"
+    proof = f"simulated {seconds:.4g} s for {size} bytes in {messages}"
+    if needed:
+        proof += f", {100 * (seconds / needed - 1):.1f} % above the {needed:.4g} s that are proven to be needed"
+    return replace(schedule, engine=ENGINE, bounds=bounds, proof=proof)

@@ -76,7 +76,7 @@ def _starts(ways: Ways, wants: Sequence[Want], hops: Sequence[Hop], size: float)
         below[parent].append(number)
         if parent >= 0:
             tail[parent] = max(tail[parent], travel[parent] + tail[number])
-    free = np.zeros(len(ways.capacity))
+    free = np.zeros(ways.orbits + 1)
     starts = np.zeros(len(hops))
     waiting = [(0.0, -tail[number], number, 0.0) for number in below[-1]]
     heapq.heapify(waiting)
@@ -89,7 +89,7 @@ def _starts(ways: Ways, wants: Sequence[Want], hops: Sequence[Hop], size: float)
             continue
         starts[number] = begin
         free[orbit] = begin + seconds[number] * ways.occupied[hops[number].route]
-        free[-1] = 0.0
+        free[ways.orbits] = 0.0  # No link is always free.
         for child in below[number]:
             arrival = begin + travel[number]
             heapq.heappush(waiting, (arrival, -tail[child], child, arrival))

@@ -88,7 +88,7 @@ def wants_of(ways: Ways) -> tuple[Want, ...]:
 
 def grow_all(ways: Ways, wants: Sequence[Want], size: int, manner: Manner, budget: Budget) -> list[Hop]:
     """Trees for every piece of every want; parents come before their children. Raises OutOfTimeError."""
-    load = np.zeros(len(ways.capacity))
+    load = np.zeros(ways.orbits + 1)
     grown: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for _ in range(PASSES):
         for piece in range(manner.pieces):

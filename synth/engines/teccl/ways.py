@@ -36,9 +36,9 @@ class Ways:
     homes          ranks of the collective that stand for all
     src, dst       (R,)    ranks of the collective
     alpha, pace    (R,)    seconds; seconds per byte of the slowest link
+    orbits         number of orbits of links
     orbit          (R, W)  orbits of the route's links; `orbits`, which stands for no link, fills the rows
     occupied       (R, W)  seconds per byte of a home's that such an orbit is busy; 0 where there is no link
-    capacity       (orbits + 1,)  bytes/s of a link of the orbit; infinite for none
     lane           what tells lanes of homes apart: equal for routes that some symmetry maps onto each other
     """
 
@@ -50,9 +50,9 @@ class Ways:
     dst: Integers
     alpha: Floats
     pace: Floats
+    orbits: int
     orbit: Integers
     occupied: Floats
-    capacity: Floats
     lane: tuple[tuple[int, ...], ...]
 
     @staticmethod
@@ -80,8 +80,6 @@ class Ways:
             links = list(route.links)
             orbit[number, : len(links)] = of_link[links]
             occupied[number, : len(links)] = seconds_per_byte[links] * group.order / sizes[of_link[links]]
-        capacity = np.full(orbits + 1, np.inf)
-        capacity[of_link] = 1 / seconds_per_byte
         home, element = group.home_of()
         undone = np.argsort(group.elements, axis=1)
         lane = []
@@ -97,8 +95,8 @@ class Ways:
             np.asarray([route.dst for route in routes], np.int64),
             np.asarray([route.alpha for route in routes], np.float64),
             np.asarray([float(Fraction(1) / route.bandwidth) for route in routes], np.float64),
+            orbits,
             orbit,
             occupied,
-            capacity,
             tuple(lane),
         )
