@@ -35,7 +35,7 @@ from synth.bounds.throughput import bounds_of
 from synth.collective import ChunkTable, Collective
 from synth.engines import auto, flow, forest
 from synth.engines.engine import Budget, EngineError
-from synth.engines.flow_whole import balanced, transfers_along
+from synth.engines.flow_whole import balanced, transfers_along, whole_paths
 from synth.engines.forest import Trees, common_weights, spread
 from synth.network import Network
 from synth.reversal import summed, summed_and_spread
@@ -90,7 +90,10 @@ def repair(old: Schedule, without: Sequence[str], slowed: Sequence[str], budget:
         return mended
     anew = mended
     with suppress(EngineError):
-        anew = (flow if paths else forest).run(damage.topology, _uncut(collective), 0, budget)
+        if collective.kind == "all_to_all" and collective.ranks > ANEW_RANKS:
+            anew = whole_paths(Network(damage.topology, _uncut(collective)), bounds, flow.ENGINE, budget.left())
+        else:
+            anew = (flow if paths else forest).run(damage.topology, _uncut(collective), 0, budget)
     return mended if took <= anew.seconds_per_byte() else anew
 
 
