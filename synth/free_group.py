@@ -3,57 +3,95 @@
     ring of 4, turned by 1      element k:  node i -> i + k       rank k is brought home (to 0) by element k, undone
     ring of 4, also mirrored    1 -> 3 keeps 0 where it is:       not free, so the mirror is left out
 
-What one representative of each orbit does then says what all do: `elements[k]` moves the representative's part to the
-k-th of its orbit, and nothing is said twice. (A group is called free, or semiregular, if none of its elements but the
+What one representative of each orbit does then says what all do: element k moves the representative's part to the k-th
+of its orbit, and nothing is said twice. (A group is called free, or semiregular, if none of its elements but the
 identity leaves a point in its place.) Averaging over any group of symmetries keeps an optimum, so leaving generators
 out costs work and no quality.
+
+An element is known by where it takes the first point p, and by a word of generators that does so; ten thousand elements
+are never spelled out. That the group is free is proven from words alone. Let w(q), for the words w that were found, be
+written at w(p), for one node q of every orbit and for q = g(p) of every generator g:
+
+    (1)  if for all words w and generators g it is g(w(q)) that is written at g(w(p)), what is written does not depend
+         on the word. So whatever fixes p fixes every such q; all g(p) among them, and hence (multiplying from the
+         right) all of p's orbit; and hence (u^-1 w u fixes p, so q) every node u(q): it is the identity
+    (2)  an orbit with as many points as p's has a point for every element: no other element fixes one
+
+Dixon and Mortimer, Permutation Groups (1996), section 4.2: what commutes with a regular group is regular too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.link_orbits import orbits_under
 from topologies.topology import Permutation
 
-MOST_ENTRIES = 20_000_000
-"""Elements times nodes; larger groups are taken for none."""
+MOST_ENTRIES = 100_000_000
+"""Elements times orbits of nodes; larger groups are taken for none."""
 
 Integers = NDArray[np.signedinteger]
 
 
 @dataclass(frozen=True, eq=False)
 class FreeGroup:
-    """A group that is free on `points`.
+    """A group that is free on some of the nodes, its points.
 
     generators  of the group; none of the trivial group
-    elements    (order, nodes): where each element moves each node; the identity is first
     homes       the least point of each orbit, ascending
+    home        int64 (nodes,)  of every point its home; -1 for what is no point
+    element     int64 (nodes,)  of every point the number of the element that moves its home to it; -1 likewise. The
+                                identity is number 0
+    last        int64 (order,)  element k is generator last[k] after element before[k]; -1 for the identity
+    before      int64 (order,)
     """
 
     generators: tuple[Permutation, ...]
-    elements: Integers
     homes: tuple[int, ...]
+    home: Integers
+    element: Integers
+    last: Integers
+    before: Integers
 
     @property
     def order(self) -> int:
         """How many elements it has."""
-        return len(self.elements)
+        return len(self.last)
+
+    @cached_property
+    def elements(self) -> Integers:
+        """(order, nodes): where each element moves each node. For groups small enough to be spelled out."""
+        moves = np.asarray(self.generators, np.int64).reshape(-1, len(self.home))
+        return _written(moves, self.last, self.before, np.arange(len(self.home)))
 
     @staticmethod
     def of(nodes: int, points: Sequence[int], generators: Sequence[Permutation]) -> FreeGroup | None:
         """The group that the generators (which map points to points) generate; None where it is not free, or huge."""
-        elements = _elements(nodes, points[0], [np.asarray(generator) for generator in generators])
-        if elements is None:
+        moves = np.asarray(generators, np.int64).reshape(-1, nodes)
+        place, last, before = _words(points[0], moves)
+        orbit = orbits_under(nodes, moves)
+        _, first = np.unique(orbit, return_index=True)
+        if len(place) * (len(first) + len(moves)) > MOST_ENTRIES:
+            return None
+        at = np.full(nodes, -1)
+        at[place] = np.arange(len(place))
+        written = _written(moves, last, before, np.r_[first, moves[:, points[0]]])
+        if any(not np.array_equal(move[written], written[at[move[place]]]) for move in moves):
             return None
         spots = np.asarray(points)
-        if (elements[1:, spots] == spots).any():
+        if (np.bincount(orbit[spots], minlength=len(first))[np.unique(orbit[spots])] != len(place)).any():
             return None
-        least = elements[:, spots].min(axis=0)
-        return FreeGroup(tuple(generators), elements, tuple(np.unique(least).tolist()))
+        home, element = np.full(nodes, -1), np.full(nodes, -1)
+        homes = np.sort(spots)[np.unique(orbit[np.sort(spots)], return_index=True)[1]]
+        images = _written(moves, last, before, homes)
+        home[images] = homes
+        element[images] = np.arange(len(place))[:, None]
+        return FreeGroup(tuple(generators), tuple(np.sort(homes).tolist()), home, element, last, before)
 
     @staticmethod
     def within(nodes: int, points: Sequence[int], generators: Sequence[Permutation]) -> FreeGroup:
@@ -69,28 +107,41 @@ class FreeGroup:
             found.append(group)
         return max(found, key=lambda group: group.order)
 
-    def home_of(self) -> tuple[Integers, Integers]:
-        """Per node its home and the number of the element that moves it home to it; -1 for what is no point."""
-        home, element = np.full(self.elements.shape[1], -1), np.full(self.elements.shape[1], -1)
-        for start in self.homes:
-            home[self.elements[:, start]] = start
-            element[self.elements[:, start]] = np.arange(self.order)
-        return home, element
+    def undone(self, element: Integers, moves: Sequence[Integers], things: Integers) -> Integers:
+        """What `things[i]` is once `element[i]` is undone, where generator j moves things as `moves[j]` says."""
+        inverse = [np.argsort(move) for move in moves]
+        now, things = np.array(element), np.array(things, np.int64)
+        away = np.flatnonzero(now)
+        while len(away):
+            last = self.last[now[away]]
+            for number, move in enumerate(inverse):
+                turned = away[last == number]
+                things[turned] = move[things[turned]]
+            now[away] = self.before[now[away]]
+            away = away[now[away] > 0]
+        return things
 
 
-def _elements(nodes: int, point: int, generators: list[Integers]) -> Integers | None:
-    """All elements of the group; None where two of them move `point` alike (Schreier's lemma), or it is huge."""
-    ways: dict[int, Integers] = {point: np.arange(nodes)}
-    orbit = [point]
-    for spot in orbit:
-        for generator in generators:
-            way = generator[ways[spot]]
-            image = int(way[point])
-            if image not in ways:
-                ways[image] = way
-                orbit.append(image)
-                if len(orbit) * nodes > MOST_ENTRIES:
-                    return None
-            elif not np.array_equal(ways[image], way):
-                return None
-    return np.stack(list(ways.values()))
+def _words(point: int, moves: Integers) -> tuple[Integers, Integers, Integers]:
+    """The point's orbit, and per member which generator leads to it from which earlier member; -1 and 0 at first."""
+    place, last, before = [point], [-1], [0]
+    seen = {point}
+    columns = moves.tolist()
+    for number, spot in enumerate(place):
+        for generator, column in enumerate(columns):
+            image = column[spot]
+            if image not in seen:
+                seen.add(image)
+                place.append(image)
+                last.append(generator)
+                before.append(number)
+    return np.asarray(place), np.asarray(last), np.asarray(before)
+
+
+def _written(moves: Integers, last: Integers, before: Integers, starts: Integers) -> Integers:
+    """(order, starts): where each word takes each start."""
+    written = np.empty((len(last), len(starts)), np.int64)
+    written[0] = starts
+    for number in range(1, len(last)):
+        written[number] = moves[last[number]][written[before[number]]]
+    return written

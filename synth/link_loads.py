@@ -74,5 +74,5 @@ def _order(schedule: Schedule) -> int | None:
     if group is None:
         return None
     owners = np.asarray(collective.members)[np.unique(values.rank[moved.value])]
-    home = group.home_of()[0][owners]
+    home = group.home[owners]
     return group.order if len(np.unique(home)) == len(owners) else None

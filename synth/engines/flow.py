@@ -269,7 +269,7 @@ def _hops(topology: Topology, route: list[int]) -> list[tuple[int, ...]]:
 def _ways(problem: _Problem, hops: list[list[tuple[int, ...]]]) -> list[list[tuple[int, ...]]]:
     """A name for the way of every hop: the orbits of its links, and its end as seen from where it starts."""
     topology = problem.network.topology
-    home, element = problem.group.home_of()
+    home, element = problem.group.home, problem.group.element
     undone = np.argsort(problem.group.elements, axis=1)
     orbit = dict(zip(problem.arcs.links, problem.orbit.tolist(), strict=True))
     names: dict[tuple[int, ...], tuple[int, ...]] = {}

@@ -193,6 +193,6 @@ def test_free_groups_of_families_are_groups(name: str) -> None:
     nodes = len(topology.nodes)
     group = FreeGroup.within(nodes, range(topology.ranks), topology.generators)
     assert group.order == group_order(nodes, group.generators)
-    home, element = group.home_of()
+    home, element = group.home, group.element
     for rank in range(topology.ranks):
         assert group.elements[element[rank], home[rank]] == rank
