@@ -95,17 +95,47 @@ class FreeGroup:
 
     @staticmethod
     def within(nodes: int, points: Sequence[int], generators: Sequence[Permutation]) -> FreeGroup:
-        """A large free group that some generators generate: they are tried one after another, in either order."""
+        """A large free group that some generators generate: they are tried one after another, in either order.
+
+        A generator that leaves points in their places (it turns the GPUs of one box) is tried with its images under
+        the group so far, all at once (it turns those of every box).
+        """
         found = []
         for order in (generators, generators[::-1]):
             group = FreeGroup.of(nodes, points, ())
             assert group is not None
             for generator in order:
-                larger = FreeGroup.of(nodes, points, (*group.generators, generator))
-                if larger is not None and larger.order > group.order:
-                    group = larger
+                if group.order == len(points):
+                    break  # there is none larger
+                for candidate in (generator, group._everywhere(generator)):
+                    larger = candidate and FreeGroup.of(nodes, points, (*group.generators, candidate))
+                    if larger and larger.order > group.order:
+                        group = larger
+                        break
             found.append(group)
         return max(found, key=lambda group: group.order)
+
+    def _everywhere(self, generator: Permutation) -> Permutation | None:
+        """The product of all images of the generator under the group; None where two of them move one node.
+
+        Image x moves the nodes x(s), for s in the support S of the generator: x(s) goes to x(generator(s)). Images of
+        different supports must be disjoint: then there are as many nodes in all as in S, times the supports' number.
+        """
+        move = np.asarray(generator, np.int64)
+        support = np.flatnonzero(move != np.arange(len(move)))
+        if self.order == 1 or self.order * len(support) > MOST_ENTRIES // 5:
+            return None
+        moves = np.asarray(self.generators, np.int64)
+        here = _written(moves, self.last, self.before, support)
+        there = _written(moves, self.last, self.before, move[support])
+        least = here.min(axis=1)
+        support_of, image = np.full(len(move), -1), np.arange(len(move))
+        support_of[here] = least[:, None]
+        image[here] = there
+        alone = (support_of[here] == least[:, None]).all() and (image[here] == there).all()
+        if not alone or np.count_nonzero(support_of >= 0) != len(support) * len(np.unique(least)):
+            return None
+        return tuple(image.tolist())
 
     def undone(self, element: Integers, moves: Sequence[Integers], things: Integers) -> Integers:
         """What `things[i]` is once `element[i]` is undone, where generator j moves things as `moves[j]` says."""

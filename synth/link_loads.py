@@ -3,9 +3,9 @@
     listed      0 ──▶ 1 of chunk 0          group of order 4, which turns the ring
     expanded    0 ──▶ 1, 1 ──▶ 2, ..        4 transfers on the 4 links of one orbit: 4 * weight / 4 on each
 
-Where the group is free on ranks (synth/free_group.py) and every listed value's owner is a different orbit's only one,
-no two listed transfers are of one orbit and none is its own image: each stands for as many as the group has elements,
-and the links of an orbit carry the same. Everything else is expanded.
+Where the group is free on chunks (synth/free_group.py), and of every orbit of chunks at most one is listed, no two
+listed transfers are of one orbit and none is its own image: each stands for as many as the group has elements, and the
+links of an orbit carry the same. Everything else is expanded.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.free_group import FreeGroup
-from synth.link_orbits import link_orbits
+from synth.link_orbits import link_orbits, orbits_under
 from synth.schedule import Schedule
-from synth.symmetry import chunk_permutation
+from synth.symmetry import action_of
 
 Integers = NDArray[np.signedinteger]
 
@@ -34,7 +34,7 @@ def link_loads_by_step(schedule: Schedule) -> Integers:
 
 def _loads(schedule: Schedule, by_step: bool) -> Integers:
     """A row per step, or one row for all."""
-    order = _order(schedule) if schedule.symmetry else 1
+    order = free_order(schedule) if schedule.symmetry else 1
     if order is None:
         return _loads(schedule.expand(), by_step)
     step = schedule.transfers.step
@@ -59,20 +59,28 @@ def _listed(schedule: Schedule, row: Integers, rows: int) -> Integers:
     return loads.reshape(rows, links)
 
 
-def _order(schedule: Schedule) -> int | None:
-    """The order of the schedule's group, where each listed transfer stands for so many; None where it may not."""
-    collective, values, moved = schedule.collective, schedule.values, schedule.transfers
-    if collective.combining or collective.rooted or schedule.in_network or (values.rank < 0).any():
+def free_order(schedule: Schedule) -> int | None:
+    """The order of the schedule's group, where each listed transfer stands for so many; None where it may not.
+
+    Every transfer concerns one chunk. Where the group is free on the orbits of the listed chunks, and each lies in
+    another, what moves such a chunk is what is listed for it, and no image of a listed transfer is listed.
+    """
+    collective = schedule.collective
+    if schedule.in_network:
         return None
-    nodes = [generator.nodes for generator in schedule.symmetry]
-    members = set(collective.members)
+    nodes = len(schedule.topology.nodes)
+    both = [(*generator.nodes, *(nodes + chunk for chunk in generator.chunks)) for generator in schedule.symmetry]
+    weight = collective.chunks.weight
     for generator in schedule.symmetry:
-        at_home = {generator.nodes[member] for member in members} == members
-        if not at_home or chunk_permutation(collective, generator.nodes) != generator.chunks:
+        action_of(schedule, generator)
+        if not np.array_equal(weight[list(generator.chunks)], weight):
             return None
-    group = FreeGroup.of(len(schedule.topology.nodes), collective.members, nodes)
-    if group is None:
+    listed = np.unique(schedule.values.chunk[schedule.transfers.value])
+    if not len(listed):
         return None
-    owners = np.asarray(collective.members)[np.unique(values.rank[moved.value])]
-    home = group.home[owners]
-    return group.order if len(np.unique(home)) == len(owners) else None
+    orbit = orbits_under(nodes + len(weight), both)[nodes:]
+    if len(np.unique(orbit[listed])) < len(listed):
+        return None
+    moved = np.flatnonzero(np.isin(orbit, orbit[listed]))
+    group = FreeGroup.of(nodes + len(weight), (nodes + moved).tolist(), both)
+    return None if group is None else group.order

@@ -8,7 +8,8 @@ Run a schedule backwards on reversed links, and every tree that spread a chunk f
         step 1:  0 ──▶ 2,  1 ──▶ 3            step 0:  2 ──▶ 0,  3 ──▶ 1
 
 A rank adds what arrives to what it has, in order of arrival step: sums are chains of two operands. all_reduce is
-reduce_scatter, then all_gather of the sums.
+reduce_scatter, then all_gather of the sums. Of symmetric schedules the listed chunks are run backwards, where all that
+moves them is listed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from synth.collective import ChunkTable, Collective
+from synth.link_loads import free_order
 from synth.schedule import Schedule, Transfer, Transfers
 from synth.values import ValueBuilder
 from topologies.topology import Topology
@@ -29,7 +31,7 @@ class _Sums:
 
     values: ValueBuilder
     transfers: list[Transfer]
-    whole: list[int]
+    whole: dict[int, int]
 
 
 def summed(dual: Schedule, topology: Topology) -> Schedule:
@@ -37,7 +39,8 @@ def summed(dual: Schedule, topology: Topology) -> Schedule:
 
     `dual` must take each chunk to every rank, and to each once: all_gather or broadcast. Bounds and proof are dropped.
     """
-    sums = _backwards(dual.expand())
+    dual = _alone(dual)
+    sums = _backwards(dual)
     return Schedule(
         topology,
         dual.collective.dual(),
@@ -45,13 +48,18 @@ def summed(dual: Schedule, topology: Topology) -> Schedule:
         Transfers.of(sums.transfers),
         dual.rounds[::-1],
         dual.engine,
+        symmetry=dual.symmetry,
     )
 
 
 def summed_and_spread(dual: Schedule, spread: Schedule, collective: Collective) -> Schedule:
     """all_reduce: `dual`, an all_gather on the reversed links, backwards; then `spread`, one of the same chunks."""
-    sums = _backwards(dual.expand())
-    spread = spread.expand()
+    dual, spread = _alone(dual), _alone(spread)
+    if dual.symmetry != spread.symmetry or not np.array_equal(
+        np.unique(dual.values.chunk), np.unique(spread.values.chunk)
+    ):
+        dual, spread = dual.expand(), spread.expand()
+    sums = _backwards(dual)
     delay = max(dual.steps, len(dual.rounds))
     copies = []
     for copy in spread.transfers.rows():
@@ -64,6 +72,7 @@ def summed_and_spread(dual: Schedule, spread: Schedule, collective: Collective) 
         Transfers.of(sums.transfers + copies),
         np.concatenate((dual.rounds[::-1], spread.rounds)) if len(spread.rounds) else spread.rounds,
         spread.engine,
+        symmetry=spread.symmetry,
     )
 
 
@@ -80,11 +89,19 @@ def in_owned_chunks(collective: Collective) -> tuple[Collective, Collective]:
     return cut, replace(collective, kind="all_gather", chunks=ChunkTable(owner, weight))
 
 
+def _alone(schedule: Schedule) -> Schedule:
+    """The schedule, expanded where what is listed for a chunk is not all that moves it."""
+    alone = schedule.symmetry and free_order(schedule) is not None
+    listed = np.unique(schedule.values.chunk[schedule.transfers.value])
+    return schedule if alone and np.array_equal(listed, np.unique(schedule.values.chunk)) else schedule.expand()
+
+
 def _backwards(dual: Schedule) -> _Sums:
     builder = ValueBuilder()
     ranks = range(dual.collective.ranks)
     chunk_of = dual.values.chunk.tolist()
-    held = [[builder.contribution(chunk, rank) for rank in ranks] for chunk in range(len(dual.collective.chunks))]
+    chunks = np.unique(dual.values.chunk).tolist() if dual.symmetry else range(len(dual.collective.chunks))
+    held = {chunk: [builder.contribution(chunk, rank) for rank in ranks] for chunk in chunks}
     last = max(dual.steps, len(dual.rounds)) - 1
     transfers = []
     backwards = reversed(dual.transfers.rows())
@@ -93,5 +110,5 @@ def _backwards(dual: Schedule) -> _Sums:
         moved, src, dst = at[row.dst], row.dst, row.src
         at[dst] = builder.sum((at[dst], moved))
         transfers.append(Transfer(moved, at[dst], src, dst, last - row.step, row.route[::-1]))
-    whole = [at[min(dual.collective.pre(chunk))] for chunk, at in enumerate(held)]
+    whole = {chunk: at[min(dual.collective.pre(chunk))] for chunk, at in held.items()}
     return _Sums(builder, transfers, whole)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from fractions import Fraction
-from math import isclose
+from math import isclose, lcm
 
 from synth.bounds.bound import Cut, Distance, Partition, Prices, Witness
 from synth.checker.contract import Contract
@@ -55,14 +55,24 @@ class _Claims:
         self.links = [link for link in self.topology.links if usable[link.src] and usable[link.dst]]
         weights = self.collective.chunks.weight.tolist()
         parts = self.collective.ranks if self.collective.kind == "all_to_all" else 1
-        self.share = [Fraction(weight * parts, sum(weights)) for weight in weights]
+        total = sum(weights)
+        shares = {weight: Fraction(weight * parts, total) for weight in set(weights)}
+        self.share = [shares[weight] for weight in weights]
         """Of the size: the bytes of the larger of a rank's two buffers."""
-        ranks = range(self.collective.ranks)
-        held = [set(self.contract.input(rank)) for rank in ranks]
-        wanted = [set(self.contract.output(rank)) for rank in ranks]
-        blocks = range(self.contract.blocks)
-        self.sources = [{self.collective.members[r] for r in ranks if block in held[r]} for block in blocks]
-        self.targets = [{self.collective.members[r] for r in ranks if block in wanted[r]} for block in blocks]
+        self.homes: dict[range, frozenset[int]] = {}  # ranks -> where they live; most blocks ask for the same ranks
+
+    def sources(self, block: int) -> frozenset[int]:
+        """The topology's ranks that start with the block."""
+        return self._at(self.contract.sources(block))
+
+    def targets(self, block: int) -> frozenset[int]:
+        """The topology's ranks that must end with the block."""
+        return self._at(self.contract.targets(block))
+
+    def _at(self, ranks: range) -> frozenset[int]:
+        if ranks not in self.homes:
+            self.homes[ranks] = frozenset(self.collective.members[rank] for rank in ranks)
+        return self.homes[ranks]
 
     def distance(self, witness: Distance | None, by_alpha: bool) -> float:
         """What the witness proves: how far its chunk must travel; 0 without one."""
@@ -72,7 +82,7 @@ class _Claims:
         if not 0 <= witness.chunk < len(chunks):
             raise _false("latency", f"its witness names chunk {witness.chunk}, which does not exist")
         block = int(chunks.block[witness.chunk])
-        sources, targets = self.sources[block], self.targets[block]
+        sources, targets = self.sources(block), self.targets(block)
         if witness.src not in sources or witness.dst not in targets:
             raise _false("latency", f"its witness's chunk does not go from rank {witness.src} to rank {witness.dst}")
         rank = [node.kind == "rank" for node in self.topology.nodes]
@@ -80,7 +90,7 @@ class _Claims:
         starts = {witness.src} if self.contract.sums else sources
         return min(self._paths(start, cost).get(witness.dst, float("inf")) for start in starts)
 
-    def _paths(self, start: int, cost: dict[int, float] | dict[int, Fraction]) -> dict[int, float]:
+    def _paths(self, start: int, cost: dict[int, float] | dict[int, int]) -> dict[int, float]:
         """Cheapest ways from a node to all others (Dijkstra)."""
         leaving: dict[int, list[Link]] = defaultdict(list)
         for link in self.links:
@@ -122,15 +132,22 @@ class _Claims:
 
     def _crossing(self, nodes: set[int], entering: bool) -> list[int]:
         """Chunks of which something must leave (or enter) the node set: a copy, or a partial sum."""
-        must = []
-        for block, (sources, targets) in enumerate(zip(self.sources, self.targets, strict=True)):
-            beyond = targets & nodes if entering else targets - nodes
-            before = sources - nodes if entering else sources & nodes
+        must = set()
+        sides: dict[frozenset[int], tuple[frozenset[int], frozenset[int]]] = {}  # ranks -> those inside, those outside
+
+        def divided(ranks: frozenset[int]) -> tuple[frozenset[int], frozenset[int]]:
+            if ranks not in sides:
+                sides[ranks] = (ranks & nodes, ranks - nodes)
+            return sides[ranks]
+
+        for block in range(self.contract.blocks):
+            sources = self.sources(block)
+            beyond = divided(self.targets(block))[0 if entering else 1]
+            before = divided(sources)[1 if entering else 0]
             # A sum needs every contribution; a copy leaves only if all its holders are on this side.
-            if beyond and (before if self.contract.sums else before == sources):
-                must.append(block)
-        blocks = set(must)
-        return [chunk for chunk, block in enumerate(self.collective.chunks.block.tolist()) if block in blocks]
+            if beyond and (before if self.contract.sums else len(before) == len(sources)):
+                must.add(block)
+        return [chunk for chunk, block in enumerate(self.collective.chunks.block.tolist()) if block in must]
 
     def _messages_of_sums(self, witness: Partition) -> Fraction:
         parts = [set(part) for part in witness.parts]
@@ -159,18 +176,20 @@ class _Claims:
         return total
 
     def _priced(self, witness: Prices) -> Fraction:
-        if self.contract.sums or any(len(targets) > 1 for targets in self.targets):
+        if self.contract.sums or any(len(self.targets(block)) > 1 for block in range(self.contract.blocks)):
             raise _false("throughput", f"prices do not bound {self.collective.kind}, whose data is copied or summed")
         if any(price < 0 for price in witness.prices):
             raise _false("throughput", "a price is negative")
-        cost = {link.id: Fraction(0) for link in self.links}
-        cost.update(zip(witness.links, witness.prices, strict=True))
+        whole = lcm(*(price.denominator for price in witness.prices))
+        cost = {link.id: 0 for link in self.links}
+        cost.update((link, int(price * whole)) for link, price in zip(witness.links, witness.prices, strict=True))
         paths: dict[int, dict[int, float]] = {}
-        owed = Fraction(0)
-        for chunk, block in enumerate(self.collective.chunks.block.tolist()):
-            (source,), (target,) = self.sources[block], self.targets[block]
+        owed = 0
+        chunks = self.collective.chunks
+        for block, weight in zip(chunks.block.tolist(), chunks.weight.tolist(), strict=True):
+            (source,), (target,) = self.sources(block), self.targets(block)
             if source not in paths:
                 paths[source] = self._paths(source, cost)
-            owed += self.share[chunk] * Fraction(paths[source][target])
+            owed += weight * int(paths[source][target])
         earned = sum((cost[link.id] * link.bandwidth for link in self.links), Fraction(0))
-        return owed / earned if earned else Fraction(0)
+        return self.share[0] / chunks.weight.tolist()[0] * owed / earned if earned else Fraction(0)

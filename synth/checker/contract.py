@@ -3,11 +3,16 @@
 blocks        one block of data, or one per rank, or one per (source, destination) pair
 input(rank)   the blocks that the rank's input holds, in order
 output(rank)  the blocks that the rank's output must hold afterwards, in order
+
+sources(block), targets(block) say the same by block: the ranks whose input holds it, those whose output must.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -62,14 +67,40 @@ class Contract:
             case _:
                 raise ValueError(f"'{self.kind}' is not a collective")
 
+    def sources(self, block: int) -> range:
+        """Ranks that start with the block."""
+        match self.kind:
+            case "all_reduce" | "reduce" | "reduce_scatter":
+                return range(self.ranks)
+            case "all_gather" | "gather":
+                return range(block, block + 1)
+            case "all_to_all":
+                return range(block // self.ranks, block // self.ranks + 1)
+            case _:
+                return range(self.root, self.root + 1)
+
+    def targets(self, block: int) -> range:
+        """Ranks that must end with the block."""
+        match self.kind:
+            case "all_reduce" | "broadcast" | "all_gather":
+                return range(self.ranks)
+            case "reduce_scatter" | "scatter":
+                return range(block, block + 1)
+            case "all_to_all":
+                return range(block % self.ranks, block % self.ranks + 1)
+            case _:
+                return range(self.root, self.root + 1)
+
+    def moved(self, ranks: NDArray[np.signedinteger]) -> NDArray[np.signedinteger] | None:
+        """Where each block goes when rank r becomes ranks[r]; None where the root becomes another."""
+        if self.kind in ("broadcast", "reduce", "gather", "scatter") and ranks[self.root] != self.root:
+            return None
+        if self.blocks == 1:
+            return np.zeros(1, np.int64)
+        if self.kind == "all_to_all":
+            return (ranks[:, None] * self.ranks + ranks).reshape(-1)
+        return ranks
+
     def contributors(self, block: int) -> frozenset[int]:
         """Whose data the final block is made of."""
-        if self.sums:
-            return frozenset(range(self.ranks))
-        match self.kind:
-            case "all_gather" | "gather":
-                return frozenset({block})
-            case "all_to_all":
-                return frozenset({block // self.ranks})
-            case _:
-                return frozenset({self.root})
+        return frozenset(self.sources(block))

@@ -15,6 +15,9 @@ What is proven, in this order (the first fault is the verdict; it names rank or 
     slots      no switch holds more sums at once, steps taken one by one, than it has slots
     capacity   where rounds are claimed: in each step, no link carries more than it can in that many rounds
     claims     the bounds, recomputed from their witnesses (checker/claims.py)
+
+A symmetric schedule is proven by the chunks that stand for all others, where that proves it (checker/orbits.py); else
+it is expanded first.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import numpy as np
 
 from synth.checker.claims import check_bounds
 from synth.checker.contract import Contract
+from synth.checker.orbits import Orbits, orbits_of
 from synth.checker.verdict import FaultError, Verdict, listed
 from synth.schedule import Schedule, Transfer
 
@@ -38,11 +42,16 @@ Held = tuple[int, int]
 def check_schedule(schedule: Schedule) -> Verdict:
     """Proves the Schedule; the Verdict names the first fault."""
     try:
-        if schedule.symmetry:
-            _check_listed_once(schedule)
-        proof = _Proof(schedule.expand())
+        proof = _Proof(schedule)
         proof.check_values()
         proof.check_transfers()
+        if schedule.symmetry:
+            proof.orbits = orbits_of(schedule)
+            if proof.orbits is None:
+                _check_listed_once(schedule)
+                proof = _Proof(schedule.expand())
+                proof.check_values()
+                proof.check_transfers()
         proof.check_switches()
         proof.check_routes()
         proof.play()
@@ -83,6 +92,7 @@ class _Proof:
         self.contributors: list[int] = []  # bit sets of ranks
         self.tree: list[int] = []  # equal numbers: equal sums, bit for bit
         self.held: dict[Held, list[int]] = {}  # -> the transfers that brought it; empty where it was from the start
+        self.orbits: Orbits | None = None
         self.spent: dict[Held, list[int]] = {}  # a sum -> the operands that it took from its own rank
 
     # --- faults -------------------------------------------------------------------------------------------------
@@ -136,7 +146,7 @@ class _Proof:
             if rank >= 0:
                 if terms:
                     raise refuse("a contribution has no operands")
-                if rank >= self.ranks or self.block[chunk] not in self.contract.input(rank):
+                if rank >= self.ranks or rank not in self.contract.sources(self.block[chunk]):
                     raise refuse(f"rank {rank} does not start with this chunk")
                 key: tuple[int, ...] = (-1, chunk, rank)
                 self.contributors.append(1 << rank)
@@ -312,11 +322,15 @@ class _Proof:
     def check_outcome(self) -> None:
         """Demanded ranks end with whole values, the same everywhere; and nothing moved that nobody needs."""
         whole: dict[tuple[int, int], list[int]] = defaultdict(list)  # (rank, chunk) -> complete values held
-        full = [_bits(self.contract.contributors(block)) for block in self.block]
+        full: dict[range, int] = {}
         for rank, value in self.held:
-            if self.contributors[value] == full[self.chunk[value]]:
+            sources = self.contract.sources(self.block[self.chunk[value]])
+            if sources not in full:
+                full[sources] = _bits(sources)
+            if self.contributors[value] == full[sources]:
                 whole[rank, self.chunk[value]].append(value)
-        wanted = [(rank, chunk) for rank in range(self.ranks) for chunk in self._output(rank)]
+        chunks = self.orbits.chunks if self.orbits else range(len(self.block))
+        wanted = [(rank, chunk) for chunk in chunks for rank in self.contract.targets(self.block[chunk])]
         common: dict[int, set[int]] = {}
         first: dict[int, int] = {}
         for rank, chunk in wanted:
@@ -334,10 +348,6 @@ class _Proof:
         ]
         self._check_necessity(goals)
 
-    def _output(self, rank: int) -> list[int]:
-        blocks = set(self.contract.output(rank))
-        return [chunk for chunk, block in enumerate(self.block) if block in blocks]
-
     def _lacks(self, rank: int, chunk: int) -> FaultError:
         held = max(
             (value for at, value in self.held if at == rank and self.chunk[value] == chunk),
@@ -346,7 +356,7 @@ class _Proof:
         )
         lacking = f"rank {rank} never receives chunk {chunk}"
         if held is not None:
-            have, need = self.contributors[held], _bits(self.contract.contributors(self.block[chunk]))
+            have, need = self.contributors[held], _bits(self.contract.sources(self.block[chunk]))
             lacking = f"rank {rank} lacks the contributions of ranks {listed(_ranks(need & ~have))} to chunk {chunk}"
         message = f"after step {self.steps - 1}, the last, {lacking}"
         return FaultError(Verdict(False, message, agent=rank, step=self.steps - 1, chunk=chunk))
@@ -412,23 +422,26 @@ class _Proof:
         whole = lcm(*(bandwidth.denominator for bandwidth in bandwidths))
         unit = Fraction(gcd(*(int(bandwidth * whole) for bandwidth in bandwidths)), whole)
         weight = schedule.collective.chunks.weight.tolist()
-        load: dict[tuple[int, int], int] = defaultdict(int)
+        load: dict[tuple[int, int], int] = defaultdict(int)  # (step, link); of representatives, on the orbit's least
+        orbits = self.orbits
         for t in np.argsort(schedule.transfers.step, kind="stable").tolist():
             step = self.step[t]
             for link in schedule.transfers.route(t):
-                load[step, link] += weight[self.chunk[self.transfers[t][0]]]
+                times = orbits.order // orbits.link_size[link] if orbits else 1
+                loaded = step, orbits.link[link] if orbits else link
+                load[loaded] += times * weight[self.chunk[self.transfers[t][0]]]
                 room = rounds[step] * bandwidths[link] / unit
-                if load[step, link] > room:
+                if load[loaded] > room:
                     ends = schedule.topology.links[link]
                     names = [schedule.topology.nodes[node].name for node in (ends.src, ends.dst)]
                     raise self.at(
                         t,
-                        f"link {link} ({names[0]} -> {names[1]}) would carry weight {load[step, link]}; "
+                        f"link {link} ({names[0]} -> {names[1]}) would carry weight {load[loaded]}; "
                         f"in {rounds[step]} rounds it carries {room}",
                     )
 
 
-def _bits(ranks: frozenset[int]) -> int:
+def _bits(ranks: range) -> int:
     return sum(1 << rank for rank in ranks)
 
 

@@ -11,6 +11,9 @@ them, with the least k that makes all these numbers whole. Then no cut is violat
 Zhao et al., ForestColl (NSDI'26), sections 4 and 5; the packing itself is csrc/core/graph/forest.hpp. Equal trees are
 one chunk of that weight. The steps are the trees' depth; a large message streams through them in slices.
 
+From 512 ranks on, only the trees of one root per orbit of the declared symmetry are packed, where that is exact within
+1 % (forest_orbits.py); the Schedule then lists these and the generators.
+
 broadcast packs trees of one root; reduce_scatter and reduce are run backwards (synth/reversal.py). all_reduce sums up
 along trees and spreads along others. Where links divided between the two by a linear program beat reduce_scatter, then
 all_gather (meshes do: synth/bounds/references.py), the roots get what the program says, up to 1 part in 1,000.
@@ -35,6 +38,7 @@ from synth.bounds.references import all_reduce_references, best_trees
 from synth.bounds.throughput import bounds_of, throughput
 from synth.collective import ChunkTable, Collective
 from synth.engines.engine import Budget, EngineError
+from synth.engines.forest_orbits import trees_by_orbits
 from synth.network import Network
 from synth.reversal import in_owned_chunks, summed, summed_and_spread
 from synth.schedule import Schedule, Transfers
@@ -43,10 +47,15 @@ from topologies.topology import Topology
 
 ENGINE = "forest"
 
+FOLDED = 512
+"""Ranks from which on the trees of one root per orbit are packed, where the network's symmetry is declared."""
 GRAIN = 1 << 16
 """Trees that the linear program's answer is rounded to,"""
 LOSS = 1e-3
 """after so much is taken off, to make up for what rounding takes off the links."""
+
+_GOOD, _WHOLE = Fraction(1, 100), 2048
+"""Up to so many ranks all roots' trees are packed after all, if orbits leave more than this gap."""
 
 Integers = NDArray[np.signedinteger]
 
@@ -89,6 +98,10 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     if collective.kind in ("all_to_all", "gather", "scatter"):
         raise EngineError(f"engine forest packs trees, and {collective.kind} has none; --engine flow does it")
     latency(Network(topology, collective))  # says which ranks are cut off, if any are
+    if collective.ranks >= FOLDED and not collective.rooted:
+        folded = _by_orbits(topology, collective)
+        if folded is not None:
+            return folded
     if collective.kind == "all_reduce":
         schedule = _all_reduce(topology, collective)
     elif collective.combining:
@@ -97,6 +110,42 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     else:
         schedule = spread(topology, collective, pack(topology, collective))
     return replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective))
+
+
+def _by_orbits(topology: Topology, collective: Collective) -> Schedule | None:
+    """The schedule with the trees of one root per orbit; None where all roots' trees may do better."""
+    gather = collective
+    if collective.combining:
+        gather = in_owned_chunks(collective)[1] if collective.kind == "all_reduce" else collective.dual()
+    try:
+        up = down = None
+        if collective.combining:
+            up = trees_by_orbits(Network(topology.reversed(), gather))
+        if collective.kind != "reduce_scatter":
+            down = trees_by_orbits(Network(topology, gather), multiple=_trees(up))
+        if up is not None and _trees(up) != _trees(down or up):
+            up = trees_by_orbits(Network(topology.reversed(), gather), multiple=_trees(down))
+    except EngineError:
+        return None
+    if collective.kind == "all_reduce":
+        if up is None or down is None or _trees(up) != _trees(down):
+            return None
+        weight = down.collective.chunks.weight
+        schedule = summed_and_spread(up, down, replace(collective, chunks=ChunkTable(np.zeros_like(weight), weight)))
+    elif up is not None:
+        schedule = summed(up, topology)
+    elif down is not None:
+        schedule = down
+    else:
+        return None
+    schedule = replace(schedule, engine=ENGINE, bounds=bounds_of(topology, schedule.collective))
+    gap = schedule.gap()
+    return None if gap and gap > _GOOD and collective.ranks <= _WHOLE else schedule
+
+
+def _trees(folded: Schedule | None) -> int:
+    """How many trees every root has."""
+    return 1 if folded is None else len(folded.collective.chunks) // folded.collective.ranks
 
 
 def pack(topology: Topology, collective: Collective) -> Trees:
