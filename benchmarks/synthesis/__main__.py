@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.synthesis import allreduce, alltoall, bfb, fast, forest, hierarchy, placement, repair, sccl, teccl
+from benchmarks.synthesis import allreduce, alltoall, bfb, fast, forest, hierarchy, placement, repair, scale, sccl, teccl
 from benchmarks.synthesis.table import show
 
 TABLES = (
@@ -22,6 +22,7 @@ TABLES = (
     placement.TABLE,
     teccl.TABLE,
     repair.TABLE,
+    scale.TABLE,
 )
 
 

@@ -60,7 +60,7 @@ def test_the_bound_is_met(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "order"), [("torus:4x4", 16), ("hypercube:4", 16), ("dgx-a100:2", 2), ("mesh:4x4", 4)]
+    ("name", "order"), [("torus:4x4", 16), ("hypercube:4", 16), ("dgx-a100:2", 16), ("mesh:4x4", 4)]
 )
 def test_symmetric_schedules_list_one_source_per_orbit(name: str, order: int) -> None:
     topology = parse(name)
