@@ -8,7 +8,19 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.synthesis import allreduce, alltoall, bfb, fast, forest, hierarchy, placement, repair, scale, sccl, teccl
+from benchmarks.synthesis import (
+    allreduce,
+    alltoall,
+    bfb,
+    fast,
+    forest,
+    hierarchy,
+    placement,
+    repair,
+    scale,
+    sccl,
+    teccl,
+)
 from benchmarks.synthesis.table import show
 
 TABLES = (

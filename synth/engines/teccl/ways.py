@@ -80,7 +80,7 @@ class Ways:
             links = list(route.links)
             orbit[number, : len(links)] = of_link[links]
             occupied[number, : len(links)] = seconds_per_byte[links] * group.order / sizes[of_link[links]]
-        home, element = group.home_of()
+        home, element = group.home, group.element
         undone = np.argsort(group.elements, axis=1)
         lane = []
         for number, route in enumerate(routes):
