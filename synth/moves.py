@@ -143,7 +143,7 @@ def flows_of(moves: Moves, collective: Collective, size: int, slice_bytes: int |
     chunks = np.asarray([float(size * collective.share(chunk)) for chunk in range(len(collective.chunks))])
     carried = chunks[moves.values.chunk[moves.need]]
     slices = 1 if slice_bytes is None else max(1, ceil(carried.max(initial=0.0) / slice_bytes))
-    waiter, awaited, sums = _waits(moves, collective)
+    waiter, awaited, sums = waits_of(moves, collective)
     each = len(moves) + sums
     base = np.arange(slices)[:, None] * each
     bytes_ = np.zeros((slices, each))
@@ -177,7 +177,7 @@ def _turns(moves: Moves, slices: int, each: int) -> tuple[Integers, Integers]:
     return flow[1:][follows], flow[:-1][follows]
 
 
-def _waits(moves: Moves, collective: Collective) -> tuple[Integers, Integers, int]:
+def waits_of(moves: Moves, collective: Collective) -> tuple[Integers, Integers, int]:
     """Who waits for whose arrival (two columns), and how many sums there are; sum i is number len(moves) + i."""
     values, count = moves.values, len(moves)
     known = max(1, len(values))

@@ -20,6 +20,7 @@ ENGINES = (
     Engine(
         "teccl", "teccl.search", "for one size, alphas and all; to 128 ranks", "Liu et al., SIGCOMM'24", "in_network"
     ),
+    Engine("pipeline", "pipeline", "shallow trees in slices, for middle sizes", "PipeComm, PKU, 2026"),
     Engine("greedy", "greedy", "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
     Engine("fast", "fast.search", "all_to_all among boxes, uneven or not", "Lei et al., FAST, NSDI'26", sized=False),
     Engine("hierarchy", "hierarchy.search", "boxes and grids, level by level", "Cho et al., MLSys'19", "NAME[@4x8]"),
