@@ -1,8 +1,8 @@
 """Engine `auto`: asks the engines that fit, one after another, and keeps what is simulated fastest at the size.
 
-    candidates      forest ──▶ flow ──▶ in_network ──▶ greedy ──▶ sccl          those worth asking, quick and good first
-    simulated        12 us                               9 us      11 us         at the size, cut as the executor cuts
-    kept                                                 greedy
+    candidates      forest ──▶ flow ──▶ pipeline ──▶ greedy ──▶ sccl ──▶ ..      those worth asking, quick and good first
+    simulated        12 us                10 us       9 us      11 us              at the size, cut as the executor cuts
+    kept                                              greedy
 
 It stops early where a schedule is as fast as the bounds allow, and when time is up: from then on, the best so far is
 the answer. Each engine has a share of the time that is left, so that a slow one leaves something to those after it.
@@ -58,9 +58,13 @@ CANDIDATES = (
     Candidate("forest", _always, 0.5),
     Candidate("flow", _always, 0.5),
     Candidate(SWITCHES, _switches_help, 0.5),
+    Candidate("pipeline", _up_to(64), 0.3),
     Candidate("hierarchy", _up_to(64), 0.3),
     Candidate("greedy", _up_to(64), 0.5),
     Candidate("sccl", _up_to(8), 0.2),
+    Candidate("teccl", _up_to(32), 0.3),
+    Candidate("bfb", _up_to(256), 0.5),
+    Candidate("taccl", _up_to(16), 0.5),
 )
 """In the order in which they are asked."""
 FALLBACK = "greedy"

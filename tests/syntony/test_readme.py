@@ -1,4 +1,4 @@
-"""The README's example, run as it stands."""
+"""The README's examples, run as they stand."""
 
 from __future__ import annotations
 
@@ -10,12 +10,26 @@ from pathlib import Path
 
 import pytest
 
+from syntony.__main__ import main
+
 ROOT = Path(__file__).parents[2]
+
+
+def examples() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def test_the_algorithm_by_hand_is_proven(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, example = examples()
+    script = tmp_path / "my_ring.py"
+    script.write_text(example)
+    assert main(["compile", str(script), "--ranks", "5"]) == 0
+    assert "ring all_reduce on 5 ranks" in capsys.readouterr().out
 
 
 def test_the_training_example_runs_under_torchrun(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    example, _ = examples()
     assert len(example.splitlines()) == 15
     script = tmp_path / "train.py"
     script.write_text(example)
