@@ -39,6 +39,7 @@ def few_candidates() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "PATIENCE", (1.0,))
         patch.setattr(search, "PIECES", (2, 1))
+        patch.setattr(search, "PATH_PIECES", (2, 1))
         patch.setattr(search, "PROGRAM_SECONDS", 1.0)
         yield
 

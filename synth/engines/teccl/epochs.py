@@ -31,7 +31,7 @@ from synth.engines.teccl.ways import Floats, Integers, Ways
 
 MOST_INTEGERS = 6_000
 """Variables of an integer program; HiGHS needs seconds for so many."""
-MOST_FLOWS = 40_000
+MOST_FLOWS = 20_000
 """Variables of a linear program."""
 MOST_EPOCHS = 40
 FEWEST_EPOCHS = 6

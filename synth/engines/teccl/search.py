@@ -47,11 +47,13 @@ from topologies.topology import Topology
 SWITCHES = "in_network"
 """The argument that lets switches copy and add; ranks alone cannot run what comes of it."""
 PIECES = (4, 1, 2, 8)
-"""Parts of a block. All manners are tried with the first, the best of them with the others."""
+"""Parts of a block. All manners are tried with the first, the best of them with the others;"""
+PATH_PIECES = (2, 1, 4)
+"""so with paths, of which there are many more than of trees."""
 PATIENCE = (0.1, 0.3, 1.0, 3.0, 10.0)
 SLACK = 0.25
 """Of the seconds that the throughput bound asks for: trees get none, or so much, or no deadline at all."""
-BEST_MANNERS = 5
+BEST_MANNERS = 3
 MOST_HOPS = 30_000
 """Manners with more hops of homes' pieces are left out: growing and simulating would take seconds."""
 SLICES = (4, 16, 64, 256)
@@ -60,7 +62,7 @@ ENOUGH = 1.002
 """A schedule that takes no longer than this times what is proven to be needed is not improved."""
 PROGRAM_SHARE = 0.5
 """Of the time that is left, for the solver of the time-expanded program,"""
-PROGRAM_SECONDS = 10.0
+PROGRAM_SECONDS = 2.0
 """but no more than this."""
 
 
@@ -176,15 +178,16 @@ def _candidates(
         return whole([half.grown(size, manner, budget) for half in halves])
 
     most = MOST_HOPS // max(1, sum(half.hops for half in halves))
-    pieces = [number for number in PIECES if number <= max(1, most)]
+    alone = all(len(want.ranks) == 1 for half in halves for want in half.wants)
+    pieces = [number for number in (PATH_PIECES if alone else PIECES) if number <= max(1, most)]
     yield grown(Manner(1, 1.0, together=True))
     for engine in engines:
         with suppress(EngineError):  # It does not do this collective, or not on these wires.
             yield engine.run(topology, collective, size, budget)
-    alone = all(len(want.ranks) == 1 for half in halves for want in half.wants)
     spare = SLACK * float(size * bounds.throughput.seconds_per_byte)
-    slacks = (None,) if alone else (None, 0.0, spare)  # Paths have no branches to wait for.
-    for patience, together, slack in product(PATIENCE, (True, False), slacks):
+    # Paths have no branches to wait for, and all that matters to them is how long the way is.
+    choices = product(PATIENCE, (True,), (None,)) if alone else product(PATIENCE, (True, False), (None, 0.0, spare))
+    for patience, together, slack in choices:
         manner = Manner(pieces[0], patience, together, slack)
         schedule = grown(manner)
         times[manner] = simulate(schedule, size).seconds
