@@ -30,7 +30,7 @@ from topologies.topology import Topology
 SIZES = {"1KB": 10**3, "64KB": 64 * 10**3, "1MB": 10**6, "64MB": 64 * 10**6, "1GB": 10**9}
 MOST_SECONDS = 10.0
 OF_BOUND = 0.99
-TIMEOUT = 20.0
+TIMEOUT = 15.0
 """Of wall clock, per cell: two cores may be shared; what is held to MOST_SECONDS is processor time."""
 
 

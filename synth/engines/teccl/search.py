@@ -54,8 +54,8 @@ PATIENCE = (0.1, 0.3, 1.0, 3.0, 10.0)
 SLACK = 0.25
 """Of the seconds that the throughput bound asks for: trees get none, or so much, or no deadline at all."""
 BEST_MANNERS = 3
-MOST_HOPS = 30_000
-"""Manners with more hops of homes' pieces are left out: growing and simulating would take seconds."""
+MOST_HOPS = 1_200
+"""Manners with more hops of homes' pieces are left out, but for whole blocks: growing them takes seconds."""
 SLICES = (4, 16, 64, 256)
 """Messages that the largest chunk is cut into, tried as long as more of them help."""
 ENOUGH = 1.002
