@@ -1,7 +1,7 @@
 """Engine `auto`: asks the engines that fit, one after another, and keeps what is simulated fastest at the size.
 
-    candidates      forest ──▶ flow ──▶ pipeline ──▶ greedy ──▶ sccl ──▶ ..      those worth asking, quick and good first
-    simulated        12 us                10 us       9 us      11 us              at the size, cut as the executor cuts
+    candidates      forest ──▶ flow ──▶ pipeline ──▶ greedy ──▶ sccl ──▶ ..     those worth asking, quick and good first
+    simulated        12 us                10 us       9 us      11 us             at the size, cut as the executor cuts
     kept                                              greedy
 
 It stops early where a schedule is as fast as the bounds allow, and when time is up: from then on, the best so far is

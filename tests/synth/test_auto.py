@@ -25,13 +25,13 @@ from topologies.parse import parse
 
 @pytest.mark.parametrize(
     ("name", "kind", "size"),
-    [("dgx1", "all_gather", 1 << 20), ("mesh:3x3", "all_reduce", 1 << 28), ("ring:4", "scatter", 64)],
+    [("ring:5", "all_gather", 1 << 20), ("mesh:3x3", "all_reduce", 1 << 28), ("ring:4", "scatter", 64)],
 )
 def test_the_fastest_is_kept_and_compared_aloud(name: str, kind: str, size: int) -> None:
     topology = parse(name)
     collective = Collective.make(kind, topology.ranks)
-    found = list(candidates(topology, collective, size, Budget(20)))
-    best = run(topology, collective, size, Budget(20))
+    found = list(candidates(topology, collective, size, Budget(4)))
+    best = run(topology, collective, size, Budget(4))
     assert seconds_at(best, size) <= min(one.seconds for one in found) * 1.001
     assert len(found) == 1 or all(f"{one.engine} {one.seconds * 1e6:.4g} us" in best.proof for one in found)
     assert check_schedule(best)
@@ -55,10 +55,10 @@ def test_steps_ask_the_exact_engine() -> None:
 
 def test_switches_take_part_only_when_asked() -> None:
     topology, collective = parse("dgx-h100:1"), Collective.make("all_reduce", 8)
-    assert not run(topology, collective, 1 << 30, Budget(20)).in_network
-    assert run(topology, collective, 1 << 30, Budget(20), argument="in_network").in_network
+    assert not run(topology, collective, 1 << 30, Budget(4)).in_network
+    assert run(topology, collective, 1 << 30, Budget(4), argument="in_network").in_network
     with pytest.raises(EngineError, match="takes the argument in_network or none, not 'switches'"):
-        run(topology, collective, 1 << 30, Budget(20), argument="switches")
+        run(topology, collective, 1 << 30, Budget(4), argument="switches")
 
 
 # portfolios -----------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_switches_take_part_only_when_asked() -> None:
 
 @pytest.fixture(scope="module")
 def of_a_mesh() -> Portfolio:
-    return portfolio(parse("mesh:3x3"), Collective.make("all_reduce", 9), 1 << 8, 1 << 26, Budget(20))
+    return portfolio(parse("mesh:3x3"), Collective.make("all_reduce", 9), 1 << 8, 1 << 26, Budget(6))
 
 
 @settings(max_examples=30, deadline=None)
@@ -80,11 +80,14 @@ def test_no_entry_is_beaten_by_another(of_a_mesh: Portfolio, power: int) -> None
 def test_turns_are_where_they_cross(of_a_mesh: Portfolio) -> None:
     """A little behind its last size, a schedule is no longer good enough: its turn ended no earlier than it had to."""
     assert len(of_a_mesh.entries) > 1
+
+    def good(schedule: Schedule, size: int) -> bool:
+        return seconds_at(schedule, size) <= min(seconds_at(one.schedule, size) for one in of_a_mesh.entries)
+
     for entry in of_a_mesh.entries[:-1]:
         assert entry.last is not None
-        beyond = int(entry.last * EXACT) + 2
-        everybody = [seconds_at(other.schedule, beyond) for other in of_a_mesh.entries]
-        assert seconds_at(entry.schedule, beyond) > min(everybody)
+        reach = max(1, round(entry.last * (EXACT - 1)))
+        assert not all(good(entry.schedule, entry.last + 1 + reach * part // 20) for part in range(21))
 
 
 def test_a_portfolio_is_read_as_it_was_written(of_a_mesh: Portfolio, tmp_path: Path) -> None:
@@ -136,7 +139,7 @@ def test_schedules_of_one_portfolio_are_alike(of_a_mesh: Portfolio) -> None:
 
 def test_the_command_writes_what_it_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "ring.json"
-    command = ["portfolio", "ring:3", "broadcast", "--to", "1M", "--timeout", "6", "-o", str(path), "--json"]
+    command = ["portfolio", "ring:3", "broadcast", "--to", "1M", "--timeout", "3", "-o", str(path), "--json"]
     assert main(command) == 0
     told = json.loads(capsys.readouterr().out)
     assert [row["file"] for row in told["entries"]] == sorted(map(str, tmp_path.glob("ring.*.json")))
