@@ -24,7 +24,7 @@ from synth.bounds.demand import block_weights
 from synth.engines.engine import Budget, OutOfTimeError
 from synth.engines.teccl.ways import Floats, Ways
 
-PASSES = 3
+PASSES = 2
 """How often every tree is grown, each time among what the others have become."""
 
 
@@ -163,7 +163,7 @@ def _latest(ways: Ways, root: int, travel: Floats, slack: float) -> Floats:
 
 def _busy(ways: Ways, load: Floats, seconds: Floats, manner: Manner) -> Floats:
     """Seconds that the links of every route are busy, this piece included."""
-    there = np.where(seconds > 0, load[ways.orbit], 0.0) + seconds
+    there = load[ways.orbit] + seconds  # Of no link, both are 0.
     busy: Floats = there.sum(axis=1) if manner.together else there.max(axis=1)
     return busy
 
