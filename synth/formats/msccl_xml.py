@@ -16,34 +16,21 @@ What is translated rather than copied:
   that ranks that sum the same operands get the same bits.
 - `depid`/`deps` waits for a counter that only steps with `hasdep="1"` advance; so it waits for the first such step at
   or after the one named.
-- Chunks are equal shares. A scratch chunk is as large as what is put there, found by following the data.
-- The file does not say how much its FIFOs hold; the Program claims the least depth at which it ends.
+- What the file does not say (what scratch holds, how deep the FIFOs are) is found out (`assembly.py`).
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
-from synth.checker import check_program, least_fifo_depth
 from synth.checker.contract import Contract
+from synth.formats.assembly import COLLECTIVES, Assembly, Place, Slot
 from synth.program import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode, Program, Space
 from topologies.command import UserError
 from topologies.xml_document import Element, read
 
-COLLECTIVES = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
-}
 STEP_TYPES = {
     "s": Opcode.send,
     "r": Opcode.recv,
@@ -57,10 +44,6 @@ STEP_TYPES = {
 }
 _MAX_RANKS, _MAX_CHUNKS = 1 << 12, 1 << 20
 BUFFERS = {"i": Space.input, "o": Space.output, "s": Space.scratch}
-
-Slot = tuple[Space, int]
-Place = tuple[int, int]
-"""(lane, position), or (tb id, step) while reading."""
 
 
 class MscclError(UserError):
@@ -213,83 +196,47 @@ class _Reader:
 
     def program(self) -> Program:
         """The Program, at its least FIFO depth."""
-        instructions: list[list[int]] = []
-        operands: list[Slot] = []
-        dependencies: list[Place] = []
+        scratch = [gpu.scratch for gpu in self.gpus]
+        assembly = Assembly(self.name, self.contract, self.per_block, self.in_place, self.out_of_place, scratch)
         for rank, gpu in enumerate(self.gpus):
             for block in gpu.blocks.values():
                 block.steps = _fuse_reductions(_fold_nops(block.steps))
             _order_operands(rank, gpu)
-            self._emit(rank, gpu, instructions, operands, dependencies)
-        chunks = [(block, 1) for block in range(self.contract.blocks) for _ in range(self.per_block)]
-        scratch = _scratch_chunks(self, instructions, operands)
-        slots = [
-            (rank, space, chunk)
-            for rank in range(self.ranks)
-            for space, held in (
-                (Space.input, self._chunks(self.contract.input(rank))),
-                (Space.output, self._chunks(self.contract.output(rank))),
-                (Space.scratch, scratch[rank]),
+            _emit(assembly, rank, gpu)
+        return assembly.program()
+
+
+def _emit(assembly: Assembly, rank: int, gpu: _Gpu) -> None:
+    lane = 0
+    for position, (dst, src) in enumerate(gpu.copies):
+        assembly.add(rank, lane, Opcode.copy, dst=dst, src=src)
+        lane += position == len(gpu.copies) - 1
+    lanes = [number for number in sorted(gpu.blocks) if gpu.blocks[number].steps]
+    places = {
+        name: (lane + at, position)
+        for at, number in enumerate(lanes)
+        for position, step in enumerate(gpu.blocks[number].steps)
+        for name in step.names
+    }
+    for at, number in enumerate(lanes):
+        block = gpu.blocks[number]
+        for position, step in enumerate(block.steps):
+            after = sorted({places[name] for name in step.waits})
+            if position == 0 and gpu.copies:
+                after.append((0, len(gpu.copies) - 1))
+            assembly.add(
+                rank,
+                lane + at,
+                step.opcode,
+                dst=step.dst,
+                src=step.src,
+                count=step.count,
+                recv_peer=block.recv if RECEIVES[step.opcode] else -1,
+                send_peer=block.send if SENDS[step.opcode] else -1,
+                channel=block.channel if RECEIVES[step.opcode] or SENDS[step.opcode] else 0,
+                operands=step.operands,
+                after=after,
             )
-            for chunk in held
-        ]
-        program = Program(
-            name=self.name,
-            collective=self.kind,
-            root=0,
-            ranks=self.ranks,
-            chunks=np.asarray(chunks, np.int32),
-            slots=np.asarray(slots, np.int32),
-            instructions=np.asarray(instructions, np.int32).reshape(-1, 13),
-            operands=np.asarray(operands, np.int32).reshape(-1, 2),
-            dependencies=np.asarray(dependencies, np.int32).reshape(-1, 2),
-            out_of_place=self.out_of_place,
-            in_place=self.in_place,
-        )
-        program = replace(program, fifo_depth=least_fifo_depth(program) or 1)
-        return program if check_program(program) else replace(program, rounds_per_hop=self.contract.sums)
-
-    def _chunks(self, blocks: list[int]) -> list[int]:
-        return [block * self.per_block + k for block in blocks for k in range(self.per_block)]
-
-    def chunk_of(self, rank: int, slot: Slot) -> int | None:
-        """The chunk of an input or output slot; None for scratch."""
-        if slot[0] == Space.scratch:
-            return None
-        blocks = self.contract.input(rank) if slot[0] == Space.input else self.contract.output(rank)
-        return blocks[slot[1] // self.per_block] * self.per_block + slot[1] % self.per_block
-
-    def _emit(
-        self, rank: int, gpu: _Gpu, instructions: list[list[int]], operands: list[Slot], dependencies: list[Place]
-    ) -> None:
-        lane = 0
-        for position, (dst, src) in enumerate(gpu.copies):
-            instructions.append([rank, lane, Opcode.copy, *dst, *src, 1, -1, -1, 0, 0, 0])
-            lane += position == len(gpu.copies) - 1
-        lanes = [number for number in sorted(gpu.blocks) if gpu.blocks[number].steps]
-        places = {
-            name: (lane + at, position)
-            for at, number in enumerate(lanes)
-            for position, step in enumerate(gpu.blocks[number].steps)
-            for name in step.names
-        }
-        for at, number in enumerate(lanes):
-            block = gpu.blocks[number]
-            for position, step in enumerate(block.steps):
-                after = sorted({places[name] for name in step.waits})
-                if position == 0 and gpu.copies:
-                    after.append((0, len(gpu.copies) - 1))
-                instructions.append(
-                    [
-                        *(rank, lane + at, step.opcode, *(step.dst or (0, 0)), *(step.src or (0, 0)), step.count),
-                        block.recv if RECEIVES[step.opcode] else -1,
-                        block.send if SENDS[step.opcode] else -1,
-                        block.channel if RECEIVES[step.opcode] or SENDS[step.opcode] else 0,
-                        *(len(step.operands), len(after)),
-                    ]
-                )
-                operands.extend(step.operands)
-                dependencies.extend(after)
 
 
 def _limited(element: Element, name: str, least: int, most: int, default: int | None = None) -> int:
@@ -426,60 +373,3 @@ def _order_operands(rank: int, gpu: _Gpu) -> None:
             if all(len(found) == 1 for found in origins) and len(set(keys)) == len(keys):
                 terms = [term for _, term in sorted(zip(keys, terms, strict=True))]
                 step.src, step.operands = terms[0], terms[1:]
-
-
-def _scratch_chunks(reader: _Reader, instructions: list[list[int]], operands: list[Slot]) -> list[list[int]]:
-    """Per rank, the chunk of each scratch slot: that of the data which goes through it.
-
-    Slots that data moves between have equal chunks; the classes of that relation are labelled by the input and output
-    slots in them. Where a file mixes chunks up, the most frequent label is taken and the checker names the fault.
-    """
-    parent: dict[tuple[int, Slot], tuple[int, Slot]] = {}
-
-    def find(slot: tuple[int, Slot]) -> tuple[int, Slot]:
-        root = slot
-        while parent.setdefault(root, root) != root:
-            root = parent[root]
-        while parent[slot] != root:
-            parent[slot], slot = root, parent[slot]
-        return root
-
-    labels: dict[tuple[int, Slot], Counter[int]] = defaultdict(Counter)
-    seen: list[tuple[tuple[int, Slot], int]] = []
-
-    def same(a: tuple[int, Slot], b: tuple[int, Slot], count: int) -> None:
-        for k in range(count):
-            one, other = ((rank, (space, index + k)) for rank, (space, index) in (a, b))
-            chunk_one, chunk_other = reader.chunk_of(*one), reader.chunk_of(*other)
-            if chunk_one is None and chunk_other is None:
-                parent[find(one)] = find(other)
-            elif chunk_one is None:
-                seen.append((one, chunk_other or 0))
-            elif chunk_other is None:
-                seen.append((other, chunk_one))
-
-    sent: dict[tuple[int, int, int], list[tuple[tuple[int, Slot], int]]] = defaultdict(list)
-    received: dict[tuple[int, int, int], list[tuple[tuple[int, Slot], int]]] = defaultdict(list)
-    next_operand = 0
-    for rank, _, op, dst_space, dst_index, src_space, src_index, count, recv, send, channel, terms, _ in instructions:
-        dst, src = (rank, (Space(dst_space), dst_index)), (rank, (Space(src_space), src_index))
-        if HAS_DST[op] and HAS_SRC[op]:
-            same(dst, src, count)
-        for operand in operands[next_operand : next_operand + terms]:
-            same(dst, (rank, operand), count)
-        next_operand += terms
-        if SENDS[op]:
-            sent[rank, send, channel].append((dst if HAS_DST[op] else src, count))
-        if RECEIVES[op]:
-            received[recv, rank, channel].append((dst if HAS_DST[op] else src, count))
-    for connection, messages in sent.items():
-        for (a, count_a), (b, count_b) in zip(messages, received[connection], strict=False):
-            same(a, b, min(count_a, count_b))
-    for slot, label in seen:
-        labels[find(slot)][label] += 1
-
-    def chunk(rank: int, index: int) -> int:
-        found = labels.get(find((rank, (Space.scratch, index))))
-        return found.most_common(1)[0][0] if found else 0
-
-    return [[chunk(rank, index) for index in range(gpu.scratch)] for rank, gpu in enumerate(reader.gpus)]

@@ -14,7 +14,8 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from synth.formats.msccl_xml import BUFFERS, COLLECTIVES, STEP_TYPES
+from synth.formats.assembly import COLLECTIVES
+from synth.formats.msccl_xml import BUFFERS, STEP_TYPES
 from synth.optimize.lanes import within_lanes
 from synth.program import HAS_DST, HAS_SRC, INSTRUCTION_FIELDS, RECEIVES, SENDS, Opcode, Program, Space
 from synth.target import MSCCL, TargetError, fit
