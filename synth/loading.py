@@ -1,9 +1,13 @@
 """From a file to a Program that may run: nothing unproven leaves this module.
 
-schedule JSON  -> check the Schedule -> lower to the Target -> check the Program
-portfolio JSON -> its schedules, one by one
-program JSON   ------------------------------------------->  check the Program (or believe its stamp)
-MSCCL XML      ------------------------------------------->  check the Program
+schedule JSON     -> check the Schedule -> lower to the Target -> check the Program
+.msccl.json       -> check the Schedule -> lower to the Target -> check the Program
+portfolio JSON    -> its schedules, one by one
+program JSON      ------------------------------------------->  check the Program (or believe its stamp)
+MSCCL XML         ------------------------------------------->  check the Program
+MSCCL++ plan      ------------------------------------------->  check the Program
+
+A proven one-sided Program becomes two-sided where the Target wants it, and is proven again.
 """
 
 from __future__ import annotations
@@ -15,13 +19,17 @@ from synth.checker import Verdict, check_program, check_schedule
 from synth.counted import counted
 from synth.formats import portfolio_file, program_file, schedule_file
 from synth.formats.fields import FileError, parse_json
+from synth.formats.msccl_json import is_algorithm, read_msccl_json
 from synth.formats.msccl_xml import MscclError, read_msccl_xml
+from synth.formats.mscclpp_plan import is_plan
+from synth.formats.mscclpp_program import read_mscclpp
 from synth.formats.program_file import Stamp
 from synth.lower import lower
 from synth.portfolio import Portfolio
 from synth.program import Program
 from synth.schedule import Schedule
 from synth.target import CPU, Target, fit
+from synth.two_sided import needs_two_sides, two_sided
 from topologies.command import UserError
 
 
@@ -38,7 +46,7 @@ class Loaded:
 
 
 def read(path: str | Path) -> Loaded:
-    """Reads a schedule, portfolio or program file or MSCCL XML; UserError when it is none of them or malformed."""
+    """Reads a file of any format above, whichever it is; UserError when it is none or malformed."""
     path = Path(path)
     try:
         raw = path.read_bytes()
@@ -58,8 +66,15 @@ def read(path: str | Path) -> Loaded:
         return Loaded(schedule_file.from_dict(data, str(path), path.parent)[0])
     if kind == portfolio_file.FORMAT:
         return Loaded(portfolio_file.from_dict(data, str(path), path.parent))
+    if is_plan(data):
+        return Loaded(read_mscclpp(data, str(path)))
+    if is_algorithm(data):
+        return Loaded(read_msccl_json(data, str(path)))
     formats = ", ".join((schedule_file.FORMAT, portfolio_file.FORMAT, program_file.FORMAT))
-    raise FileError(f'{path}: its "format" is none of {formats}, and it is not MSCCL XML')
+    raise FileError(
+        f'{path}: its "format" is none of {formats}, and it is '
+        "not MSCCL XML, not an MSCCL++ execution plan, not an algorithm of msccl-tools"
+    )
 
 
 def verify(path: str | Path, fifo_depth: int | None = None) -> Verdict:
@@ -113,8 +128,14 @@ def prove(loaded: Loaded, path: str | Path, ranks: int | None = None, target: Ta
         _require(check_schedule(content), path)
         program = lower(content, target)
     else:
-        program = fit(content, target)
-        if loaded.stamp is not None and loaded.stamp.holds_for(program):
+        believed = loaded.stamp is not None and loaded.stamp.holds_for(content)
+        if needs_two_sides(content, target):
+            if not believed:
+                _require(check_program(content), path)
+            program, believed = two_sided(content, target), False
+        else:
+            program = fit(content, target)
+        if believed:
             return program
     _require(check_program(program), path)
     return program
