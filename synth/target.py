@@ -66,6 +66,18 @@ MSCCL = Target(
 )
 """MSCCL, msccl-scheduler and RCCL: the limits of their parsers; FIFOs of the Simple protocol (8 steps, 4 a message)."""
 
+PLAN = Target(
+    "mscclpp",
+    fifo_depth=2**31 - 1,
+    channels=1 << 16,
+    message_slots=1 << 16,
+    signals=False,
+    one_sided=False,
+    weights=False,
+)
+"""MSCCL++'s executor, for Programs of messages. Every message gets memory of its own; what a thread block holds is
+checked when it is written (synth/formats/mscclpp_export.py)."""
+
 CONVERSION = Target("conversion", fifo_depth=2**31 - 1, channels=1 << 16)
 """No executor at all: what Program v1 itself can say."""
 
