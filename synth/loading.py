@@ -125,8 +125,7 @@ def prove(loaded: Loaded, path: str | Path, ranks: int | None = None, target: Ta
         what = "schedule" if is_schedule else "program"
         raise UserError(f"{path}: the {what} is for {counted(found, 'rank')}, the group has {ranks}")
     if isinstance(content, Schedule):
-        _require(check_schedule(content), path)
-        program = lower(content, target)
+        program = lower(prove_schedule(content, path), target)
     else:
         believed = loaded.stamp is not None and loaded.stamp.holds_for(content)
         if needs_two_sides(content, target):
@@ -139,6 +138,12 @@ def prove(loaded: Loaded, path: str | Path, ranks: int | None = None, target: Ta
             return program
     _require(check_program(program), path)
     return program
+
+
+def prove_schedule(schedule: Schedule, path: str | Path) -> Schedule:
+    """The Schedule itself; InvalidError when the checker refuses it."""
+    _require(check_schedule(schedule), path)
+    return schedule
 
 
 def _require(verdict: Verdict, path: str | Path) -> None:

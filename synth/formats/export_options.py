@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from synth.program import Program
 from synth.target import TargetError
 
-PROTOCOLS = ("Simple", "LL128", "LL")
 MAX_BYTES = 1 << 40
 
 
@@ -34,6 +33,8 @@ class ExportOptions:
         """Whether the file is for calls in place, where it must say one of the two; refuses what is not proven."""
         if self.in_place is None:
             return not program.out_of_place
+        if self.in_place and program.collective == "all_to_all":
+            raise TargetError("in place, all_to_all would lay blocks of different ranks upon each other")
         if not (program.in_place if self.in_place else program.out_of_place):
             asked, told = ("in place", "out of place")[:: 1 if self.in_place else -1]
             raise TargetError(f"program '{program.name}' is right {told} only; it cannot be written for calls {asked}")

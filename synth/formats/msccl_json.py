@@ -76,7 +76,7 @@ def read_msccl_json(data: object, where: str) -> Schedule:
                 raise step.wrong("sends", f"there is no link from {src} to {dst}", index)
             rows.append((chunk_of[address], src, dst))
         sends.append(sorted(set(rows)))
-    return _schedule(name, wires, collective, rounds, sends)
+    return _schedule(where, name, wires, collective, rounds, sends)
 
 
 # --- the network ------------------------------------------------------------------------------------------------------
@@ -99,6 +99,8 @@ def _wires(fields: Fields, where: str) -> _Wires:
     for dst, row in enumerate(table):
         if not isinstance(row, list) or len(row) != ranks or not all(type(bw) is int and bw >= 0 for bw in row):
             raise fields.wrong("links", f"it must be a list of {ranks} whole numbers, at least 0", dst)
+        if row[dst]:
+            raise fields.wrong("links", "a rank has no link to itself; the entry on the diagonal must be 0", dst)
     pairs = {(src, dst): table[dst][src] for src in range(ranks) for dst in range(ranks) if table[dst][src]}
     groups: list[tuple[set[tuple[int, int]], int]] = []
     for index, group in enumerate(fields.rows("switches")):
@@ -202,7 +204,12 @@ def _kind(
 
 
 def _schedule(
-    name: str, wires: _Wires, collective: Collective, rounds: list[int], sends: list[list[tuple[int, int, int]]]
+    where: str,
+    name: str,
+    wires: _Wires,
+    collective: Collective,
+    rounds: list[int],
+    sends: list[list[tuple[int, int, int]]],
 ) -> Schedule:
     values = ValueBuilder()
     parts: dict[int, frozenset[int]] = {}  # value -> the ranks in it
@@ -217,7 +224,9 @@ def _schedule(
         arriving: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # -> value -> who sends it
         for chunk, src, dst in moves:
             if (src, chunk) not in held:
-                raise FileError(f"{name}: step {step}: rank {src} sends chunk {chunk}, which it does not hold by then")
+                raise FileError(
+                    f"{where}: steps[{step}]: rank {src} sends chunk {chunk}, which it does not hold by then"
+                )
             own = held.get((dst, chunk))
             if own is None or not parts[held[src, chunk]] <= parts[own]:
                 arriving[dst, chunk].setdefault(held[src, chunk], src)
@@ -230,7 +239,7 @@ def _schedule(
             if result is not None:
                 found = {result: found[result]}
             elif len(joined) < sum(len(parts[term]) for term in terms):
-                raise FileError(f"{name}: step {step}: rank {dst} adds some contribution to chunk {chunk} twice")
+                raise FileError(f"{where}: steps[{step}]: rank {dst} adds some contribution to chunk {chunk} twice")
             else:
                 result = values.sum(terms)
                 parts[result] = joined

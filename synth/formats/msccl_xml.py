@@ -250,6 +250,8 @@ def _limited(element: Element, name: str, least: int, most: int, default: int | 
 def _read_step(element: Element, sizes: dict[Space, int]) -> _Step:
     kind = element.text("type")
     opcode = STEP_TYPES.get(kind)
+    if kind == "ra":
+        element.refuse('type="ra" adds a residual that no collective has; it is not supported')
     if opcode is None:
         element.refuse(f'type="{kind}" is not known; known are {", ".join(STEP_TYPES)}')
     count = element.integer("cnt", 1, least=0)

@@ -1,6 +1,13 @@
-"""MSCCL XML out: a Program as MSCCL, msccl-scheduler and RCCL run it. The reader's opposite (msccl_xml.py).
+"""MSCCL XML out: a Program as the executors of MSCCL XML run it. The reader's opposite (msccl_xml.py).
 
-What those executors lack is refused by name (`fit` with Target `msccl`), or written in their terms: further
+Four dialects (`DIALECTS`), each with the limits of its parser:
+
+    azure      msccl-scheduler: must say inplace, outofplace, minBytes, maxBytes
+    rccl       the same file; at most 64 thread blocks of 64 steps
+    microsoft  microsoft/msccl: no gather, no scatter; reduce_scatter with an underscore; one of in and out of place
+    op         msccl-tools' newer form: <op step ..>, and attributes left out where they say nothing
+
+What those executors lack is refused by name (`fit` with the dialect's Target), or written in their terms: further
 dependencies become `nop` steps before the instruction, an n-ary reduce becomes one `re` per operand. Those executors
 add in the order of the steps, which begins with what lies in the destination: sums are right up to rounding there,
 and equal to the bit on all ranks only where one rank sums and the others copy.
@@ -9,21 +16,47 @@ and equal to the bit on all ranks only where one rank sums and the others copy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
 from synth.formats.assembly import COLLECTIVES
+from synth.formats.export_options import ExportOptions
 from synth.formats.msccl_xml import BUFFERS, STEP_TYPES
 from synth.optimize.lanes import within_lanes
 from synth.program import HAS_DST, HAS_SRC, INSTRUCTION_FIELDS, RECEIVES, SENDS, Opcode, Program, Space
-from synth.target import MSCCL, TargetError, fit
+from synth.target import MSCCL, Target, TargetError, fit
+from synth.two_sided import needs_two_sides, two_sided
 
 _TYPES = {opcode: name for name, opcode in STEP_TYPES.items()}
 _BUFFERS = {space: name for name, space in BUFFERS.items()}
 _COLLS = {kind: coll for coll, kind in COLLECTIVES.items()}
-_MAX_BYTES = 1 << 40
+_MAX_NODES = 4096
+"""XML elements that a parser keeps for one rank."""
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One reader of MSCCL XML: its limits, its names of collectives, and what it asks for."""
+
+    target: Target
+    colls: Mapping[str, str]
+    says_both_places: bool = True
+    brief: bool = False
+
+
+DIALECTS = {
+    "azure": Dialect(MSCCL, _COLLS),
+    "rccl": Dialect(replace(MSCCL, name="rccl", lanes=64, lane_instructions=64), _COLLS),
+    "microsoft": Dialect(
+        replace(MSCCL, name="msccl-microsoft"),
+        {kind: coll for kind, coll in _COLLS.items() if kind not in ("gather", "scatter")}
+        | {"reduce_scatter": "reduce_scatter"},
+        says_both_places=False,
+    ),
+    "op": Dialect(MSCCL, _COLLS | {"reduce_scatter": "reduce_scatter"}, brief=True),
+}
 
 Slot = tuple[int, int]
 Place = tuple[int, int]
@@ -49,39 +82,74 @@ class _Block:
     steps: list[_Step] = field(default_factory=list)
 
 
-def msccl_xml_text(program: Program) -> str:
-    """The document; TargetError when MSCCL cannot take the Program. Claims that every size fits: 0 .. 2^40 bytes."""
-    program = fit(within_lanes(program, MSCCL), MSCCL)
+def msccl_xml_text(program: Program, dialect: str = "azure", options: ExportOptions | None = None) -> str:
+    """The document; TargetError when the dialect's executor cannot take the Program."""
+    options = options or ExportOptions()
+    asked = DIALECTS[dialect]
+    if needs_two_sides(program, asked.target):
+        program = two_sided(program, asked.target)
+    program = fit(within_lanes(program, asked.target), asked.target)
+    if program.collective not in asked.colls:
+        raise _refused(program, f"dialect {dialect} has no {program.collective}; it has {', '.join(asked.colls)}")
     if program.root:
         raise _refused(program, f"MSCCL XML has no root; it must be 0, not {program.root}")
     sizes = [[program.space_size(agent, space) for space in Space] for agent in range(program.ranks)]
     chunks = max(max(row[0], row[1]) for row in sizes)
     if len(set(np.bincount(program.chunks[:, 0]).tolist())) > 1:
         raise _refused(program, "its blocks have different numbers of chunks; they must be equal")
-    agents = _blocks(program)
+    in_place, out_of_place = program.in_place, program.out_of_place
+    if not asked.says_both_places or options.in_place is not None or program.collective == "all_to_all":
+        in_place = options.place(program)
+        out_of_place = not in_place
+    agents = _blocks(program, asked.target.lane_instructions or 0)
     attributes = {
         "name": program.name,
-        "proto": "Simple",
+        "proto": options.protocol,
         "nchannels": program.channels,
         "nchunksperloop": chunks,
         "ngpus": program.ranks,
-        "coll": _COLLS[program.collective],
-        "inplace": int(program.in_place),
-        "outofplace": int(program.out_of_place),
-        "minBytes": 0,
-        "maxBytes": _MAX_BYTES,
+        "coll": asked.colls[program.collective],
+        "inplace": int(in_place),
+        "outofplace": int(out_of_place),
+        "minBytes": options.min_bytes,
+        "maxBytes": options.max_bytes,
     }
+    if not asked.says_both_places:
+        del attributes["outofplace"]
+    if asked.brief:
+        del attributes["nchunksperloop"]
     lines = [f"<algo{_attributes(attributes)}>"]
     for rank, (blocks, (inputs, outputs, scratch)) in enumerate(zip(agents, sizes, strict=True)):
+        nodes = 1 + sum(1 + len(block.steps) for block in blocks)
+        if nodes >= _MAX_NODES:
+            raise _refused(program, f"rank {rank} becomes {nodes} XML elements (limit {_MAX_NODES})")
         gpu = {"id": rank, "i_chunks": inputs, "o_chunks": outputs, "s_chunks": scratch}
         lines.append(f"  <gpu{_attributes(gpu)}>")
         for number, block in enumerate(blocks):
             tb = {"id": number, "send": block.send, "recv": block.recv, "chan": block.channel}
             lines.append(f"    <tb{_attributes(tb)}>")
-            lines += [f"      <step{_attributes(row)}/>" for row in _step_rows(program, rank, number, blocks)]
+            rows = _step_rows(number, blocks)
+            tag, rows = ("op", [_brief(row) for row in rows]) if asked.brief else ("step", rows)
+            lines += [f"      <{tag}{_attributes(row)}/>" for row in rows]
             lines.append("    </tb>")
         lines.append("  </gpu>")
     return "\n".join([*lines, "</algo>", ""])
+
+
+def _brief(row: dict[str, object]) -> dict[str, object]:
+    """A step in the newer form: one end where the other says nothing, and nothing that is the default."""
+    kind = str(row["type"])
+    op = STEP_TYPES[kind]
+    brief: dict[str, object] = {"step": row["s"], "type": kind}
+    ends = [end for end, used in (("src", HAS_SRC[op]), ("dst", HAS_DST[op])) if used]
+    for end in ends:
+        short = end if len(ends) > 1 else ""
+        brief |= {f"{short}buf": row[f"{end}buf"], f"{short}off": row[f"{end}off"]}
+    if op != Opcode.nop and row["cnt"] != 1:
+        brief["cnt"] = row["cnt"]
+    if row["depid"] != -1:
+        brief |= {"depid": row["depid"], "deps": row["deps"]}
+    return brief | ({"hasdep": 1} if row["hasdep"] else {})
 
 
 def _refused(program: Program, message: str) -> TargetError:
@@ -92,7 +160,7 @@ def _attributes(values: Mapping[str, object]) -> str:
     return "".join(f" {name}={quoteattr(str(value))}" for name, value in values.items())
 
 
-def _blocks(program: Program) -> list[list[_Block]]:
+def _blocks(program: Program, most_steps: int) -> list[list[_Block]]:
     """Per rank its lanes as thread blocks, steps in order."""
     agents: list[list[_Block]] = [[] for _ in range(program.ranks)]
     operands = iter([(space, index) for space, index in program.operands.tolist()])
@@ -119,7 +187,7 @@ def _blocks(program: Program) -> list[list[_Block]]:
         steps[-1].stands_for = (row["lane"], position)
         block.steps += steps
     for agent, blocks in enumerate(agents):
-        _mark_wanted(program, agent, blocks)
+        _mark_wanted(program, agent, blocks, most_steps)
     return agents
 
 
@@ -153,11 +221,11 @@ def _may_coincide(program: Program, agent: int, dst: Slot, term: Slot) -> bool:
     return bool(dst[0] == Space.output and term[0] == Space.input and same_chunk)
 
 
-def _mark_wanted(program: Program, agent: int, blocks: list[_Block]) -> None:
+def _mark_wanted(program: Program, agent: int, blocks: list[_Block], most_steps: int) -> None:
     done = _done(blocks)
     for block in blocks:
-        if len(block.steps) > (MSCCL.lane_instructions or 0):
-            raise _refused(program, f"a lane of rank {agent} becomes {len(block.steps)} steps (limit 256)")
+        if len(block.steps) > most_steps:
+            raise _refused(program, f"a lane of rank {agent} becomes {len(block.steps)} steps (limit {most_steps})")
         for step in block.steps:
             if step.after is not None:
                 lane, position = done[step.after]
@@ -174,7 +242,7 @@ def _done(blocks: list[_Block]) -> dict[Place, Place]:
     }
 
 
-def _step_rows(program: Program, rank: int, number: int, blocks: list[_Block]) -> list[dict[str, object]]:
+def _step_rows(number: int, blocks: list[_Block]) -> list[dict[str, object]]:
     done = _done(blocks)
     rows: list[dict[str, object]] = []
     for at, step in enumerate(blocks[number].steps):

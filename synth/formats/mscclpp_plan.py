@@ -110,8 +110,10 @@ class _Reader:
         kind = COLLECTIVES.get(collective.replace("_", "").lower())
         if kind is None:
             raise fields.wrong("collective", f"supported are {', '.join(COLLECTIVES)}")
-        self.packets = fields.choice("protocol", ("Simple", "LL")) == "LL"
         self.in_place = self._flag("inplace", False)
+        if self.in_place and kind == "all_to_all":
+            raise fields.wrong("inplace", "in place, blocks of different ranks would lie upon each other")
+        self.packets = fields.choice("protocol", ("Simple", "LL")) == "LL"
         self.reuse = fields.has("reuse_resources") and self._flag("reuse_resources", False)
         self.gpus = list(fields.children("gpus"))
         if not 1 <= len(self.gpus) <= _MAX_RANKS:

@@ -20,7 +20,7 @@ from synth.formats import schedule_file
 from synth.formats.program_file import Stamp, from_dict, write_program
 from synth.loading import InvalidError, load, verify
 from synth.schedule import Schedule, Transfers
-from synth.target import MSCCL
+from synth.target import CONVERSION, MSCCL
 from syntony.__main__ import main
 from tests.synth.programs import exchange, one_sided_gather, program, ring_all_reduce
 from tests.synth.schedules import SCHEDULES, ring_all_gather
@@ -93,8 +93,10 @@ def test_wrong_number_of_ranks(files: dict[str, Path], name: str, what: str) -> 
 def test_targets_limit_what_loads(files: dict[str, Path], tmp_path: Path) -> None:
     assert load(files["program.json"], target=MSCCL).ranks == 4
     write_program(one_sided_gather(), tmp_path / "one-sided.json")
-    with pytest.raises(UserError, match="does not fit target 'cpu': peer_read and peer_write are not supported"):
-        load(tmp_path / "one-sided.json")
+    assert load(tmp_path / "one-sided.json", target=CONVERSION).one_sided
+    two_sided = load(tmp_path / "one-sided.json")
+    assert not two_sided.one_sided
+    assert check_program(two_sided)
 
 
 def test_a_true_stamp_spares_the_proof_and_a_stale_one_does_not(files: dict[str, Path], tmp_path: Path) -> None:
@@ -219,7 +221,7 @@ def test_convert(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureF
     ("arguments", "told"),
     [
         (["bad-schedule.json", "--to", "json", "-o", "x"], "rank 1 does not hold chunk 0 by then"),
-        (["schedule.json", "--to", "mscclpp-json", "-o", "x"], "mscclpp-json"),
+        (["schedule.json", "--to", "mscclpp", "-o", "x"], "no such format; formats are json, msccl-xml, mscclpp-json"),
         (["schedule.json", "--to", "json", "-o", "none/x"], "there is no directory"),
     ],
 )
