@@ -46,7 +46,6 @@ def is_algorithm(data: object) -> bool:
 def read_msccl_json(data: object, where: str) -> Schedule:
     """The Schedule of a parsed file; FileError when it is malformed. Whether it is right is the checker's word."""
     fields = Fields(data, where)
-    name = fields.string("name")
     instance = fields.child("instance")
     cut = instance.whole("chunks")
     if not 1 <= cut <= _MAX_CHUNKS:
@@ -76,7 +75,7 @@ def read_msccl_json(data: object, where: str) -> Schedule:
                 raise step.wrong("sends", f"there is no link from {src} to {dst}", index)
             rows.append((chunk_of[address], src, dst))
         sends.append(sorted(set(rows)))
-    return _schedule(where, name, wires, collective, rounds, sends)
+    return _schedule(where, wires, collective, rounds, sends)
 
 
 # --- the network ------------------------------------------------------------------------------------------------------
@@ -205,7 +204,6 @@ def _kind(
 
 def _schedule(
     where: str,
-    name: str,
     wires: _Wires,
     collective: Collective,
     rounds: list[int],
@@ -262,4 +260,4 @@ def _schedule(
             needed.append(row)
     transfers = Transfers.of(needed[::-1])
     count = np.asarray(rounds, np.int32)
-    return Schedule(wires.topology, collective, values.build(), transfers, count, f"msccl-tools {name}"[:200])
+    return Schedule(wires.topology, collective, values.build(), transfers, count, "msccl-tools")

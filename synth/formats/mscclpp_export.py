@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,7 @@ class _Step:
 def mscclpp_text(program: Program, options: ExportOptions) -> str:
     """The document; TargetError when MSCCL++ cannot take the Program."""
     if needs_two_sides(program, PLAN):
-        program = two_sided(program, PLAN)
+        program = two_sided(program, replace(PLAN, channels=1))  # few lanes, so few semaphores
     fit(program, PLAN)
     program = cut_lanes(program, (_MOST_OPERATIONS - 1) // _OPERATIONS_PER_INSTRUCTION)
     return json.dumps(_Export(program, options).plan(), indent=1) + "\n"

@@ -274,9 +274,7 @@ class _BlockReader:
             if not 0 <= share[0] < share[1]:
                 raise FileError(f"{where}: tb_id {share[0]} is not a member of a group of {share[1]}")
         if row.has("reduce_op") and row.string("reduce_op") != "sum":
-            raise FileError(
-                f'{where}: reduce_op is "{row.seen("reduce_op")}"; a Program sums (the caller names the sum)'
-            )
+            raise FileError(f'{where}: reduce_op is "{row.seen("reduce_op")}"; it must be "sum"')
         ends = {
             end: tuple(self._piece(child, kind, share, where) for child in row.children(end)) if row.has(end) else ()
             for end in ("src_buff", "dst_buff")

@@ -86,6 +86,19 @@ def test_foreign_schedules_run(path: Path) -> None:
     on_ranks(program.ranks, job)
 
 
+@pytest.mark.parametrize("path", sorted((FOREIGN.parent / "mscclpp-plans").glob("*.json")), ids=lambda path: path.stem)
+def test_foreign_plans_run(path: Path) -> None:
+    """MSCCL++ execution plans, made two-sided."""
+    program = load(path)
+
+    def job(group: Communicator) -> None:
+        name = group.load(path)
+        for count in COUNTS:
+            execute(group, program.collective, name, count)
+
+    on_ranks(program.ranks, job)
+
+
 def test_foreign_schedules_are_there() -> None:
     if not FOREIGN.is_dir():
         pytest.skip("the folder of foreign schedules is not beside this checkout")

@@ -12,8 +12,9 @@ import pytest
 
 from csrc import _core
 from synth.checker import check_program, least_fifo_depth
+from synth.formats.export_options import ExportOptions
 from synth.formats.msccl_xml import MscclError, read_msccl_xml
-from synth.formats.msccl_xml_export import msccl_xml_text
+from synth.formats.msccl_xml_export import DIALECTS, msccl_xml_text
 from synth.program import Opcode, Program
 from synth.target import TargetError
 from tests.synth import random_executor
@@ -88,6 +89,54 @@ def test_built_programs_go_out_and_come_back(name: str, collective: str, tmp_pat
         assert check_program(again).fault is None
         for seed, in_place in ((0, False), (1, True)):
             random_executor.run(again, in_place, random.Random(seed))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_dialects_say_the_same(dialect: str, tmp_path: Path) -> None:
+    for algorithm, collective in (("ring", "all_reduce"), ("direct", "reduce_scatter"), ("two_shot", "all_reduce")):
+        program = Program.from_core(_core.build(algorithm, collective, 4))
+        options = ExportOptions(in_place=False)
+        (tmp_path / "one.xml").write_text(msccl_xml_text(program, dialect, options))
+        (tmp_path / "other.xml").write_text(msccl_xml_text(program, "azure", options))
+        assert read_msccl_xml(tmp_path / "one.xml") == read_msccl_xml(tmp_path / "other.xml")
+
+
+def test_dialects_differ() -> None:
+    program = Program.from_core(_core.build("direct", "reduce_scatter", 3))
+    options = ExportOptions(1024, 1 << 20, "LL", in_place=True)
+    head = {dialect: msccl_xml_text(program, dialect, options).splitlines()[0] for dialect in DIALECTS}
+    for line in head.values():
+        assert 'proto="LL"' in line
+        assert 'inplace="1"' in line
+        assert 'minBytes="1024" maxBytes="1048576"' in line
+    assert 'coll="reducescatter"' in head["azure"]
+    assert head["azure"] == head["rccl"]
+    assert 'outofplace="0"' in head["azure"]
+    assert 'coll="reduce_scatter"' in head["microsoft"]
+    assert "outofplace" not in head["microsoft"]
+    assert "nchunksperloop" not in head["op"]
+    assert '<op step="0" type="s" buf="i" off="1"/>' in msccl_xml_text(program, "op", options)
+
+
+@pytest.mark.parametrize(
+    ("collective", "ranks", "dialect", "options", "told"),
+    [
+        ("gather", 3, "microsoft", {}, "dialect microsoft has no gather; it has all_reduce, all_gather"),
+        ("all_to_all", 3, "azure", {"in_place": True}, "would lay blocks of different ranks upon each other"),
+        ("all_gather", 40, "rccl", {}, "a rank has more lanes (79, limit 64)"),
+    ],
+)
+def test_what_a_dialect_cannot_say_is_refused(
+    collective: str, ranks: int, dialect: str, options: dict[str, bool], told: str
+) -> None:
+    with pytest.raises(TargetError) as error:
+        msccl_xml_text(Program.from_core(_core.build("direct", collective, ranks)), dialect, ExportOptions(**options))
+    assert told in str(error.value)
+
+
+def test_sizes_must_be_a_range() -> None:
+    with pytest.raises(TargetError, match=r"the range of sizes 2\.\.1 is empty"):
+        ExportOptions(2, 1)
 
 
 def test_n_ary_reductions_keep_their_operands(tmp_path: Path) -> None:
@@ -261,6 +310,7 @@ def test_in_place_is_one_memory(tmp_path: Path) -> None:
         (('depid="3" deps="0"', 'depid="3" deps="-1"'), 'depid="3" and deps="-1" must both name a step'),
         (('ngpus="2"', 'ngpus="1000000000"'), 'ngpus="1000000000" is more than 4096'),
         (('s_chunks="1"', 's_chunks="1000000000"'), 's_chunks="1000000000" is more than 1048576'),
+        (('type="s"', 'type="ra"'), 'type="ra" adds a residual that no collective has'),
         (("<step ", "<stop "), "pair.xml:4: <stop>: is not known inside <tb>; expected <step> or <op>"),
         (("</tb>", "text</tb>"), "holds the text 'text'"),
         (("<algo ", "<!DOCTYPE algo><algo "), "a document type declaration is not allowed"),
