@@ -133,7 +133,8 @@ def prove(loaded: Loaded, path: str | Path, ranks: int | None = None, target: Ta
                 _require(check_program(content), path)
             program, believed = two_sided(content, target), False
         else:
-            program = fit(content, target)
+            program = content
+        fit(program, target)
         if believed:
             return program
     _require(check_program(program), path)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from synth.program import INSTRUCTION_FIELDS, RECEIVES, SENDS, Opcode, Program, Space
-from synth.target import Target, TargetError, fit
+from synth.target import Target, TargetError
 
 _Site = tuple[int, int, int]
 """(rank, space, index): a place of the Program that is read."""
@@ -34,11 +34,11 @@ def needs_two_sides(program: Program, target: Target) -> bool:
 
 
 def two_sided(program: Program, target: Target) -> Program:
-    """The same outcome without one-sided instructions and signals; TargetError when the Target cannot take it.
+    """The same outcome without one-sided instructions and signals, on no more channels than the Target has.
 
-    The Program must have passed the checker.
+    The Program must have passed the checker; whether the Target can take the result is the word of `fit`.
     """
-    return fit(_Walk(program, target).program(), target)
+    return _Walk(program, target).program()
 
 
 class _Walk:
