@@ -134,7 +134,7 @@ def prove(loaded: Loaded, path: str | Path, ranks: int | None = None, target: Ta
             program, believed = two_sided(content, target), False
         else:
             program = content
-        fit(program, target)
+        program = fit(program, target)
         if believed:
             return program
     _require(check_program(program), path)

@@ -74,6 +74,7 @@ PLAN = Target(
     signals=False,
     one_sided=False,
     weights=False,
+    skew=False,
 )
 """MSCCL++'s executor, for Programs of messages. Every message gets memory of its own; what a thread block holds is
 checked when it is written (synth/formats/mscclpp_export.py)."""

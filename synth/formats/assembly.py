@@ -79,7 +79,7 @@ class Assembly:
         """One more instruction."""
         ends = (*(dst or (0, 0)), *(src or (0, 0)))
         self._instructions.append(
-            [rank, lane, opcode, *ends, count, recv_peer, send_peer, channel, len(operands), len(after)]
+            [rank, lane, opcode, *ends, count, recv_peer, send_peer, channel, len(operands), len(after), 0]
         )
         self._operands.extend(operands)
         self._dependencies.extend(after)
@@ -165,7 +165,7 @@ class Assembly:
         received: dict[tuple[int, int, int], list[tuple[_Site, int]]] = defaultdict(list)
         operands = iter(self._operands)
         for row in self._instructions:
-            rank, _, op, dst_space, dst_index, src_space, src_index, count, recv, send, channel, terms, _ = row
+            rank, _, op, dst_space, dst_index, src_space, src_index, count, recv, send, channel, terms, *_ = row
             dst: _Site = (send if op == Opcode.peer_write else rank, (Space(dst_space), dst_index))
             src: _Site = (send if op == Opcode.peer_read else rank, (Space(src_space), src_index))
             if HAS_DST[op] and HAS_SRC[op]:

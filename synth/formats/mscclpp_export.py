@@ -97,8 +97,7 @@ def mscclpp_text(program: Program, options: ExportOptions) -> str:
     """The document; TargetError when MSCCL++ cannot take the Program."""
     if needs_two_sides(program, PLAN):
         program = two_sided(program, replace(PLAN, channels=1))  # few lanes, so few semaphores
-    fit(program, PLAN)
-    program = cut_lanes(program, (_MOST_OPERATIONS - 1) // _OPERATIONS_PER_INSTRUCTION)
+    program = cut_lanes(fit(program, PLAN), (_MOST_OPERATIONS - 1) // _OPERATIONS_PER_INSTRUCTION)
     return json.dumps(_Export(program, options).plan(), indent=1) + "\n"
 
 

@@ -123,7 +123,7 @@ def test_dialects_differ() -> None:
     [
         ("gather", 3, "microsoft", {}, "dialect microsoft has no gather; it has all_reduce, all_gather"),
         ("all_to_all", 3, "azure", {"in_place": True}, "would lay blocks of different ranks upon each other"),
-        ("all_gather", 40, "rccl", {}, "a rank has more lanes (79, limit 64)"),
+        ("all_gather", 40, "rccl", {}, "target 'rccl': rank 0 has more than 32 lanes on channel 0"),
     ],
 )
 def test_what_a_dialect_cannot_say_is_refused(
