@@ -64,7 +64,6 @@ CANDIDATES = (
     Candidate("sccl", _up_to(8), 0.2),
     Candidate("teccl", _up_to(32), 0.3),
     Candidate("bfb", _up_to(256), 0.5),
-    Candidate("taccl", _up_to(16), 0.5),
 )
 """In the order in which they are asked."""
 FALLBACK = "greedy"
