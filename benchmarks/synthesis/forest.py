@@ -1,4 +1,5 @@
-"""Table `forest`: all_gather at the exact throughput bound, and the seconds that packing its trees takes.
+"""Table `forest`: all_gather at the exact throughput bound, and the seconds that packing its trees takes; then what
+few trees per root can do.
 
 Peer: ForestColl's own Python (Zhao et al., NSDI'26), measured once on another 2-core machine, whole schedule (two MI250
 boxes with one tree per root); the seconds for 1,024 GPUs are a third party's summary of the paper.
@@ -12,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from benchmarks.synthesis.table import Part, Row, Stopwatch, Table, WrongScheduleError
+from benchmarks.synthesis.table import Part, Row, Stopwatch, Table, WrongScheduleError, timed
 from synth.bounds.throughput import throughput
 from synth.checker import check_schedule
 from synth.collective import Collective
@@ -77,6 +78,30 @@ def _rows() -> Iterator[Row]:
         yield Row(cells, "above the bound" if gap else slow, ran)
 
 
+FIXED = (
+    ("dgx-a100:2", {1: "342.857", 13: "346.667"}),
+    ("mi250:1", {1: "266.667", 3: "342.857"}),
+    ("mi250:2", {1: "320.000"}),
+    ("dgx-h100:2", {2: "533.333"}),
+)
+"""Curves, and the points on them that ForestColl's own Python printed, GB/s."""
+CURVE = (1, 2, 3, 4, 6, 13)
+"""Trees per root."""
+
+
+def _fixed_rows() -> Iterator[Row]:
+    for name, published in FIXED:
+        topology = parse(name)
+        gather = Collective.make("all_gather", topology.ranks)
+        for trees in CURVE:
+            schedule, seconds = timed(lambda: run(topology, gather, 1 << 30, Budget(), argument=str(trees)))  # noqa: B023
+            reached = f"{float(1 / schedule.seconds_per_byte()) / 1e9:.3f}"
+            peer = published.get(trees, "")
+            missed = "below what is published" if peer and float(reached) < float(peer) else ""
+            cells = (name, trees, reached, schedule.gap(), *seconds.cells, peer)
+            yield Row(cells, missed, (schedule,))
+
+
 def seconds_per_byte(topology: Topology, trees: Trees) -> Fraction:
     """Of the busiest link, recomputed from the trees; WrongScheduleError where one does not span or routes break."""
     ranks = topology.ranks
@@ -118,6 +143,11 @@ TABLE = Table(
                 ("s", 6), ("cpu s", 6), ("peer s", 7),
             ),
             _rows,
+        ),
+        Part(
+            "Rate against trees per root, equal ones; peer: ForestColl's Python with k fixed",
+            (("topology", -12), ("trees", 5), ("GB/s", 9), ("gap", 6), ("s", 6), ("cpu s", 6), ("peer GB/s", 9)),
+            _fixed_rows,
         ),
     ),
 )  # fmt: skip

@@ -14,6 +14,8 @@ one chunk of that weight. The steps are the trees' depth; a large message stream
 From 512 ranks on, only the trees of one root per orbit of the declared symmetry are packed, where that is exact within
 1 % (forest_orbits.py); the Schedule then lists these and the generators.
 
+`forest:K` gives every root K equal trees, and with these the best rate there is (forest_fixed.py).
+
 broadcast packs trees of one root; reduce_scatter and reduce are run backwards (synth/reversal.py). all_reduce sums up
 along trees and spreads along others. Where links divided between the two by a linear program beat reduce_scatter, then
 all_gather (meshes do: synth/bounds/references.py), the roots get what the program says, up to 1 part in 1,000.
@@ -38,6 +40,7 @@ from synth.bounds.references import all_reduce_references, best_trees
 from synth.bounds.throughput import bounds_of, throughput
 from synth.collective import ChunkTable, Collective
 from synth.engines.engine import Budget, EngineError
+from synth.engines.forest_fixed import MOST, fixed_rooms
 from synth.engines.forest_orbits import trees_by_orbits
 from synth.network import Network
 from synth.reversal import in_owned_chunks, summed, summed_and_spread
@@ -88,28 +91,40 @@ class Trees:
         return _core.edge_depths(self.src.shape[1], src, dst).reshape(self.src.shape)
 
 
-def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
+def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
     """The engine; see the top of the file. Raises EngineError for what has no trees, and where a relay is unbalanced.
 
-    `size` does not matter: the schedule is for sizes at which bandwidth does.
+    `size` does not matter: the schedule is for sizes at which bandwidth does. `argument`: how many trees per root.
     """
+    fixed = _trees_asked(argument)
     if budget.steps is not None or budget.rounds is not None:
         raise EngineError("engine forest counts no steps or rounds; --engine sccl does")
     if collective.kind in ("all_to_all", "gather", "scatter"):
         raise EngineError(f"engine forest packs trees, and {collective.kind} has none; --engine flow does it")
     latency(Network(topology, collective))  # says which ranks are cut off, if any are
-    if collective.ranks >= FOLDED and not collective.rooted:
+    if collective.ranks >= FOLDED and not collective.rooted and fixed is None:
         folded = _by_orbits(topology, collective)
         if folded is not None:
             return folded
     if collective.kind == "all_reduce":
-        schedule = _all_reduce(topology, collective)
+        schedule = _all_reduce(topology, collective, fixed)
     elif collective.combining:
         dual = collective.dual()
-        schedule = summed(spread(topology.reversed(), dual, pack(topology.reversed(), dual)), topology)
+        schedule = summed(spread(topology.reversed(), dual, pack(topology.reversed(), dual, fixed)), topology)
     else:
-        schedule = spread(topology, collective, pack(topology, collective))
+        schedule = spread(topology, collective, pack(topology, collective, fixed))
     return replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective))
+
+
+def _trees_asked(argument: str) -> int | None:
+    """How many trees per root the engine's argument asks for. Raises EngineError."""
+    if not argument:
+        return None
+    if not argument.isdecimal() or not 1 <= int(argument) <= MOST:
+        raise EngineError(
+            f"engine forest takes how many trees per root, 1 to {MOST}, as in forest:2, but not '{argument}'"
+        )
+    return int(argument)
 
 
 def _by_orbits(topology: Topology, collective: Collective) -> Schedule | None:
@@ -148,14 +163,21 @@ def _trees(folded: Schedule | None) -> int:
     return 1 if folded is None else len(folded.collective.chunks) // folded.collective.ranks
 
 
-def pack(topology: Topology, collective: Collective) -> Trees:
-    """Trees of an all_gather or broadcast that meet its throughput bound. Raises EngineError."""
+def pack(topology: Topology, collective: Collective, fixed: int | None = None) -> Trees:
+    """Trees of an all_gather or broadcast that meet its throughput bound. Raises EngineError.
+
+    `fixed`: as near to it as so many equal trees per root come; where weights differ, that many per unit of weight.
+    """
     network = Network(topology, collective)
     owed = np.bincount(collective.chunks.block, collective.chunks.weight).astype(np.int64)
     if collective.kind == "broadcast":
         owed = np.where(np.arange(collective.ranks) == collective.root, owed[0], 0)
     bound = throughput(network)
     per_unit = bound.seconds_per_byte / collective.unit
+    if fixed is not None:
+        trees = owed // np.gcd.reduce(owed) * fixed
+        least = per_unit * int(trees.sum()) / int(owed.sum())
+        return _packed(network, trees, fixed_rooms(network, trees.tolist(), least))
     room = {link.id: per_unit * link.bandwidth for link in network.links}
     tight = bound.witness.links if isinstance(bound.witness, Cut) else ()
 
@@ -197,9 +219,10 @@ def _packed(network: Network, trees: Integers, room: list[int]) -> Trees:
     )
 
 
-def _all_reduce(topology: Topology, collective: Collective) -> Schedule:
+def _all_reduce(topology: Topology, collective: Collective, fixed: int | None) -> Schedule:
     _, gather = in_owned_chunks(collective)
-    up, down = _divided(topology, gather) or common_weights(pack(topology.reversed(), gather), pack(topology, gather))
+    divided = None if fixed else _divided(topology, gather)
+    up, down = divided or common_weights(*(pack(way, gather, fixed) for way in (topology.reversed(), topology)))
     copies = spread(topology, gather, down)
     whole = replace(collective, chunks=ChunkTable(np.zeros_like(down.weight), down.weight))
     return summed_and_spread(spread(topology.reversed(), gather, up), copies, whole)

@@ -13,7 +13,9 @@ from synth.engines.engine import Engine, EngineError
 ENGINES = (
     Engine("auto", "auto", "the fastest of those that ranks can run, by simulation", "-", "in_network"),
     Engine("sccl", "sccl.search", "exact steps, rounds and chunks; to about 16 ranks", "Cai et al., PPoPP'21", "z3"),
-    Engine("forest", "forest", "exact throughput of what spreads or sums", "Zhao et al., NSDI'26", sized=False),
+    Engine(
+        "forest", "forest", "exact throughput of what spreads or sums", "Zhao et al., NSDI'26", "TREES", sized=False
+    ),
     Engine("flow", "flow", "exact throughput of what one rank wants alone", "Basu et al., HPDC'24", sized=False),
     Engine("bfb", "bfb", "breadth first in the fewest steps; thousands of ranks", "Zhao et al., NSDI'25", sized=False),
     Engine("taccl", "taccl.search", "guided by a sketch, its own or yours", "Shah et al., NSDI'23", "SKETCH.toml"),

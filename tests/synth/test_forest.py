@@ -15,6 +15,8 @@ from synth.checker.schedule import check_schedule
 from synth.collective import Collective
 from synth.engines.engine import Budget, EngineError
 from synth.engines.forest import pack, run
+from synth.engines.forest_fixed import fixed_rooms
+from synth.network import Network
 from tests.synth.networks import replay
 from topologies.parse import parse
 from topologies.topology import Link, Node, Topology
@@ -164,6 +166,50 @@ def test_an_unbalanced_relay_is_refused_by_name() -> None:
     nodes = (Node(0, "rank", "a"), Node(1, "rank", "b"), Node(2, "switch", "c"))
     with pytest.raises(EngineError, match="relay 2 can take in 3 and send out 2; a forest needs them equal"):
         run(Topology("lame", nodes, links), Collective.make("all_gather", 2), 1, Budget())
+
+
+@pytest.mark.parametrize(
+    ("name", "trees", "rate"),
+    [("dgx-a100:2", 1, "342.857"), ("dgx-a100:2", 13, "346.667"), ("mi250:1", 1, "266.667"), ("mi250:2", 1, "320.000")],
+)
+def test_so_many_trees_per_root(name: str, trees: int, rate: str) -> None:
+    """Rates as ForestColl's own Python has them."""
+    topology = parse(name)
+    schedule = run(topology, Collective.make("all_gather", topology.ranks), 1, Budget(), argument=str(trees))
+    verdict = check_schedule(schedule)
+    assert verdict.valid, verdict.fault
+    assert f"{float(1 / schedule.seconds_per_byte()) / 1e9:.3f}" == rate
+    assert schedule.collective.chunks.weight.sum() == trees * topology.ranks
+
+
+@settings(max_examples=60)
+@given(topology=cabled(), trees=st.integers(1, 4), kind=st.sampled_from([*KINDS, "all_reduce"]))
+def test_no_packing_of_so_many_trees_is_faster(topology: Topology, trees: int, kind: str) -> None:
+    """The time before the one that was found: some cut has not enough room, or the trees would fit."""
+    collective = Collective.make(kind, topology.ranks)
+    replay(run(topology, collective, 1, Budget(), argument=str(trees)))
+    if kind != "all_gather":
+        return
+    network = Network(topology, collective)
+    found = fixed_rooms(network, [trees] * topology.ranks, Fraction(1, 100))
+    slower = [Fraction(room) / link.bandwidth for room, link in zip(found, network.links, strict=True)]
+    last = [room - (time == max(slower)) for room, time in zip(found, slower, strict=True)]
+    nodes = range(len(topology.nodes))
+    crowded = False
+    for chosen in range(1, 1 << len(nodes)):
+        inside = [node for node in nodes if chosen >> node & 1]
+        roots = sum(node < topology.ranks for node in inside)
+        if roots < topology.ranks:
+            leaving = [link.src in inside and link.dst not in inside for link in network.links]
+            assert roots * trees <= sum(room for room, out in zip(found, leaving, strict=True) if out)
+            crowded |= roots * trees > sum(room for room, out in zip(last, leaving, strict=True) if out)
+    assert crowded
+
+
+@pytest.mark.parametrize("argument", ["0", "-1", "two", "1.5", "1001", "²"])
+def test_how_many_trees_is_a_small_whole_number(argument: str) -> None:
+    with pytest.raises(EngineError, match=f"trees per root, 1 to 1000, as in forest:2, but not '{argument}'"):
+        run(parse("ring:4"), Collective.make("all_gather", 4), 1, Budget(), argument=argument)
 
 
 def test_what_does_not_fit_is_refused() -> None:
