@@ -138,6 +138,37 @@ def pack_forest(nodes: int, tails: _Int32s, heads: _Int32s, capacities: _Int64s,
     ValueError where they do not fit, or a relay takes in more or less than it sends out.
     """
 
+class FractionalPacking:
+    """Spanning trees of any weights, better the longer it runs (multiplicative weights).
+
+    Receivers are nodes 0..len(owed)-1; r is the root of trees of weight owed[r] together. ValueError for a capacity
+    that is not positive.
+    """
+
+    def __init__(self, nodes: int, tails: _Int32s, heads: _Int32s, capacities: _Doubles, owed: _Doubles) -> None: ...
+    def run(self, phases: int, seconds: float, most_trees: int) -> bool:
+        """Runs so many phases more, or until the seconds are over or so many trees are known; at least one phase.
+
+        Whether all were run. ValueError where a root does not reach all receivers.
+        """
+
+    def cheapest(self, lengths: _Doubles) -> float:
+        """What the shortest trees of all roots cost under these lengths, each times what its root owes.
+
+        The trees are known from then on, with no weight.
+        """
+
+    def forest(self) -> Forest:
+        """All trees found, each once."""
+
+    @property
+    def weights(self) -> _Doubles:
+        """Of each tree, over all phases."""
+
+    @property
+    def lengths(self) -> _Doubles:
+        """Of links, averaged over the phases."""
+
 class Permutations:
     """Stages: stage s lasts length[s], and row r sends to column to[s * n + r] in it."""
 

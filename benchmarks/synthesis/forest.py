@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -94,7 +95,7 @@ def _fixed_rows() -> Iterator[Row]:
         topology = parse(name)
         gather = Collective.make("all_gather", topology.ranks)
         for trees in CURVE:
-            schedule, seconds = timed(lambda: run(topology, gather, 1 << 30, Budget(), argument=str(trees)))  # noqa: B023
+            schedule, seconds = timed(partial(run, topology, gather, 1 << 30, Budget(), str(trees)))
             reached = f"{float(1 / schedule.seconds_per_byte()) / 1e9:.3f}"
             peer = published.get(trees, "")
             missed = "below what is published" if peer and float(reached) < float(peer) else ""

@@ -5,6 +5,7 @@ void bind_aggregation(nanobind::module_& m);
 void bind_kernels(nanobind::module_& m);
 void bind_graph(nanobind::module_& m);
 void bind_forest(nanobind::module_& m);
+void bind_packing(nanobind::module_& m);
 void bind_exchange(nanobind::module_& m);
 void bind_mending(nanobind::module_& m);
 void bind_program(nanobind::module_& m);
@@ -18,6 +19,7 @@ NB_MODULE(_core, m) {
   bind_aggregation(m);
   bind_graph(m);
   bind_forest(m);
+  bind_packing(m);
   bind_exchange(m);
   bind_mending(m);
   bind_program(m);

@@ -52,6 +52,8 @@ ENGINE = "forest"
 
 FOLDED = 512
 """Ranks from which on the trees of one root per orbit are packed, where the network's symmetry is declared."""
+MOST_COUNTED = 1 << 62
+"""Trees, or room on links, that 64 bits can add up."""
 GRAIN = 1 << 16
 """Trees that the linear program's answer is rounded to,"""
 LOSS = 1e-3
@@ -177,22 +179,27 @@ def pack(topology: Topology, collective: Collective, fixed: int | None = None) -
     if fixed is not None:
         trees = owed // np.gcd.reduce(owed) * fixed
         least = per_unit * int(trees.sum()) / int(owed.sum())
-        return _packed(network, trees, fixed_rooms(network, trees.tolist(), least))
+        return _packed(network, trees.tolist(), fixed_rooms(network, trees.tolist(), least))
     room = {link.id: per_unit * link.bandwidth for link in network.links}
     tight = bound.witness.links if isinstance(bound.witness, Cut) else ()
 
     def filling(links: tuple[int, ...]) -> Trees:
         trees = lcm(*(room[link].denominator for link in links))
-        return _packed(network, trees * owed, [int(trees * share) for share in room.values()])
+        return _packed(
+            network, [trees * weight for weight in owed.tolist()], [int(trees * share) for share in room.values()]
+        )
 
     with suppress(EngineError):  # Only the tightest cut must be filled whole: that mostly does, and saves trees.
         return filling(tight)
     return filling(tuple(room))
 
 
-def _packed(network: Network, trees: Integers, room: list[int]) -> Trees:
+def _packed(network: Network, trees: list[int], room: list[int]) -> Trees:
     """`trees[r]` trees from rank r, `room[i]` of all of them on the network's link i. Raises EngineError."""
     topology, collective = network.topology, network.collective
+    if max(sum(trees), sum(room)) >= MOST_COUNTED:
+        text = f"{collective.kind} on {topology.name} needs more trees than can be counted; --engine blink does not"
+        raise EngineError(text)
     relays = [node.id for node in topology.nodes if node.kind != "rank"]
     number = {node: i for i, node in enumerate([*collective.members, *relays])}
     try:
@@ -201,7 +208,7 @@ def _packed(network: Network, trees: Integers, room: list[int]) -> Trees:
             np.asarray([number[link.src] for link in network.links], np.int32),
             np.asarray([number[link.dst] for link in network.links], np.int32),
             np.asarray(room, np.int64),
-            trees,
+            np.asarray(trees, np.int64),
         )
     except ValueError as error:
         raise EngineError(f"no forest for {collective.kind} on {topology.name}: {error}") from None
@@ -252,7 +259,7 @@ def _divided(topology: Topology, gather: Collective) -> tuple[Trees, Trees] | No
             for ends in [(link.src, link.dst)]
         ]
         try:
-            packed.append(_packed(Network(wires, gather), trees, room))
+            packed.append(_packed(Network(wires, gather), trees.tolist(), room))
         except EngineError:
             return None
     return common_weights(packed[0], packed[1])

@@ -16,6 +16,7 @@ ENGINES = (
     Engine(
         "forest", "forest", "exact throughput of what spreads or sums", "Zhao et al., NSDI'26", "TREES", sized=False
     ),
+    Engine("blink", "blink.search", "trees near that, fewer and sooner", "Wang et al., MLSys'20", "LOSS", sized=False),
     Engine("flow", "flow", "exact throughput of what one rank wants alone", "Basu et al., HPDC'24", sized=False),
     Engine("bfb", "bfb", "breadth first in the fewest steps; thousands of ranks", "Zhao et al., NSDI'25", sized=False),
     Engine("taccl", "taccl.search", "guided by a sketch, its own or yours", "Shah et al., NSDI'23", "SKETCH.toml"),
