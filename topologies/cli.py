@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from topologies.detect import Machine
     from topologies.family import Family
 
-TOPOLOGY_HELP = "a name such as dgx1, torus:4x4x4 or ring:8,bandwidth=25e9 (see `topo list`), or file:PATH"
+TOPOLOGY_HELP = (
+    "a name such as dgx1, torus:4x4x4 or ring:8,bandwidth=25e9 (see `topo list`), or file:PATH; "
+    "behind either, what is broken or slow: ,without=0-1,slowed=rank5-rank6@50%%"
+)
 
 
 def add_topology(parser: argparse.ArgumentParser) -> None:
