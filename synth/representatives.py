@@ -13,12 +13,17 @@ Why this is exact. Let the transfers that have started, and the bytes that each 
 moment. Max-min fair rates are unique, and an automorphism of the links maps fair rates to fair rates, so the rates are
 invariant too. Filling (csrc/core/simulator/fair_share.hpp) raises all rates together; with equal rates in an orbit, the
 links of an orbit are full at the same level, that of one link of capacity c with weights |G| / k. So what ends next are
-whole orbits, and at one time. What starts then depends on what is held, which is invariant, and on the order of lanes;
-where the steps alone give that order (else nothing is simulated by representatives), it is invariant too. The beginning
-is invariant, hence by induction everything.
+whole orbits, and at one time. What starts then depends on what is held, which is invariant, and on the order of lanes:
+by steps, then by orbits as they are listed (synth/symmetry.py). A lane has at most one transfer of an orbit, so this is
+invariant too. The beginning is invariant, hence by induction everything.
 
-Where a group element fixes an agent (a reflection of a ring, a switch in the middle), and where switches add (they have
-limits besides their links), the schedule is expanded instead.
+Values are told apart without spelling the group out (synth/free_group.py). A value's anchor is the rank of the first
+contribution in it; moved home by its anchor it has a form, made of its operands' forms and of where these have their
+anchors. Two values look alike from two agents if their forms are equal, and their anchors look alike from there: the
+group being free, whatever moves one anchor to the other moves one value to the other.
+
+Where a group element fixes an agent (a reflection of a ring, a switch in the middle) or changes the weight of a chunk,
+and where switches add (they have limits besides their links), the schedule is expanded instead.
 """
 
 from __future__ import annotations
@@ -28,18 +33,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.free_group import FreeGroup
 from synth.link_orbits import orbits_under
 from synth.moves import Moves, lanes_of, path_latency, single_paths
-from synth.rows import distinct, pieces
-from synth.schedule import Schedule
+from synth.rows import distinct, pieces, ragged
+from synth.schedule import Schedule, Transfers
 from synth.symmetry import ACTED_ON, Action, action_of
 from synth.utilization import LinkRates
 from synth.values import Values
+from topologies.topology import Permutation
 
 Integers = NDArray[np.signedinteger]
-
-# A group is spelled out element by element. Beyond this it does not fit into memory, and expansion does.
-_MOST_ENTRIES = 10**8
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,39 +80,40 @@ def representatives_of(schedule: Schedule) -> Representatives | None:
     Raises SymmetryError for generators that do not fit.
     """
     actions = [action_of(schedule, generator) for generator in schedule.symmetry]
+    weight = schedule.collective.chunks.weight
+    if schedule.in_network or any((weight[action.chunks] != weight).any() for action in actions):
+        return None
     moved = schedule.transfers
-    if schedule.in_network:
+    view = _View.of(schedule, actions)
+    if view is None:
         return None
-    group = _FreeGroup.of(actions, np.unique(np.r_[moved.src, moved.dst]))
-    if group is None:
-        return None
-    if len(np.unique(np.r_[moved.src, moved.dst])) * len(schedule.values) > _MOST_ENTRIES:
-        return None
-    ends_and_values = [(end, value) for end in (moved.src, moved.dst) for value in (moved.value, moved.result)]
-    seen = _SeenValues(group, schedule.values, ends_and_values)
-    need, result_there, part, result = (seen.of(*asked) for asked in ends_and_values)
+    classes = _classes(view, schedule.values)
+    seen = _SeenValues(view, schedule.values, classes, moved)
+    need, result_there, part, result = seen.number
 
     # Normal forms: two rows with the same one are of one orbit. The way of a transfer is seen from its source.
     hops = np.diff(moved.offset)
     owner = np.repeat(np.arange(len(moved)), hops)
-    link_seen = group.seen("links", moved.src[owner], moved.link)
-    ends = np.stack([group.home[moved.src], group.seen("agents", moved.src, moved.dst)], axis=1)
+    link_seen = view.seen("links", moved.src[owner], moved.link)
+    home = view.group.home
+    ends = np.stack([home[moved.src], view.seen("agents", moved.src, moved.dst)], axis=1)
     forms = np.stack([*ends.T, need, result_there, moved.step], axis=1)
     kept = np.sort(lanes_of(forms, moved.offset, link_seen)[1])
     lane, first = lanes_of(ends[kept], *_rows(moved.offset, link_seen, kept))
-    if len(distinct(np.stack([lane, moved.step[kept]], axis=1))[0]) < len(kept):
-        return None
+    shared = len(distinct(np.stack([lane, moved.step[kept]], axis=1))[0]) < len(kept)
+    if shared and len(kept) < len(moved):
+        return None  # an orbit listed twice has no one place in the order
 
     orbit, size = _link_orbits(actions, len(schedule.topology.links))
     offset, link = _rows(moved.offset, link_seen, kept[first])
-    weight = group.order / size[orbit[link]]
+    weight = view.group.order / size[orbit[link]]
     paths = single_paths(np.diff(offset), orbit[link], weight)
     alphas = np.asarray([link.alpha for link in schedule.topology.links])
     moves = Moves(
-        seen.values(),
-        group.home[moved.src][kept],
+        seen.values,
+        home[moved.src][kept],
         need[kept],
-        group.home[moved.dst][kept],
+        home[moved.dst][kept],
         result[kept],
         part[kept],
         moved.step[kept],
@@ -122,125 +127,108 @@ def representatives_of(schedule: Schedule) -> Representatives | None:
 
 
 @dataclass(frozen=True, eq=False)
-class _FreeGroup:
-    """A group that fixes no agent in use, element by element.
+class _View:
+    """The group, acting freely on the agents in use, and what it does to everything.
 
-    home   int64 (agents,)  the representative of the agent's orbit
-    order  how many elements the group has
-    view   int64 (agents,)  the number of the element that moves the agent home
-    seen_  per kind of thing, (elements, things): what they are once the element has moved them
+    group    its nodes are the agents, then the links, then the chunks
+    actions  of its generators
     """
 
-    home: Integers
-    order: int
-    view: Integers
-    seen_: dict[str, Integers]
+    group: FreeGroup
+    actions: list[Action]
 
     @staticmethod
-    def of(actions: list[Action], used: Integers) -> _FreeGroup | None:
-        """The group that the actions generate, if it is free on the orbits of `used`."""
-        home = np.arange(len(actions[0].agents))
-        back: dict[int, Action] = {}
-        orbit: list[int] = []
-        for start in used.tolist():
-            if start in back:
-                continue
-            back[start] = actions[0].identity()
-            orbit = [start]
-            for agent in orbit:
-                for action in actions:
-                    image = int(action.agents[agent])
-                    way = back[agent].after_inverse(action)
-                    if image not in back:
-                        back[image] = way
-                        home[image] = start
-                        orbit.append(image)
-                    elif not way.equals(back[image]):
-                        return None  # two elements lead from here to there: their quotient fixes the representative
-                    if len(back) * max(len(action.links), len(action.chunks)) > _MOST_ENTRIES:
-                        return None
-        view = np.zeros(len(home), np.int64)
-        view[list(back)] = np.arange(len(back))
-        spelled = {kind: np.stack([getattr(way, kind) for way in back.values()]) for kind in ACTED_ON}
-        return _FreeGroup(home, len(orbit), view, spelled)
+    def of(schedule: Schedule, actions: list[Action]) -> _View | None:
+        """None where the group is not free, or huge."""
+        moved, ranks = schedule.transfers, schedule.values.rank
+        agents = len(actions[0].agents)
+        orbit = orbits_under(agents, [action.agents for action in actions])
+        used = np.unique(np.concatenate([moved.src, moved.dst, ranks[ranks >= 0]]))
+        points = np.flatnonzero(np.isin(orbit, orbit[used])).tolist()
+        if not points:
+            return None
+        everything = [_joined(action) for action in actions]
+        group = FreeGroup.of(len(everything[0]), points, everything)
+        return None if group is None else _View(group, actions)
 
-    def seen(self, kind: str, viewpoint: Integers, numbers: Integers) -> Integers:
-        """What `numbers[i]`, one of the things ACTED_ON, is when `viewpoint[i]` is moved home."""
-        looks: Integers = self.seen_[kind][self.view[viewpoint], numbers]
-        return looks
+    def seen(self, kind: str, viewpoint: Integers, things: Integers) -> Integers:
+        """What `things[i]`, one of the things ACTED_ON, is when the agent `viewpoint[i]` is moved home."""
+        return self.group.undone(
+            self.group.element[viewpoint], [getattr(action, kind) for action in self.actions], things
+        )
+
+
+def _joined(action: Action) -> Permutation:
+    """The action as one permutation of agents, links and chunks."""
+    columns = [getattr(action, kind) for kind in ACTED_ON]
+    before = np.cumsum([0, *map(len, columns)])
+    return tuple(np.concatenate([first + column for first, column in zip(before, columns, strict=False)]).tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class _Classes:
+    """Values without their place. Value v is its class, moved to where its anchor is.
+
+    anchor  int64 (values,)  the rank of the first contribution in the value
+    number  int64 (values,)  equal for values that look alike, each from its own anchor
+    """
+
+    anchor: Integers
+    number: Integers
+
+
+def _classes(view: _View, values: Values) -> _Classes:
+    """The anchor's home, with the chunk, tells contributions apart; operands, with where they are, tell sums."""
+    anchor, number = np.array(values.rank, np.int64), np.full(len(values), -1)
+    depth = _depths(values)
+    levels = [np.flatnonzero(depth == 0)]
+    if (depth > 0).any():
+        order = np.argsort(depth, kind="stable")
+        levels = np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)
+    for sums in levels[1:]:
+        anchor[sums] = anchor[values.operand[values.offset[sums]]]
+    owner = np.repeat(np.arange(len(values)), np.diff(values.offset))
+    place = view.seen("agents", anchor[owner], anchor[values.operand])
+    own = levels[0]
+    chunk = view.seen("chunks", anchor[own], values.chunk[own])
+    first, number[own] = distinct(np.stack([view.group.home[anchor[own]], chunk], axis=1))
+    count = len(first)
+    for sums in levels[1:]:
+        operands = ragged(*_rows(values.offset, number[values.operand], sums))
+        first, form = distinct(np.c_[operands, ragged(*_rows(values.offset, place, sums))])
+        number[sums] = count + form
+        count += len(first)
+    return _Classes(anchor, number)
 
 
 class _SeenValues:
-    """Values as they look from homes: equal ones have one number there, whatever they are called in the schedule."""
+    """Values as they look from homes: equal ones have one number there, whatever they are called in the schedule.
 
-    def __init__(self, group: _FreeGroup, values: Values, asked: list[tuple[Integers, Integers]]) -> None:
-        self._viewpoints = np.unique(np.concatenate([viewpoint for viewpoint, _ in asked]))
-        self._table = values
-        depth = _depths(values)
-        wanted = np.zeros((len(self._viewpoints), len(values)), bool)
-        for viewpoint, value in asked:
-            wanted[self._position(viewpoint), value] = True
-        for total in reversed(range(len(values))):
-            for operand in values.operands(total):
-                wanted[:, operand] |= wanted[:, total]
-        self._names = np.full(wanted.shape, -1, np.int32)
-        self._chunk: list[Integers] = []
-        self._rank: list[Integers] = []
-        self._operand: list[Integers] = []
-        self._arity: list[Integers] = []
-        self._count = 0
-        for level in range(int(depth.max(initial=-1)) + 1):
-            here = np.flatnonzero(depth == level)
-            view, at = np.nonzero(wanted[:, here])
-            if len(view):
-                (self._name_sums if level else self._name_contributions)(group, view, here[at])
+    number  what each transfer's value and result are seen from its source, and then from its destination
+    values  the table of these, and of the operands of results; what those operands are made of is left out, for it is
+            nothing that a destination waits for
+    """
 
-    def of(self, viewpoint: Integers, value: Integers) -> Integers:
-        """The number of `value[i]`, seen from `viewpoint[i]`."""
-        numbers: Integers = self._names[self._position(viewpoint), value].astype(np.int64)
-        return numbers
-
-    def values(self) -> Values:
-        """The table of everything that is seen."""
-        offset = np.r_[0, np.cumsum(np.concatenate(self._arity))]
-        return Values(
-            np.concatenate(self._chunk),
-            np.concatenate(self._rank),
-            offset,
-            np.concatenate([np.zeros(0, np.int64), *self._operand]),
+    def __init__(self, view: _View, values: Values, classes: _Classes, moved: Transfers) -> None:
+        arity = np.diff(values.offset)[moved.result]
+        operand = pieces(values.operand, values.offset[moved.result], arity)
+        viewpoint = np.concatenate([moved.src, moved.src, moved.dst, moved.dst, np.repeat(moved.dst, arity)])
+        value = np.concatenate([moved.value, moved.result, moved.value, moved.result, operand]).astype(np.int64)
+        place = view.seen("agents", viewpoint, classes.anchor[value])
+        first, number = distinct(np.stack([classes.number[value], place], axis=1))
+        count = len(moved)
+        self.number = number[: 4 * count].reshape(4, count)
+        row = np.full(len(first), -1)
+        row[self.number[3]] = np.arange(count)  # a transfer that brings the result, if there is one
+        has = row >= 0
+        lengths, begin = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
+        lengths[has], begin[has] = arity[row[has]], (np.cumsum(arity) - arity)[row[has]]
+        self.values = Values(
+            view.seen("chunks", viewpoint[first], values.chunk[value[first]]),
+            np.where(values.rank[value[first]] < 0, -1, place[first]),
+            np.r_[0, np.cumsum(lengths)],
+            pieces(number[4 * count :], begin, lengths),
         )
-
-    def _position(self, viewpoint: Integers) -> Integers:
-        return np.searchsorted(self._viewpoints, viewpoint)
-
-    def _name_contributions(self, group: _FreeGroup, view: Integers, value: Integers) -> None:
-        viewpoint = self._viewpoints[view]
-        chunk = group.seen("chunks", viewpoint, self._table.chunk[value])
-        rank = group.seen("agents", viewpoint, self._table.rank[value])
-        first = self._enter(view, value, np.stack([chunk, rank], axis=1))
-        self._chunk.append(chunk[first])
-        self._rank.append(rank[first])
-        self._arity.append(np.zeros(len(first), np.int64))
-
-    def _name_sums(self, group: _FreeGroup, view: Integers, value: Integers) -> None:
-        """Names sums by the names of their operands, which are known already."""
-        first, arity = self._table.offset[value], np.diff(self._table.offset)[value]
-        operands = np.full((len(value), int(arity.max())), -1, np.int64)
-        for place in range(operands.shape[1]):
-            has = arity > place
-            operands[has, place] = self._names[view[has], self._table.operand[first[has] + place]]
-        kept = self._enter(view, value, operands)
-        self._chunk.append(group.seen("chunks", self._viewpoints[view[kept]], self._table.chunk[value[kept]]))
-        self._rank.append(np.full(len(kept), -1))
-        self._arity.append(arity[kept])
-        self._operand.append(operands[kept][operands[kept] >= 0])
-
-    def _enter(self, view: Integers, value: Integers, forms: Integers) -> Integers:
-        """Gives equal forms one name; the first of each."""
-        first, number = distinct(forms)
-        self._names[view, value] = self._count + number
-        self._count += len(first)
-        return first
 
 
 def _depths(values: Values) -> Integers:

@@ -41,24 +41,11 @@ class Action:
     links: NDArray[np.signedinteger]
     chunks: NDArray[np.signedinteger]
 
-    def identity(self) -> Action:
-        """The element that moves nothing, on as many agents, links and chunks."""
-        return Action(np.arange(len(self.agents)), np.arange(len(self.links)), np.arange(len(self.chunks)))
-
-    def after_inverse(self, other: Action) -> Action:
-        """First `other` undone, then this."""
-        undone = Action(np.empty_like(other.agents), np.empty_like(other.links), np.empty_like(other.chunks))
-        for name in ACTED_ON:
-            getattr(undone, name)[getattr(other, name)] = getattr(self, name)
-        return undone
-
-    def equals(self, other: Action) -> bool:
-        """Whether both move everything alike."""
-        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in ACTED_ON)
-
 
 def expand(schedule: Schedule) -> tuple[Values, Transfers]:
-    """Values and transfers of the whole schedule: representatives first, then their images.
+    """Values and transfers of the whole schedule: orbit after orbit, each listed transfer followed by its images.
+
+    So what shares a lane and a step leaves in the order in which it is listed, on every lane alike.
 
     Raises SymmetryError for a generator that is no automorphism or does not map members to members, blocks to blocks.
     """
@@ -67,17 +54,20 @@ def expand(schedule: Schedule) -> tuple[Values, Transfers]:
     rows = _rows_of(schedule.transfers)
     seen = {row.tobytes() for row in rows}
     whole, frontier = [rows], rows
+    origins = [np.arange(len(rows))]  # of every row, the listed one that it is an image of
     while len(frontier):
-        fresh = []
+        fresh, listed = [], []
         for action, image in zip(actions, images, strict=True):
-            for row in _mapped(frontier, action, image):
+            for row, origin in zip(_mapped(frontier, action, image), origins[-1].tolist(), strict=True):
                 key = row.tobytes()
                 if key not in seen:
                     seen.add(key)
                     fresh.append(row)
+                    listed.append(origin)
         frontier = np.asarray(fresh, rows.dtype).reshape(-1, rows.shape[1])
         whole.append(frontier)
-    return values, _transfers_of(np.concatenate(whole))
+        origins.append(np.asarray(listed, np.int64))
+    return values, _transfers_of(np.concatenate(whole)[np.argsort(np.concatenate(origins), kind="stable")])
 
 
 def fold(schedule: Schedule) -> Schedule:

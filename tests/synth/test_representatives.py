@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from synth.bounds.throughput import bounds_of
 from synth.collective import Collective
+from synth.engines import forest
+from synth.engines.engine import Budget
 from synth.representatives import representatives_of
 from synth.schedule import Generator, Schedule, Transfer, Transfers
 from synth.simulation import Simulation
@@ -168,11 +170,34 @@ def test_a_rank_that_stays_in_place_is_expanded() -> None:
     assert simulate(folded, 1 << 20).seconds == pytest.approx(simulate(switch_reduce_scatter(4), 1 << 20).seconds)
 
 
-def test_a_lane_without_an_order_is_expanded() -> None:
-    """Two transfers of one lane in one step: which is first is not said, and may differ from lane to lane."""
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce"])
+@pytest.mark.parametrize("name", ["rail:boxes=4,gpus=4,rails=4", "torus:3x4"])
+def test_what_shares_a_lane_and_a_step_leaves_in_the_listed_order(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trees by orbits send many chunks over one lane in one step."""
+    monkeypatch.setattr(forest, "FOLDED", 2)
+    topology = parse(name)
+    schedule = forest.run(topology, Collective.make(kind, topology.ranks), 1, Budget())
+    assert representatives_of(schedule) is not None
+    for slice_bytes in (None, 50_000):
+        whole = simulate(schedule, 1 << 20, slice_bytes, every_message=True, timeline=True)
+        assert_alike(simulate(schedule, 1 << 20, slice_bytes, timeline=True), whole)
+
+
+def test_an_orbit_listed_twice_on_a_shared_lane_is_expanded() -> None:
+    """Which of its two rows says when it leaves is not said."""
     schedule = ring_all_reduce(4)
-    rows = [replace(row, step=0 if row.step == 1 else row.step) for row in schedule.transfers.rows()]
-    assert representatives_of(replace(schedule, transfers=Transfers.of(rows))) is None
+    values = ValueBuilder()
+    for chunk, rank in ((0, 0), (1, 1), (3, 0)):
+        values.contribution(chunk, rank)
+    rows = [
+        Transfer(value, value, rank, rank + 1, 0, route(schedule.topology, rank, rank + 1))
+        for value, rank in ((0, 0), (2, 0), (1, 1))
+    ]
+    twice = replace(schedule, values=values.build(), transfers=Transfers.of(rows))
+    assert representatives_of(twice) is None
+    assert representatives_of(replace(twice, transfers=Transfers.of(rows[:2]))) is not None
 
 
 def test_equal_transfers_under_two_names_are_one() -> None:
