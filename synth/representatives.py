@@ -106,8 +106,7 @@ def representatives_of(schedule: Schedule) -> Representatives | None:
 
     orbit, size = _link_orbits(actions, len(schedule.topology.links))
     offset, link = _rows(moved.offset, link_seen, kept[first])
-    weight = view.group.order / size[orbit[link]]
-    paths = single_paths(np.diff(offset), orbit[link], weight)
+    paths = single_paths(np.diff(offset), orbit[link], view.group.order / size[orbit[link]])
     alphas = np.asarray([link.alpha for link in schedule.topology.links])
     moves = Moves(
         seen.values,

@@ -43,12 +43,13 @@ class Action:
 
 
 def expand(schedule: Schedule) -> tuple[Values, Transfers]:
-    """Values and transfers of the whole schedule: orbit after orbit, each listed transfer followed by its images.
+    """Values, each named once, and transfers of the whole schedule: orbit after orbit, the listed before its images.
 
     So what shares a lane and a step leaves in the order in which it is listed, on every lane alike.
 
     Raises SymmetryError for a generator that is no automorphism or does not map members to members, blocks to blocks.
     """
+    schedule = _named_once(schedule)
     actions = [action_of(schedule, generator) for generator in schedule.symmetry]
     values, images = _close_values(schedule.values, actions)
     rows = _rows_of(schedule.transfers)
@@ -75,6 +76,7 @@ def fold(schedule: Schedule) -> Schedule:
 
     Values that no representative names stay in the table: it is renumbered by nobody.
     """
+    schedule = _named_once(schedule)
     rows = _rows_of(schedule.transfers)
     present = {row.tobytes() for row in rows}
     kept: list[Generator] = []
@@ -153,8 +155,22 @@ def action_of(schedule: Schedule, generator: Generator) -> Action:
     return Action(np.asarray(agents), np.asarray(links, np.int64), np.asarray(generator.chunks))
 
 
+def _named_once(schedule: Schedule) -> Schedule:
+    """The schedule with equal values under one number; itself where they are already."""
+    values, builder = schedule.values, ValueBuilder()
+    number: list[int] = []
+    for value, (chunk, rank) in enumerate(zip(values.chunk.tolist(), values.rank.tolist(), strict=True)):
+        terms = [number[operand] for operand in values.operands(value)]
+        number.append(builder.contribution(chunk, rank) if rank >= 0 else builder.sum(terms))
+    if len(set(number)) == len(number):
+        return schedule
+    moved, renamed = schedule.transfers, np.asarray(number)
+    named = replace(moved, value=renamed[moved.value], result=renamed[moved.result])
+    return replace(schedule, values=builder.build(), transfers=named)
+
+
 def _close_values(values: Values, actions: list[Action]) -> tuple[Values, list[NDArray[np.signedinteger]]]:
-    """The values and all their images (old ids stay), and per action where each value goes."""
+    """The values, each named once, and all their images (old ids stay), and per action where each value goes."""
     builder = ValueBuilder()
     chunks, ranks, sums = values.chunk.tolist(), values.rank.tolist(), []
     for value in range(len(values)):

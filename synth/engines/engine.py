@@ -11,6 +11,9 @@ from synth.schedule import Schedule
 from topologies.command import UserError
 from topologies.topology import Topology
 
+MEETS_BOUND = "optimal throughput: what the links carry, counted exactly, meets the bound"
+"""What is proven of a Schedule without a gap."""
+
 
 class EngineError(UserError):
     """No schedule: none exists under the given limits, the engine does not do this, or time ran out."""

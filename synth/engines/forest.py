@@ -39,7 +39,7 @@ from synth.bounds.distance import latency
 from synth.bounds.references import all_reduce_references, best_trees
 from synth.bounds.throughput import bounds_of, throughput
 from synth.collective import ChunkTable, Collective
-from synth.engines.engine import Budget, EngineError
+from synth.engines.engine import MEETS_BOUND, Budget, EngineError
 from synth.engines.forest_fixed import MOST, fixed_rooms
 from synth.engines.forest_orbits import trees_by_orbits
 from synth.network import Network
@@ -107,7 +107,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     if collective.ranks >= FOLDED and not collective.rooted and fixed is None:
         folded = _by_orbits(topology, collective)
         if folded is not None:
-            return folded
+            return _proven(folded)
     if collective.kind == "all_reduce":
         schedule = _all_reduce(topology, collective, fixed)
     elif collective.combining:
@@ -115,7 +115,12 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
         schedule = summed(spread(topology.reversed(), dual, pack(topology.reversed(), dual, fixed)), topology)
     else:
         schedule = spread(topology, collective, pack(topology, collective, fixed))
-    return replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective))
+    return _proven(replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective)))
+
+
+def _proven(schedule: Schedule) -> Schedule:
+    """With the proof that it meets the bound, where it does."""
+    return replace(schedule, proof=MEETS_BOUND if schedule.gap() == 0 else "")
 
 
 def _trees_asked(argument: str) -> int | None:

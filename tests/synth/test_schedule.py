@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from synth.checker import check_schedule
 from synth.collective import Collective
 from synth.engines.engine import Budget
 from synth.engines.greedy import run as greedy
 from synth.reversal import summed
 from synth.schedule import Generator, Schedule, Transfer, Transfers, round_bandwidth
 from synth.symmetry import SymmetryError, chunk_permutation
-from synth.values import ValueBuilder
+from synth.values import ValueBuilder, Values
 from tests.synth.networks import networks, replay, round_unit
 from topologies.parse import parse
 
@@ -148,3 +149,22 @@ def test_fold_and_expand_round_trip(name: str, chunks: int) -> None:
     schedule = greedy(topology, Collective.make("all_gather", topology.ranks, chunks), 1 << 20, Budget())
     whole = schedule.expand()
     assert rows_of(whole.fold().expand()) == rows_of(whole)
+
+
+def test_values_named_twice_are_expanded_and_folded_as_one() -> None:
+    """A table may list a value twice; what comes after it keeps its meaning."""
+    ring = parse("ring:4")
+    turn = (1, 2, 3, 0)
+    twice = Values(np.array([0, 0, 1]), np.array([0, 0, 1]), np.zeros(4, np.int64), np.zeros(0, np.int64))
+    rows = [
+        Transfer(value, value, src, dst, step, (ring.links_between(src, dst)[0].id,))
+        for value, src, dst, step in ((1, 0, 1, 0), (0, 1, 2, 1), (2, 3, 0, 2))
+    ]
+    collective = Collective.make("all_gather", 4)
+    listed = Schedule(ring, collective, twice, Transfers.of(rows), symmetry=(Generator(turn, turn),))
+    whole = listed.expand()
+    moved = whole.transfers
+    sent = zip(whole.values.chunk[moved.value].tolist(), moved.src.tolist(), moved.step.tolist(), strict=True)
+    assert set(sent) == {(rank, (rank + step) % 4, step) for rank in range(4) for step in range(3)}
+    assert check_schedule(whole)
+    assert whole.fold().symmetry
