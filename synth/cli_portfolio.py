@@ -85,7 +85,7 @@ COMMANDS = (
     Command(
         ("portfolio",),
         "find the schedules that are fastest for every size, in one file",
-        "syntony portfolio dgx1 all_gather --to 1M -o dgx1.json",
+        "syntony portfolio ring:4 all_gather --to 64K -o ring.json",
         _configure,
         _run,
     ),

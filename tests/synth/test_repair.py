@@ -25,7 +25,7 @@ def made(name: str, kind: str, members: tuple[int, ...] | None = None, root: int
 
 
 def mended(old: Schedule, *lost: str, slowed: tuple[str, ...] = ()) -> Schedule:
-    new = repair(old, lost, slowed, Budget(2.0))
+    new = repair(old, lost, slowed, Budget(30.0))
     verdict = check_schedule(new)
     assert verdict, verdict.fault
     assert new.bounds is not None
