@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collectives.aggregation import InNetwork
     from collectives.bootstrap import LocalBootstrap, MpiBootstrap, StoreBootstrap, TcpBootstrap
-    from collectives.buffers import UsageError
+    from collectives.buffers import UsageError, empty
     from collectives.communicator import Communicator, Work
     from csrc._core import CommunicationError
 
@@ -26,6 +26,7 @@ _HOMES = {
     "CommunicationError": "csrc._core",
     "InNetwork": "collectives.aggregation",
     "UsageError": "collectives.buffers",
+    "empty": "collectives.buffers",
     "TcpBootstrap": "collectives.bootstrap",
     "StoreBootstrap": "collectives.bootstrap",
     "MpiBootstrap": "collectives.bootstrap",
@@ -42,6 +43,7 @@ __all__ = [
     "TcpBootstrap",
     "UsageError",
     "Work",
+    "empty",
 ]
 
 

@@ -7,16 +7,39 @@ nothing is copied, results are written in place. torch is never imported here; a
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from csrc import _core
 
 
 class UsageError(ValueError):
     """A call that cannot mean anything; the sentence says what would."""
+
+
+def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+    """An array in page-aligned memory that all ranks of this host could map, in huge pages where the kernel has them.
+
+    It holds zeros, and its pages lie near the thread that writes them first. Children made by fork() share it.
+    MemoryError when the system has none.
+    """
+    kind = np.dtype(dtype)
+    if kind.hasobject:
+        raise UsageError(f"an array of {kind.name} holds references, which no other process could read")
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(size < 0 for size in sizes):
+        raise UsageError(f"an array has no negative sizes; the shape was {sizes}")
+    elements = prod(sizes)
+    try:
+        memory = _core.allocate(elements * kind.itemsize)
+    except _core.CommunicationError as error:
+        raise MemoryError(str(error)) from None
+    return memory.view(kind).reshape(sizes)
 
 
 @dataclass(frozen=True)

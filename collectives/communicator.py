@@ -80,6 +80,10 @@ class Communicator:
             proof.prove_builders(core.size, core.boxes)
         return cls(core)
 
+    def capsule(self) -> object:
+        """For csrc._torch."""
+        return self._core.capsule()
+
     @property
     def rank(self) -> int:
         return self._core.rank
@@ -92,6 +96,39 @@ class Communicator:
     def boxes(self) -> list[list[int]]:
         """The ranks of each host."""
         return self._core.boxes
+
+    # ---- other groups -----------------------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> list[int]:
+        """By rank: its rank in the group that this one was split or shrunk from."""
+        return self._core.members
+
+    def split(
+        self, color: int | None, key: int = 0, *, timeout: float | None = None, name: str = "split"
+    ) -> Communicator | None:
+        """A group of the ranks that give the same `color`, ranked by `key`, then as here; None for ranks without one.
+
+        Collective over this group, which goes on beside the new ones. What was loaded stays with the old group.
+        """
+        if color is not None and not 0 <= _whole(color) < 1 << 64:
+            raise UsageError(f"a color is a whole number from 0 to 2^64 - 1, or None, not {color!r}")
+        core = self._core.split(color, index(key), _seconds(timeout), name)
+        return None if core is None else Communicator(core)
+
+    def shrink(
+        self, excluded: Sequence[int] = (), *, timeout: float | None = None, name: str = "shrunk"
+    ) -> Communicator:
+        """A group of the ranks that live and that nobody has `excluded`, in their old order. Collective over them.
+
+        It needs nothing but this group, and works after it has failed: catch the CommunicationError, shrink, go on.
+        This group is closed then. A rank that hangs is not gone: exclude it by its number. CommunicationError names the
+        rank when one dies meanwhile (shrink again), when others excluded this one, or when some do not come.
+        """
+        ranks = [self._member("a rank to exclude", rank) for rank in excluded]
+        if self.rank in ranks:
+            raise UsageError(f"rank {self.rank} cannot exclude itself when a group shrinks: it only has to close it")
+        return Communicator(self._core.shrink(ranks, _seconds(timeout), name))
 
     # ---- collectives ------------------------------------------------------------------------------------------------
 

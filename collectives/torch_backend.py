@@ -1,11 +1,14 @@
-"""What stands behind `torch.distributed.init_process_group("syntony")`."""
+"""What stands behind `torch.distributed.init_process_group("syntony")`, and what torch's interface has no word for."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collectives import process, proof
+from collectives import process
+from collectives.bootstrap import StoreBootstrap
+from collectives.communicator import Communicator
 from csrc import _core
 
 if TYPE_CHECKING:
@@ -23,34 +26,70 @@ def create_backend(options: Any, backend_options: Any = None) -> SyntonyBackend:
             "Syntony's torch backend is missing or was built for another torch; build it again against this one "
             f"(make build): {error}"
         ) from error
+    import torch.distributed as dist
+
     timeout = options.timeout if backend_options is None else backend_options._timeout
-    backend = _torch.create(
-        process.current().capsule(),
-        options.store,
-        options.group_rank,
-        options.group_size,
-        timeout,
-        options.group_id or "default",
-    )
-    if proof.wanted():
-        proof.prove_builders(options.group_size, backend.boxes)
-    return backend
+    seconds = timeout.total_seconds()
+    name, size = options.group_id or "default", options.group_size
+    try:
+        bootstrap = StoreBootstrap(options.store, options.group_rank, size, seconds)
+        group = Communicator.create(bootstrap, seconds, name)
+    except (TimeoutError, _core.CommunicationError) as error:
+        raise dist.DistBackendError(f"group {name!r} of {size} ranks: {error}") from error
+    return _torch.SyntonyBackend(process.current().capsule(), group.capsule(), timeout)
+
+
+def communicator_of(group: dist.ProcessGroup | None = None) -> Communicator:
+    """The Communicator under a torch group (default: the default group), with all that only it can do.
+
+    RuntimeError when the group's CPU backend is not Syntony's.
+    """
+    return Communicator(_core.Communicator.of_capsule(process.current(), _backend(group).group()))
 
 
 def load_program(path: str | Path, group: dist.ProcessGroup | None = None) -> str:
-    """Proves the schedule or program in a file and makes it available in a torch group; returns its name.
+    """Proves the schedule, portfolio or program in a file and makes it an algorithm of a torch group; returns its name.
 
     Collective in effect: every rank must load it before one uses it. UserError when the file is refused.
     """
+    return communicator_of(group).load(path)
+
+
+def shrink_group(excluded: Sequence[int] = (), group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
+    """A group of the ranks that live and that nobody has `excluded` (ranks of `group`), also after `group` has failed.
+
+    As `torch.distributed.shrink_group`, which works too, but: nobody has to know who died (survivors find out), and the
+    new group may train with DistributedDataParallel (torch itself registers it as gloo's, which DDP then casts to
+    gloo's class). Collective over the survivors. `group` is destroyed; if it was the default group, so are all others.
+    """
+    import torch
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    old: Any = group or dist.group.WORLD
+    survivors = communicator_of(group).shrink(excluded)
+    gone = set(range(old.size())) - set(survivors.members)
+    timeout = _backend(group).options._timeout
+    from csrc import _torch
+
+    backend = _torch.SyntonyBackend(process.current().capsule(), survivors.capsule(), timeout)
+    found = c10d._prepare_shrink_target_group(old)
+    new: Any = c10d._finalize_shrunk_group(found, gone, backend)
+    custom = dist.ProcessGroup.BackendType.CUSTOM
+    new._register_backend(torch.device("cpu"), custom, backend)
+    new._set_default_backend(custom)
+    return new  # type: ignore[no-any-return]
+
+
+def _backend(group: dist.ProcessGroup | None) -> Any:
     import torch
     import torch.distributed as dist
 
-    from synth.loading import load
-
-    group = group or dist.group.WORLD
-    if group is None:
-        raise RuntimeError("load_program needs a group: call init_process_group first")
-    backend: Any = group._get_backend(torch.device("cpu"))
-    program = load(path, ranks=group.size())
-    backend.add_program(program.name, _core.program_capsule(program.to_core()))
-    return program.name
+    found = group or dist.group.WORLD
+    if found is None:
+        raise RuntimeError("there is no default group: call init_process_group first")
+    backend: Any = found._get_backend(torch.device("cpu"))
+    backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it
+    if backend.name() != "syntony":
+        raise RuntimeError(f"the group's CPU backend is {backend.name()!r}, not 'syntony'")
+    return backend

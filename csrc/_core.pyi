@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import numpy as np
+import numpy.typing as npt
 
 # ---- kernels --------------------------------------------------------------------------------------------------------
 # Element-wise arithmetic on contiguous, one-dimensional uint8 buffers in host memory (`array.view(np.uint8)`); anything
@@ -518,8 +519,11 @@ class Process:
     def capsule(self) -> object:
         """For csrc._torch."""
 
-def program_capsule(program: Program) -> object:
-    """For csrc._torch."""
+def allocate(bytes: int) -> npt.NDArray[np.uint8]:
+    """Zeros in page-aligned memory that other processes of the host could map."""
+
+def place_of(address: int, bytes: int) -> tuple[int, int] | None:
+    """Descriptor and offset of memory from `allocate`; None for other memory."""
 
 class Work:
     """An operation in flight."""
@@ -542,6 +546,23 @@ class Communicator:
     """
 
     def __init__(self, process: Process, bootstrap: object, timeout: float, name: str) -> None: ...
+    @staticmethod
+    def of_capsule(process: Process, capsule: object) -> Communicator:
+        """The group of a torch backend (csrc._torch)."""
+
+    def capsule(self) -> object:
+        """For csrc._torch."""
+
+    def split(self, color: int | None, key: int, timeout: float, name: str) -> Communicator | None:
+        """A group of those with the same color, or None without one. Collective; timeout 0: the group's."""
+
+    def shrink(self, excluded: Sequence[int], timeout: float, name: str) -> Communicator:
+        """A group of those that live and are not excluded. Collective over them; this group is shut down."""
+
+    @property
+    def members(self) -> list[int]:
+        """By rank: its rank in the group that this one was made out of."""
+
     @property
     def rank(self) -> int: ...
     @property

@@ -3,6 +3,7 @@
 #include "core/runtime/communicator.hpp"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -23,6 +24,7 @@
 
 #include "bindings/process.hpp"
 #include "core/error.hpp"
+#include "core/shm/shareable_memory.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -119,6 +121,8 @@ class PythonCommunicator {
     const nb::gil_scoped_release unlocked;
     group_ = process_->join(adapter, {.timeout = from_seconds(timeout), .name = std::move(name)});
   }
+  PythonCommunicator(std::shared_ptr<Process> process, std::shared_ptr<Communicator> group)
+      : process_(std::move(process)), group_(std::move(group)) {}
   ~PythonCommunicator() {
     const nb::gil_scoped_release unlocked;
     group_.reset();
@@ -141,6 +145,19 @@ class PythonCommunicator {
     options.async = async;
     if (async) options.keep_alive = held(process_->engine(), std::move(keep_alive));
     return options;
+  }
+
+  /// split() or shrink(): a new group, or None.
+  template <typename Make>
+  PythonCommunicator* made(Make&& make) const {
+    const nb::gil_scoped_release unlocked;
+    std::shared_ptr<Communicator> other = process_->adopt(make(group()));
+    return other == nullptr ? nullptr : new PythonCommunicator(process_, std::move(other));
+  }
+
+  [[nodiscard]] nb::capsule capsule() const {
+    return nb::capsule(new std::shared_ptr<Communicator>(group_), kCommunicatorCapsule,
+                       [](void* memory) noexcept { delete static_cast<std::shared_ptr<Communicator>*>(memory); });
   }
 
   template <typename Start>
@@ -216,13 +233,6 @@ void bind_process(nb::module_& m) {
                                [](void* memory) noexcept { delete static_cast<std::shared_ptr<Process>*>(memory); });
           },
           "For csrc._torch.");
-  m.def(
-      "program_capsule",
-      [](const Program& program) {
-        return nb::capsule(new Program(program), kProgramCapsule,
-                           [](void* memory) noexcept { delete static_cast<Program*>(memory); });
-      },
-      "program"_a, "For csrc._torch.");
 }
 
 void bind_work(nb::module_& m) {
@@ -246,6 +256,35 @@ void bind_group(nb::module_& m) {
   nb::class_<Self>(m, "Communicator", "One rank's end of a group. Buffers are addresses.")
       .def(nb::init<const PythonProcess&, const nb::object&, double, std::string>(), "process"_a, "bootstrap"_a,
            "timeout"_a, "name"_a)
+      .def_static(
+          "of_capsule",
+          [](const PythonProcess& process, const nb::capsule& group) {
+            return new Self(process.value,
+                            *static_cast<std::shared_ptr<Communicator>*>(group.data(kCommunicatorCapsule)));
+          },
+          "process"_a, "capsule"_a, "The group of a torch backend (csrc._torch).")
+      .def("capsule", &Self::capsule, "For csrc._torch.")
+      .def(
+          "split",
+          [](const Self& self, std::optional<std::uint64_t> color, std::int64_t key, double timeout, std::string name) {
+            return self.made([&](Communicator& group) {
+              return group.split(color, key, {.timeout = from_seconds(timeout), .name = std::move(name)});
+            });
+          },
+          "color"_a.none(), "key"_a, "timeout"_a, "name"_a, nb::rv_policy::take_ownership,
+          "A group of those with the same color, or None without one. Collective; timeout 0: the group's.")
+      .def(
+          "shrink",
+          [](const Self& self, const std::vector<std::uint32_t>& excluded, double timeout, std::string name) {
+            return self.made([&](Communicator& group) {
+              return group.shrink(excluded, {.timeout = from_seconds(timeout), .name = std::move(name)});
+            });
+          },
+          "excluded"_a, "timeout"_a, "name"_a, nb::rv_policy::take_ownership,
+          "A group of those that live and are not excluded. Collective over them; this group is shut down.")
+      .def_prop_ro(
+          "members", [](const Self& self) { return self.group().members(); },
+          "By rank: its rank in the group that this one was made out of.")
       .def_prop_ro("rank", [](const Self& self) { return self.group().rank(); })
       .def_prop_ro("size", [](const Self& self) { return self.group().size(); })
       .def_prop_ro(
@@ -328,10 +367,31 @@ void bind_group(nb::module_& m) {
           "timeout"_a);
 }
 
+void bind_memory(nb::module_& m) {
+  m.def(
+      "allocate",
+      [](std::size_t bytes) {
+        auto* const piece = new std::shared_ptr<ShareableMemory>(ShareableMemory::allocate(bytes));
+        const nb::capsule owner(
+            piece, [](void* held) noexcept { delete static_cast<std::shared_ptr<ShareableMemory>*>(held); });
+        return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>((*piece)->data(), {bytes}, owner);
+      },
+      "bytes"_a, "Zeros in page-aligned memory that other processes of the host could map.");
+  m.def(
+      "place_of",
+      [](std::uintptr_t address, std::size_t bytes) -> std::optional<std::pair<int, std::size_t>> {
+        const auto place = ShareableMemory::find(reinterpret_cast<const std::byte*>(address), bytes);
+        if (!place) return std::nullopt;
+        return std::pair(place->descriptor, place->offset);
+      },
+      "address"_a, "bytes"_a, "Descriptor and offset of memory from `allocate`; None for other memory.");
+}
+
 }  // namespace
 }  // namespace syntony
 
 void bind_communicator(nb::module_& m) {
+  syntony::bind_memory(m);
   syntony::bind_error(m);
   syntony::bind_process(m);
   syntony::bind_work(m);

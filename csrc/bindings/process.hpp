@@ -27,7 +27,11 @@ class Process {
 
   /// Makes a group's Communicator. Collective: returns when all ranks have come.
   std::shared_ptr<Communicator> join(Bootstrap& bootstrap, CommunicatorOptions options) {
-    auto group = std::make_shared<Communicator>(engine_, bootstrap, std::move(options));
+    return adopt(std::make_shared<Communicator>(engine_, bootstrap, std::move(options)));
+  }
+
+  /// Takes a group made out of another one (or null) to those that close() ends.
+  std::shared_ptr<Communicator> adopt(std::shared_ptr<Communicator> group) {
     const std::scoped_lock lock(mutex_);
     std::erase_if(groups_, [](const std::weak_ptr<Communicator>& old) { return old.expired(); });
     groups_.push_back(group);
@@ -60,7 +64,7 @@ class Process {
 };
 
 /// Names of the capsules in which the two extension modules hand each other these values.
-inline constexpr const char* kProcessCapsule = "syntony.Process";  // std::shared_ptr<Process>*
-inline constexpr const char* kProgramCapsule = "syntony.Program";  // const Program*
+inline constexpr const char* kProcessCapsule = "syntony.Process";            // std::shared_ptr<Process>*
+inline constexpr const char* kCommunicatorCapsule = "syntony.Communicator";  // std::shared_ptr<Communicator>*
 
 }  // namespace syntony

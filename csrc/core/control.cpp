@@ -45,6 +45,14 @@ std::string difference(const Descriptor& mine, const Descriptor& theirs) {
   return text;
 }
 
+void check_note(std::string_view note) {
+  if (note.size() > kLongestNote) {
+    throw Error(Error::Kind::system, "a note of " + std::to_string(note.size()) +
+                                         " bytes is too long for the control plane, which takes " +
+                                         std::to_string(kLongestNote));
+  }
+}
+
 std::uint64_t fingerprint_of(const Descriptor& d) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   mix(hash, d.sequence);

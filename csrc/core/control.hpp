@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.hpp"
@@ -47,6 +48,19 @@ struct PeerStatus {
   bool known = false;           // false: nothing heard yet (TCP before an answer)
 };
 
+/// Notes (ControlPlane::post) are numbered by turn (1, 2, ..) and round; a turn's note gives way two turns or eight
+/// rounds later. Nobody misses one: a turn begins with a round of all, and a round ends when all have posted.
+inline constexpr std::size_t kNoteSlots = 16;
+inline constexpr std::size_t kLongestNote = 8000;
+[[nodiscard]] constexpr std::uint64_t note_number(std::uint32_t turn, std::uint32_t round) {
+  return std::uint64_t{turn} << 32U | round;
+}
+[[nodiscard]] constexpr std::size_t note_slot(std::uint64_t number) {
+  constexpr std::size_t kHalf = kNoteSlots / 2;
+  return ((number >> 32U) % 2) * kHalf + number % kHalf;
+}
+void check_note(std::string_view note);
+
 /// Why a group ended, as told by one rank to all.
 struct Abort {
   Error::Kind kind = Error::Kind::aborted;
@@ -69,6 +83,11 @@ class ControlPlane {
   /// Tells all peers that the group has failed. The first abort wins.
   virtual void abort(const Abort& reason) = 0;
   [[nodiscard]] virtual std::optional<Abort> aborted() const = 0;
+  /// Leaves a note that every peer can read under `number`, also after the group has failed: how ranks that have
+  /// nothing but this group meet again (runtime/regroup.hpp). The slot of a number keeps one note. Throws Error(system)
+  /// for more than kLongestNote bytes.
+  virtual void post(std::uint64_t number, std::string_view note) = 0;
+  [[nodiscard]] virtual std::optional<std::string> posted(std::uint32_t peer, std::uint64_t number) const = 0;
   /// Says goodbye: after this, this process's exit is no failure.
   virtual void leave() = 0;
   /// Reads what has come and notices deaths. Non-blocking.

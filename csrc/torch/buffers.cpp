@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 namespace syntony::glue {
 namespace {
@@ -22,24 +21,6 @@ std::byte* memory_of(const at::Tensor& tensor) {
 at::Tensor plain_copy(const at::Tensor& tensor) {
   const c10::NoGradGuard no_grad;
   return tensor.detach().resolve_conj().resolve_neg().contiguous();
-}
-
-struct Range {
-  const std::byte* begin;
-  const std::byte* end;
-  [[nodiscard]] bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
-};
-
-bool crossing(std::span<const Block> blocks, std::size_t element_bytes) {
-  for (const Block& written : blocks) {
-    if (written.output == nullptr) continue;
-    const Range target{written.output, written.output + written.elements * element_bytes};
-    for (const Block& read : blocks) {
-      if (read.input == nullptr || (&read == &written && read.input == written.output)) continue;
-      if (target.overlaps({read.input, read.input + read.elements * element_bytes})) return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace
@@ -69,19 +50,6 @@ Block Buffers::in_place(const at::Tensor& tensor) {
   std::byte* const memory = lies_plainly(tensor) ? memory_of(held_.emplace_back(tensor))
                                                  : memory_of(staged_.emplace_back(tensor, plain_copy(tensor)).second);
   return {.input = memory, .output = memory, .elements = static_cast<std::size_t>(tensor.numel())};
-}
-
-void Buffers::separate(std::span<Block> blocks, std::size_t element_bytes) {
-  if (blocks.size() < 2 || !crossing(blocks, element_bytes)) return;
-  std::size_t total = 0;
-  for (const Block& block : blocks) total += block.input != nullptr ? block.elements * element_bytes : 0;
-  std::byte* next = memory_of(held_.emplace_back(at::empty({static_cast<std::int64_t>(total)}, at::kByte)));
-  for (Block& block : blocks) {
-    if (block.input == nullptr) continue;
-    const std::size_t bytes = block.elements * element_bytes;
-    block.input = static_cast<const std::byte*>(std::memcpy(next, block.input, bytes));
-    next += bytes;
-  }
 }
 
 void Buffers::copy_back() {

@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -27,10 +26,6 @@ class Buffers {
   std::byte* output(const at::Tensor& tensor);
   /// The same memory as input and output.
   Block in_place(const at::Tensor& tensor);
-
-  /// When one block's output overlaps another block's input, an executor could overwrite what it has still to read:
-  /// then all inputs are copied. (A block's own input may be its output: that is an in-place call.)
-  void separate(std::span<Block> blocks, std::size_t element_bytes);
 
   /// After success: fills the outputs that were staged.
   void copy_back();

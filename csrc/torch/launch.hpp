@@ -9,19 +9,24 @@
 
 namespace syntony::glue {
 
+using Counts = std::vector<std::size_t>;
+
 /// One call. Its methods throw c10::Error, naming rank and operation, when an argument is wrong.
-class SyntonyBackend::Launch {
+class Launch {
  public:
   /// `title` names the operation in profiles and messages: "syntony:all_reduce".
   Launch(SyntonyBackend& backend, c10d::OpType type, const char* title, const Tensors& inputs,
-         std::chrono::milliseconds timeout, bool async);
+         std::chrono::milliseconds timeout = c10d::kUnsetTimeout, bool async = true);
   template <typename Options>  // c10d's options all have these two, and no base
   Launch(SyntonyBackend& backend, c10d::OpType type, const char* title, const Tensors& inputs, const Options& options)
       : Launch(backend, type, title, inputs, options.timeout, options.asyncOp) {}
 
   // Arguments. The texts are those that torch's own tests look for.
 
-  void require(bool condition, const std::string& what) const;
+  template <typename... Words>
+  void require(bool condition, const Words&... what) const {
+    TORCH_CHECK(condition, "syntony rank ", backend_.getRank(), ": ", title_ + sizeof("syntony:") - 1, ": ", what...);
+  }
   /// As c10d's own checks want it.
   [[nodiscard]] std::function<void(const std::string&)> failing() const;
   void check_dense(const at::Tensor& tensor) const;
@@ -31,16 +36,18 @@ class SyntonyBackend::Launch {
   void check_list(const Tensors& tensors, const at::Tensor& like, bool even) const;
   const Tensors& single_list(const std::vector<Tensors>& lists, const at::Tensor& like, bool even) const;
   /// `whole` is as large as one `part` per rank; `what` says so.
-  void check_parts(const Tensors& wholes, const Tensors& parts, const char* what) const;
-  [[nodiscard]] std::uint32_t peer(std::int64_t rank, const char* what) const;
+  void check_parts(const at::Tensor& whole, const at::Tensor& part, const char* what) const;
+  [[nodiscard]] std::uint32_t peer(std::int64_t rank, const char* what = "root rank") const;
 
   // Memory: one block per rank, in the tensors of a list, or one after the other in one tensor.
 
   [[nodiscard]] Buffers& buffers() const { return *work_->buffers(); }
   [[nodiscard]] std::vector<Block> inputs(const Tensors& list) const;
   [[nodiscard]] std::vector<Block> outputs(const Tensors& list) const;
-  [[nodiscard]] std::vector<Block> inputs(const at::Tensor& whole) const;
-  [[nodiscard]] std::vector<Block> outputs(const at::Tensor& whole) const;
+  [[nodiscard]] std::vector<Block> inputs(const at::Tensor& whole, const Counts& counts) const;
+  [[nodiscard]] std::vector<Block> outputs(const at::Tensor& whole, const Counts& counts) const;
+  /// `whole` cut evenly, or by rows of its first dimension.
+  [[nodiscard]] Counts parts(const at::Tensor& whole, const std::vector<std::int64_t>& rows = {}) const;
   [[nodiscard]] std::vector<Block> nowhere(const at::Tensor& like) const;
 
   // Running.
@@ -51,17 +58,16 @@ class SyntonyBackend::Launch {
   /// A collective that reduces.
   void reduce(Collective collective, const at::Tensor& like, const c10d::ReduceOp& op, std::uint32_t root,
               std::vector<Block> blocks, bool even = true);
-  void barrier();
-  void send(const at::Tensor& tensor, int destination, int tag);
-  void receive(const at::Tensor& tensor, int source, int tag);
+  /// Anything else: `call(communicator, options)` starts it.
+  template <typename Call>
+  void start(Call&& call) {
+    in_torch_terms([&] { work_->add(call(backend_.communicator(), options_)); });
+  }
   /// `outputs` is the result that futures carry.
   WorkPtr finish(Tensors outputs);
 
  private:
-  void run(Collective collective, DType dtype, ReduceOp op, std::uint32_t root, std::vector<Block> blocks,
-           const Scaling& scaling, bool even);
-  [[nodiscard]] std::uint64_t wire_tag(int tag) const;
-  [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(backend_.size_); }
+  [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(backend_.getSize()); }
 
   SyntonyBackend& backend_;
   const char* title_;

@@ -4,7 +4,7 @@
 
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
-#include "torch/errors.hpp"
+#include "core/runtime/blocks.hpp"
 #include "torch/launch.hpp"
 
 namespace syntony::glue {
@@ -13,36 +13,9 @@ using c10d::OpType;
 
 namespace {
 
-std::size_t elements_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
-
 bool all_even(const Tensors& tensors) {
   return std::all_of(tensors.begin(), tensors.end(),
                      [&](const at::Tensor& tensor) { return tensor.numel() == tensors.front().numel(); });
-}
-
-/// Cuts the same memory by rows of dim 0 instead of evenly.
-template <typename Byte>
-void resplit(std::vector<Block>& blocks, Byte* Block::* end, const at::Tensor& tensor,
-             const std::vector<std::int64_t>& rows) {
-  Byte* memory = blocks[0].*end;
-  const std::size_t row = tensor.size(0) == 0 ? 0 : elements_of(tensor) / static_cast<std::size_t>(tensor.size(0));
-  for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
-    blocks[rank].elements = static_cast<std::size_t>(rows[rank]) * row;
-    blocks[rank].*end = std::exchange(memory, memory + blocks[rank].elements * tensor.element_size());
-  }
-}
-
-/// all_to_all's blocks: index s * n + d; this rank's row is what it sends, its column what it receives. The others' are
-/// as large as its own first, which is right when all are even, and does not matter when they are not.
-std::vector<Block> exchanged(const std::vector<Block>& sent, const std::vector<Block>& received, std::size_t self) {
-  const std::size_t ranks = sent.size();
-  std::vector<Block> blocks(ranks * ranks, {nullptr, nullptr, sent[0].elements});
-  for (std::size_t peer = 0; peer < ranks; ++peer) {
-    blocks[self * ranks + peer] = sent[peer];
-    if (peer != self) blocks[peer * ranks + self] = received[peer];
-  }
-  blocks[self * ranks + self].output = received[self].output;
-  return blocks;
 }
 
 }  // namespace
@@ -51,7 +24,7 @@ std::vector<Block> exchanged(const std::vector<Block>& sent, const std::vector<B
 
 WorkPtr SyntonyBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   Launch launch(*this, OpType::BROADCAST, "syntony:broadcast", tensors, options);
-  const std::uint32_t root = launch.peer(options.rootRank, "root rank");
+  const std::uint32_t root = launch.peer(options.rootRank);
   const at::Tensor& tensor = launch.single(tensors);
   c10d::assertRootTensor(launch.failing(), options.rootTensor, 1);
   Block block = launch.buffers().in_place(tensor);
@@ -80,7 +53,7 @@ WorkPtr SyntonyBackend::allreduce_coalesced(Tensors& tensors, const c10d::Allred
 
 WorkPtr SyntonyBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   Launch launch(*this, OpType::REDUCE, "syntony:reduce", tensors, options);
-  const std::uint32_t root = launch.peer(options.rootRank, "root rank");
+  const std::uint32_t root = launch.peer(options.rootRank);
   const at::Tensor& tensor = launch.single(tensors);
   c10d::assertRootTensor(launch.failing(), options.rootTensor, 1);
   const Block block = static_cast<int>(root) == rank_
@@ -125,7 +98,7 @@ WorkPtr SyntonyBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tenso
 
 WorkPtr SyntonyBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
   Launch launch(*this, OpType::GATHER, "syntony:gather", inputs, options);
-  const std::uint32_t root = launch.peer(options.rootRank, "root rank");
+  const std::uint32_t root = launch.peer(options.rootRank);
   const at::Tensor& input = launch.single(inputs, "input ");
   const bool at_root = static_cast<int>(root) == rank_;
   if (!at_root) c10d::assertEmptyOutputTensorList(launch.failing(), outputs);
@@ -138,7 +111,7 @@ WorkPtr SyntonyBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, c
 
 WorkPtr SyntonyBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) {
   Launch launch(*this, OpType::SCATTER, "syntony:scatter", inputs.empty() ? Tensors() : inputs[0], options);
-  const std::uint32_t root = launch.peer(options.rootRank, "root rank");
+  const std::uint32_t root = launch.peer(options.rootRank);
   const at::Tensor& output = launch.single(outputs, "output ");
   const bool at_root = static_cast<int>(root) == rank_;
   if (!at_root) c10d::assertEmptyInputTensorList(launch.failing(), inputs);
@@ -181,9 +154,10 @@ WorkPtr SyntonyBackend::_allgather_base(at::Tensor& output, at::Tensor& input, c
 WorkPtr SyntonyBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                         const c10d::AllgatherOptions& options) {
   Launch launch(*this, OpType::_ALLGATHER_BASE, "syntony:_all_gather_base", inputs, options);
-  launch.check_parts(outputs, inputs, "output tensor size must be equal to world_size times input tensor size");
+  c10d::assertInputOutputTensorListsSameSize(launch.failing(), outputs.size(), inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    std::vector<Block> blocks = launch.outputs(outputs[i]);
+    launch.check_parts(outputs[i], inputs[i], "output tensor size must be equal to world_size times input tensor size");
+    std::vector<Block> blocks = launch.outputs(outputs[i], launch.parts(outputs[i]));
     blocks[self()].input = launch.buffers().input(inputs[i]);
     launch.move(Collective::all_gather, inputs[i].scalar_type(), 0, std::move(blocks));
   }
@@ -199,9 +173,10 @@ WorkPtr SyntonyBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& inp
 WorkPtr SyntonyBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                         const c10d::ReduceScatterOptions& options) {
   Launch launch(*this, OpType::_REDUCE_SCATTER_BASE, "syntony:_reduce_scatter_base", inputs, options);
-  launch.check_parts(inputs, outputs, "input tensor must be the same size as output size times world size");
+  c10d::assertInputOutputTensorListsSameSize(launch.failing(), outputs.size(), inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    std::vector<Block> blocks = launch.inputs(inputs[i]);
+    launch.check_parts(inputs[i], outputs[i], "input tensor must be the same size as output size times world size");
+    std::vector<Block> blocks = launch.inputs(inputs[i], launch.parts(inputs[i]));
     blocks[self()].output = launch.buffers().output(outputs[i]);
     launch.reduce(Collective::reduce_scatter, outputs[i], options.reduceOp, 0, std::move(blocks));
   }
@@ -219,13 +194,11 @@ WorkPtr SyntonyBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std
                  "without split sizes output and input must be equally large");
   c10d::checkSplitSizes(input_splits, input, size_);
   c10d::checkSplitSizes(output_splits, output, size_);
-  std::vector<Block> sent = launch.inputs(input), received = launch.outputs(output);
-  if (!input_splits.empty()) resplit(sent, &Block::input, input, input_splits);
-  if (!output_splits.empty()) resplit(received, &Block::output, output, output_splits);
-  launch.require(
-      sent[self()].elements == received[self()].elements,
-      c10::str("this rank sends itself ", sent[self()].elements, " elements but expects ", received[self()].elements));
-  launch.move(Collective::all_to_all, input.scalar_type(), 0, exchanged(sent, received, self()), even);
+  const Counts sent = launch.parts(input, input_splits), received = launch.parts(output, output_splits);
+  launch.require(sent[self()] == received[self()], "this rank sends itself ", sent[self()], " elements but expects ",
+                 received[self()]);
+  launch.move(Collective::all_to_all, input.scalar_type(), 0,
+              exchanged(launch.inputs(input, sent), launch.outputs(output, received), self()), even);
   return launch.finish({output});
 }
 

@@ -18,6 +18,8 @@ namespace syntony::glue {
 using Tensors = std::vector<at::Tensor>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
+inline std::size_t elements_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
+
 class SyntonyBackend : public c10d::Backend {
  public:
   struct Options : c10d::Backend::Options {
@@ -27,8 +29,12 @@ class SyntonyBackend : public c10d::Backend {
   SyntonyBackend(std::shared_ptr<Process> process, std::shared_ptr<Communicator> communicator,
                  c10::intrusive_ptr<Options> options);
 
-  /// For what torch's interface has no word for (loading Programs). Throws in a forked child.
+  /// Throws in a forked child.
   [[nodiscard]] Communicator& communicator() const;
+  /// For Python, which makes a Communicator of it.
+  [[nodiscard]] const std::shared_ptr<Communicator>& shared() const { return communicator_; }
+  [[nodiscard]] const std::shared_ptr<Process>& process() const { return process_; }
+  [[nodiscard]] std::size_t self() const { return static_cast<std::size_t>(rank_); }
 
   // One tensor (or one list) per rank.
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
@@ -66,6 +72,21 @@ class SyntonyBackend : public c10d::Backend {
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
+  [[nodiscard]] bool coalescing();
+  void coalesce(c10::intrusive_ptr<SyntonyWork> work);
+
+  /// A backend of `ranks` (of this group), null for others. Collective over this group, beside which it lives.
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  /// A backend of those that live and are not excluded. With the flag 1 (SHRINK_ABORT) this group is aborted first; it
+  /// is shut down in any case. Communicator::shrink.
+  bool supportsShrinking() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t>& excluded, int flags,
+                                           const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  /// A tensor in memory that all ranks of this host could map (core/shm/shareable_memory.hpp).
+  bool supportsTensorAlloc(c10::DeviceIndex /*device*/) override { return true; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
   const std::string getBackendName() const override { return "syntony"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
@@ -77,10 +98,9 @@ class SyntonyBackend : public c10d::Backend {
   void shutdown() override;
 
  private:
-  class Launch;
-
-  [[nodiscard]] bool coalescing();
-  [[nodiscard]] std::size_t self() const { return static_cast<std::size_t>(rank_); }
+  /// The backend over a group made out of this one; null for null.
+  template <typename Make>
+  c10::intrusive_ptr<c10d::Backend> made(const c10::intrusive_ptr<c10d::Backend::Options>& options, Make&& make);
 
   std::shared_ptr<Process> process_;
   std::shared_ptr<Communicator> communicator_;

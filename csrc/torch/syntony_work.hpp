@@ -10,6 +10,7 @@
 #include "bindings/process.hpp"
 #include "core/runtime/work.hpp"
 #include "torch/buffers.hpp"
+#include "torch/errors.hpp"
 
 namespace syntony::glue {
 
@@ -24,7 +25,7 @@ class SyntonyWork : public c10d::Work {
   // While it is made:
 
   [[nodiscard]] const std::shared_ptr<Buffers>& buffers() const { return buffers_; }
-  void add(std::shared_ptr<syntony::Work> part) { parts_.push_back(std::move(part)); }
+  void add(std::shared_ptr<syntony::Work> part) { parts_.add(std::move(part)); }
   void add(const c10::intrusive_ptr<SyntonyWork>& member);
   /// Everything is under way. `outputs` is the operation's result.
   void launched(std::vector<at::Tensor> outputs);
@@ -32,27 +33,25 @@ class SyntonyWork : public c10d::Work {
   // What torch asks:
 
   bool isCompleted() override;
-  bool isSuccess() const override;
-  std::exception_ptr exception() const override;
-  int sourceRank() const override;
+  bool isSuccess() const override { return parts_.done() && !parts_.error(); }
+  std::exception_ptr exception() const override { return parts_.done() ? torch_error(parts_.error()) : nullptr; }
+  int sourceRank() const override { return parts_.front() == nullptr ? -1 : parts_.front()->source(); }
   std::vector<at::Tensor> result() override { return outputs_; }
   /// Drives the runtime until done. A `timeout` that passes first throws and leaves the operation going on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(); }
   /// A future of the list of output tensors, completed on the runtime's completion thread.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  uint64_t getSequencenumber() const override;
+  uint64_t getSequencenumber() const override {
+    return parts_.front() == nullptr ? 0 : parts_.front()->descriptor().sequence;
+  }
 
  private:
-  [[nodiscard]] bool parts_done() const;
-  [[nodiscard]] std::exception_ptr first_error() const;
   void settle();
-  /// Runs `then` on the completion thread once all parts are done.
-  void when_done(std::function<void()> then);
 
   std::shared_ptr<Process> process_;  // first: outlives all that runs on its Engine
   std::shared_ptr<Buffers> buffers_;
-  std::vector<std::shared_ptr<syntony::Work>> parts_;
+  Works parts_;
   std::vector<c10::intrusive_ptr<SyntonyWork>> members_;
   std::vector<at::Tensor> outputs_;
   std::once_flag settled_;

@@ -36,12 +36,24 @@ def test_every_call_against_a_reference(ranks: int) -> None:
         "profiler",
         "schedule_from_a_file",
         "proofs_at_creation",
+        "shrunk_by_torch",
+        "killed_and_shrunk",
+        "split_of_the_backend",
+        "memory_to_share",
+        "the_whole_surface",
+        "late_for_a_monitored_barrier",
+        "detail_mode",
+        "names_of_devices",
     ],
 )
 def test_faults_and_ends(case: str, tmp_path: Path) -> None:
     environment = {"CASE_FOLDER": str(tmp_path)}
     if case == "proofs_at_creation":
         environment["SYNTONY_CHECK"] = "1"
+    if case == "detail_mode":
+        environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
     done = launch(4, HERE / "torch_cases.py", case, **environment)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("as it should be") == (3 if case == "killed" else 4), done.stdout + done.stderr[-2000:]
+    assert done.stdout.count("as it should be") == (3 if case.startswith("killed") else 4), (
+        done.stdout + done.stderr[-2000:]
+    )

@@ -50,7 +50,7 @@ def bad_arguments(rank: int, size: int) -> None:
     )
     raises("Split sizes doesn't match", lambda: dist.all_to_all_single(tensor, tensor, [1] * size, [9, 0, 0, 0]))
     raises("only supports CPU tensors", lambda: group.allreduce([torch.ones(2, device="meta")]))
-    raises("average of bools", lambda: dist.all_reduce(torch.tensor([True]), op=dist.ReduceOp.AVG))
+    raises("average of bool", lambda: dist.all_reduce(torch.tensor([True]), op=dist.ReduceOp.AVG))
     raises("no meaning", lambda: dist.all_reduce(tensor, op=dist.ReduceOp.BXOR))
     dist.all_reduce(tensor)
     assert tensor[0] == size
@@ -111,7 +111,7 @@ def absent_at_creation(rank: int, size: int) -> None:
     folder = Path(os.environ["CASE_FOLDER"])
     if rank != 1:
         text = raises("did not come", lambda: dist.new_group(timeout=timedelta(seconds=1)))
-        assert "of 4 ranks: rank 1 did not come" in text, text
+        assert "of 4 ranks: rank(s) 1 did not come" in text, text
         (folder / f"refused-{rank}").touch()
     while len(list(folder.glob("refused-*"))) < size - 1:  # rank 0 keeps the store
         time.sleep(0.05)
@@ -252,6 +252,179 @@ def schedule_from_a_file(rank: int, size: int) -> None:
     dist.barrier()
 
 
+def shrunk_by_torch(rank: int, size: int) -> None:
+    """torch's own shrink_group: the caller names whom to leave out."""
+    if rank == 1:
+        raises("left the group", lambda: dist.all_reduce(torch.ones(3)))
+        dist.destroy_process_group()
+        return
+    group = dist.shrink_group([1])
+    assert group.size() == dist.get_world_size() == size - 1
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert tensor[0] == size - 1
+
+
+def killed_and_shrunk(rank: int, size: int) -> None:
+    """Nobody says who died; DDP trains on in the group that is left."""
+    from collectives.torch_backend import communicator_of, shrink_group
+
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raises("rank 0", lambda: dist.all_reduce(torch.ones(1 << 20)))
+    group = shrink_group()
+    assert group.size() == dist.get_world_size() == size - 1
+    assert communicator_of(group).members == [1, 2, 3]
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    model(torch.ones(3, 4) * rank).sum().backward()
+    assert model.module.weight.grad is not None
+    assert model.module.weight.grad[0, 0] == 3 * sum(range(1, size)) / (size - 1)
+    parts = dist.new_group([0, 1])
+    if dist.get_rank() < 2:
+        dist.barrier(parts)
+
+
+def split_of_the_backend(rank: int, size: int) -> None:
+    """What ProcessGroup.split_group asks for: members get a backend, others none, the parent goes on."""
+    parent: Any = dist.group.WORLD
+    for _ in range(2):
+        part = parent.split_group([3, 1], timeout=timedelta(seconds=20), group_name=f"odd{_}")
+        assert (part is None) == (rank in (0, 2))
+        if part is not None:
+            assert (part.size(), part.rank()) == (2, (rank - 1) // 2)
+            tensor = torch.full((5,), float(rank))
+            part.allreduce([tensor]).wait()
+            assert tensor[0] == 4
+        dist.barrier()
+
+
+def memory_to_share(rank: int, size: int) -> None:
+    """allocate_tensor gives memory that is registered in the core, and FSDP2 takes it for its buffers."""
+    import numpy as np
+    from torch.distributed.fsdp import fully_shard
+
+    import collectives
+    from csrc import _core
+
+    backend: Any = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
+    assert backend.supports_tensor_alloc(torch.device("cpu"))
+    tensor = backend.allocate_tensor(1000, dtype=torch.bfloat16, device=torch.device("cpu"))
+    assert (tensor.shape, tensor.dtype) == ((1000,), torch.bfloat16)
+    place = _core.place_of(tensor.data_ptr(), 2000)
+    assert place is not None
+    tensor.fill_(rank)
+    assert os.pread(place[0], 2, place[1]) == tensor[:1].view(torch.uint8).numpy().tobytes()
+    dist.all_reduce(tensor)
+    assert (tensor == sum(range(size))).all()
+    address = tensor.data_ptr()
+    del tensor
+    gc.collect()
+    assert _core.place_of(address, 1) is None
+    array = collectives.empty((3, 5), np.int16)
+    assert (array.shape, array.dtype, array.ctypes.data % 4096) == ((3, 5), np.int16, 0)
+    shared = torch.from_numpy(array)
+    shared += rank
+    dist.all_reduce(shared)
+    assert (array == sum(range(size))).all()
+
+    model = torch.nn.Linear(17, 31)
+    fully_shard(model)
+    model.set_allocate_memory_from_process_group_for_comm(True)  # type: ignore[operator]
+    model(torch.ones(2, 17)).sum().backward()
+
+
+def the_whole_surface(rank: int, size: int) -> None:
+    """Coalescing, batches of messages, tags, any source, a monitored barrier, every dtype, PREMUL_SUM."""
+    group: Any = dist.group.WORLD
+    tensors = [torch.ones(n) for n in (1, 7, 1000)]
+    with dist.distributed_c10d._coalescing_manager(group, torch.device("cpu"), async_ops=True) as manager:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    manager.wait()
+    assert all((tensor == size).all() for tensor in tensors)
+
+    right, left = (rank + 1) % size, (rank - 1) % size
+    received = [torch.zeros(3) for _ in range(4)]
+    batch = [dist.P2POp(dist.isend, torch.full((3,), 10.0 * rank + i), right, tag=i) for i in range(4)]
+    batch += [dist.P2POp(dist.irecv, received[i], left, tag=i) for i in reversed(range(4))]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    assert [tensor[0].item() for tensor in received] == [10.0 * left + i for i in range(4)]
+
+    if rank == 0:
+        sources = {dist.recv(torch.zeros(2), tag=9) for _ in range(size - 1)}
+        assert sources == {1, 2, 3}
+    else:
+        dist.send(torch.ones(2), 0, tag=9)
+    group.monitored_barrier(timeout=timedelta(seconds=20), wait_all_ranks=True)
+
+    kinds = [kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)]
+    moved, reduced = set(), set()
+    for kind in kinds:
+        try:
+            source = torch.zeros(16, dtype=torch.uint8).view(kind)
+            whole = torch.empty(size * len(source), dtype=kind)
+            dist.all_gather_into_tensor(whole, source)
+        except (RuntimeError, TypeError):  # torch itself has no such tensors, or no collectives for them (quantized)
+            continue
+        moved.add(kind)
+        try:
+            dist.all_reduce(source)
+            reduced.add(kind)
+        except RuntimeError as error:
+            assert "cannot reduce tensors of type" in str(error)  # noqa: PT017
+    floats = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2}
+    integers = {torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32}
+    integers |= {torch.uint64, torch.int64}
+    assert floats | integers | {torch.bool, torch.complex64, torch.complex128, torch.complex32} <= reduced <= moved
+
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(float(rank)))
+    assert tensor[0] == sum(range(size))
+    weighted = dist._make_nccl_premul_sum(2.0)
+    raises("PREMUL_SUM needs a floating type", lambda: dist.all_reduce(tensor.int(), op=weighted))
+
+
+def late_for_a_monitored_barrier(rank: int, size: int) -> None:
+    if rank in (1, 3):
+        time.sleep(2)
+        return
+    group: Any = dist.group.WORLD
+    options = {"timeout": timedelta(milliseconds=400), "wait_all_ranks": True}
+    text = raises("Rank 1 failed to pass monitoredBarrier", lambda: group.monitored_barrier(**options))
+    assert "Rank 3 failed" in text, text
+    assert f"Rank {2 - rank} failed" not in text, text
+
+
+def detail_mode(rank: int, size: int) -> None:
+    """TORCH_DISTRIBUTED_DEBUG=DETAIL wraps the backend in a checker of torch's own."""
+    from collectives.torch_backend import communicator_of
+
+    tensor = torch.ones(5)
+    dist.all_reduce(tensor)
+    dist.all_gather([torch.empty(5) for _ in range(size)], tensor)
+    part = dist.new_group([0, 2])
+    if rank in (0, 2):
+        dist.all_reduce(tensor, group=part)
+    assert communicator_of().size == size
+    raises("mismatch between collectives", lambda: dist.all_reduce(torch.ones(3 + rank)))
+
+
+def names_of_devices(rank: int, size: int) -> None:
+    """A backend for each device: ours is found for tensors on the CPU."""
+    for name in ("cpu:syntony", "cpu:syntony,cuda:nccl", "cpu:syntony,cuda:gloo"):
+        try:
+            group = dist.new_group(backend=name)
+        except RuntimeError as error:  # a torch without NCCL says so itself
+            assert "nccl" in name and "NCCL" in str(error), error  # noqa: PT017, PT018
+            continue
+        assert isinstance(group, dist.ProcessGroup)
+        assert group._get_backend(torch.device("cpu")).name() == "syntony"
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor, group=group)
+        assert tensor[0] == size
+
+
 def proofs_at_creation(rank: int, size: int) -> None:
     assert "synth.checker" in sys.modules, "SYNTONY_CHECK=1 proves when the group is made"
     dist.barrier()
@@ -275,6 +448,14 @@ CASES: dict[str, Case] = {
         profiler,
         schedule_from_a_file,
         proofs_at_creation,
+        shrunk_by_torch,
+        killed_and_shrunk,
+        split_of_the_backend,
+        memory_to_share,
+        the_whole_surface,
+        late_for_a_monitored_barrier,
+        detail_mode,
+        names_of_devices,
     )
 }
 LEFT_STANDING = {
@@ -285,6 +466,9 @@ LEFT_STANDING = {
     "timeout",
     "mismatched_counts",
     "mismatched_dtypes",
+    "late_for_a_monitored_barrier",
+    "detail_mode",
+    "shrunk_by_torch",
 }
 
 

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "core/kernels/kernels.hpp"
 #include "core/runtime/engine.hpp"
 #include "core/runtime/fabric.hpp"
 #include "core/runtime/group.hpp"
+#include "core/runtime/regroup.hpp"
 #include "core/runtime/selector.hpp"
 
 namespace syntony {
@@ -38,10 +40,11 @@ std::size_t input_bytes(const std::vector<Block>& blocks, std::size_t element_by
 }
 
 /// The factor of a premultiplied sum is applied to a copy, or in place where input and output are one.
-void apply_factor(std::vector<Block>& blocks, DType dtype, double factor, Staging& staging) {
+void apply_factor(std::vector<Block>& blocks, DType dtype, double factor, Staging& staging, bool to_copy) {
   for (Block& block : blocks) {
     if (block.input == nullptr) continue;
-    std::byte* scaled = block.input == block.output ? block.output : staging.room(block.elements * size_of(dtype));
+    std::byte* scaled =
+        block.input == block.output && !to_copy ? block.output : staging.room(block.elements * size_of(dtype));
     scale(dtype, scaled, block.input, block.elements, factor);
     block.input = scaled;
   }
@@ -64,15 +67,28 @@ void fit_memory(std::vector<Block>& blocks, const Program& program, std::size_t 
   }
 }
 
-/// An all_to_all over one buffer, in the user's eyes in place: what is sent to d lies where d's answer goes.
-bool exchanges_in_place(Collective collective, const std::vector<Block>& blocks, std::uint32_t rank,
-                        std::uint32_t ranks) {
-  if (collective != Collective::all_to_all) return false;
-  for (std::uint32_t peer = 0; peer < ranks; ++peer) {
-    const Block& sent = blocks[rank * ranks + peer];
-    if (peer != rank && sent.elements > 0 && sent.input == blocks[peer * ranks + rank].output) return true;
+struct Range {
+  const std::byte* begin;
+  const std::byte* end;
+  [[nodiscard]] bool overlaps(const Range& other) const { return begin < other.end && other.begin < end; }
+};
+
+/// Does one block's output overlap another's input? An executor could overwrite what it has still to read. (A block's
+/// own input may be its output: that is an in-place call.)
+bool crossing(const std::vector<Block>& blocks, std::size_t element_bytes) {
+  if (blocks.size() < 2) return false;
+  std::vector<std::pair<Range, const Block*>> read;
+  for (const Block& block : blocks) {
+    if (block.input != nullptr && block.elements > 0)
+      read.push_back({{block.input, block.input + block.elements * element_bytes}, &block});
   }
-  return false;
+  return std::ranges::any_of(blocks, [&](const Block& written) {
+    const Range target{written.output, written.output + written.elements * element_bytes};
+    return written.output != nullptr && std::ranges::any_of(read, [&](const auto& entry) {
+             const bool in_place = entry.second == &written && written.input == written.output;
+             return !in_place && target.overlaps(entry.first);
+           });
+  });
 }
 
 void stage_all(std::vector<Block>& blocks, std::size_t element_bytes, Staging& staging) {
@@ -88,16 +104,48 @@ void stage_all(std::vector<Block>& blocks, std::size_t element_bytes, Staging& s
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<Engine> engine, Bootstrap& bootstrap, const CommunicatorOptions& options)
-    : timeout_(options.timeout) {
+    : timeout_(options.timeout), members_(bootstrap.size()) {
+  std::iota(members_.begin(), members_.end(), 0U);
   auto fabric = std::make_unique<Fabric>(bootstrap, engine->doorbell(), Work::Clock::now() + options.timeout);
   selector_ = std::make_unique<Selector>(fabric->size(), fabric->boxes());
   group_ = std::make_unique<Group>(std::move(engine), std::move(fabric), options.name);
 }
 
 Communicator::~Communicator() {
-  if (group_->engine().forked()) {  // a child of fork() has neither the threads nor a place in the group
+  if (group_->engine()->forked()) {  // a child of fork() has neither the threads nor a place in the group
     [[maybe_unused]] auto* group = group_.release();
   }
+}
+
+std::shared_ptr<Communicator> Communicator::split(std::optional<std::uint64_t> color, std::int64_t key,
+                                                  CommunicatorOptions options) {
+  return regroup(options, [&](Regroup& turn) { return turn.split(color, key); });
+}
+
+std::shared_ptr<Communicator> Communicator::shrink(std::span<const std::uint32_t> excluded,
+                                                   CommunicatorOptions options) {
+  for (const std::uint32_t gone : excluded) {
+    if (gone >= size())
+      refuse("cannot shrink by rank " + std::to_string(gone) + ": the group has " + std::to_string(size()) + " ranks");
+    if (gone == rank()) refuse("rank " + std::to_string(gone) + " cannot exclude itself when a group shrinks");
+  }
+  auto group = regroup(options, [&](Regroup& turn) {
+    turn.shrink(excluded);
+    return true;
+  });
+  shutdown();
+  return group;
+}
+
+template <typename Choose>
+std::shared_ptr<Communicator> Communicator::regroup(CommunicatorOptions options, Choose&& choose) {
+  if (options.timeout.count() <= 0) options.timeout = timeout_;
+  const std::scoped_lock one_at_a_time(regrouping_);
+  Regroup turn(*group_, ++regroupings_, Work::Clock::now() + options.timeout);
+  if (!choose(turn)) return nullptr;
+  auto group = std::make_shared<Communicator>(group_->engine(), turn, options);
+  group->members_ = turn.members();
+  return group;
 }
 
 std::uint32_t Communicator::rank() const { return group_->fabric().rank(); }
@@ -116,7 +164,7 @@ Work::Clock::time_point Communicator::deadline(const CallOptions& options) const
 
 std::shared_ptr<Work> Communicator::finish(std::shared_ptr<Work> work, const CallOptions& options) const {
   if (options.async) {
-    group_->engine().submitted();
+    group_->engine()->submitted();
   } else {
     work->wait();
   }
@@ -162,10 +210,10 @@ std::shared_ptr<Work> Communicator::run(Collective collective, DType dtype, Redu
            "use `direct` for an all_to_all with uneven sizes");
   }
   const bool weighted = scaling.factor != 1.0;
-  const bool exchanged = exchanges_in_place(collective, blocks, rank(), size());
-  Staging staging(weighted || exchanged || !program.in_place ? input_bytes(blocks, element_bytes) : 0);
-  if (weighted) apply_factor(blocks, dtype, scaling.factor, staging);
-  if (exchanged) stage_all(blocks, element_bytes, staging);
+  const bool crossed = crossing(blocks, element_bytes);
+  Staging staging(weighted || crossed || !program.in_place ? input_bytes(blocks, element_bytes) : 0);
+  if (weighted) apply_factor(blocks, dtype, scaling.factor, staging, crossed);
+  if (crossed && !weighted) stage_all(blocks, element_bytes, staging);
   fit_memory(blocks, program, element_bytes, staging);
 
   launch.descriptor.elements = elements;

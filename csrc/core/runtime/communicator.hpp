@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,8 +48,8 @@ struct CallOptions {
 };
 
 struct CommunicatorOptions {
-  std::chrono::milliseconds timeout{30 * 60 * 1000};
-  std::string name = "default";  // in messages
+  std::chrono::milliseconds timeout{30 * 60 * 1000};  // split, shrink: 0 is the old group's
+  std::string name = "default";                       // in messages
 };
 
 /// A group of ranks. All methods are thread-safe; ranks must call collectives in the same order.
@@ -63,6 +66,17 @@ class Communicator {
   [[nodiscard]] std::uint32_t size() const;
   /// Ranks by host, each list ascending: what `hierarchical` uses.
   [[nodiscard]] const std::vector<std::vector<std::uint32_t>>& boxes() const;
+
+  /// A group of the ranks that give the same `color`, ranked by `key`, then as here; null without a color. Collective
+  /// over this group, and needs nothing but it (runtime/regroup.hpp). Loaded Programs stay behind.
+  std::shared_ptr<Communicator> split(std::optional<std::uint64_t> color, std::int64_t key,
+                                      CommunicatorOptions options);
+  /// A group of those that live and that nobody `excluded`, in their old order, also when this group has failed.
+  /// Collective over them. This group is shut down then. Throws Error: `aborted` when another rank excluded this one,
+  /// `dead` when a rank died meanwhile (shrink again), `timeout` naming those that did not come.
+  std::shared_ptr<Communicator> shrink(std::span<const std::uint32_t> excluded, CommunicatorOptions options);
+  /// By rank: its rank in the group that this one was split or shrunk from; its own where there is none.
+  [[nodiscard]] const std::vector<std::uint32_t>& members() const { return members_; }
 
   /// Starts a collective over `blocks`, indexed as program.hpp's `Collective` says (all_to_all: only blocks with this
   /// rank as source or destination need to be filled). Sizes may differ from block to block where the collective has
@@ -102,7 +116,13 @@ class Communicator {
   [[nodiscard]] Work::Clock::time_point deadline(const CallOptions& options) const;
   std::shared_ptr<Work> finish(std::shared_ptr<Work> work, const CallOptions& options) const;
 
+  template <typename Choose>
+  std::shared_ptr<Communicator> regroup(CommunicatorOptions options, Choose&& choose);
+
   std::atomic<std::chrono::milliseconds> timeout_;
+  std::vector<std::uint32_t> members_;
+  std::mutex regrouping_;
+  std::uint32_t regroupings_ = 0;
   std::unique_ptr<Selector> selector_;
   std::unique_ptr<Group> group_;
 };

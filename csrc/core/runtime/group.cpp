@@ -117,6 +117,17 @@ void Group::abort(const std::string& why) {
   told->wait();
 }
 
+void Group::exchange(NoteRound& round) {
+  round.work = std::make_shared<Work>(*engine_, Descriptor{});
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) std::rethrow_exception(failure_);
+    in_flight_.fetch_add(1, std::memory_order_acq_rel);
+    round_.store(&round, std::memory_order_release);
+  }
+  round.work->wait();
+}
+
 void Group::shutdown() {
   if (closed_.exchange(true)) return;
   std::deque<std::shared_ptr<Work>> unfinished;
@@ -182,6 +193,7 @@ void Group::admit() {
 
 bool Group::step() {
   take_submissions();
+  if (NoteRound* round = round_.load(std::memory_order_acquire)) advance(*round);
   if (abort_requested_.load(std::memory_order_acquire)) {
     fail(abort_reason_.kind, abort_reason_.sentence, abort_reason_.ranks);
   }
@@ -197,6 +209,20 @@ bool Group::step() {
     fail(Error::Kind::system, error.what(), {static_cast<int>(fabric_->rank())});
   }
   return moved;
+}
+
+void Group::advance(NoteRound& round) {
+  std::exception_ptr error;
+  try {
+    if (failed_ && !round.tolerant) std::rethrow_exception(this->error());
+    if (!round.complete(*fabric_, Clock::now())) return;
+  } catch (...) {
+    error = std::current_exception();
+  }
+  round_.store(nullptr, std::memory_order_release);
+  in_flight_.fetch_sub(1, std::memory_order_acq_rel);
+  const std::shared_ptr<Work> work = round.work;  // its caller takes `round` away as soon as it is done
+  work->finish(error);
 }
 
 bool Group::move() {
@@ -291,7 +317,7 @@ void Group::end(const Abort& reason) {
   }
   messages_.fail(failure);
   messages_in_flight_ = 0;
-  in_flight_.store(0, std::memory_order_release);
+  in_flight_.store(round_.load(std::memory_order_acquire) != nullptr ? 1 : 0, std::memory_order_release);
   if (aborting) aborting->finish(nullptr);
 }
 

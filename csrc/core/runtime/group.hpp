@@ -28,6 +28,7 @@
 #include "core/runtime/executor.hpp"
 #include "core/runtime/fabric.hpp"
 #include "core/runtime/point_to_point.hpp"
+#include "core/runtime/regroup.hpp"
 
 namespace syntony {
 
@@ -47,13 +48,16 @@ class Group final : public Steppable {
   ~Group() override;
 
   [[nodiscard]] const Fabric& fabric() const { return *fabric_; }
-  [[nodiscard]] Engine& engine() const { return *engine_; }
+  [[nodiscard]] const std::shared_ptr<Engine>& engine() const { return engine_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::uint64_t sequence() const;
   [[nodiscard]] std::exception_ptr error() const;
 
   std::shared_ptr<Work> launch(Launch launch);
   std::shared_ptr<Work> send(OutgoingMessage message);
   std::shared_ptr<Work> receive(PostedReceive receive);
+  /// One round of notes (regroup.hpp), one at a time. Works in a failed group too, not in one that was shut down.
+  void exchange(NoteRound& round);
   void abort(const std::string& why);
   void shutdown();
 
@@ -68,6 +72,7 @@ class Group final : public Steppable {
   template <typename Queue, typename Item>
   std::shared_ptr<Work> enqueue(Queue& queue, Item item, const Descriptor& descriptor);
 
+  void advance(NoteRound& round);
   void take_submissions();
   void collect();
   void admit();
@@ -106,6 +111,7 @@ class Group final : public Steppable {
   std::atomic<bool> has_submissions_{false};
   std::atomic<std::size_t> in_flight_{0};
   std::atomic<bool> abort_requested_{false};
+  std::atomic<NoteRound*> round_{nullptr};
   std::atomic<bool> closed_{false};
 
   // The owner of progress only, from here.

@@ -1,5 +1,6 @@
 #include "core/runtime/work.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/runtime/engine.hpp"
@@ -41,6 +42,35 @@ void Work::finish(std::exception_ptr error) {
   }
   for (std::function<void()>& callback : callbacks) engine_.complete_later(std::move(callback));
   engine_.finished();
+}
+
+bool Works::done() const {
+  return std::ranges::all_of(all_, [](const std::shared_ptr<Work>& work) { return work->done(); });
+}
+
+std::exception_ptr Works::error() const {
+  for (const std::shared_ptr<Work>& work : all_) {
+    if (std::exception_ptr error = work->error()) return error;
+  }
+  return nullptr;
+}
+
+bool Works::wait(std::optional<std::chrono::milliseconds> timeout) {
+  using std::chrono::milliseconds;
+  const auto deadline = Work::Clock::now() + timeout.value_or(milliseconds(0));
+  return std::ranges::all_of(all_, [&](const std::shared_ptr<Work>& work) {
+    if (!timeout) return work->wait();
+    return work->wait(std::max(std::chrono::ceil<milliseconds>(deadline - Work::Clock::now()), milliseconds(0)));
+  });
+}
+
+void Works::on_done(std::function<void()> callback) {
+  auto missing = std::make_shared<std::atomic<std::size_t>>(all_.size() + 1);
+  const auto arrived = [missing, callback = std::move(callback)] {
+    if (missing->fetch_sub(1) == 1) callback();
+  };
+  for (const std::shared_ptr<Work>& work : all_) work->on_done(arrived);
+  arrived();
 }
 
 }  // namespace syntony

@@ -55,4 +55,22 @@ class Work {
   std::vector<std::function<void()>> callbacks_;
 };
 
+/// Several operations seen as one: a coalesced call.
+class Works {
+ public:
+  void add(std::shared_ptr<Work> work) { all_.push_back(std::move(work)); }
+  void add(const Works& others) { all_.insert(all_.end(), others.all_.begin(), others.all_.end()); }
+  [[nodiscard]] bool done() const;
+  /// The first one's that failed.
+  [[nodiscard]] std::exception_ptr error() const;
+  /// As Work's.
+  bool wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  void on_done(std::function<void()> callback);
+  /// The first, or null.
+  [[nodiscard]] const Work* front() const { return all_.empty() ? nullptr : all_.front().get(); }
+
+ private:
+  std::vector<std::shared_ptr<Work>> all_;
+};
+
 }  // namespace syntony

@@ -94,6 +94,22 @@ std::optional<Abort> ShmBoard::aborted() const {
                record.sentence.data()};
 }
 
+void ShmBoard::post(std::uint64_t number, std::string_view text) {
+  check_note(text);
+  Note& note = segment_.note(rank_, note_slot(number));
+  note.number.store(0, std::memory_order_release);
+  note.length = static_cast<std::uint32_t>(text.size());
+  std::ranges::copy(text, note.text.begin());
+  note.number.store(number, std::memory_order_release);
+  for (const std::uint32_t other : peers_) segment_.ring(other);
+}
+
+std::optional<std::string> ShmBoard::posted(std::uint32_t rank, std::uint64_t number) const {
+  const Note& note = segment_.note(rank, note_slot(number));
+  if (note.number.load(std::memory_order_acquire) != number) return std::nullopt;
+  return std::string(note.text.data(), std::min<std::size_t>(note.length, kLongestNote));
+}
+
 void ShmBoard::leave() {
   segment_.board(rank_).left.store(1, std::memory_order_release);
   for (const std::uint32_t other : peers_) segment_.ring(other);

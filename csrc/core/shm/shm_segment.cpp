@@ -123,7 +123,8 @@ ShmSegment::ShmSegment(const ShmMeeting& meeting, const UniqueFd& listener, cons
   }
   for (std::uint32_t i = 0; i < ranks_.size(); ++i) local_[ranks_[i]] = i;
   stream_bytes_ = pages(kCacheLine + shape_.depth * (sizeof(SlotLine) + shape_.slot_bytes));
-  streams_offset_ = pages(sizeof(AbortRecord) + ranks_.size() * sizeof(BoardLine));
+  notes_offset_ = pages(sizeof(AbortRecord) + ranks_.size() * sizeof(BoardLine));
+  streams_offset_ = notes_offset_ + pages(ranks_.size() * kNoteSlots * sizeof(Note));
   bytes_ = streams_offset_ + ranks_.size() * ranks_.size() * shape_.channels * shape_.windows * stream_bytes_;
   if (meeting.rank == ranks_.front()) {
     create(meeting, listener, deadline);
@@ -207,6 +208,10 @@ AbortRecord& ShmSegment::abort_record() const { return *reinterpret_cast<AbortRe
 
 BoardLine& ShmSegment::board(std::uint32_t rank) const {
   return reinterpret_cast<BoardLine*>(base_ + sizeof(AbortRecord))[local_[rank]];
+}
+
+Note& ShmSegment::note(std::uint32_t rank, std::size_t slot) const {
+  return reinterpret_cast<Note*>(base_ + notes_offset_)[local_[rank] * kNoteSlots + slot];
 }
 
 std::byte* ShmSegment::stream(std::uint32_t destination, std::uint32_t source, std::uint32_t channel,

@@ -2,9 +2,9 @@
 // nothing is left behind however a process ends.
 //
 //      +--------+---------------------+--------------------------------------------------------------+
-//      | abort  | BoardLine per rank  | streams: [destination][source][channel][window]              |
+//      | abort  | BoardLine, notes    | streams: [destination][source][channel][window]              |
+//      |        | per rank            | each: | released | (stamp, header) payload | .. depth slots  |
 //      +--------+---------------------+--------------------------------------------------------------+
-//                                       each: | released | (stamp, header) payload | .. depth slots |
 //
 // The file is sparse: a stream that is never used never costs a page. The host's lowest rank creates it and hands it
 // round over an abstract Unix socket, together with everybody's doorbell (an eventfd).
@@ -46,6 +46,13 @@ struct alignas(2 * kCacheLine) AbortRecord {
   std::array<char, 1024> sentence;
 };
 
+/// What a rank leaves for the others (ControlPlane::post). `number` is written last; 0 means nothing yet.
+struct alignas(kCacheLine) Note {
+  std::atomic<std::uint64_t> number;
+  std::uint32_t length;
+  std::array<char, kLongestNote> text;
+};
+
 /// One slot's first cache line. `stamp` is the number of the frame in the slot, counted from 1: written last by the
 /// source, it publishes the frame.
 struct alignas(kCacheLine) SlotLine {
@@ -85,6 +92,7 @@ class ShmSegment {
 
   [[nodiscard]] AbortRecord& abort_record() const;
   [[nodiscard]] BoardLine& board(std::uint32_t rank) const;
+  [[nodiscard]] Note& note(std::uint32_t rank, std::size_t slot) const;
   [[nodiscard]] std::byte* stream(std::uint32_t destination, std::uint32_t source, std::uint32_t channel,
                                   std::uint32_t window) const;
   /// Wakes `rank` out of epoll.
@@ -99,6 +107,7 @@ class ShmSegment {
   std::vector<std::uint32_t> ranks_;
   std::vector<std::uint32_t> local_;  // by rank
   std::size_t stream_bytes_ = 0;
+  std::size_t notes_offset_ = 0;
   std::size_t streams_offset_ = 0;
   std::size_t bytes_ = 0;
   UniqueFd memory_;

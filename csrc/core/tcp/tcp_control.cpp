@@ -72,6 +72,14 @@ void TcpControl::abort(const Abort& reason) {
   for (Peer& peer : peers_) send(peer, ControlPrefix::Kind::abort, body);
 }
 
+void TcpControl::post(std::uint64_t number, std::string_view note) {
+  check_note(note);
+  std::vector<std::byte> body(sizeof(number) + note.size());
+  std::memcpy(body.data(), &number, sizeof(number));
+  std::ranges::copy(std::as_bytes(std::span(note)), body.begin() + sizeof(number));
+  for (Peer& peer : peers_) send(peer, ControlPrefix::Kind::note, body);
+}
+
 void TcpControl::leave() {
   using Clock = std::chrono::steady_clock;
   for (Peer& peer : peers_) {
@@ -134,6 +142,11 @@ std::optional<Descriptor> TcpControl::announced(std::uint32_t peer, std::uint64_
   return found == started.end() ? std::nullopt : std::optional(*found);
 }
 
+std::optional<std::string> TcpControl::posted(std::uint32_t peer, std::uint64_t number) const {
+  const auto& [held, text] = peer_of(peer).notes[note_slot(number)];
+  return held == number ? std::optional(text) : std::nullopt;
+}
+
 void TcpControl::progress() {
   std::array<epoll_event, 64> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
@@ -194,6 +207,8 @@ bool TcpControl::take(Peer& peer, ControlPrefix::Kind kind, std::span<const std:
       if (!aborted_) aborted_ = std::move(abort);
       return true;
     }
+    case ControlPrefix::Kind::note:
+      return take_note(peer, body);
     case ControlPrefix::Kind::leave:
       finish(peer, PeerStatus::State::left, "left the group");
       return body.empty();
@@ -209,6 +224,15 @@ bool TcpControl::take_status(Peer& peer, std::span<const std::byte> body) {
   peer.status.known = true;
   peer.status.completed = status->completed;
   peer.status.started = peer.started.empty() ? Descriptor{} : peer.started.back();
+  return true;
+}
+
+bool TcpControl::take_note(Peer& peer, std::span<const std::byte> body) {
+  std::uint64_t number = 0;
+  if (body.size() < sizeof(number) || body.size() > sizeof(number) + kLongestNote) return false;
+  std::memcpy(&number, body.data(), sizeof(number));
+  const auto text = body.subspan(sizeof(number));
+  peer.notes[note_slot(number)] = {number, std::string(reinterpret_cast<const char*>(text.data()), text.size())};
   return true;
 }
 

@@ -2,6 +2,7 @@
 //
 //   inquire ->   <- status {completed, the last 16 operations started}      asked only when something is late
 //   abort {kind, guilty ranks, sentence} ->                                 the group has failed
+//   note {number, text} ->                                                  ranks meet again (regroup.hpp)
 //   leave ->                                                                a goodbye: what follows is no death
 //
 // announce() and complete() store and send nothing; progress() answers those who ask. So a rank that is busy elsewhere
@@ -18,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/control.hpp"
@@ -46,6 +48,8 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] const std::string& end_of(std::uint32_t peer) const;
   void abort(const Abort& reason) override;
   [[nodiscard]] std::optional<Abort> aborted() const override { return aborted_; }
+  void post(std::uint64_t number, std::string_view note) override;
+  [[nodiscard]] std::optional<std::string> posted(std::uint32_t peer, std::uint64_t number) const override;
   /// Waits, a second at most and usually microseconds, until the peers' kernels have the goodbye, so that closing the
   /// sockets afterwards cannot overtake it.
   void leave() override;
@@ -62,7 +66,8 @@ class TcpControl final : public ControlPlane {
     std::vector<std::byte> outbox;  // bytes the kernel has not taken
     bool asked = false;             // an inquiry is open
     PeerStatus status;
-    std::vector<Descriptor> started;  // as of its last answer, oldest first
+    std::vector<Descriptor> started;                                      // as of its last answer, oldest first
+    std::array<std::pair<std::uint64_t, std::string>, kNoteSlots> notes;  // number, text
     std::string end;
   };
 
@@ -74,6 +79,7 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] bool take_messages(Peer& peer);
   [[nodiscard]] bool take(Peer& peer, ControlPrefix::Kind kind, std::span<const std::byte> body);
   [[nodiscard]] bool take_status(Peer& peer, std::span<const std::byte> body);
+  [[nodiscard]] static bool take_note(Peer& peer, std::span<const std::byte> body);
   void answer(Peer& peer);
   void finish(Peer& peer, PeerStatus::State state, std::string end);
 

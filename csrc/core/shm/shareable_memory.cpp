@@ -1,0 +1,88 @@
+#include "core/shm/shareable_memory.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "core/error.hpp"
+
+namespace syntony {
+namespace {
+
+constexpr std::size_t kHugePage = 2U << 20U;
+
+[[noreturn]] void refuse(std::size_t bytes) {
+  throw Error(Error::Kind::system,
+              "cannot allocate " + std::to_string(bytes) + " bytes that can be shared: " + std::strerror(errno));
+}
+
+struct Table {
+  std::mutex mutex;
+  std::map<const std::byte*, const ShareableMemory*> pieces;  // by first byte
+};
+
+Table& table() {
+  static auto* const pieces = new Table;  // never destroyed: arrays may outlive static objects
+  return *pieces;
+}
+
+}  // namespace
+
+std::shared_ptr<ShareableMemory> ShareableMemory::allocate(std::size_t bytes) {
+  const std::shared_ptr<ShareableMemory> piece(new ShareableMemory(bytes));
+  const std::scoped_lock lock(table().mutex);
+  table().pieces[piece->data_] = piece.get();
+  return piece;
+}
+
+ShareableMemory::ShareableMemory(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const bool large = bytes >= kHugePage;
+  if (bytes > SIZE_MAX / 2) {
+    errno = ENOMEM;
+    refuse(bytes);
+  }
+  bytes_ = bytes == 0 ? page : (bytes + page - 1) / page * page;
+  memory_ = UniqueFd(::memfd_create("syntony-buffer", MFD_CLOEXEC));
+  if (!memory_ || ::ftruncate(memory_.get(), static_cast<off_t>(bytes_)) != 0) refuse(bytes);
+  // Huge pages need addresses that are multiples of theirs: reserve more, then map over the part that is aligned.
+  mapped_bytes_ = bytes_ + (large ? kHugePage : 0);
+  void* const room = ::mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) refuse(bytes);
+  mapped_ = static_cast<std::byte*>(room);
+  const std::size_t beyond = reinterpret_cast<std::uintptr_t>(mapped_) % kHugePage;
+  data_ = mapped_ + (large && beyond != 0 ? kHugePage - beyond : 0);
+  if (::mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memory_.get(), 0) == MAP_FAILED) {
+    const int fault = errno;
+    ::munmap(mapped_, mapped_bytes_);
+    errno = fault;
+    refuse(bytes);
+  }
+  if (large) ::madvise(data_, bytes_, MADV_HUGEPAGE);  // a wish: the kernel may not grant it
+}
+
+ShareableMemory::~ShareableMemory() {
+  {
+    const std::scoped_lock lock(table().mutex);
+    table().pieces.erase(data_);
+  }
+  ::munmap(mapped_, mapped_bytes_);
+}
+
+std::optional<ShareableMemory::Place> ShareableMemory::find(const std::byte* address, std::size_t bytes) {
+  const std::scoped_lock lock(table().mutex);
+  auto after = table().pieces.upper_bound(address);
+  if (after == table().pieces.begin()) return std::nullopt;
+  const ShareableMemory& piece = *(--after)->second;
+  const auto offset = static_cast<std::size_t>(address - piece.data_);
+  if (offset > piece.bytes_ || bytes > piece.bytes_ - offset) return std::nullopt;
+  return Place{piece.memory_.get(), offset};
+}
+
+}  // namespace syntony
