@@ -194,6 +194,8 @@ class _Proof:
 
     def check_switches(self) -> None:
         """Switches do what they can: add, in a number format of theirs, and copy."""
+        if not self.schedule.in_network:
+            return
         departures: dict[Held, int] = {}
         for t, (value, result, src, dst) in enumerate(self.transfers):
             if src >= self.ranks and not self.able[src - self.ranks].multicast:
@@ -323,11 +325,14 @@ class _Proof:
         """Demanded ranks end with whole values, the same everywhere; and nothing moved that nobody needs."""
         whole: dict[tuple[int, int], list[int]] = defaultdict(list)  # (rank, chunk) -> complete values held
         full: dict[range, int] = {}
-        for rank, value in self.held:
-            sources = self.contract.sources(self.block[self.chunk[value]])
+        complete = []
+        for chunk, contributors in zip(self.chunk, self.contributors, strict=True):
+            sources = self.contract.sources(self.block[chunk])
             if sources not in full:
                 full[sources] = _bits(sources)
-            if self.contributors[value] == full[sources]:
+            complete.append(contributors == full[sources])
+        for rank, value in self.held:
+            if complete[value]:
                 whole[rank, self.chunk[value]].append(value)
         chunks = self.orbits.chunks if self.orbits else range(len(self.block))
         wanted = [(rank, chunk) for chunk in chunks for rank in self.contract.targets(self.block[chunk])]
@@ -382,6 +387,8 @@ class _Proof:
 
     def check_slots(self) -> None:
         """A switch keeps a sum from the step of its first operand until it has left for the last time."""
+        if not self.schedule.in_network:
+            return
         leaves: dict[Held, int] = {}
         for t, (value, _, src, _) in enumerate(self.transfers):
             leaves[src, value] = max(self.step[t], leaves.get((src, value), 0))
