@@ -18,7 +18,7 @@ ONE_BY_ONE   := $(filter-out $(SIDE_BY_SIDE) tests/__pycache__/,$(wildcard tests
 CXX_FILES = $(shell find csrc -name '*.hpp' -o -name '*.cpp')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test lint tidy format clean
+.PHONY: help build demo test fuzz sanitize lint tidy format clean
 
 help: ## this list
 	@echo 'make TARGET [TORCH=$(TORCH)] [PYTHON=$(PYTHON)] [JOBS=$(JOBS)]'
@@ -58,6 +58,12 @@ else
 	@$(PYTEST) --numprocesses $(JOBS) --dist loadfile $(SIDE_BY_SIDE); first=$$?; \
 	  $(PYTEST) $(ONE_BY_ONE) && exit $$first
 endif
+
+fuzz: build ## frames, messages, handshakes and files that nobody wrote, millions of them, under sanitizers (minutes)
+	@$(PYTEST) -m soak tests/csrc/test_fuzz.py tests/synth/test_hostile_files.py
+
+sanitize: build ## the runtime under the address, undefined behaviour and thread sanitizers (minutes)
+	@$(PYTEST) -m 'soak or not soak' tests/csrc/test_tcp.py tests/csrc/runtime/test_sanitizers.py
 
 lint: build ## ruff, mypy and clang-format
 	@ruff check --quiet .

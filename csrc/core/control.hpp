@@ -80,6 +80,9 @@ class ControlPlane {
   [[nodiscard]] virtual PeerStatus status(std::uint32_t peer) const = 0;
   /// The descriptor a peer announced for `sequence`, if still remembered.
   [[nodiscard]] virtual std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t sequence) const = 0;
+  /// How a peer ended, to follow its name: "lost its connection (Connection reset by peer)". Empty while it lives, and
+  /// where there is no more to say than PeerStatus does.
+  [[nodiscard]] virtual std::string end_of(std::uint32_t /*peer*/) const { return {}; }
   /// Tells all peers that the group has failed. The first abort wins.
   virtual void abort(const Abort& reason) = 0;
   [[nodiscard]] virtual std::optional<Abort> aborted() const = 0;

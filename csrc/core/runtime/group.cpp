@@ -433,8 +433,10 @@ void Group::look_for_absent() {
       const bool silent = std::ranges::find(talking, peer) != talking.end() || (anyone && (dead || alone()));
       if (owed == running_.end() && !silent) continue;
       const std::string what = owed != running_.end() ? describe((*owed)->descriptor) : kMessage;
+      const std::string how = dead ? plane->end_of(peer) : std::string();
       fail(dead ? Error::Kind::dead : Error::Kind::aborted,
-           fabric_->name_of_rank(peer) + (dead ? " died during " : " left the group before ") + what,
+           fabric_->name_of_rank(peer) + (dead ? " died during " : " left the group before ") + what +
+               (how.empty() ? how : ": it " + how),
            {static_cast<int>(peer)});
       return;
     }

@@ -115,21 +115,22 @@ bool PointToPoint::pull(std::uint32_t peer) {
 }
 
 void PointToPoint::take(std::uint32_t peer, const FrameHeader& header, const std::byte* payload) {
-  if (header.slice == 0) begin(peer, header);
-  const bool known = !arrivals_[peer].empty();
-  if (header.token != header_.token || header.group != header_.group || !known ||
-      arrivals_[peer].back().next_slice != header.slice || header.total != arrivals_[peer].back().total ||
-      header.length > header.total - arrivals_[peer].back().received) {
+  std::list<Arrival>& arrivals = arrivals_[peer];
+  const bool interrupted = header.slice == 0 && !arrivals.empty() && !arrivals.back().complete();
+  if (header.slice == 0 && !interrupted) begin(peer, header);
+  if (header.token != header_.token || header.group != header_.group || interrupted || arrivals.empty() ||
+      arrivals.back().next_slice != header.slice || header.total != arrivals.back().total ||
+      header.length > header.total - arrivals.back().received) {
     throw Error(Error::Kind::mismatch, "rank " + std::to_string(peer) + " sent a point-to-point frame out of order",
                 {static_cast<int>(peer)});
   }
-  Arrival& arrival = arrivals_[peer].back();
+  Arrival& arrival = arrivals.back();
   const bool direct = arrival.claimant && arrival.data.empty() && arrival.claimant->bytes == arrival.total;
   if (header.length > 0) {
     if (direct) {
       std::memcpy(arrival.claimant->data + arrival.received, payload, header.length);
     } else {
-      arrival.data.resize(arrival.total);
+      arrival.data.resize(arrival.received + header.length);  // never more than has come, whatever was announced
       std::memcpy(arrival.data.data() + arrival.received, payload, header.length);
     }
   }

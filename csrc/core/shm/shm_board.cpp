@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/legible.hpp"
+
 namespace syntony {
 
 ShmBoard::ShmBoard(ShmSegment& segment, std::uint32_t rank, std::span<const pid_t> processes)
@@ -91,7 +93,7 @@ std::optional<Abort> ShmBoard::aborted() const {
   if (record.state.load(std::memory_order_acquire) != 2) return std::nullopt;
   return Abort{static_cast<Error::Kind>(record.kind),
                std::vector<int>(record.ranks.begin(), record.ranks.begin() + record.rank_count),
-               record.sentence.data()};
+               legible(record.sentence.data())};
 }
 
 void ShmBoard::post(std::uint64_t number, std::string_view text) {

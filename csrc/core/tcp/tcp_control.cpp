@@ -17,6 +17,7 @@ namespace syntony {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestGoodbye{1000};
+constexpr int kReadsAtOnce = 16;  // before another peer, and whatever else the owner of progress has to do
 
 epoll_event interest(std::uint32_t events, std::size_t peer) {
   epoll_event event{};
@@ -134,7 +135,7 @@ void TcpControl::write(Peer& peer) {
 
 PeerStatus TcpControl::status(std::uint32_t peer) const { return peer_of(peer).status; }
 
-const std::string& TcpControl::end_of(std::uint32_t peer) const { return peer_of(peer).end; }
+std::string TcpControl::end_of(std::uint32_t peer) const { return peer_of(peer).end; }
 
 std::optional<Descriptor> TcpControl::announced(std::uint32_t peer, std::uint64_t sequence) const {
   const std::vector<Descriptor>& started = peer_of(peer).started;
@@ -159,7 +160,7 @@ void TcpControl::progress() {
 
 void TcpControl::read(Peer& peer) {
   std::array<std::byte, 4096> bytes;
-  while (peer.socket) {
+  for (int turn = 0; peer.socket && turn < kReadsAtOnce; ++turn) {
     const ssize_t n = recv(peer.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (n > 0) {
       peer.inbox.insert(peer.inbox.end(), bytes.begin(), bytes.begin() + n);
@@ -197,6 +198,10 @@ bool TcpControl::take_messages(Peer& peer) {
 bool TcpControl::take(Peer& peer, ControlPrefix::Kind kind, std::span<const std::byte> body) {
   switch (kind) {
     case ControlPrefix::Kind::inquire:
+      if (peer.outbox.size() > kLargestBody) {
+        finish(peer, PeerStatus::State::dead, "was disconnected: it asks again and again and reads no answer");
+        return true;
+      }
       answer(peer);
       return body.empty();
     case ControlPrefix::Kind::status:

@@ -9,8 +9,8 @@
 // answers as long as its Engine watches descriptors(), and a rank that is silent is stopped.
 //
 // A rank is dead when its connection ends without `leave`: at once when its process dies, after about 10 s without
-// a sign when its host vanishes (tcp_socket.hpp). What cannot be believed ends the connection too. A peer that left or
-// died stays so.
+// a sign when its host vanishes (tcp_socket.hpp). What cannot be believed ends the connection too, and so does a peer
+// that asks and asks without reading the answers. A peer that left or died stays so.
 #pragma once
 
 #include <array>
@@ -45,7 +45,7 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] PeerStatus status(std::uint32_t peer) const override;
   [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t sequence) const override;
   /// How a peer ended, to follow its name: "lost its connection (Connection reset by peer)". Empty while it lives.
-  [[nodiscard]] const std::string& end_of(std::uint32_t peer) const;
+  [[nodiscard]] std::string end_of(std::uint32_t peer) const override;
   void abort(const Abort& reason) override;
   [[nodiscard]] std::optional<Abort> aborted() const override { return aborted_; }
   void post(std::uint64_t number, std::string_view note) override;

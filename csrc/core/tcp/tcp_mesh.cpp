@@ -16,8 +16,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Strangers that connect and stay silent are kept waiting, but only so many of them.
+/// Strangers that connect and stay silent are kept waiting, but only so many of them and only so long: a rank says its
+/// Hello at once.
 constexpr std::size_t kMostGuests = 256;
+constexpr std::chrono::seconds kLongestSilence{5};
+/// A rank may have been dropped among too many strangers: whoever hangs up before an answer is tried so often, after a
+/// pause that doubles. (One that has failed does not listen any more, and refuses the second time.)
+constexpr int kMostHangUps = 6;
+constexpr std::chrono::milliseconds kFirstPause{10};
 /// How long an address may leave a connection attempt unanswered before the next one is tried; doubled in every round.
 constexpr std::chrono::milliseconds kFirstPatience{1000};
 
@@ -25,6 +31,7 @@ constexpr std::chrono::milliseconds kFirstPatience{1000};
 struct Guest {
   UniqueFd socket;  // empty once welcomed or dropped
   TcpAddress address;
+  Clock::time_point deadline;
   Hello hello;
   std::size_t received = 0;
   bool ready = false;  // something to read
@@ -33,6 +40,7 @@ struct Guest {
 struct Candidate {
   TcpAddress address;
   std::string refusal;  // why it is out for good; empty while there is hope
+  int hang_ups = 0;
 };
 
 /// A connection being made: one socket of one pair.
@@ -42,9 +50,11 @@ struct Dial {
   std::vector<Candidate> candidates;
   std::size_t current = 0;
   Clock::duration patience = kFirstPatience;
-  Clock::time_point give_up;  // of this attempt, until it is connected
+  Clock::time_point give_up;  // of this attempt, until it is connected; or the end of a pause
   bool connected = false;     // then it waits for the Ack, until the deadline of all
-  UniqueFd socket;            // empty once settled
+  bool pausing = false;       // before the same address is tried again
+  bool settled = false;
+  UniqueFd socket;  // empty while pausing and once settled
   Ack ack;
   std::size_t received = 0;
   bool ready = false;  // something to read, or connected at last
@@ -109,12 +119,13 @@ class Meeting {
         if (dial.ready) {
           advance(dial);
         } else if (!dial.connected && Clock::now() >= dial.give_up) {
-          try_another(dial);
+          dial.pausing ? attempt(dial) : try_another(dial);
         }
       }
       if (failure_) throw *std::move(failure_);
-      std::erase_if(guests_, [](const Guest& guest) { return !guest.socket; });
-      std::erase_if(dials_, [](const Dial& dial) { return !dial.socket; });
+      const Clock::time_point now = Clock::now();
+      std::erase_if(guests_, [now](const Guest& guest) { return !guest.socket || now >= guest.deadline; });
+      std::erase_if(dials_, &Dial::settled);
       for (const UniqueFd& socket : listener_.sockets()) receive_guests(socket.get());
       for (const TcpPeer* peer : stirring_) require_alive(*peer);
     }
@@ -166,7 +177,7 @@ class Meeting {
   }
 
   [[nodiscard]] bool expects(std::uint32_t rank) const {
-    return rank > identity_.rank && std::ranges::find(peers_, rank, &TcpPeer::rank) != peers_.end();
+    return std::ranges::find(peers_, rank, &TcpPeer::rank) != peers_.end();
   }
 
   void settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address) {
@@ -183,22 +194,29 @@ class Meeting {
 
   // ---- receiving
 
+  /// So many at once that those who are here already are not kept waiting.
   void receive_guests(int listening) {
-    for (;;) {
+    for (std::size_t turn = 0; turn < kMostGuests; ++turn) {
       sockaddr_storage from{};
       socklen_t length = sizeof(from);
       UniqueFd socket(accept4(listening, reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket) {
-        // A connection that died in the queue (ECONNABORTED and its like) is no concern of ours; no descriptors is.
+        // A connection that died in the queue (ECONNABORTED and its like) is no concern of ours; no descriptors is,
+        // unless it is strangers that hold them.
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-          throw system_error("cannot accept a connection", errno);
+          if (guests_.empty()) throw system_error("cannot accept a connection", errno);
+          guests_.erase(guests_.begin());
+          continue;
         }
         if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINVAL || errno == EBADF) return;
         continue;
       }
-      if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());
       const TcpAddress address = TcpAddress::from(reinterpret_cast<sockaddr*>(&from)).value_or(TcpAddress{});
-      guests_.push_back({std::move(socket), address, {}, 0, false});
+      Guest guest{std::move(socket), address, Clock::now() + kLongestSilence, {}, 0, false};
+      welcome(guest);  // a rank's Hello is usually there already: it takes no stranger's place
+      if (!guest.socket) continue;
+      if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());
+      guests_.push_back(std::move(guest));
     }
   }
 
@@ -208,8 +226,7 @@ class Meeting {
     const Hello& hello = guest.hello;
     if (guest.received >= sizeof(hello.magic) && hello.magic != kHelloMagic) return guest.socket.reset();
     if (progress == Progress::pending) return;
-    if (progress == Progress::failed || hello.version != kWireVersion || hello.token != identity_.token ||
-        hello.group != identity_.group || hello.to != identity_.rank || !expects(hello.from)) {
+    if (progress == Progress::failed || !admissible(hello, identity_) || !expects(hello.from)) {
       return guest.socket.reset();
     }
     const auto flows = static_cast<std::uint32_t>(peer_of(hello.from).flows.size());
@@ -217,14 +234,26 @@ class Meeting {
     if (!write_whole(guest.socket.get(), ack)) return guest.socket.reset();
     if (hello.flows != flows) return fail(disagreement(hello.from, hello.flows, flows));
     if (hello.flow != kControlFlow && hello.flow >= flows) return guest.socket.reset();
+    const TcpPeer& peer = peer_of(hello.from);
+    const UniqueFd& before = hello.flow == kControlFlow ? peer.control : peer.flows[hello.flow];
+    if (before && !end_of(before.get())) return fail(doubled(hello.from, before.get(), guest.address));
     settle(hello.from, hello.flow, std::move(guest.socket), guest.address);
+  }
+
+  /// The errno with which a connection broke, 0 when the other side closed it; empty while it stands.
+  [[nodiscard]] static std::optional<int> end_of(int socket) {
+    std::byte first{};
+    const ssize_t n = recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n == 0) return 0;
+    if (n > 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return std::nullopt;
+    return errno;
   }
 
   // ---- dialing
 
   void attempt(Dial& dial) {
     Candidate& candidate = dial.candidates[dial.current];
-    dial.connected = false;
+    dial.connected = dial.pausing = false;
     dial.received = 0;
     dial.give_up = Clock::now() + dial.patience;
     dial.socket = open_tcp_socket(candidate.address.family());
@@ -247,6 +276,16 @@ class Meeting {
     try_another(dial);
   }
 
+  /// Whoever listens there has heard our Hello, or not even that, and hung up.
+  void pause(Dial& dial, const std::string& why) {
+    Candidate& candidate = dial.candidates[dial.current];
+    if (++candidate.hang_ups == kMostHangUps) return reject(dial, why);
+    dial.socket.reset();
+    dial.connected = false;
+    dial.pausing = true;
+    dial.give_up = Clock::now() + kFirstPause * (1U << static_cast<unsigned>(candidate.hang_ups - 1));
+  }
+
   void try_another(Dial& dial) {
     dial.socket.reset();
     const std::size_t count = dial.candidates.size();
@@ -265,8 +304,8 @@ class Meeting {
     const Progress progress = read_on(dial.socket.get(), dial.ack, dial.received);
     if (progress == Progress::pending) return;
     if (progress == Progress::failed) {
-      return reject(dial, errno == 0 ? "closed the connection: its group has failed, or another group listens there"
-                                     : "broke the connection (" + sentence_of(errno) + ")");
+      return pause(dial, errno == 0 ? "closed the connection: its group has failed, or another group listens there"
+                                    : "broke the connection (" + sentence_of(errno) + ")");
     }
     const Ack& ack = dial.ack;
     if (ack.magic != kAckMagic || ack.version != kWireVersion || ack.token != identity_.token ||
@@ -276,6 +315,7 @@ class Meeting {
     const std::size_t flows = peer_of(dial.rank).flows.size();
     if (ack.flows != flows) return fail(disagreement(dial.rank, ack.flows, flows));
     settle(dial.rank, dial.flow, std::move(dial.socket), dial.candidates[dial.current].address);
+    dial.settled = true;
   }
 
   /// Says Hello now that the connection stands. False if it does not.
@@ -302,7 +342,10 @@ class Meeting {
     Clock::time_point until = deadline_;
     polled_.clear();
     for (const UniqueFd& socket : listener_.sockets()) polled_.push_back({socket.get(), POLLIN, 0});
-    for (const Guest& guest : guests_) polled_.push_back({guest.socket.get(), POLLIN, 0});
+    for (const Guest& guest : guests_) {
+      polled_.push_back({guest.socket.get(), POLLIN, 0});
+      until = std::min(until, guest.deadline);
+    }
     for (const Dial& dial : dials_) {
       polled_.push_back({dial.socket.get(), static_cast<short>(dial.connected ? POLLIN : POLLOUT), 0});
       if (!dial.connected) until = std::min(until, dial.give_up);
@@ -324,14 +367,13 @@ class Meeting {
 
   /// A rank that is connected already but ends now will not come back: no need to wait for the deadline.
   void require_alive(const TcpPeer& peer) const {
-    std::byte first{};
-    const ssize_t n = recv(peer.control.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
     // Bytes to read are messages to this group: a goodbye, perhaps, of one that was faster than the others.
-    if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))) return;
+    const std::optional<int> end = end_of(peer.control.get());
+    if (!end) return;
     std::vector<int> ranks{static_cast<int>(peer.rank)};
     std::string sentence = "rank " + std::to_string(peer.rank) + " at " + peer.endpoint +
                            " ended before the group was connected (" +
-                           (n == 0 ? std::string("it closed its connection") : sentence_of(errno)) + ")";
+                           (*end == 0 ? std::string("it closed its connection") : sentence_of(*end)) + ")";
     const std::string others = missing(ranks);
     throw Error(Error::Kind::dead, others.empty() ? sentence : sentence + "; still missing: " + others, ranks);
   }
@@ -382,6 +424,14 @@ class Meeting {
                  "rank " + std::to_string(rank) + " opens " + std::to_string(theirs) + " data connections per pair, " +
                      "rank " + std::to_string(identity_.rank) + " opens " + std::to_string(ours) +
                      "; SYNTONY_TCP_FLOWS must be equal on all ranks",
+                 {static_cast<int>(rank)});
+  }
+
+  [[nodiscard]] static Error doubled(std::uint32_t rank, int before, const TcpAddress& now) {
+    return Error(Error::Kind::mismatch,
+                 "two processes claim to be rank " + std::to_string(rank) + " of this group: one connected from " +
+                     TcpAddress::remote(before).text() + ", another from " + now.text() +
+                     "; every process needs a rank of its own",
                  {static_cast<int>(rank)});
   }
 

@@ -6,7 +6,8 @@
 //                   accepts <====== dials
 //
 // One poll loop does all of it at once, under one deadline. Whoever sends anything but the right Hello is dropped
-// unheard, and never disturbs the others. A rank with several addresses is tried at each of them.
+// unheard, and never disturbs the others: silent ones after a few seconds, or earlier where many wait. Should a rank be
+// dropped among them, it dials again. A rank with several addresses is tried at each of them.
 //
 // A group's use of it:
 //
@@ -59,7 +60,8 @@ struct TcpPeer {
 /// `published[r]` is what rank r's TcpListener::published() said; entries of ranks not in `remote` are not read.
 /// The result is in the order of `remote`. The listener is closed in any case.
 /// Throws Error naming the ranks: `system` when one cannot be reached at any of its addresses, `dead` when one ended
-/// meanwhile, `mismatch` when SYNTONY_TCP_FLOWS differ, `timeout` for those that did not come.
+/// meanwhile, `mismatch` when SYNTONY_TCP_FLOWS differ or two processes claim to be the same rank, `timeout` for those
+/// that did not come.
 [[nodiscard]] std::vector<TcpPeer> connect_mesh(TcpListener listener, const TcpOptions& options,
                                                 const TcpIdentity& identity, std::span<const std::string> published,
                                                 std::span<const std::uint32_t> remote,

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "core/legible.hpp"
+
 namespace syntony {
 namespace {
 
@@ -74,8 +76,7 @@ std::optional<Abort> decode_abort(std::span<const std::byte> body) {
   if (!take(body, ranks.data(), ranks.size())) return std::nullopt;
   abort.kind = static_cast<Error::Kind>(kind);
   abort.ranks.assign(ranks.begin(), ranks.end());
-  abort.sentence.resize(body.size());
-  if (!take(body, abort.sentence.data(), abort.sentence.size())) return std::nullopt;
+  abort.sentence = legible({reinterpret_cast<const char*>(body.data()), body.size()});
   return abort;
 }
 

@@ -20,7 +20,7 @@ struct ControlStatus {
 [[nodiscard]] std::vector<std::byte> encode(const ControlStatus& status);
 [[nodiscard]] std::optional<ControlStatus> decode_status(std::span<const std::byte> body);
 
-/// Keeps the first 4096 ranks and the first 16 KiB of the sentence.
+/// Keeps the first 4096 ranks and the first 16 KiB of the sentence, which is read as what of it is legible().
 [[nodiscard]] std::vector<std::byte> encode(const Abort& abort);
 [[nodiscard]] std::optional<Abort> decode_abort(std::span<const std::byte> body);
 

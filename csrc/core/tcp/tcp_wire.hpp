@@ -48,6 +48,12 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 40);
 
+/// Whether a Hello comes from a rank of this group that dials `self`: of every pair the higher rank does.
+[[nodiscard]] inline bool admissible(const Hello& hello, const TcpIdentity& self) {
+  return hello.magic == kHelloMagic && hello.version == kWireVersion && hello.token == self.token &&
+         hello.group == self.group && hello.to == self.rank && hello.from > self.rank && hello.from < self.ranks;
+}
+
 struct Ack {
   std::uint32_t magic = kAckMagic;
   std::uint16_t version = kWireVersion;

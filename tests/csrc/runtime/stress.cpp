@@ -1,7 +1,7 @@
 // For the sanitizers: ranks as threads of one process, each with its own Engine or all sharing one, that do everything
 // the runtime can do beside each other. Prints "ok" and returns 0, or says what was wrong.
 //
-//      stress RANKS own|shared ROUNDS
+//      stress RANKS own|shared shm|tcp ROUNDS       tcp: every rank believes to be on a host of its own
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
+#include "core/error.hpp"
 #include "core/runtime/communicator.hpp"
 #include "core/runtime/engine.hpp"
-#include "core/error.hpp"
 
 namespace {
 
@@ -61,18 +61,26 @@ class Meeting {
 
 class ThreadBootstrap final : public syntony::Bootstrap {
  public:
-  ThreadBootstrap(Meeting& meeting, std::string group, std::uint32_t rank, std::uint32_t size)
-      : meeting_(meeting), group_(std::move(group)), rank_(rank), size_(size) {}
+  ThreadBootstrap(Meeting& meeting, std::string group, std::uint32_t rank, std::uint32_t size, bool apart)
+      : meeting_(meeting), group_(std::move(group)), rank_(rank), size_(size), apart_(apart) {}
   [[nodiscard]] std::uint32_t rank() const override { return rank_; }
   [[nodiscard]] std::uint32_t size() const override { return size_; }
   std::vector<std::string> all_gather(const std::string& name, const std::string& blob) override {
-    return meeting_.gather(group_ + "/" + name, rank_, blob);
+    return meeting_.gather(group_ + "/" + name, rank_, apart_ && name == "introduce" ? on_own_host(blob) : blob);
   }
 
  private:
+  /// The introduction begins with the host's key, as length, ':', bytes: every rank gets another.
+  [[nodiscard]] std::string on_own_host(const std::string& blob) const {
+    const std::size_t colon = blob.find(':');
+    const std::string key = blob.substr(colon + 1, std::stoul(blob)) + " " + std::to_string(rank_);
+    return std::to_string(key.size()) + ":" + key + blob.substr(colon + 1 + std::stoul(blob));
+  }
+
   Meeting& meeting_;
   std::string group_;
   std::uint32_t rank_, size_;
+  bool apart_;
 };
 
 struct Reduction {
@@ -83,8 +91,8 @@ struct Reduction {
 
 class Rank {
  public:
-  Rank(Meeting& meeting, std::shared_ptr<Engine> engine, std::uint32_t rank, std::uint32_t size)
-      : meeting_(meeting), engine_(std::move(engine)), rank_(rank), size_(size), world_(join("world")) {}
+  Rank(Meeting& meeting, std::shared_ptr<Engine> engine, std::uint32_t rank, std::uint32_t size, bool apart)
+      : meeting_(meeting), engine_(std::move(engine)), rank_(rank), size_(size), apart_(apart), world_(join("world")) {}
 
   void run(int rounds) {
     for (int round = 0; round < rounds; ++round) {
@@ -100,7 +108,7 @@ class Rank {
 
  private:
   std::unique_ptr<Communicator> join(const std::string& name) {
-    ThreadBootstrap bootstrap(meeting_, name, rank_, size_);
+    ThreadBootstrap bootstrap(meeting_, name, rank_, size_, apart_);
     return std::make_unique<Communicator>(
         engine_, bootstrap, syntony::CommunicatorOptions{.timeout = std::chrono::seconds(60), .name = name});
   }
@@ -200,25 +208,27 @@ class Rank {
   Meeting& meeting_;
   std::shared_ptr<Engine> engine_;
   const std::uint32_t rank_, size_;
+  const bool apart_;
   std::unique_ptr<Communicator> world_;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: stress RANKS own|shared ROUNDS\n");
+  if (argc != 5) {
+    std::fprintf(stderr, "usage: stress RANKS own|shared shm|tcp ROUNDS\n");
     return 2;
   }
   const auto size = static_cast<std::uint32_t>(std::atoi(argv[1]));
   const bool shared = std::string(argv[2]) == "shared";
-  const int rounds = std::atoi(argv[3]);
+  const bool apart = std::string(argv[3]) == "tcp";
+  const int rounds = std::atoi(argv[4]);
   Meeting meeting(size);
   const auto common = shared ? std::make_shared<Engine>() : nullptr;
   std::vector<std::thread> threads;
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     threads.emplace_back(
-        [&, rank] { Rank(meeting, shared ? common : std::make_shared<Engine>(), rank, size).run(rounds); });
+        [&, rank] { Rank(meeting, shared ? common : std::make_shared<Engine>(), rank, size, apart).run(rounds); });
   }
   for (std::thread& thread : threads) thread.join();
   std::puts("ok");

@@ -1,6 +1,7 @@
 """The runtime under the thread, address and undefined behaviour sanitizers: stress.cpp, linked with the whole core.
 
-Left out of the default run: a build takes minutes. `pytest -m soak tests/csrc/runtime/test_sanitizers.py`.
+Ranks are threads of one process, over shared memory and over TCP, so that the thread sanitizer sees both ends.
+Left out of the default run: a build takes minutes. `make sanitize`.
 """
 
 from __future__ import annotations
@@ -11,39 +12,30 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-PER_FILE = {
-    "kernels_avx2": ["-mavx2", "-mf16c"],
-    "kernels_avx512": [f"-mavx512{part}" for part in ("f", "bw", "dq", "vl")],
-}
+from tests.csrc.sanitized import ADDRESS, THREAD, program
 
 
-@pytest.fixture(scope="session", params=["thread", "address,undefined"])
-def stress(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session", params=[THREAD, ADDRESS])
+def stress(request: pytest.FixtureRequest) -> Path:
     """The program built with one sanitizer."""
-    folder = tmp_path_factory.mktemp("sanitized")
-    # GCC's thread sanitizer does not know fences: it warns where one is used, beside what it can see.
-    flags = ["-std=c++20", "-O1", "-g", f"-fsanitize={request.param}", "-Wno-psabi", "-Wno-tsan", f"-I{ROOT / 'csrc'}"]
-    sources = [*(ROOT / "csrc" / "core").rglob("*.cpp"), Path(__file__).with_name("stress.cpp")]
-    objects = " ".join(f"{folder}/{source.stem}.o" for source in sources)
-    rules = [f"{folder}/stress: {objects}\n\tg++ {' '.join(flags)} $^ -lpthread -o $@\n"]
-    for source in sources:
-        extra = " ".join(PER_FILE.get(source.stem, []))
-        rules.append(f"{folder}/{source.stem}.o: {source}\n\tg++ {' '.join(flags)} {extra} -c $< -o $@\n")
-    makefile = folder / "Makefile"
-    makefile.write_text("\n".join(rules))
-    subprocess.run(["make", "-s", "-j2", "-f", makefile], check=True, timeout=1200)
-    return folder / "stress"
+    return program("stress", request.param)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("engines", ["own", "shared"])
-@pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("slot_bytes", ["4096", "131072"])
-def test_the_runtime_is_clean(stress: Path, ranks: int, engines: str, slot_bytes: str) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "hosts", "slot_bytes"),
+    [(2, "shm", "4096"), (2, "tcp", "4096"), (4, "shm", "131072"), (4, "tcp", "131072")],
+)
+def test_the_runtime_is_clean(stress: Path, ranks: int, hosts: str, engines: str, slot_bytes: str) -> None:
     environment = {**os.environ, "SYNTONY_SLOT_BYTES": slot_bytes, "TSAN_OPTIONS": "halt_on_error=1"}
     done = subprocess.run(
-        [stress, str(ranks), engines, "5"], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [stress, str(ranks), engines, hosts, "5"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr[-8000:]

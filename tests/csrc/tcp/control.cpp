@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "core/tcp/tcp_message.hpp"
 #include "ranks.hpp"
@@ -249,6 +251,48 @@ void messages(std::uint64_t seed) {
   require(decode_abort(encode(large))->ranks.size() == 4096, "the first ranks are kept");
 }
 
+/// A peer that asks without end and reads no answer is disconnected before its answers fill the memory, and one that
+/// talks without end leaves the owner of progress time for others.
+void flood_of_questions(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    if (rank.rank == 1) {
+      const ControlPrefix question{.kind = ControlPrefix::Kind::inquire, .token = rank.gathering.token[0]};
+      std::vector<std::byte> questions;
+      for (int i = 0; i < 1000; ++i) {
+        questions.insert(questions.end(), bytes_of(question).begin(), bytes_of(question).end());
+      }
+      std::atomic<bool> over = false;
+      const std::jthread asking([&] {
+        while (!over) write_bytes(peers[0].control.get(), questions);
+      });
+      rank.meet();
+      over = true;
+      return;
+    }
+    TcpControl control(rank.identity(), peers);
+    for (std::uint64_t sequence = 1; sequence <= 16; ++sequence) control.announce(operation(sequence, 0));
+    eventually([&] { return control.progress(), control.status(1).state == State::dead; }, "disconnected");
+    require_in("asks again and again and reads no answer", control.end_of(1));
+    rank.meet();
+  });
+}
+
+/// Whatever bytes a reason is made of, what is shown of it are characters.
+void legible_reasons(std::uint64_t) {
+  const std::array<std::pair<std::string_view, std::string_view>, 6> cases{
+      {{"rank 3 \xc3\xa9tait en retard\n", "rank 3 \xc3\xa9tait en retard\n"},
+       {"\x1b[2J\x7f\x01", "?[2J??"},
+       {"cut \xf0\x9f\x92", "cut ???"},
+       {"\xc0\xaf\xed\xa0\x80\xf5", "??????"},
+       {"\xff\xfe", "??"},
+       {"", ""}}};
+  for (const auto& [told, shown] : cases) {
+    const auto abort = decode_abort(encode(Abort{Error::Kind::aborted, {1}, std::string(told)}));
+    require(abort && abort->sentence == shown, "shown as '" + (abort ? abort->sentence : std::string()) + "'");
+  }
+}
+
 constexpr std::array kControlTests{Test{"status", status},
                                    Test{"idle", idle},
                                    Test{"abort", abort},
@@ -256,7 +300,9 @@ constexpr std::array kControlTests{Test{"status", status},
                                    Test{"hasty_goodbye", hasty_goodbye},
                                    Test{"asked_once", asked_once},
                                    Test{"unbelievable", unbelievable},
-                                   Test{"messages", messages}};
+                                   Test{"messages", messages},
+                                   Test{"flood_of_questions", flood_of_questions},
+                                   Test{"legible_reasons", legible_reasons}};
 
 }  // namespace
 

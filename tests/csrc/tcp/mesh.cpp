@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -112,6 +113,135 @@ void crowd(std::uint64_t) {
     rank.meet();
     std::vector<TcpPeer> peers = rank.connect(std::move(listener));
     require_connected(rank, peers, 2);
+    rank.meet();
+  });
+}
+
+Hello hello_of(const Rank& rank, std::uint32_t from, std::uint16_t flow, std::uint32_t flows) {
+  return {.flow = flow, .token = rank.gathering.token, .group = 7, .from = from, .to = 0, .flows = flows};
+}
+
+/// Strangers that connect without end while the ranks meet, each silent: none takes a rank's place.
+void flood(std::uint64_t) {
+  std::atomic<bool> over = false;
+  run_ranks(3, [&over](Rank& rank) {
+    TcpListener listener = rank.publish();
+    const TcpAddress address = listener.endpoints().addresses.back();
+    std::jthread strangers;
+    if (rank.rank == 0) {
+      strangers = std::jthread([&over, address] {
+        std::vector<UniqueFd> kept(300);
+        for (std::size_t i = 0; !over; ++i) {
+          UniqueFd socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+          if (connect(socket.get(), address.get(), address.length()) != 0) break;  // they have met
+          kept[i % kept.size()] = std::move(socket);
+        }
+      });
+    }
+    std::vector<TcpPeer> peers = rank.connect(std::move(listener));
+    over = true;
+    require_connected(rank, peers, 2);
+    rank.meet();
+  });
+}
+
+/// Strangers that say a Hello byte by byte, or stop in the middle, are sent away, though a rank is still waited for.
+void slow_strangers(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    TcpListener listener = rank.publish();
+    if (rank.rank == 0) {
+      std::vector<TcpPeer> peers = rank.connect(std::move(listener));
+      require_connected(rank, peers, 2);
+    } else {
+      const TcpAddress address = TcpEndpoints::parse(rank.gathering.published[0]).addresses.back();
+      Hello wrong = hello_of(rank, 1, 0, 2);
+      wrong.token[1] ^= 1;
+      const UniqueFd silent = knock(address);
+      const UniqueFd half = knock(address);
+      const UniqueFd dribbling = knock(address);
+      write_bytes(half.get(), bytes_of(wrong).first(20));
+      std::size_t said = 0;
+      eventually(
+          [&] {
+            if (said + 1 < sizeof(wrong)) write_bytes(dribbling.get(), bytes_of(wrong).subspan(said++, 1));
+            return readable(silent.get(), milliseconds(200)) && readable(half.get(), milliseconds(0)) &&
+                   readable(dribbling.get(), milliseconds(0));
+          },
+          "all three are sent away");
+      std::vector<TcpPeer> peers = rank.connect(std::move(listener));
+      require_connected(rank, peers, 2);
+    }
+    rank.meet();
+  });
+}
+
+/// No descriptors are left because strangers hold them: they lose theirs, and the rank comes in.
+void no_descriptors(std::uint64_t) {
+  run_ranks(1, [](Rank& rank) {
+    rank.gathering.published = {"", ""};
+    TcpListener listener({});
+    const TcpAddress address = listener.endpoints().addresses.back();
+    std::vector<UniqueFd> strangers;
+    for (int i = 0; i < 60; ++i) strangers.push_back(knock(address));
+    std::array<UniqueFd, 2> friends;
+    for (std::uint16_t flow = 0; flow < 2; ++flow) {
+      friends[flow] = knock(address);
+      write_bytes(friends[flow].get(), bytes_of(hello_of(rank, 1, flow == 1 ? kControlFlow : flow, 1)));
+    }
+    rlimit limit{};
+    require(getrlimit(RLIMIT_NOFILE, &limit) == 0, "the limit");
+    limit.rlim_cur = static_cast<rlim_t>(friends[1].get()) + 21;
+    require(setrlimit(RLIMIT_NOFILE, &limit) == 0, "20 more descriptors");
+    TcpIdentity identity = rank.identity();
+    identity.ranks = 2;
+    rank.gathering.published[1] = "machine=elsewhere";
+    const std::array<std::uint32_t, 1> remote{1};
+    const auto peers =
+        connect_mesh(std::move(listener), {.flows = 1}, identity, rank.gathering.published, remote, seconds(20));
+    require(peers[0].control && peers[0].flows[0], "connected");
+  });
+}
+
+/// Two processes were given the same rank, and both know the token.
+void doubled(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    TcpListener listener = rank.publish();
+    if (rank.rank == 1) {
+      const TcpAddress address = TcpEndpoints::parse(rank.gathering.published[0]).addresses.back();
+      const UniqueFd one = knock(address);
+      const UniqueFd other = knock(address);
+      for (const UniqueFd* socket : {&one, &other}) write_bytes(socket->get(), bytes_of(hello_of(rank, 1, 0, 2)));
+      rank.meet();
+      return;
+    }
+    const Error error = error_of([&] { (void)rank.connect(std::move(listener)); });
+    require(error.kind() == Error::Kind::mismatch && error.ranks() == std::vector<int>{1}, error.what());
+    require_in("two processes claim to be rank 1 of this group: one connected from 127.0.0.1:", error.what());
+    rank.meet();
+  });
+}
+
+/// Whoever is sent away among strangers dials again: here by a rank 0 that hangs up four times.
+void dialled_again(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    TcpListener listener = rank.publish();
+    if (rank.rank == 1) {
+      const std::vector<TcpPeer> peers = rank.connect(std::move(listener), {.flows = 1});
+      require(peers[0].control && peers[0].flows[0], "connected");
+      rank.meet();
+      return;
+    }
+    const int listening = listener.sockets().back().get();
+    std::vector<UniqueFd> kept;
+    for (int turn = 0; kept.size() < 2; ++turn) {
+      require(readable(listening, seconds(20)), "it dials again");
+      UniqueFd guest(accept(listening, nullptr, nullptr));
+      if (turn < 4) continue;
+      Hello hello;
+      require(recv(guest.get(), &hello, sizeof(hello), MSG_WAITALL) == sizeof(hello), "a whole Hello");
+      write_bytes(guest.get(), bytes_of(Ack{.flow = hello.flow, .token = rank.gathering.token, .from = 0, .flows = 1}));
+      kept.push_back(std::move(guest));
+    }
     rank.meet();
   });
 }
@@ -311,6 +441,11 @@ constexpr std::array kMeshTests{Test{"mesh", mesh},
                                 Test{"mesh_of_some", mesh_of_some},
                                 Test{"strangers", strangers},
                                 Test{"crowd", crowd},
+                                Test{"flood", flood},
+                                Test{"slow_strangers", slow_strangers},
+                                Test{"no_descriptors", no_descriptors},
+                                Test{"doubled", doubled},
+                                Test{"dialled_again", dialled_again},
                                 Test{"refused", refused},
                                 Test{"no_address", no_address},
                                 Test{"missing", missing},

@@ -1,0 +1,134 @@
+// Control messages as a peer may send them. What should come of them is told by a plain walk over the whole input.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/legible.hpp"
+#include "core/tcp/tcp_control.hpp"
+#include "core/tcp/tcp_message.hpp"
+#include "fuzz/target.hpp"
+
+namespace syntony::fuzz {
+namespace {
+
+using Kind = ControlPrefix::Kind;
+using State = PeerStatus::State;
+constexpr TcpIdentity kSelf{.token = {0x1234567890abcdef, 0xfedcba0987654321}, .group = 7, .rank = 0, .ranks = 2};
+
+void add_message(Bytes& bytes, Kind kind, std::span<const std::byte> body = {}) {
+  append(bytes,
+         ControlPrefix{.kind = kind, .token = kSelf.frame_token(), .length = static_cast<std::uint32_t>(body.size())});
+  bytes.insert(bytes.end(), body.begin(), body.end());
+}
+
+std::vector<Bytes> control_seeds() {
+  ControlStatus status{.completed = 3, .started = {}};
+  for (std::uint64_t sequence = 1; sequence <= TcpControl::kRemembered; ++sequence) {
+    status.started.push_back({.sequence = sequence, .fingerprint = 5, .elements = 1024, .dtype = DType::bfloat16});
+  }
+  const Abort abort{Error::Kind::dead, {1, 3}, "rank 3 \xc3\xa9tait \xf0\x9f\x92\xa5 died during all_reduce #17"};
+  std::vector<Bytes> seeds(4);
+  add_message(seeds[0], Kind::inquire);
+  add_message(seeds[0], Kind::inquire);
+  add_message(seeds[1], Kind::status, encode(status));
+  add_message(seeds[2], Kind::abort, encode(abort));
+  add_message(seeds[3], Kind::inquire);
+  add_message(seeds[3], Kind::status, encode(ControlStatus{}));
+  add_message(seeds[3], Kind::leave);
+  return seeds;
+}
+
+struct Expected {
+  State state = State::alive;
+  bool aborted = false;
+  bool known = false;
+  bool whole = true;
+};
+
+bool right_status(std::span<const std::byte> body) {
+  constexpr std::size_t kEach = 40, kCollective = 36, kDType = 37, kOp = 38;
+  if (body.size() < 8 || (body.size() - 8) % kEach != 0 || (body.size() - 8) / kEach > 16) return false;
+  for (std::size_t at = 8; at < body.size(); at += kEach) {
+    const auto byte = [&](std::size_t offset) { return static_cast<std::size_t>(body[at + offset]); };
+    if (byte(kCollective) > static_cast<std::size_t>(Collective::scatter)) return false;
+    if (byte(kDType) >= kDTypes.size() || byte(kOp) >= kReduceOps.size()) return false;
+  }
+  return true;
+}
+
+bool right_abort(std::span<const std::byte> body) {
+  if (body.size() < 5 || static_cast<unsigned>(body[0]) > 5) return false;
+  std::uint32_t count = 0;
+  std::memcpy(&count, body.data() + 1, sizeof(count));
+  return count <= 4096 && body.size() - 5 >= std::size_t{count} * 4;
+}
+
+Expected read(std::span<const std::byte> input) {
+  Expected expected;
+  const auto disbelieve = [&] {
+    expected.state = State::dead;
+    return expected;
+  };
+  while (input.size() >= sizeof(ControlPrefix)) {
+    ControlPrefix prefix;
+    std::memcpy(&prefix, input.data(), sizeof(prefix));
+    if (prefix.magic != ControlPrefix::kMagic || prefix.token != kSelf.frame_token() || prefix.zero != 0 ||
+        prefix.length > 65536) {
+      return disbelieve();
+    }
+    if (input.size() - sizeof(prefix) < prefix.length) break;
+    const auto body = input.subspan(sizeof(prefix), prefix.length);
+    if (prefix.kind == Kind::leave) {
+      expected.state = State::left;
+      return expected;
+    }
+    const bool right = (prefix.kind == Kind::inquire && body.empty()) ||
+                       (prefix.kind == Kind::status && right_status(body)) ||
+                       (prefix.kind == Kind::abort && right_abort(body));
+    if (!right) return disbelieve();
+    expected.aborted |= prefix.kind == Kind::abort;
+    expected.known |= prefix.kind == Kind::status;
+    input = input.subspan(sizeof(prefix) + prefix.length);
+  }
+  expected.whole = input.empty();
+  return expected;
+}
+
+bool take_messages(std::span<const std::byte> input) {
+  const Expected expected = read(input);
+  std::array<int, 2> ends{};
+  require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0, "no socket pair");
+  const UniqueFd peer(ends[1]);
+  std::vector<TcpPeer> peers(1);
+  peers[0].rank = 1;
+  peers[0].endpoint = "the fuzzer";
+  peers[0].control = UniqueFd(ends[0]);
+  TcpControl control(kSelf, peers);
+  const std::size_t half = input.size() / 2;
+  for (const std::span<const std::byte> piece : {input.first(half), input.subspan(half)}) {
+    if (piece.empty()) continue;
+    (void)!::send(peer.get(), piece.data(), piece.size(), MSG_NOSIGNAL);
+    control.progress();
+  }
+  const PeerStatus status = control.status(1);
+  require(status.state == expected.state, "the peer's state is not what it said");
+  require(control.aborted().has_value() == expected.aborted, "an abort was missed, or made up");
+  require(status.known == expected.known, "a status was missed, or made up");
+  require(!describe(status.started).empty(), "an operation that cannot be described");
+  if (const auto abort = control.aborted()) {
+    require(abort->ranks.size() <= 4096, "more ranks than there can be");
+    require(legible(abort->sentence) == abort->sentence, "a sentence that cannot be shown");
+  }
+  return expected.state != State::dead && expected.whole;
+}
+
+void end_of_messages() {}
+
+}  // namespace
+
+const Target kControl{"control", control_seeds, take_messages, end_of_messages};
+
+}  // namespace syntony::fuzz

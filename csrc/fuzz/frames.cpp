@@ -1,0 +1,166 @@
+// Frames and credits as a peer may send them, in pieces of any size. What should come of them is told by Reading: a
+// plain walk over the whole input.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "core/tcp/tcp_transport.hpp"
+#include "fuzz/target.hpp"
+
+namespace syntony::fuzz {
+namespace {
+
+constexpr StreamShape kShape{.ranks = 2, .channels = 2, .windows = 2, .depth = 4, .slot_bytes = 256};
+constexpr TcpIdentity kSelf{.token = {0x1234567890abcdef, 0xfedcba0987654321}, .group = 7, .rank = 0, .ranks = 2};
+constexpr std::uint32_t kCommitted = 2;  // frames that we sent on channel 1, window 0: credits up to that are believed
+
+void add_frame(Bytes& bytes, std::uint64_t number, std::uint16_t channel, std::uint32_t window, std::uint32_t length) {
+  append(bytes, FramePrefix{.token = kSelf.prefix_token(), .number = number, .window = window, .channel = channel});
+  append(bytes, FrameHeader{.token = kSelf.frame_token(), .group = 7, .channel = channel, .length = length});
+  for (std::uint32_t i = 0; i < length; ++i) bytes.push_back(static_cast<std::byte>(number * 31 + i));
+}
+
+void add_credit(Bytes& bytes, std::uint64_t number, std::uint32_t channel, std::uint32_t window) {
+  append(bytes, FramePrefix{.kind = FramePrefix::kCredit,
+                            .token = kSelf.prefix_token(),
+                            .number = number,
+                            .window = window,
+                            .channel = channel});
+}
+
+std::vector<Bytes> frame_seeds() {
+  std::vector<Bytes> seeds(5);
+  add_frame(seeds[0], 0, 0, 0, 256);
+  for (std::uint64_t number = 0; number < 4; ++number) add_frame(seeds[1], number, 1, 1, 3);
+  add_credit(seeds[2], 1, 1, 0);
+  add_frame(seeds[2], 0, 1, 0, 0);
+  add_credit(seeds[2], 2, 1, 0);
+  for (const std::uint64_t number : {3U, 1U, 0U, 2U}) add_frame(seeds[3], number, 0, 1, 100);  // over several flows
+  add_frame(seeds[4], 0, 0, 0, 1);
+  add_frame(seeds[4], 0, 1, 1, 255);
+  add_frame(seeds[4], 1, 0, 0, 64);
+  return seeds;
+}
+
+struct Reading {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::map<std::uint64_t, Bytes>> frames;  // whole, by stream
+  bool refused = false;
+  bool whole = true;  // nothing is left over
+};
+
+Reading read(std::span<const std::byte> input) {
+  Reading reading;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::map<std::uint64_t, bool>> placed;
+  const auto refuse = [&] { reading.refused = true; };
+  while (!reading.refused && !input.empty()) {
+    FramePrefix prefix;
+    if (input.size() < sizeof(prefix)) break;
+    std::memcpy(&prefix, input.data(), sizeof(prefix));
+    const bool credit = prefix.kind == FramePrefix::kCredit;
+    const bool stranger = prefix.token != kSelf.prefix_token() || prefix.channel > 1 || prefix.window > 1;
+    if (credit) {
+      const std::uint64_t most = prefix.channel == 1 && prefix.window == 0 ? kCommitted : 0;
+      if (stranger || prefix.number > most) refuse();
+      input = input.subspan(sizeof(prefix));
+      continue;
+    }
+    if (prefix.kind != FramePrefix::kData) {
+      refuse();
+      break;
+    }
+    FrameHeader header;
+    if (input.size() < sizeof(prefix) + sizeof(header)) break;
+    std::memcpy(&header, input.data() + sizeof(prefix), sizeof(header));
+    if (stranger || header.token != kSelf.frame_token() || header.group != 7 || header.channel != prefix.channel ||
+        header.length > kShape.slot_bytes || prefix.number > 3 ||
+        !placed[{prefix.channel, prefix.window}].try_emplace(prefix.number, true).second) {
+      refuse();
+      break;
+    }
+    input = input.subspan(sizeof(prefix) + sizeof(header));
+    if (input.size() < header.length) {
+      reading.whole = false;
+      break;
+    }
+    const auto payload = input.first(header.length);
+    reading.frames[{prefix.channel, prefix.window}][prefix.number] = Bytes(payload.begin(), payload.end());
+    input = input.subspan(header.length);
+  }
+  reading.whole = reading.whole && input.empty();
+  return reading;
+}
+
+/// What is readable must be the frames of a stream from its first on, byte for byte, and nothing else.
+void require_frames(TcpTransport& transport, Reading& expected) {
+  for (std::uint32_t channel = 0; channel < kShape.channels; ++channel) {
+    for (std::uint32_t window = 0; window < kShape.windows; ++window) {
+      Receiver& receiver = transport.receiver(1, channel, window);
+      std::map<std::uint64_t, Bytes>& frames = expected.frames[{channel, window}];
+      for (std::uint64_t number = 0;; ++number) {
+        const FrameHeader* header = receiver.front();
+        const auto frame = frames.find(number);
+        require((header != nullptr) == (frame != frames.end()), "a frame is missing, or one came out of nothing");
+        if (header == nullptr) break;
+        require(header->length == frame->second.size(), "a frame has another length than was sent");
+        if (header->length > 0) {
+          require(std::memcmp(receiver.payload(), frame->second.data(), header->length) == 0, "a payload has changed");
+        }
+        receiver.release();
+      }
+    }
+  }
+}
+
+bool take_frames(std::span<const std::byte> input) {
+  Reading expected = read(input);
+  std::array<int, 2> ends{};
+  require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0, "no socket pair");
+  const UniqueFd peer(ends[1]);
+  std::vector<TcpPeer> peers(1);
+  peers[0].rank = 1;
+  peers[0].endpoint = "the fuzzer";
+  peers[0].flows.emplace_back(ends[0]);
+  TcpTransport transport(kShape, kSelf, peers);
+  Sender& sender = transport.sender(1, 1, 0);
+  for (std::uint32_t i = 0; i < kCommitted; ++i) {
+    require(sender.reserve() != nullptr, "no room to send");
+    sender.commit({.token = kSelf.frame_token(), .group = 7, .channel = 1, .length = 1});
+  }
+  bool refused = false;
+  const auto progress = [&] {
+    try {
+      while (transport.progress()) {
+      }
+    } catch (const Error& error) {
+      require(error.kind() == Error::Kind::mismatch && error.ranks() == std::vector<int>{1}, "the peer is not named");
+      refused = true;
+    }
+  };
+  // In one piece, or cut in two or three: by the input itself, so that it is the same again.
+  std::size_t hash = input.size();
+  for (const std::byte byte : input) hash = hash * 31 + static_cast<std::size_t>(byte);
+  for (std::size_t cuts = hash % 3; !input.empty() && !refused; --cuts) {
+    const std::size_t piece = cuts == 0 ? input.size() : (hash / 3) % input.size();
+    (void)!::write(peer.get(), input.data(), piece);
+    input = input.subspan(piece);
+    progress();
+    if (cuts == 0) break;
+  }
+  progress();
+  require(refused == expected.refused, refused ? "what is right was refused" : "what is wrong was believed");
+  require_frames(transport, expected);
+  return !refused && expected.whole;
+}
+
+void end_of_frames() {}
+
+}  // namespace
+
+const Target kFrames{"frames", frame_seeds, take_frames, end_of_frames};
+
+}  // namespace syntony::fuzz

@@ -1,0 +1,69 @@
+"""Fuzzing what reads bytes of others: frames, control messages, the handshake, the aggregator (csrc/fuzz).
+
+A taste in every run, with the library as it is installed; millions under sanitizers by `make fuzz`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import csrc
+from tests.csrc.sanitized import ADDRESS, ROOT, program
+
+TARGETS = ["frames", "control", "handshake", "aggregator"]
+
+
+@pytest.fixture(scope="module")
+def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fuzzer over the library that Python has loaded."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("needs g++")
+    built = tmp_path_factory.mktemp("fuzz") / "fuzz"
+    here = Path(csrc.__file__).parent
+    command = [compiler, "-std=c++20", "-O0", f"-I{ROOT / 'csrc'}", *map(str, sorted(ROOT.glob("csrc/fuzz/*.cpp")))]
+    command += [str(here / "libsyntony.so"), f"-Wl,-rpath,{here}", "-pthread", "-o", str(built)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return built
+
+
+def attack(fuzz: Path, target: str, count: int, seed: int) -> str:
+    done = subprocess.run(
+        [fuzz, target, str(count), str(seed)], capture_output=True, text=True, timeout=1800, check=False
+    )
+    assert done.returncode == 0, f"seed {seed}\n{done.stdout}{done.stderr}"
+    assert re.match(rf"{target}: {count} inputs, [1-9]\d* believed whole", done.stdout), done.stdout
+    return done.stdout
+
+
+def test_every_target_is_known(fuzz: Path) -> None:
+    assert subprocess.run([fuzz], capture_output=True, text=True, check=True).stdout.split() == TARGETS
+    wrong = subprocess.run([fuzz, "rhubarb", "1"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert "there is no target 'rhubarb'" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "count"), [("frames", 30_000), ("control", 30_000), ("handshake", 3_000), ("aggregator", 3_000)]
+)
+def test_nothing_breaks(fuzz: Path, target: str, count: int) -> None:
+    attack(fuzz, target, count, random.SystemRandom().randrange(1 << 32))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("target", "count"),
+    [("frames", 1_000_000), ("control", 1_000_000), ("handshake", 200_000), ("aggregator", 100_000)],
+)
+def test_nothing_breaks_under_sanitizers(target: str, count: int, capsys: pytest.CaptureFixture[str]) -> None:
+    found = attack(program("fuzz", ADDRESS), target, count, random.SystemRandom().randrange(1 << 32))
+    with capsys.disabled():
+        print("\n" + found, end="")
