@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collectives.bootstrap import LocalBootstrap, MpiBootstrap, StoreBootstrap, TcpBootstrap
     from collectives.buffers import UsageError, empty
     from collectives.communicator import Communicator, Work
+    from collectives.recorder import counters, dump
     from csrc._core import CommunicationError
 
 _HOMES = {
@@ -27,6 +28,8 @@ _HOMES = {
     "InNetwork": "collectives.aggregation",
     "UsageError": "collectives.buffers",
     "empty": "collectives.buffers",
+    "counters": "collectives.recorder",
+    "dump": "collectives.recorder",
     "TcpBootstrap": "collectives.bootstrap",
     "StoreBootstrap": "collectives.bootstrap",
     "MpiBootstrap": "collectives.bootstrap",
@@ -43,6 +46,8 @@ __all__ = [
     "TcpBootstrap",
     "UsageError",
     "Work",
+    "counters",
+    "dump",
     "empty",
 ]
 

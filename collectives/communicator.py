@@ -14,8 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
-from collectives import process, proof
+from collectives import process, proof, recorder
 from collectives.buffers import Buffer, UsageError, buffer_of, overlap
+from collectives.recorder import Dump
 from csrc import _core
 
 _OPS = {name: name for name in _core.REDUCE_OPS} | {"avg": "sum"}
@@ -73,9 +74,11 @@ class Communicator:
         self._core = core
 
     @classmethod
-    def create(cls, bootstrap: Bootstrap, timeout: float = 1800.0, name: str = "default") -> Communicator:
-        """Meets the other ranks. Collective."""
-        core = _core.Communicator(process.current(), bootstrap, _seconds(timeout), name)
+    def create(
+        cls, bootstrap: Bootstrap, timeout: float = 1800.0, name: str = "default", job_ranks: Sequence[int] = ()
+    ) -> Communicator:
+        """Meets the other ranks. Collective. `job_ranks`: the ranks' numbers in the job, for records, if not 0, 1, .."""
+        core = _core.Communicator(process.current(), bootstrap, _seconds(timeout), name, job_ranks)
         if proof.wanted():
             proof.prove_builders(core.size, core.boxes)
         return cls(core)
@@ -407,6 +410,18 @@ class Communicator:
         ends = [sys.maxsize if entry.last is None else entry.last for entry in entries]
         self._core.set_turns(table, first.collective.kind, list(zip(ends, names, strict=True)))
         return table
+
+    def record(self) -> Dump:
+        """This group's last operations and how far each came, whatever other threads are doing (recorder.py)."""
+        return recorder.parse(self._core.record())
+
+    def dump(self, folder: str | Path) -> list[Path]:
+        """Writes `folder/syntony_rank_N` with all groups of this process, for `syntony trace` and `torchfrtrace`."""
+        return recorder.dump(folder)
+
+    def counters(self) -> str:
+        """This group's counters in Prometheus' text format."""
+        return self._core.counters()
 
     def abort(self, why: str) -> None:
         """Ends the group on every rank: all operations fail, naming this rank and `why`."""

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
-from topologies.command import UserError
+from topologies.command import UserError, tracebacks_wanted
 
 _LENGTH = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1
@@ -136,7 +136,7 @@ def _be_a_rank(exchange: HubExchange, work: Callable[[Exchange], int]) -> NoRetu
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides
         outcome: Done | Failed = Done(work(exchange))
     except Exception as error:
-        if os.environ.get("SYNTONY_DEBUG") == "1":
+        if tracebacks_wanted():
             traceback.print_exc()
         mistake = isinstance(error, UserError)
         outcome = Failed(str(error) if mistake else f"{type(error).__name__}: {error}", mistake)

@@ -33,7 +33,7 @@ def create_backend(options: Any, backend_options: Any = None) -> SyntonyBackend:
     name, size = options.group_id or "default", options.group_size
     try:
         bootstrap = StoreBootstrap(options.store, options.group_rank, size, seconds)
-        group = Communicator.create(bootstrap, seconds, name)
+        group = Communicator.create(bootstrap, seconds, name, options.global_ranks_in_group)
     except (TimeoutError, _core.CommunicationError) as error:
         raise dist.DistBackendError(f"group {name!r} of {size} ranks: {error}") from error
     return _torch.SyntonyBackend(process.current().capsule(), group.capsule(), timeout)

@@ -539,13 +539,21 @@ class Work:
     def wait(self, timeout: float | None = None) -> bool:
         """Drives the operation until it is done and raises its error. False if `timeout` seconds passed first."""
 
+def dump_records(folder: str) -> list[str]:
+    """Writes `syntony_rank_N` for each rank in this process; returns the paths."""
+
+def counters() -> str:
+    """The counters of all groups of this process as Prometheus text."""
+
 class Communicator:
     """One rank's end of a group.
 
     `bootstrap` is any object with `rank`, `size` and `all_gather(name: str, blob: bytes) -> list[bytes]`.
     """
 
-    def __init__(self, process: Process, bootstrap: object, timeout: float, name: str) -> None: ...
+    def __init__(
+        self, process: Process, bootstrap: object, timeout: float, name: str, job_ranks: Sequence[int] = ()
+    ) -> None: ...
     @staticmethod
     def of_capsule(process: Process, capsule: object) -> Communicator:
         """The group of a torch backend (csrc._torch)."""
@@ -573,6 +581,12 @@ class Communicator:
 
     @property
     def sequence(self) -> int: ...
+    def record(self) -> bytes:
+        """A dump (csrc/core/runtime/recorder_dump.hpp) of this group alone."""
+
+    def counters(self) -> str:
+        """The counters of this group as Prometheus text."""
+
     def run(
         self,
         *,

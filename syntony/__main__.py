@@ -1,7 +1,8 @@
 """The `syntony` command.
 
 Exit codes: 0 done; 1 the answer is no (`verify` found a fault, `bench` found wrong results); 2 the user's mistake, told
-in one sentence on stderr; 70 ours; 130 interrupted. SYNTONY_DEBUG=1 shows the traceback of whatever went wrong.
+in one sentence on stderr; 70 ours; 130 interrupted. SYNTONY_DEBUG=1 shows the traceback of whatever went wrong, and
+its levels WARN, INFO and TRACE what the runtime does (csrc/core/log.hpp).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NoReturn
 
 import syntony
 from syntony.commands import all_commands, commands_of, find
-from topologies.command import Command, UserError
+from topologies.command import Command, UserError, tracebacks_wanted
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        if os.environ.get("SYNTONY_DEBUG") == "1":
+        if tracebacks_wanted():
             raise
         sentence, code = _explained(error)
         print(f"syntony: {sentence}", file=sys.stderr)

@@ -27,6 +27,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "convert": ("synth.cli",),
         "bench": ("benchmarks.cli",),
         "lab": ("benchmarks.lab.cli",),
+        "trace": ("collectives.recorder_command",),
         "demo": ("benchmarks.cli",),
     }
 )

@@ -6,6 +6,7 @@ The front door joins the tuples of all rooms into one table; parser, help and do
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,11 @@ class UserError(ValueError):
 
     The front door prints the sentence on stderr and exits with code 2; a traceback is never shown for it.
     """
+
+
+def tracebacks_wanted() -> bool:
+    """SYNTONY_DEBUG=1, or any of the runtime's levels (csrc/core/log.hpp): who debugs wants to see where."""
+    return os.environ.get("SYNTONY_DEBUG", "") not in ("", "0")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@
 
 #include "bindings/process.hpp"
 #include "core/error.hpp"
+#include "core/runtime/recorder_dump.hpp"
 #include "core/shm/shareable_memory.hpp"
 
 namespace nb = nanobind;
@@ -115,11 +116,13 @@ struct PythonWork {
 
 class PythonCommunicator {
  public:
-  PythonCommunicator(const PythonProcess& process, const nb::object& bootstrap, double timeout, std::string name)
+  PythonCommunicator(const PythonProcess& process, const nb::object& bootstrap, double timeout, std::string name,
+                     std::vector<std::uint32_t> job_ranks)
       : process_(process.value) {
     PythonBootstrap adapter(bootstrap);
     const nb::gil_scoped_release unlocked;
-    group_ = process_->join(adapter, {.timeout = from_seconds(timeout), .name = std::move(name)});
+    group_ = process_->join(
+        adapter, {.timeout = from_seconds(timeout), .name = std::move(name), .job_ranks = std::move(job_ranks)});
   }
   PythonCommunicator(std::shared_ptr<Process> process, std::shared_ptr<Communicator> group)
       : process_(std::move(process)), group_(std::move(group)) {}
@@ -254,8 +257,8 @@ void bind_work(nb::module_& m) {
 void bind_group(nb::module_& m) {
   using Self = PythonCommunicator;
   nb::class_<Self>(m, "Communicator", "One rank's end of a group. Buffers are addresses.")
-      .def(nb::init<const PythonProcess&, const nb::object&, double, std::string>(), "process"_a, "bootstrap"_a,
-           "timeout"_a, "name"_a)
+      .def(nb::init<const PythonProcess&, const nb::object&, double, std::string, std::vector<std::uint32_t>>(),
+           "process"_a, "bootstrap"_a, "timeout"_a, "name"_a, "job_ranks"_a = std::vector<std::uint32_t>())
       .def_static(
           "of_capsule",
           [](const PythonProcess& process, const nb::capsule& group) {
@@ -290,6 +293,16 @@ void bind_group(nb::module_& m) {
       .def_prop_ro(
           "boxes", [](const Self& self) { return self.group().boxes(); }, "The ranks of each host.")
       .def_prop_ro("sequence", [](const Self& self) { return self.group().sequence(); })
+      .def(
+          "record",
+          [](const Self& self) {
+            const std::string pickle = pickle_of({self.group().recorder()});
+            return nb::bytes(pickle.data(), pickle.size());
+          },
+          "A dump (recorder_dump.hpp) of this group alone.")
+      .def(
+          "counters", [](const Self& self) { return counters_text({self.group().recorder()}); },
+          "The counters of this group as Prometheus text.")
       .def(
           "run",
           [](const Self& self, std::string_view collective, std::string_view dtype, std::string_view op,

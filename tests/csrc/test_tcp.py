@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(ROOT.glob("csrc/core/tcp/*.cpp")) + sorted(ROOT.glob("tests/csrc/tcp/*.cpp"))
 SOURCES.append(ROOT / "csrc/core/legible.cpp")
+SOURCES.append(ROOT / "csrc/core/log.cpp")
 NAMES = [name for source in SOURCES for name in re.findall(r'Test\{"(\w+)"', source.read_text())]
 SANITIZERS = {
     "thread": ["-O1", "-fsanitize=thread"],
@@ -74,9 +75,9 @@ def test_streams_of_random_shape(program: Path, seed: int) -> None:
 
 def test_a_listener_explains_its_choice(program: Path) -> None:
     done = run([str(program), "explain"], SYNTONY_DEBUG="INFO", SYNTONY_SOCKET_IFNAME="lo")
-    lines = [line for line in done.stderr.splitlines() if line.startswith("syntony INFO tcp: ")]
+    lines = [line for line in done.stderr.splitlines() if "INFO tcp: " in line]
     assert len(lines) == 1, done.stderr
-    assert re.match(r"syntony INFO tcp: listening on lo 127\.0\.0\.1:\d+", lines[0]), done.stderr
+    assert re.match(r"syntony \[process \d+\] INFO tcp: listening on lo 127\.0\.0\.1:\d+", lines[0]), done.stderr
 
 
 def test_a_listener_is_silent_unless_asked(program: Path) -> None:

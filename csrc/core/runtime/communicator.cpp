@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "core/kernels/kernels.hpp"
+#include "core/log.hpp"
+#include "core/runtime/clock_offset.hpp"
 #include "core/runtime/engine.hpp"
 #include "core/runtime/fabric.hpp"
 #include "core/runtime/group.hpp"
@@ -101,14 +103,48 @@ void stage_all(std::vector<Block>& blocks, std::size_t element_bytes, Staging& s
   }
 }
 
+std::vector<std::uint32_t> job_ranks_of(const CommunicatorOptions& options, const Bootstrap& bootstrap) {
+  std::vector<std::uint32_t> job_ranks = options.job_ranks;
+  if (job_ranks.empty()) {
+    job_ranks.resize(bootstrap.size());
+    std::iota(job_ranks.begin(), job_ranks.end(), 0U);
+  }
+  if (job_ranks.size() != bootstrap.size()) {
+    refuse("job_ranks has " + std::to_string(job_ranks.size()) + " numbers for the " +
+           std::to_string(bootstrap.size()) + " ranks of the group");
+  }
+  return job_ranks;
+}
+
+/// "4 ranks on 2 hosts (0 1 | 2 3)"
+std::string describe_boxes(const std::vector<std::vector<std::uint32_t>>& boxes) {
+  std::size_t ranks = 0;
+  std::string lists;
+  for (const std::vector<std::uint32_t>& box : boxes) {
+    if (ranks > 0) lists += " |";
+    for (const std::uint32_t rank : box) lists += (lists.empty() ? "" : " ") + std::to_string(rank);
+    ranks += box.size();
+  }
+  return std::to_string(ranks) + " ranks on " + std::to_string(boxes.size()) + " hosts (" + lists + ")";
+}
+
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<Engine> engine, Bootstrap& bootstrap, const CommunicatorOptions& options)
     : timeout_(options.timeout), members_(bootstrap.size()) {
   std::iota(members_.begin(), members_.end(), 0U);
-  auto fabric = std::make_unique<Fabric>(bootstrap, engine->doorbell(), Work::Clock::now() + options.timeout);
+  const auto begin = Work::Clock::now();
+  std::vector<std::uint32_t> job_ranks = job_ranks_of(options, bootstrap);
+  set_log_rank(job_ranks[bootstrap.rank()]);
+  auto fabric = std::make_unique<Fabric>(bootstrap, engine->doorbell(), begin + options.timeout);
   selector_ = std::make_unique<Selector>(fabric->size(), fabric->boxes());
-  group_ = std::make_unique<Group>(std::move(engine), std::move(fabric), options.name);
+  group_ = std::make_unique<Group>(std::move(engine), std::move(fabric), options.name, std::move(job_ranks));
+  group_->recorder()->set_clock_offset(clock_offset_to_rank_0(*this));
+  log(LogLevel::info, [&] {
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Work::Clock::now() - begin);
+    return "group " + options.name + ": " + describe_boxes(boxes()) + ", made in " + std::to_string(took.count()) +
+           " ms";
+  });
 }
 
 Communicator::~Communicator() {
@@ -143,6 +179,9 @@ std::shared_ptr<Communicator> Communicator::regroup(CommunicatorOptions options,
   const std::scoped_lock one_at_a_time(regrouping_);
   Regroup turn(*group_, ++regroupings_, Work::Clock::now() + options.timeout);
   if (!choose(turn)) return nullptr;
+  for (const std::uint32_t member : turn.members()) {
+    options.job_ranks.push_back(recorder()->identity().members[member]);
+  }
   auto group = std::make_shared<Communicator>(group_->engine(), turn, options);
   group->members_ = turn.members();
   return group;
@@ -152,14 +191,16 @@ std::uint32_t Communicator::rank() const { return group_->fabric().rank(); }
 std::uint32_t Communicator::size() const { return group_->fabric().size(); }
 const std::vector<std::vector<std::uint32_t>>& Communicator::boxes() const { return group_->fabric().boxes(); }
 std::uint64_t Communicator::sequence() const { return group_->sequence(); }
+const std::shared_ptr<Recorder>& Communicator::recorder() const { return group_->recorder(); }
 std::exception_ptr Communicator::error() const { return group_->error(); }
 void Communicator::abort(const std::string& why) { group_->abort(why); }
 void Communicator::shutdown() { group_->shutdown(); }
 void Communicator::set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout; }
 
-Work::Clock::time_point Communicator::deadline(const CallOptions& options) const {
+Lifetime Communicator::lifetime(const CallOptions& options) const {
   const std::chrono::milliseconds timeout = options.timeout.count() > 0 ? options.timeout : timeout_.load();
-  return Work::Clock::now() + timeout;
+  const auto now = Work::Clock::now();
+  return {now, now + timeout};
 }
 
 std::shared_ptr<Work> Communicator::finish(std::shared_ptr<Work> work, const CallOptions& options) const {
@@ -224,7 +265,7 @@ std::shared_ptr<Work> Communicator::run(Collective collective, DType dtype, Redu
   launch.descriptor.op = op;
   launch.blocks = std::move(blocks);
   launch.average = scaling.average;
-  launch.deadline = deadline(options);
+  launch.lifetime = lifetime(options);
   launch.keep_alive = options.keep_alive;
   launch.storage = staging.release();
   return finish(group_->launch(std::move(launch)), options);
@@ -238,7 +279,7 @@ std::shared_ptr<Work> Communicator::barrier(const CallOptions& options) {
   launch.descriptor.program = launch.program->hash();
   launch.descriptor.op = ReduceOp::bor;
   launch.descriptor.barrier = 1;
-  launch.deadline = deadline(options);
+  launch.lifetime = lifetime(options);
   return finish(group_->launch(std::move(launch)), options);
 }
 
@@ -253,7 +294,7 @@ std::shared_ptr<Work> Communicator::send(const std::byte* data, std::size_t byte
   message.bytes = bytes;
   message.destination = destination;
   message.tag = tag;
-  message.deadline = deadline(options);
+  message.lifetime = lifetime(options);
   message.keep_alive = options.keep_alive;
   return finish(group_->send(std::move(message)), options);
 }
@@ -269,7 +310,7 @@ std::shared_ptr<Work> Communicator::receive(std::byte* data, std::size_t bytes, 
   receive.bytes = bytes;
   receive.source = source;
   receive.tag = tag;
-  receive.deadline = deadline(options);
+  receive.lifetime = lifetime(options);
   receive.keep_alive = options.keep_alive;
   return finish(group_->receive(std::move(receive)), options);
 }

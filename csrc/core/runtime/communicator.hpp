@@ -50,6 +50,7 @@ struct CallOptions {
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout{30 * 60 * 1000};  // split, shrink: 0 is the old group's
   std::string name = "default";                       // in messages
+  std::vector<std::uint32_t> job_ranks = {};          // by rank: its number in the job, for records; empty: 0, 1, ..
 };
 
 /// A group of ranks. All methods are thread-safe; ranks must call collectives in the same order.
@@ -109,11 +110,13 @@ class Communicator {
   void set_timeout(std::chrono::milliseconds timeout);
   /// Sequence number of the last collective started.
   [[nodiscard]] std::uint64_t sequence() const;
+  /// The last operations and the counters of this group (runtime/recorder.hpp). Any thread, any time.
+  [[nodiscard]] const std::shared_ptr<Recorder>& recorder() const;
   /// The error that ended the group, if it has ended.
   [[nodiscard]] std::exception_ptr error() const;
 
  private:
-  [[nodiscard]] Work::Clock::time_point deadline(const CallOptions& options) const;
+  [[nodiscard]] Lifetime lifetime(const CallOptions& options) const;
   std::shared_ptr<Work> finish(std::shared_ptr<Work> work, const CallOptions& options) const;
 
   template <typename Choose>

@@ -14,6 +14,7 @@
 #endif
 
 #include "core/host.hpp"
+#include "core/runtime/recorder_dump.hpp"
 
 namespace syntony {
 namespace {
@@ -210,6 +211,7 @@ bool Engine::acquire(Caller caller, const Work* work, std::optional<Work::Clock:
     }
   }
   owned_ = true;
+  driven_.store(caller == Caller::driver, std::memory_order_relaxed);
   return true;
 }
 
@@ -316,9 +318,18 @@ void Engine::complete_later(std::function<void()> callback) {
 }
 
 void Engine::run_completions() {
+  const bool on_demand = !trace_folder().empty();
+  if (on_demand) dump_on_demand();
   std::unique_lock lock(completion_mutex_);
   while (true) {
-    completion_wake_.wait(lock, [this] { return completion_stop_ || !completions_.empty(); });
+    const auto wanted = [this] { return completion_stop_ || !completions_.empty(); };
+    if (on_demand && !completion_wake_.wait_for(lock, kDemandInterval, wanted)) {
+      lock.unlock();
+      dump_on_demand();
+      lock.lock();
+      continue;
+    }
+    completion_wake_.wait(lock, wanted);
     if (completions_.empty()) return;
     std::function<void()> callback = std::move(completions_.front());
     completions_.pop_front();

@@ -67,6 +67,8 @@ class Engine {
   void finished();
   /// Runs `callback` on the completion thread.
   void complete_later(std::function<void()> callback);
+  /// The owner of progress asks: is it a caller that waits (true) or the Engine's thread?
+  [[nodiscard]] bool driven() const { return driven_.load(std::memory_order_relaxed); }
   /// The eventfd that peers ring to wake this process.
   [[nodiscard]] int doorbell() const { return doorbell_.get(); }
   /// True in a child of fork(): the threads are gone and nothing here may be touched.
@@ -102,8 +104,9 @@ class Engine {
   std::atomic<bool> owner_asleep_{false};
   std::atomic<bool> stop_{false};
 
-  std::vector<Steppable*> groups_;  // touched by the owner only, like the next
-  unsigned spins_ = 256;            // how long a blocked owner spins before it yields
+  std::vector<Steppable*> groups_;   // touched by the owner only, like the next
+  std::atomic<bool> driven_{false};  // by a caller, not by the thread
+  unsigned spins_ = 256;             // how long a blocked owner spins before it yields
 
   std::mutex completion_mutex_;
   std::condition_variable completion_wake_;

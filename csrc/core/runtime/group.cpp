@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "core/kernels/kernels.hpp"
+#include "core/log.hpp"
+#include "core/runtime/recorder_dump.hpp"
 
 namespace syntony {
 namespace {
@@ -20,6 +22,30 @@ void remember(std::deque<std::shared_ptr<Work>>& unfinished, const std::shared_p
   unfinished.push_back(work);
 }
 
+void live(Recorder::Facts& facts, const Lifetime& lifetime) {
+  const auto nanoseconds = [](Clock::duration time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  };
+  facts.created = nanoseconds(lifetime.created.time_since_epoch());
+  facts.timeout = nanoseconds(lifetime.deadline - lifetime.created);
+}
+
+Recorder::Facts facts_of(const Group::Launch& launch, const Descriptor& descriptor) {
+  Recorder::Facts facts;
+  facts.sequence = descriptor.sequence;
+  facts.elements = descriptor.elements;
+  for (const Block& block : launch.blocks) {
+    if (block.input != nullptr) facts.input_elements += block.elements;
+    if (block.output != nullptr) facts.output_elements += block.elements;
+  }
+  facts.peer = static_cast<std::int32_t>(descriptor.root);
+  facts.kind = descriptor.barrier != 0 ? Recorder::kBarrier : static_cast<std::uint8_t>(descriptor.collective);
+  facts.dtype = descriptor.dtype;
+  facts.op = descriptor.op;
+  live(facts, launch.lifetime);
+  return facts;
+}
+
 std::string seconds(Clock::duration duration) {
   const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count() / 100;
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
@@ -31,19 +57,22 @@ struct Group::Operation {
   Launch launch;
   std::shared_ptr<Work> work;
   Descriptor descriptor;
-  Clock::time_point started = Clock::now();
   std::optional<Execution> execution;  // once admitted
   bool done = false;
 };
 
-Group::Group(std::shared_ptr<Engine> engine, std::unique_ptr<Fabric> fabric, std::string name)
+Group::Group(std::shared_ptr<Engine> engine, std::unique_ptr<Fabric> fabric, std::string name,
+             std::vector<std::uint32_t> members)
     : engine_(std::move(engine)),
       fabric_(std::move(fabric)),
       name_(std::move(name)),
       windows_(fabric_->shape().windows - 1),
+      recorder_(std::make_shared<Recorder>(Recorder::Identity{name_, fabric_->rank(), std::move(members)},
+                                           Recorder::entries_wanted())),
       messages_(fabric_->rank(), fabric_->transports(), windows_, fabric_->shape().slot_bytes, fabric_->header()),
       scratch_(windows_),
       scratch_bytes_(windows_, 0) {
+  enlist(recorder_);
   engine_->add(*this, fabric_->data_descriptors(), fabric_->control_descriptors());
 }
 
@@ -62,10 +91,13 @@ std::exception_ptr Group::error() const {
 // ---- Callers' side ------------------------------------------------------------------------------------------------
 
 template <typename Queue, typename Item>
-std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, const Descriptor& descriptor) {
-  item.work = std::make_shared<Work>(*engine_, descriptor);
+std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, Recorder::Facts facts) {
+  facts.elements = item.bytes;
+  facts.tag = item.tag;
+  live(facts, item.lifetime);
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
+  item.work = std::make_shared<Work>(*engine_, Descriptor{}, recorder_->open(facts, ""));
   if constexpr (std::is_same_v<Item, OutgoingMessage>) remember(unfinished_, item.work);
   queue.push_back(item);
   in_flight_.fetch_add(1, std::memory_order_acq_rel);
@@ -76,13 +108,15 @@ std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, const Descriptor& 
 std::shared_ptr<Work> Group::launch(Launch launch) {
   auto operation = std::make_unique<Operation>();
   operation->launch = std::move(launch);
+  const Program& program = operation->launch.program->program();
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   Descriptor descriptor = operation->launch.descriptor;
   descriptor.sequence = ++sequence_;
   descriptor.fingerprint = fingerprint_of(descriptor);
   operation->descriptor = descriptor;
-  operation->work = std::make_shared<Work>(*engine_, descriptor);
+  operation->work = std::make_shared<Work>(*engine_, descriptor,
+                                           recorder_->open(facts_of(operation->launch, descriptor), program.name));
   std::shared_ptr<Work> work = operation->work;
   submitted_.push_back(std::move(operation));
   remember(unfinished_, work);
@@ -92,11 +126,15 @@ std::shared_ptr<Work> Group::launch(Launch launch) {
 }
 
 std::shared_ptr<Work> Group::send(OutgoingMessage message) {
-  return enqueue(submitted_sends_, std::move(message), Descriptor{});
+  Recorder::Facts facts{.input_elements = message.bytes, .peer = static_cast<std::int32_t>(message.destination)};
+  facts.kind = Recorder::kSend;
+  return enqueue(submitted_sends_, std::move(message), facts);
 }
 
 std::shared_ptr<Work> Group::receive(PostedReceive receive) {
-  return enqueue(submitted_receives_, std::move(receive), Descriptor{});
+  Recorder::Facts facts{.output_elements = receive.bytes, .peer = receive.source};
+  facts.kind = Recorder::kReceive;
+  return enqueue(submitted_receives_, std::move(receive), facts);
 }
 
 // The planes belong to the owner of progress, so it does the telling; we wait until it has, because our caller may be
@@ -146,6 +184,7 @@ void Group::shutdown() {
   end({Error::Kind::aborted,
        {static_cast<int>(fabric_->rank())},
        "rank " + std::to_string(fabric_->rank()) + " has shut group " + name_ + " down"});
+  if (record_left_.valid()) record_left_.wait_for(kLongestFinish);  // our caller may be about to end the process
 }
 
 // ---- The owner of progress ----------------------------------------------------------------------------------------
@@ -186,6 +225,7 @@ void Group::admit() {
     next->execution.emplace(program, fabric_->rank(), descriptor.dtype, descriptor.op, next->launch.blocks,
                             std::span(scratch_[window].get(), need), wire);
     history_[descriptor.sequence % kRemembered] = descriptor;
+    next->work->record().admitted();
     for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->announce(descriptor);
     running_.push_back(std::move(next));
   }
@@ -244,6 +284,7 @@ bool Group::move() {
 bool Group::advance(Operation& operation) {
   if (operation.done) return false;
   const bool moved = operation.execution->step();
+  if (moved) operation.work->record().started();
   if (operation.execution->done()) finish(operation);
   return moved || operation.done;
 }
@@ -291,7 +332,9 @@ void Group::fail(Error::Kind kind, const std::string& sentence, const std::vecto
   if (failed_) return;
   const Abort reason{kind, ranks, sentence};
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->abort(reason);
+  recorder_->set_failure(sentence);
   end(reason);
+  leave_record(sentence);
 }
 
 void Group::end(const Abort& reason) {
@@ -319,6 +362,18 @@ void Group::end(const Abort& reason) {
   messages_in_flight_ = 0;
   in_flight_.store(round_.load(std::memory_order_acquire) != nullptr ? 1 : 0, std::memory_order_release);
   if (aborting) aborting->finish(nullptr);
+}
+
+// Files are slow and others wait for this thread: the completion thread writes.
+void Group::leave_record(const std::string& why) {
+  log(LogLevel::warn, [&] { return "group " + name_ + " has ended: " + why; });
+  if (trace_folder().empty()) return;
+  auto left = std::make_shared<std::promise<void>>();
+  record_left_ = left->get_future();
+  engine_->complete_later([left, recorder = recorder_] {
+    dump_to_trace_folder();
+    left->set_value();
+  });
 }
 
 std::string Group::disagreement(std::uint32_t peer, const Descriptor& ours, const Descriptor& theirs) const {
@@ -473,12 +528,12 @@ void Group::look_for_late(Clock::time_point now) {
     for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->inquire();
   }
   for (const std::unique_ptr<Operation>& operation : running_) {
-    if (operation->done || now < operation->launch.deadline) continue;
+    if (operation->done || now < operation->launch.lifetime.deadline) continue;
     std::vector<int> guilty;
     const std::string who = latecomers(*operation, guilty);
     fail(Error::Kind::timeout,
-         describe(operation->descriptor) + " timed out after " + seconds(now - operation->started) + " on rank " +
-             std::to_string(fabric_->rank()) + who,
+         describe(operation->descriptor) + " timed out after " + seconds(now - operation->launch.lifetime.created) +
+             " on rank " + std::to_string(fabric_->rank()) + who,
          guilty);
     return;
   }

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,6 +29,7 @@
 #include "core/runtime/executor.hpp"
 #include "core/runtime/fabric.hpp"
 #include "core/runtime/point_to_point.hpp"
+#include "core/runtime/recorder.hpp"
 #include "core/runtime/regroup.hpp"
 
 namespace syntony {
@@ -39,17 +41,20 @@ class Group final : public Steppable {
     Descriptor descriptor;  // without sequence and fingerprint
     std::vector<Block> blocks;
     bool average = false;
-    Work::Clock::time_point deadline;
+    Lifetime lifetime;
     std::shared_ptr<const void> keep_alive;
     std::vector<std::byte> storage;  // staged input or the barrier's byte; blocks may point into it
   };
 
-  Group(std::shared_ptr<Engine> engine, std::unique_ptr<Fabric> fabric, std::string name);
+  /// `members`: the ranks' numbers in the job.
+  Group(std::shared_ptr<Engine> engine, std::unique_ptr<Fabric> fabric, std::string name,
+        std::vector<std::uint32_t> members);
   ~Group() override;
 
   [[nodiscard]] const Fabric& fabric() const { return *fabric_; }
   [[nodiscard]] const std::shared_ptr<Engine>& engine() const { return engine_; }
   [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
   [[nodiscard]] std::uint64_t sequence() const;
   [[nodiscard]] std::exception_ptr error() const;
 
@@ -70,7 +75,8 @@ class Group final : public Steppable {
  private:
   struct Operation;
   template <typename Queue, typename Item>
-  std::shared_ptr<Work> enqueue(Queue& queue, Item item, const Descriptor& descriptor);
+  std::shared_ptr<Work> enqueue(Queue& queue, Item item, Recorder::Facts facts);
+  void leave_record(const std::string& why);
 
   void advance(NoteRound& round);
   void take_submissions();
@@ -97,6 +103,7 @@ class Group final : public Steppable {
   std::unique_ptr<Fabric> fabric_;
   std::string name_;
   std::uint32_t windows_;
+  std::shared_ptr<Recorder> recorder_;
 
   mutable std::mutex mutex_;  // guards what callers and the owner of progress share: the next eight
   std::uint64_t sequence_ = 0;
@@ -127,6 +134,7 @@ class Group final : public Steppable {
   std::array<Descriptor, kRemembered> history_;           // what we admitted, by sequence
   std::optional<Work::Clock::time_point> puzzled_since_;  // by a frame that the control plane shall explain
   bool failed_ = false;
+  std::future<void> record_left_;  // after a failure
 };
 
 }  // namespace syntony

@@ -55,6 +55,7 @@ void PointToPoint::receive(PostedReceive receive) {
     for (Arrival& arrival : arrivals_[peer]) {
       if (arrival.claimant || arrival.tag != receive.tag) continue;
       arrival.claimant = std::move(receive);
+      arrival.claimant->work->record().started();
       ++claimed_;
       settle(peer);
       return;
@@ -82,6 +83,7 @@ bool PointToPoint::push(std::deque<OutgoingMessage>& queue) {
     Sender& sender = transports_[message.destination]->sender(message.destination, kChannel, window_);
     std::byte* room = sender.reserve();
     if (room == nullptr) break;
+    message.work->record().started();
     FrameHeader header = header_;
     header.sequence = next_message_[message.destination];
     header.fingerprint = message.tag;
@@ -148,6 +150,7 @@ void PointToPoint::begin(std::uint32_t peer, const FrameHeader& header) {
   });
   if (match != receives_.end()) {
     arrival.claimant = std::move(*match);
+    arrival.claimant->work->record().started();
     receives_.erase(match);
     ++claimed_;
   }
@@ -203,7 +206,7 @@ bool PointToPoint::waits_for_anyone() const {
 
 std::optional<std::string> PointToPoint::expire(Work::Clock::time_point now) {
   for (auto receive = receives_.begin(); receive != receives_.end();) {
-    if (now < receive->deadline) {
+    if (now < receive->lifetime.deadline) {
       ++receive;
       continue;
     }
@@ -218,7 +221,7 @@ std::optional<std::string> PointToPoint::expire(Work::Clock::time_point now) {
     receive = receives_.erase(receive);
   }
   for (const std::deque<OutgoingMessage>& queue : outgoing_) {
-    if (queue.empty() || now < queue.front().deadline) continue;
+    if (queue.empty() || now < queue.front().lifetime.deadline) continue;
     return "send timed out on rank " + std::to_string(rank_) + ": rank " + std::to_string(queue.front().destination) +
            " does not receive (tag " + std::to_string(queue.front().tag) + ", " + std::to_string(queue.front().sent) +
            " of " + std::to_string(queue.front().bytes) + " bytes are on their way)";
@@ -226,7 +229,7 @@ std::optional<std::string> PointToPoint::expire(Work::Clock::time_point now) {
   for (std::uint32_t peer = 0; peer < arrivals_.size(); ++peer) {
     if (arrivals_[peer].empty()) continue;
     const Arrival& last = arrivals_[peer].back();
-    if (last.complete() || !last.claimant || now < last.claimant->deadline) continue;
+    if (last.complete() || !last.claimant || now < last.claimant->lifetime.deadline) continue;
     return "receive timed out on rank " + std::to_string(rank_) + ": rank " + std::to_string(peer) + " stopped after " +
            std::to_string(last.received) + " of " + std::to_string(last.total) + " bytes";
   }

@@ -28,7 +28,7 @@ struct OutgoingMessage {
   std::size_t bytes = 0;
   std::uint32_t destination = 0;
   std::uint64_t tag = 0;
-  Work::Clock::time_point deadline;
+  Lifetime lifetime;
   std::shared_ptr<const void> keep_alive;
   std::size_t sent = 0;
   std::uint32_t slice = 0;
@@ -40,7 +40,7 @@ struct PostedReceive {
   std::size_t bytes = 0;
   int source = kAnySource;
   std::uint64_t tag = 0;
-  Work::Clock::time_point deadline;
+  Lifetime lifetime;
   std::shared_ptr<const void> keep_alive;
 };
 

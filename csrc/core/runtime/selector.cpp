@@ -1,11 +1,13 @@
 #include "core/runtime/selector.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <functional>
 #include <iterator>
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/log.hpp"
 #include "core/program/algorithms/algorithms.hpp"
 
 namespace syntony {
@@ -30,38 +32,51 @@ Selector::Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> 
   if (boxes_.size() == 1) boxes_.clear();  // one host has no levels of its own: `hierarchical` makes some up
 }
 
-std::string_view Selector::automatic(Collective collective, std::size_t bytes) const {
-  if (collective == Collective::all_to_all && bytes == 0) return "direct";  // sizes that only each pair knows
-  if (boxes_.size() > 1 && boxes_.size() < ranks_) return "hierarchical";
+Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) const {
+  if (collective == Collective::all_to_all && bytes == 0) return {"direct", "only each pair knows its size"};
+  if (boxes_.size() > 1 && boxes_.size() < ranks_) return {"hierarchical", "hosts have several ranks each"};
   const bool small = (ranks_ - 1) * bytes <= kOneShotBytes;
   switch (collective) {
     case Collective::all_reduce:
-      if (small) return "direct";
-      return bytes < ranks_ * kRingChunk ? "two_shot" : "ring";
+      if (small) return {"direct", "so few bytes that one hop counts most"};
+      if (bytes < ranks_ * kRingChunk) return {"two_shot", "a ring's chunks would be too small"};
+      return {"ring", "many bytes: every rank moves each only once"};
     case Collective::broadcast:
     case Collective::reduce:
-      return small || boxes_.empty() ? "direct" : "dbt";  // on a wire, the root's alone would be the limit
+      if (small || boxes_.empty()) return {"direct", "few bytes, or one host"};
+      return {"dbt", "on a wire, the root's alone would be the limit"};
     default:
-      return "direct";
+      return {"direct", "the usual one for this collective"};
   }
 }
 
-std::string Selector::resolved(Collective collective, std::size_t bytes, const std::string& algorithm) const {
+// Once for each Program and power of two, so that a training run says a few lines and not millions.
+void Selector::tell(const Choice& choice, Collective collective, std::size_t bytes) {
+  if (log_level() < LogLevel::info) return;
+  const auto magnitude = static_cast<int>(std::bit_width(bytes > 0 ? bytes - 1 : 0));
+  if (!told_.emplace(collective, choice.name, magnitude).second) return;
+  write_log(LogLevel::info, std::string(name_of(collective)) + " of " + std::to_string(bytes) +
+                                " bytes: " + choice.name + " (" + std::string(choice.why) + ")");
+}
+
+Selector::Choice Selector::resolved(Collective collective, std::size_t bytes, const std::string& algorithm) const {
   // An all_to_all whose sizes only each pair knows is no matter of size.
   const bool unknown = collective == Collective::all_to_all && bytes == 0;
   const auto found = turns_.find({algorithm, collective});
   if (found == turns_.end() || (unknown && algorithm == "auto")) {
-    return algorithm == "auto" ? std::string(automatic(collective, bytes)) : algorithm;
+    return algorithm == "auto" ? automatic(collective, bytes) : Choice{algorithm, "asked for by name"};
   }
   const std::vector<Turn>& turns = found->second;
   const auto turn = std::ranges::find_if(turns, [bytes](const Turn& one) { return bytes <= one.last; });
-  return turn == turns.end() ? turns.back().algorithm : turn->algorithm;
+  return {turn == turns.end() ? turns.back().algorithm : turn->algorithm, "a table's turn for this size"};
 }
 
 std::shared_ptr<const PreparedProgram> Selector::select(Collective collective, std::uint32_t root, std::size_t bytes,
                                                         const std::string& algorithm) {
   const std::lock_guard lock(mutex_);
-  const std::string name = resolved(collective, bytes, algorithm);
+  const Choice choice = resolved(collective, bytes, algorithm);
+  const std::string& name = choice.name;
+  tell(choice, collective, bytes);
   if (const auto loaded = loaded_.find(name); loaded != loaded_.end()) {
     const Program& program = loaded->second->program();
     if (program.collective != collective) {

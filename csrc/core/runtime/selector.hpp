@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -35,9 +36,15 @@ class Selector {
 
  private:
   using Key = std::tuple<std::string, Collective, std::uint32_t>;
-  [[nodiscard]] std::string_view automatic(Collective collective, std::size_t bytes) const;
-  /// What `algorithm` means for this collective and size: a builder or a loaded schedule.
-  [[nodiscard]] std::string resolved(Collective collective, std::size_t bytes, const std::string& algorithm) const;
+  /// A builder or a loaded schedule, and why it was chosen.
+  struct Choice {
+    std::string name;
+    std::string_view why;
+  };
+  [[nodiscard]] Choice automatic(Collective collective, std::size_t bytes) const;
+  /// What `algorithm` means for this collective and size.
+  [[nodiscard]] Choice resolved(Collective collective, std::size_t bytes, const std::string& algorithm) const;
+  void tell(const Choice& choice, Collective collective, std::size_t bytes);
 
   std::uint32_t ranks_;
   std::vector<std::vector<std::uint32_t>> boxes_;
@@ -45,6 +52,7 @@ class Selector {
   std::map<Key, std::shared_ptr<const PreparedProgram>> built_;
   std::map<std::string, std::shared_ptr<const PreparedProgram>> loaded_;
   std::map<std::pair<std::string, Collective>, std::vector<Turn>> turns_;
+  std::set<std::tuple<Collective, std::string, int>> told_;  // by size, rounded up to a power of two
 };
 
 }  // namespace syntony

@@ -33,6 +33,7 @@ void Work::on_done(std::function<void()> callback) {
 }
 
 void Work::finish(std::exception_ptr error) {
+  record_.finished(error != nullptr, engine_.driven());
   std::vector<std::function<void()>> callbacks;
   {
     const std::lock_guard lock(mutex_);

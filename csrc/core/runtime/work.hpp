@@ -11,17 +11,25 @@
 #include <vector>
 
 #include "core/control.hpp"
+#include "core/runtime/recorder.hpp"
 
 namespace syntony {
 
 class Engine;
+
+/// From when to when an operation may last.
+struct Lifetime {
+  std::chrono::steady_clock::time_point created;
+  std::chrono::steady_clock::time_point deadline;
+};
 
 /// Made by Communicator; shared by the caller and the Engine. Thread-safe.
 class Work {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Work(Engine& engine, const Descriptor& descriptor) : engine_(engine), descriptor_(descriptor) {}
+  Work(Engine& engine, const Descriptor& descriptor, Recorder::Ticket record = {})
+      : engine_(engine), descriptor_(descriptor), record_(record) {}
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
   ~Work() = default;
@@ -45,9 +53,11 @@ class Work {
   friend class PointToPoint;
   /// Called by the owner of progress, once. Hands the callbacks to the completion thread.
   void finish(std::exception_ptr error);
+  [[nodiscard]] const Recorder::Ticket& record() const { return record_; }
 
   Engine& engine_;
   Descriptor descriptor_;
+  Recorder::Ticket record_;  // its Recorder outlives every Work that is not done
   std::atomic<bool> done_{false};
   std::atomic<int> source_{-1};
   mutable std::mutex mutex_;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <iterator>
 
+#include "core/log.hpp"
 #include "core/tcp/tcp_interfaces.hpp"
 #include "core/tcp/tcp_socket.hpp"
 
@@ -105,10 +106,8 @@ TcpListener::TcpListener(const TcpOptions& options) {
   for (const std::string& reason : choice.left_out) omitted += (omitted.empty() ? "" : "; ") + reason;
   if (sockets_.empty()) throw Error(Error::Kind::system, "cannot listen on any interface: " + omitted);
   endpoints_.machine = machine_identity();
-  if (options.explain) {
-    std::fprintf(stderr, "syntony INFO tcp: listening on %s%s%s%s\n", story.c_str(), omitted.empty() ? "" : " (not on ",
-                 omitted.c_str(), omitted.empty() ? "" : ")");
-  }
+  log(LogLevel::info,
+      [&] { return "tcp: listening on " + story + (omitted.empty() ? "" : " (not on " + omitted + ")"); });
 }
 
 }  // namespace syntony

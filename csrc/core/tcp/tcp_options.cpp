@@ -37,7 +37,6 @@ TcpOptions TcpOptions::from_environment() {
   options.flows = static_cast<std::uint32_t>(integer("SYNTONY_TCP_FLOWS", 1, kMostFlows, 0));
   options.send_buffer = integer("SYNTONY_TCP_SNDBUF", 4096, kLargest, 0);
   options.receive_buffer = integer("SYNTONY_TCP_RCVBUF", 4096, kLargest, 0);
-  options.explain = variable("SYNTONY_DEBUG") == "INFO";
   return options;
 }
 

@@ -18,7 +18,6 @@ struct TcpOptions {
   std::uint32_t flows = 0;   // 0: what TcpEndpoints::flows_with says
   int send_buffer = 0;       // bytes; 0 leaves it to the kernel
   int receive_buffer = 0;    // bytes; 0 leaves it to the kernel
-  bool explain = false;
 
   static constexpr std::uint32_t kMostFlows = 64;
 

@@ -1,0 +1,154 @@
+// The flight recorder of a group: what its last operations were and how far each of them came, for whoever has to find
+// out why a job hangs.
+//
+//      launch (callers, one at a time)        owner of progress                 anybody, at any time
+//      open() ──► slot: facts, queued ──────► admitted, started, finished ····► record(): a copy, no lock shared
+//                 └ ring: the slot of an operation that is not finished is never given to another one
+//
+// So each slot has one writer at a time. Readers take what they can prove whole: the facts carry a version that is odd
+// while they change (a sequence lock), the rest are single words. Where all slots are held by unfinished operations, a
+// new one goes without (`unrecorded`): of a hang the oldest operations tell the most.
+//
+// Also here, because the same few stores serve them: the counters of the group (recorder_text.hpp).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/control.hpp"
+
+namespace syntony {
+
+/// CLOCK_MONOTONIC in nanoseconds: one clock for all ranks of a host.
+[[nodiscard]] inline std::int64_t nanoseconds_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+class Recorder : public std::enable_shared_from_this<Recorder> {
+ public:
+  /// The collectives, in the order of `Collective`, and what else there is.
+  static constexpr std::uint8_t kBarrier = 8, kSend = 9, kReceive = 10, kKinds = 11;
+  enum class State : std::uint8_t { queued, admitted, started, completed, failed };
+
+  /// What is known when an operation is launched. Plain words: it is copied word by word.
+  struct Facts {
+    std::uint64_t number = 0;           // of the record in this group, from 0
+    std::uint64_t sequence = 0;         // of a collective; 0 for a message
+    std::uint64_t elements = 0;         // on which ranks agree (Descriptor); bytes of a message
+    std::uint64_t input_elements = 0;   // on this rank
+    std::uint64_t output_elements = 0;  // on this rank
+    std::uint64_t tag = 0;              // of a message
+    std::int64_t created = 0;           // nanoseconds_now()
+    std::int64_t timeout = 0;           // nanoseconds
+    std::uint32_t program = 0;          // index of its name
+    std::int32_t peer = 0;              // the root; a message's other end, -1 for any
+    std::uint8_t kind = 0;
+    DType dtype = DType::uint8;
+    ReduceOp op = ReduceOp::sum;
+    std::array<std::uint8_t, 5> unused{};
+  };
+
+  /// A Facts and how far it came. Times are 0 where it has not come so far.
+  struct Record : Facts {
+    std::string program_name;
+    State state = State::queued;
+    bool by_caller = false;  // finished by the thread that waited for it, not by the Engine's
+    std::int64_t started = 0;
+    std::int64_t finished = 0;
+  };
+
+  struct Counter {
+    std::uint64_t operations = 0;
+    std::uint64_t failures = 0;
+    std::uint64_t bytes = 0;               // the larger of this rank's input and output
+    std::int64_t queued_nanoseconds = 0;   // from the call until something moved
+    std::int64_t running_nanoseconds = 0;  // from there to the end: moving and waiting for peers
+  };
+
+  /// Who this is. `members`: the ranks' numbers in the job.
+  struct Identity {
+    std::string group;
+    std::uint32_t rank = 0;
+    std::vector<std::uint32_t> members;
+  };
+
+  class Slot;
+  /// An operation's hold on its record; empty for one that goes without. Used by the owner of progress.
+  class Ticket {
+   public:
+    Ticket() = default;
+    Ticket(Recorder* recorder, Slot* slot) : recorder_(recorder), slot_(slot) {}
+    void admitted() const;
+    void started() const;  // the first call counts
+    void finished(bool failed, bool by_caller) const;
+
+   private:
+    Recorder* recorder_ = nullptr;
+    Slot* slot_ = nullptr;
+  };
+
+  /// `entries` 0 records and counts nothing.
+  Recorder(Identity identity, std::size_t entries);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// SYNTONY_TRACE_ENTRIES, or 2000. Throws Error(invalid) for what is no number or beyond a million.
+  [[nodiscard]] static std::size_t entries_wanted();
+
+  /// Callers, one at a time (the group's mutex). Fills in `number` and `program`.
+  [[nodiscard]] Ticket open(Facts facts, std::string_view program);
+
+  // Any thread, any time, from here.
+
+  /// Oldest first.
+  [[nodiscard]] std::vector<Record> records() const;
+  [[nodiscard]] std::array<Counter, kKinds> counters() const;
+  [[nodiscard]] std::uint64_t unrecorded() const { return unrecorded_.load(std::memory_order_relaxed); }
+  /// Collectives launched so far.
+  [[nodiscard]] std::uint64_t launched() const { return launched_.load(std::memory_order_relaxed); }
+  [[nodiscard]] const Identity& identity() const { return identity_; }
+  /// This rank's number in the job.
+  [[nodiscard]] std::uint32_t job_rank() const { return identity_.members[identity_.rank]; }
+  /// Why the group ended, empty while it has not.
+  [[nodiscard]] std::string failure() const;
+  void set_failure(const std::string& sentence);
+  /// What to add to nanoseconds_now() here for the clock of the group's rank 0.
+  [[nodiscard]] std::int64_t clock_offset() const { return clock_offset_.load(std::memory_order_relaxed); }
+  void set_clock_offset(std::int64_t nanoseconds) { clock_offset_.store(nanoseconds, std::memory_order_relaxed); }
+
+ private:
+  /// Written by one thread at a time, read by all: no read-modify-write, so no bus lock.
+  struct SharedCounter {
+    std::atomic<std::uint64_t> operations{0}, failures{0}, bytes{0};
+    std::atomic<std::int64_t> queued{0}, running{0};
+  };
+
+  const Identity identity_;
+  const std::size_t entries_;
+  std::unique_ptr<Slot[]> ring_;
+  std::uint64_t next_ = 0;  // number of the next record, like the next one the callers'
+  std::uint32_t last_name_ = 0;
+  std::atomic<std::uint64_t> launched_{0};
+  std::atomic<std::uint64_t> unrecorded_{0};
+  std::array<SharedCounter, kKinds> counters_;
+  std::atomic<std::int64_t> clock_offset_{0};
+  mutable std::mutex mutex_;  // guards the next two; callers take it for a new name only, the owner for a failure only
+  std::vector<std::string> names_;
+  std::string failure_;
+};
+
+/// "all_reduce", .., "barrier", "send", "receive"
+[[nodiscard]] std::string_view name_of_kind(std::uint8_t kind);
+/// "queued", ..
+[[nodiscard]] std::string_view name_of(Recorder::State state);
+
+}  // namespace syntony
