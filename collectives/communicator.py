@@ -77,7 +77,7 @@ class Communicator:
     def create(
         cls, bootstrap: Bootstrap, timeout: float = 1800.0, name: str = "default", job_ranks: Sequence[int] = ()
     ) -> Communicator:
-        """Meets the other ranks. Collective. `job_ranks`: the ranks' numbers in the job, for records, if not 0, 1, .."""
+        """Meets the other ranks. Collective. `job_ranks`: their numbers in the job, for records, if not 0, 1, .."""
         core = _core.Communicator(process.current(), bootstrap, _seconds(timeout), name, job_ranks)
         if proof.wanted():
             proof.prove_builders(core.size, core.boxes)
