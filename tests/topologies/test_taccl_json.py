@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from fractions import Fraction
@@ -149,9 +150,9 @@ def test_mutants_are_read_or_refused() -> None:
             key = rng.choice(list(data))
             inner = data[key]
             if isinstance(inner, list) and inner and rng.random() < 0.5:
-                inner[rng.randrange(len(inner))] = rng.choice(junk)
+                inner[rng.randrange(len(inner))] = copy.deepcopy(rng.choice(junk))
             else:
-                data[key] = rng.choice(junk)
+                data[key] = copy.deepcopy(rng.choice(junk))
         said = ""
         try:
             assert _read(data).ranks >= 1

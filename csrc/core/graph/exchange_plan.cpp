@@ -203,6 +203,7 @@ class Planner {
 }  // namespace
 
 ExchangePlan plan_exchange(std::size_t boxes, std::size_t per_box, std::span<const std::int64_t> matrix) {
+  if (per_box == 0) throw std::invalid_argument("a box has at least one rank");
   const std::size_t ranks = boxes * per_box;
   if (matrix.size() != ranks * ranks) {
     throw std::invalid_argument(std::to_string(matrix.size()) + " entries are no matrix of " + std::to_string(ranks) +

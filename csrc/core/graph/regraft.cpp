@@ -49,9 +49,7 @@ class Mending {
   Forest run() {
     const std::size_t most_trees = kMostParts * trees_.size();
     for (Number round = 0;; ++round) {
-      if (round > 0) {
-        if (round > request_.rounds || !shed()) break;
-      }
+      if (round > 0 && (round > request_.rounds || !shed())) break;
       for (std::size_t number = 0; number < trees_.size(); ++number) {
         if (trees_[number].broken) mend(number, most_trees);
       }
@@ -280,7 +278,7 @@ class Mending {
   std::vector<Tree> trees_;
   std::vector<Amount> offset_;
   std::vector<Number> link_;  ///< all routes
-  std::mt19937 random_{0};
+  std::mt19937 random_{0};    // NOLINT(bugprone-random-generator-seed): the same question has the same answer
 
   // Of the tree that is being mended.
   std::vector<std::vector<Number>> children_;

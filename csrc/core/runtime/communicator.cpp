@@ -155,7 +155,7 @@ Communicator::~Communicator() {
 
 std::shared_ptr<Communicator> Communicator::split(std::optional<std::uint64_t> color, std::int64_t key,
                                                   CommunicatorOptions options) {
-  return regroup(options, [&](Regroup& turn) { return turn.split(color, key); });
+  return regroup(std::move(options), [&](Regroup& turn) { return turn.split(color, key); });
 }
 
 std::shared_ptr<Communicator> Communicator::shrink(std::span<const std::uint32_t> excluded,
@@ -165,7 +165,7 @@ std::shared_ptr<Communicator> Communicator::shrink(std::span<const std::uint32_t
       refuse("cannot shrink by rank " + std::to_string(gone) + ": the group has " + std::to_string(size()) + " ranks");
     if (gone == rank()) refuse("rank " + std::to_string(gone) + " cannot exclude itself when a group shrinks");
   }
-  auto group = regroup(options, [&](Regroup& turn) {
+  auto group = regroup(std::move(options), [&](Regroup& turn) {
     turn.shrink(excluded);
     return true;
   });
@@ -174,7 +174,7 @@ std::shared_ptr<Communicator> Communicator::shrink(std::span<const std::uint32_t
 }
 
 template <typename Choose>
-std::shared_ptr<Communicator> Communicator::regroup(CommunicatorOptions options, Choose&& choose) {
+std::shared_ptr<Communicator> Communicator::regroup(CommunicatorOptions options, const Choose& choose) {
   if (options.timeout.count() <= 0) options.timeout = timeout_;
   const std::scoped_lock one_at_a_time(regrouping_);
   Regroup turn(*group_, ++regroupings_, Work::Clock::now() + options.timeout);

@@ -50,7 +50,8 @@ struct CallOptions {
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout{30 * 60 * 1000};  // split, shrink: 0 is the old group's
   std::string name = "default";                       // in messages
-  std::vector<std::uint32_t> job_ranks = {};          // by rank: its number in the job, for records; empty: 0, 1, ..
+  /// By rank: its number in the job, for records; empty: 0, 1, ..
+  std::vector<std::uint32_t> job_ranks{};  // NOLINT(readability-redundant-member-init)
 };
 
 /// A group of ranks. All methods are thread-safe; ranks must call collectives in the same order.
@@ -120,7 +121,7 @@ class Communicator {
   std::shared_ptr<Work> finish(std::shared_ptr<Work> work, const CallOptions& options) const;
 
   template <typename Choose>
-  std::shared_ptr<Communicator> regroup(CommunicatorOptions options, Choose&& choose);
+  std::shared_ptr<Communicator> regroup(CommunicatorOptions options, const Choose& choose);
 
   std::atomic<std::chrono::milliseconds> timeout_;
   std::vector<std::uint32_t> members_;
