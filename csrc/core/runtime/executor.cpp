@@ -96,7 +96,8 @@ bool Execution::step() {
 }
 
 void Execution::advance(Lane& lane, const std::vector<Instruction>& instructions) const {
-  if (++lane.instruction < instructions.size() && instructions[lane.instruction].skew <= lane.turn) return;
+  ++lane.instruction;
+  if (lane.instruction < instructions.size() && instructions[lane.instruction].skew <= lane.turn) return;
   ++lane.turn;
   while (lane.first < instructions.size() && instructions[lane.first].skew + slices_ <= lane.turn) ++lane.first;
   if (lane.first == instructions.size()) {
