@@ -236,7 +236,8 @@ class Run {
 
   void step(std::uint32_t number) {
     Lane& lane = lanes_[number];
-    if (++lane.position == lane.length || skew_of(lane.first + lane.position) > lane.turn) next_turn(lane);
+    ++lane.position;
+    if (lane.position == lane.length || skew_of(lane.first + lane.position) > lane.turn) next_turn(lane);
     std::erase_if(lane.waiters, [&](const Waiter& waiter) {
       if (!lane.has_done(waiter.turn, waiter.position)) return false;
       lanes_[waiter.lane].asleep = false;
