@@ -117,19 +117,20 @@ class Planner {
   ExchangePlan plan() {
     const std::size_t ranks = boxes_ * per_box_;
     std::vector<std::int64_t> between(boxes_ * boxes_, 0);
-    for (std::size_t from = 0; from < ranks; ++from) {
-      const std::span<const std::int64_t> row = matrix_.subspan(from * ranks, ranks);
-      const std::size_t box = from / per_box_;
-      for (std::size_t other = 0; other < boxes_; ++other) {
-        for (std::size_t to = other * per_box_; to < (other + 1) * per_box_; ++to) {
-          if (row[to] < 0) {
-            throw std::invalid_argument("rank " + std::to_string(from) + " has fewer than no bytes for rank " +
-                                        std::to_string(to));
-          }
-          if (other == box) {
-            add(-1, from, from, to, to, 0, row[to]);
-          } else {
-            between[box * boxes_ + other] += row[to];
+    for (std::size_t box = 0; box < boxes_; ++box) {
+      for (std::size_t from = box * per_box_; from < (box + 1) * per_box_; ++from) {
+        const std::span<const std::int64_t> row = matrix_.subspan(from * ranks, ranks);
+        for (std::size_t other = 0; other < boxes_; ++other) {
+          for (std::size_t to = other * per_box_; to < (other + 1) * per_box_; ++to) {
+            if (row[to] < 0) {
+              throw std::invalid_argument("rank " + std::to_string(from) + " has fewer than no bytes for rank " +
+                                          std::to_string(to));
+            }
+            if (other == box) {
+              add(-1, from, from, to, to, 0, row[to]);
+            } else {
+              between[box * boxes_ + other] += row[to];
+            }
           }
         }
       }
@@ -147,11 +148,13 @@ class Planner {
       }
     }
     Dealer dealer(per_box_, matrix_, ranks, nics_);
-    for (std::size_t pair = 0; pair < turns.size(); ++pair) {
-      if (turns[pair].empty()) continue;
-      const std::size_t source = pair / boxes_ * per_box_, target = pair % boxes_ * per_box_;
-      const std::int64_t total = dealer.deal(source, target, pair);
-      for (std::size_t nic = 0; nic < per_box_; ++nic) spread(source, target, nic, turns[pair], total);
+    for (std::size_t box = 0; box < boxes_; ++box) {
+      for (std::size_t other = 0; other < boxes_; ++other) {
+        const std::size_t pair = box * boxes_ + other, source = box * per_box_, target = other * per_box_;
+        if (turns[pair].empty()) continue;
+        const std::int64_t total = dealer.deal(source, target, pair);
+        for (std::size_t nic = 0; nic < per_box_; ++nic) spread(source, target, nic, turns[pair], total);
+      }
     }
     return std::move(plan_);
   }
