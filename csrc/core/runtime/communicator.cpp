@@ -139,7 +139,7 @@ Communicator::Communicator(std::shared_ptr<Engine> engine, Bootstrap& bootstrap,
   auto fabric = std::make_unique<Fabric>(bootstrap, engine->doorbell(), begin + options.timeout);
   selector_ = std::make_unique<Selector>(fabric->size(), fabric->boxes());
   group_ = std::make_unique<Group>(std::move(engine), std::move(fabric), options.name, std::move(job_ranks));
-  group_->recorder()->set_clock_offset(clock_offset_to_rank_0(*this));
+  if (Recorder::entries_wanted() > 0) group_->recorder()->set_clock_offset(clock_offset_to_rank_0(*this));
   log(LogLevel::info, [&] {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Work::Clock::now() - begin);
     return "group " + options.name + ": " + describe_boxes(boxes()) + ", made in " + std::to_string(took.count()) +

@@ -101,7 +101,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// SYNTONY_TRACE_ENTRIES, or 2000. Throws Error(invalid) for what is no number or beyond a million.
+  /// SYNTONY_TRACE_ENTRIES, or 2000; the same on all ranks, as 0 also leaves out comparing clocks. Throws
+  /// Error(invalid) for what is no number or beyond a million.
   [[nodiscard]] static std::size_t entries_wanted();
 
   /// Callers, one at a time (the group's mutex). Fills in `number` and `program`.

@@ -75,6 +75,12 @@ class Impostor:
             connection.close()
 
 
+@pytest.fixture(autouse=True)
+def no_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that is none does not answer when clocks are compared for the record."""
+    monkeypatch.setenv("SYNTONY_TRACE_ENTRIES", "0")
+
+
 def told(bad: Callable[[Impostor], None], call: Callable[[Group], Any]) -> tuple[str, tuple[int, ...], str]:
     """Kind, guilty ranks and sentence of what rank 0's `call` raises once rank 1 has done `bad`."""
     bootstraps = LocalBootstrap.group(2, timeout=30)
