@@ -105,13 +105,13 @@ def _turns(found: list[Schedule], sizes: list[int]) -> list[Entry]:
     entries: list[Entry] = []
     turn, before = fastest(sizes[0]), sizes[0]
     for size in sizes[1:]:
-        if not good(turn, size):
+        while not good(turn, size):
             low, high = before, size
             while high > low * EXACT and high - low > 1:
                 middle = round((low * high) ** 0.5)
                 low, high = (middle, high) if good(turn, middle) else (low, middle)
             entries.append(Entry(found[turn], low))
-            turn = fastest(size)
+            turn, before = fastest(high), high  # who is fastest at the turn need not be at `size`
         before = size
     return [*entries, Entry(found[turn], None)]
 

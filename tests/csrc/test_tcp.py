@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(ROOT.glob("csrc/core/tcp/*.cpp")) + sorted(ROOT.glob("tests/csrc/tcp/*.cpp"))
+SOURCES.append(ROOT / "csrc/core/control.cpp")
 SOURCES.append(ROOT / "csrc/core/legible.cpp")
 SOURCES.append(ROOT / "csrc/core/log.cpp")
 NAMES = [name for source in SOURCES for name in re.findall(r'Test\{"(\w+)"', source.read_text())]

@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
+#include <utility>
 
+#include "core/runtime/recorder.hpp"
 #include "core/shm/shm_board.hpp"
 #include "core/shm/shm_segment.hpp"
 #include "core/shm/shm_transport.hpp"
@@ -73,7 +76,11 @@ Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::ti
   put(blob, std::to_string(mine[0]));
   put(blob, std::to_string(mine[1]));
   put(blob, unix_address);
-  put(blob, std::to_string(shape_.slot_bytes));
+  const std::array<std::pair<std::string, std::string>, 2> settings{{
+      {"SYNTONY_SLOT_BYTES", std::to_string(shape_.slot_bytes)},
+      {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())},
+  }};
+  for (const auto& [variable, value] : settings) put(blob, value);
   std::vector<Member> members;
   for (std::string_view their : bootstrap.all_gather("introduce", blob)) {
     const int from = static_cast<int>(members.size());
@@ -84,10 +91,12 @@ Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::ti
     member.token[0] = number(take(their, from));
     member.token[1] = number(take(their, from));
     member.unix_address = take(their, from);
-    if (const std::string slot_bytes = take(their, from); number(slot_bytes) != shape_.slot_bytes) {
+    for (const auto& [variable, value] : settings) {
+      const std::string theirs = take(their, from);
+      if (theirs == value) continue;
       throw Error(Error::Kind::mismatch,
-                  "rank " + std::to_string(from) + " has SYNTONY_SLOT_BYTES=" + slot_bytes + " and rank " +
-                      std::to_string(rank_) + " " + std::to_string(shape_.slot_bytes) + ": they must be equal",
+                  "rank " + std::to_string(from) + " has " + variable + "=" + theirs + " and rank " +
+                      std::to_string(rank_) + " " + value + ": they must be equal",
                   {from, static_cast<int>(rank_)});
     }
     names_.push_back("rank " + std::to_string(from) + " (process " + std::to_string(member.process) + " on " +

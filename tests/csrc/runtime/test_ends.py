@@ -198,3 +198,15 @@ def odd_environment(rank: Rank) -> str:
 def test_wrong_slot_sizes_are_refused(value: str, sentence: str) -> None:
     for said in run_as_processes(odd_environment, 2, environment={"SYNTONY_SLOT_BYTES": value}):
         assert sentence in said
+
+
+def unequal_environment(rank: Rank, variable: str) -> str:
+    os.environ[variable] = str(4096 * (1 + rank.rank))
+    return odd_environment(rank)
+
+
+@pytest.mark.parametrize("variable", ["SYNTONY_SLOT_BYTES", "SYNTONY_TRACE_ENTRIES"])
+def test_settings_that_must_be_equal_are_compared(variable: str) -> None:
+    for said in run_as_processes(unequal_environment, 2, variable):
+        assert f"has {variable}=" in said
+        assert "they must be equal" in said
