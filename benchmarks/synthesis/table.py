@@ -6,9 +6,11 @@ The one rule: a schedule is checked before its time is printed. `timed` and `Sto
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks import goals
+from benchmarks.goals import Part as Part
 from benchmarks.synthesis.execution import execute
 from synth.checker import check_schedule
 from synth.counted import counted
@@ -16,31 +18,10 @@ from synth.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Row:
-    """Cells in the order of the part's columns, and what they tell of.
+class Row(goals.Row):
+    """A row that tells of `schedules`: proven; they are run on local processes where that is asked for."""
 
-    missed     which goal it fell short of, in a few words; empty: none
-    schedules  proven; they are run on local processes where that is asked for
-    """
-
-    cells: tuple[object, ...]
-    missed: str = ""
     schedules: tuple[Schedule, ...] = ()
-
-
-@dataclass(frozen=True)
-class Part:
-    """Rows of one form.
-
-    columns  heading and width of each; a negative width flushes left
-    rows     makes them, one after another
-    closing  lines to print behind them, from all of them
-    """
-
-    title: str
-    columns: tuple[tuple[str, int], ...]
-    rows: Callable[[], Iterator[Row]]
-    closing: Callable[[Sequence[Row]], list[str]] = lambda rows: []
 
 
 @dataclass(frozen=True)
@@ -100,24 +81,9 @@ def show(table: Table, run: bool = False) -> bool:
 
     `run`: runs their schedules too, and says of how many (execution.py). Raises WrongResultError.
     """
-    good = True
-    for part in table.parts:
-        print(f"\n{part.title}\n")
-        print(_line([heading for heading, _ in part.columns], part))
-        rows = []
-        for row in part.rows():
-            rows.append(row)
-            missed = f"  MISSED: {row.missed}" if row.missed else ""
-            done = sum(execute(schedule) for schedule in row.schedules) if run else 0
-            ran = f"  run bit-exact: {counted(done, 'schedule')}" if done else ""
-            print(_line(row.cells, part) + missed + ran, flush=True)
-        for line in part.closing(rows):
-            print(line)
-        good = good and not any(row.missed for row in rows)
-    return good
 
+    def remark(row: goals.Row) -> str:
+        done = sum(execute(schedule) for schedule in row.schedules) if run and isinstance(row, Row) else 0
+        return f"  run bit-exact: {counted(done, 'schedule')}" if done else ""
 
-def _line(cells: Sequence[object], part: Part) -> str:
-    columns = zip(cells, part.columns, strict=True)
-    text = (f"{cell!s:<{-width}}" if width < 0 else f"{cell!s:>{width}}" for cell, (_, width) in columns)
-    return "  ".join(text).rstrip()
+    return goals.show(table.parts, remark)
