@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collectives.aggregation import InNetwork
-    from collectives.bootstrap import LocalBootstrap, MpiBootstrap, StoreBootstrap, TcpBootstrap
+    from collectives.bootstrap import LocalBootstrap, MpiBootstrap, StoreBootstrap
     from collectives.buffers import UsageError, empty
     from collectives.communicator import Communicator, Work
     from collectives.recorder import counters, dump
+    from collectives.tcp_bootstrap import TcpBootstrap
     from csrc._core import CommunicationError
 
 _HOMES = {
@@ -30,7 +31,7 @@ _HOMES = {
     "empty": "collectives.buffers",
     "counters": "collectives.recorder",
     "dump": "collectives.recorder",
-    "TcpBootstrap": "collectives.bootstrap",
+    "TcpBootstrap": "collectives.tcp_bootstrap",
     "StoreBootstrap": "collectives.bootstrap",
     "MpiBootstrap": "collectives.bootstrap",
     "LocalBootstrap": "collectives.bootstrap",

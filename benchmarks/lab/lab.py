@@ -6,6 +6,7 @@ namespaces ─▶ wires ─▶ addresses, routes, rates ─▶ ceilings ─▶ r
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -89,7 +90,7 @@ class Lab:
             self._apply(faults, lasting, faults[change.fault])
 
         place = meeting_place(self.plan)
-        told = {} if place is None else {"SYNTONY_AGGREGATOR": place}
+        told = {"SYNTONY_SECRET": secrets.token_hex()} | ({} if place is None else {"SYNTONY_AGGREGATOR": place})
         services = [
             Task(switch.name, self.namespace(switch.name), command_of(self.plan, switch), inherited, service=True)
             for switch in adding_switches(self.plan)

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.bootstrap import TcpBootstrap
 from collectives.communicator import Communicator
+from collectives.tcp_bootstrap import TcpBootstrap
 
 PAUSE = 0.1
 """Seconds between agreeing on a start and the start: the agreement has reached everybody, token buckets are full again,
