@@ -17,6 +17,8 @@
 namespace syntony {
 namespace {
 
+constexpr std::uint64_t kSharedProgram = 1;  // in place of a Program's hash
+
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(Error::Kind::invalid, sentence); }
 
 /// Memory for staged blocks, each at its own aligned offset.
@@ -243,22 +245,25 @@ std::shared_ptr<Work> Communicator::run(Collective collective, DType dtype, Redu
   // Where ranks know only their own sizes nobody can relay.
   const bool own_sizes_only = !even && collective == Collective::all_to_all;
   const std::string& algorithm = own_sizes_only && options.algorithm == "auto" ? "direct" : options.algorithm;
-  launch.program = selector_->select(collective, root, elements * element_bytes, algorithm);
+  Selector::Selection selection = selector_->select(collective, root, elements * element_bytes, algorithm);
+  launch.program = std::move(selection.program);
+  launch.shared = selection.shared;
   const Program& program = launch.program->program();
-  if (own_sizes_only && launch.program->needs_size_matrix()) {
+  if (own_sizes_only && (launch.shared || launch.program->needs_size_matrix())) {
     refuse("algorithm " + program.name +
            " relays data between other ranks, so it needs every pair's size; "
            "use `direct` for an all_to_all with uneven sizes");
   }
   const bool weighted = scaling.factor != 1.0;
   const bool crossed = crossing(blocks, element_bytes);
-  Staging staging(weighted || crossed || !program.in_place ? input_bytes(blocks, element_bytes) : 0);
+  const bool fits = launch.shared || program.in_place;
+  Staging staging(weighted || crossed || !fits ? input_bytes(blocks, element_bytes) : 0);
   if (weighted) apply_factor(blocks, dtype, scaling.factor, staging, crossed);
   if (crossed && !weighted) stage_all(blocks, element_bytes, staging);
-  fit_memory(blocks, program, element_bytes, staging);
+  if (!launch.shared) fit_memory(blocks, program, element_bytes, staging);
 
   launch.descriptor.elements = elements;
-  launch.descriptor.program = launch.program->hash();
+  launch.descriptor.program = launch.shared ? kSharedProgram : launch.program->hash();
   launch.descriptor.root = root;
   launch.descriptor.collective = collective;
   launch.descriptor.dtype = dtype;
@@ -273,10 +278,11 @@ std::shared_ptr<Work> Communicator::run(Collective collective, DType dtype, Redu
 
 std::shared_ptr<Work> Communicator::barrier(const CallOptions& options) {
   Group::Launch launch;
-  launch.program = selector_->select(Collective::all_reduce, 0, 1, "direct");
+  launch.shared = group_->fabric().exchange() != nullptr;
+  launch.program = selector_->select(Collective::all_reduce, 0, 1, "direct").program;
   launch.storage.resize(1);
   launch.blocks = {{launch.storage.data(), launch.storage.data(), 1}};
-  launch.descriptor.program = launch.program->hash();
+  launch.descriptor.program = launch.shared ? kSharedProgram : launch.program->hash();
   launch.descriptor.op = ReduceOp::bor;
   launch.descriptor.barrier = 1;
   launch.lifetime = lifetime(options);
@@ -326,7 +332,7 @@ void Communicator::set_turns(const std::string& name, Collective collective, std
 
 const Program& Communicator::program_for(Collective collective, std::uint32_t root, std::size_t bytes,
                                          const std::string& algorithm) {
-  return selector_->select(collective, root, bytes, algorithm)->program();
+  return selector_->select(collective, root, bytes, algorithm).program->program();
 }
 
 }  // namespace syntony

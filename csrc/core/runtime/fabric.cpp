@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/runtime/recorder.hpp"
+#include "core/shared/shared_exchange.hpp"
 #include "core/shm/shm_board.hpp"
 #include "core/shm/shm_segment.hpp"
 #include "core/shm/shm_transport.hpp"
@@ -119,6 +120,7 @@ Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::ti
 
 Fabric::~Fabric() {
   planes_.clear();
+  exchange_.reset();
   transports_.clear();
 }
 
@@ -131,7 +133,9 @@ void Fabric::meet_on_host(const std::vector<Member>& members, const UniqueFd& li
   std::vector<pid_t> processes;
   for (const std::uint32_t rank : box) processes.push_back(static_cast<pid_t>(members[rank].process));
   planes_.push_back(std::make_unique<ShmBoard>(*segment_, rank_, processes));
-  transports_.push_back(std::make_unique<ShmTransport>(*segment_, rank_));
+  auto transport = std::make_unique<ShmTransport>(*segment_, rank_);
+  if (boxes_.size() == 1) exchange_ = std::make_unique<SharedExchange>(*segment_, *transport, rank_);
+  transports_.push_back(std::move(transport));
   for (const std::uint32_t rank : box) {
     if (rank != rank_) by_peer_[rank] = transports_.back().get();
   }

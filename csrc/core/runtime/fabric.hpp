@@ -42,6 +42,8 @@ class Fabric {
   [[nodiscard]] std::span<Transport* const> transports() const { return by_peer_; }  // by rank; null for self
   [[nodiscard]] std::span<const std::unique_ptr<Transport>> owned_transports() const { return transports_; }
   [[nodiscard]] std::span<const std::unique_ptr<ControlPlane>> planes() const { return planes_; }
+  /// Where all ranks of the group meet in memory; null where they are on several hosts, or only one.
+  [[nodiscard]] class SharedExchange* exchange() const { return exchange_.get(); }
   [[nodiscard]] std::vector<int> data_descriptors() const;
   [[nodiscard]] std::vector<int> control_descriptors() const;
 
@@ -67,6 +69,7 @@ class Fabric {
   std::vector<std::string> names_;     // by rank
   std::unique_ptr<class ShmSegment> segment_;
   std::vector<std::unique_ptr<Transport>> transports_;
+  std::unique_ptr<SharedExchange> exchange_;
   std::vector<std::unique_ptr<ControlPlane>> planes_;
   std::vector<Transport*> by_peer_;
 };

@@ -57,7 +57,9 @@ struct Group::Operation {
   Launch launch;
   std::shared_ptr<Work> work;
   Descriptor descriptor;
-  std::optional<Execution> execution;  // once admitted
+  // One of these once admitted:
+  std::optional<Execution> execution;
+  std::optional<SharedOperation> shared;
   bool done = false;
 };
 
@@ -212,23 +214,33 @@ void Group::admit() {
     std::unique_ptr<Operation> next = std::move(queue_.front());
     queue_.pop_front();
     const Descriptor& descriptor = next->descriptor;
-    const PreparedProgram& program = *next->launch.program;
-    const auto window = static_cast<std::uint32_t>(descriptor.sequence % windows_);
-    const std::size_t need = Execution::scratch_bytes(program, fabric_->rank(), descriptor.dtype, next->launch.blocks);
-    if (need > scratch_bytes_[window]) {
-      scratch_[window] = std::make_unique_for_overwrite<std::byte[]>(need);
-      scratch_bytes_[window] = need;
+    if (next->launch.shared) {
+      next->shared.emplace(*fabric_->exchange(), descriptor, next->launch.blocks);
+    } else {
+      prepare(*next);
     }
-    Wire wire{fabric_->transports(), window, fabric_->shape().slot_bytes, fabric_->header()};
-    wire.header.sequence = descriptor.sequence;
-    wire.header.fingerprint = descriptor.fingerprint;
-    next->execution.emplace(program, fabric_->rank(), descriptor.dtype, descriptor.op, next->launch.blocks,
-                            std::span(scratch_[window].get(), need), wire);
     history_[descriptor.sequence % kRemembered] = descriptor;
     next->work->record().admitted();
     for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->announce(descriptor);
     running_.push_back(std::move(next));
   }
+}
+
+void Group::prepare(Operation& operation) {
+  const Descriptor& descriptor = operation.descriptor;
+  const PreparedProgram& program = *operation.launch.program;
+  const std::span<const Block> blocks = operation.launch.blocks;
+  const auto window = static_cast<std::uint32_t>(descriptor.sequence % windows_);
+  const std::size_t need = Execution::scratch_bytes(program, fabric_->rank(), descriptor.dtype, blocks);
+  if (need > scratch_bytes_[window]) {
+    scratch_[window] = std::make_unique_for_overwrite<std::byte[]>(need);
+    scratch_bytes_[window] = need;
+  }
+  Wire wire{fabric_->transports(), window, fabric_->shape().slot_bytes, fabric_->header()};
+  wire.header.sequence = descriptor.sequence;
+  wire.header.fingerprint = descriptor.fingerprint;
+  operation.execution.emplace(program, fabric_->rank(), descriptor.dtype, descriptor.op, blocks,
+                              std::span(scratch_[window].get(), need), wire);
 }
 
 bool Group::step() {
@@ -243,6 +255,8 @@ bool Group::step() {
     moved = move();
   } catch (const UnexpectedFrame& frame) {
     explain(frame);
+  } catch (const SharedMismatch& mismatch) {
+    explain(mismatch);
   } catch (const Error& error) {
     explain(error);
   } catch (const std::exception& error) {  // nothing may escape into the thread that serves all groups
@@ -283,9 +297,9 @@ bool Group::move() {
 
 bool Group::advance(Operation& operation) {
   if (operation.done) return false;
-  const bool moved = operation.execution->step();
+  const bool moved = operation.shared ? operation.shared->step() : operation.execution->step();
   if (moved) operation.work->record().started();
-  if (operation.execution->done()) finish(operation);
+  if (operation.shared ? operation.shared->done() : operation.execution->done()) finish(operation);
   return moved || operation.done;
 }
 
@@ -411,6 +425,23 @@ void Group::explain(const UnexpectedFrame& frame) {
        both);
 }
 
+// The peer's place said so. It announced its operations before it wrote there, so where they parted is known here.
+void Group::explain(const SharedMismatch& mismatch) {
+  const std::vector<int> both{static_cast<int>(mismatch.peer), static_cast<int>(fabric_->rank())};
+  const ControlPlane& plane = *plane_of(mismatch.peer);
+  for (std::uint64_t back = std::min<std::uint64_t>(kRemembered, mismatch.sequence); back > 0; --back) {
+    const Descriptor& ours = history_[(mismatch.sequence - back + 1) % kRemembered];
+    const std::optional<Descriptor> theirs = plane.announced(mismatch.peer, ours.sequence);
+    if (!theirs || theirs->fingerprint == ours.fingerprint) continue;
+    fail(Error::Kind::mismatch, disagreement(mismatch.peer, ours, *theirs), both);
+    return;
+  }
+  fail(Error::Kind::mismatch,
+       fabric_->name_of_rank(mismatch.peer) + " is not in " + describe(history_[mismatch.sequence % kRemembered]) +
+           " as rank " + std::to_string(fabric_->rank()) + " is",
+       both);
+}
+
 bool Group::heard_of_the_end() {
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->progress();
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
@@ -516,7 +547,8 @@ std::string Group::latecomers(const Operation& operation, std::vector<int>& guil
   if (!guilty.empty()) return absent;
   guilty = inside;
   std::string waiting;
-  for (const std::uint32_t peer : operation.execution->waiting_for()) {
+  for (const std::uint32_t peer :
+       operation.shared ? operation.shared->waiting_for() : operation.execution->waiting_for()) {
     waiting += (waiting.empty() ? "" : ", ") + fabric_->name_of_rank(peer);
   }
   return "; all ranks are inside it" + (waiting.empty() ? std::string() : ", this one waits for " + waiting);

@@ -31,13 +31,15 @@
 #include "core/runtime/point_to_point.hpp"
 #include "core/runtime/recorder.hpp"
 #include "core/runtime/regroup.hpp"
+#include "core/shared/shared_operation.hpp"
 
 namespace syntony {
 
 class Group final : public Steppable {
  public:
   struct Launch {
-    std::shared_ptr<const PreparedProgram> program;
+    std::shared_ptr<const PreparedProgram> program;  // what runs, or what it does when it runs `shared`
+    bool shared = false;
     Descriptor descriptor;  // without sequence and fingerprint
     std::vector<Block> blocks;
     bool average = false;
@@ -82,6 +84,7 @@ class Group final : public Steppable {
   void take_submissions();
   void collect();
   void admit();
+  void prepare(Operation& operation);
   bool advance(Operation& operation);
   void finish(Operation& operation);
   void complete();
@@ -89,6 +92,7 @@ class Group final : public Steppable {
   void fail(Error::Kind kind, const std::string& sentence, const std::vector<int>& ranks);
   void end(const Abort& reason);
   void explain(const UnexpectedFrame& frame);
+  void explain(const SharedMismatch& mismatch);
   void explain(const Error& error);
   [[nodiscard]] std::string disagreement(std::uint32_t peer, const Descriptor& ours, const Descriptor& theirs) const;
   bool heard_of_the_end();

@@ -17,10 +17,12 @@ namespace {
 constexpr std::size_t kOneShotBytes = 64U << 10U;  // what a rank may send to save hops: n-1 times everything in one
 constexpr std::size_t kRingChunk = 8U << 10U;      // smaller chunks spend their 2 (n-1) hops on being passed on
 
+constexpr std::string_view kShared = "shared";  // no Program: csrc/core/shared
+
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(Error::Kind::invalid, sentence); }
 
 std::string names_of(std::span<const Algorithm> table) {
-  std::string names = "auto";
+  std::string names = "auto, " + std::string(kShared);
   for (const Algorithm& algorithm : table) names += ", " + std::string(algorithm.name);
   return names;
 }
@@ -34,6 +36,7 @@ Selector::Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> 
 
 Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) const {
   if (collective == Collective::all_to_all && bytes == 0) return {"direct", "only each pair knows its size"};
+  if (one_host()) return {std::string(kShared), "all ranks share a host's memory"};
   if (boxes_.size() > 1 && boxes_.size() < ranks_) return {"hierarchical", "hosts have several ranks each"};
   const bool small = (ranks_ - 1) * bytes <= kOneShotBytes;
   switch (collective) {
@@ -71,12 +74,20 @@ Selector::Choice Selector::resolved(Collective collective, std::size_t bytes, co
   return {turn == turns.end() ? turns.back().algorithm : turn->algorithm, "a table's turn for this size"};
 }
 
-std::shared_ptr<const PreparedProgram> Selector::select(Collective collective, std::uint32_t root, std::size_t bytes,
-                                                        const std::string& algorithm) {
+Selector::Selection Selector::select(Collective collective, std::uint32_t root, std::size_t bytes,
+                                     const std::string& algorithm) {
   const std::lock_guard lock(mutex_);
   const Choice choice = resolved(collective, bytes, algorithm);
-  const std::string& name = choice.name;
   tell(choice, collective, bytes);
+  if (choice.name != kShared) return {program_named(choice.name, collective, root)};
+  if (!one_host())
+    refuse(ranks_ == 1 ? "algorithm shared needs other ranks"
+                       : "algorithm shared needs all ranks on one host; these are on " + std::to_string(boxes_.size()));
+  return {program_named("direct", collective, root), true};
+}
+
+std::shared_ptr<const PreparedProgram> Selector::program_named(const std::string& name, Collective collective,
+                                                               std::uint32_t root) {
   if (const auto loaded = loaded_.find(name); loaded != loaded_.end()) {
     const Program& program = loaded->second->program();
     if (program.collective != collective) {

@@ -23,10 +23,15 @@ class Selector {
  public:
   Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes);
 
+  /// What runs a call.
+  struct Selection {
+    std::shared_ptr<const PreparedProgram> program;
+    bool shared = false;  // not the Program itself, but what does the same in the host's memory (csrc/core/shared)
+  };
   /// `bytes`: of the whole operation (nccl-tests' size), 0 where ranks do not know it alike.
   /// Throws Error(invalid) naming what is available.
-  [[nodiscard]] std::shared_ptr<const PreparedProgram> select(Collective collective, std::uint32_t root,
-                                                              std::size_t bytes, const std::string& algorithm);
+  [[nodiscard]] Selection select(Collective collective, std::uint32_t root, std::size_t bytes,
+                                 const std::string& algorithm);
   /// Throws Error(invalid) when this runtime cannot run `program` (wrong number of ranks, instructions it lacks, ..).
   void add(const std::string& name, Program program, std::uint32_t channels, std::uint32_t depth);
   /// From now on `name` means, for this collective, the first turn whose `last` is not below the bytes; the last turn
@@ -44,6 +49,9 @@ class Selector {
   [[nodiscard]] Choice automatic(Collective collective, std::size_t bytes) const;
   /// What `algorithm` means for this collective and size.
   [[nodiscard]] Choice resolved(Collective collective, std::size_t bytes, const std::string& algorithm) const;
+  [[nodiscard]] std::shared_ptr<const PreparedProgram> program_named(const std::string& name, Collective collective,
+                                                                     std::uint32_t root);
+  [[nodiscard]] bool one_host() const { return boxes_.empty() && ranks_ > 1; }
   void tell(const Choice& choice, Collective collective, std::size_t bytes);
 
   std::uint32_t ranks_;

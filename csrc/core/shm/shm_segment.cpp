@@ -124,7 +124,8 @@ ShmSegment::ShmSegment(const ShmMeeting& meeting, const UniqueFd& listener, cons
   for (std::uint32_t i = 0; i < ranks_.size(); ++i) local_[ranks_[i]] = i;
   stream_bytes_ = pages(kCacheLine + shape_.depth * (sizeof(SlotLine) + shape_.slot_bytes));
   notes_offset_ = pages(sizeof(AbortRecord) + ranks_.size() * sizeof(BoardLine));
-  streams_offset_ = notes_offset_ + pages(ranks_.size() * kNoteSlots * sizeof(Note));
+  places_offset_ = notes_offset_ + pages(ranks_.size() * kNoteSlots * sizeof(Note));
+  streams_offset_ = places_offset_ + pages(ranks_.size() * 2 * sizeof(SharedPlace));
   bytes_ = streams_offset_ + ranks_.size() * ranks_.size() * shape_.channels * shape_.windows * stream_bytes_;
   if (meeting.rank == ranks_.front()) {
     create(meeting, listener, deadline);
@@ -212,6 +213,10 @@ BoardLine& ShmSegment::board(std::uint32_t rank) const {
 
 Note& ShmSegment::note(std::uint32_t rank, std::size_t slot) const {
   return reinterpret_cast<Note*>(base_ + notes_offset_)[local_[rank] * kNoteSlots + slot];
+}
+
+SharedPlace& ShmSegment::place(std::uint32_t rank, std::uint64_t parity) const {
+  return reinterpret_cast<SharedPlace*>(base_ + places_offset_)[std::uint64_t{local_[rank]} * 2 + parity];
 }
 
 std::byte* ShmSegment::stream(std::uint32_t destination, std::uint32_t source, std::uint32_t channel,

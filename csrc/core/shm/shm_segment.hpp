@@ -1,10 +1,10 @@
 // The memory that the ranks of one host share for one group: a memfd, nothing with a name in any file system, so
 // nothing is left behind however a process ends.
 //
-//      +--------+---------------------+--------------------------------------------------------------+
-//      | abort  | BoardLine, notes    | streams: [destination][source][channel][window]              |
-//      |        | per rank            | each: | released | (stamp, header) payload | .. depth slots  |
-//      +--------+---------------------+--------------------------------------------------------------+
+//      +--------+---------------------------+--------------------------------------------------------------+
+//      | abort  | BoardLine, notes, places  | streams: [destination][source][channel][window]              |
+//      |        | per rank                  | each: | released | (stamp, header) payload | .. depth slots  |
+//      +--------+---------------------------+--------------------------------------------------------------+
 //
 // The file is sparse: a stream that is never used never costs a page. The host's lowest rank creates it and hands it
 // round over an abstract Unix socket, together with everybody's doorbell (an eventfd).
@@ -62,6 +62,18 @@ struct alignas(kCacheLine) SlotLine {
 static_assert(sizeof(SlotLine) == kCacheLine);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
+/// Where a rank shows its peers what it brings to a round of a shared collective (shared/shared_exchange.hpp); it has two,
+/// used in turn. `stamp` is the number of the round, written last. Zeros at first: round 0, published by everybody.
+struct alignas(2 * kCacheLine) SharedPlace {
+  static constexpr std::size_t kInlineBytes = 48;
+  static constexpr std::size_t kStageBytes = std::size_t{384} << 10U;
+
+  std::atomic<std::uint64_t> stamp;
+  std::uint64_t fingerprint;
+  std::array<std::byte, kInlineBytes> inlined;
+  alignas(2 * kCacheLine) std::array<std::byte, kStageBytes> stage;
+};
+
 /// Where one host's ranks meet.
 struct ShmMeeting {
   std::string address;               // abstract Unix socket of the lowest rank
@@ -93,6 +105,7 @@ class ShmSegment {
   [[nodiscard]] AbortRecord& abort_record() const;
   [[nodiscard]] BoardLine& board(std::uint32_t rank) const;
   [[nodiscard]] Note& note(std::uint32_t rank, std::size_t slot) const;
+  [[nodiscard]] SharedPlace& place(std::uint32_t rank, std::uint64_t parity) const;
   [[nodiscard]] std::byte* stream(std::uint32_t destination, std::uint32_t source, std::uint32_t channel,
                                   std::uint32_t window) const;
   /// Wakes `rank` out of epoll.
@@ -108,6 +121,7 @@ class ShmSegment {
   std::vector<std::uint32_t> local_;  // by rank
   std::size_t stream_bytes_ = 0;
   std::size_t notes_offset_ = 0;
+  std::size_t places_offset_ = 0;
   std::size_t streams_offset_ = 0;
   std::size_t bytes_ = 0;
   UniqueFd memory_;

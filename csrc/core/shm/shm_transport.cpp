@@ -127,6 +127,12 @@ void ShmTransport::wake() {
   }
 }
 
+void ShmTransport::touch_all() {
+  touched_.assign(touched_.size(), 1);
+  touched_[segment_.local(rank_)] = 0;
+  any_touched_ = true;
+}
+
 void ShmTransport::sleeping(bool asleep) {
   segment_.board(rank_).sleeping.store(asleep ? 1 : 0, std::memory_order_relaxed);
   if (asleep) std::atomic_thread_fence(std::memory_order_seq_cst);

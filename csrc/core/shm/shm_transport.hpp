@@ -21,6 +21,8 @@ class ShmTransport final : public Transport {
   bool progress() override { return false; }                       // peers move the bytes themselves
   bool drain(std::chrono::milliseconds) override { return true; }  // what is committed is already theirs
   void wake() override;
+  /// Something that is no stream has news from us for all peers: wake() shall look at them.
+  void touch_all();
   void sleeping(bool asleep) override;
   [[nodiscard]] std::span<const int> descriptors() const override { return {}; }
 
