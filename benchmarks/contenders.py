@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from benchmarks.elements import Array, Element
@@ -127,20 +128,35 @@ class Syntony:
         """The communicator is shared by all algorithms; whoever made it closes it."""
 
 
-class Gloo:
-    """torch's gloo process group on the same ranks, called below torch.distributed's Python wrappers."""
+class TorchGroup:
+    """A torch process group on the same ranks, called below torch.distributed's Python wrappers, as they call it."""
 
-    label = "gloo"
-    _TYPES = frozenset({"int8", "uint8", "int32", "int64", "half", "bfloat16", "float", "double"})
+    _TYPES = frozenset({"int8", "uint8", "int32", "int64", "half", "bfloat16", "float", "double"})  # gloo's
 
-    def __init__(self, exchange: Exchange, timeout: float) -> None:
+    def __init__(self, exchange: Exchange, label: str, timeout: float) -> None:
+        """`label`: "gloo", or "torch" for our own backend. Collective."""
         import torch.distributed
 
+        self.label = label
         dist: Any = torch.distributed
         self._dist = dist
-        self._store = open_store(exchange, self.label, timeout)
+        self._store = open_store(exchange, label, timeout)
         limit = timedelta(seconds=timeout)
-        self._group: Any = dist.ProcessGroupGloo(self._store, exchange.rank, exchange.size, limit)
+        if label == "gloo":
+            self._group: Any = dist.ProcessGroupGloo(self._store, exchange.rank, exchange.size, limit)
+        else:
+            from collectives.torch_backend import create_backend
+
+            self._group = create_backend(
+                SimpleNamespace(
+                    store=self._store,
+                    group_rank=exchange.rank,
+                    group_size=exchange.size,
+                    timeout=limit,
+                    group_id=label,
+                    global_ranks_in_group=[],
+                )
+            )
 
     def prepare(self, test: Test) -> Call | None:
         natural = test.shape.in_place == "same"  # torch's all_reduce, broadcast and reduce have one buffer
@@ -154,35 +170,38 @@ class Gloo:
         match test.shape.name:
             case "all_reduce":
                 options = self._options(dist.AllreduceOptions(), test)
-                return lambda: group.allreduce([recv], options).wait()
+                return lambda: _finish(group.allreduce([recv], options))
             case "all_gather":
-                return lambda: self.all_gather(send, recv)
+                options = self._options(dist.distributed_c10d.AllgatherOptions(), test)
+                return lambda: _finish(group._allgather_base(recv, send, options))
             case "reduce_scatter":
                 options = self._options(dist.ReduceScatterOptions(), test)
-                return lambda: group._reduce_scatter_base(recv, send, options).wait()
+                return lambda: _finish(group._reduce_scatter_base(recv, send, options))
             case "all_to_all":
-                return lambda: group.alltoall_base(recv, send, [], []).wait()
+                options = self._options(dist.AllToAllOptions(), test)
+                return lambda: _finish(group.alltoall_base(recv, send, [], [], options))
             case "broadcast":
                 options = self._options(dist.BroadcastOptions(), test)
-                return lambda: group.broadcast([recv], options).wait()
+                return lambda: _finish(group.broadcast([recv], options))
             case "reduce":
                 options = self._options(dist.ReduceOptions(), test)
-                return lambda: group.reduce([recv], options).wait()
+                return lambda: _finish(group.reduce([recv], options))
             case "gather":
                 options = self._options(dist.GatherOptions(), test)
                 outputs = [list(recv.chunk(group.size()))] if at_root else []
-                return lambda: group.gather(outputs, [send], options).wait()
+                return lambda: _finish(group.gather(outputs, [send], options))
             case "scatter":
                 options = self._options(dist.ScatterOptions(), test)
                 inputs = [list(send.chunk(group.size()))] if at_root else []
-                return lambda: group.scatter([recv], inputs, options).wait()
+                return lambda: _finish(group.scatter([recv], inputs, options))
         return lambda: self._pass_on(send, recv)
 
     def all_gather(self, send: Any, recv: Any) -> None:
         """Everybody's tensor, one after the other."""
-        self._group._allgather_base(recv, send).wait()
+        _finish(self._group._allgather_base(recv, send))
 
     def _options(self, options: Any, test: Test) -> Any:
+        options.asyncOp = False
         names = {"sum": "SUM", "prod": "PRODUCT", "avg": "AVG"}
         if test.operation is not None:
             options.reduceOp = getattr(self._dist.ReduceOp, names.get(test.operation, test.operation.upper()))
@@ -193,11 +212,17 @@ class Gloo:
     def _pass_on(self, send: Any, recv: Any) -> None:
         rank, size = self._group.rank(), self._group.size()
         sent = self._group.send([send], (rank + 1) % size, 0)
-        self._group.recv([recv], (rank - 1) % size, 0).wait()
-        sent.wait()
+        _finish(self._group.recv([recv], (rank - 1) % size, 0))
+        _finish(sent)
 
     def barrier(self) -> object:
         return self._group.barrier().wait()
 
     def close(self) -> None:
         del self._group, self._store
+
+
+def _finish(work: Any) -> None:
+    """A synchronous operation may be over without a Work."""
+    if work is not None:
+        work.wait()

@@ -10,12 +10,14 @@ from typing import TypeVar
 
 from benchmarks.elements import ALIASES, ELEMENTS, Element
 from benchmarks.measure import Effort
+from benchmarks.mpi.libraries import LIBRARIES, installed
 from benchmarks.reference import BITWISE, OPERATIONS
 from benchmarks.shapes import SHAPES, Shape
 from topologies.command import UserError
 
 ALGORITHMS = ("auto", "direct", "two_shot", "ring", "dbt", "hierarchical")
-PEERS = ("gloo",)
+PEERS = ("gloo", "torch", *LIBRARIES)
+"""`torch` is our own torch backend; the name `mpi` stands for all MPI libraries that are installed."""
 
 # Options of nccl-tests that talk about CUDA, threads or NCCL's insides. A script that passes one is told, not ignored.
 _REFUSED: tuple[tuple[str, str, str], ...] = (
@@ -87,7 +89,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("-r", "--root", default="0", metavar="RANK", help="a rank, or all (0)")
     what.add_argument("--algo", default=None, metavar="A[,B...]", help=f"{', '.join(ALGORITHMS)} (auto)")
     what.add_argument("--schedule", type=Path, default=None, metavar="FILE", help="a schedule or Program file to run")
-    what.add_argument("--peers", default="", metavar="P[,Q...]", help=f"who competes: {', '.join(PEERS)}")
+    what.add_argument("--peers", default="", metavar="P[,Q...]", help=f"who competes: {', '.join(PEERS)}, mpi")
     what.add_argument("--ranks", type=int, default=None, metavar="N", help="processes to start here (2)")
 
     how = parser.add_argument_group("how it is measured")
@@ -152,7 +154,7 @@ def read(arguments: argparse.Namespace) -> Options:
         roots=_roots(arguments.root) if shape.rooted else (0,),
         algorithms=_listed("--algo", arguments.algo or "auto", ALGORITHMS),
         schedule=arguments.schedule,
-        peers=_listed("--peers", arguments.peers, PEERS) if arguments.peers else (),
+        peers=peers(arguments.peers) if arguments.peers else (),
         timeout=arguments.timeout,
         output_file=arguments.output_file,
         csv_file=arguments.csv,
@@ -171,6 +173,16 @@ def size(text: str) -> int:
     if not 0 <= value < 1 << 60:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write bytes, or 64K, 1M, 2G")
     return int(value)
+
+
+def peers(text: str) -> tuple[str, ...]:
+    """Names from a list with commas. Raises UserError for those that are unknown, or not installed."""
+    names = _listed("--peers", text, (*PEERS, "mpi"))
+    chosen = tuple(dict.fromkeys(one for name in names for one in (installed() if name == "mpi" else (name,))))
+    for name in chosen:
+        if name in LIBRARIES:
+            LIBRARIES[name].require()
+    return chosen
 
 
 class _Refuse(argparse.Action):

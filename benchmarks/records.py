@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 import syntony
-from benchmarks.measure import Case, Result, Timing
+from benchmarks.measure import Result, Timing
 from benchmarks.options import Options
 from benchmarks.table import bandwidths
+from benchmarks.trial import Case
 
 _CSV_COLUMNS = (
     *("collective", "size", "count", "type", "redop", "root", "ranks", "contender", "form"),

@@ -9,10 +9,13 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks import table
-from benchmarks.contenders import Communicator, Contender, Gloo, Syntony
-from benchmarks.measure import Bench, Case
+from benchmarks.contenders import Communicator, Contender, Syntony, TorchGroup
+from benchmarks.measure import Bench
+from benchmarks.mpi.guest import Guest
+from benchmarks.mpi.libraries import LIBRARIES
 from benchmarks.options import Options
 from benchmarks.records import Record
+from benchmarks.trial import Case
 from collectives.launch import Exchange, RankError
 from topologies.command import UserError
 
@@ -47,14 +50,18 @@ def run(
         communicator.close()
 
 
-def contenders_of(exchange: Exchange, options: Options, communicator: Communicator) -> list[Contender]:
+def contenders_of(exchange: Exchange, options: Options, communicator: Communicator) -> list[Contender | Guest]:
     """Ours first, in the order of the command line, then the peers."""
     if options.schedule is not None:
         ours = [Syntony(communicator, communicator.load(options.schedule))]
     else:
         ours = [Syntony(communicator, algorithm) for algorithm in options.algorithms]
-    peers = {"gloo": Gloo}
-    return [*ours, *(peers[name](exchange, options.timeout) for name in options.peers)]
+    return [*ours, *(peer(exchange, name, options.timeout) for name in options.peers)]
+
+
+def peer(exchange: Exchange, name: str, timeout: float) -> Contender | Guest:
+    """The peer of that name (options.PEERS). Collective."""
+    return Guest(exchange, name, timeout) if name in LIBRARIES else TorchGroup(exchange, name, timeout)
 
 
 def cases(options: Options, ranks: int) -> Iterator[Case]:
@@ -70,7 +77,7 @@ def cases(options: Options, ranks: int) -> Iterator[Case]:
         yield Case(options.shape, element, operation, root, block)
 
 
-def _run(exchange: Exchange, options: Options, contenders: Sequence[Contender]) -> int:
+def _run(exchange: Exchange, options: Options, contenders: Sequence[Contender | Guest]) -> int:
     bench = Bench(exchange)
     device = {
         "rank": exchange.rank,

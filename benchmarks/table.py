@@ -10,9 +10,10 @@ import datetime
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.measure import Case, Result, Timing
+from benchmarks.measure import Result, Timing
 from benchmarks.options import Options
 from benchmarks.shapes import Shape
+from benchmarks.trial import Case
 
 _FORM = f"  {'time':>7}  {'algbw':>6}  {'busbw':>6}  {'#wrong':>6}"
 _FORM_UNITS = f"  {'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6}  {'':>6}"

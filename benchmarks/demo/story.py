@@ -17,14 +17,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.contenders import Contender, Gloo, Syntony
+from benchmarks.contenders import Contender, Syntony, TorchGroup
 from benchmarks.demo.picture import sparkline
 from benchmarks.demo.text import standard_library
 from benchmarks.elements import ELEMENTS
-from benchmarks.measure import Bench, Case, Effort
+from benchmarks.measure import Bench, Effort
 from benchmarks.session import create_communicator
 from benchmarks.shapes import SHAPES
 from benchmarks.table import bandwidths
+from benchmarks.trial import Case
 from collectives.launch import Exchange, RankError, run_ranks
 
 RANKS = 4
@@ -99,7 +100,7 @@ def _gather_and_compare(exchange: Exchange, path: Path) -> int:
     import torch
 
     communicator = create_communicator(exchange, SILENCE)
-    peer = Gloo(exchange, SILENCE)
+    peer = TorchGroup(exchange, "gloo", SILENCE)
     name = communicator.load(path)
     differences = 0
     for count in (1, 1009, 262144):
@@ -141,7 +142,7 @@ def benchmark() -> bool:
 def _bench_rank(exchange: Exchange) -> int:
     communicator = create_communicator(exchange, SILENCE)
     contenders: list[Contender] = [Syntony(communicator, algorithm) for algorithm in BENCH_ALGORITHMS]
-    contenders.append(Gloo(exchange, SILENCE))
+    contenders.append(TorchGroup(exchange, "gloo", SILENCE))
     bench = Bench(exchange)
     show = _show if exchange.rank == 0 else lambda cells: None
     show([heading for heading, _, _ in _COLUMNS])

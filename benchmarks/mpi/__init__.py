@@ -1,0 +1,1 @@
+"""MPI libraries as peers: each runs in processes of its own, which its own mpiexec starts, beside the bench's ranks."""
