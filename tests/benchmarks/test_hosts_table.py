@@ -1,0 +1,46 @@
+"""The table of collectives between hosts: what an algorithm's busiest wire allows. The lab itself needs root."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.lab.ceiling import Ceiling
+from benchmarks.lab.plan import Plan
+from benchmarks.runtime.hosts import SIZE, Limits, Network
+from benchmarks.runtime.hosts_rank import Job
+
+MEGA = 1e6
+
+
+def _ceilings(plan: Plan, together: float) -> list[Ceiling]:
+    return [Ceiling(wire, near, ("", ""), together, None, (1e-5,)) for wire in plan.wires for near in wire.ends]
+
+
+@pytest.mark.parametrize(
+    ("topology", "collective", "algorithm", "carried"),
+    [
+        ("star:4", "all_reduce", "ring", 1.5),
+        ("star:4", "all_gather", "direct", 0.75),
+        ("star:4", "reduce_scatter", "direct", 0.75),
+        ("star:4", "all_to_all", "direct", 0.75),
+        ("rail:boxes=2,gpus=2,rails=1", "all_reduce", "hierarchical", 1.0),
+        ("rail:boxes=2,gpus=2,rails=1", "all_gather", "direct", 1.0),
+        ("rail:boxes=2,gpus=2,rails=1", "all_gather", "hierarchical", 0.5),
+        ("rail:boxes=2,gpus=2,rails=2", "all_reduce", "hierarchical", 0.5),
+        ("rail:boxes=2,gpus=4,rails=1", "reduce_scatter", "hierarchical", 0.5),
+    ],
+)
+def test_limit_is_what_the_busiest_wire_carries(topology: str, collective: str, algorithm: str, carried: float) -> None:
+    plan = Network("", topology, "200mbit", {}).plan()
+    limits = Limits(plan, _ceilings(plan, 20 * MEGA))
+    limit, simulated = limits.of(Job(collective, SIZE, 1, ("auto",)), algorithm)
+    assert limit == pytest.approx(carried * SIZE / (20 * MEGA))
+    assert limit < simulated < 1.2 * limit
+
+
+def test_limit_is_that_of_the_slowest_wire() -> None:
+    plan = Network("", "star:4", "200mbit", {}).plan()
+    ceilings = _ceilings(plan, 20 * MEGA)
+    ceilings[3] = Ceiling(ceilings[3].wire, ceilings[3].near, ("", ""), 5 * MEGA, None, (1e-5,))
+    limit, _ = Limits(plan, ceilings).of(Job("all_to_all", SIZE, 1, ("auto",)), "direct")
+    assert limit == pytest.approx(0.75 * SIZE / (5 * MEGA))
