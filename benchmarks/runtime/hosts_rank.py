@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.contenders import Contender, Gloo, Syntony
+from benchmarks.contenders import Contender, Syntony, TorchGroup
 from benchmarks.elements import ELEMENTS
 from benchmarks.measure import Bench, Case, Effort
 from benchmarks.shapes import SHAPES, Shape
-from collectives.bootstrap import TcpBootstrap
 from collectives.communicator import Communicator
+from collectives.tcp_bootstrap import TcpBootstrap
 
 GLOO = "gloo"
 _TIMEOUT = 120.0  # seconds that a collective may take
@@ -53,7 +53,7 @@ def main(words: Sequence[str]) -> int:
     work, results = map(Path, words)
     jobs = [Job(**entry) for entry in json.loads(work.read_text())]
     with TcpBootstrap.from_environment() as bootstrap, Communicator.create(bootstrap, _TIMEOUT) as communicator:
-        gloo = Gloo(bootstrap, _TIMEOUT) if any(GLOO in job.algorithms for job in jobs) else None
+        gloo = TorchGroup(bootstrap, GLOO, _TIMEOUT) if any(GLOO in job.algorithms for job in jobs) else None
         bench = Bench(bootstrap)
         found = [[_time(bench, communicator, gloo, job, name) for name in job.algorithms] for job in jobs]
         if communicator.rank == 0:
@@ -64,7 +64,7 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _time(bench: Bench, communicator: Communicator, gloo: Gloo | None, job: Job, name: str) -> Timed:
+def _time(bench: Bench, communicator: Communicator, gloo: TorchGroup | None, job: Job, name: str) -> Timed:
     contender: Contender
     if name == GLOO:
         assert gloo is not None
