@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -42,8 +42,7 @@ def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float32) -> npt.
     return memory.view(kind).reshape(sizes)
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(NamedTuple):
     """Contiguous memory of `elements` elements of `dtype`; `owner` keeps it alive."""
 
     address: int
@@ -53,11 +52,16 @@ class Buffer:
 
     @property
     def itemsize(self) -> int:
-        return _core.itemsize(self.dtype)
+        return _itemsize(self.dtype)
 
     def at(self, element: int) -> int:
         """The address of an element."""
-        return self.address + element * self.itemsize
+        return self.address + element * _itemsize(self.dtype)
+
+
+@cache
+def _itemsize(dtype: str) -> int:
+    return _core.itemsize(dtype)
 
 
 def buffer_of(array: Any, what: str, writable: bool) -> Buffer:
@@ -65,6 +69,9 @@ def buffer_of(array: Any, what: str, writable: bool) -> Buffer:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _of_tensor(array, what)
+    seen = _core.contiguous(array) if type(array) is np.ndarray else None
+    if seen is not None and (seen[3] or not writable):  # nearly always; what follows is for the rest and its sentences
+        return Buffer(seen[0], seen[1], seen[2], array)
     if not isinstance(array, np.ndarray):
         array = _from_dlpack(array, what)
     if not array.flags.c_contiguous:

@@ -72,6 +72,8 @@ class Communicator:
 
     def __init__(self, core: _core.Communicator) -> None:
         self._core = core
+        self.rank: int = core.rank
+        self.size: int = core.size
 
     @classmethod
     def create(
@@ -86,14 +88,6 @@ class Communicator:
     def capsule(self) -> object:
         """For csrc._torch."""
         return self._core.capsule()
-
-    @property
-    def rank(self) -> int:
-        return self._core.rank
-
-    @property
-    def size(self) -> int:
-        return self._core.size
 
     @property
     def boxes(self) -> list[list[int]]:
@@ -483,12 +477,16 @@ class Communicator:
             raise UsageError(f"unknown op {op!r} for {collective}: possible are {', '.join(_OPS)}")
         if op == "avg" and buffers[0].dtype == "bool":
             raise UsageError(f"avg of bool has no meaning in {collective}")
-        moved = any(source and target and source != target for source, target, _ in blocks)
-        if moved and overlap(buffers[0], buffers[-1]):
+        first, last = buffers[0], buffers[-1]
+        if (
+            first.address != last.address
+            and overlap(first, last)
+            and any(source and target and source != target for source, target, _ in blocks)
+        ):
             raise _overlapping(collective)
         work = self._core.run(
             collective=collective,
-            dtype=buffers[0].dtype,
+            dtype=first.dtype,
             op=_OPS[op],
             root=self._member(f"the root of {collective}", root),
             blocks=blocks,

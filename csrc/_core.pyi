@@ -522,6 +522,7 @@ class Process:
 def allocate(bytes: int) -> npt.NDArray[np.uint8]:
     """Zeros in page-aligned memory that other processes of the host could map."""
 
+def contiguous(array: object) -> tuple[int, int, str, bool] | None: ...
 def place_of(address: int, bytes: int) -> tuple[int, int] | None:
     """Descriptor and offset of memory from `allocate`; None for other memory."""
 

@@ -12,6 +12,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -380,7 +381,52 @@ void bind_group(nb::module_& m) {
           "timeout"_a);
 }
 
+/// The element type that a buffer's format (module struct's, and NumPy's Z for complex) stands for, if it is one of
+/// ours.
+std::optional<DType> dtype_of_format(std::string_view format) {
+  static constexpr std::array<std::pair<std::string_view, DType>, 16> kFormats{{
+      {"?", DType::boolean},
+      {"b", DType::int8},
+      {"B", DType::uint8},
+      {"h", DType::int16},
+      {"H", DType::uint16},
+      {"i", DType::int32},
+      {"I", DType::uint32},
+      {"l", DType::int64},
+      {"L", DType::uint64},
+      {"q", DType::int64},
+      {"Q", DType::uint64},
+      {"e", DType::float16},
+      {"f", DType::float32},
+      {"d", DType::float64},
+      {"Zf", DType::complex64},
+      {"Zd", DType::complex128},
+  }};
+  const auto* const found = std::ranges::find(kFormats, format, &std::pair<std::string_view, DType>::first);
+  if (found == kFormats.end()) return std::nullopt;
+  return found->second;
+}
+
+/// Address, elements, element type, writable; None for what is not contiguous or not one of our types.
+nb::object contiguous(nb::handle array) {
+  Py_buffer view;
+  if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+    PyErr_Clear();
+    return nb::none();
+  }
+  const auto release = [](Py_buffer* held) { PyBuffer_Release(held); };
+  const std::unique_ptr<Py_buffer, decltype(release)> held(&view, release);
+  const std::optional<DType> dtype = dtype_of_format(view.format == nullptr ? "B" : view.format);
+  if (!dtype || size_of(*dtype) != static_cast<std::size_t>(view.itemsize)) return nb::none();
+  const std::string_view name = name_of(*dtype);
+  return nb::make_tuple(reinterpret_cast<std::uintptr_t>(view.buf), view.len / view.itemsize,
+                        nb::str(name.data(), name.size()), view.readonly == 0);
+}
+
 void bind_memory(nb::module_& m) {
+  m.def("contiguous", &contiguous, "array"_a,
+        "(address, elements, dtype, writable) of what has the buffer protocol; None unless it is contiguous and its "
+        "elements are ours.");
   m.def(
       "allocate",
       [](std::size_t bytes) {

@@ -134,7 +134,7 @@ void Fabric::meet_on_host(const std::vector<Member>& members, const UniqueFd& li
   for (const std::uint32_t rank : box) processes.push_back(static_cast<pid_t>(members[rank].process));
   planes_.push_back(std::make_unique<ShmBoard>(*segment_, rank_, processes));
   auto transport = std::make_unique<ShmTransport>(*segment_, rank_);
-  if (boxes_.size() == 1) exchange_ = std::make_unique<SharedExchange>(*segment_, *transport, rank_);
+  if (boxes_.size() == 1) exchange_ = std::make_unique<SharedExchange>(*segment_, *transport, rank_, std::move(processes));
   transports_.push_back(std::move(transport));
   for (const std::uint32_t rank : box) {
     if (rank != rank_) by_peer_[rank] = transports_.back().get();

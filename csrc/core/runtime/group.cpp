@@ -6,6 +6,7 @@
 #include "core/kernels/kernels.hpp"
 #include "core/log.hpp"
 #include "core/runtime/recorder_dump.hpp"
+#include "core/runtime/selector.hpp"
 
 namespace syntony {
 namespace {
@@ -110,15 +111,16 @@ std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, Recorder::Facts fa
 std::shared_ptr<Work> Group::launch(Launch launch) {
   auto operation = std::make_unique<Operation>();
   operation->launch = std::move(launch);
-  const Program& program = operation->launch.program->program();
+  const std::string_view algorithm =
+      operation->launch.shared ? kSharedAlgorithm : std::string_view(operation->launch.program->program().name);
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   Descriptor descriptor = operation->launch.descriptor;
   descriptor.sequence = ++sequence_;
   descriptor.fingerprint = fingerprint_of(descriptor);
   operation->descriptor = descriptor;
-  operation->work = std::make_shared<Work>(*engine_, descriptor,
-                                           recorder_->open(facts_of(operation->launch, descriptor), program.name));
+  operation->work =
+      std::make_shared<Work>(*engine_, descriptor, recorder_->open(facts_of(operation->launch, descriptor), algorithm));
   std::shared_ptr<Work> work = operation->work;
   submitted_.push_back(std::move(operation));
   remember(unfinished_, work);

@@ -17,12 +17,10 @@ namespace {
 constexpr std::size_t kOneShotBytes = 64U << 10U;  // what a rank may send to save hops: n-1 times everything in one
 constexpr std::size_t kRingChunk = 8U << 10U;      // smaller chunks spend their 2 (n-1) hops on being passed on
 
-constexpr std::string_view kShared = "shared";  // no Program: csrc/core/shared
-
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(Error::Kind::invalid, sentence); }
 
 std::string names_of(std::span<const Algorithm> table) {
-  std::string names = "auto, " + std::string(kShared);
+  std::string names = "auto, " + std::string(kSharedAlgorithm);
   for (const Algorithm& algorithm : table) names += ", " + std::string(algorithm.name);
   return names;
 }
@@ -36,7 +34,7 @@ Selector::Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> 
 
 Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) const {
   if (collective == Collective::all_to_all && bytes == 0) return {"direct", "only each pair knows its size"};
-  if (one_host()) return {std::string(kShared), "all ranks share a host's memory"};
+  if (one_host()) return {std::string(kSharedAlgorithm), "all ranks share a host's memory"};
   if (boxes_.size() > 1 && boxes_.size() < ranks_) return {"hierarchical", "hosts have several ranks each"};
   const bool small = (ranks_ - 1) * bytes <= kOneShotBytes;
   switch (collective) {
@@ -79,7 +77,7 @@ Selector::Selection Selector::select(Collective collective, std::uint32_t root, 
   const std::lock_guard lock(mutex_);
   const Choice choice = resolved(collective, bytes, algorithm);
   tell(choice, collective, bytes);
-  if (choice.name != kShared) return {program_named(choice.name, collective, root)};
+  if (choice.name != kSharedAlgorithm) return {program_named(choice.name, collective, root)};
   if (!one_host())
     refuse(ranks_ == 1 ? "algorithm shared needs other ranks"
                        : "algorithm shared needs all ranks on one host; these are on " + std::to_string(boxes_.size()));

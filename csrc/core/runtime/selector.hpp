@@ -19,6 +19,9 @@
 
 namespace syntony {
 
+/// The algorithm that is no Program: collectives of one host through its memory (csrc/core/shared).
+inline constexpr std::string_view kSharedAlgorithm = "shared";
+
 class Selector {
  public:
   Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes);

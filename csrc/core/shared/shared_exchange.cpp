@@ -1,9 +1,16 @@
 #include "core/shared/shared_exchange.hpp"
 
+#include <utility>
+
 namespace syntony {
 
-SharedExchange::SharedExchange(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank)
-    : segment_(segment), transport_(transport), rank_(rank), seen_(segment.ranks().size(), 0) {}
+SharedExchange::SharedExchange(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank,
+                               std::vector<pid_t> processes)
+    : segment_(segment),
+      transport_(transport),
+      rank_(rank),
+      seen_(segment.ranks().size(), 0),
+      memory_(std::move(processes)) {}
 
 SharedPlace& SharedExchange::place(std::uint32_t rank, std::uint64_t round) const {
   return segment_.place(rank, round % 2);

@@ -23,6 +23,7 @@
 #include <exception>
 #include <vector>
 
+#include "core/shared/peer_memory.hpp"
 #include "core/shm/shm_segment.hpp"
 #include "core/shm/shm_transport.hpp"
 
@@ -45,7 +46,8 @@ struct Stamp {
 class SharedExchange {
  public:
   /// `segment` must hold all ranks of the group; `transport` wakes them. Both must outlive this.
-  SharedExchange(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank);
+  /// `processes`: by rank.
+  SharedExchange(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank, std::vector<pid_t> processes);
 
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(seen_.size()); }
@@ -63,6 +65,8 @@ class SharedExchange {
   /// What `rank` wrote for the round that this rank published last. Valid until this rank publishes the next one.
   [[nodiscard]] SharedPlace& place(std::uint32_t rank) const;
 
+  [[nodiscard]] PeerMemory& memory() { return memory_; }
+
   /// Operations of an exchange run one after another, in the order in which they entered.
   [[nodiscard]] std::uint64_t enter() { return ++entered_; }
   [[nodiscard]] bool turn_of(std::uint64_t ticket) const { return ticket == left_ + 1; }
@@ -77,6 +81,7 @@ class SharedExchange {
   std::uint64_t round_ = 0;          // the last that this rank has published,
   Stamp stamp_;                      // and for what
   std::vector<std::uint64_t> seen_;  // by rank: a round that it has published, as far as was looked
+  PeerMemory memory_;
   std::uint64_t entered_ = 0;
   std::uint64_t left_ = 0;
 };

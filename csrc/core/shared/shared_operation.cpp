@@ -1,11 +1,32 @@
 #include "core/shared/shared_operation.hpp"
 
+#include <algorithm>
+
 namespace syntony {
+namespace {
+
+// From here on, reading a peer's buffer through the system is cheaper than copies through the cache. `reduce` has no
+// place where those who get nothing could leave their share of the sum.
+constexpr std::size_t kReferenceBytes = std::size_t{256} << 10U;  // of the largest block
+
+std::unique_ptr<SharedSteps> steps_for(const SharedJob& job) {
+  const std::size_t elements = std::ranges::max(job.blocks, {}, &Block::elements).elements;
+  const bool large =
+      elements * job.element_bytes >= kReferenceBytes && job.exchange.memory().open_to_all.value_or(true);
+  return large && job.collective != Collective::reduce ? reference_steps(job) : staged_steps(job);
+}
+
+}  // namespace
 
 SharedOperation::SharedOperation(SharedExchange& exchange, const Descriptor& descriptor, std::span<const Block> blocks)
     : exchange_(exchange),
       stamp_{descriptor.sequence, descriptor.fingerprint},
-      steps_(shared_steps(exchange, descriptor, blocks)),
+      steps_(steps_for({.exchange = exchange,
+                        .blocks = blocks,
+                        .collective = descriptor.collective,
+                        .dtype = descriptor.dtype,
+                        .op = descriptor.op,
+                        .root = descriptor.root})),
       ticket_(done() ? 0 : exchange.enter()) {}
 
 bool SharedOperation::arrived() {

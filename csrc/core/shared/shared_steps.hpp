@@ -2,13 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <memory>
-#include <span>
 
-#include "core/control.hpp"
-#include "core/runtime/communicator.hpp"
-#include "core/shared/shared_exchange.hpp"
+#include "core/shared/shared_job.hpp"
 
 namespace syntony {
 
@@ -28,9 +24,9 @@ class SharedSteps {
   virtual bool read() = 0;
 };
 
-/// One of these for an operation. `blocks` as in Communicator::run, of sizes that all ranks know alike; they and
-/// `exchange` must outlive the steps.
-[[nodiscard]] std::unique_ptr<SharedSteps> shared_steps(SharedExchange& exchange, const Descriptor& descriptor,
-                                                        std::span<const Block> blocks);
+/// Through copies that stay in cache (staged_steps.cpp).
+[[nodiscard]] std::unique_ptr<SharedSteps> staged_steps(const SharedJob& job);
+/// Straight from the peers' own buffers, where the system lets ranks read them (reference_steps.cpp).
+[[nodiscard]] std::unique_ptr<SharedSteps> reference_steps(const SharedJob& job);
 
 }  // namespace syntony

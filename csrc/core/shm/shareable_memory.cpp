@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -32,6 +33,11 @@ Table& table() {
   return *pieces;
 }
 
+std::uint32_t next_number() {
+  static std::atomic<std::uint32_t> last{0};
+  return ++last;
+}
+
 }  // namespace
 
 std::shared_ptr<ShareableMemory> ShareableMemory::allocate(std::size_t bytes) {
@@ -41,7 +47,7 @@ std::shared_ptr<ShareableMemory> ShareableMemory::allocate(std::size_t bytes) {
   return piece;
 }
 
-ShareableMemory::ShareableMemory(std::size_t bytes) {
+ShareableMemory::ShareableMemory(std::size_t bytes) : number_(next_number()) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const bool large = bytes >= kHugePage;
   if (bytes > SIZE_MAX / 2) {
@@ -82,7 +88,7 @@ std::optional<ShareableMemory::Place> ShareableMemory::find(const std::byte* add
   const ShareableMemory& piece = *(--after)->second;
   const auto offset = static_cast<std::size_t>(address - piece.data_);
   if (offset > piece.bytes_ || bytes > piece.bytes_ - offset) return std::nullopt;
-  return Place{piece.memory_.get(), offset};
+  return Place{piece.memory_.get(), offset, piece.number_};
 }
 
 }  // namespace syntony

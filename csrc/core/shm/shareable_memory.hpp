@@ -2,10 +2,11 @@
 // kernel grants them for shared memory, untouched when handed out (so its pages lie near whoever writes them first).
 //
 // The process keeps a table of its pieces: find() tells a transport under which descriptor a buffer could be mapped by
-// its peers. No transport asks yet: today such memory moves like any other.
+// its peers (shared/peer_memory.hpp).
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -26,6 +27,7 @@ class ShareableMemory {
   struct Place {
     int descriptor = -1;  // of the memfd
     std::size_t offset = 0;
+    std::uint32_t piece = 0;  // counted in this process from 1: descriptors are used again, these are not
   };
   /// Where `bytes` at `address` lie; nothing unless they are all in one living piece.
   [[nodiscard]] static std::optional<Place> find(const std::byte* address, std::size_t bytes);
@@ -33,6 +35,7 @@ class ShareableMemory {
  private:
   explicit ShareableMemory(std::size_t bytes);
 
+  std::uint32_t number_;
   UniqueFd memory_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;        // of the piece

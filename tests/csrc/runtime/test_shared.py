@@ -1,0 +1,135 @@
+"""Algorithm `shared`: the sizes at which it changes its ways, memory that may be read and memory that may not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from csrc import _core
+from tests.csrc.runtime.cases import COLLECTIVES, ROOTED, even_case, generator, run_cases
+from tests.csrc.runtime.group import Group
+from tests.csrc.runtime.harness import Rank, run_as_processes, run_as_threads
+
+# Bytes of a block: in the stamp's line, shown once, in pieces, as shares of a sum, read from the peers' own buffers.
+BOUNDARIES = (4, 8, 24, 48, 52, 4096, 65_536, 131_072, 131_076, 262_140, 262_144, 400_000, 1_500_004)
+
+
+def cases_of(ranks: int, *seed: Any) -> list[Any]:
+    rng = generator("shared", ranks, *seed)
+    return [
+        even_case(
+            collective,
+            ranks,
+            size // 4,
+            algorithm="shared",
+            dtype=str(rng.choice(["float32", "int32"])),
+            root=int(rng.integers(ranks)) if collective in ROOTED else 0,
+            in_place=bool(rng.integers(2)),
+            seed=int(rng.integers(1 << 30)),
+        )
+        for size in BOUNDARIES
+        for collective in COLLECTIVES
+    ]
+
+
+def body(rank: Rank, cases: Sequence[Any]) -> None:
+    group = rank.join()
+    run_cases(group, cases)
+    group.shutdown()
+
+
+@pytest.mark.parametrize(("ranks", "reads"), [(2, "1"), (2, "0"), (3, "1"), (5, "0")])
+def test_every_way_is_right(ranks: int, reads: str) -> None:
+    run_as_processes(body, ranks, cases_of(ranks, reads), environment={"SYNTONY_PEER_READS": reads})
+
+
+def forbidden_on_one(rank: Rank, cases: Sequence[Any]) -> None:
+    if rank.rank == 1:
+        import os
+
+        os.environ["SYNTONY_PEER_READS"] = "0"
+    body(rank, cases)
+
+
+def test_what_one_rank_cannot_read_nobody_reads() -> None:
+    run_as_processes(forbidden_on_one, 3, cases_of(3, "one"))
+
+
+def registered(rank: Rank) -> None:
+    """Buffers that peers map; a new piece each time, so that mappings are given back."""
+    group = rank.join()
+    for turn in range(30):
+        memory = _core.allocate(1 << 20)
+        other = _core.allocate(1 << 20)
+        data = memory.view(np.int32)
+        data[:] = np.arange(data.size) % 1000 + rank.rank * (turn + 1)
+        expected = (np.arange(data.size) % 1000) * group.size + sum(range(group.size)) * (turn + 1)
+        target = (memory, other)[turn % 2]
+        group.run("all_reduce", "int32", [data.size], {0: memory}, {0: target}).wait()
+        assert (target.view(np.int32) == expected).all(), turn
+    group.shutdown()
+
+
+def test_registered_buffers_are_read_in_place() -> None:
+    run_as_processes(registered, 3)
+
+
+def rooted_without_waiting(rank: Rank) -> None:
+    """Roots that need nobody run ahead by one round and no further: nothing is overwritten unread."""
+    group = rank.join()
+    for turn in range(200):
+        data = np.full(1000, turn if rank.rank == turn % 2 else -1, np.int32)
+        group.broadcast(data, turn % 2)
+        assert (data == turn).all()
+    group.shutdown()
+
+
+def test_roots_do_not_overtake() -> None:
+    run_as_processes(rooted_without_waiting, 3)
+
+
+def elsewhere(rank: Rank) -> None:
+    group = rank.join()
+    data = np.zeros(4, np.float32)
+    with pytest.raises(ValueError, match="algorithm shared needs all ranks on one host; these are on 2"):
+        group.all_reduce(data, algorithm="shared")
+    group.shutdown()
+
+
+def test_several_hosts_are_refused() -> None:
+    run_as_processes(elsewhere, 3, hosts="aab")
+
+
+def alone(rank: Rank) -> None:
+    group = rank.join()
+    with pytest.raises(ValueError, match="algorithm shared needs other ranks"):
+        group.all_reduce(np.zeros(4, np.float32), algorithm="shared")
+    group.shutdown()
+
+
+def test_one_rank_is_refused() -> None:
+    run_as_threads(alone, 1)
+
+
+def bits(rank: Rank, sizes: Sequence[int]) -> list[bytes]:
+    group: Group = rank.join()
+    found = []
+    for size in sizes:
+        values = np.random.default_rng((rank.rank, size)).standard_normal(size).astype(np.float32)
+        both = []
+        for algorithm in ("shared", "direct"):
+            out = values.copy()
+            group.all_reduce(out, algorithm=algorithm)
+            both.append(out.tobytes())
+        assert both[0] == both[1], size
+        found.append(both[0])
+    group.shutdown()
+    return found
+
+
+def test_sums_have_the_bits_of_the_program_they_stand_for() -> None:
+    results = run_as_processes(bits, 4, [3, 12, 1000, 30_000, 200_003])
+    assert all(own == results[0] for own in results)
