@@ -15,8 +15,9 @@ from pathlib import Path
 
 from benchmarks.contenders import Contender, Syntony, TorchGroup
 from benchmarks.elements import ELEMENTS
-from benchmarks.measure import Bench, Case, Effort
+from benchmarks.measure import Bench, Effort
 from benchmarks.shapes import SHAPES, Shape
+from benchmarks.trial import Case
 from collectives.communicator import Communicator
 from collectives.tcp_bootstrap import TcpBootstrap
 
