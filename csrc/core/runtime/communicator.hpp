@@ -16,6 +16,7 @@
 
 #include "core/bootstrap.hpp"
 #include "core/kernels/dtype.hpp"
+#include "core/program/block.hpp"
 #include "core/program/program.hpp"
 #include "core/runtime/turn.hpp"
 #include "core/runtime/work.hpp"
@@ -25,14 +26,6 @@ namespace syntony {
 class Engine;
 class Group;
 class Selector;
-
-/// One block of a collective's buffers (program.hpp, `Collective`): where it lies on this rank and how large it is.
-/// `input` or `output` is null where the collective gives this rank none. The same memory in both means in place.
-struct Block {
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
-  std::size_t elements = 0;
-};
 
 /// How a `sum` is averaged or weighted; ranks must agree on `average`, factors may differ.
 struct Scaling {

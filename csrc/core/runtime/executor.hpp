@@ -16,8 +16,9 @@
 #include <span>
 #include <vector>
 
+#include "core/kernels/dtype.hpp"
+#include "core/program/block.hpp"
 #include "core/program/prepared_program.hpp"
-#include "core/runtime/communicator.hpp"
 #include "core/transport.hpp"
 
 namespace syntony {

@@ -1,6 +1,7 @@
 // What all steps of a shared collective know, and the table of what is different about the eight collectives.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +9,8 @@
 #include <span>
 
 #include "core/kernels/kernels.hpp"
-#include "core/runtime/communicator.hpp"
+#include "core/program/block.hpp"
+#include "core/program/program.hpp"
 #include "core/shared/shared_exchange.hpp"
 
 namespace syntony {
