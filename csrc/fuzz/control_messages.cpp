@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "core/legible.hpp"
 #include "core/tcp/tcp_control.hpp"
@@ -24,13 +27,21 @@ void add_message(Bytes& bytes, Kind kind, std::span<const std::byte> body = {}) 
   bytes.insert(bytes.end(), body.begin(), body.end());
 }
 
+Bytes note(std::uint64_t number, std::string_view text) {
+  Bytes body;
+  append(body, number);
+  const auto bytes = std::as_bytes(std::span(text));
+  body.insert(body.end(), bytes.begin(), bytes.end());
+  return body;
+}
+
 std::vector<Bytes> control_seeds() {
   ControlStatus status{.completed = 3, .started = {}};
   for (std::uint64_t sequence = 1; sequence <= TcpControl::kRemembered; ++sequence) {
     status.started.push_back({.sequence = sequence, .fingerprint = 5, .elements = 1024, .dtype = DType::bfloat16});
   }
   const Abort abort{Error::Kind::dead, {1, 3}, "rank 3 \xc3\xa9tait \xf0\x9f\x92\xa5 died during all_reduce #17"};
-  std::vector<Bytes> seeds(4);
+  std::vector<Bytes> seeds(5);
   add_message(seeds[0], Kind::inquire);
   add_message(seeds[0], Kind::inquire);
   add_message(seeds[1], Kind::status, encode(status));
@@ -38,6 +49,8 @@ std::vector<Bytes> control_seeds() {
   add_message(seeds[3], Kind::inquire);
   add_message(seeds[3], Kind::status, encode(ControlStatus{}));
   add_message(seeds[3], Kind::leave);
+  add_message(seeds[4], Kind::note, note(note_number(2, 1), "the ranks 0, 1 go on"));
+  add_message(seeds[4], Kind::note, note(note_number(3, 1), ""));
   return seeds;
 }
 
@@ -46,6 +59,7 @@ struct Expected {
   bool aborted = false;
   bool known = false;
   bool whole = true;
+  std::map<std::size_t, std::pair<std::uint64_t, std::string>> notes;  // by slot
 };
 
 bool right_status(std::span<const std::byte> body) {
@@ -64,6 +78,17 @@ bool right_abort(std::span<const std::byte> body) {
   std::uint32_t count = 0;
   std::memcpy(&count, body.data() + 1, sizeof(count));
   return count <= 4096 && body.size() - 5 >= std::size_t{count} * 4;
+}
+
+bool right_note(std::span<const std::byte> body) { return body.size() >= 8 && body.size() <= 8 + 8000; }
+
+/// The last note in each of 16 slots counts: 8 for even turns and 8 for odd ones, by round.
+void remember(Expected& expected, std::span<const std::byte> body) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, body.data(), sizeof(number));
+  const std::size_t slot = 8 * (number / 0x100000000 % 2) + number % 8;
+  const auto text = body.subspan(sizeof(number));
+  expected.notes[slot] = {number, std::string(reinterpret_cast<const char*>(text.data()), text.size())};
 }
 
 Expected read(std::span<const std::byte> input) {
@@ -85,12 +110,13 @@ Expected read(std::span<const std::byte> input) {
       expected.state = State::left;
       return expected;
     }
-    const bool right = (prefix.kind == Kind::inquire && body.empty()) ||
-                       (prefix.kind == Kind::status && right_status(body)) ||
-                       (prefix.kind == Kind::abort && right_abort(body));
+    const bool right =
+        (prefix.kind == Kind::inquire && body.empty()) || (prefix.kind == Kind::status && right_status(body)) ||
+        (prefix.kind == Kind::abort && right_abort(body)) || (prefix.kind == Kind::note && right_note(body));
     if (!right) return disbelieve();
     expected.aborted |= prefix.kind == Kind::abort;
     expected.known |= prefix.kind == Kind::status;
+    if (prefix.kind == Kind::note) remember(expected, body);
     input = input.subspan(sizeof(prefix) + prefix.length);
   }
   expected.whole = input.empty();
@@ -118,6 +144,9 @@ bool take_messages(std::span<const std::byte> input) {
   require(control.aborted().has_value() == expected.aborted, "an abort was missed, or made up");
   require(status.known == expected.known, "a status was missed, or made up");
   require(!describe(status.started).empty(), "an operation that cannot be described");
+  for (const auto& [_, note] : expected.notes) {
+    require(control.posted(1, note.first) == note.second, "a note was missed, or is another");
+  }
   if (const auto abort = control.aborted()) {
     require(abort->ranks.size() <= 4096, "more ranks than there can be");
     require(legible(abort->sentence) == abort->sentence, "a sentence that cannot be shown");

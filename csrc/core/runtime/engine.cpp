@@ -74,6 +74,7 @@ class Engine::Backoff {
                                                : std::max(engine_.spins_ / 2, kFewestSpins);
     }
     idle_ = 0;
+    nap_ = kTendInterval;
     if (++moves_ % 1024 == 0) tend_if_due();  // one group's traffic must not hide another's trouble
   }
 
@@ -83,11 +84,23 @@ class Engine::Backoff {
       pause();
     } else if (idle_ <= engine_.spins_ + kYields) {
       ::sched_yield();
+      tend_if_due();  // where others have much to do, one of these takes milliseconds
     } else {
-      milliseconds nap = kLongestSleep;
+      milliseconds nap = nap_;
       if (deadline)
         nap = std::clamp(std::chrono::ceil<milliseconds>(*deadline - Work::Clock::now()), milliseconds{0}, nap);
-      engine_.sleep(owner_, nap);
+      // What has woken us may be trouble: told by a control descriptor, or, perhaps, by the doorbell.
+      switch (engine_.sleep(owner_, nap)) {
+        case Wake::nothing:
+          nap_ = std::min(nap_ * 2, kLongestSleep);
+          break;
+        case Wake::traffic:
+          nap_ = kTendInterval;
+          break;
+        case Wake::control:
+          last_tended_ = {};
+          break;
+      }
       tend_if_due();
     }
     if (idle_ % 64 == 0) tend_if_due();
@@ -109,6 +122,7 @@ class Engine::Backoff {
   const Caller owner_;
   unsigned idle_ = 0;
   unsigned moves_ = 0;
+  milliseconds nap_ = kTendInterval;
   Work::Clock::time_point last_tended_ = Work::Clock::now();
 };
 
@@ -158,6 +172,7 @@ void Engine::add(Steppable& steppable, std::span<const int> data, std::span<cons
     // Edge-triggered: a dead peer's pidfd stays readable for ever.
     watch(owner_poll_, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
     watch(idle_poll_, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
+    control_.push_back(fd);
   }
   release();
 }
@@ -169,6 +184,7 @@ void Engine::remove(Steppable& steppable, std::span<const int> data, std::span<c
   for (const int fd : control) {
     unwatch(owner_poll_, fd);
     unwatch(idle_poll_, fd);
+    std::erase(control_, fd);
   }
   release();
 }
@@ -248,7 +264,8 @@ bool Engine::any_busy() const {
   return std::ranges::any_of(groups_, [](const Steppable* group) { return group->busy(); });
 }
 
-void Engine::sleep(Caller owner, milliseconds at_most) {
+Engine::Wake Engine::sleep(Caller owner, milliseconds at_most) {
+  Wake wake = Wake::nothing;
   for (Steppable* group : groups_) group->sleeping(true);
   owner_asleep_ = true;
   const bool wanted = visiting_ > 0 || (owner == Caller::thread && waiting_ > 0);
@@ -256,12 +273,16 @@ void Engine::sleep(Caller owner, milliseconds at_most) {
     std::array<epoll_event, 16> events;
     const int count = ::epoll_wait(owner_poll_.get(), events.data(), events.size(), static_cast<int>(at_most.count()));
     for (int i = 0; i < count; ++i) {
-      if (events[static_cast<std::size_t>(i)].data.fd == doorbell_.get()) drain(doorbell_);
-      if (events[static_cast<std::size_t>(i)].data.fd == submit_.get()) drain(submit_);
+      const int fd = events[static_cast<std::size_t>(i)].data.fd;
+      if (fd == doorbell_.get()) drain(doorbell_);
+      if (fd == submit_.get()) drain(submit_);
+      const bool control = std::ranges::find(control_, fd) != control_.end();
+      wake = std::max(wake, control ? Wake::control : Wake::traffic);
     }
   }
   owner_asleep_ = false;
   for (Steppable* group : groups_) group->sleeping(false);
+  return wake;
 }
 
 bool Engine::drive(const Work& work, std::optional<Work::Clock::time_point> deadline) {

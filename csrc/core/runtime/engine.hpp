@@ -76,6 +76,7 @@ class Engine {
 
  private:
   enum class Caller : std::uint8_t { driver, thread };
+  enum class Wake : std::uint8_t { nothing, traffic, control };  // the most urgent that ended a sleep
   class Backoff;
 
   bool acquire(Caller caller, const Work* work, std::optional<Work::Clock::time_point> deadline);
@@ -84,7 +85,7 @@ class Engine {
   bool pass();
   void tend();
   [[nodiscard]] bool any_busy() const;
-  void sleep(Caller owner, std::chrono::milliseconds at_most);
+  Wake sleep(Caller owner, std::chrono::milliseconds at_most);
   void nudge() const;
   void run_progress();
   void run_completions();
@@ -104,7 +105,8 @@ class Engine {
   std::atomic<bool> owner_asleep_{false};
   std::atomic<bool> stop_{false};
 
-  std::vector<Steppable*> groups_;   // touched by the owner only, like the next
+  std::vector<Steppable*> groups_;   // touched by the owner only, like the next three
+  std::vector<int> control_;         // the groups' control descriptors
   std::atomic<bool> driven_{false};  // by a caller, not by the thread
   unsigned spins_ = 256;             // how long a blocked owner spins before it yields
 

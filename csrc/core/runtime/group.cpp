@@ -12,10 +12,11 @@ namespace syntony {
 namespace {
 
 using Clock = Work::Clock;
+constexpr std::chrono::milliseconds kFirstInquiry{2};  // after nothing has moved for so long
 constexpr std::chrono::milliseconds kInquiryInterval{100};
 constexpr std::chrono::milliseconds kLongestDrain{5000};
 constexpr std::chrono::milliseconds kLongestFinish{1000};
-constexpr std::chrono::milliseconds kLongestPuzzle{2000};
+constexpr std::chrono::milliseconds kLongestPuzzle{10000};
 constexpr const char* kMessage = "a point-to-point message";
 
 void remember(std::deque<std::shared_ptr<Work>>& unfinished, const std::shared_ptr<Work>& work) {
@@ -294,6 +295,7 @@ bool Group::move() {
     if (!messages_.busy()) in_flight_.fetch_sub(std::exchange(messages_in_flight_, 0), std::memory_order_acq_rel);
   }
   for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->wake();
+  moves_ += moved ? 1 : 0;
   return moved;
 }
 
@@ -557,7 +559,13 @@ std::string Group::latecomers(const Operation& operation, std::vector<int>& guil
 }
 
 void Group::look_for_late(Clock::time_point now) {
-  if (now - last_inquiry_ > kInquiryInterval) {
+  const bool stalled = moves_ == moves_seen_;
+  if (!stalled) {
+    moves_seen_ = moves_;
+    stalled_since_ = now;
+  }
+  const bool first = last_inquiry_ < stalled_since_;
+  if (stalled && now - (first ? stalled_since_ : last_inquiry_) >= (first ? kFirstInquiry : kInquiryInterval)) {
     last_inquiry_ = now;
     for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->inquire();
   }

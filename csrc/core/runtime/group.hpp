@@ -133,6 +133,9 @@ class Group final : public Steppable {
   std::uint64_t completed_ = 0;
   std::vector<std::unique_ptr<std::byte[]>> scratch_;  // by window, grown as needed
   std::vector<std::size_t> scratch_bytes_;
+  std::uint64_t moves_ = 0;       // passes in which something moved
+  std::uint64_t moves_seen_ = 0;  // by look_for_late(), at stalled_since_
+  Work::Clock::time_point stalled_since_;
   Work::Clock::time_point last_inquiry_;
   static constexpr std::size_t kRemembered = 16;
   std::array<Descriptor, kRemembered> history_;           // what we admitted, by sequence

@@ -57,6 +57,10 @@ const TcpControl::Peer& TcpControl::peer_of(std::uint32_t rank) const {
 void TcpControl::announce(const Descriptor& started) {
   if (started_.size() == kRemembered) started_.erase(started_.begin());
   started_.push_back(started);
+  if (!std::exchange(curious_, false)) return;
+  for (Peer& peer : peers_) {
+    if (std::exchange(peer.curious, false)) answer(peer);
+  }
 }
 
 void TcpControl::inquire() {
@@ -203,6 +207,7 @@ bool TcpControl::take(Peer& peer, ControlPrefix::Kind kind, std::span<const std:
         return true;
       }
       answer(peer);
+      peer.curious = curious_ = true;
       return body.empty();
     case ControlPrefix::Kind::status:
       return take_status(peer, body);

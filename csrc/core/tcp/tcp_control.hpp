@@ -1,12 +1,14 @@
 // The control plane (control.hpp) between machines: one small connection per pair, apart from the data.
 //
 //   inquire ->   <- status {completed, the last 16 operations started}      asked only when something is late
+//                <- status                                                  again when the asked rank's next one starts
 //   abort {kind, guilty ranks, sentence} ->                                 the group has failed
 //   note {number, text} ->                                                  ranks meet again (regroup.hpp)
 //   leave ->                                                                a goodbye: what follows is no death
 //
-// announce() and complete() store and send nothing; progress() answers those who ask. So a rank that is busy elsewhere
-// answers as long as its Engine watches descriptors(), and a rank that is silent is stopped.
+// announce() and complete() store, and send nothing but to those who have asked since the last operation;
+// progress() answers those who ask. So a rank that is busy elsewhere answers as long as its Engine watches
+// descriptors(), a rank that is silent is stopped, and who waits for a rank learns at once what it comes with.
 //
 // A rank is dead when its connection ends without `leave`: at once when its process dies, after about 10 s without
 // a sign when its host vanishes (tcp_socket.hpp). What cannot be believed ends the connection too, and so does a peer
@@ -65,6 +67,7 @@ class TcpControl final : public ControlPlane {
     std::vector<std::byte> inbox;   // bytes of a message that is not complete
     std::vector<std::byte> outbox;  // bytes the kernel has not taken
     bool asked = false;             // an inquiry is open
+    bool curious = false;           // it has asked since our last operation started
     PeerStatus status;
     std::vector<Descriptor> started;                                      // as of its last answer, oldest first
     std::array<std::pair<std::uint64_t, std::string>, kNoteSlots> notes;  // number, text
@@ -90,6 +93,7 @@ class TcpControl final : public ControlPlane {
   std::vector<Peer> peers_;
   std::vector<Descriptor> started_;  // the last kRemembered of this rank, oldest first
   std::uint64_t completed_ = 0;
+  bool curious_ = false;  // any peer is
   std::optional<Abort> aborted_;
 };
 
