@@ -10,9 +10,13 @@ sources(block), targets(block) say the same by block: the ranks whose input hold
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+Integers = NDArray[np.signedinteger]
+Blocks = TypeVar("Blocks", int, Integers)
 
 
 @dataclass(frozen=True)
@@ -69,29 +73,37 @@ class Contract:
 
     def sources(self, block: int) -> range:
         """Ranks that start with the block."""
-        match self.kind:
-            case "all_reduce" | "reduce" | "reduce_scatter":
-                return range(self.ranks)
-            case "all_gather" | "gather":
-                return range(block, block + 1)
-            case "all_to_all":
-                return range(block // self.ranks, block // self.ranks + 1)
-            case _:
-                return range(self.root, self.root + 1)
+        return range(*self.source_span(block))
 
     def targets(self, block: int) -> range:
         """Ranks that must end with the block."""
+        return range(*self.target_span(block))
+
+    def source_span(self, block: Blocks) -> tuple[Blocks, Blocks]:
+        """The first of the ranks that start with the block, and one past the last; of one block or of many."""
+        match self.kind:
+            case "all_reduce" | "reduce" | "reduce_scatter":
+                return block * 0, block * 0 + self.ranks
+            case "all_gather" | "gather":
+                return block, block + 1
+            case "all_to_all":
+                return block // self.ranks, block // self.ranks + 1
+            case _:
+                return block * 0 + self.root, block * 0 + self.root + 1
+
+    def target_span(self, block: Blocks) -> tuple[Blocks, Blocks]:
+        """The first of the ranks that must end with the block, and one past the last; of one block or of many."""
         match self.kind:
             case "all_reduce" | "broadcast" | "all_gather":
-                return range(self.ranks)
+                return block * 0, block * 0 + self.ranks
             case "reduce_scatter" | "scatter":
-                return range(block, block + 1)
+                return block, block + 1
             case "all_to_all":
-                return range(block % self.ranks, block % self.ranks + 1)
+                return block % self.ranks, block % self.ranks + 1
             case _:
-                return range(self.root, self.root + 1)
+                return block * 0 + self.root, block * 0 + self.root + 1
 
-    def moved(self, ranks: NDArray[np.signedinteger]) -> NDArray[np.signedinteger] | None:
+    def moved(self, ranks: Integers) -> Integers | None:
         """Where each block goes when rank r becomes ranks[r]; None where the root becomes another."""
         if self.kind in ("broadcast", "reduce", "gather", "scatter") and ranks[self.root] != self.root:
             return None
