@@ -80,10 +80,15 @@ class Communicator:
         cls, bootstrap: Bootstrap, timeout: float = 1800.0, name: str = "default", job_ranks: Sequence[int] = ()
     ) -> Communicator:
         """Meets the other ranks. Collective. `job_ranks`: their numbers in the job, for records, if not 0, 1, .."""
-        core = _core.Communicator(process.current(), bootstrap, _seconds(timeout), name, job_ranks)
+        from collectives.tuner import agreement, probe
+
+        tuner = agreement.CURRENT
+        core = _core.Communicator(process.current(), bootstrap, _seconds(timeout), name, job_ranks, tuner)
         if proof.wanted():
             proof.prove_builders(core.size, core.boxes)
-        return cls(core)
+        group = cls(core)
+        probe.probe_if_asked(group)
+        return group
 
     def capsule(self) -> object:
         """For csrc._torch."""
@@ -402,7 +407,8 @@ class Communicator:
         table = f"portfolio of {first.collective.kind} on {first.topology.name}"
         names = [add(Loaded(entry.schedule), f"{table}, {number}") for number, entry in enumerate(entries)]
         ends = [sys.maxsize if entry.last is None else entry.last for entry in entries]
-        self._core.set_turns(table, first.collective.kind, list(zip(ends, names, strict=True)))
+        turns = [(end, part, "its turn in the portfolio") for end, part in zip(ends, names, strict=True)]
+        self._core.set_turns(table, first.collective.kind, turns)
         return table
 
     def record(self) -> Dump:

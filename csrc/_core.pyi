@@ -482,6 +482,12 @@ class Algorithm:
 def algorithms() -> list[Algorithm]:
     """The table of C++ builders."""
 
+def algorithm_names(collective: str) -> list[str]:
+    """Whom one may ask for by name in this collective, beside `auto` and what is loaded."""
+
+def automatic_choice(collective: str, bytes: int, boxes: Sequence[Sequence[int]]) -> tuple[str, str]:
+    """The algorithm that `auto` means among the ranks of these hosts where no table says otherwise, and why."""
+
 def build(
     name: str, collective: str, ranks: int, root: int = 0, boxes: Sequence[Sequence[int]] | None = None
 ) -> Program:
@@ -553,8 +559,16 @@ class Communicator:
     """
 
     def __init__(
-        self, process: Process, bootstrap: object, timeout: float, name: str, job_ranks: Sequence[int] = ()
-    ) -> None: ...
+        self,
+        process: Process,
+        bootstrap: object,
+        timeout: float,
+        name: str,
+        job_ranks: Sequence[int] = (),
+        tuner: object = None,
+    ) -> None:
+        """`tuner` (csrc/bindings/tuner.hpp) is kept for ever, as groups may outlive the interpreter."""
+
     @staticmethod
     def of_capsule(process: Process, capsule: object) -> Communicator:
         """The group of a torch backend (csrc._torch)."""
@@ -633,10 +647,17 @@ class Communicator:
     def add_program(self, name: str, program: Program) -> None:
         """Makes a Program available as an algorithm. The caller has had it proven."""
 
-    def set_turns(self, name: str, collective: str, turns: Sequence[tuple[int, str]]) -> None:
-        """Makes `name` an algorithm that depends on the size: of (last bytes, algorithm), ascending, the first that
-        reaches; the last one serves what is larger. Every rank must say the same.
+    def set_turns(self, name: str, collective: str, turns: Sequence[tuple[int, str, str]]) -> None:
+        """Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first
+        that reaches; the last one serves what is larger. Every rank must say the same.
         """
+
+    def choice(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = "auto") -> tuple[str, str]:
+        """The algorithm that a call would run, and why."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What the ranks' tuners told each other when the group was made, by rank."""
 
     def program_for(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = "auto") -> Program:
         """The Program that a call would run."""

@@ -26,6 +26,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "place": ("synth.cli",),
         "convert": ("synth.cli",),
         "bench": ("benchmarks.cli",),
+        "tune": ("collectives.tuner.cli",),
         "lab": ("benchmarks.lab.cli",),
         "trace": ("collectives.recorder_command",),
         "demo": ("benchmarks.cli",),

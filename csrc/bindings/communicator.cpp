@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "bindings/process.hpp"
+#include "bindings/tuner.hpp"
 #include "core/error.hpp"
 #include "core/runtime/recorder_dump.hpp"
 #include "core/shm/shareable_memory.hpp"
@@ -118,12 +119,15 @@ struct PythonWork {
 class PythonCommunicator {
  public:
   PythonCommunicator(const PythonProcess& process, const nb::object& bootstrap, double timeout, std::string name,
-                     std::vector<std::uint32_t> job_ranks)
+                     std::vector<std::uint32_t> job_ranks, const nb::object& tuner)
       : process_(process.value) {
     PythonBootstrap adapter(bootstrap);
+    CommunicatorOptions options{.timeout = from_seconds(timeout),
+                                .name = std::move(name),
+                                .job_ranks = std::move(job_ranks),
+                                .tuner = PythonTuner::of(tuner)};
     const nb::gil_scoped_release unlocked;
-    group_ = process_->join(
-        adapter, {.timeout = from_seconds(timeout), .name = std::move(name), .job_ranks = std::move(job_ranks)});
+    group_ = process_->join(adapter, std::move(options));
   }
   PythonCommunicator(std::shared_ptr<Process> process, std::shared_ptr<Communicator> group)
       : process_(std::move(process)), group_(std::move(group)) {}
@@ -258,8 +262,10 @@ void bind_work(nb::module_& m) {
 void bind_group(nb::module_& m) {
   using Self = PythonCommunicator;
   nb::class_<Self>(m, "Communicator", "One rank's end of a group. Buffers are addresses.")
-      .def(nb::init<const PythonProcess&, const nb::object&, double, std::string, std::vector<std::uint32_t>>(),
-           "process"_a, "bootstrap"_a, "timeout"_a, "name"_a, "job_ranks"_a = std::vector<std::uint32_t>())
+      .def(nb::init<const PythonProcess&, const nb::object&, double, std::string, std::vector<std::uint32_t>,
+                    const nb::object&>(),
+           "process"_a, "bootstrap"_a, "timeout"_a, "name"_a, "job_ranks"_a = std::vector<std::uint32_t>(),
+           "tuner"_a = nb::none(), "`tuner` is kept for ever, as groups may outlive the interpreter.")
       .def_static(
           "of_capsule",
           [](const PythonProcess& process, const nb::capsule& group) {
@@ -356,14 +362,23 @@ void bind_group(nb::module_& m) {
       .def(
           "set_turns",
           [](const Self& self, const std::string& name, std::string_view collective,
-             const std::vector<std::pair<std::size_t, std::string>>& turns) {
-            std::vector<Turn> table;
-            for (const auto& [last, algorithm] : turns) table.push_back({last, algorithm});
-            self.group().set_turns(name, collective_named(collective), std::move(table));
+             const std::vector<TurnTuple>& turns) {
+            self.group().set_turns(name, collective_named(collective), turns_of(turns));
           },
           "name"_a, "collective"_a, "turns"_a,
-          "Makes `name` an algorithm that depends on the size: of (last bytes, algorithm), ascending, the first that "
-          "reaches; the last one serves what is larger. Every rank must say the same.")
+          "Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first "
+          "that reaches; the last one serves what is larger. Every rank must say the same.")
+      .def(
+          "choice",
+          [](const Self& self, std::string_view collective, std::uint32_t root, std::size_t bytes,
+             const std::string& algorithm) {
+            return self.group().choice(collective_named(collective), root, bytes, algorithm);
+          },
+          "collective"_a, "root"_a = 0, "bytes"_a = 0, "algorithm"_a = "auto",
+          "The algorithm that a call would run, and why.")
+      .def_prop_ro(
+          "notes", [](const Self& self) { return self.group().notes(); },
+          "What the ranks' tuners told each other when the group was made, by rank.")
       .def(
           "program_for",
           [](const Self& self, std::string_view collective, std::uint32_t root, std::size_t bytes,

@@ -17,6 +17,7 @@
 #include "core/program/algorithms/dbt.hpp"
 #include "core/program/program.hpp"
 #include "core/program/program_builder.hpp"
+#include "core/runtime/selector.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -316,6 +317,18 @@ void bind_algorithms(nb::module_& m) {
   m.def(
       "algorithms", [] { return std::vector<Algorithm>(algorithms().begin(), algorithms().end()); },
       "The table of C++ builders.");
+  m.def(
+      "algorithm_names", [](std::string_view collective) { return Selector::names(collective_named(collective)); },
+      "collective"_a, "Whom one may ask for by name in this collective, beside `auto` and what is loaded.");
+  m.def(
+      "automatic_choice",
+      [](std::string_view collective, std::size_t bytes, const Boxes& boxes) {
+        std::uint32_t ranks = 0;
+        for (const auto& box : boxes) ranks += static_cast<std::uint32_t>(box.size());
+        return Selector(ranks, boxes).choice(collective_named(collective), 0, bytes, "auto");
+      },
+      "collective"_a, "bytes"_a, "boxes"_a,
+      "The algorithm that `auto` means among the ranks of these hosts where no table says otherwise, and why.");
   m.def(
       "build",
       [](std::string_view name, std::string_view collective, std::uint32_t ranks, std::uint32_t root,

@@ -13,6 +13,7 @@
 #include "core/runtime/group.hpp"
 #include "core/runtime/regroup.hpp"
 #include "core/runtime/selector.hpp"
+#include "core/runtime/tuner.hpp"
 
 namespace syntony {
 namespace {
@@ -133,20 +134,30 @@ std::string describe_boxes(const std::vector<std::vector<std::uint32_t>>& boxes)
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<Engine> engine, Bootstrap& bootstrap, const CommunicatorOptions& options)
-    : timeout_(options.timeout), members_(bootstrap.size()) {
+    : timeout_(options.timeout), tuner_(options.tuner), members_(bootstrap.size()) {
   std::iota(members_.begin(), members_.end(), 0U);
   const auto begin = Work::Clock::now();
   std::vector<std::uint32_t> job_ranks = job_ranks_of(options, bootstrap);
   set_log_rank(job_ranks[bootstrap.rank()]);
-  auto fabric = std::make_unique<Fabric>(bootstrap, engine->doorbell(), begin + options.timeout);
+  auto fabric = std::make_unique<Fabric>(
+      bootstrap, engine->doorbell(), begin + options.timeout,
+      [&](const Tuner::Boxes& boxes) { return tuner_ ? tuner_->note(bootstrap.rank(), boxes) : std::string(); });
   selector_ = std::make_unique<Selector>(fabric->size(), fabric->boxes());
   group_ = std::make_unique<Group>(std::move(engine), std::move(fabric), options.name, std::move(job_ranks));
+  tune();
   if (Recorder::entries_wanted() > 0) group_->recorder()->set_clock_offset(clock_offset_to_rank_0(*this));
   log(LogLevel::info, [&] {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Work::Clock::now() - begin);
     return "group " + options.name + ": " + describe_boxes(boxes()) + ", made in " + std::to_string(took.count()) +
            " ms";
   });
+}
+
+void Communicator::tune() {
+  if (!tuner_) return;
+  Tuning tuning = tuner_->agreed(boxes(), notes());
+  for (auto& [name, program] : tuning.programs) add_program(name, std::move(program));
+  for (TurnTable& table : tuning.tables) set_turns(table.name, table.collective, std::move(table.turns));
 }
 
 Communicator::~Communicator() {
@@ -178,6 +189,7 @@ std::shared_ptr<Communicator> Communicator::shrink(std::span<const std::uint32_t
 template <typename Choose>
 std::shared_ptr<Communicator> Communicator::regroup(CommunicatorOptions options, const Choose& choose) {
   if (options.timeout.count() <= 0) options.timeout = timeout_;
+  if (!options.tuner) options.tuner = tuner_;
   const std::scoped_lock one_at_a_time(regrouping_);
   Regroup turn(*group_, ++regroupings_, Work::Clock::now() + options.timeout);
   if (!choose(turn)) return nullptr;
@@ -329,6 +341,13 @@ void Communicator::add_program(const std::string& name, Program program) {
 void Communicator::set_turns(const std::string& name, Collective collective, std::vector<Turn> turns) {
   selector_->set_turns(name, collective, std::move(turns));
 }
+
+std::pair<std::string, std::string> Communicator::choice(Collective collective, std::uint32_t root, std::size_t bytes,
+                                                         const std::string& algorithm) {
+  return selector_->choice(collective, root, bytes, algorithm);
+}
+
+const std::vector<std::string>& Communicator::notes() const { return group_->fabric().notes(); }
 
 const Program& Communicator::program_for(Collective collective, std::uint32_t root, std::size_t bytes,
                                          const std::string& algorithm) {

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/bootstrap.hpp"
@@ -26,6 +27,7 @@ namespace syntony {
 class Engine;
 class Group;
 class Selector;
+class Tuner;
 
 /// How a `sum` is averaged or weighted; ranks must agree on `average`, factors may differ.
 struct Scaling {
@@ -45,6 +47,8 @@ struct CommunicatorOptions {
   std::string name = "default";                       // in messages
   /// By rank: its number in the job, for records; empty: 0, 1, ..
   std::vector<std::uint32_t> job_ranks{};  // NOLINT(readability-redundant-member-init)
+  /// split, shrink: null is the old group's.
+  std::shared_ptr<const Tuner> tuner{};  // NOLINT(readability-redundant-member-init)
 };
 
 /// A group of ranks. All methods are thread-safe; ranks must call collectives in the same order.
@@ -93,6 +97,11 @@ class Communicator {
   void add_program(const std::string& name, Program program);
   /// Makes `name` an algorithm that depends on the size (runtime/selector.hpp). Every rank must say the same.
   void set_turns(const std::string& name, Collective collective, std::vector<Turn> turns);
+  /// The algorithm that a call would run, and why (runtime/selector.hpp).
+  [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
+                                                           const std::string& algorithm = "auto");
+  /// What the ranks told each other when they met (runtime/tuner.hpp), by rank.
+  [[nodiscard]] const std::vector<std::string>& notes() const;
   /// The Program that a call would run: what `auto` means for these bytes here.
   [[nodiscard]] const Program& program_for(Collective collective, std::uint32_t root, std::size_t bytes,
                                            const std::string& algorithm = "auto");
@@ -116,7 +125,11 @@ class Communicator {
   template <typename Choose>
   std::shared_ptr<Communicator> regroup(CommunicatorOptions options, const Choose& choose);
 
+  /// Notes are empty where there is no Tuner.
+  void tune();
+
   std::atomic<std::chrono::milliseconds> timeout_;
+  std::shared_ptr<const Tuner> tuner_;
   std::vector<std::uint32_t> members_;
   std::mutex regrouping_;
   std::uint32_t regroupings_ = 0;

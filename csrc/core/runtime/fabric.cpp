@@ -64,7 +64,8 @@ StreamShape shape_for(std::uint32_t ranks) {
 
 }  // namespace
 
-Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::time_point deadline)
+Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::time_point deadline,
+               const std::function<std::string(const Boxes&)>& note)
     : rank_(bootstrap.rank()), size_(bootstrap.size()), shape_(shape_for(size_)), by_peer_(size_, nullptr) {
   const std::string unix_address = ShmSegment::fresh_address();
   const UniqueFd unix_listener = ShmSegment::listen(unix_address);
@@ -115,7 +116,7 @@ Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::ti
   }
   meet_on_host(members, unix_listener, doorbell, deadline);
   if (boxes_.size() > 1) meet_across_hosts(bootstrap, deadline);
-  bootstrap.all_gather("connected", "");
+  notes_ = bootstrap.all_gather("connected", note(boxes_));
 }
 
 Fabric::~Fabric() {
@@ -134,7 +135,8 @@ void Fabric::meet_on_host(const std::vector<Member>& members, const UniqueFd& li
   for (const std::uint32_t rank : box) processes.push_back(static_cast<pid_t>(members[rank].process));
   planes_.push_back(std::make_unique<ShmBoard>(*segment_, rank_, processes));
   auto transport = std::make_unique<ShmTransport>(*segment_, rank_);
-  if (boxes_.size() == 1) exchange_ = std::make_unique<SharedExchange>(*segment_, *transport, rank_, std::move(processes));
+  if (boxes_.size() == 1)
+    exchange_ = std::make_unique<SharedExchange>(*segment_, *transport, rank_, std::move(processes));
   transports_.push_back(std::move(transport));
   for (const std::uint32_t rank : box) {
     if (rank != rank_) by_peer_[rank] = transports_.back().get();

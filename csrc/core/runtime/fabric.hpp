@@ -4,11 +4,12 @@
 //      2. rank 0's token becomes the group's secret; equal hosts become boxes
 //      3. each box of several ranks makes a ShmSegment; each pair of ranks in different boxes connects by TCP
 //         (TCP endpoints are published only where there are several boxes)
-//      4. a last all_gather: nobody sends before everybody can receive
+//      4. a last all_gather: nobody sends before everybody can receive. It carries each rank's note
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,8 +24,12 @@ namespace syntony {
 
 class Fabric {
  public:
-  /// Collective. `doorbell` is the eventfd that wakes this process. Throws Error naming the ranks that did not come.
-  Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::time_point deadline);
+  using Boxes = std::vector<std::vector<std::uint32_t>>;
+
+  /// Collective. `doorbell` is the eventfd that wakes this process; `note` is asked what to tell the others, once the
+  /// boxes are known. Throws Error naming the ranks that did not come.
+  Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::time_point deadline,
+         const std::function<std::string(const Boxes&)>& note);
   ~Fabric();
   Fabric(const Fabric&) = delete;
   Fabric& operator=(const Fabric&) = delete;
@@ -35,7 +40,9 @@ class Fabric {
   /// Token and group of every frame.
   [[nodiscard]] FrameHeader header() const;
   /// Ranks by host, in order of their lowest rank.
-  [[nodiscard]] const std::vector<std::vector<std::uint32_t>>& boxes() const { return boxes_; }
+  [[nodiscard]] const Boxes& boxes() const { return boxes_; }
+  /// What each rank has told the others, by rank.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   /// "rank 3 (process 4711 on node7)"
   [[nodiscard]] std::string name_of_rank(std::uint32_t rank) const;
 
@@ -64,9 +71,10 @@ class Fabric {
   std::uint32_t size_;
   StreamShape shape_;
   Token token_{};
-  std::vector<std::vector<std::uint32_t>> boxes_;
+  Boxes boxes_;
   std::vector<std::uint32_t> box_of_;  // by rank
   std::vector<std::string> names_;     // by rank
+  std::vector<std::string> notes_;     // by rank
   std::unique_ptr<class ShmSegment> segment_;
   std::vector<std::unique_ptr<Transport>> transports_;
   std::unique_ptr<SharedExchange> exchange_;

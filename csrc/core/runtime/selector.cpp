@@ -32,6 +32,15 @@ Selector::Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> 
   if (boxes_.size() == 1) boxes_.clear();  // one host has no levels of its own: `hierarchical` makes some up
 }
 
+std::vector<std::string> Selector::names(Collective collective) {
+  std::vector<std::string> names{std::string(kSharedAlgorithm)};
+  for (const Algorithm& algorithm : algorithms()) {
+    const auto& has = algorithm.collectives;
+    if (std::ranges::find(has, collective) != has.end()) names.emplace_back(algorithm.name);
+  }
+  return names;
+}
+
 Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) const {
   if (collective == Collective::all_to_all && bytes == 0) return {"direct", "only each pair knows its size"};
   if (one_host()) return {std::string(kSharedAlgorithm), "all ranks share a host's memory"};
@@ -60,7 +69,8 @@ void Selector::tell(const Choice& choice, Collective collective, std::size_t byt
                                 " bytes: " + choice.name + " (" + std::string(choice.why) + ")");
 }
 
-Selector::Choice Selector::resolved(Collective collective, std::size_t bytes, const std::string& algorithm) const {
+Selector::Choice Selector::resolved(Collective collective, std::uint32_t root, std::size_t bytes,
+                                    const std::string& algorithm) const {
   // An all_to_all whose sizes only each pair knows is no matter of size.
   const bool unknown = collective == Collective::all_to_all && bytes == 0;
   const auto found = turns_.find({algorithm, collective});
@@ -68,14 +78,27 @@ Selector::Choice Selector::resolved(Collective collective, std::size_t bytes, co
     return algorithm == "auto" ? automatic(collective, bytes) : Choice{algorithm, "asked for by name"};
   }
   const std::vector<Turn>& turns = found->second;
-  const auto turn = std::ranges::find_if(turns, [bytes](const Turn& one) { return bytes <= one.last; });
-  return {turn == turns.end() ? turns.back().algorithm : turn->algorithm, "a table's turn for this size"};
+  const auto reaches = std::ranges::find_if(turns, [bytes](const Turn& one) { return bytes <= one.last; });
+  const Turn& turn = reaches == turns.end() ? turns.back() : *reaches;
+  if (algorithm == "auto") {
+    const auto loaded = loaded_.find(turn.algorithm);
+    const bool elsewhere = loaded != loaded_.end() && loaded->second->program().root != root;
+    if (elsewhere || turn.algorithm == "auto") return automatic(collective, bytes);
+  }
+  return {turn.algorithm, turn.why};
+}
+
+std::pair<std::string, std::string> Selector::choice(Collective collective, std::uint32_t root, std::size_t bytes,
+                                                     const std::string& algorithm) {
+  const std::lock_guard lock(mutex_);
+  const Choice choice = resolved(collective, root, bytes, algorithm);
+  return {choice.name, std::string(choice.why)};
 }
 
 Selector::Selection Selector::select(Collective collective, std::uint32_t root, std::size_t bytes,
                                      const std::string& algorithm) {
   const std::lock_guard lock(mutex_);
-  const Choice choice = resolved(collective, bytes, algorithm);
+  const Choice choice = resolved(collective, root, bytes, algorithm);
   tell(choice, collective, bytes);
   if (choice.name != kSharedAlgorithm) return {program_named(choice.name, collective, root)};
   if (!one_host())

@@ -26,6 +26,9 @@ class Selector {
  public:
   Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes);
 
+  /// Whom one may ask for by name in this collective, beside `auto` and what is loaded. Not all can serve every group.
+  [[nodiscard]] static std::vector<std::string> names(Collective collective);
+
   /// What runs a call.
   struct Selection {
     std::shared_ptr<const PreparedProgram> program;
@@ -38,9 +41,13 @@ class Selector {
   /// Throws Error(invalid) when this runtime cannot run `program` (wrong number of ranks, instructions it lacks, ..).
   void add(const std::string& name, Program program, std::uint32_t channels, std::uint32_t depth);
   /// From now on `name` means, for this collective, the first turn whose `last` is not below the bytes; the last turn
-  /// serves what is larger. For `auto`, this takes the place of our own choice; other turns name builders or schedules.
+  /// serves what is larger. For `auto`, this takes the place of our own choice, but where a turn says `auto` again or
+  /// its schedule has another root; other turns name builders or schedules.
   /// Throws Error(invalid) when there are no turns, or their sizes do not ascend.
   void set_turns(const std::string& name, Collective collective, std::vector<Turn> turns);
+  /// What `select` would take: the builder's or schedule's name, and why.
+  [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
+                                                           const std::string& algorithm);
 
  private:
   using Key = std::tuple<std::string, Collective, std::uint32_t>;
@@ -50,8 +57,9 @@ class Selector {
     std::string_view why;
   };
   [[nodiscard]] Choice automatic(Collective collective, std::size_t bytes) const;
-  /// What `algorithm` means for this collective and size.
-  [[nodiscard]] Choice resolved(Collective collective, std::size_t bytes, const std::string& algorithm) const;
+  /// What `algorithm` means for this collective, root and size.
+  [[nodiscard]] Choice resolved(Collective collective, std::uint32_t root, std::size_t bytes,
+                                const std::string& algorithm) const;
   [[nodiscard]] std::shared_ptr<const PreparedProgram> program_named(const std::string& name, Collective collective,
                                                                      std::uint32_t root);
   [[nodiscard]] bool one_host() const { return boxes_.empty() && ranks_ > 1; }

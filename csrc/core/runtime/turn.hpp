@@ -8,7 +8,8 @@ namespace syntony {
 
 struct Turn {
   std::size_t last;
-  std::string algorithm;
+  std::string algorithm;  // `auto`: our own choice
+  std::string why;        // for people
 };
 
 }  // namespace syntony

@@ -1,0 +1,135 @@
+"""What an algorithm costs here: seconds as a function of bytes, fitted to measured points.
+
+Two models, and the one that predicts better what it has not seen is taken, for each collective and algorithm:
+
+    line     seconds = alpha + bytes * beta               both at least 0; least squares of relative errors
+    points   straight between the measured points         with both axes logarithmic; beyond them in proportion
+                                                          to the last slope, before them as the first
+
+"What it has not seen" are the measured points, left out one at a time; the two ends stay in, as no turn lies outside
+them. An error is a factor, so that too low is as wrong as too high.
+(A gamma for sums cannot be told from beta by bytes alone: where sums cost, beta holds both.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+_Times = NDArray[np.float64]
+Model = Callable[[ArrayLike], _Times]  # bytes -> seconds
+_SWITCH = 0.2  # octaves x relative gain that a change of the algorithm must be worth: measured noise is not
+_PER_OCTAVE = 4
+
+
+@dataclass(frozen=True)
+class Key:
+    """Whose costs they are."""
+
+    collective: str
+    algorithm: str
+
+
+Points = Mapping[int, float]  # bytes -> seconds, measured
+Costs = Mapping[Key, Points]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`errors`: per model, how far off it was (`unseen_error`)."""
+
+    name: str
+    model: Model
+    errors: Mapping[str, float]
+
+    def seconds(self, size: int) -> float:
+        return float(self.model(size))
+
+
+def line(points: Points) -> Model:
+    """alpha + bytes * beta."""
+    sizes, seconds = _columns(points)
+    weights = 1.0 / seconds
+    design = np.stack([weights, sizes * weights], axis=1)
+    (alpha, beta), *_ = np.linalg.lstsq(design, np.ones(len(sizes)), rcond=None)
+    if alpha < 0 or beta < 0:  # the better of the two corners
+        column = 0 if beta < 0 else 1
+        one = design[:, column]
+        only = float(one.sum() / (one @ one))
+        alpha, beta = (only, 0.0) if column == 0 else (0.0, only)
+    return lambda size: np.asarray(alpha + np.asarray(size, float) * beta)
+
+
+def interpolation(points: Points) -> Model:
+    """Straight lines between the points on logarithmic paper."""
+    sizes, seconds = _columns(points)
+    x, y = np.log(np.maximum(sizes, 1.0)), np.log(seconds)
+    slope = max(0.0, (y[-1] - y[-2]) / (x[-1] - x[-2])) if len(x) > 1 else 0.0
+
+    def model(size: ArrayLike) -> _Times:
+        at = np.log(np.maximum(np.asarray(size, float), 1.0))
+        beyond = np.maximum(at - x[-1], 0.0) * slope
+        return np.asarray(np.exp(np.interp(at, x, y) + beyond))
+
+    return model
+
+
+MODELS: Mapping[str, Callable[[Points], Model]] = {"line": line, "points": interpolation}
+
+
+def fit(points: Points) -> Fit:
+    """The model that predicts left-out points better."""
+    errors = {name: unseen_error(points, make) for name, make in MODELS.items()}
+    name = min(MODELS, key=lambda one: (errors[one], one != "points"))
+    return Fit(name, MODELS[name](points), errors)
+
+
+def unseen_error(points: Points, make: Callable[[Points], Model]) -> float:
+    """0.1 where measured and predicted times differ by a factor of 1.1 in the (geometric) mean over the points.
+
+    Inner points are predicted from all others, the ends by the whole.
+    """
+    sizes = sorted(points)
+    factors = []
+    for size in sizes:
+        inner = size not in (sizes[0], sizes[-1])
+        model = make({other: points[other] for other in sizes if not inner or other != size})
+        factors.append(abs(np.log(max(float(model(size)), 1e-12) / points[size])))
+    return float(np.expm1(np.mean(factors)))
+
+
+def turns(fits: Mapping[str, Fit], sizes: Sequence[int]) -> list[tuple[int | None, str]]:
+    """(last bytes, algorithm), the last without end: at each size the one that is predicted fastest.
+
+    `sizes` are the measured ones, and no turn is outside them. Of all ways to change from one algorithm to the next,
+    the one whose loss against the fastest, plus a price for each change, is least (shortest path over a grid).
+    """
+    names = sorted(fits)
+    smallest, largest = max(min(sizes), 1), max(max(sizes), 2)
+    steps = max(1, round(np.log2(largest / smallest) * _PER_OCTAVE))
+    grid = np.unique(np.rint(np.geomspace(smallest, largest, steps + 1)).astype(np.int64))
+    seconds = np.stack([np.asarray(fits[name].model(grid)) for name in names])
+    loss = np.log(seconds / seconds.min(axis=0))
+    total = loss[:, 0]
+    came_from = []
+    for column in loss.T[1:]:
+        change = total.min() + _SWITCH * _PER_OCTAVE
+        came_from.append(np.where(total <= change, np.arange(len(names)), total.argmin()))
+        total = np.minimum(total, change) + column
+    path = [int(total.argmin())]
+    for back in reversed(came_from):
+        path.append(int(back[path[-1]]))
+    path.reverse()
+    found: list[tuple[int | None, str]] = [
+        (int(grid[place]), names[here]) for place, (here, there) in enumerate(pairwise(path)) if here != there
+    ]
+    return [*found, (None, names[path[-1]])]
+
+
+def _columns(points: Points) -> tuple[_Times, _Times]:
+    sizes = sorted(points)
+    return np.asarray(sizes, np.float64), np.asarray([points[size] for size in sizes], np.float64)

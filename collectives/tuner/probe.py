@@ -1,0 +1,38 @@
+"""SYNTONY_TUNE=probe: a group that finds no table of its kind measures one, uses it and keeps it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from collectives.tuner import agreement, settings
+from collectives.tuner.measure import Effort, measure
+from collectives.tuner.table import Place, Table
+from topologies.command import UserError
+
+if TYPE_CHECKING:
+    from collectives.communicator import Communicator
+
+_SIZES = tuple(8 << shift for shift in range(0, 22, 3))  # 8 bytes to 16 MiB
+_EFFORT = Effort(budget=0.01, fewest=3, most=15)
+
+
+def probe_if_asked(group: Communicator) -> None:
+    """Collective: all ranks come to the same answer, as they have agreed on their settings."""
+    if os.environ.get("SYNTONY_TUNE", "") == "" and os.environ.get("SYNTONY_CONFIG", "") == "":
+        return
+    said = settings.read(os.environ)
+    core = group._core
+    if said.mode != "probe" or group.size == 1 or not agreement.lacks_table(core.notes):
+        return
+    found = Table(Place.here(core.boxes), measure(group, settings.algorithms(), _SIZES, _EFFORT))
+    kept = "what was measured when the group was made"
+    if group.rank == 0:
+        try:
+            found.write()
+        except UserError as error:
+            print(f"syntony: {error}; the next group will have to measure again", file=sys.stderr)
+    _, tables = agreement.conclude(said, core.boxes, agreement.tuned_rules(found, said), kept)
+    for name, collective, turns in tables:
+        core.set_turns(name, collective, turns)
