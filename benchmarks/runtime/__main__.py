@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.goals import show
-from benchmarks.runtime import hosts, imports
+from benchmarks.runtime import hosts, imports, kill, mismatch, soak
 from collectives.launch import RankError
 from topologies.command import UserError
 
-TABLES = (imports.TABLE, hosts.TABLE)
+TABLES = (imports.TABLE, hosts.TABLE, kill.TABLE, mismatch.TABLE, soak.TABLE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
