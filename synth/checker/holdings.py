@@ -40,11 +40,11 @@ class Holdings:
         given = np.flatnonzero(columns.rank >= 0)
         starts = columns.rank[given] * self._values + given
         makes = columns.dst * self._values + columns.result
-        self._keys = np.unique(np.r_[starts, makes])
+        self._keys, self._number = _numbered(np.r_[starts, makes], columns.agents * self._values)
         self.agent, self.held = np.divmod(self._keys, self._values)
         self.begin: Numbers = np.full(len(self._keys), NEVER, np.int64)
-        self.begin[np.searchsorted(self._keys, starts)] = START
-        self.made: Numbers = np.searchsorted(self._keys, makes)
+        self.begin[self._of(starts)] = START
+        self.made = self._of(makes)
         self.spent: Numbers = np.zeros((0, 2), np.int64)
         self._copy(np.flatnonzero(~columns.reduction))
         added = np.flatnonzero(columns.reduction)
@@ -60,7 +60,11 @@ class Holdings:
 
     def find(self, agents: Numbers, values: Numbers) -> Numbers:
         """The numbers of the holdings; -1 where nothing makes them."""
-        keys = agents * self._values + values
+        return self._of(agents * self._values + values)
+
+    def _of(self, keys: Numbers) -> Numbers:
+        if self._number is not None:
+            return self._number[keys]
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return np.where(self._keys[at] == keys, at, -1)
 
@@ -155,3 +159,15 @@ class Holdings:
 
     def _receiver(self, t: int) -> str:
         return self._columns.name(int(self._columns.dst[t]))
+
+
+def _numbered(keys: Numbers, limit: int) -> tuple[Numbers, Numbers | None]:
+    """The keys, each once, ascending; and per number below `limit` its place among them, -1: none.
+
+    The second is None where it would be much larger than what it numbers.
+    """
+    if limit > 4 * len(keys):
+        return np.unique(keys), None
+    present = np.zeros(limit, np.bool_)
+    present[keys] = True
+    return np.flatnonzero(present), np.where(present, np.cumsum(present) - 1, -1)

@@ -29,22 +29,24 @@ def _goals(columns: Columns, holdings: Holdings, chunks: Numbers) -> Numbers:
     chunk, tree = columns.chunk[holdings.held], columns.tree[holdings.held]
     agent = holdings.agent
     ends = np.flatnonzero(columns.whole[holdings.held] & (agent >= low[chunk]) & (agent < high[chunk]))
-    ends = ends[np.lexsort((holdings.begin[ends], tree[ends], agent[ends], chunk[ends]))]
+    spot = chunk * columns.agents + agent
+    ends = ends[np.lexsort((holdings.begin[ends], tree[ends], spot[ends]))]
 
     def starts(*keys: Numbers) -> Mask:
         """Which of `ends` are the first with their keys."""
         changes: Mask = np.logical_or.reduce([np.diff(key[ends], prepend=-1) != 0 for key in keys])
         return changes
 
-    met = np.bincount(chunk[ends[starts(chunk, agent)]], minlength=len(columns.block))
+    met = np.bincount(chunk[ends[starts(spot)]], minlength=len(columns.block))
     if (met < high - low).any():
         lacking = int(chunks[(met[chunks] < past - first).argmax()])
         have = set(agent[ends[chunk[ends] == lacking]].tolist())
         rank = next(rank for rank in range(low[lacking], high[lacking]) if rank not in have)
         raise _lacks(columns, holdings, rank, lacking)
-    ends = ends[starts(chunk, agent, tree)]  # of equal sums that a rank holds, the earliest
+    ends = ends[starts(spot, tree)]  # of equal sums that a rank holds, the earliest
     # A chunk's sum is good if as many ranks hold it as must.
-    _, sums, holders = np.unique(np.stack((chunk[ends], tree[ends])), axis=1, return_inverse=True, return_counts=True)
+    trees = int(tree.max(initial=0)) + 1
+    _, sums, holders = np.unique(chunk[ends] * trees + tree[ends], return_inverse=True, return_counts=True)
     common = holders[sums] == (high - low)[chunk[ends]]
     agreed = np.zeros(len(columns.block), np.bool_)
     agreed[chunk[ends[common]]] = True
@@ -52,8 +54,8 @@ def _goals(columns: Columns, holdings: Holdings, chunks: Numbers) -> Numbers:
     if apart.any():
         raise _differ(columns, int(apart.argmax()), chunk[ends], agent[ends], tree[ends])
     ends = ends[common]
-    ends = ends[np.lexsort((holdings.begin[ends], agent[ends], chunk[ends]))]
-    goals: Numbers = ends[starts(chunk, agent)]
+    ends = ends[np.lexsort((holdings.begin[ends], spot[ends]))]
+    goals: Numbers = ends[starts(spot)]
     return goals
 
 
