@@ -20,6 +20,24 @@ HARD_CODED = {
 }
 GLOO_PASSES = {2: 90, 3: 90, 4: 93}
 """How many tests gloo passes in torch 2.13; other versions of torch have other tests."""
+ONLY_MPI = [
+    f"test_all_to_all{how}{where}"
+    for how in ("", "_single_equal_split", "_single_unequal_split")
+    for where in ("", "_complex", "_group", "_full_group")
+]
+"""The tests of all_to_all on the CPU, which the suite keeps for MPI. Gloo fails four of them."""
+
+
+def outcomes(tmp_path: Path, *arguments: object, seconds: float = 380) -> dict[str, str]:
+    """By test: pass, skip or fail. Fails here and now for a failure that is not hard-coded."""
+    report = tmp_path / "outcomes.json"
+    done = run_python(HERE / "torch_suite.py", "--json", report, "--quiet", *arguments, timeout=seconds)
+    assert report.exists(), done.stdout[-2000:] + done.stderr[-2000:]
+    result = json.loads(report.read_text())
+    failed = {name for name, outcome in result["outcomes"].items() if outcome == "fail"}
+    unexpected = failed - HARD_CODED.keys()
+    assert not unexpected, "\n".join(f"---- {name}\n{result['reports'][name][-1500:]}" for name in sorted(unexpected))
+    return dict(result["outcomes"])
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
@@ -27,14 +45,19 @@ GLOO_PASSES = {2: 90, 3: 90, 4: 93}
 def test_what_gloo_passes(ranks: int, tmp_path: Path) -> None:
     import torch
 
-    report = tmp_path / "outcomes.json"
-    done = run_python(HERE / "torch_suite.py", "--world-size", ranks, "--json", report, "--quiet", timeout=380)
-    assert report.exists(), done.stdout[-2000:] + done.stderr[-2000:]
-    result = json.loads(report.read_text())
-    failed = {name for name, outcome in result["outcomes"].items() if outcome == "fail"}
-    unexpected = failed - HARD_CODED.keys()
-    assert not unexpected, "\n".join(f"---- {name}\n{result['reports'][name][-1500:]}" for name in sorted(unexpected))
-    passed = list(result["outcomes"].values()).count("pass")
+    passed = list(outcomes(tmp_path, "--world-size", ranks).values()).count("pass")
     assert passed > 60, "the suite skipped nearly everything"
     if torch.__version__.startswith("2.13."):
         assert passed == GLOO_PASSES[ranks] - len(HARD_CODED)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1300)
+def test_what_gloo_passes_on_eight_ranks(tmp_path: Path) -> None:
+    found = list(outcomes(tmp_path, "--world-size", 8, seconds=1280).values())
+    assert found.count("pass") > 60, "the suite skipped nearly everything"
+
+
+def test_all_to_all_as_mpi_has_it(tmp_path: Path) -> None:
+    found = outcomes(tmp_path, "--world-size", 3, "--skips-of", "mpi", *ONLY_MPI)
+    assert found == dict.fromkeys(ONLY_MPI, "pass")
