@@ -1,8 +1,11 @@
 // Where an operation's tensors lie in memory.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,23 +17,60 @@ namespace syntony::glue {
 
 /// The runtime's name for a torch dtype, or nothing for those it cannot reduce (quantized, sub-byte): they move as
 /// bytes.
-[[nodiscard]] std::optional<DType> dtype_of(at::ScalarType type);
+[[nodiscard]] inline std::optional<DType> dtype_of(at::ScalarType type) {
+  static constexpr std::array<at::ScalarType, kDTypes.size()> kTypes{
+      at::kByte,          at::kChar,        at::kUInt16,          at::kShort,
+      at::kUInt32,        at::kInt,         at::kUInt64,          at::kLong,
+      at::kHalf,          at::kBFloat16,    at::kFloat,           at::kDouble,
+      at::kBool,          at::kComplexHalf, at::kComplexFloat,    at::kComplexDouble,
+      at::kFloat8_e4m3fn, at::kFloat8_e5m2, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz,
+      at::kFloat8_e8m0fnu};
+  const auto at = std::ranges::find(kTypes, type);
+  return at == kTypes.end() ? std::nullopt : std::optional(static_cast<DType>(at - kTypes.begin()));
+}
+
+inline std::size_t elements_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 
 /// Holds an operation's tensors while it is in flight and hands out their memory. A contiguous tensor is used where it
 /// lies; any other (strided, conjugated) is staged: copied before, and copied back after if it is an output.
 class Buffers {
  public:
   /// Memory with the tensor's content. Never null, not even for an empty tensor: null means "no buffer" in a Block.
-  const std::byte* input(const at::Tensor& tensor);
+  const std::byte* input(const at::Tensor& tensor) {
+    return memory_of(held_.emplace_back(lies_plainly(tensor) ? tensor : plain_copy(tensor)));
+  }
   /// Memory that `copy_back()` makes the tensor's content.
-  std::byte* output(const at::Tensor& tensor);
+  std::byte* output(const at::Tensor& tensor) {
+    if (lies_plainly(tensor)) return memory_of(held_.emplace_back(tensor));
+    return memory_of(staged_.emplace_back(tensor, at::empty(tensor.sizes(), tensor.options())).second);
+  }
   /// The same memory as input and output.
-  Block in_place(const at::Tensor& tensor);
-
+  Block in_place(const at::Tensor& tensor) {
+    std::byte* const memory = lies_plainly(tensor) ? memory_of(held_.emplace_back(tensor))
+                                                   : memory_of(staged_.emplace_back(tensor, plain_copy(tensor)).second);
+    return {.input = memory, .output = memory, .elements = elements_of(tensor)};
+  }
   /// After success: fills the outputs that were staged.
-  void copy_back();
+  void copy_back() {
+    const c10::NoGradGuard no_grad;
+    for (const auto& [tensor, content] : staged_) tensor.copy_(content);
+  }
 
  private:
+  static bool lies_plainly(const at::Tensor& tensor) {
+    return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+  }
+  static std::byte* memory_of(const at::Tensor& tensor) {
+    // Of an empty tensor nobody reads or writes a byte; its address only has to be one.
+    static constexpr std::byte kNowhere{};
+    void* const data = tensor.data_ptr();
+    return data != nullptr ? static_cast<std::byte*>(data) : const_cast<std::byte*>(&kNowhere);
+  }
+  static at::Tensor plain_copy(const at::Tensor& tensor) {
+    const c10::NoGradGuard no_grad;
+    return tensor.detach().resolve_conj().resolve_neg().contiguous();
+  }
+
   std::vector<at::Tensor> held_;
   std::vector<std::pair<at::Tensor, at::Tensor>> staged_;  // output tensor, where its content is
 };

@@ -6,69 +6,35 @@
 
 namespace syntony::glue {
 
-using c10d::OpType;
-
-namespace {
-
-WorkPtr receive(Launch& launch, Tensors& tensors, int source, int tag) {
-  const at::Tensor& tensor = launch.single(tensors);
-  launch.require(tag >= 0, "invalid tag: ", tag, "; tags are not negative");
-  launch.start([&](Communicator& group, const CallOptions& options) {
-    return group.receive(launch.buffers().output(tensor), tensor.nbytes(), source, static_cast<std::uint64_t>(tag),
-                         options);
-  });
-  return launch.finish(tensors);
-}
-
-}  // namespace
-
-SyntonyBackend::SyntonyBackend(std::shared_ptr<Process> process, std::shared_ptr<Communicator> communicator,
-                               c10::intrusive_ptr<Options> options)
-    : c10d::Backend(static_cast<int>(communicator->rank()), static_cast<int>(communicator->size())),
-      process_(std::move(process)),
-      communicator_(std::move(communicator)),
-      options_(std::move(options)) {
-  init();
-}
-
-Communicator& SyntonyBackend::communicator() const {
-  TORCH_CHECK(!process_->forked(), "syntony rank ", rank_,
-              ": this process was forked from the one that made the group; a child must make its own");
-  return *communicator_;
-}
-
-// ---- point-to-point -------------------------------------------------------------------------------------------------
+// ---- messages, barriers, coalescing ---------------------------------------------------------------------------------
 
 WorkPtr SyntonyBackend::send(Tensors& tensors, int destination, int tag) {
   Launch launch(*this, OpType::SEND, "syntony:send", tensors);
   const at::Tensor& tensor = launch.single(tensors);
   const std::uint32_t to = launch.peer(destination, "destination rank");
-  launch.require(tag >= 0, "invalid tag: ", tag, "; tags are not negative");
   launch.start([&](Communicator& group, const CallOptions& options) {
-    return group.send(launch.buffers().input(tensor), tensor.nbytes(), to, static_cast<std::uint64_t>(tag), options);
+    return group.send(launch.buffers().input(tensor), tensor.nbytes(), to, launch.checked(tag), options);
   });
   return launch.finish(tensors);
 }
 
 WorkPtr SyntonyBackend::recv(Tensors& tensors, int source, int tag) {
   Launch launch(*this, OpType::RECV, "syntony:recv", tensors);
-  return receive(launch, tensors, static_cast<int>(launch.peer(source, "source rank")), tag);
+  return launch.receive(tensors, static_cast<int>(launch.peer(source, "source rank")), tag);
 }
 
 WorkPtr SyntonyBackend::recvAnysource(Tensors& tensors, int tag) {
   Launch launch(*this, OpType::RECVANYSOURCE, "syntony:recvAnySource", tensors);
-  return receive(launch, tensors, -1, tag);
+  return launch.receive(tensors, -1, tag);
 }
 
-// ---- barriers -------------------------------------------------------------------------------------------------------
-
-WorkPtr SyntonyBackend::barrier(const c10d::BarrierOptions& options) {
+WorkPtr SyntonyBackend::barrier(const BarrierOptions& options) {
   Launch launch(*this, OpType::BARRIER, "syntony:barrier", {}, options);
   launch.start([](Communicator& group, const CallOptions& call) { return group.barrier(call); });
   return launch.finish({});
 }
 
-void SyntonyBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool /*wait_all_ranks*/) {
+void SyntonyBackend::monitoredBarrier(const BarrierOptions& options, bool /*wait_all_ranks*/) {
   CallOptions call;
   if (options.timeout != c10d::kUnsetTimeout) call.timeout = std::max(options.timeout, std::chrono::milliseconds(1));
   try {
@@ -76,29 +42,11 @@ void SyntonyBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool 
   } catch (const Error& error) {
     if (error.kind() != Error::Kind::timeout) std::rethrow_exception(torch_error(std::current_exception()));
     std::string missing;
-    for (const int rank : error.ranks())
-      missing += ", Rank " + std::to_string(rank) + " failed to pass monitoredBarrier";
+    for (const int late : error.ranks())
+      missing += ", Rank " + std::to_string(late) + " failed to pass monitoredBarrier";
     TORCH_CHECK_WITH(DistBackendError, false, "[Rank ", rank_, "]: Rank ", rank_, " timed out in monitoredBarrier",
                      missing, ": ", error.what());
   }
-}
-
-// ---- coalescing -----------------------------------------------------------------------------------------------------
-
-void SyntonyBackend::coalesce(c10::intrusive_ptr<SyntonyWork> work) {
-  const std::scoped_lock lock(coalescing_mutex_);
-  if (coalesced_) coalesced_->push_back(std::move(work));
-}
-
-bool SyntonyBackend::coalescing() {
-  const std::scoped_lock lock(coalescing_mutex_);
-  return coalesced_.has_value();
-}
-
-void SyntonyBackend::startCoalescing() {
-  const std::scoped_lock lock(coalescing_mutex_);
-  TORCH_CHECK(!coalesced_, "syntony rank ", rank_, ": startCoalescing inside another one");
-  coalesced_.emplace();
 }
 
 WorkPtr SyntonyBackend::endCoalescing() {
@@ -109,17 +57,17 @@ WorkPtr SyntonyBackend::endCoalescing() {
     members = std::move(*coalesced_);
     coalesced_.reset();
   }
-  auto work = c10::make_intrusive<SyntonyWork>(process_, rank_, OpType::COALESCED, "syntony:coalesced", Tensors());
+  auto work =
+      c10::make_intrusive<SyntonyWork>(process_, rank_, OpType::COALESCED, "syntony:coalesced", Tensors(), false);
   for (const auto& member : members) work->add(member);
-  work->launched({});
+  work->launched({}, timing_, nullptr);  // its members have told of their ends
   return work;
 }
 
 // ---- other groups, memory -------------------------------------------------------------------------------------------
 
 template <typename Make>
-c10::intrusive_ptr<c10d::Backend> SyntonyBackend::made(const c10::intrusive_ptr<c10d::Backend::Options>& options,
-                                                       Make&& make) {
+BackendPtr SyntonyBackend::made(const c10::intrusive_ptr<c10d::Backend::Options>& options, Make&& make) {
   const auto timeout = options ? options->timeout : options_->timeout;
   const std::string name = options && !options->group_name.empty() ? options->group_name : getGroupUid();
   auto group = in_torch_terms([&] { return process_->adopt(make({.timeout = timeout, .name = name})); });
@@ -127,9 +75,8 @@ c10::intrusive_ptr<c10d::Backend> SyntonyBackend::made(const c10::intrusive_ptr<
   return c10::make_intrusive<SyntonyBackend>(process_, std::move(group), c10::make_intrusive<Options>(timeout));
 }
 
-c10::intrusive_ptr<c10d::Backend> SyntonyBackend::split(const c10::intrusive_ptr<c10d::Store>& /*store*/,
-                                                        const std::vector<int>& ranks,
-                                                        const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+BackendPtr SyntonyBackend::split(const c10::intrusive_ptr<c10d::Store>& /*store*/, const std::vector<int>& ranks,
+                                 const c10::intrusive_ptr<c10d::Backend::Options>& options) {
   const auto place = std::ranges::find(ranks, rank_);
   std::optional<std::uint64_t> color;
   if (place != ranks.end()) color = static_cast<std::uint64_t>(*std::ranges::min_element(ranks));
@@ -138,8 +85,8 @@ c10::intrusive_ptr<c10d::Backend> SyntonyBackend::split(const c10::intrusive_ptr
   });
 }
 
-c10::intrusive_ptr<c10d::Backend> SyntonyBackend::shrink(const std::vector<int64_t>& excluded, int flags,
-                                                         const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+BackendPtr SyntonyBackend::shrink(const Rows& excluded, int flags,
+                                  const c10::intrusive_ptr<c10d::Backend::Options>& options) {
   const std::vector<std::uint32_t> gone(excluded.begin(), excluded.end());
   if ((flags & 1) != 0) abort();
   return made(options, [&](CommunicatorOptions call) { return communicator().shrink(gone, std::move(call)); });
@@ -154,13 +101,6 @@ at::Tensor SyntonyBackend::allocateTensor(long size, at::TensorOptions options) 
   return at::from_blob(data, {size}, [memory = std::move(memory)](void*) {}, options);
 }
 
-// ---- the group's life -----------------------------------------------------------------------------------------------
-
-void SyntonyBackend::setTimeout(std::chrono::milliseconds timeout) {
-  options_->timeout = timeout;
-  communicator().set_timeout(timeout);
-}
-
 c10d::ErrorType SyntonyBackend::getError() {
   const std::exception_ptr failure = communicator().error();
   if (!failure) return c10d::ErrorType::SUCCESS;
@@ -171,14 +111,6 @@ c10d::ErrorType SyntonyBackend::getError() {
     const bool remote = error.kind() == Error::Kind::dead || error.kind() == Error::Kind::aborted;
     return remote ? c10d::ErrorType::REMOTE_ERROR : c10d::ErrorType::COMM_ERROR;
   }
-}
-
-void SyntonyBackend::abort() {
-  if (!process_->forked()) communicator_->abort("torch asked rank " + std::to_string(rank_) + " to abort the group");
-}
-
-void SyntonyBackend::shutdown() {
-  if (!process_->forked()) in_torch_terms([&] { communicator_->shutdown(); });
 }
 
 }  // namespace syntony::glue

@@ -15,10 +15,14 @@
 
 namespace syntony::glue {
 
-using Tensors = std::vector<at::Tensor>;
-using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+using c10d::AllgatherOptions, c10d::AllreduceCoalescedOptions, c10d::AllreduceOptions, c10d::AllToAllOptions;
+using c10d::BarrierOptions, c10d::BroadcastOptions, c10d::GatherOptions, c10d::OpType, c10d::ReduceOptions;
+using c10d::ReduceScatterOptions, c10d::ScatterOptions;
 
-inline std::size_t elements_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
+using Lists = std::vector<Tensors>;
+using Rows = std::vector<std::int64_t>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 
 class SyntonyBackend : public c10d::Backend {
  public:
@@ -27,42 +31,53 @@ class SyntonyBackend : public c10d::Backend {
   };
 
   SyntonyBackend(std::shared_ptr<Process> process, std::shared_ptr<Communicator> communicator,
-                 c10::intrusive_ptr<Options> options);
+                 c10::intrusive_ptr<Options> options)
+      : c10d::Backend(static_cast<int>(communicator->rank()), static_cast<int>(communicator->size())),
+        process_(std::move(process)),
+        communicator_(std::move(communicator)),
+        options_(std::move(options)) {
+    init();
+  }
 
-  /// Throws in a forked child.
-  [[nodiscard]] Communicator& communicator() const;
+  [[nodiscard]] Communicator& communicator() const {
+    TORCH_CHECK(!process_->forked(), "syntony rank ", rank_,
+                ": this process was forked from the one that made the group; a child must make its own");
+    return *communicator_;
+  }
   /// For Python, which makes a Communicator of it.
   [[nodiscard]] const std::shared_ptr<Communicator>& shared() const { return communicator_; }
   [[nodiscard]] const std::shared_ptr<Process>& process() const { return process_; }
   [[nodiscard]] std::size_t self() const { return static_cast<std::size_t>(rank_); }
 
-  // One tensor (or one list) per rank.
-  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
-  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override;
-  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override;
-  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  // One tensor (or one list) per rank. What is not asked for as async is over when the call returns, and has no Work.
+  WorkPtr broadcast(Tensors& tensors, const BroadcastOptions& options) override;
+  WorkPtr allreduce(Tensors& tensors, const AllreduceOptions& options) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors, const AllreduceCoalescedOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const ReduceOptions& options) override;
   /// The tensors of an output list may differ in size from rank to rank, if all ranks agree.
-  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
-                              const c10d::AllgatherOptions& options) override;
-  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override;
-  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::AllgatherOptions& options) override;
-  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
-  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
-  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
-                         const c10d::ReduceScatterOptions& options) override;
-  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr allgather(Lists& outputs, Tensors& inputs, const AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(Lists& outputs, Tensors& inputs, const AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const AllgatherOptions& options) override {
+    Tensors outputs{output}, inputs{input};
+    return allgather_into_tensor_coalesced(outputs, inputs, options);
+  }
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const AllgatherOptions& options) override;
+  WorkPtr gather(Lists& outputs, Tensors& inputs, const GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, Lists& inputs, const ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, Lists& inputs, const ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const ReduceScatterOptions& options) override {
+    Tensors outputs{output}, inputs{input};
+    return reduce_scatter_tensor_coalesced(outputs, inputs, options);
+  }
   WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                          const c10d::ReduceScatterOptions& options) override;
-  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
-                        std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
-  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
-  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+                                          const ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, Rows& output_splits, Rows& input_splits,
+                        const AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const AllToAllOptions& options) override;
+  WorkPtr barrier(const BarrierOptions& options) override;
   /// A barrier that says who is missing in the words of torch's own; it always names all of them.
-  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+  void monitoredBarrier(const BarrierOptions& options, bool wait_all_ranks) override;
 
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
@@ -70,43 +85,76 @@ class SyntonyBackend : public c10d::Backend {
 
   /// Between the two, operations only start; the second returns one Work for all of them.
   bool supportsCoalescing() const override { return true; }
-  void startCoalescing() override;
+  void startCoalescing() override {
+    const std::scoped_lock lock(coalescing_mutex_);
+    TORCH_CHECK(!coalesced_, "syntony rank ", rank_, ": startCoalescing inside another one");
+    coalesced_.emplace();
+  }
   WorkPtr endCoalescing() override;
-  [[nodiscard]] bool coalescing();
-  void coalesce(c10::intrusive_ptr<SyntonyWork> work);
+  [[nodiscard]] bool coalescing() {
+    const std::scoped_lock lock(coalescing_mutex_);
+    return coalesced_.has_value();
+  }
+  void coalesce(c10::intrusive_ptr<SyntonyWork> work) {
+    const std::scoped_lock lock(coalescing_mutex_);
+    if (coalesced_) coalesced_->push_back(std::move(work));
+  }
 
   /// A backend of `ranks` (of this group), null for others. Collective over this group, beside which it lives.
   bool supportsSplitting() const override { return true; }
-  c10::intrusive_ptr<c10d::Backend> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
-                                          const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  BackendPtr split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+                   const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
   /// A backend of those that live and are not excluded. With the flag 1 (SHRINK_ABORT) this group is aborted first; it
   /// is shut down in any case. Communicator::shrink.
   bool supportsShrinking() const override { return true; }
-  c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t>& excluded, int flags,
-                                           const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  BackendPtr shrink(const Rows& excluded, int flags,
+                    const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
   /// A tensor in memory that all ranks of this host could map (core/shm/shareable_memory.hpp).
   bool supportsTensorAlloc(c10::DeviceIndex /*device*/) override { return true; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+
+  /// Works then know how long they took. The hook hears of each that ends: on the completion thread, or the caller's.
+  void enableCollectivesTiming() override { timing_ = true; }
+  void registerOnCompletionHook(CompletionHook&& hook) override {
+    TORCH_CHECK(!completions_, "syntony rank ", rank_, ": this group has a hook on completions already");
+    onCompletionHook_ = hook;
+    completions_ = std::make_shared<Completions>(std::move(hook));
+  }
+  /// Returns when the hook has heard of all works.
+  void waitForPendingWorks() override {
+    if (!completions_) return;
+    for (int left = completions_->pending; left > 0; left = completions_->pending) completions_->pending.wait(left);
+  }
+  void launched(SyntonyWork& work, const Tensors& outputs) const { work.launched(outputs, timing_, completions_); }
 
   const std::string getBackendName() const override { return "syntony"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
   void setSequenceNumberForGroup() override {}  // all ranks count from 0
   uint64_t getSequenceNumberForGroup() override { return communicator().sequence(); }
-  void setTimeout(std::chrono::milliseconds timeout) override;
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    options_->timeout = timeout;
+    communicator().set_timeout(timeout);
+  }
   c10d::ErrorType getError() override;
-  void abort() override;
-  void shutdown() override;
+  void abort() override {
+    if (!process_->forked()) communicator_->abort("torch asked rank " + std::to_string(rank_) + " to abort the group");
+  }
+  void shutdown() override {
+    if (!process_->forked()) in_torch_terms([&] { communicator_->shutdown(); });
+  }
 
  private:
   /// The backend over a group made out of this one; null for null.
   template <typename Make>
-  c10::intrusive_ptr<c10d::Backend> made(const c10::intrusive_ptr<c10d::Backend::Options>& options, Make&& make);
+  BackendPtr made(const c10::intrusive_ptr<c10d::Backend::Options>& options, Make&& make);
 
   std::shared_ptr<Process> process_;
   std::shared_ptr<Communicator> communicator_;
   c10::intrusive_ptr<Options> options_;
   std::mutex coalescing_mutex_;
   std::optional<std::vector<c10::intrusive_ptr<SyntonyWork>>> coalesced_;
+  bool timing_ = false;
+  std::shared_ptr<Completions> completions_;  // null without a hook
 };
 
 }  // namespace syntony::glue

@@ -1,7 +1,15 @@
 // The handle that torch gives out for an operation in flight.
 #pragma once
 
+#include <ATen/ThreadLocalState.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+#include <ATen/record_function.h>
+#include <Python.h>
+
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -14,47 +22,140 @@
 
 namespace syntony::glue {
 
+using Tensors = std::vector<at::Tensor>;
+using CompletionHook = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
+
+/// Who hears of every work's end, and of how many he has still to hear.
+struct Completions {
+  CompletionHook hook;
+  std::atomic<int> pending{0};
+};
+
 /// One or several operations of the runtime (a coalesced call has several) seen as one. It is done when all are done
 /// and the outputs that were staged are filled; whoever asks first fills them.
 class SyntonyWork : public c10d::Work {
  public:
-  /// `title` names the operation for torch.profiler ("syntony:all_reduce").
+  /// `title` names the operation for torch.profiler ("syntony:all_reduce"). `shared`: the thread that makes progress
+  /// may be the last to hold the buffers.
   SyntonyWork(std::shared_ptr<Process> process, int rank, c10d::OpType type, const char* title,
-              const std::vector<at::Tensor>& profiled_inputs);
+              const Tensors& profiled_inputs, bool shared)
+      : c10d::Work(rank, type, at::hasCallbacks() ? title : nullptr,
+                   at::hasCallbacks() ? std::optional(profiled_inputs) : std::nullopt),
+        process_(std::move(process)),
+        buffers_(new Buffers(),
+                 [engine = shared ? &process_->engine() : nullptr](Buffers* buffers) { release(engine, buffers); }) {}
 
   // While it is made:
 
   [[nodiscard]] const std::shared_ptr<Buffers>& buffers() const { return buffers_; }
   void add(std::shared_ptr<syntony::Work> part) { parts_.add(std::move(part)); }
-  void add(const c10::intrusive_ptr<SyntonyWork>& member);
-  /// Everything is under way. `outputs` is the operation's result.
-  void launched(std::vector<at::Tensor> outputs);
+  void add(const c10::intrusive_ptr<SyntonyWork>& member) {
+    parts_.add(member->parts_);
+    outputs_.insert(outputs_.end(), member->outputs_.begin(), member->outputs_.end());
+    members_.push_back(member);
+  }
+  /// Everything is under way. `outputs` is the operation's result. The end is noticed at once when `timed`, or when
+  /// `completions` want to hear of it, and else when somebody asks.
+  void launched(const Tensors& outputs, bool timed, std::shared_ptr<Completions> completions) {
+    outputs_.insert(outputs_.end(), outputs.begin(), outputs.end());
+    if (!recordFunctionEndCallback_ && !timed && !completions) return;
+    if (completions) completions->pending.fetch_add(1);
+    parts_.on_done([self = this_one(), completions = std::move(completions)] {
+      self->settle();
+      if (completions) self->report(*completions);
+    });
+  }
 
   // What torch asks:
 
-  bool isCompleted() override;
+  bool isCompleted() override {
+    if (!parts_.done()) return false;
+    settle();
+    return true;
+  }
   bool isSuccess() const override { return parts_.done() && !parts_.error(); }
   std::exception_ptr exception() const override { return parts_.done() ? torch_error(parts_.error()) : nullptr; }
   int sourceRank() const override { return parts_.front() == nullptr ? -1 : parts_.front()->source(); }
-  std::vector<at::Tensor> result() override { return outputs_; }
+  Tensors result() override { return outputs_; }
   /// Drives the runtime until done. A `timeout` that passes first throws and leaves the operation going on.
-  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
+    const auto limit = timeout > kNoTimeout ? std::optional(timeout) : std::nullopt;
+    const bool done = in_torch_terms([&] { return parts_.wait(limit); });
+    TORCH_CHECK_WITH(DistBackendError, done, "syntony rank ", rank_, ": Timed out waiting ", timeout.count(),
+                     " ms for ", c10d::opTypeToString(opType_), "; the operation itself goes on");
+    settle();
+    return true;
+  }
   void synchronize() override { wait(); }
   /// A future of the list of output tensors, completed on the runtime's completion thread.
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    const std::scoped_lock lock(mutex_);
+    if (future_) return future_;
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    parts_.on_done([self = this_one(), future = future_, state = at::ThreadLocalState()] {
+      const at::ThreadLocalStateGuard caller(state);
+      self->settle();
+      if (const std::exception_ptr error = self->exception()) {
+        future->setError(error);
+      } else {
+        future->markCompleted(c10::IValue(self->outputs_));
+      }
+    });
+    return future_;
+  }
+  /// Milliseconds from the call to the end.
+  float getDuration() const override {
+    const Clock::time_point ended = ended_;
+    TORCH_CHECK(ended != Clock::time_point(), "syntony rank ", rank_, ": ", c10d::opTypeToString(opType_),
+                " has no duration before somebody has waited for it or seen it completed");
+    return std::chrono::duration<float, std::milli>(ended - created_).count();
+  }
   uint64_t getSequencenumber() const override {
     return parts_.front() == nullptr ? 0 : parts_.front()->descriptor().sequence;
   }
 
  private:
-  void settle();
+  using Clock = std::chrono::steady_clock;
+
+  /// The last reference to a tensor may need the interpreter's lock. The thread that makes progress must never wait for
+  /// it, so there the buffers are handed to the completion thread.
+  static void release(Engine* engine, Buffers* buffers) {
+    if (engine == nullptr || PyGILState_Check() == 1) {
+      delete buffers;
+    } else {
+      engine->complete_later([buffers] { delete buffers; });
+    }
+  }
+  c10::intrusive_ptr<SyntonyWork> this_one() {
+    return c10::intrusive_ptr<SyntonyWork>::unsafe_reclaim_from_nonowning(this);
+  }
+  void settle() {
+    std::call_once(settled_, [this] {
+      ended_ = Clock::now();
+      if (!parts_.error()) buffers_->copy_back();
+      for (const auto& member : members_) member->settle();
+      if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+    });
+  }
+  void report(Completions& completions) const {
+    const Clock::time_point ended = ended_;
+    try {
+      completions.hook(
+          std::make_shared<c10d::WorkInfo>(opType_, getSequencenumber(), created_, ended, ended - created_));
+    } catch (const std::exception& error) {
+      TORCH_WARN("syntony: the hook on completions raised ", error.what());
+    }
+    if (completions.pending.fetch_sub(1) == 1) completions.pending.notify_all();
+  }
 
   std::shared_ptr<Process> process_;  // first: outlives all that runs on its Engine
   std::shared_ptr<Buffers> buffers_;
   Works parts_;
   std::vector<c10::intrusive_ptr<SyntonyWork>> members_;
-  std::vector<at::Tensor> outputs_;
+  Tensors outputs_;
+  const Clock::time_point created_ = Clock::now();
   std::once_flag settled_;
+  std::atomic<Clock::time_point> ended_{Clock::time_point()};
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.collectives.running import HERE, launch
+from tests.collectives.running import HERE, ROOT, launch
 
 pytest.importorskip("torch.distributed")
 
@@ -41,13 +41,15 @@ def test_every_call_against_a_reference(ranks: int) -> None:
         "split_of_the_backend",
         "memory_to_share",
         "the_whole_surface",
+        "timing_and_hooks",
+        "synchronous_calls",
         "late_for_a_monitored_barrier",
         "detail_mode",
         "names_of_devices",
     ],
 )
 def test_faults_and_ends(case: str, tmp_path: Path) -> None:
-    environment = {"CASE_FOLDER": str(tmp_path)}
+    environment = {"CASE_FOLDER": str(tmp_path), "PYTHONPATH": str(ROOT)}
     if case == "proofs_at_creation":
         environment["SYNTONY_CHECK"] = "1"
     if case == "detail_mode":

@@ -23,6 +23,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.collectives.torch_calls import synchronous_calls, timing_and_hooks
+
 Case = Callable[[int, int], None]
 
 
@@ -454,6 +456,8 @@ CASES: dict[str, Case] = {
         split_of_the_backend,
         memory_to_share,
         the_whole_surface,
+        timing_and_hooks,
+        synchronous_calls,
         late_for_a_monitored_barrier,
         detail_mode,
         names_of_devices,
