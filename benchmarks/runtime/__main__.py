@@ -10,11 +10,20 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.goals import show
-from benchmarks.runtime import hosts, imports, kill, mismatch, soak
+from benchmarks.runtime import gloo, hosts, imports, kill, latency, mismatch, mpi, soak
 from collectives.launch import RankError
 from topologies.command import UserError
 
-TABLES = (imports.TABLE, hosts.TABLE, kill.TABLE, mismatch.TABLE, soak.TABLE)
+TABLES = (
+    gloo.TABLE,
+    mpi.TABLE,
+    latency.TABLE,
+    imports.TABLE,
+    hosts.TABLE,
+    kill.TABLE,
+    mismatch.TABLE,
+    soak.TABLE,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

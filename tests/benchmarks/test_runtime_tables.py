@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import math
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from benchmarks.contenders import Contender, Syntony
 from benchmarks.goals import Part, Row
 from benchmarks.runtime import __main__ as front
+from benchmarks.runtime.duel import Rules, part
+from benchmarks.runtime.sweep import COLLECTIVES, Choice, case_of
 from benchmarks.runtime.table import Table
+from collectives.launch import Exchange
+from tests.benchmarks.stand_in import OffByOne, StandIn
 from topologies.command import UserError
 
 
@@ -41,3 +49,63 @@ def test_help_names_every_table(capsys: pytest.CaptureFixture[str]) -> None:
         front.main(["--help"])
     out = capsys.readouterr().out
     assert all(table.name in out and table.summary.split(";")[0] in " ".join(out.split()) for table in front.TABLES)
+
+
+# ---- tables of speed -------------------------------------------------------------------------------------------------
+class _Slow(StandIn):
+    """Takes its time over every all_reduce."""
+
+    def all_reduce(self, input: Any, output: Any = None, op: str = "sum", *, algorithm: str = "auto") -> None:
+        super().all_reduce(input, output, op)
+        time.sleep(0.01)
+
+
+CHOICE = Choice(("all_reduce",), (2,), (8, 1000), 2)
+
+
+def _duel(ours: type[StandIn], theirs: type[StandIn], rules: Rules) -> Part:
+    def make(exchange: Exchange) -> list[Contender]:
+        return [Syntony(ours(exchange), "ring"), Syntony(theirs(exchange), "dbt")]
+
+    return part("Title", "ring", ("dbt",), make, CHOICE, rules, torch=False)
+
+
+def test_the_slower_misses_its_goals_and_the_mean_is_told() -> None:
+    rules = Rules(lambda size: 1.0 if size > 8 else 0.0, 1.0)
+    small, large, mean = _duel(_Slow, StandIn, rules).rows()
+    assert [small.cells[:3], large.cells[:3]] == [("all_reduce", 2, 8), ("all_reduce", 2, 1000)]
+    assert (bool(small.missed), bool(large.missed)) == (False, True)
+    ratios = [float(str(row.cells[-2])) for row in (small, large)]
+    assert float(str(mean.cells[-2])) == pytest.approx(math.sqrt(ratios[0] * ratios[1]), abs=0.02)
+    assert "less than 1; the worst is" in mean.missed
+
+
+def test_no_time_is_told_of_a_wrong_result() -> None:
+    *wrong, mean = _duel(StandIn, OffByOne, Rules(lambda size: 0.0, 0.0)).rows()
+    for row in wrong:
+        assert set(row.cells[3:]) == {""}
+        assert row.missed == "1 wrong elements"
+    assert mean.missed == "nothing was right"
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_no_row_is_empty(collective: str, ranks: int) -> None:
+    for size in (8, 64, 100, 4096):
+        moved = case_of(collective, size, ranks).bytes_moved(ranks)
+        assert 4 <= moved <= max(size, 4 * ranks)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--collectives", "broadcast"], "--collectives broadcast: there are all_reduce"),
+        (["--ranks", "two"], "--ranks takes numbers"),
+        (["--ranks", "1"], "--ranks must be at least 2"),
+        (["--sizes", "8,large"], "'large' is no size"),
+        (["--rounds", "0"], "--rounds at least 1"),
+    ],
+)
+def test_refusals(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert front.main(["mpi", "--peers", "gloo", *words]) == 2
+    assert sentence in capsys.readouterr().err
