@@ -72,6 +72,10 @@ class Memory:
             send, recv = (send, send[own]) if case.shape.sends_blocks else (recv[own], recv)
         return Test(case.shape, case.element, case.operation, case.root, send, recv, in_place)
 
+    def allocate(self, size: int) -> Array:
+        """So many bytes: ordinary memory."""
+        return np.zeros(size, np.uint8)
+
     def guards(self, case: Case) -> list[Array]:
         """The bytes right behind both buffers."""
         ends = [count * case.element.item_bytes for count in case.shape.counts(case.block, self.ranks)]
@@ -80,7 +84,7 @@ class Memory:
     def _take(self, side: int, count: int, element: Element) -> Array:
         needed = count * element.item_bytes
         if self._sides[side].size < needed + _GUARD:
-            self._sides[side] = np.zeros(needed + _GUARD, np.uint8)
+            self._sides[side] = self.allocate(needed + _GUARD)
         return self._sides[side][:needed].view(element.storage)
 
 

@@ -35,6 +35,9 @@ def scale(dtype: str, dst: _Bytes, src: _Bytes, factor: float) -> None:
 def divide(dtype: str, data: _Bytes, divisor: int) -> None:
     """data = data / divisor in place (divisor >= 1); integers truncate toward zero."""
 
+def stream_copy(dst: _Bytes, src: _Bytes) -> None:
+    """dst = src past the caches (AVX-512 or AVX2 where there are), whole 64-byte lines; `dst` begins at a line."""
+
 def kernel_isa() -> str:
     """The instruction set in use: "avx512", "avx2" or "portable". SYNTONY_ISA may name a lesser one than the best."""
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.goals import show
-from benchmarks.runtime import gloo, hosts, imports, kill, latency, mismatch, mpi, soak
+from benchmarks.runtime import gloo, hosts, imports, kill, latency, limit, mismatch, mpi, soak
 from collectives.launch import RankError
 from topologies.command import UserError
 
@@ -18,6 +18,7 @@ TABLES = (
     gloo.TABLE,
     mpi.TABLE,
     latency.TABLE,
+    limit.TABLE,
     imports.TABLE,
     hosts.TABLE,
     kill.TABLE,

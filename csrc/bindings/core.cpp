@@ -3,6 +3,7 @@
 
 void bind_aggregation(nanobind::module_& m);
 void bind_kernels(nanobind::module_& m);
+void bind_stream_copy(nanobind::module_& m);
 void bind_graph(nanobind::module_& m);
 void bind_forest(nanobind::module_& m);
 void bind_packing(nanobind::module_& m);
@@ -17,6 +18,7 @@ void bind_delay(nanobind::module_& m);
 NB_MODULE(_core, m) {
   m.doc() = "The compiled core: Programs, their execution, graph algorithms, simulation, and arithmetic on buffers.";
   bind_kernels(m);
+  bind_stream_copy(m);
   bind_aggregation(m);
   bind_graph(m);
   bind_forest(m);
