@@ -92,13 +92,14 @@ def _on_a_rank(exchange: Exchange, iterations: int) -> dict[str, list[int]]:
 
 def _null_backend(options: Any, backend_options: Any) -> Any:
     """A backend that does nothing, at once."""
+    import torch
     import torch.distributed as dist
     from torch.futures import Future
 
     done: Any = Future()
     done.set_result(None)
-    distributed: Any = dist  # not all of it is typed
-    work = distributed._create_work_from_future(done)
+    c10d: Any = torch._C._distributed_c10d  # not all of it is typed
+    work = c10d._create_work_from_future(done)
 
     group: Any = dist.ProcessGroup  # its methods are overloaded; only one of them is called here
 
