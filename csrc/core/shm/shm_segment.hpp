@@ -62,8 +62,9 @@ struct alignas(kCacheLine) SlotLine {
 static_assert(sizeof(SlotLine) == kCacheLine);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// Where a rank shows its peers what it brings to a round of a shared collective (shared/shared_exchange.hpp); it has two,
-/// used in turn. `stamp` is the number of the round, written last. Zeros at first: round 0, published by everybody.
+/// Where a rank shows its peers what it brings to a round of a shared collective (shared/shared_exchange.hpp); it has
+/// two, used in turn. `stamp` is the number of the round, written last. Zeros at first: round 0, published by
+/// everybody.
 struct alignas(2 * kCacheLine) SharedPlace {
   static constexpr std::size_t kInlineBytes = 48;
   static constexpr std::size_t kStageBytes = std::size_t{384} << 10U;
