@@ -20,14 +20,14 @@ std::unique_ptr<SharedSteps> steps_for(const SharedJob& job) {
 
 SharedOperation::SharedOperation(SharedExchange& exchange, const Descriptor& descriptor, std::span<const Block> blocks)
     : exchange_(exchange),
+      job_{.exchange = exchange,
+           .blocks = blocks,
+           .collective = descriptor.collective,
+           .dtype = descriptor.dtype,
+           .op = descriptor.op,
+           .root = descriptor.root},
       stamp_{descriptor.sequence, descriptor.fingerprint},
-      steps_(steps_for({.exchange = exchange,
-                        .blocks = blocks,
-                        .collective = descriptor.collective,
-                        .dtype = descriptor.dtype,
-                        .op = descriptor.op,
-                        .root = descriptor.root})),
-      ticket_(done() ? 0 : exchange.enter()) {}
+      ticket_(exchange.enter()) {}
 
 bool SharedOperation::arrived() {
   for (; next_ < exchange_.ranks(); ++next_) {
@@ -38,18 +38,22 @@ bool SharedOperation::arrived() {
 }
 
 bool SharedOperation::step() {
-  if (done() || !exchange_.turn_of(ticket_)) return false;
+  if (done_ || !exchange_.turn_of(ticket_)) return false;
+  if (!steps_) steps_ = steps_for(job_);
   bool moved = false;
-  if (!shown_) {
+  if (!shown_ && !steps_->done()) {
     if (!exchange_.all_arrived()) return false;
     steps_->show();
     exchange_.publish(stamp_);
     shown_ = moved = true;
     next_ = 0;
   }
-  if (!arrived()) return moved;
-  if (steps_->read()) shown_ = false;
-  if (done()) exchange_.leave();
+  if (shown_) {
+    if (!arrived()) return moved;
+    if (steps_->read()) shown_ = false;
+  }
+  done_ = !shown_ && steps_->done();
+  if (done_) exchange_.leave();
   return true;
 }
 

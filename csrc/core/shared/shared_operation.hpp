@@ -22,16 +22,18 @@ class SharedOperation {
   /// As far as it goes now, but not further than a round, or a part of one that takes long. True when anything moved.
   /// Throws SharedMismatch, perhaps about the operation before.
   bool step();
-  [[nodiscard]] bool done() const { return steps_->done(); }
+  [[nodiscard]] bool done() const { return done_; }
   [[nodiscard]] std::vector<std::uint32_t> waiting_for() const;
 
  private:
   [[nodiscard]] bool arrived();
 
   SharedExchange& exchange_;
+  SharedJob job_;
   Stamp stamp_;
-  std::unique_ptr<SharedSteps> steps_;
   std::uint64_t ticket_;
+  std::unique_ptr<SharedSteps> steps_;  // from its turn on: which ones depends on what the operations before agreed on
+  bool done_ = false;
   bool shown_ = false;      // this round's
   std::uint32_t next_ = 0;  // the first peer that has not been seen in this round
 };

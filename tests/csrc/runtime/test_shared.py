@@ -77,6 +77,25 @@ def test_registered_buffers_are_read_in_place() -> None:
     run_as_processes(registered, 3)
 
 
+def first_ones_in_flight(rank: Rank) -> None:
+    """Whether buffers can be read is found out by the first large operation: on some ranks when the next is already
+    admitted, on others before."""
+    group = rank.join()
+    works = []
+    data = [np.full(300_000, number + rank.rank, np.int32) for number in range(4)]
+    for array in data:
+        works.append(group.all_reduce(array, async_op=rank.rank != 1))
+    for number, (work, array) in enumerate(zip(works, data, strict=True)):
+        work.wait()
+        assert (array == number * group.size + sum(range(group.size))).all()
+    group.shutdown()
+
+
+@pytest.mark.parametrize("reads", ["1", "0"])
+def test_large_operations_behind_the_first(reads: str) -> None:
+    run_as_processes(first_ones_in_flight, 3, environment={"SYNTONY_PEER_READS": reads})
+
+
 def rooted_without_waiting(rank: Rank) -> None:
     """Roots that need nobody run ahead by one round and no further: nothing is overwritten unread."""
     group = rank.join()
