@@ -141,6 +141,8 @@ def _wires(fields: Fields, where: str) -> _Wires:
 def _collective(fields: Fields, cut: int, where: str) -> tuple[Collective, dict[int, int]]:
     """The collective, and the chunk of each address."""
     ranks = fields.whole("nodes")
+    if not 1 <= ranks <= _MAX_RANKS:
+        raise fields.wrong("nodes", f"it must be 1..{_MAX_RANKS}")
     everyone = frozenset(range(ranks))
     starts: dict[int, list[frozenset[int]]] = defaultdict(list)
     ends: dict[int, frozenset[int]] = {}
