@@ -20,8 +20,8 @@
 namespace syntony {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;   // what a rank shows in a round, at most
-constexpr std::size_t kOneShotBytes = std::size_t{64} << 10U;  // read by one rank: beyond, shares of a sum pay
+constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;    // what a rank shows in a round, at most
+constexpr std::size_t kOneShotBytes = std::size_t{128} << 10U;  // read by one rank: beyond, shares of a sum pay
 static_assert(kPieceBytes + kPieceBytes / 2 + 2 * kCacheLine <= SharedPlace::kStageBytes);
 
 class ExchangeSteps final : public SharedSteps {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.csrc.runtime.harness import Rank, run_as_processes, run_as_threads
 
 # Bytes of a block: in the stamp's line, shown once, in pieces, as shares of a sum, read from the peers' own buffers.
 BOUNDARIES = (4, 8, 24, 48, 52, 4096, 65_536, 131_072, 131_076, 262_140, 262_144, 400_000, 1_500_004)
+ADDED = 32 << 20  # sums are read from the peers' buffers from here on
 
 
 def cases_of(ranks: int, *seed: Any) -> list[Any]:
@@ -30,8 +32,11 @@ def cases_of(ranks: int, *seed: Any) -> list[Any]:
             in_place=bool(rng.integers(2)),
             seed=int(rng.integers(1 << 30)),
         )
-        for size in BOUNDARIES
-        for collective in COLLECTIVES
+        for size, collective in (
+            *itertools.product(BOUNDARIES, COLLECTIVES),
+            (ADDED, "all_reduce"),
+            (ADDED + 4, "reduce_scatter"),
+        )
     ]
 
 
@@ -62,14 +67,17 @@ def registered(rank: Rank) -> None:
     """Buffers that peers map; a new piece each time, so that mappings are given back."""
     group = rank.join()
     for turn in range(30):
-        memory = _core.allocate(1 << 20)
-        other = _core.allocate(1 << 20)
-        data = memory.view(np.int32)
-        data[:] = np.arange(data.size) % 1000 + rank.rank * (turn + 1)
-        expected = (np.arange(data.size) % 1000) * group.size + sum(range(group.size)) * (turn + 1)
-        target = (memory, other)[turn % 2]
-        group.run("all_reduce", "int32", [data.size], {0: memory}, {0: target}).wait()
-        assert (target.view(np.int32) == expected).all(), turn
+        mine, all_of_them = _core.allocate(300_000), _core.allocate(300_000 * group.size)
+        mine[:] = rank.rank + turn
+        parts = {peer: all_of_them[peer * 300_000 :][:300_000] for peer in range(group.size)}
+        group.run("all_gather", "uint8", [300_000] * group.size, {rank.rank: mine}, parts).wait()
+        assert all((part == peer + turn).all() for peer, part in parts.items()), turn
+    for in_place in (True, False):
+        memory, other = _core.allocate(ADDED), _core.allocate(ADDED)
+        memory.view(np.int32)[:] = np.arange(ADDED // 4) + rank.rank
+        target = memory if in_place else other
+        group.run("all_reduce", "int32", [ADDED // 4], {0: memory}, {0: target}).wait()
+        assert (target.view(np.int32) == np.arange(ADDED // 4) * group.size + sum(range(group.size))).all()
     group.shutdown()
 
 
@@ -82,7 +90,7 @@ def first_ones_in_flight(rank: Rank) -> None:
     admitted, on others before."""
     group = rank.join()
     works = []
-    data = [np.full(300_000, number + rank.rank, np.int32) for number in range(4)]
+    data = [np.full(ADDED // 4, number + rank.rank, np.int32) for number in range(3)]
     for array in data:
         works.append(group.all_reduce(array, async_op=rank.rank != 1))
     for number, (work, array) in enumerate(zip(works, data, strict=True)):
