@@ -13,9 +13,11 @@ from benchmarks.measure import Effort
 from benchmarks.mpi.libraries import LIBRARIES, installed
 from benchmarks.reference import BITWISE, OPERATIONS
 from benchmarks.shapes import SHAPES, Shape
+from csrc import _core
 from topologies.command import UserError
 
-ALGORITHMS = ("auto", "direct", "two_shot", "ring", "dbt", "hierarchical")
+ALGORITHMS = ("auto", *_core.algorithm_names("all_reduce"))
+"""all_reduce has them all."""
 PEERS = ("gloo", "torch", *LIBRARIES)
 """`torch` is our own torch backend; the name `mpi` stands for all MPI libraries that are installed."""
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.communicator import Communicator
 from collectives.tuner.costs import Costs, Key
+
+if TYPE_CHECKING:
+    from collectives.communicator import Communicator
 
 SIZES = tuple(8 << shift for shift in range(0, 22, 2))  # 8 bytes to 8 MiB
 _PERIOD = 17  # of the values: small whole numbers, so that every order of adding gives the same float

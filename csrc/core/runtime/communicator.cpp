@@ -262,8 +262,10 @@ std::shared_ptr<Work> Communicator::run(Collective collective, DType dtype, Redu
   launch.shared = selection.shared;
   const Program& program = launch.program->program();
   if (own_sizes_only && (launch.shared || launch.program->needs_size_matrix())) {
-    refuse("algorithm " + program.name +
-           " relays data between other ranks, so it needs every pair's size; "
+    refuse("algorithm " +
+           (launch.shared ? std::string(kSharedAlgorithm) + " goes through all blocks in common rounds"
+                          : program.name + " relays data between other ranks") +
+           ", so it needs every pair's size; "
            "use `direct` for an all_to_all with uneven sizes");
   }
   const bool weighted = scaling.factor != 1.0;

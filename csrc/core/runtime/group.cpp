@@ -466,6 +466,7 @@ void Group::explain(const Error& error) {
   const auto peer = static_cast<std::uint32_t>(error.ranks().front());
   const ControlPlane* plane = plane_of(peer);
   const bool left = plane != nullptr && plane->status(peer).state == PeerStatus::State::left;
+  if (left && heard_of_the_end()) return;  // it told why before it left
   const auto owed = std::ranges::find_if(running_, [](const auto& operation) { return !operation->done; });
   fail(left ? Error::Kind::aborted : Error::Kind::dead,
        fabric_->name_of_rank(peer) + (left ? " left the group before " : " died during ") +
@@ -522,6 +523,7 @@ void Group::look_for_absent() {
       const bool dead = status.state == PeerStatus::State::dead;
       const bool silent = std::ranges::find(talking, peer) != talking.end() || (anyone && (dead || alone()));
       if (owed == running_.end() && !silent) continue;
+      if (!dead && heard_of_the_end()) return;  // it told why before it left
       const std::string what = owed != running_.end() ? describe((*owed)->descriptor) : kMessage;
       const std::string how = dead ? plane->end_of(peer) : std::string();
       fail(dead ? Error::Kind::dead : Error::Kind::aborted,

@@ -53,7 +53,7 @@ Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) c
       return {"ring", "many bytes: every rank moves each only once"};
     case Collective::broadcast:
     case Collective::reduce:
-      if (small || boxes_.empty()) return {"direct", "few bytes, or one host"};
+      if (small) return {"direct", "few bytes"};
       return {"dbt", "on a wire, the root's alone would be the limit"};
     default:
       return {"direct", "the usual one for this collective"};

@@ -71,9 +71,10 @@ void TcpControl::inquire() {
 }
 
 void TcpControl::abort(const Abort& reason) {
-  if (aborted_) return;
-  aborted_ = reason;
-  const std::vector<std::byte> body = encode(reason);
+  if (std::exchange(told_, true)) return;
+  if (!aborted_) aborted_ = reason;
+  // Also what was heard from a peer: the others must have it before our goodbye, or they would blame us for leaving.
+  const std::vector<std::byte> body = encode(*aborted_);
   for (Peer& peer : peers_) send(peer, ControlPrefix::Kind::abort, body);
 }
 

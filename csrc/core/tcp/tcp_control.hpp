@@ -93,8 +93,9 @@ class TcpControl final : public ControlPlane {
   std::vector<Peer> peers_;
   std::vector<Descriptor> started_;  // the last kRemembered of this rank, oldest first
   std::uint64_t completed_ = 0;
-  bool curious_ = false;  // any peer is
-  std::optional<Abort> aborted_;
+  bool curious_ = false;          // any peer is
+  std::optional<Abort> aborted_;  // told by us or by a peer, the first
+  bool told_ = false;             // it, to all peers
 };
 
 }  // namespace syntony
