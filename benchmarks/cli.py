@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import sys
+from functools import partial
 
 from benchmarks import options
-from collectives.launch import RankError, run_ranks
 from topologies.command import Command
 
 
 def bench(arguments: argparse.Namespace) -> int:
     """Exit code 1 when a result was wrong or a rank failed."""
     from benchmarks.session import run
-    from collectives.rendezvous import exchange_of_this_rank
+    from collectives.rendezvous import work_on_ranks
 
     chosen = options.read(arguments)
-    try:
-        exchange = exchange_of_this_rank(chosen.ranks, chosen.timeout)
-        if exchange is not None:
-            return run(exchange, chosen)
-        _load_what_ranks_need(chosen)
-        return run_ranks(chosen.ranks or 2, lambda exchange: run(exchange, chosen), chosen.timeout)
-    except RankError as error:
-        print(f"syntony bench: {error}", file=sys.stderr)
-        return 1
+    _load_what_ranks_need(chosen)
+    return work_on_ranks("bench", chosen.ranks, partial(run, options=chosen), chosen.timeout, chosen.timeout)
 
 
 def _load_what_ranks_need(chosen: options.Options) -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import socket
-import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,21 +36,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _probe(arguments: argparse.Namespace) -> int:
-    from collectives.launch import RankError, run_ranks
-    from collectives.rendezvous import exchange_of_this_rank
+    from collectives.rendezvous import work_on_ranks
 
     if not 0 < arguments.tolerance < 1:
         raise UserError(f"--tolerance {arguments.tolerance:g}: it is a part of the peers' median, between 0 and 1")
     if arguments.output is not None and arguments.output.suffix != ".json":
         raise UserError(f"{arguments.output}: a topology file is JSON; its name must end in .json")
-    try:
-        exchange = exchange_of_this_rank(arguments.ranks, arguments.timeout)
-        if exchange is not None:
-            return _run(exchange, arguments)
-        return run_ranks(arguments.ranks or 2, lambda exchange: _run(exchange, arguments), 10 * arguments.timeout)
-    except RankError as error:
-        print(f"syntony topo probe: {error}", file=sys.stderr)
-        return 1
+    work = partial(_run, arguments=arguments)
+    return work_on_ranks("topo probe", arguments.ranks, work, arguments.timeout, 10 * arguments.timeout)
 
 
 def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:

@@ -1,11 +1,27 @@
-"""Which rank this process is, when somebody else has started it."""
+"""Which rank this process is, when somebody else has started it; a verb's work on such ranks or on ranks of ours."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 
-from collectives.launch import Exchange
+from collectives.launch import Exchange, RankError, run_ranks
 from topologies.command import UserError
+
+
+def work_on_ranks(verb: str, ranks: int | None, work: Callable[[Exchange], int], timeout: float, silence: float) -> int:
+    """The exit code of `syntony VERB`, whose `work` is one rank's: of this process under a launcher, else of each of
+    `ranks` (2) that are started here. Says who failed.
+
+    `timeout`: seconds to reach the launcher's other ranks; `silence`: run_ranks'. Raises UserError.
+    """
+    try:
+        exchange = exchange_of_this_rank(ranks, timeout)
+        return work(exchange) if exchange is not None else run_ranks(ranks or 2, work, silence)
+    except RankError as error:
+        print(f"syntony {verb}: {error}", file=sys.stderr)
+        return 1
 
 
 def exchange_of_this_rank(ranks: int | None, timeout: float) -> Exchange | None:

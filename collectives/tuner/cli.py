@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,14 +18,14 @@ from topologies.command import Command, UserError
 if TYPE_CHECKING:
     from collectives.communicator import Communicator
     from collectives.launch import Exchange
-    from collectives.tuner.costs import Costs
+    from collectives.tuner.measure import Measured
     from collectives.tuner.table import Table
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=count, metavar="N", help="start N ranks here (default 2; not under a launcher)")
     parser.add_argument("--collectives", metavar="A,B", help="only these (default: all; others keep their old table)")
-    parser.add_argument("--sizes", metavar="S,T", help="bytes to measure at (default: 8 to 8M, times 4)")
+    parser.add_argument("--sizes", metavar="S,T", help="bytes to measure at, three or more (default: 8 to 8M, times 4)")
     parser.add_argument(
         "--schedule",
         type=Path,
@@ -39,8 +40,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _tune(arguments: argparse.Namespace) -> int:
-    from collectives.launch import RankError, run_ranks
-    from collectives.rendezvous import exchange_of_this_rank
+    from collectives.rendezvous import work_on_ranks
     from collectives.tuner import settings
 
     chosen = list(dict.fromkeys((arguments.collectives or ",".join(settings.algorithms())).split(",")))
@@ -51,14 +51,8 @@ def _tune(arguments: argparse.Namespace) -> int:
     arguments.sizes = _sizes(arguments.sizes)
     if arguments.output is not None and arguments.output.suffix != ".toml":
         raise UserError(f"{arguments.output}: a configuration is TOML; its name must end in .toml")
-    try:
-        exchange = exchange_of_this_rank(arguments.ranks, arguments.timeout)
-        if exchange is not None:
-            return _run(exchange, arguments)
-        return run_ranks(arguments.ranks or 2, lambda exchange: _run(exchange, arguments), 10 * arguments.timeout)
-    except RankError as error:
-        print(f"syntony tune: {error}", file=sys.stderr)
-        return 1
+    work = partial(_run, arguments=arguments)
+    return work_on_ranks("tune", arguments.ranks, work, arguments.timeout, 10 * arguments.timeout)
 
 
 def _sizes(text: str | None) -> tuple[int, ...]:
@@ -87,15 +81,15 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
     try:
         with Communicator.create(exchange, timeout=arguments.timeout) as group:
             boxes = group.boxes
-            costs, schedules = _measure(group, arguments)
+            measured, schedules = _measure(group, arguments)
     except (CommunicationError, WrongResultError) as error:
         raise RankError(str(error)) from error
     if exchange.rank != 0:
         return 0
-    found = Table(Place.here(boxes), costs)
+    found = Table(Place.here(boxes), measured.costs)
     rules = found.rules()
     made = report.rows(found, rules, boxes)
-    builders = {key: points for key, points in costs.items() if key.algorithm not in schedules}
+    builders = {key: points for key, points in found.costs.items() if key.algorithm not in schedules}
     written = {"table": _keep(Table(found.place, builders))}
     used = {turn.algorithm for rule in rules for turn in rule.turns} & set(schedules)
     if arguments.output is not None:
@@ -103,9 +97,12 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
         write_bytes(arguments.output, report.as_config(rules, paths).encode())
         written["configuration"] = arguments.output
     if arguments.json:
-        print(json.dumps(report.as_json(found, made, written), indent=1))
+        print(json.dumps(report.as_json(found, made, written, measured.waited), indent=1))
         return 0
     print(report.as_text(found, made))
+    for doubt in (report.too_few(found), report.busy(found.place, measured.waited)):
+        if doubt:
+            print(doubt)
     for what, path in written.items():
         print(f"wrote the {what}: {path}")
     if used and arguments.output is None:
@@ -125,11 +122,11 @@ def _keep(found: Table) -> Path:
     return found.merged(older).write()
 
 
-def _measure(group: Communicator, arguments: argparse.Namespace) -> tuple[Costs, dict[str, Path]]:
+def _measure(group: Communicator, arguments: argparse.Namespace) -> tuple[Measured, dict[str, Path]]:
     """The costs of builders and schedules, the latter under the names of their files; and those files."""
     from collectives.tuner import settings
     from collectives.tuner.costs import Key
-    from collectives.tuner.measure import measure
+    from collectives.tuner.measure import Measured, measure
 
     candidates = {collective: list(settings.algorithms()[collective]) for collective in arguments.collectives}
     schedules: dict[str, Path] = {}
@@ -148,12 +145,13 @@ def _measure(group: Communicator, arguments: argparse.Namespace) -> tuple[Costs,
         if group.rank == 0 and sys.stderr.isatty():
             print(f"\r\x1b[Kmeasuring {collective}, {bytes_moved} bytes", end="", file=sys.stderr, flush=True)
 
-    costs = measure(group, candidates, arguments.sizes, told=told)
+    measured = measure(group, candidates, arguments.sizes, told=told)
     if group.rank == 0 and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-    return {
-        Key(key.collective, names.get(key.algorithm, key.algorithm)): points for key, points in costs.items()
-    }, schedules
+    costs = {
+        Key(key.collective, names.get(key.algorithm, key.algorithm)): points for key, points in measured.costs.items()
+    }
+    return Measured(costs, measured.waited), schedules
 
 
 def _collective_of(path: Path) -> str:

@@ -7,7 +7,8 @@ Two models, and the one that predicts better what it has not seen is taken, for 
                                                           to the last slope, before them as the first
 
 "What it has not seen" are the measured points, left out one at a time; the two ends stay in, as no turn lies outside
-them. An error is a factor, so that too low is as wrong as too high.
+them. So three points are needed; of fewer nobody knows how well they predict, and `points` is taken. An error is a
+factor, so that too low is as wrong as too high.
 (A gamma for sums cannot be told from beta by bytes alone: where sums cost, beta holds both.)
 """
 
@@ -24,6 +25,8 @@ _Times = NDArray[np.float64]
 Model = Callable[[ArrayLike], _Times]  # bytes -> seconds
 _SWITCH = 0.2  # octaves x relative gain that a change of the algorithm must be worth: measured noise is not
 _PER_OCTAVE = 4
+FEWEST_POINTS = 3
+"""With fewer there is none between two others."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Fit:
 def line(points: Points) -> Model:
     """alpha + bytes * beta."""
     sizes, seconds = _columns(points)
+    if len(sizes) == 1:  # which says nothing about beta
+        return lambda size: np.full_like(np.asarray(size, float), seconds[0])
     weights = 1.0 / seconds
     design = np.stack([weights, sizes * weights], axis=1)
     (alpha, beta), *_ = np.linalg.lstsq(design, np.ones(len(sizes)), rcond=None)
@@ -84,22 +89,30 @@ MODELS: Mapping[str, Callable[[Points], Model]] = {"line": line, "points": inter
 def fit(points: Points) -> Fit:
     """The model that predicts left-out points better."""
     errors = {name: unseen_error(points, make) for name, make in MODELS.items()}
-    name = min(MODELS, key=lambda one: (errors[one], one != "points"))
+    known = len(points) >= FEWEST_POINTS
+    name = min(MODELS, key=lambda one: (errors[one] if known else 0.0, one != "points"))
     return Fit(name, MODELS[name](points), errors)
 
 
 def unseen_error(points: Points, make: Callable[[Points], Model]) -> float:
     """0.1 where measured and predicted times differ by a factor of 1.1 in the (geometric) mean over the points.
 
-    Inner points are predicted from all others, the ends by the whole.
+    Inner points are predicted from all others, the ends by the whole; nan where no point is an inner one.
     """
-    sizes = sorted(points)
+    if len(points) < FEWEST_POINTS:
+        return float("nan")
+    whole, ends = make(points), (min(points), max(points))
     factors = []
-    for size in sizes:
-        inner = size not in (sizes[0], sizes[-1])
-        model = make({other: points[other] for other in sizes if not inner or other != size})
-        factors.append(abs(np.log(max(float(model(size)), 1e-12) / points[size])))
+    for size, seconds in points.items():
+        predicted = float(whole(size)) if size in ends else predicted_unseen(points, make, size)
+        factors.append(abs(np.log(max(predicted, 1e-12) / seconds)))
     return float(np.expm1(np.mean(factors)))
+
+
+def predicted_unseen(points: Points, make: Callable[[Points], Model], size: int) -> float:
+    """Seconds at `size`, of the model without that point; nan when fewer than two others are left."""
+    others = {other: seconds for other, seconds in points.items() if other != size}
+    return float(make(others)(size)) if len(others) >= FEWEST_POINTS - 1 else float("nan")
 
 
 def turns(fits: Mapping[str, Fit], sizes: Sequence[int]) -> list[tuple[int | None, str]]:

@@ -1,7 +1,8 @@
 """Times algorithms on a running group, every result checked.
 
 All candidates of a size take turns (a few calls of one, a few of the next, and round again), so that whatever else the
-machine is doing hits all of them alike. A call's time is that of its slowest rank; the median of the calls counts.
+machine is doing hits all of them alike. A call's time is that of its slowest rank. Of the calls the lower quartile
+counts: a machine with other work makes calls longer, often most of them, and none shorter.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +38,14 @@ class Effort:
     most: int = 60
 
 
+@dataclass(frozen=True)
+class Measured:
+    """`waited`: the part of the time in which a rank was ready and had no core, of the rank that had the most of it."""
+
+    costs: Costs
+    waited: float
+
+
 class WrongResultError(RuntimeError):
     """An algorithm gave a wrong result."""
 
@@ -55,21 +65,48 @@ def measure(
     sizes: Sequence[int] = SIZES,
     effort: Effort | None = None,
     told: _Told = lambda collective, size: None,
-) -> Costs:
+) -> Measured:
     """Seconds per collective, algorithm and size; the same on every rank. Collective over the group.
 
     `candidates`: algorithms by collective; those that cannot serve this group are left out. `sizes` are bytes of the
-    operation and are rounded to whole blocks of 4-byte elements. Raises WrongResultError, on every rank.
+    operation and are rounded to whole blocks of 4-byte elements; those that come to the same are measured once. Raises
+    WrongResultError, on every rank.
     """
     costs: dict[Key, dict[int, float]] = {}
+    begin, waited = time.monotonic(), _waited_for_a_core()
     for collective, algorithms in candidates.items():
+        seen: set[int] = set()
         for size in sizes:
-            told(collective, size)
             bytes_moved, trial = _trial(group, collective, size)
+            if bytes_moved in seen:
+                continue
+            seen.add(bytes_moved)
+            told(collective, bytes_moved)
             able = [name for name in algorithms if _checked(group, trial, collective, name)]
             for name, seconds in zip(able, _time(group, trial, able, effort or Effort()), strict=True):
                 costs.setdefault(Key(collective, name), {})[bytes_moved] = seconds
-    return costs
+    part = np.array([(_waited_for_a_core() - waited) / (time.monotonic() - begin)])
+    group.all_reduce(part, op="max", algorithm="direct")
+    return Measured(costs, float(part[0]))
+
+
+def typical(seconds: NDArray[np.float64]) -> float:
+    """The lower quartile of calls' times: right while a quarter of them was left alone."""
+    return float(np.quantile(seconds, 0.25, method="lower"))
+
+
+def calls_per_round(first: NDArray[np.float64], effort: Effort) -> int:
+    """How many calls to time at once, after the `first` few."""
+    wanted = effort.budget / max(typical(first), 1e-9)
+    return int(np.clip(wanted, effort.fewest, effort.most)) // _ROUNDS + 1
+
+
+def _waited_for_a_core() -> float:
+    """Seconds in which this thread was ready and others ran in its place; 0 where the system does not count them."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) * 1e-9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _checked(group: Communicator, trial: _Trial, collective: str, name: str) -> bool:
@@ -89,16 +126,12 @@ def _checked(group: Communicator, trial: _Trial, collective: str, name: str) -> 
 
 def _time(group: Communicator, trial: _Trial, names: Sequence[str], effort: Effort) -> list[float]:
     """Seconds by algorithm."""
-    counts = []
-    for name in names:
-        first = _stamps(group, trial, name, 2)[1:]
-        wanted = effort.budget / max(float(first[0]), 1e-9)
-        counts.append(int(np.clip(wanted, effort.fewest, effort.most)) // _ROUNDS + 1)
+    counts = [calls_per_round(_stamps(group, trial, name, 4)[1:], effort) for name in names]
     times: list[list[NDArray[np.float64]]] = [[] for _ in names]
     for _ in range(_ROUNDS):
         for name, count, found in zip(names, counts, times, strict=True):
             found.append(_stamps(group, trial, name, count + 1)[1:])  # the first warms up
-    return [float(np.median(np.concatenate(found))) for found in times]
+    return [typical(np.concatenate(found)) for found in times]
 
 
 def _stamps(group: Communicator, trial: _Trial, name: str, calls: int) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from collectives.tuner import agreement, settings
+from collectives.tuner import agreement, report, settings
 from collectives.tuner.measure import Effort, measure
 from collectives.tuner.table import Place, Table
 from topologies.command import UserError
@@ -26,9 +26,12 @@ def probe_if_asked(group: Communicator) -> None:
     core = group._core
     if said.mode != "probe" or group.size == 1 or not agreement.lacks_table(core.notes):
         return
-    found = Table(Place.here(core.boxes), measure(group, settings.algorithms(), _SIZES, _EFFORT))
+    measured = measure(group, settings.algorithms(), _SIZES, _EFFORT)
+    found = Table(Place.here(core.boxes), measured.costs)
     kept = "what was measured when the group was made"
     if group.rank == 0:
+        if doubt := report.busy(found.place, measured.waited):
+            print(f"syntony: {doubt} (syntony tune)", file=sys.stderr)
         try:
             found.write()
         except UserError as error:

@@ -11,19 +11,21 @@ from typing import Any
 import numpy as np
 
 from collectives.tuner import grammar
-from collectives.tuner.costs import MODELS, Fit, Points
+from collectives.tuner.costs import FEWEST_POINTS, MODELS, Fit, predicted_unseen
 from collectives.tuner.grammar import Rule
-from collectives.tuner.table import Table
+from collectives.tuner.table import Place, Table
 from csrc import _core
 
+MOST_WAITING = 0.1
+"""Part of the time; with more of it the machine had other work."""
 _LINE = "{:<15} {:>9}  {:<14} {:>8} {:>11} {:>11}  {:<14} {:>11} {:>6}"
 
 
 @dataclass(frozen=True)
 class Row:
     """One turn. Times in seconds, at `at` bytes, the largest measured size of the turn; `predicted` by the model that
-    was fitted without it. `gain`: our own choices' time over the turn's, geometric mean over its measured sizes; nan
-    where a choice of ours was not among the candidates."""
+    was fitted without it, nan where too few others are left. `gain`: our own choices' time over the turn's, geometric
+    mean over its measured sizes; nan where a choice of ours was not among the candidates."""
 
     collective: str
     last: int | None
@@ -54,12 +56,34 @@ def rows(found: Table, rules: Sequence[Rule], boxes: Sequence[Sequence[int]]) ->
             ratios = [points.get(name, {}).get(size, np.nan) / mine[size] for size, name in builtin.items()]
             made.append(
                 Row(
-                    collective, turn.last, turn.algorithm, at, mine[at], _unseen(mine, fits[turn.algorithm], at),
+                    collective, turn.last, turn.algorithm, at, mine[at],
+                    predicted_unseen(mine, MODELS[fits[turn.algorithm].name], at),
                     builtin[at], points.get(builtin[at], {}).get(at, float("nan")),
                     float(np.exp(np.mean(np.log(ratios)))),
                 )
             )  # fmt: skip
     return made
+
+
+def busy(place: Place, waited: float) -> str:
+    """What to think of times for which the ranks `waited` for cores (Measured); empty where it is nothing special."""
+    if waited <= MOST_WAITING or max(place.hosts) > place.cores:
+        return ""
+    return (
+        f"the machine had other work: a rank waited for a core in {waited:.0%} of the time; "
+        "measured again in a quiet hour, other algorithms may be best"
+    )
+
+
+def too_few(found: Table) -> str:
+    """Which collectives have too few sizes to say how good a prediction is; empty where none has."""
+    poor = [name for name in found.collectives if min(map(len, found.points(name).values())) < FEWEST_POINTS]
+    if not poor:
+        return ""
+    return (
+        f"too few sizes for {', '.join(poor)}: it takes {FEWEST_POINTS} that differ, in whole 4-byte elements of each "
+        "rank, to say how well times are predicted; where one algorithm ends and the next begins is a guess"
+    )
 
 
 def as_text(found: Table, made: Sequence[Row]) -> str:
@@ -81,17 +105,20 @@ def as_text(found: Table, made: Sequence[Row]) -> str:
             )
         )  # fmt: skip
     fits = [one for collective in found.collectives for one in found.fits(collective).values()]
-    errors = ", ".join(f"{name} {error:.0%}" for name, error in unseen_errors(fits).items())
-    taken = sum(fit.name == "points" for fit in fits)
-    lines.append(f"mean error at sizes left out of the fit: {errors}; `points` taken for {taken} of {len(fits)}")
+    errors = {name: error for name, error in unseen_errors(fits).items() if not np.isnan(error)}
+    if errors:
+        words = ", ".join(f"{name} {error:.0%}" for name, error in errors.items())
+        taken = sum(fit.name == "points" for fit in fits)
+        lines.append(f"mean error, inner sizes left out of the fit: {words}; `points` taken for {taken} of {len(fits)}")
     return "\n".join(lines)
 
 
-def as_json(found: Table, made: Sequence[Row], written: Mapping[str, Path]) -> dict[str, Any]:
+def as_json(found: Table, made: Sequence[Row], written: Mapping[str, Path], waited: float) -> dict[str, Any]:
     """Everything: turns, points and fits."""
     fits = {collective: found.fits(collective) for collective in found.collectives}
     return {
         "place": asdict(found.place),
+        "waited_for_cores": waited,
         "written": {what: str(path) for what, path in written.items()},
         "turns": [{key: _json(value) for key, value in asdict(row).items()} for row in made],
         "unseen_errors": {
@@ -119,13 +146,9 @@ def as_config(rules: Sequence[Rule], schedules: Mapping[str, Path]) -> str:
 
 
 def unseen_errors(fits: Sequence[Fit]) -> dict[str, float]:
-    """Per model, the median over all fits."""
-    return {name: float(np.median([fit.errors[name] for fit in fits] or [np.nan])) for name in MODELS}
-
-
-def _unseen(points: Points, fit: Fit, size: int) -> float:
-    others = {other: seconds for other, seconds in points.items() if other != size}
-    return float(MODELS[fit.name](others)(size)) if others else float("nan")
+    """Per model, the median over all fits that have one; nan where none has."""
+    known = [fit.errors for fit in fits if not np.isnan(fit.errors[fit.name])]
+    return {name: float(np.median([errors[name] for errors in known])) if known else float("nan") for name in MODELS}
 
 
 def _time(seconds: float) -> str:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.tuner import table
-from collectives.tuner.costs import Key, fit, interpolation, line, turns
+from collectives.tuner import report, table
+from collectives.tuner.costs import MODELS, Key, fit, interpolation, line, predicted_unseen, turns
 from collectives.tuner.grammar import Choice, Rule
+from collectives.tuner.measure import Effort, calls_per_round, typical
 from collectives.tuner.table import Place, Table
 from topologies.command import UserError
 
@@ -66,6 +67,61 @@ def test_noise_makes_no_turns() -> None:
         for name in ("a", "b", "c")
     }
     assert len(turns(fits, SIZES)) == 1, f"seed {seed}"
+
+
+@pytest.mark.parametrize("sizes", [[1 << 20], [8, 1 << 20]])
+def test_of_too_few_sizes_nothing_is_foretold(sizes: list[int]) -> None:
+    points = {size: 2.7e-5 + size * 1e-9 for size in sizes}
+    found = fit(points)
+    assert found.name == "points"
+    assert np.isnan(list(found.errors.values())).all()
+    for make in MODELS.values():
+        assert make(points)(sizes[0]) == pytest.approx(points[sizes[0]])
+        assert all(np.isnan(predicted_unseen(points, make, size)) for size in sizes)
+        assert float(make({8: 2.7e-5})(1 << 20)) == pytest.approx(2.7e-5), "one point says nothing about other sizes"
+
+
+@given(
+    st.dictionaries(st.integers(1, 1 << 30), st.floats(1e-7, 1.0), min_size=3, max_size=11),
+    st.data(),
+    st.floats(1e-7, 1.0),
+)
+def test_what_is_foretold_knows_nothing_of_what_came(
+    points: dict[int, float], data: st.DataObject, other: float
+) -> None:
+    size = data.draw(st.sampled_from(sorted(points)))
+    for make in MODELS.values():
+        foretold = predicted_unseen(points, make, size)
+        assert foretold >= 0
+        assert foretold == predicted_unseen(points | {size: other}, make, size)
+
+
+# ---- what counts of many calls ---------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(1e-6, 2e-6), min_size=9, max_size=60), st.data())
+def test_calls_that_other_work_made_longer_do_not_count(calls: list[float], data: st.DataObject) -> None:
+    """Up to two thirds of them."""
+    slow = data.draw(st.sets(st.integers(0, len(calls) - 1), max_size=2 * len(calls) // 3))
+    seconds = np.array([one + (3e-3 if place in slow else 0.0) for place, one in enumerate(calls)])
+    assert min(calls) <= typical(seconds) <= max(calls)
+
+
+@pytest.mark.parametrize("slow", [0, 1, 2])
+def test_one_slow_call_does_not_decide_how_many_are_timed(slow: int) -> None:
+    first = np.full(3, 1e-5)
+    first[slow] = 0.5
+    assert calls_per_round(first, Effort()) == calls_per_round(np.full(3, 1e-5), Effort()) > Effort().fewest
+
+
+def test_doubts_are_told_where_there_are_any(place: Place) -> None:
+    assert report.busy(place, 0.05) == ""
+    crowded = Place(place.processor, 2, (4,), "", "1")
+    assert report.busy(crowded, 0.9) == "", "more ranks than cores always wait"
+    assert "waited for a core in 90% of the time" in report.busy(Place(place.processor, 4, (4,), "", "1"), 0.9)
+    assert report.too_few(some_table(place)).startswith("too few sizes for broadcast: it takes 3")
+    costs = {key: points for key, points in some_table(place).costs.items() if key.collective == "all_reduce"}
+    assert report.too_few(Table(place, costs)) == ""
 
 
 # ---- the file --------------------------------------------------------------------------------------------------------

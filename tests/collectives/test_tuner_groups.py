@@ -269,7 +269,7 @@ def test_tune_measures_checks_and_keeps(tmp_path: Path) -> None:
 
     ran = run_python(*command, "--collectives", "gather")
     assert ran.returncode == 0, ran.stderr
-    assert "mean error at sizes left out of the fit" in ran.stdout
+    assert "mean error, inner sizes left out of the fit" in ran.stdout
     kept = table.load(Place.here([[0, 1]]))
     assert kept is not None
     assert set(kept.collectives) == {"all_reduce", "scatter", "gather"}
@@ -289,6 +289,30 @@ def test_tune_refuses_with_a_sentence(arguments: list[str], said: str) -> None:
     assert ran.returncode == 2
     assert said in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_odd_sizes_are_whole_elements_and_measured_once() -> None:
+    """For 3 ranks, 4-byte elements in blocks: all_gather of 5, 6 and 13 bytes is 12."""
+    from collectives.tuner.measure import Effort, measure
+
+    def job(group: Communicator) -> object:
+        told: list[tuple[str, int]] = []
+        candidates = {"all_gather": ["ring"], "all_reduce": ["ring"]}
+        effort = Effort(budget=0.0, fewest=1, most=1)
+        found = measure(group, candidates, [5, 6, 13, 4099], effort, lambda *what: told.append(what))
+        assert 0 <= found.waited <= 1
+        sizes = {key.collective: sorted(points) for key, points in found.costs.items()}
+        assert told == [(collective, size) for collective in candidates for size in sizes[collective]]
+        return sizes
+
+    assert on_ranks(3, job) == [{"all_gather": [12, 4092], "all_reduce": [4, 12, 4096]}] * 3
+
+
+def test_tune_with_two_sizes_says_that_they_are_too_few() -> None:
+    ran = run_python("-m", "syntony", "tune", "--collectives", "gather", "--sizes", "8,1M")
+    assert ran.returncode == 0, ran.stderr
+    assert "too few sizes for gather: it takes 3" in ran.stdout
+    assert "mean error" not in ran.stdout
 
 
 def test_a_wrong_result_is_never_timed(monkeypatch: pytest.MonkeyPatch) -> None:
