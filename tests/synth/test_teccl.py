@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -174,10 +175,25 @@ def test_limits_are_told() -> None:
         run(topology, collective, 1000, Budget(steps=2))
     with pytest.raises(EngineError, match="takes the argument in_network or none, not 'milp'"):
         run(topology, collective, 1000, Budget(), "milp")
-    with pytest.raises(OutOfTimeError, match=r"no schedule after 0 s; proven so far: none takes less than 2e-06 s"):
-        run(topology, collective, 1000, Budget(timeout=0))
     with pytest.raises(EngineError, match="144 ranks are too many"):
         run(parse("torus:12x12"), Collective.make("all_gather", 144), 1000, Budget())
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "all_reduce", "all_to_all", "scatter"])
+def test_without_time_there_is_a_schedule_that_says_so(kind: str) -> None:
+    topology = parse("mesh:2x3")
+    hurried = run(topology, Collective.make(kind, 6), 1 << 20, Budget(timeout=0))
+    prove(hurried)
+    assert re.search(r"% above the \S+ s that are proven to be needed; the search ended with its 0 s$", hurried.proof)
+    patient = run(topology, Collective.make(kind, 6), 1 << 20, Budget())
+    assert "the search ended" not in patient.proof
+    assert sliced(patient, 1 << 20)[0] <= sliced(hurried, 1 << 20)[0]
+
+
+def test_a_network_too_large_for_the_first_try_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "FIRST_SECONDS", 0.0)
+    with pytest.raises(OutOfTimeError, match=r"no schedule after 0 s; proven so far: none takes less than 2e-06 s"):
+        run(parse("ring:4"), Collective.make("all_gather", 4), 1000, Budget(timeout=0))
 
 
 @pytest.mark.parametrize(

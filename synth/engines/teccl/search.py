@@ -9,7 +9,8 @@ simulated at the size, and the fastest is kept:
                         time-expanded program, where it is small enough: its optimum, or what it had when time ran out
 
 1. trees and paths that negotiate (trees.py), one candidate per manner of growing, in an order by critical path
-   (timetable.py): milliseconds each;
+   (timetable.py): milliseconds each. The first of them is made however little time there is, so that a machine with
+   other work gives a worse schedule, and not none;
 2. where the bandwidth counts, the schedules of engines forest and flow, which meet the throughput bound; with
    `teccl:in_network` also those in which switches copy and add;
 3. the time-expanded program of Liu et al., "Rethinking Machine Learning Collective Communication as a Multi-Commodity
@@ -60,6 +61,10 @@ SLICES = (4, 16, 64, 256)
 """Messages that the largest chunk is cut into, tried as long as more of them help."""
 ENOUGH = 1.002
 """A schedule that takes no longer than this times what is proven to be needed is not improved."""
+FIRST = Manner(1, 1.0, together=True)
+"""What is grown first,"""
+FIRST_SECONDS = 30.0
+"""and may take so long whatever the time limit is."""
 PROGRAM_SHARE = 0.5
 """Of the time that is left, for the solver of the time-expanded program,"""
 PROGRAM_SECONDS = 2.0
@@ -86,10 +91,11 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
                 break
     if best is None:
         raise OutOfTimeError(
-            f"engine teccl had no schedule after {budget.timeout:g} s; proven so far: none takes less than "
-            f"{bounds.seconds(size):.3g} s. Allow more with --timeout, or --engine greedy does it"
+            f"engine teccl had no schedule after {max(budget.timeout, FIRST_SECONDS):g} s; proven so far: none takes "
+            f"less than {bounds.seconds(size):.3g} s. Allow more with --timeout, or --engine greedy does it"
         )
-    return _named(best, size)
+    hurried = least.seconds > enough and not budget.left()
+    return _named(best, size, f"; the search ended with its {budget.timeout:g} s" if hurried else "")
 
 
 def sliced(schedule: Schedule, size: int) -> tuple[float, int | None]:
@@ -174,13 +180,13 @@ def _candidates(
     halves, whole = _halves(topology, collective)
     times: dict[Manner, float] = {}
 
-    def grown(manner: Manner) -> Schedule:
-        return whole([half.grown(size, manner, budget) for half in halves])
+    def grown(manner: Manner, within: Budget = budget) -> Schedule:
+        return whole([half.grown(size, manner, within) for half in halves])
 
     most = MOST_HOPS // max(1, sum(half.hops for half in halves))
     alone = all(len(want.ranks) == 1 for half in halves for want in half.wants)
     pieces = [number for number in (PATH_PIECES if alone else PIECES) if number <= max(1, most)]
-    yield grown(Manner(1, 1.0, together=True))
+    yield grown(FIRST, Budget(timeout=max(FIRST_SECONDS, budget.left())))
     for engine in engines:
         with suppress(EngineError):  # It does not do this collective, or not on these wires.
             yield engine.run(topology, collective, size, budget)
@@ -203,8 +209,8 @@ def _candidates(
             yield whole(parts)
 
 
-def _named(schedule: Schedule, size: int) -> Schedule:
-    """The schedule with its bounds, and how near to them it comes at the size."""
+def _named(schedule: Schedule, size: int, end: str) -> Schedule:
+    """The schedule with its bounds, and how near to them it comes at the size. `end`: what else is to be said."""
     bounds = bounds_of(schedule.topology, schedule.collective)
     seconds, length = sliced(schedule, size)
     needed = bounds.seconds(size)
@@ -212,4 +218,4 @@ def _named(schedule: Schedule, size: int) -> Schedule:
     proof = f"simulated {seconds:.4g} s for {size} bytes in {messages}"
     if needed:
         proof += f", {100 * (seconds / needed - 1):.1f} % above the {needed:.4g} s that are proven to be needed"
-    return replace(schedule, engine=ENGINE, bounds=bounds, proof=proof)
+    return replace(schedule, engine=ENGINE, bounds=bounds, proof=proof + end)
