@@ -80,7 +80,7 @@ void idle(std::uint64_t) {
     require(!readable(descriptor, milliseconds(0)), "quiet");
     rank.meet();
     if (rank.rank == 0) control.inquire();
-    require(readable(descriptor, seconds(20)), "woken by the question, or by its answer");
+    require(readable(descriptor, kPatience), "woken by the question, or by its answer");
     control.progress();
     require(!readable(descriptor, milliseconds(0)), "quiet again");
     require(control.status(1 - rank.rank).known == (rank.rank == 0), "only who asked knows");
@@ -178,7 +178,7 @@ void asked_once(std::uint64_t) {
       rank.meet();
       std::array<ControlPrefix, 5> questions;
       const UniqueFd& socket = peers[0].control;
-      require(readable(socket.get(), seconds(20)), "a question came");
+      require(readable(socket.get(), kPatience), "a question came");
       require(recv(socket.get(), questions.data(), sizeof(questions), MSG_DONTWAIT) == sizeof(ControlPrefix), "one");
       require(questions[0].kind == ControlPrefix::Kind::inquire && questions[0].length == 0, "and it is one");
       rank.meet();

@@ -127,7 +127,7 @@ void dead_peer(std::uint64_t) {
           require(sender.reserve() != nullptr, "room");
           sender.commit(rank.header(1, 1000));
         }
-        require(transport.drain(seconds(20)), "delivered");
+        require(transport.drain(kPatience), "delivered");
       }
       rank.meet();
       return;

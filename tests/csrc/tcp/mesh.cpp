@@ -24,7 +24,7 @@ void require_connected(Rank& rank, std::vector<TcpPeer>& peers, std::uint32_t fl
     const std::array<std::uint32_t, 2> mine{rank.rank, index};
     write_bytes(socket.get(), bytes_of(mine));
     std::array<std::uint32_t, 2> theirs{};
-    require(readable(socket.get(), seconds(20)), "the peer says who it is");
+    require(readable(socket.get(), kPatience), "the peer says who it is");
     require(recv(socket.get(), &theirs, sizeof(theirs), MSG_WAITALL) == sizeof(theirs), "whole");
     require(theirs[0] == peer && theirs[1] == index, "the socket leads to the wrong place");
   };
@@ -55,7 +55,7 @@ void mesh_of_some(std::uint64_t) {
     TcpListener listener = rank.publish();
     const std::vector<std::uint32_t> remote{rank.rank < 2 ? 3U : 1U, rank.rank < 2 ? 2U : 0U};
     const auto peers =
-        connect_mesh(std::move(listener), {}, rank.identity(), rank.gathering.published, remote, seconds(20));
+        connect_mesh(std::move(listener), {}, rank.identity(), rank.gathering.published, remote, kPatience);
     require(peers.size() == 2 && peers[0].rank == remote[0] && peers[1].rank == remote[1], "the two remote ranks");
     require(peers[0].control && peers[1].control, "connected");
     rank.meet();
@@ -197,7 +197,7 @@ void no_descriptors(std::uint64_t) {
     rank.gathering.published[1] = "machine=elsewhere";
     const std::array<std::uint32_t, 1> remote{1};
     const auto peers =
-        connect_mesh(std::move(listener), {.flows = 1}, identity, rank.gathering.published, remote, seconds(20));
+        connect_mesh(std::move(listener), {.flows = 1}, identity, rank.gathering.published, remote, kPatience);
     require(peers[0].control && peers[0].flows[0], "connected");
   });
 }
@@ -234,7 +234,7 @@ void dialled_again(std::uint64_t) {
     const int listening = listener.sockets().back().get();
     std::vector<UniqueFd> kept;
     for (int turn = 0; kept.size() < 2; ++turn) {
-      require(readable(listening, seconds(20)), "it dials again");
+      require(readable(listening, kPatience), "it dials again");
       UniqueFd guest(accept(listening, nullptr, nullptr));
       if (turn < 4) continue;
       Hello hello;
@@ -375,7 +375,7 @@ void early_leaver(std::uint64_t) {
   run_ranks(3, [](Rank& rank) {
     TcpListener listener = rank.publish();
     const auto connect_with = [&](TcpListener own, std::vector<std::uint32_t> remote) {
-      return connect_mesh(std::move(own), {}, rank.identity(), rank.gathering.published, remote, seconds(20));
+      return connect_mesh(std::move(own), {}, rank.identity(), rank.gathering.published, remote, kPatience);
     };
     std::vector<TcpPeer> peers;
     if (rank.rank == 2) {

@@ -37,9 +37,9 @@ void require_in(std::string_view part, std::string_view text, std::source_locati
 }
 
 void eventually(const std::function<bool()>& attempt, std::string_view what, std::source_location where) {
-  const Clock::time_point deadline = Clock::now() + seconds(20);
+  const Clock::time_point deadline = Clock::now() + kPatience;
   while (!attempt()) {
-    require(Clock::now() < deadline, "waited 20 s in vain: " + std::string(what), where);
+    require(Clock::now() < deadline, "waited in vain: " + std::string(what), where);
     std::this_thread::yield();
   }
 }

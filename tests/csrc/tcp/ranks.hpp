@@ -24,6 +24,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+/// For what must come: a machine with other work makes a second of this into a minute.
+inline constexpr seconds kPatience{60};
+
 /// Throws with file, line and `what` unless `condition` holds.
 void require(bool condition, std::string_view what, std::source_location where = std::source_location::current());
 
@@ -35,7 +38,7 @@ syntony::Error error_of(const std::function<void()>& action,
 void require_in(std::string_view part, std::string_view text,
                 std::source_location where = std::source_location::current());
 
-/// Repeats `attempt` until it is true; fails after 20 s.
+/// Repeats `attempt` until it is true; fails after kPatience.
 void eventually(const std::function<bool()>& attempt, std::string_view what,
                 std::source_location where = std::source_location::current());
 
@@ -57,9 +60,9 @@ class Rank {
 
   /// Publishes its endpoints, waits for all, and returns the listener.
   syntony::TcpListener publish(const syntony::TcpOptions& options = {});
-  std::vector<syntony::TcpPeer> connect(const syntony::TcpOptions& options = {}, milliseconds timeout = seconds(20));
+  std::vector<syntony::TcpPeer> connect(const syntony::TcpOptions& options = {}, milliseconds timeout = kPatience);
   std::vector<syntony::TcpPeer> connect(syntony::TcpListener listener, const syntony::TcpOptions& options = {},
-                                        milliseconds timeout = seconds(20));
+                                        milliseconds timeout = kPatience);
   void meet() { gathering.barrier.arrive_and_wait(); }
 
   [[nodiscard]] syntony::TcpIdentity identity() const {

@@ -149,7 +149,7 @@ void streams(std::uint64_t seed) {
     Courier courier(rank, scenario, transport);
     eventually([&] { return courier.step(); }, "all frames arrive");
     // Going now, without meeting the others, must lose nothing, even while some of them are still connecting.
-    require(transport.drain(seconds(20)), "what was sent is delivered");
+    require(transport.drain(kPatience), "what was sent is delivered");
     control.leave();
   });
 }
@@ -217,10 +217,10 @@ void quiet(std::uint64_t) {
         require(sender.reserve() != nullptr, "room");
         sender.commit(rank.header(0, 0));
         transport.wake();
-        require(readable(descriptor, seconds(20)), "the credit is seen");
+        require(readable(descriptor, kPatience), "the credit is seen");
       } else {
         Receiver& receiver = transport.receiver(1 - rank.rank, 0, 0);
-        require(readable(descriptor, seconds(20)), "the frame is seen");
+        require(readable(descriptor, kPatience), "the frame is seen");
         eventually([&] { return transport.progress(), receiver.front() != nullptr; }, "and is there");
         receiver.release();
         transport.wake();
@@ -248,9 +248,9 @@ void asleep(std::uint64_t) {
       for (; receiver.front() != nullptr; --to_receive, moved = true) receiver.release();
       moved |= transport.progress();
       if (moved) continue;
-      require(readable(transport.descriptors()[0], seconds(20)), "woken");
+      require(readable(transport.descriptors()[0], kPatience), "woken");
     }
-    require(transport.drain(seconds(20)), "the last frames reach the other");
+    require(transport.drain(kPatience), "the last frames reach the other");
     rank.meet();
   });
 }
