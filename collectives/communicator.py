@@ -149,6 +149,9 @@ class Communicator:
 
         `op`: sum, product, min, max, band, bor, bxor, avg. `factor` weights this rank's input (sums of floats).
         """
+        usual = factor == 1.0
+        if usual and self._core.run_even("all_reduce", input, output, op, algorithm, async_op, timeout):
+            return None
         source = buffer_of(input, "the input of all_reduce", writable=output is None)
         target = source if output is None else buffer_of(output, "the output of all_reduce", writable=True)
         self._alike("all_reduce", source, target, source.elements)
@@ -169,6 +172,9 @@ class Communicator:
         timeout: float | None = None,
     ) -> Work | None:
         """output = every rank's input, one after another. `counts`: elements of each rank where they differ."""
+        usual = counts is None
+        if usual and self._core.run_even("all_gather", input, output, "sum", algorithm, async_op, timeout):
+            return None
         source = buffer_of(input, "the input of all_gather", writable=False)
         target = buffer_of(output, "the output of all_gather", writable=True)
         sizes = self._sizes("all_gather", counts, source.elements)
@@ -195,6 +201,9 @@ class Communicator:
         timeout: float | None = None,
     ) -> Work | None:
         """output = this rank's part of the sum of all inputs. `counts`: elements of each part where they differ."""
+        usual = counts is None and factor == 1.0
+        if usual and self._core.run_even("reduce_scatter", input, output, op, algorithm, async_op, timeout):
+            return None
         source = buffer_of(input, "the input of reduce_scatter", writable=False)
         target = buffer_of(output, "the output of reduce_scatter", writable=True)
         sizes = self._sizes("reduce_scatter", counts, target.elements)
@@ -223,6 +232,9 @@ class Communicator:
 
         The counts (elements sent to, received from each rank) go together; without them all parts are equal.
         """
+        usual = input_counts is None and output_counts is None
+        if usual and self._core.run_even("all_to_all", input, output, "sum", algorithm, async_op, timeout):
+            return None
         source = buffer_of(input, "the input of all_to_all", writable=False)
         target = buffer_of(output, "the output of all_to_all", writable=True)
         if (input_counts is None) != (output_counts is None):
@@ -352,7 +364,8 @@ class Communicator:
 
     def barrier(self, *, async_op: bool = False, timeout: float | None = None) -> Work | None:
         """Returns when every rank has called it."""
-        return self._handle(self._core.barrier(timeout=_seconds(timeout), async_op=async_op), async_op)
+        work = self._core.barrier(timeout=_seconds(timeout), async_op=async_op)
+        return None if work is None else Work(work)
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
@@ -364,7 +377,7 @@ class Communicator:
         size = source.elements * source.itemsize
         to_rank = self._member("the destination of send", destination)
         work = self._core.send(source.address, size, to_rank, _tag(tag), _seconds(timeout), async_op, source.owner)
-        return self._handle(work, async_op)
+        return Work(work) if async_op else None
 
     def recv(
         self,
@@ -504,11 +517,7 @@ class Communicator:
             even=even,
             keep_alive=[buffer.owner for buffer in buffers] if async_op else None,
         )
-        return self._handle(work, async_op)
-
-    @staticmethod
-    def _handle(work: _core.Work, async_op: bool) -> Work | None:
-        return Work(work) if async_op else None
+        return None if work is None else Work(work)
 
 
 def _spans(sizes: Sequence[int]) -> list[tuple[int, int]]:

@@ -620,11 +620,24 @@ class Communicator:
         factor: float = 1.0,
         even: bool = True,
         keep_alive: object = None,
-    ) -> Work:
+    ) -> Work | None:
         """`blocks`, as program.hpp's Collective indexes them: (input address, output address, elements); address 0
-        where the collective gives this rank none."""
+        where the collective gives this rank none. None unless async."""
 
-    def barrier(self, timeout: float = 0.0, async_op: bool = False) -> Work: ...
+    def run_even(
+        self,
+        collective: str,
+        input: object,
+        output: object,
+        op: str,
+        algorithm: str,
+        async_op: bool,
+        timeout: float | None,
+    ) -> bool:
+        """The call that is made nearly always, with arrays in even parts; waits for it. False, and nothing done, for
+        any other call."""
+
+    def barrier(self, timeout: float = 0.0, async_op: bool = False) -> Work | None: ...
     def send(
         self,
         address: int,

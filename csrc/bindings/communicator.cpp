@@ -3,7 +3,6 @@
 #include "core/runtime/communicator.hpp"
 
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -23,11 +22,12 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/memory.hpp"
 #include "bindings/process.hpp"
 #include "bindings/tuner.hpp"
 #include "core/error.hpp"
+#include "core/runtime/blocks.hpp"
 #include "core/runtime/recorder_dump.hpp"
-#include "core/shm/shareable_memory.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -168,10 +168,13 @@ class PythonCommunicator {
                        [](void* memory) noexcept { delete static_cast<std::shared_ptr<Communicator>*>(memory); });
   }
 
+  /// Nothing for what is over already.
   template <typename Start>
-  PythonWork started(Start&& start) const {
+  std::optional<PythonWork> started(Start&& start) const {
     const nb::gil_scoped_release unlocked;
-    return {process_, start(group())};
+    std::shared_ptr<Work> work = start(group());
+    if (!work) return std::nullopt;
+    return PythonWork{process_, std::move(work)};
   }
 
  private:
@@ -223,6 +226,36 @@ void bind_error(nb::module_& m) {
   if (type == nullptr) throw nb::python_error();
   m.attr("CommunicationError") = nb::steal(type);  // the module keeps it, as long as the translator
   nb::register_exception_translator(translate, type);
+}
+
+/// The call that is made nearly always: whole arrays in even parts. True when that is done. False for any other call,
+/// and for one that is wrong: collectives/communicator.py knows more and has the sentences.
+bool run_even(const PythonCommunicator& self, std::string_view collective, nb::handle input, nb::handle output,
+              std::string_view op, std::string_view algorithm, bool async, std::optional<double> timeout) {
+  if (async || (timeout && !(*timeout > 0))) return false;
+  const auto operation = std::ranges::find(kReduceOps, op);
+  const std::optional<Memory> source = memory_of(input);
+  const std::optional<Memory> target = output.is_none() ? source : memory_of(output);
+  if (!source || !target || !target->writable || source->dtype != target->dtype || operation == kReduceOps.end())
+    return false;
+  const std::size_t element_bytes = size_of(source->dtype);
+  const Collective wanted = collective_named(collective);
+  const bool in_place = wanted == Collective::all_reduce && source->data == target->data;
+  const bool overlap = source->data < target->data + target->elements * element_bytes &&
+                       target->data < source->data + source->elements * element_bytes;
+  if (overlap && !in_place) return false;
+  const nb::gil_scoped_release unlocked;
+  Communicator& group = self.group();
+  std::optional<std::vector<Block>> blocks =
+      even_blocks(wanted, group.rank(), group.size(), {source->data, target->data, source->elements}, target->elements,
+                  element_bytes);
+  if (!blocks) return false;
+  CallOptions options;
+  if (algorithm != options.algorithm) options.algorithm = algorithm;
+  if (timeout) options.timeout = from_seconds(*timeout);
+  group.run(wanted, source->dtype, static_cast<ReduceOp>(operation - kReduceOps.begin()), 0, std::move(*blocks),
+            options);
+  return true;
 }
 
 // ---- bindings -------------------------------------------------------------------------------------------------------
@@ -324,6 +357,10 @@ void bind_group(nb::module_& m) {
           nb::kw_only(), "collective"_a, "dtype"_a, "op"_a = "sum", "root"_a = 0, "blocks"_a, "algorithm"_a = "auto",
           "timeout"_a = 0.0, "async_op"_a = false, "average"_a = false, "factor"_a = 1.0, "even"_a = true,
           "keep_alive"_a = nb::none(), "Starts a collective over blocks (input address, output address, elements).")
+      .def("run_even", &run_even, "collective"_a, "input"_a.none(), "output"_a.none(), "op"_a, "algorithm"_a,
+           "async_op"_a, "timeout"_a.none(),
+           "The call that is made nearly always, with arrays in even parts; waits for it. False, and nothing done, for "
+           "any other call.")
       .def(
           "barrier",
           [](const Self& self, double timeout, bool async) {
@@ -396,76 +433,10 @@ void bind_group(nb::module_& m) {
           "timeout"_a);
 }
 
-/// The element type that a buffer's format (module struct's, and NumPy's Z for complex) stands for, if it is one of
-/// ours.
-std::optional<DType> dtype_of_format(std::string_view format) {
-  static constexpr std::array<std::pair<std::string_view, DType>, 16> kFormats{{
-      {"?", DType::boolean},
-      {"b", DType::int8},
-      {"B", DType::uint8},
-      {"h", DType::int16},
-      {"H", DType::uint16},
-      {"i", DType::int32},
-      {"I", DType::uint32},
-      {"l", DType::int64},
-      {"L", DType::uint64},
-      {"q", DType::int64},
-      {"Q", DType::uint64},
-      {"e", DType::float16},
-      {"f", DType::float32},
-      {"d", DType::float64},
-      {"Zf", DType::complex64},
-      {"Zd", DType::complex128},
-  }};
-  const auto* const found = std::ranges::find(kFormats, format, &std::pair<std::string_view, DType>::first);
-  if (found == kFormats.end()) return std::nullopt;
-  return found->second;
-}
-
-/// Address, elements, element type, writable; None for what is not contiguous or not one of our types.
-nb::object contiguous(nb::handle array) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
-    PyErr_Clear();
-    return nb::none();
-  }
-  const auto release = [](Py_buffer* held) { PyBuffer_Release(held); };
-  const std::unique_ptr<Py_buffer, decltype(release)> held(&view, release);
-  const std::optional<DType> dtype = dtype_of_format(view.format == nullptr ? "B" : view.format);
-  if (!dtype || size_of(*dtype) != static_cast<std::size_t>(view.itemsize)) return nb::none();
-  const std::string_view name = name_of(*dtype);
-  return nb::make_tuple(reinterpret_cast<std::uintptr_t>(view.buf), view.len / view.itemsize,
-                        nb::str(name.data(), name.size()), view.readonly == 0);
-}
-
-void bind_memory(nb::module_& m) {
-  m.def("contiguous", &contiguous, "array"_a,
-        "(address, elements, dtype, writable) of what has the buffer protocol; None unless it is contiguous and its "
-        "elements are ours.");
-  m.def(
-      "allocate",
-      [](std::size_t bytes) {
-        auto* const piece = new std::shared_ptr<ShareableMemory>(ShareableMemory::allocate(bytes));
-        const nb::capsule owner(
-            piece, [](void* held) noexcept { delete static_cast<std::shared_ptr<ShareableMemory>*>(held); });
-        return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>((*piece)->data(), {bytes}, owner);
-      },
-      "bytes"_a, "Zeros in page-aligned memory that other processes of the host could map.");
-  m.def(
-      "place_of",
-      [](std::uintptr_t address, std::size_t bytes) -> std::optional<std::pair<int, std::size_t>> {
-        const auto place = ShareableMemory::find(reinterpret_cast<const std::byte*>(address), bytes);
-        if (!place) return std::nullopt;
-        return std::pair(place->descriptor, place->offset);
-      },
-      "address"_a, "bytes"_a, "Descriptor and offset of memory from `allocate`; None for other memory.");
-}
-
 }  // namespace
 }  // namespace syntony
 
 void bind_communicator(nb::module_& m) {
-  syntony::bind_memory(m);
   syntony::bind_error(m);
   syntony::bind_process(m);
   syntony::bind_work(m);

@@ -11,6 +11,7 @@ void bind_exchange(nanobind::module_& m);
 void bind_mending(nanobind::module_& m);
 void bind_program(nanobind::module_& m);
 void bind_communicator(nanobind::module_& m);
+void bind_memory(nanobind::module_& m);
 void bind_recorder(nanobind::module_& m);
 void bind_simulator(nanobind::module_& m);
 void bind_delay(nanobind::module_& m);
@@ -27,6 +28,7 @@ NB_MODULE(_core, m) {
   bind_mending(m);
   bind_program(m);
   bind_communicator(m);
+  bind_memory(m);
   bind_recorder(m);
   bind_simulator(m);
   bind_delay(m);

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/SmallVector.h>
 
 #include <algorithm>
 #include <array>
@@ -71,7 +72,7 @@ class Buffers {
     return tensor.detach().resolve_conj().resolve_neg().contiguous();
   }
 
-  std::vector<at::Tensor> held_;
+  c10::SmallVector<at::Tensor, 2> held_;
   std::vector<std::pair<at::Tensor, at::Tensor>> staged_;  // output tensor, where its content is
 };
 

@@ -57,8 +57,7 @@ WorkPtr SyntonyBackend::endCoalescing() {
     members = std::move(*coalesced_);
     coalesced_.reset();
   }
-  auto work =
-      c10::make_intrusive<SyntonyWork>(process_, rank_, OpType::COALESCED, "syntony:coalesced", Tensors(), false);
+  auto work = c10::make_intrusive<SyntonyWork>(process_, rank_, OpType::COALESCED, "syntony:coalesced", Tensors());
   for (const auto& member : members) work->add(member);
   work->launched({}, timing_, nullptr);  // its members have told of their ends
   return work;

@@ -25,11 +25,12 @@ class Launch {
   /// `title` names the operation in profiles and messages: "syntony:all_reduce".
   Launch(SyntonyBackend& backend, OpType type, const char* title, const Tensors& inputs,
          std::chrono::milliseconds timeout = c10d::kUnsetTimeout, bool async = true)
-      : backend_(backend), title_(title), coalescing_(backend.coalescing()) {
+      : backend_(backend), title_(title), coalescing_(backend.coalescing()), waits_(!async && !coalescing_) {
     if (timeout > std::chrono::milliseconds(0)) options_.timeout = timeout;
-    options_.async = async || coalescing_;
-    work_ = c10::make_intrusive<SyntonyWork>(backend.process(), backend.getRank(), type, title, inputs, options_.async);
-    if (options_.async) options_.keep_alive = work_->buffers();
+    options_.async = !waits_ || backend.watched();
+    if (!options_.async && !at::hasCallbacks()) return;  // nobody will ask for a Work
+    work_ = c10::make_intrusive<SyntonyWork>(backend.process(), backend.getRank(), type, title, inputs);
+    options_.keep_alive = work_->buffers();
   }
   template <typename Options>  // c10d's options all have these two, and no base
   Launch(SyntonyBackend& backend, OpType type, const char* title, const Tensors& inputs, const Options& options)
@@ -95,7 +96,7 @@ class Launch {
 
   // Memory: one block per rank, in the tensors of a list, or one after the other in one tensor.
 
-  [[nodiscard]] Buffers& buffers() const { return *work_->buffers(); }
+  [[nodiscard]] Buffers& buffers() const { return work_ ? *work_->buffers() : own_; }
   [[nodiscard]] Blocks inputs(const Tensors& list) const {
     Blocks blocks;
     for (const at::Tensor& tensor : list) blocks.push_back({buffers().input(tensor), nullptr, elements_of(tensor)});
@@ -169,15 +170,16 @@ class Launch {
   /// Anything else: `call(communicator, options)` starts it.
   template <typename Call>
   void start(Call&& call) {
-    in_torch_terms([&] { work_->add(call(backend_.communicator(), options_)); });
+    const auto part = in_torch_terms([&] { return call(backend_.communicator(), options_); });
+    if (part) work_->add(part);
   }
   /// `outputs` is the result that futures carry. Null when the call was not to be async: torch then asks no more.
   WorkPtr finish(const Tensors& outputs) {
-    backend_.launched(*work_, outputs);
+    if (!work_) own_.copy_back();
+    if (work_) backend_.launched(*work_, outputs);
     if (coalescing_) backend_.coalesce(work_);
-    if (options_.async) return work_;
-    work_->wait();
-    return nullptr;
+    if (work_ && waits_) work_->wait();
+    return waits_ ? nullptr : WorkPtr(work_);
   }
 
  private:
@@ -193,8 +195,10 @@ class Launch {
   SyntonyBackend& backend_;
   const char* title_;
   bool coalescing_;
+  bool waits_;
   CallOptions options_;
-  c10::intrusive_ptr<SyntonyWork> work_;
+  c10::intrusive_ptr<SyntonyWork> work_;  // null where nobody could ask for it: then the buffers are our own
+  mutable Buffers own_;
 };
 
 }  // namespace syntony::glue

@@ -35,15 +35,13 @@ struct Completions {
 /// and the outputs that were staged are filled; whoever asks first fills them.
 class SyntonyWork : public c10d::Work {
  public:
-  /// `title` names the operation for torch.profiler ("syntony:all_reduce"). `shared`: the thread that makes progress
-  /// may be the last to hold the buffers.
+  /// `title` names the operation for torch.profiler ("syntony:all_reduce").
   SyntonyWork(std::shared_ptr<Process> process, int rank, c10d::OpType type, const char* title,
-              const Tensors& profiled_inputs, bool shared)
+              const Tensors& profiled_inputs)
       : c10d::Work(rank, type, at::hasCallbacks() ? title : nullptr,
                    at::hasCallbacks() ? std::optional(profiled_inputs) : std::nullopt),
         process_(std::move(process)),
-        buffers_(new Buffers(),
-                 [engine = shared ? &process_->engine() : nullptr](Buffers* buffers) { release(engine, buffers); }) {}
+        buffers_(new Buffers(), [&engine = process_->engine()](Buffers* buffers) { release(engine, buffers); }) {}
 
   // While it is made:
 
@@ -119,12 +117,9 @@ class SyntonyWork : public c10d::Work {
 
   /// The last reference to a tensor may need the interpreter's lock. The thread that makes progress must never wait for
   /// it, so there the buffers are handed to the completion thread.
-  static void release(Engine* engine, Buffers* buffers) {
-    if (engine == nullptr || PyGILState_Check() == 1) {
-      delete buffers;
-    } else {
-      engine->complete_later([buffers] { delete buffers; });
-    }
+  static void release(Engine& engine, Buffers* buffers) {
+    if (PyGILState_Check() == 0) return engine.complete_later([buffers] { delete buffers; });
+    delete buffers;
   }
   c10::intrusive_ptr<SyntonyWork> this_one() {
     return c10::intrusive_ptr<SyntonyWork>::unsafe_reclaim_from_nonowning(this);

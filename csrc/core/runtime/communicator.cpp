@@ -106,6 +106,16 @@ void stage_all(std::vector<Block>& blocks, std::size_t element_bytes, Staging& s
   }
 }
 
+std::shared_ptr<Work> start(Group& group, Group::Launch launch, const CallOptions& options) {
+  if (!options.async) {
+    group.run(std::move(launch));
+    return nullptr;
+  }
+  std::shared_ptr<Work> work = group.launch(std::move(launch));
+  group.engine()->submitted();
+  return work;
+}
+
 std::vector<std::uint32_t> job_ranks_of(const CommunicatorOptions& options, const Bootstrap& bootstrap) {
   std::vector<std::uint32_t> job_ranks = options.job_ranks;
   if (job_ranks.empty()) {
@@ -143,6 +153,7 @@ Communicator::Communicator(std::shared_ptr<Engine> engine, Bootstrap& bootstrap,
       bootstrap, engine->doorbell(), begin + options.timeout,
       [&](const Tuner::Boxes& boxes) { return tuner_ ? tuner_->note(bootstrap.rank(), boxes) : std::string(); });
   selector_ = std::make_unique<Selector>(fabric->size(), fabric->boxes());
+  engine->shared_with(std::ranges::max(fabric->boxes(), {}, &std::vector<std::uint32_t>::size).size());
   group_ = std::make_unique<Group>(std::move(engine), std::move(fabric), options.name, std::move(job_ranks));
   tune();
   if (Recorder::entries_wanted() > 0) group_->recorder()->set_clock_offset(clock_offset_to_rank_0(*this));
@@ -287,7 +298,7 @@ std::shared_ptr<Work> Communicator::run(Collective collective, DType dtype, Redu
   launch.lifetime = lifetime(options);
   launch.keep_alive = options.keep_alive;
   launch.storage = staging.release();
-  return finish(group_->launch(std::move(launch)), options);
+  return start(*group_, std::move(launch), options);
 }
 
 std::shared_ptr<Work> Communicator::barrier(const CallOptions& options) {
@@ -300,7 +311,7 @@ std::shared_ptr<Work> Communicator::barrier(const CallOptions& options) {
   launch.descriptor.op = ReduceOp::bor;
   launch.descriptor.barrier = 1;
   launch.lifetime = lifetime(options);
-  return finish(group_->launch(std::move(launch)), options);
+  return start(*group_, std::move(launch), options);
 }
 
 std::shared_ptr<Work> Communicator::send(const std::byte* data, std::size_t bytes, std::uint32_t destination,

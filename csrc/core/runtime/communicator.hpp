@@ -81,7 +81,8 @@ class Communicator {
   /// rank as source or destination need to be filled). Sizes may differ from block to block where the collective has
   /// several; every rank must know them all unless it is a direct all_to_all.
   /// `even` says that all blocks are equally large on all ranks: then counts are part of the fingerprint.
-  /// Throws Error(invalid) at once for bad arguments; later failures are the Work's.
+  /// Null unless async: it is over then, and what went wrong has been thrown. Throws Error(invalid) at once for bad
+  /// arguments; later failures are the Work's.
   std::shared_ptr<Work> run(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
                             std::vector<Block> blocks, const CallOptions& options = {}, const Scaling& scaling = {},
                             bool even = true);

@@ -69,7 +69,7 @@ class Engine::Backoff {
   Backoff(Engine& engine, Caller owner) : engine_(engine), owner_(owner) {}
 
   void moved() {
-    if (idle_ > 0) {
+    if (idle_ > 0 && !engine_.crowded_) {
       engine_.spins_ = idle_ <= engine_.spins_ ? std::min(engine_.spins_ * 2, kMostSpins)
                                                : std::max(engine_.spins_ / 2, kFewestSpins);
     }
@@ -80,9 +80,10 @@ class Engine::Backoff {
 
   void idle(std::optional<Work::Clock::time_point> deadline) {
     ++idle_;
-    if (idle_ <= engine_.spins_) {
+    const unsigned spins = engine_.crowded_ ? 0 : engine_.spins_;
+    if (idle_ <= spins) {
       pause();
-    } else if (idle_ <= engine_.spins_ + kYields) {
+    } else if (idle_ <= spins + kYields) {
       ::sched_yield();
       tend_if_due();  // where others have much to do, one of these takes milliseconds
     } else {
@@ -110,9 +111,11 @@ class Engine::Backoff {
   static constexpr unsigned kFewestSpins = 8;
   static constexpr unsigned kMostSpins = 1024;  // some 40 us
   static constexpr unsigned kYields = 100;
+  static constexpr Work::Clock::time_point kNever = Work::Clock::time_point::min();
 
   void tend_if_due() {
     const auto now = Work::Clock::now();
+    if (last_tended_ == kNever) last_tended_ = now;  // most waits are over before: they read no clock
     if (now - last_tended_ < kTendInterval) return;
     last_tended_ = now;
     engine_.tend();
@@ -123,15 +126,11 @@ class Engine::Backoff {
   unsigned idle_ = 0;
   unsigned moves_ = 0;
   milliseconds nap_ = kTendInterval;
-  Work::Clock::time_point last_tended_ = Work::Clock::now();
+  Work::Clock::time_point last_tended_ = kNever;
 };
 
 Engine::Engine()
-    : process_(::getpid()),
-      doorbell_(make_eventfd()),
-      submit_(make_eventfd()),
-      owner_poll_(make_epoll()),
-      idle_poll_(make_epoll()) {
+    : doorbell_(make_eventfd()), submit_(make_eventfd()), owner_poll_(make_epoll()), idle_poll_(make_epoll()) {
   watch(owner_poll_, doorbell_.get(), EPOLLIN);
   watch(owner_poll_, submit_.get(), EPOLLIN);
   watch(idle_poll_, submit_.get(), EPOLLIN);
@@ -153,8 +152,6 @@ Engine::~Engine() {
   completion_wake_.notify_all();
   if (completion_thread_) completion_thread_->join();
 }
-
-bool Engine::forked() const { return ::getpid() != process_; }
 
 void Engine::start_threads() {
   std::call_once(threads_started_, [this] {
@@ -194,6 +191,12 @@ void Engine::nudge() const {
   [[maybe_unused]] const ssize_t written = ::write(submit_.get(), &one, sizeof(one));
 }
 
+void Engine::shared_with(std::size_t processes) {
+  cpu_set_t mine;
+  const bool known = ::sched_getaffinity(0, sizeof(mine), &mine) == 0;
+  if (known && processes > static_cast<std::size_t>(CPU_COUNT(&mine))) crowded_ = true;
+}
+
 void Engine::submitted() { nudge(); }
 
 void Engine::finished() {
@@ -228,6 +231,14 @@ bool Engine::acquire(Caller caller, const Work* work, std::optional<Work::Clock:
   }
   owned_ = true;
   driven_.store(caller == Caller::driver, std::memory_order_relaxed);
+  return true;
+}
+
+bool Engine::try_acquire() {
+  const std::lock_guard lock(mutex_);
+  if (owned_ || visiting_.load() != 0 || waiting_.load() != 0) return false;
+  owned_ = true;
+  driven_.store(true, std::memory_order_relaxed);
   return true;
 }
 
@@ -292,20 +303,25 @@ bool Engine::drive(const Work& work, std::optional<Work::Clock::time_point> dead
       if (deadline && Work::Clock::now() >= *deadline) return false;
       continue;
     }
-    Backoff backoff(*this, Caller::driver);
-    bool late = false;
-    while (!work.done() && !late && visiting_ == 0) {
-      if (pass()) {
-        backoff.moved();
-      } else {
-        backoff.idle(deadline);
-        late = deadline && Work::Clock::now() >= *deadline;
-      }
-    }
-    release();
-    if (late && !work.done()) return false;
+    if (!drive_acquired(work, deadline)) return false;
   }
   return true;
+}
+
+// False when the deadline has passed. True: the work is done, or somebody visits; the role is given back.
+bool Engine::drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline) {
+  Backoff backoff(*this, Caller::driver);
+  bool late = false;
+  while (!work.done() && !late && visiting_ == 0) {
+    if (pass()) {
+      backoff.moved();
+    } else {
+      backoff.idle(deadline);
+      late = deadline && Work::Clock::now() >= *deadline;
+    }
+  }
+  release();
+  return !late || work.done();
 }
 
 void Engine::run_progress() {

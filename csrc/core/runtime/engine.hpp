@@ -24,8 +24,7 @@
 #include <thread>
 #include <vector>
 
-#include <sys/types.h>
-
+#include "core/runtime/made_here.hpp"
 #include "core/runtime/work.hpp"
 #include "core/unique_fd.hpp"
 
@@ -59,10 +58,18 @@ class Engine {
   /// After it returns, no thread is inside `steppable`. The descriptors must still be open.
   void remove(Steppable& steppable, std::span<const int> data, std::span<const int> control);
 
+  /// So many processes of this host take part in a group. Where they are more than our cores, nobody spins: those one
+  /// waits for need the core.
+  void shared_with(std::size_t processes);
   /// Something asynchronous was queued: the Engine's thread takes it up.
   void submitted();
   /// Owns progress until `work` is done (true) or `deadline` passes (false).
   bool drive(const Work& work, std::optional<Work::Clock::time_point> deadline = std::nullopt);
+  /// The same in two steps, for a caller whose operation starts only once it owns progress: takes the role if nobody
+  /// has or wants it, and then either drives (and gives it back) or gives it back.
+  [[nodiscard]] bool try_acquire();
+  void drive_acquired(const Work& work) { drive_acquired(work, std::nullopt); }
+  void release();
   /// Some work became done: whoever waits for the role only to finish that work may go.
   void finished();
   /// Runs `callback` on the completion thread.
@@ -72,7 +79,7 @@ class Engine {
   /// The eventfd that peers ring to wake this process.
   [[nodiscard]] int doorbell() const { return doorbell_.get(); }
   /// True in a child of fork(): the threads are gone and nothing here may be touched.
-  [[nodiscard]] bool forked() const;
+  [[nodiscard]] bool forked() const { return !made_here_; }
 
  private:
   enum class Caller : std::uint8_t { driver, thread };
@@ -80,8 +87,8 @@ class Engine {
   class Backoff;
 
   bool acquire(Caller caller, const Work* work, std::optional<Work::Clock::time_point> deadline);
+  bool drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline);
   void visit();
-  void release();
   bool pass();
   void tend();
   [[nodiscard]] bool any_busy() const;
@@ -91,7 +98,7 @@ class Engine {
   void run_completions();
   void start_threads();
 
-  const pid_t process_;
+  const MadeHere made_here_;
   UniqueFd doorbell_;    // rung by peers
   UniqueFd submit_;      // rung by threads of this process
   UniqueFd owner_poll_;  // epoll of a blocked owner: doorbell, submit, data, control
@@ -109,6 +116,7 @@ class Engine {
   std::vector<int> control_;         // the groups' control descriptors
   std::atomic<bool> driven_{false};  // by a caller, not by the thread
   unsigned spins_ = 256;             // how long a blocked owner spins before it yields
+  std::atomic<bool> crowded_{false};
 
   std::mutex completion_mutex_;
   std::condition_variable completion_wake_;

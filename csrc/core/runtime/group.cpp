@@ -109,25 +109,51 @@ std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, Recorder::Facts fa
   return item.work;
 }
 
-std::shared_ptr<Work> Group::launch(Launch launch) {
-  auto operation = std::make_unique<Operation>();
+// With the mutex. `used`: an operation that is over and may be this one's body, or null.
+std::unique_ptr<Group::Operation> Group::open(Launch launch, std::unique_ptr<Operation> used) {
+  if (failure_) std::rethrow_exception(failure_);
+  std::unique_ptr<Operation> operation = used ? std::move(used) : std::make_unique<Operation>();
   operation->launch = std::move(launch);
   const std::string_view algorithm =
       operation->launch.shared ? kSharedAlgorithm : std::string_view(operation->launch.program->program().name);
-  const std::lock_guard lock(mutex_);
-  if (failure_) std::rethrow_exception(failure_);
   Descriptor descriptor = operation->launch.descriptor;
   descriptor.sequence = ++sequence_;
   descriptor.fingerprint = fingerprint_of(descriptor);
   operation->descriptor = descriptor;
-  operation->work =
-      std::make_shared<Work>(*engine_, descriptor, recorder_->open(facts_of(operation->launch, descriptor), algorithm));
+  const Recorder::Ticket record = recorder_->open(facts_of(operation->launch, descriptor), algorithm);
+  if (operation->work.use_count() == 1) {
+    operation->work->reopen(descriptor, record);
+  } else {
+    operation->work = std::make_shared<Work>(*engine_, descriptor, record);
+  }
+  return operation;
+}
+
+std::shared_ptr<Work> Group::launch(Launch launch) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Operation> operation = open(std::move(launch), nullptr);
   std::shared_ptr<Work> work = operation->work;
   submitted_.push_back(std::move(operation));
   remember(unfinished_, work);
   in_flight_.fetch_add(1, std::memory_order_acq_rel);
   has_submissions_.store(true, std::memory_order_release);
   return work;
+}
+
+void Group::run(Launch launch) {
+  std::shared_ptr<Work> work;
+  if (engine_->try_acquire()) {
+    try {
+      work = enter(launch);
+    } catch (...) {
+      engine_->release();
+      throw;
+    }
+    engine_->drive_acquired(*work);
+  } else {
+    work = this->launch(std::move(launch));
+  }
+  work->wait();
 }
 
 std::shared_ptr<Work> Group::send(OutgoingMessage message) {
@@ -212,21 +238,43 @@ void Group::collect() {
   submitted_receives_.clear();
 }
 
+// An operation of run(): where everything before it is done, it needs no queue.
+std::shared_ptr<Work> Group::enter(Launch& launch) {
+  std::unique_lock lock(mutex_);
+  if (in_flight_.load(std::memory_order_acquire) > 0) {
+    lock.unlock();
+    return this->launch(std::move(launch));
+  }
+  std::unique_ptr<Operation> operation = open(std::move(launch), std::move(spare_));
+  in_flight_.fetch_add(1, std::memory_order_acq_rel);
+  lock.unlock();
+  std::shared_ptr<Work> work = operation->work;
+  admit(std::move(operation));
+  return work;
+}
+
 void Group::admit() {
   while (!queue_.empty() && queue_.front()->descriptor.sequence < completed_ + 1 + windows_) {
     std::unique_ptr<Operation> next = std::move(queue_.front());
     queue_.pop_front();
-    const Descriptor& descriptor = next->descriptor;
-    if (next->launch.shared) {
-      next->shared.emplace(*fabric_->exchange(), descriptor, next->launch.blocks);
-    } else {
-      prepare(*next);
-    }
-    history_[descriptor.sequence % kRemembered] = descriptor;
-    next->work->record().admitted();
-    for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->announce(descriptor);
-    running_.push_back(std::move(next));
+    admit(std::move(next));
   }
+}
+
+void Group::admit(std::unique_ptr<Operation> operation) {
+  const Descriptor& descriptor = operation->descriptor;
+  operation->done = false;
+  if (operation->launch.shared) {
+    operation->execution.reset();
+    operation->shared.emplace(*fabric_->exchange(), descriptor, operation->launch.blocks);
+  } else {
+    operation->shared.reset();
+    prepare(*operation);
+  }
+  history_[descriptor.sequence % kRemembered] = descriptor;
+  operation->work->record().admitted();
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->announce(descriptor);
+  running_.push_back(std::move(operation));
 }
 
 void Group::prepare(Operation& operation) {
@@ -288,6 +336,7 @@ bool Group::move() {
   admit();
   for (const std::unique_ptr<Operation>& operation : running_) moved |= advance(*operation);
   while (!running_.empty() && running_.front()->done) {
+    spare_ = std::move(running_.front());
     running_.pop_front();
   }
   if (messages_in_flight_ > 0) {
@@ -320,6 +369,7 @@ void Group::finish(Operation& operation) {
   in_flight_.fetch_sub(1, std::memory_order_acq_rel);
   operation.work->finish(nullptr);
   operation.launch.keep_alive.reset();
+  operation.launch.storage = {};
 }
 
 // Before the Work is done: its owner may end the process at once, which must not look like a death in the middle.

@@ -1,7 +1,8 @@
 // One rank's half of a group at work: its operations in flight, in the agreed order, over its fabric.
 //
 // Admission: operations get sequence numbers 1, 2, .. as they are launched. Operation q runs in window q mod W, at most
-// the W oldest unfinished ones at a time. Every rank launches the same operations in the same order, so the oldest
+// the W oldest unfinished ones at a time. They queue for that; but one whose caller waits, in a group at rest, is
+// admitted by its caller on the spot. Every rank launches the same operations in the same order, so the oldest
 // unfinished operation of the whole group is admitted on every rank, and its frames are the oldest in its window's
 // streams: a proven Program therefore finishes, then the next. (tests/csrc/test_admission.py model-checks this.)
 //
@@ -61,6 +62,8 @@ class Group final : public Steppable {
   [[nodiscard]] std::exception_ptr error() const;
 
   std::shared_ptr<Work> launch(Launch launch);
+  /// launch() and wait, for a caller that waits anyway. Throws the operation's error.
+  void run(Launch launch);
   std::shared_ptr<Work> send(OutgoingMessage message);
   std::shared_ptr<Work> receive(PostedReceive receive);
   /// One round of notes (regroup.hpp), one at a time. Works in a failed group too, not in one that was shut down.
@@ -83,7 +86,10 @@ class Group final : public Steppable {
   void advance(NoteRound& round);
   void take_submissions();
   void collect();
+  std::unique_ptr<Operation> open(Launch launch, std::unique_ptr<Operation> used);
+  std::shared_ptr<Work> enter(Launch& launch);
   void admit();
+  void admit(std::unique_ptr<Operation> operation);
   void prepare(Operation& operation);
   bool advance(Operation& operation);
   void finish(Operation& operation);
@@ -128,6 +134,7 @@ class Group final : public Steppable {
   // The owner of progress only, from here.
   std::deque<std::unique_ptr<Operation>> queue_;    // launched, not admitted
   std::deque<std::unique_ptr<Operation>> running_;  // admitted, by sequence; finished ones leave from the front
+  std::unique_ptr<Operation> spare_;                // of run(): used again and again
   PointToPoint messages_;
   std::size_t messages_in_flight_ = 0;
   std::uint64_t completed_ = 0;

@@ -98,6 +98,15 @@ std::pair<std::string, std::string> Selector::choice(Collective collective, std:
 Selector::Selection Selector::select(Collective collective, std::uint32_t root, std::size_t bytes,
                                      const std::string& algorithm) {
   const std::lock_guard lock(mutex_);
+  const std::tuple question(collective, root, bytes);
+  Recent& recent = recent_[(bytes / 8 + static_cast<std::size_t>(collective)) % recent_.size()];
+  if (algorithm != "auto") return answer(collective, root, bytes, algorithm);
+  if (recent.question != question) recent = {question, answer(collective, root, bytes, algorithm)};
+  return recent.answer;
+}
+
+Selector::Selection Selector::answer(Collective collective, std::uint32_t root, std::size_t bytes,
+                                     const std::string& algorithm) {
   const Choice choice = resolved(collective, root, bytes, algorithm);
   tell(choice, collective, bytes);
   if (choice.name != kSharedAlgorithm) return {program_named(choice.name, collective, root)};
@@ -153,6 +162,7 @@ void Selector::add(const std::string& name, Program program, std::uint32_t chann
   }
   const std::lock_guard lock(mutex_);
   loaded_[name] = std::make_shared<PreparedProgram>(std::move(program));
+  recent_ = {};
 }
 
 void Selector::set_turns(const std::string& name, Collective collective, std::vector<Turn> turns) {
@@ -164,6 +174,7 @@ void Selector::set_turns(const std::string& name, Collective collective, std::ve
   }
   const std::lock_guard lock(mutex_);
   turns_[{name, collective}] = std::move(turns);
+  recent_ = {};
 }
 
 }  // namespace syntony

@@ -2,11 +2,13 @@
 // which ranks must agree, the boxes. Never local sizes or local measurements, or ranks would choose differently.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -62,6 +64,8 @@ class Selector {
                                 const std::string& algorithm) const;
   [[nodiscard]] std::shared_ptr<const PreparedProgram> program_named(const std::string& name, Collective collective,
                                                                      std::uint32_t root);
+  [[nodiscard]] Selection answer(Collective collective, std::uint32_t root, std::size_t bytes,
+                                 const std::string& algorithm);
   [[nodiscard]] bool one_host() const { return boxes_.empty() && ranks_ > 1; }
   void tell(const Choice& choice, Collective collective, std::size_t bytes);
 
@@ -72,6 +76,12 @@ class Selector {
   std::map<std::string, std::shared_ptr<const PreparedProgram>> loaded_;
   std::map<std::pair<std::string, Collective>, std::vector<Turn>> turns_;
   std::set<std::tuple<Collective, std::string, int>> told_;  // by size, rounded up to a power of two
+  /// What `auto` was last, as training asks the same again and again.
+  struct Recent {
+    std::optional<std::tuple<Collective, std::uint32_t, std::size_t>> question;
+    Selection answer;
+  };
+  std::array<Recent, 64> recent_;
 };
 
 }  // namespace syntony

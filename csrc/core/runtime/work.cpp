@@ -16,10 +16,7 @@ bool Work::wait(std::optional<std::chrono::milliseconds> timeout) {
   return true;
 }
 
-std::exception_ptr Work::error() const {
-  const std::lock_guard lock(mutex_);
-  return error_;
-}
+std::exception_ptr Work::error() const { return done() ? error_ : nullptr; }
 
 void Work::on_done(std::function<void()> callback) {
   {

@@ -38,7 +38,7 @@ class Work {
   /// Helps the Engine until the operation is done (the waiting thread becomes the owner of progress), then rethrows the
   /// operation's error, if any. With a timeout, returns false when it passed first; the operation goes on.
   bool wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
-  /// The error, or nullptr. Meaningful once done().
+  /// The error, or nullptr. Known once done().
   [[nodiscard]] std::exception_ptr error() const;
   /// Runs `callback` once, when done: at once if it is already, else on the Engine's completion thread, never on the
   /// thread that other ranks wait for.
@@ -53,6 +53,12 @@ class Work {
   friend class PointToPoint;
   /// Called by the owner of progress, once. Hands the callbacks to the completion thread.
   void finish(std::exception_ptr error);
+  /// Becomes another operation's. Only for who alone holds it.
+  void reopen(const Descriptor& descriptor, Recorder::Ticket record) {
+    descriptor_ = descriptor;
+    record_ = record;
+    done_.store(false, std::memory_order_relaxed);
+  }
   [[nodiscard]] const Recorder::Ticket& record() const { return record_; }
 
   Engine& engine_;
@@ -60,15 +66,18 @@ class Work {
   Recorder::Ticket record_;  // its Recorder outlives every Work that is not done
   std::atomic<bool> done_{false};
   std::atomic<int> source_{-1};
-  mutable std::mutex mutex_;
-  std::exception_ptr error_;
+  std::exception_ptr error_;  // written before done_, and never again
+  std::mutex mutex_;          // guards the next
   std::vector<std::function<void()>> callbacks_;
 };
 
 /// Several operations seen as one: a coalesced call.
 class Works {
  public:
-  void add(std::shared_ptr<Work> work) { all_.push_back(std::move(work)); }
+  /// Null is none.
+  void add(std::shared_ptr<Work> work) {
+    if (work) all_.push_back(std::move(work));
+  }
   void add(const Works& others) { all_.insert(all_.end(), others.all_.begin(), others.all_.end()); }
   [[nodiscard]] bool done() const;
   /// The first one's that failed.

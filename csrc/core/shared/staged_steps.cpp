@@ -164,7 +164,8 @@ class TwoShotSteps final : public SharedSteps {
 
 std::unique_ptr<SharedSteps> staged_steps(const SharedJob& job) {
   const bool sums_one_block = job.collective == Collective::all_reduce || job.collective == Collective::reduce;
-  if (sums_one_block && job.blocks[0].elements * job.element_bytes * job.ranks > kOneShotBytes) {
+  const bool many_bytes = job.blocks[0].elements * job.element_bytes * job.ranks > kOneShotBytes;
+  if (sums_one_block && many_bytes && job.ranks > 2) {  // of two, each would read as much, in more steps
     return std::make_unique<TwoShotSteps>(job);
   }
   return std::make_unique<ExchangeSteps>(job);

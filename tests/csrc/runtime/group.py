@@ -28,8 +28,9 @@ class Group:
         inputs: Mapping[int, Bytes],
         outputs: Mapping[int, Bytes],
         **options: Any,
-    ) -> _core.Work:
-        """`sizes`: elements of every block; `inputs` and `outputs`: bytes of the blocks that this rank has."""
+    ) -> Any:
+        """`sizes`: elements of every block; `inputs` and `outputs`: bytes of the blocks that this rank has. Gives a
+        Work where `async_op`, else None."""
         blocks = [
             (inputs[b].ctypes.data if b in inputs else 0, outputs[b].ctypes.data if b in outputs else 0, size)
             for b, size in enumerate(sizes)
@@ -37,12 +38,12 @@ class Group:
         kept = (tuple(inputs.values()), tuple(outputs.values()))
         return self.raw.run(collective=collective, dtype=dtype, blocks=blocks, keep_alive=kept, **options)
 
-    def all_reduce(self, array: np.ndarray, **options: Any) -> _core.Work:
+    def all_reduce(self, array: np.ndarray, **options: Any) -> Any:
         """In place."""
         data = array.view(np.uint8)
         return self.run("all_reduce", str(array.dtype), [array.size], {0: data}, {0: data}, **options)
 
-    def broadcast(self, array: np.ndarray, root: int = 0, **options: Any) -> _core.Work:
+    def broadcast(self, array: np.ndarray, root: int = 0, **options: Any) -> Any:
         data = array.view(np.uint8)
         own = {0: data} if self.rank == root else {}
         return self.run("broadcast", str(array.dtype), [array.size], own, {0: data}, root=root, **options)
@@ -53,7 +54,7 @@ class Group:
     def receive(self, array: np.ndarray, source: int, tag: int = 0, **options: Any) -> _core.Work:
         return self.raw.receive(array.ctypes.data, array.nbytes, source, tag, keep_alive=array, **options)
 
-    def barrier(self, **options: Any) -> _core.Work:
+    def barrier(self, **options: Any) -> Any:
         return self.raw.barrier(**options)
 
     def shutdown(self) -> None:

@@ -127,7 +127,7 @@ class Rank {
   }
 
   void finish(Reduction& reduction) {
-    reduction.work->wait();
+    if (reduction.work) reduction.work->wait();
     for (const std::int64_t element : reduction.data) require(element == reduction.expected, "a sum");
   }
 
@@ -198,7 +198,7 @@ class Rank {
     }
     for (Reduction& reduction : pending) {
       try {
-        reduction.work->wait();
+        if (reduction.work) reduction.work->wait();
       } catch (const Error& error) {
         require(error.kind() == Error::Kind::aborted, std::string("another error: ") + error.what());
       }

@@ -191,7 +191,7 @@ def rounding_sums(rank: Rank, algorithms: tuple[str, ...]) -> list[str]:
         repeated = []
         for _ in range(2):
             out = np.zeros_like(data)
-            group.run("all_reduce", dtype, [10_007], {0: data}, {0: out}, algorithm=algorithm).wait()
+            group.run("all_reduce", dtype, [10_007], {0: data}, {0: out}, algorithm=algorithm)
             repeated.append(out.tobytes())
         assert repeated[0] == repeated[1], f"{algorithm} on {dtype} differs from run to run"
         digests.append(f"{algorithm} {dtype} {hash_of(repeated[0])}")

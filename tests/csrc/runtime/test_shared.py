@@ -70,13 +70,13 @@ def registered(rank: Rank) -> None:
         mine, all_of_them = _core.allocate(300_000), _core.allocate(300_000 * group.size)
         mine[:] = rank.rank + turn
         parts = {peer: all_of_them[peer * 300_000 :][:300_000] for peer in range(group.size)}
-        group.run("all_gather", "uint8", [300_000] * group.size, {rank.rank: mine}, parts).wait()
+        group.run("all_gather", "uint8", [300_000] * group.size, {rank.rank: mine}, parts)
         assert all((part == peer + turn).all() for peer, part in parts.items()), turn
     for in_place in (True, False):
         memory, other = _core.allocate(ADDED), _core.allocate(ADDED)
         memory.view(np.int32)[:] = np.arange(ADDED // 4) + rank.rank
         target = memory if in_place else other
-        group.run("all_reduce", "int32", [ADDED // 4], {0: memory}, {0: target}).wait()
+        group.run("all_reduce", "int32", [ADDED // 4], {0: memory}, {0: target})
         assert (target.view(np.int32) == np.arange(ADDED // 4) * group.size + sum(range(group.size))).all()
     group.shutdown()
 
@@ -94,7 +94,8 @@ def first_ones_in_flight(rank: Rank) -> None:
     for array in data:
         works.append(group.all_reduce(array, async_op=rank.rank != 1))
     for number, (work, array) in enumerate(zip(works, data, strict=True)):
-        work.wait()
+        if work is not None:
+            work.wait()
         assert (array == number * group.size + sum(range(group.size))).all()
     group.shutdown()
 
