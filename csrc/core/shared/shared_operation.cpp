@@ -7,7 +7,7 @@ namespace {
 
 // From these sizes of a block on, reading the peers' buffers beat copies through the cache (2 and 4 ranks, 2 cores with
 // 1 MiB of cache each): what only moves is spared a copy early, what is added up is in cache anyway.
-constexpr std::size_t kMovedBytes = std::size_t{256} << 10U;
+constexpr std::size_t kMovedBytes = std::size_t{128} << 10U;
 constexpr std::size_t kAddedBytes = std::size_t{32} << 20U;
 
 std::unique_ptr<SharedSteps> steps_for(const SharedJob& job) {
