@@ -7,6 +7,7 @@ Left out of the default run: a build takes minutes. `make sanitize`.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -21,21 +22,28 @@ def stress(request: pytest.FixtureRequest) -> Path:
     return program("stress", request.param)
 
 
+def run(stress: Path, *arguments: str, slot_bytes: str = "4096") -> None:
+    """RANKS, own or shared, HOSTS, ROUNDS, SECONDS."""
+    environment = {**os.environ, "SYNTONY_SLOT_BYTES": slot_bytes, "TSAN_OPTIONS": "halt_on_error=1"}
+    done = subprocess.run(
+        [stress, *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-8000:]
+    assert re.fullmatch(r"ok: [1-9]\d+ random calls\n", done.stdout), done.stdout
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("engines", ["own", "shared"])
 @pytest.mark.parametrize(
     ("ranks", "hosts", "slot_bytes"),
-    [(2, "shm", "4096"), (2, "tcp", "4096"), (4, "shm", "131072"), (4, "tcp", "131072")],
+    [("2", "shm", "4096"), ("2", "tcp", "4096"), ("4", "shm", "131072"), ("4", "tcp", "131072")],
 )
-def test_the_runtime_is_clean(stress: Path, ranks: int, hosts: str, engines: str, slot_bytes: str) -> None:
-    environment = {**os.environ, "SYNTONY_SLOT_BYTES": slot_bytes, "TSAN_OPTIONS": "halt_on_error=1"}
-    done = subprocess.run(
-        [stress, str(ranks), engines, hosts, "5"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr[-8000:]
+def test_set_pieces(stress: Path, ranks: str, hosts: str, engines: str, slot_bytes: str) -> None:
+    run(stress, ranks, engines, hosts, "5", "2", slot_bytes=slot_bytes)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_two_minutes_of_random_calls_over_shared_memory_and_tcp(stress: Path) -> None:
+    run(stress, "4", "own", "both", "1", "120")
