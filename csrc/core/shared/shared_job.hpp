@@ -5,10 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 #include "core/kernels/kernels.hpp"
+#include "core/kernels/vector_copy.hpp"
 #include "core/program/block.hpp"
 #include "core/program/program.hpp"
 #include "core/shared/shared_exchange.hpp"
@@ -75,7 +75,7 @@ struct SharedJob {
   [[nodiscard]] bool reads_from(std::uint32_t peer) const { return reads && (!shape.root_shows || peer == root); }
 
   void copy(std::byte* to, const std::byte* from, std::size_t elements) const {
-    if (elements > 0 && to != from) std::memcpy(to, from, elements * element_bytes);
+    if (elements > 0 && to != from) vector_copy(to, from, elements * element_bytes);
   }
   /// Adds (or whatever the operator is) what `source(rank)` points to, in the order of ranks, so that results are equal
   /// wherever they are computed.
