@@ -62,6 +62,11 @@ class Communicator:
     `input` and `output` may be the same memory wherever their blocks are (all_reduce; all_gather with `input` being
     this rank's part of `output`; ..). Common keywords:
 
+    priority   `low`, `normal` or `high`: what is more urgent goes ahead of what is less, in all groups of the process,
+               also of what has begun. Ranks must keep the order of calls of each priority, and may differ in the order
+               between them. Without it, what is usual for the collective (an all_to_all is `high`, all else `normal`),
+               and one order over all such calls
+    partition  bytes: run it as parts of at most so many, one behind the other; a sum may then be associated otherwise
     algorithm  a builder (`ring`, `dbt`, `hierarchical`, `direct`, `two_shot`), a name that load() returned, or `auto`
     async_op   return a Work at once instead of None at the end
     timeout    seconds; default: the group's
@@ -142,6 +147,8 @@ class Communicator:
         *,
         factor: float = 1.0,
         algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Work | None:
@@ -149,7 +156,7 @@ class Communicator:
 
         `op`: sum, product, min, max, band, bor, bxor, avg. `factor` weights this rank's input (sums of floats).
         """
-        usual = factor == 1.0
+        usual = factor == 1.0 and priority is None and partition is None
         if usual and self._core.run_even("all_reduce", input, output, op, algorithm, async_op, timeout):
             return None
         source = buffer_of(input, "the input of all_reduce", writable=output is None)
@@ -157,8 +164,8 @@ class Communicator:
         self._alike("all_reduce", source, target, source.elements)
         blocks = [(source.address, target.address, source.elements)]
         return self._run(
-            "all_reduce", [source, target], blocks, op=op, factor=factor, algorithm=algorithm, async_op=async_op,
-            timeout=timeout,
+            "all_reduce", [source, target], blocks, op=op, factor=factor,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
         )  # fmt: skip
 
     def all_gather(
@@ -168,11 +175,13 @@ class Communicator:
         counts: Sequence[int] | None = None,
         *,
         algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Work | None:
         """output = every rank's input, one after another. `counts`: elements of each rank where they differ."""
-        usual = counts is None
+        usual = counts is None and priority is None and partition is None
         if usual and self._core.run_even("all_gather", input, output, "sum", algorithm, async_op, timeout):
             return None
         source = buffer_of(input, "the input of all_gather", writable=False)
@@ -184,8 +193,8 @@ class Communicator:
             for rank, (start, size) in enumerate(_spans(sizes))
         ]
         return self._run(
-            "all_gather", [source, target], blocks, even=counts is None, algorithm=algorithm, async_op=async_op,
-            timeout=timeout,
+            "all_gather", [source, target], blocks, even=counts is None,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
         )  # fmt: skip
 
     def reduce_scatter(
@@ -197,11 +206,13 @@ class Communicator:
         *,
         factor: float = 1.0,
         algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Work | None:
         """output = this rank's part of the sum of all inputs. `counts`: elements of each part where they differ."""
-        usual = counts is None and factor == 1.0
+        usual = counts is None and factor == 1.0 and priority is None and partition is None
         if usual and self._core.run_even("reduce_scatter", input, output, op, algorithm, async_op, timeout):
             return None
         source = buffer_of(input, "the input of reduce_scatter", writable=False)
@@ -213,8 +224,8 @@ class Communicator:
             for rank, (start, size) in enumerate(_spans(sizes))
         ]
         return self._run(
-            "reduce_scatter", [source, target], blocks, op=op, factor=factor, even=counts is None, algorithm=algorithm,
-            async_op=async_op, timeout=timeout,
+            "reduce_scatter", [source, target], blocks, op=op, factor=factor, even=counts is None,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
         )  # fmt: skip
 
     def all_to_all(
@@ -225,6 +236,8 @@ class Communicator:
         output_counts: Sequence[int] | None = None,
         *,
         algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Work | None:
@@ -232,7 +245,7 @@ class Communicator:
 
         The counts (elements sent to, received from each rank) go together; without them all parts are equal.
         """
-        usual = input_counts is None and output_counts is None
+        usual = input_counts is None and output_counts is None and priority is None and partition is None
         if usual and self._core.run_even("all_to_all", input, output, "sum", algorithm, async_op, timeout):
             return None
         source = buffer_of(input, "the input of all_to_all", writable=False)
@@ -260,8 +273,9 @@ class Communicator:
             from_address = blocks[self.rank * self.size + peer][0] if own else 0
             blocks[peer * self.size + self.rank] = (from_address, target.at(start), size)
         return self._run(
-            "all_to_all", [source, target], blocks, even=even, algorithm=algorithm, async_op=async_op, timeout=timeout
-        )
+            "all_to_all", [source, target], blocks, even=even,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
+        )  # fmt: skip
 
     def broadcast(
         self,
@@ -269,6 +283,8 @@ class Communicator:
         root: int = 0,
         *,
         algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Work | None:
@@ -276,8 +292,9 @@ class Communicator:
         target = buffer_of(buffer, "the buffer of broadcast", writable=self.rank != root)
         blocks = [(target.address if self.rank == root else 0, target.address, target.elements)]
         return self._run(
-            "broadcast", [target], blocks, root=root, algorithm=algorithm, async_op=async_op, timeout=timeout
-        )
+            "broadcast", [target], blocks, root=root,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
+        )  # fmt: skip
 
     def reduce(
         self,
@@ -288,6 +305,8 @@ class Communicator:
         *,
         factor: float = 1.0,
         algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Work | None:
@@ -300,8 +319,8 @@ class Communicator:
             self._alike("reduce", source, target, source.elements)
         blocks = [(source.address, target.address if at_root else 0, source.elements)]
         return self._run(
-            "reduce", [source, target], blocks, root=root, op=op, factor=factor, algorithm=algorithm, async_op=async_op,
-            timeout=timeout,
+            "reduce", [source, target], blocks, root=root, op=op, factor=factor,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
         )  # fmt: skip
 
     def gather(
@@ -312,6 +331,8 @@ class Communicator:
         counts: Sequence[int] | None = None,
         *,
         algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Work | None:
@@ -329,8 +350,8 @@ class Communicator:
             kept.append(target)
         blocks = [(source.address if rank == self.rank else 0, starts[rank], size) for rank, size in enumerate(sizes)]
         return self._run(
-            "gather", kept, blocks, root=root, even=counts is None, algorithm=algorithm, async_op=async_op,
-            timeout=timeout,
+            "gather", kept, blocks, root=root, even=counts is None,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
         )  # fmt: skip
 
     def scatter(
@@ -341,6 +362,8 @@ class Communicator:
         counts: Sequence[int] | None = None,
         *,
         algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Work | None:
@@ -358,13 +381,50 @@ class Communicator:
             kept.append(source)
         blocks = [(starts[rank], target.address if rank == self.rank else 0, size) for rank, size in enumerate(sizes)]
         return self._run(
-            "scatter", kept, blocks, root=root, even=counts is None, algorithm=algorithm, async_op=async_op,
-            timeout=timeout,
+            "scatter", kept, blocks, root=root, even=counts is None,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
         )  # fmt: skip
 
-    def barrier(self, *, async_op: bool = False, timeout: float | None = None) -> Work | None:
+    def all_reduce_together(
+        self,
+        arrays: Sequence[Any],
+        op: str = "sum",
+        *,
+        algorithm: str = "auto",
+        priority: str | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """all_reduce of several small arrays of one type in place, as one operation: they travel packed.
+
+        Calls one by one are never fused behind your back: ranks see different queues, and all must fuse alike.
+        """
+        buffers = [
+            buffer_of(array, f"array {i} of all_reduce_together", writable=True) for i, array in enumerate(arrays)
+        ]
+        if not buffers:
+            raise UsageError("all_reduce_together needs at least one array")
+        for i, buffer in enumerate(buffers):
+            self._alike(f"all_reduce_together (arrays 0 and {i})", buffers[0], buffer, buffer.elements)
+        self._meaning("all_reduce_together", op, buffers[0])
+        work = self._core.all_reduce_together(
+            dtype=buffers[0].dtype,
+            op=_OPS[op],
+            buffers=[(buffer.address, buffer.address, buffer.elements) for buffer in buffers],
+            algorithm=algorithm,
+            priority=priority,
+            timeout=_seconds(timeout),
+            async_op=async_op,
+            average=op == "avg",
+            keep_alive=[buffer.owner for buffer in buffers] if async_op else None,
+        )
+        return None if work is None else Work(work)
+
+    def barrier(
+        self, *, priority: str | None = None, async_op: bool = False, timeout: float | None = None
+    ) -> Work | None:
         """Returns when every rank has called it."""
-        work = self._core.barrier(timeout=_seconds(timeout), async_op=async_op)
+        work = self._core.barrier(priority=priority, timeout=_seconds(timeout), async_op=async_op)
         return None if work is None else Work(work)
 
     # ---- messages ---------------------------------------------------------------------------------------------------
@@ -489,13 +549,14 @@ class Communicator:
         factor: float = 1.0,
         even: bool = True,
         algorithm: str,
+        priority: str | None,
+        partition: int | None,
         async_op: bool,
         timeout: float | None,
     ) -> Work | None:
-        if op not in _OPS:
-            raise UsageError(f"unknown op {op!r} for {collective}: possible are {', '.join(_OPS)}")
-        if op == "avg" and buffers[0].dtype == "bool":
-            raise UsageError(f"avg of bool has no meaning in {collective}")
+        self._meaning(collective, op, buffers[0])
+        if partition is not None and _whole(partition) < 1:
+            raise UsageError(f"the partition of {collective} is a number of bytes above 0, not {partition!r}")
         first, last = buffers[0], buffers[-1]
         if (
             first.address != last.address
@@ -510,6 +571,8 @@ class Communicator:
             root=self._member(f"the root of {collective}", root),
             blocks=blocks,
             algorithm=algorithm,
+            priority=priority,
+            partition=partition or 0,
             timeout=_seconds(timeout),
             async_op=async_op,
             average=op == "avg",
@@ -518,6 +581,13 @@ class Communicator:
             keep_alive=[buffer.owner for buffer in buffers] if async_op else None,
         )
         return None if work is None else Work(work)
+
+    @staticmethod
+    def _meaning(collective: str, op: str, buffer: Buffer) -> None:
+        if op not in _OPS:
+            raise UsageError(f"unknown op {op!r} for {collective}: possible are {', '.join(_OPS)}")
+        if op == "avg" and buffer.dtype == "bool":
+            raise UsageError(f"avg of bool has no meaning in {collective}")
 
 
 def _spans(sizes: Sequence[int]) -> list[tuple[int, int]]:

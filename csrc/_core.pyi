@@ -614,6 +614,8 @@ class Communicator:
         root: int = 0,
         blocks: Sequence[tuple[int, int, int]],
         algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int = 0,
         timeout: float = 0.0,
         async_op: bool = False,
         average: bool = False,
@@ -637,7 +639,22 @@ class Communicator:
         """The call that is made nearly always, with arrays in even parts; waits for it. False, and nothing done, for
         any other call."""
 
-    def barrier(self, timeout: float = 0.0, async_op: bool = False) -> Work | None: ...
+    def all_reduce_together(
+        self,
+        *,
+        dtype: str,
+        op: str = "sum",
+        buffers: Sequence[tuple[int, int, int]],
+        algorithm: str = "auto",
+        priority: str | None = None,
+        timeout: float = 0.0,
+        async_op: bool = False,
+        average: bool = False,
+        keep_alive: object = None,
+    ) -> Work | None:
+        """One all_reduce over buffers (input address, output address, elements), packed and unpacked."""
+
+    def barrier(self, priority: str | None = None, timeout: float = 0.0, async_op: bool = False) -> Work | None: ...
     def send(
         self,
         address: int,

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.goals import show
-from benchmarks.runtime import gloo, hosts, imports, kill, latency, limit, mismatch, mpi, soak
+from benchmarks.runtime import gloo, hosts, imports, kill, latency, limit, mismatch, mpi, priority, soak
 from collectives.launch import RankError
 from topologies.command import UserError
 
@@ -23,6 +23,7 @@ TABLES = (
     hosts.TABLE,
     kill.TABLE,
     mismatch.TABLE,
+    priority.TABLE,
     soak.TABLE,
 )
 

@@ -51,6 +51,15 @@ ReduceOp op_named(std::string_view name) {
   return static_cast<ReduceOp>(at - kReduceOps.begin());
 }
 
+std::optional<Priority> priority_named(const std::optional<std::string>& name) {
+  if (!name) return std::nullopt;
+  const auto at = std::ranges::find(kPriorityNames, *name);
+  if (at == kPriorityNames.end()) {
+    throw std::invalid_argument("unknown priority '" + *name + "': possible are low, normal, high");
+  }
+  return static_cast<Priority>(at - kPriorityNames.begin());
+}
+
 /// Rounded up, so that no positive wait becomes "the default" (0).
 milliseconds from_seconds(double seconds) {
   if (std::isnan(seconds) || seconds < 0) throw std::invalid_argument("a timeout is a number of seconds, not negative");
@@ -346,28 +355,48 @@ void bind_group(nb::module_& m) {
       .def(
           "run",
           [](const Self& self, std::string_view collective, std::string_view dtype, std::string_view op,
-             std::uint32_t root, const std::vector<Address>& blocks, std::string algorithm, double timeout, bool async,
+             std::uint32_t root, const std::vector<Address>& blocks, std::string algorithm,
+             const std::optional<std::string>& priority, std::size_t partition, double timeout, bool async,
              bool average, double factor, bool even, nb::object keep_alive) {
-            const CallOptions options = self.options(std::move(algorithm), timeout, async, std::move(keep_alive));
+            CallOptions options = self.options(std::move(algorithm), timeout, async, std::move(keep_alive));
+            options.priority = priority_named(priority);
+            options.partition = partition;
             return self.started([&](Communicator& group) {
               return group.run(collective_named(collective), dtype_named(dtype), op_named(op), root, blocks_at(blocks),
                                options, {.average = average, .factor = factor}, even);
             });
           },
           nb::kw_only(), "collective"_a, "dtype"_a, "op"_a = "sum", "root"_a = 0, "blocks"_a, "algorithm"_a = "auto",
-          "timeout"_a = 0.0, "async_op"_a = false, "average"_a = false, "factor"_a = 1.0, "even"_a = true,
-          "keep_alive"_a = nb::none(), "Starts a collective over blocks (input address, output address, elements).")
+          "priority"_a = nb::none(), "partition"_a = 0, "timeout"_a = 0.0, "async_op"_a = false, "average"_a = false,
+          "factor"_a = 1.0, "even"_a = true, "keep_alive"_a = nb::none(),
+          "Starts a collective over blocks (input address, output address, elements).")
       .def("run_even", &run_even, "collective"_a, "input"_a.none(), "output"_a.none(), "op"_a, "algorithm"_a,
            "async_op"_a, "timeout"_a.none(),
            "The call that is made nearly always, with arrays in even parts; waits for it. False, and nothing done, for "
            "any other call.")
       .def(
+          "all_reduce_together",
+          [](const Self& self, std::string_view dtype, std::string_view op, const std::vector<Address>& buffers,
+             std::string algorithm, const std::optional<std::string>& priority, double timeout, bool async,
+             bool average, nb::object keep_alive) {
+            CallOptions options = self.options(std::move(algorithm), timeout, async, std::move(keep_alive));
+            options.priority = priority_named(priority);
+            return self.started([&](Communicator& group) {
+              return group.all_reduce_together(dtype_named(dtype), op_named(op), blocks_at(buffers), options,
+                                               {.average = average});
+            });
+          },
+          nb::kw_only(), "dtype"_a, "op"_a = "sum", "buffers"_a, "algorithm"_a = "auto", "priority"_a = nb::none(),
+          "timeout"_a = 0.0, "async_op"_a = false, "average"_a = false, "keep_alive"_a = nb::none(),
+          "One all_reduce over buffers (input address, output address, elements), packed and unpacked.")
+      .def(
           "barrier",
-          [](const Self& self, double timeout, bool async) {
-            const CallOptions options = self.options("auto", timeout, async, nb::none());
+          [](const Self& self, const std::optional<std::string>& priority, double timeout, bool async) {
+            CallOptions options = self.options("auto", timeout, async, nb::none());
+            options.priority = priority_named(priority);
             return self.started([&](Communicator& group) { return group.barrier(options); });
           },
-          "timeout"_a = 0.0, "async_op"_a = false)
+          "priority"_a = nb::none(), "timeout"_a = 0.0, "async_op"_a = false)
       .def(
           "send",
           [](const Self& self, std::uintptr_t address, std::size_t bytes, std::uint32_t destination, std::uint64_t tag,

@@ -21,7 +21,9 @@ std::string title(const Descriptor& d) { return d.barrier != 0 ? "barrier" : std
 
 std::string describe(const Descriptor& d) {
   if (d.sequence == 0) return "no operation";
-  std::string text = title(d) + " #" + std::to_string(d.sequence);
+  std::string text = d.ordinal != 0
+                         ? title(d) + " #" + std::to_string(d.ordinal)
+                         : std::string(name_of(d.priority)) + " " + title(d) + " #" + std::to_string(d.sequence);
   if (d.barrier != 0) return text;
   text += " (";
   if (reduces(d.collective)) text += std::string(name_of(d.op)) + " of ";
@@ -41,6 +43,12 @@ std::string difference(const Descriptor& mine, const Descriptor& theirs) {
   add("element count", std::to_string(mine.elements), std::to_string(theirs.elements));
   if (reduces(mine.collective)) add("reduction", std::string(name_of(mine.op)), std::string(name_of(theirs.op)));
   if (rooted(mine.collective)) add("root", std::to_string(mine.root), std::to_string(theirs.root));
+  if (mine.ordinal != 0 && theirs.ordinal != 0) {
+    add("place in the order", std::to_string(mine.ordinal), std::to_string(theirs.ordinal));
+  } else if (mine.ordinal != theirs.ordinal) {
+    const auto chosen = [](const Descriptor& d) { return std::string(d.ordinal == 0 ? name_of(d.priority) : "usual"); };
+    add("priority", chosen(mine), chosen(theirs));
+  }
   if (text.empty() && mine.program != theirs.program) text = "the algorithm (its Program)";
   return text;
 }
@@ -56,11 +64,13 @@ void check_note(std::string_view note) {
 std::uint64_t fingerprint_of(const Descriptor& d) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   mix(hash, d.sequence);
+  mix(hash, d.ordinal);
   mix(hash, d.elements);
   mix(hash, d.program);
   mix(hash, d.root);
   mix(hash, static_cast<std::uint64_t>(d.collective) | static_cast<std::uint64_t>(d.dtype) << 8 |
-                static_cast<std::uint64_t>(d.op) << 16 | static_cast<std::uint64_t>(d.barrier) << 24);
+                static_cast<std::uint64_t>(d.op) << 16 | static_cast<std::uint64_t>(d.barrier) << 24 |
+                static_cast<std::uint64_t>(d.priority) << 32);
   return hash;
 }
 

@@ -15,6 +15,7 @@
 
 #include "core/error.hpp"
 #include "core/kernels/dtype.hpp"
+#include "core/priority.hpp"
 #include "core/program/program.hpp"
 
 namespace syntony {
@@ -22,7 +23,8 @@ namespace syntony {
 /// What a rank says about an operation it started. Plain data: it lies in shared memory and travels in control
 /// messages.
 struct Descriptor {
-  std::uint64_t sequence = 0;     // 1, 2, .. in the group; 0 means none yet
+  std::uint64_t sequence = 0;     // 1, 2, .. in its class of the group; 0 means none yet
+  std::uint64_t ordinal = 0;      // 1, 2, .. of all whose class the collective decided; 0: the caller chose a class
   std::uint64_t fingerprint = 0;  // hash of all that ranks must agree on (below)
   std::uint64_t elements = 0;     // of the whole operation; 0 where ranks need not agree (all_to_all, uneven sizes)
   std::uint64_t program = 0;      // Program::hash()
@@ -31,10 +33,13 @@ struct Descriptor {
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;
   std::uint8_t barrier = 0;
+  Priority priority = Priority::normal;
+  std::array<std::uint8_t, 7> unused{};  // named, so that no chance bytes travel
 };
-static_assert(sizeof(Descriptor) == 40);
+static_assert(sizeof(Descriptor) == 56);
 
-/// "all_reduce #17 (sum of 1024 x float32)"
+/// "all_reduce #17 (sum of 1024 x float32)"; "high all_reduce #2 (..)" where the caller chose the class, whose number
+/// it then is.
 [[nodiscard]] std::string describe(const Descriptor& descriptor);
 /// "count 1024 against 2048 and dtype float32 against float64": what differs, for a mismatch.
 [[nodiscard]] std::string difference(const Descriptor& mine, const Descriptor& theirs);
@@ -43,9 +48,10 @@ static_assert(sizeof(Descriptor) == 40);
 struct PeerStatus {
   enum class State : std::uint8_t { alive, left, dead };
   State state = State::alive;
-  Descriptor started;           // the last operation it entered, as far as known here
-  std::uint64_t completed = 0;  // sequence of the last operation it completed
-  bool known = false;           // false: nothing heard yet (TCP before an answer)
+  // By class:
+  std::array<Descriptor, kPriorities> started;         // the last operation it entered, as far as known here
+  std::array<std::uint64_t, kPriorities> completed{};  // sequence of the last operation it completed
+  bool known = false;                                  // false: nothing heard yet (TCP before an answer)
 };
 
 /// Notes (ControlPlane::post) are numbered by turn (1, 2, ..) and round; a turn's note gives way two turns or eight
@@ -74,12 +80,15 @@ class ControlPlane {
   /// Ranks of the group that this plane reaches (never this rank itself).
   [[nodiscard]] virtual std::span<const std::uint32_t> peers() const = 0;
   virtual void announce(const Descriptor& started) = 0;
-  virtual void complete(std::uint64_t sequence) = 0;
+  virtual void complete(Priority priority, std::uint64_t sequence) = 0;
   /// Asks peers for fresh status where that takes a message. Called only when an operation is late.
   virtual void inquire() = 0;
   [[nodiscard]] virtual PeerStatus status(std::uint32_t peer) const = 0;
-  /// The descriptor a peer announced for `sequence`, if still remembered.
-  [[nodiscard]] virtual std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t sequence) const = 0;
+  /// The descriptor a peer announced for `sequence` of a class, if still remembered.
+  [[nodiscard]] virtual std::optional<Descriptor> announced(std::uint32_t peer, Priority priority,
+                                                            std::uint64_t sequence) const = 0;
+  /// The one it announced under an ordinal (not 0), whatever its class.
+  [[nodiscard]] virtual std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t ordinal) const = 0;
   /// How a peer ended, to follow its name: "lost its connection (Connection reset by peer)". Empty while it lives, and
   /// where there is no more to say than PeerStatus does.
   [[nodiscard]] virtual std::string end_of(std::uint32_t /*peer*/) const { return {}; }

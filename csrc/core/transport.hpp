@@ -11,8 +11,8 @@
 // order, whole or not at all. Nothing here blocks and nothing here is thread-safe: the Engine's one owner of progress
 // calls it (engine.hpp). The control plane is apart (control.hpp).
 //
-// Windows keep operations in flight from sharing slots: operation number q of a group uses window q mod windows, and
-// tagged point-to-point traffic has the last window to itself.
+// Windows keep operations in flight from sharing slots: each class has W of them, of which its operation number q uses
+// q mod W, and tagged point-to-point traffic has the last window to itself.
 #pragma once
 
 #include <chrono>
@@ -43,6 +43,8 @@ class Sender {
   [[nodiscard]] virtual std::byte* reserve() = 0;
   /// Sends `header` and the first header.length bytes of the reserved room.
   virtual void commit(const FrameHeader& header) = 0;
+  /// Frames committed that the destination has not released, as far as known here.
+  [[nodiscard]] virtual std::uint64_t on_their_way() = 0;
 };
 
 class Receiver {
@@ -58,9 +60,10 @@ class Receiver {
 struct StreamShape {
   std::uint32_t ranks = 1;
   std::uint32_t channels = 1;
-  std::uint32_t windows = 3;  // operations in flight + 1 for point-to-point
+  std::uint32_t windows = 7;  // operations in flight: 2 of each of three classes; + 1 for point-to-point
   std::uint32_t depth = 4;
   std::uint32_t slot_bytes = 128 * 1024;
+  std::uint32_t credit = 256 * 1024;  // bytes that a rank's operations of the low class may have on their way
 };
 
 class Transport {

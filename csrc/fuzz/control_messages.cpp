@@ -36,7 +36,7 @@ Bytes note(std::uint64_t number, std::string_view text) {
 }
 
 std::vector<Bytes> control_seeds() {
-  ControlStatus status{.completed = 3, .started = {}};
+  ControlStatus status{.completed = {0, 3, 1}, .started = {}};
   for (std::uint64_t sequence = 1; sequence <= TcpControl::kRemembered; ++sequence) {
     status.started.push_back({.sequence = sequence, .fingerprint = 5, .elements = 1024, .dtype = DType::bfloat16});
   }
@@ -63,12 +63,12 @@ struct Expected {
 };
 
 bool right_status(std::span<const std::byte> body) {
-  constexpr std::size_t kEach = 40, kCollective = 36, kDType = 37, kOp = 38;
-  if (body.size() < 8 || (body.size() - 8) % kEach != 0 || (body.size() - 8) / kEach > 16) return false;
-  for (std::size_t at = 8; at < body.size(); at += kEach) {
+  constexpr std::size_t kFirst = 24, kEach = 56, kCollective = 44, kDType = 45, kOp = 46, kPriority = 48;
+  if (body.size() < kFirst || (body.size() - kFirst) % kEach != 0 || (body.size() - kFirst) / kEach > 48) return false;
+  for (std::size_t at = kFirst; at < body.size(); at += kEach) {
     const auto byte = [&](std::size_t offset) { return static_cast<std::size_t>(body[at + offset]); };
     if (byte(kCollective) > static_cast<std::size_t>(Collective::scatter)) return false;
-    if (byte(kDType) >= kDTypes.size() || byte(kOp) >= kReduceOps.size()) return false;
+    if (byte(kDType) >= kDTypes.size() || byte(kOp) >= kReduceOps.size() || byte(kPriority) > 2) return false;
   }
   return true;
 }
@@ -143,7 +143,9 @@ bool take_messages(std::span<const std::byte> input) {
   require(status.state == expected.state, "the peer's state is not what it said");
   require(control.aborted().has_value() == expected.aborted, "an abort was missed, or made up");
   require(status.known == expected.known, "a status was missed, or made up");
-  require(!describe(status.started).empty(), "an operation that cannot be described");
+  for (const Descriptor& started : status.started) {
+    require(!describe(started).empty(), "an operation that cannot be described");
+  }
   for (const auto& [_, note] : expected.notes) {
     require(control.posted(1, note.first) == note.second, "a note was missed, or is another");
   }

@@ -1,5 +1,6 @@
 #include "core/program/prepared_program.hpp"
 
+#include <set>
 #include <utility>
 
 namespace syntony {
@@ -9,6 +10,15 @@ PreparedProgram::PreparedProgram(Program program)
       hash_(program_.hash()),
       message_slots_(program_.message_slots()),
       needs_size_matrix_(program_.needs_size_matrix()) {
+  for (const Agent& agent : program_.agents) {
+    std::set<std::pair<std::int32_t, std::uint16_t>> connections;  // peer, channel
+    for (const auto& lane : agent.lanes) {
+      for (const Instruction& instruction : lane) {
+        if (sends(instruction.opcode)) connections.emplace(instruction.send_peer, instruction.channel);
+      }
+    }
+    most_connections_ = std::max(most_connections_, static_cast<std::uint32_t>(connections.size()));
+  }
   std::vector<std::uint64_t> totals(block_count(program_.collective, program_.ranks()), 0);
   shares_.reserve(program_.chunks.size());
   for (const Chunk& chunk : program_.chunks) {

@@ -23,6 +23,8 @@ class PreparedProgram {
   [[nodiscard]] std::uint64_t hash() const { return hash_; }
   [[nodiscard]] std::uint32_t message_slots() const { return message_slots_; }
   [[nodiscard]] bool needs_size_matrix() const { return needs_size_matrix_; }
+  /// Connections that a rank sends over, of the rank that has most of them; at least 1.
+  [[nodiscard]] std::uint32_t most_connections() const { return most_connections_; }
   /// The elements of its block that `chunk` covers when the block has `elements`.
   [[nodiscard]] ElementRange range(std::uint32_t chunk, std::size_t elements) const {
     const Share& share = shares_[chunk];
@@ -47,6 +49,7 @@ class PreparedProgram {
   std::uint64_t hash_;
   std::uint32_t message_slots_;
   bool needs_size_matrix_;
+  std::uint32_t most_connections_ = 1;
   std::uint32_t heaviest_ = 1;  // weight of a chunk
   std::vector<Share> shares_;   // per chunk
 };

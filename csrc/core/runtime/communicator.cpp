@@ -116,6 +116,36 @@ std::shared_ptr<Work> start(Group& group, Group::Launch launch, const CallOption
   return work;
 }
 
+std::shared_ptr<Work> start(Group& group, std::vector<Group::Launch> parts, const CallOptions& options) {
+  std::shared_ptr<Work> whole = group.launch(std::move(parts));
+  if (options.async) {
+    group.engine()->submitted();
+    return whole;
+  }
+  whole->wait();
+  return nullptr;
+}
+
+/// The parts of an operation, each with the next elements of all blocks, together at most `partition` bytes.
+std::vector<std::vector<Block>> cut(const std::vector<Block>& blocks, std::size_t blocks_at_once, std::size_t partition,
+                                    std::size_t element_bytes) {
+  const std::size_t longest = blocks.empty() ? 0 : std::ranges::max(blocks, {}, &Block::elements).elements;
+  const std::size_t most = std::max<std::size_t>(1, partition / (element_bytes * blocks_at_once));
+  std::vector<std::vector<Block>> parts;
+  std::size_t first = 0;
+  do {  // one even of nothing: ranks wait for each other
+    std::vector<Block>& part = parts.emplace_back(blocks);
+    for (Block& block : part) {
+      const std::size_t begin = std::min(first, block.elements);
+      if (block.input != nullptr) block.input += begin * element_bytes;
+      if (block.output != nullptr) block.output += begin * element_bytes;
+      block.elements = std::min(block.elements - begin, most);
+    }
+    first += most;
+  } while (first < longest);
+  return parts;
+}
+
 std::vector<std::uint32_t> job_ranks_of(const CommunicatorOptions& options, const Bootstrap& bootstrap) {
   std::vector<std::uint32_t> job_ranks = options.job_ranks;
   if (job_ranks.empty()) {
@@ -240,6 +270,34 @@ std::shared_ptr<Work> Communicator::finish(std::shared_ptr<Work> work, const Cal
 std::shared_ptr<Work> Communicator::run(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
                                         std::vector<Block> blocks, const CallOptions& options, const Scaling& scaling,
                                         bool even) {
+  return call(collective, dtype, op, root, std::move(blocks), options, scaling, even, {});
+}
+
+std::shared_ptr<Work> Communicator::all_reduce_together(DType dtype, ReduceOp op, std::vector<Block> buffers,
+                                                        const CallOptions& options, const Scaling& scaling) {
+  const std::size_t element_bytes = size_of(dtype);
+  std::size_t elements = 0;
+  for (const Block& buffer : buffers) elements += buffer.elements;
+  auto packed = std::make_shared<std::vector<std::byte>>(elements * element_bytes);
+  std::byte* room = packed->data();
+  for (const Block& buffer : buffers) {
+    if (buffer.elements > 0) std::memcpy(room, buffer.input, buffer.elements * element_bytes);
+    room += buffer.elements * element_bytes;
+  }
+  const Block whole{.input = packed->data(), .output = packed->data(), .elements = elements};
+  return call(Collective::all_reduce, dtype, op, 0, {whole}, options, scaling, true,
+              [packed, element_bytes, buffers = std::move(buffers)] {
+                const std::byte* sums = packed->data();
+                for (const Block& buffer : buffers) {
+                  if (buffer.elements > 0) std::memcpy(buffer.output, sums, buffer.elements * element_bytes);
+                  sums += buffer.elements * element_bytes;
+                }
+              });
+}
+
+std::shared_ptr<Work> Communicator::call(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
+                                         std::vector<Block> blocks, const CallOptions& options, const Scaling& scaling,
+                                         bool even, std::function<void()> finally) {
   if (root >= size()) {
     refuse("invalid root rank " + std::to_string(root) + " for " + std::string(name_of(collective)) +
            ": the group has " + std::to_string(size()) + " ranks");
@@ -258,58 +316,83 @@ std::shared_ptr<Work> Communicator::run(Collective collective, DType dtype, Redu
       refuse("an average of " + std::string(name_of(dtype)) + " has no meaning");
   }
   const std::size_t element_bytes = size_of(dtype);
-  std::size_t elements = 0;
-  if (even) {
-    for (const Block& block : blocks) elements = std::max(elements, block.elements);
-    elements *= blocks.size() / (collective == Collective::all_to_all ? size() : 1);
-  }
-
-  Group::Launch launch;
-  // Where ranks know only their own sizes nobody can relay.
+  // Where ranks know only their own sizes nobody can relay, and nobody can say how many parts there are.
   const bool own_sizes_only = !even && collective == Collective::all_to_all;
-  const std::string& algorithm = own_sizes_only && options.algorithm == "auto" ? "direct" : options.algorithm;
-  Selector::Selection selection = selector_->select(collective, root, elements * element_bytes, algorithm);
-  launch.program = std::move(selection.program);
-  launch.shared = selection.shared;
-  const Program& program = launch.program->program();
-  if (own_sizes_only && (launch.shared || launch.program->needs_size_matrix())) {
-    refuse("algorithm " +
-           (launch.shared ? std::string(kSharedAlgorithm) + " goes through all blocks in common rounds"
-                          : program.name + " relays data between other ranks") +
-           ", so it needs every pair's size; "
-           "use `direct` for an all_to_all with uneven sizes");
+  if (own_sizes_only && options.partition > 0) {
+    refuse("an all_to_all with uneven sizes cannot be partitioned: each rank knows only its own sizes");
   }
+  const std::string& algorithm = own_sizes_only && options.algorithm == "auto" ? "direct" : options.algorithm;
   const bool weighted = scaling.factor != 1.0;
   const bool crossed = crossing(blocks, element_bytes);
-  const bool fits = launch.shared || program.in_place;
-  Staging staging(weighted || crossed || !fits ? input_bytes(blocks, element_bytes) : 0);
-  if (weighted) apply_factor(blocks, dtype, scaling.factor, staging, crossed);
-  if (crossed && !weighted) stage_all(blocks, element_bytes, staging);
-  if (!launch.shared) fit_memory(blocks, program, element_bytes, staging);
+  const std::size_t blocks_at_once = blocks.size() / (collective == Collective::all_to_all ? size() : 1);
 
-  launch.descriptor.elements = elements;
-  launch.descriptor.program = launch.shared ? kSharedProgram : launch.program->hash();
-  launch.descriptor.root = root;
-  launch.descriptor.collective = collective;
-  launch.descriptor.dtype = dtype;
-  launch.descriptor.op = op;
-  launch.blocks = std::move(blocks);
-  launch.average = scaling.average;
-  launch.lifetime = lifetime(options);
-  launch.keep_alive = options.keep_alive;
-  launch.storage = staging.release();
-  return start(*group_, std::move(launch), options);
+  const auto prepare = [&](std::vector<Block> part, Staging& staging) {
+    std::size_t elements = 0;
+    if (even) {
+      for (const Block& block : part) elements = std::max(elements, block.elements);
+      elements *= blocks_at_once;
+    }
+    Group::Launch launch;
+    Selector::Selection selection = selector_->select(collective, root, elements * element_bytes, algorithm);
+    launch.program = std::move(selection.program);
+    launch.shared = selection.shared;
+    const Program& program = launch.program->program();
+    if (own_sizes_only && (launch.shared || launch.program->needs_size_matrix())) {
+      refuse("algorithm " +
+             (launch.shared ? std::string(kSharedAlgorithm) + " goes through all blocks in common rounds"
+                            : program.name + " relays data between other ranks") +
+             ", so it needs every pair's size; "
+             "use `direct` for an all_to_all with uneven sizes");
+    }
+    const bool fits = launch.shared || program.in_place;
+    staging = Staging(weighted || crossed || !fits ? input_bytes(part, element_bytes) : 0);
+    if (weighted) apply_factor(part, dtype, scaling.factor, staging, crossed);
+    if (crossed && !weighted) stage_all(part, element_bytes, staging);
+    launch.descriptor.elements = elements;
+    launch.descriptor.program = launch.shared ? kSharedProgram : launch.program->hash();
+    launch.descriptor.root = root;
+    launch.descriptor.collective = collective;
+    launch.descriptor.dtype = dtype;
+    launch.descriptor.op = op;
+    launch.blocks = std::move(part);
+    launch.priority = options.priority;
+    launch.average = scaling.average;
+    launch.lifetime = lifetime(options);
+    launch.keep_alive = options.keep_alive;
+    return launch;
+  };
+  const auto fit = [&](Group::Launch& launch, Staging& staging) {
+    if (!launch.shared) fit_memory(launch.blocks, launch.program->program(), element_bytes, staging);
+    launch.storage = staging.release();
+  };
+
+  if (options.partition == 0 || finally) {  // what is packed is small anyway
+    Staging staging(0);
+    Group::Launch launch = prepare(std::move(blocks), staging);
+    fit(launch, staging);
+    launch.finally = std::move(finally);
+    return start(*group_, std::move(launch), options);
+  }
+  std::vector<Group::Launch> parts;
+  std::vector<Staging> stagings;
+  for (std::vector<Block>& part : cut(blocks, blocks_at_once, options.partition, element_bytes)) {
+    parts.push_back(prepare(std::move(part), stagings.emplace_back(0)));
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    fit(parts[i], stagings[i]);  // no part's input lies in another's output
+  return start(*group_, std::move(parts), options);
 }
 
 std::shared_ptr<Work> Communicator::barrier(const CallOptions& options) {
   Group::Launch launch;
-  launch.shared = group_->fabric().exchange() != nullptr;
+  launch.shared = group_->fabric().exchange(options.priority.value_or(Priority::normal)) != nullptr;
   launch.program = selector_->select(Collective::all_reduce, 0, 1, "direct").program;
   launch.storage.resize(1);
   launch.blocks = {{launch.storage.data(), launch.storage.data(), 1}};
   launch.descriptor.program = launch.shared ? kSharedProgram : launch.program->hash();
   launch.descriptor.op = ReduceOp::bor;
   launch.descriptor.barrier = 1;
+  launch.priority = options.priority;
   launch.lifetime = lifetime(options);
   return start(*group_, std::move(launch), options);
 }

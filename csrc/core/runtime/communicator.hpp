@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@
 
 #include "core/bootstrap.hpp"
 #include "core/kernels/dtype.hpp"
+#include "core/priority.hpp"
 #include "core/program/block.hpp"
 #include "core/program/program.hpp"
 #include "core/runtime/turn.hpp"
@@ -39,6 +41,8 @@ struct CallOptions {
   std::string algorithm = "auto";          // a builder's name, or the name of a loaded Program
   std::chrono::milliseconds timeout{0};    // 0: the group's default
   bool async = false;                      // false: completed (or failed) when the call returns
+  std::optional<Priority> priority;        // none: usual_priority(collective)
+  std::size_t partition = 0;               // bytes of a part (below); 0: as a whole
   std::shared_ptr<const void> keep_alive;  // held until the operation is done: the buffers' owner
 };
 
@@ -51,8 +55,9 @@ struct CommunicatorOptions {
   std::shared_ptr<const Tuner> tuner{};  // NOLINT(readability-redundant-member-init)
 };
 
-/// A group of ranks. All methods are thread-safe; ranks must call collectives in the same order.
-/// Every rank has its own; several ranks may live in one process (tests), each with its own Engine or sharing one.
+/// A group of ranks. All methods are thread-safe. Ranks must call collectives in the same order; those with a
+/// `priority` only in the order of their class. Ranks must give the same priority and partition. Every rank has its
+/// own; several ranks may live in one process (tests), each with its own Engine or sharing one.
 class Communicator {
  public:
   /// Meets the other ranks through `bootstrap` (which may be destroyed afterwards). Collective.
@@ -81,11 +86,18 @@ class Communicator {
   /// rank as source or destination need to be filled). Sizes may differ from block to block where the collective has
   /// several; every rank must know them all unless it is a direct all_to_all.
   /// `even` says that all blocks are equally large on all ranks: then counts are part of the fingerprint.
+  /// With a partition, the operation is run as parts one behind the other, of at most so many bytes of the whole
+  /// buffer: each of all blocks' next elements, an operation like any other of its size (a sum may so be associated in
+  /// another order than without). A part is what a class has in flight, and more urgent ones get in between.
   /// Null unless async: it is over then, and what went wrong has been thrown. Throws Error(invalid) at once for bad
   /// arguments; later failures are the Work's.
   std::shared_ptr<Work> run(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
                             std::vector<Block> blocks, const CallOptions& options = {}, const Scaling& scaling = {},
                             bool even = true);
+  /// One all_reduce over several buffers as if they lay one behind the other: many small ones cost as much as one. They
+  /// are packed and unpacked here, so this is for kilobytes.
+  std::shared_ptr<Work> all_reduce_together(DType dtype, ReduceOp op, std::vector<Block> buffers,
+                                            const CallOptions& options = {}, const Scaling& scaling = {});
   std::shared_ptr<Work> barrier(const CallOptions& options = {});
 
   /// Tagged point-to-point: beside the collectives, never in their lanes. source == -1 receives from any rank.
@@ -120,6 +132,9 @@ class Communicator {
   [[nodiscard]] std::exception_ptr error() const;
 
  private:
+  std::shared_ptr<Work> call(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
+                             std::vector<Block> blocks, const CallOptions& options, const Scaling& scaling, bool even,
+                             std::function<void()> finally);
   [[nodiscard]] Lifetime lifetime(const CallOptions& options) const;
   std::shared_ptr<Work> finish(std::shared_ptr<Work> work, const CallOptions& options) const;
 

@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kTendInterval{2};
 constexpr milliseconds kLongestSleep{20};
+constexpr milliseconds kShortestSleep{1};
 
 void pause() {
 #if defined(__x86_64__)
@@ -83,7 +84,7 @@ class Engine::Backoff {
     const unsigned spins = engine_.crowded_ ? 0 : engine_.spins_;
     if (idle_ <= spins) {
       pause();
-    } else if (idle_ <= spins + kYields) {
+    } else if (idle_ <= spins + kYields || engine_.holding_) {
       ::sched_yield();
       tend_if_due();  // where others have much to do, one of these takes milliseconds
     } else {
@@ -263,7 +264,42 @@ void Engine::release() {
 
 bool Engine::pass() {
   bool moved = false;
-  for (Steppable* group : groups_) moved |= group->step();
+  unsigned active = 0;
+  for (Steppable* group : groups_) {
+    moved |= group->begin();
+    active |= group->active();
+  }
+  return pass(active) || moved;
+}
+
+// Operations of one class, nearly always: then there is no clock to be read.
+bool Engine::pass(unsigned active) {
+  const bool several = (active & (active - 1)) != 0;
+  bool moved = false;
+  Room room = Room::all;
+  Work::Clock::time_point held_until{};
+  holding_ = false;
+  for (const Priority priority : kMostUrgentFirst) {
+    const unsigned bit = 1U << index_of(priority);
+    if ((active & bit) == 0) continue;
+    Work::Clock::duration breath{};
+    bool left = false;
+    for (Steppable* group : groups_) {
+      if (!group->active(priority)) continue;
+      const bool it_moved = group->step(priority, room);
+      moved |= it_moved;
+      if (it_moved || (moving_ & bit) == 0) breath = std::max(breath, group->breath());
+      left |= group->active(priority);
+    }
+    if (!several || !left) continue;
+    const Work::Clock::time_point now = Work::Clock::now();
+    Work::Clock::time_point& until = moving_until_[index_of(priority)];
+    until = std::max(until, now + breath);
+    held_until = std::max(held_until, until);
+    room = now < held_until ? Room::none : Room::little;
+    holding_ = now < held_until && held_until - now < kShortestSleep;
+  }
+  moving_ = several ? active : 0;
   return moved;
 }
 

@@ -8,11 +8,14 @@
 //      sync call / Work::wait ----> caller: pass, pass .. until its work is done, then gives the role back
 //
 // Whoever only visits, to add or remove a group, comes first: a driver may wait long for ranks that need that group.
-// A pass steps every group once without blocking. An owner that finds nothing to do spins, then yields, then sleeps in
-// epoll on the doorbell (an eventfd that peers ring), the sockets and the pidfds of local peers, so a death wakes it.
-// Completion callbacks (Python, futures) run on a third thread, the completion thread.
+// A pass gives every group a turn without blocking, class by class: what is urgent in any group comes before what is
+// less so in all of them, which stand still for as long as it moves and go on with little while it waits (Room,
+// priority.hpp). An owner that finds nothing to do spins, then yields, then sleeps in epoll on the doorbell (an eventfd
+// that peers ring), the sockets and the pidfds of local peers, so a death wakes it. Completion callbacks (Python,
+// futures) run on a third thread, the completion thread.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -24,6 +27,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/priority.hpp"
 #include "core/runtime/made_here.hpp"
 #include "core/runtime/work.hpp"
 #include "core/unique_fd.hpp"
@@ -34,8 +38,16 @@ namespace syntony {
 class Steppable {
  public:
   virtual ~Steppable() = default;
-  /// One non-blocking pass; true when anything moved.
-  virtual bool step() = 0;
+  /// What precedes the classes' turns: takes what was launched and what has come. True when anything moved.
+  virtual bool begin() = 0;
+  /// One non-blocking turn of a class that is active; true when anything moved.
+  virtual bool step(Priority priority, Room room) = 0;
+  /// How long an operation in flight may stand still in between without having stopped: it waits for its peers' next
+  /// bytes.
+  [[nodiscard]] virtual Work::Clock::duration breath() const = 0;
+  /// Which classes have operations in flight, as of the last begin() or step(): a bit each. For the owner of progress.
+  [[nodiscard]] unsigned active() const { return active_; }
+  [[nodiscard]] bool active(Priority priority) const { return (active_ >> index_of(priority) & 1U) != 0; }
   /// Has operations in flight. Any thread may ask.
   [[nodiscard]] virtual bool busy() const = 0;
   /// The slow path, every few milliseconds while blocked and when a control descriptor fires: deadlines, deaths,
@@ -43,6 +55,15 @@ class Steppable {
   virtual void tend() = 0;
   /// Before (true) and after (false) the owner sleeps: peers must then ring.
   virtual void sleeping(bool asleep) = 0;
+
+ protected:
+  void set_active(Priority priority, bool active) {
+    const unsigned bit = 1U << index_of(priority);
+    active_ = active ? active_ | bit : active_ & ~bit;
+  }
+
+ private:
+  unsigned active_ = 0;
 };
 
 class Engine {
@@ -90,6 +111,7 @@ class Engine {
   bool drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline);
   void visit();
   bool pass();
+  bool pass(unsigned active);
   void tend();
   [[nodiscard]] bool any_busy() const;
   Wake sleep(Caller owner, std::chrono::milliseconds at_most);
@@ -112,10 +134,13 @@ class Engine {
   std::atomic<bool> owner_asleep_{false};
   std::atomic<bool> stop_{false};
 
-  std::vector<Steppable*> groups_;   // touched by the owner only, like the next three
-  std::vector<int> control_;         // the groups' control descriptors
-  std::atomic<bool> driven_{false};  // by a caller, not by the thread
-  unsigned spins_ = 256;             // how long a blocked owner spins before it yields
+  std::vector<Steppable*> groups_;                                   // touched by the owner only, like the next six
+  std::vector<int> control_;                                         // the groups' control descriptors
+  std::atomic<bool> driven_{false};                                  // by a caller, not by the thread
+  unsigned spins_ = 256;                                             // how long a blocked owner spins before it yields
+  std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // of each class, counted only while several
+  unsigned moving_ = 0;                                              // are in flight: these, a bit each
+  bool holding_ = false;  // operations stand still whose room comes back before a sleep could end
   std::atomic<bool> crowded_{false};
 
   std::mutex completion_mutex_;

@@ -78,15 +78,15 @@ Execution::Execution(const PreparedProgram& program, std::uint32_t rank, DType d
   }
 }
 
-bool Execution::step() {
+bool Execution::step(const Pace& pace) {
   bool moved = false;
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
     const std::vector<Instruction>& instructions = agent_.lanes[l];
-    while (lane.turn != Lane::finished) {
+    for (std::uint32_t i = 0; i < pace.instructions && lane.turn != Lane::finished; ++i) {
       const Instruction& instruction = instructions[lane.instruction];
       const std::uint32_t slice = lane.turn - instruction.skew;
-      if (!ready(instruction, slice) || !perform(instruction, slice)) break;
+      if (!ready(instruction, slice) || !perform(instruction, slice, pace.frames)) break;
       moved = true;
       advance(lane, instructions);
       if (lane.turn == Lane::finished) --unfinished_lanes_;
@@ -180,7 +180,7 @@ void Execution::reduce_locally(const Instruction& instruction, std::uint32_t sli
 }
 
 // One instruction on one slice: false when it cannot happen yet, and then nothing has changed.
-bool Execution::perform(const Instruction& instruction, std::uint32_t slice) {
+bool Execution::perform(const Instruction& instruction, std::uint32_t slice, std::uint32_t frames) {
   const Opcode opcode = instruction.opcode;
   if (opcode == Opcode::nop) return true;
   if (opcode == Opcode::reduce) {
@@ -220,7 +220,7 @@ bool Execution::perform(const Instruction& instruction, std::uint32_t slice) {
   if (sends(opcode)) {
     out = &sender(instruction);
     room = out->reserve();
-    if (room == nullptr) return false;
+    if (room == nullptr || (frames != ~0U && out->on_their_way() >= frames)) return false;
   }
 
   std::size_t offset = 0;

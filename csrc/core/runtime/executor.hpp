@@ -31,6 +31,12 @@ struct Wire {
   FrameHeader header;  // token, group, sequence, fingerprint, priority of every frame
 };
 
+/// How far an Execution may go in one step, so that others get their turn between its slices.
+struct Pace {
+  std::uint32_t instructions = 8;  // of each lane
+  std::uint32_t frames = ~0U;      // on their way on each stream
+};
+
 /// A frame that is not what the Program says comes next on this stream.
 struct UnexpectedFrame : std::exception {
   UnexpectedFrame(std::uint32_t from, const FrameHeader& wanted, const FrameHeader& came)
@@ -51,8 +57,8 @@ class Execution {
   [[nodiscard]] static std::size_t scratch_bytes(const PreparedProgram& program, std::uint32_t rank, DType dtype,
                                                  std::span<const Block> blocks);
 
-  /// Advances every lane as far as it goes now. True when anything moved. Throws UnexpectedFrame.
-  bool step();
+  /// Advances every lane as far as it goes now, at most at `pace`. True when anything moved. Throws UnexpectedFrame.
+  bool step(const Pace& pace = {});
   [[nodiscard]] bool done() const { return unfinished_lanes_ == 0; }
   /// The peers whose frame or credit the blocked lanes need.
   [[nodiscard]] std::vector<std::uint32_t> waiting_for() const;
@@ -79,7 +85,7 @@ class Execution {
   [[nodiscard]] Piece piece(Slot slot, std::uint32_t slice) const;
   [[nodiscard]] std::size_t message_elements(Slot first, std::uint32_t count, std::uint32_t slice) const;
   [[nodiscard]] bool ready(const Instruction& instruction, std::uint32_t slice) const;
-  bool perform(const Instruction& instruction, std::uint32_t slice);
+  bool perform(const Instruction& instruction, std::uint32_t slice, std::uint32_t frames);
   void reduce_locally(const Instruction& instruction, std::uint32_t slice);
   [[nodiscard]] Sender& sender(const Instruction& instruction) const;
   [[nodiscard]] Receiver& receiver(const Instruction& instruction) const;

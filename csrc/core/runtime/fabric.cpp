@@ -19,6 +19,7 @@
 namespace syntony {
 namespace {
 
+constexpr std::uint32_t kOperationsInFlight = 2;  // of each class
 constexpr std::uint32_t kMostChannels = 32;
 constexpr std::uint32_t kFewestChannels = 4;
 constexpr std::uint32_t kStreamBudget = 2048;  // channels x pairs of ranks, so that address space stays reasonable
@@ -59,6 +60,14 @@ StreamShape shape_for(std::uint32_t ranks) {
     throw Error(Error::Kind::invalid, "SYNTONY_SLOT_BYTES=" + std::to_string(shape.slot_bytes) +
                                           " must be a multiple of 64 between 4096 and 16777216");
   }
+  shape.windows = kPriorities * kOperationsInFlight + 1;
+  constexpr std::uint32_t kLeastCredit = 4096, kMostCredit = 1U << 30U;
+  const std::uint64_t credit = environment_number("SYNTONY_CREDIT", shape.credit);
+  if (credit < kLeastCredit || credit > kMostCredit) {
+    throw Error(Error::Kind::invalid,
+                "SYNTONY_CREDIT=" + std::to_string(credit) + " must be a number of bytes between 4096 and 1073741824");
+  }
+  shape.credit = static_cast<std::uint32_t>(credit);
   return shape;
 }
 
@@ -78,8 +87,9 @@ Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::ti
   put(blob, std::to_string(mine[0]));
   put(blob, std::to_string(mine[1]));
   put(blob, unix_address);
-  const std::array<std::pair<std::string, std::string>, 2> settings{{
+  const std::array<std::pair<std::string, std::string>, 3> settings{{
       {"SYNTONY_SLOT_BYTES", std::to_string(shape_.slot_bytes)},
+      {"SYNTONY_CREDIT", std::to_string(shape_.credit)},
       {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())},
   }};
   for (const auto& [variable, value] : settings) put(blob, value);
@@ -121,7 +131,7 @@ Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::ti
 
 Fabric::~Fabric() {
   planes_.clear();
-  exchange_.reset();
+  exchanges_ = {};
   transports_.clear();
 }
 
@@ -135,8 +145,11 @@ void Fabric::meet_on_host(const std::vector<Member>& members, const UniqueFd& li
   for (const std::uint32_t rank : box) processes.push_back(static_cast<pid_t>(members[rank].process));
   planes_.push_back(std::make_unique<ShmBoard>(*segment_, rank_, processes));
   auto transport = std::make_unique<ShmTransport>(*segment_, rank_);
-  if (boxes_.size() == 1)
-    exchange_ = std::make_unique<SharedExchange>(*segment_, *transport, rank_, std::move(processes));
+  for (const Priority priority : kMostUrgentFirst) {
+    if (boxes_.size() > 1) break;
+    exchanges_[index_of(priority)] =
+        std::make_unique<SharedExchange>(*segment_, *transport, rank_, processes, priority);
+  }
   transports_.push_back(std::move(transport));
   for (const std::uint32_t rank : box) {
     if (rank != rank_) by_peer_[rank] = transports_.back().get();

@@ -7,6 +7,7 @@
 //      4. a last all_gather: nobody sends before everybody can receive. It carries each rank's note
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -50,7 +51,8 @@ class Fabric {
   [[nodiscard]] std::span<const std::unique_ptr<Transport>> owned_transports() const { return transports_; }
   [[nodiscard]] std::span<const std::unique_ptr<ControlPlane>> planes() const { return planes_; }
   /// Where all ranks of the group meet in memory; null where they are on several hosts, or only one.
-  [[nodiscard]] class SharedExchange* exchange() const { return exchange_.get(); }
+  /// Operations of one class go through one of them.
+  [[nodiscard]] class SharedExchange* exchange(Priority priority) const { return exchanges_[index_of(priority)].get(); }
   [[nodiscard]] std::vector<int> data_descriptors() const;
   [[nodiscard]] std::vector<int> control_descriptors() const;
 
@@ -77,7 +79,7 @@ class Fabric {
   std::vector<std::string> notes_;     // by rank
   std::unique_ptr<class ShmSegment> segment_;
   std::vector<std::unique_ptr<Transport>> transports_;
-  std::unique_ptr<SharedExchange> exchange_;
+  std::array<std::unique_ptr<SharedExchange>, kPriorities> exchanges_;
   std::vector<std::unique_ptr<ControlPlane>> planes_;
   std::vector<Transport*> by_peer_;
 };

@@ -1,6 +1,7 @@
 #include "core/runtime/group.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/kernels/kernels.hpp"
@@ -17,6 +18,12 @@ constexpr std::chrono::milliseconds kInquiryInterval{100};
 constexpr std::chrono::milliseconds kLongestDrain{5000};
 constexpr std::chrono::milliseconds kLongestFinish{1000};
 constexpr std::chrono::milliseconds kLongestPuzzle{10000};
+constexpr std::chrono::milliseconds kLongestHold{50};
+constexpr std::chrono::milliseconds kPatience{10};
+constexpr std::chrono::microseconds kBreathInMemory{200};   // some rounds
+constexpr std::chrono::microseconds kBreathOnWires{10000};  // a slot's bytes at 100 Mbit/s
+constexpr Pace kHeld{.instructions = 1, .frames = 0};
+constexpr Pace kYielding{.instructions = 1, .frames = 1};
 constexpr const char* kMessage = "a point-to-point message";
 
 void remember(std::deque<std::shared_ptr<Work>>& unfinished, const std::shared_ptr<Work>& work) {
@@ -34,7 +41,8 @@ void live(Recorder::Facts& facts, const Lifetime& lifetime) {
 
 Recorder::Facts facts_of(const Group::Launch& launch, const Descriptor& descriptor) {
   Recorder::Facts facts;
-  facts.sequence = descriptor.sequence;
+  facts.sequence = descriptor.ordinal != 0 ? descriptor.ordinal : descriptor.sequence;
+  facts.track = descriptor.ordinal != 0 ? Recorder::kUsualTrack : static_cast<std::uint8_t>(descriptor.priority);
   facts.elements = descriptor.elements;
   for (const Block& block : launch.blocks) {
     if (block.input != nullptr) facts.input_elements += block.elements;
@@ -46,6 +54,20 @@ Recorder::Facts facts_of(const Group::Launch& launch, const Descriptor& descript
   facts.op = descriptor.op;
   live(facts, launch.lifetime);
   return facts;
+}
+
+/// What a peer announced in the place of our operation, if it is known.
+std::optional<Descriptor> counterpart(const ControlPlane& plane, std::uint32_t peer, const Descriptor& ours) {
+  if (ours.ordinal != 0) {
+    if (const std::optional<Descriptor> theirs = plane.announced(peer, ours.ordinal)) return theirs;
+  }
+  return plane.announced(peer, ours.priority, ours.sequence);
+}
+
+/// The last operation that a peer has started, as far as they have an order; else the last of this class.
+const Descriptor& last_started(const PeerStatus& status, Priority priority) {
+  const Descriptor& last = *std::ranges::max_element(status.started, {}, &Descriptor::ordinal);
+  return last.ordinal != 0 ? last : status.started[index_of(priority)];
 }
 
 std::string seconds(Clock::duration duration) {
@@ -63,6 +85,19 @@ struct Group::Operation {
   std::optional<Execution> execution;
   std::optional<SharedOperation> shared;
   bool done = false;
+  Room room = Room::all;          // what it was left,
+  Clock::time_point still_since;  // and since when it has not moved with that, unless it was all
+
+  [[nodiscard]] Pace pace(Room left) {
+    if (left == Room::all) {
+      room = left;
+      return {};
+    }
+    const Clock::time_point now = Clock::now();
+    if (std::exchange(room, left) != left) still_since = now;
+    if (left == Room::none) return now - still_since < kLongestHold ? kHeld : kYielding;
+    return now - still_since < kPatience ? kYielding : Pace{};
+  }
 };
 
 Group::Group(std::shared_ptr<Engine> engine, std::unique_ptr<Fabric> fabric, std::string name,
@@ -70,12 +105,15 @@ Group::Group(std::shared_ptr<Engine> engine, std::unique_ptr<Fabric> fabric, std
     : engine_(std::move(engine)),
       fabric_(std::move(fabric)),
       name_(std::move(name)),
-      windows_(fabric_->shape().windows - 1),
+      windows_((fabric_->shape().windows - 1) / kPriorities),
+      breath_(fabric_->boxes().size() == 1 ? kBreathInMemory : kBreathOnWires),
       recorder_(std::make_shared<Recorder>(Recorder::Identity{name_, fabric_->rank(), std::move(members)},
                                            Recorder::entries_wanted())),
-      messages_(fabric_->rank(), fabric_->transports(), windows_, fabric_->shape().slot_bytes, fabric_->header()),
-      scratch_(windows_),
-      scratch_bytes_(windows_, 0) {
+      messages_(fabric_->rank(), fabric_->transports(), fabric_->shape().windows - 1, fabric_->shape().slot_bytes,
+                fabric_->header()),
+      scratch_(std::size_t{windows_} * kPriorities),
+      scratch_bytes_(scratch_.size(), 0) {
+  for (const Priority priority : kMostUrgentFirst) tracks_[index_of(priority)].priority = priority;
   enlist(recorder_);
   engine_->add(*this, fabric_->data_descriptors(), fabric_->control_descriptors());
 }
@@ -84,7 +122,8 @@ Group::~Group() { shutdown(); }
 
 std::uint64_t Group::sequence() const {
   const std::lock_guard lock(mutex_);
-  return sequence_;
+  return std::accumulate(tracks_.begin(), tracks_.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const Track& track) { return sum + track.launched; });
 }
 
 std::exception_ptr Group::error() const {
@@ -117,7 +156,9 @@ std::unique_ptr<Group::Operation> Group::open(Launch launch, std::unique_ptr<Ope
   const std::string_view algorithm =
       operation->launch.shared ? kSharedAlgorithm : std::string_view(operation->launch.program->program().name);
   Descriptor descriptor = operation->launch.descriptor;
-  descriptor.sequence = ++sequence_;
+  descriptor.priority = operation->launch.priority.value_or(usual_priority(descriptor.collective));
+  descriptor.sequence = ++tracks_[index_of(descriptor.priority)].launched;
+  if (!operation->launch.priority) descriptor.ordinal = ++ordinal_;
   descriptor.fingerprint = fingerprint_of(descriptor);
   operation->descriptor = descriptor;
   const Recorder::Ticket record = recorder_->open(facts_of(operation->launch, descriptor), algorithm);
@@ -129,8 +170,8 @@ std::unique_ptr<Group::Operation> Group::open(Launch launch, std::unique_ptr<Ope
   return operation;
 }
 
-std::shared_ptr<Work> Group::launch(Launch launch) {
-  const std::lock_guard lock(mutex_);
+// With the mutex.
+std::shared_ptr<Work> Group::submit(Launch launch) {
   std::unique_ptr<Operation> operation = open(std::move(launch), nullptr);
   std::shared_ptr<Work> work = operation->work;
   submitted_.push_back(std::move(operation));
@@ -138,6 +179,20 @@ std::shared_ptr<Work> Group::launch(Launch launch) {
   in_flight_.fetch_add(1, std::memory_order_acq_rel);
   has_submissions_.store(true, std::memory_order_release);
   return work;
+}
+
+std::shared_ptr<Work> Group::launch(Launch launch) {
+  const std::lock_guard lock(mutex_);
+  return submit(std::move(launch));
+}
+
+std::shared_ptr<Work> Group::launch(std::vector<Launch> parts) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Work>> works;
+  for (Launch& part : parts) works.push_back(submit(std::move(part)));
+  auto whole = std::make_shared<Work>(*engine_, works.back()->descriptor());
+  whole->gather(works, whole);
+  return whole;
 }
 
 void Group::run(Launch launch) {
@@ -229,13 +284,25 @@ void Group::take_submissions() {
 // With the mutex.
 void Group::collect() {
   has_submissions_.store(false, std::memory_order_relaxed);
-  for (std::unique_ptr<Operation>& operation : submitted_) queue_.push_back(std::move(operation));
+  for (std::unique_ptr<Operation>& operation : submitted_) {
+    const Priority priority = operation->descriptor.priority;
+    tracks_[index_of(priority)].queue.push_back(std::move(operation));
+    set_active(priority, true);
+  }
   for (OutgoingMessage& message : submitted_sends_) messages_.send(std::move(message));
   for (PostedReceive& receive : submitted_receives_) messages_.receive(std::move(receive));
   messages_in_flight_ += submitted_sends_.size() + submitted_receives_.size();
   submitted_.clear();
   submitted_sends_.clear();
   submitted_receives_.clear();
+}
+
+std::uint32_t Group::slice_bytes(Priority priority, const PreparedProgram& program) const {
+  constexpr std::uint32_t kShortest = 4096, kUnit = 64;
+  const StreamShape& shape = fabric_->shape();
+  if (priority != Priority::low) return shape.slot_bytes;
+  const std::uint32_t frames = shape.depth * windows_ * program.most_connections();
+  return std::clamp(shape.credit / frames / kUnit * kUnit, kShortest, shape.slot_bytes);
 }
 
 // An operation of run(): where everything before it is done, it needs no queue.
@@ -249,71 +316,112 @@ std::shared_ptr<Work> Group::enter(Launch& launch) {
   in_flight_.fetch_add(1, std::memory_order_acq_rel);
   lock.unlock();
   std::shared_ptr<Work> work = operation->work;
-  admit(std::move(operation));
+  const Priority priority = operation->descriptor.priority;
+  admit(tracks_[index_of(priority)], std::move(operation));
+  set_active(priority, true);
   return work;
 }
 
-void Group::admit() {
-  while (!queue_.empty() && queue_.front()->descriptor.sequence < completed_ + 1 + windows_) {
-    std::unique_ptr<Operation> next = std::move(queue_.front());
-    queue_.pop_front();
-    admit(std::move(next));
+void Group::admit(Track& track) {
+  while (!track.queue.empty() && track.queue.front()->descriptor.sequence < track.completed + 1 + windows_) {
+    std::unique_ptr<Operation> next = std::move(track.queue.front());
+    track.queue.pop_front();
+    admit(track, std::move(next));
   }
 }
 
-void Group::admit(std::unique_ptr<Operation> operation) {
+void Group::admit(Track& track, std::unique_ptr<Operation> operation) {
   const Descriptor& descriptor = operation->descriptor;
   operation->done = false;
+  operation->room = Room::all;
   if (operation->launch.shared) {
     operation->execution.reset();
-    operation->shared.emplace(*fabric_->exchange(), descriptor, operation->launch.blocks);
+    operation->shared.emplace(*fabric_->exchange(track.priority), descriptor, operation->launch.blocks);
   } else {
     operation->shared.reset();
     prepare(*operation);
   }
-  history_[descriptor.sequence % kRemembered] = descriptor;
+  track.history[descriptor.sequence % Track::kRemembered] = descriptor;
   operation->work->record().admitted();
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->announce(descriptor);
-  running_.push_back(std::move(operation));
+  track.running.push_back(std::move(operation));
 }
 
 void Group::prepare(Operation& operation) {
   const Descriptor& descriptor = operation.descriptor;
   const PreparedProgram& program = *operation.launch.program;
   const std::span<const Block> blocks = operation.launch.blocks;
-  const auto window = static_cast<std::uint32_t>(descriptor.sequence % windows_);
+  const std::size_t track = index_of(descriptor.priority);
+  const auto window = static_cast<std::uint32_t>(track * windows_ + descriptor.sequence % windows_);
   const std::size_t need = Execution::scratch_bytes(program, fabric_->rank(), descriptor.dtype, blocks);
   if (need > scratch_bytes_[window]) {
     scratch_[window] = std::make_unique_for_overwrite<std::byte[]>(need);
     scratch_bytes_[window] = need;
   }
-  Wire wire{fabric_->transports(), window, fabric_->shape().slot_bytes, fabric_->header()};
+  Wire wire{fabric_->transports(), window, slice_bytes(descriptor.priority, program), fabric_->header()};
   wire.header.sequence = descriptor.sequence;
   wire.header.fingerprint = descriptor.fingerprint;
+  wire.header.priority = static_cast<std::uint16_t>(track);
   operation.execution.emplace(program, fabric_->rank(), descriptor.dtype, descriptor.op, blocks,
                               std::span(scratch_[window].get(), need), wire);
 }
 
-bool Group::step() {
+bool Group::begin() {
   take_submissions();
   if (NoteRound* round = round_.load(std::memory_order_acquire)) advance(*round);
   if (abort_requested_.load(std::memory_order_acquire)) {
     fail(abort_reason_.kind, abort_reason_.sentence, abort_reason_.ranks);
   }
+  return watched([this] {
+    bool moved = false;
+    for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) moved |= transport->progress();
+    if (messages_in_flight_ > 0) {  // before the classes, but they do not yield to it: a receive may be posted for long
+      moved |= messages_.step();
+      if (!messages_.busy()) in_flight_.fetch_sub(std::exchange(messages_in_flight_, 0), std::memory_order_acq_rel);
+      for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->wake();
+    }
+    return moved;
+  });
+}
+
+bool Group::step(Priority priority, Room room) {
+  Track& track = tracks_[index_of(priority)];
+  const bool moved = watched([&] {
+    admit(track);
+    const bool any = advance(track, room);
+    for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->wake();
+    return any;
+  });
+  set_active(priority, !track.queue.empty() || !track.running.empty());
+  return moved;
+}
+
+bool Group::turn() {
+  bool moved = begin();
+  for (const Priority priority : kMostUrgentFirst) {
+    if (active(priority)) moved |= step(priority, Room::all);
+  }
+  return moved;
+}
+
+/// Nothing may escape into the thread that serves all groups.
+template <typename Moving>
+bool Group::watched(const Moving& move) {
   if (failed_) return false;
-  bool moved = false;
   try {
-    moved = move();
+    const bool moved = move();
+    moves_ += moved ? 1 : 0;
+    return moved;
   } catch (const UnexpectedFrame& frame) {
     explain(frame);
   } catch (const SharedMismatch& mismatch) {
     explain(mismatch);
   } catch (const Error& error) {
     explain(error);
-  } catch (const std::exception& error) {  // nothing may escape into the thread that serves all groups
+  } catch (const std::exception& error) {
     fail(Error::Kind::system, error.what(), {static_cast<int>(fabric_->rank())});
   }
-  return moved;
+  return false;
 }
 
 void Group::advance(NoteRound& round) {
@@ -330,35 +438,31 @@ void Group::advance(NoteRound& round) {
   work->finish(error);
 }
 
-bool Group::move() {
+bool Group::advance(Track& track, Room room) {
   bool moved = false;
-  for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) moved |= transport->progress();
-  admit();
-  for (const std::unique_ptr<Operation>& operation : running_) moved |= advance(*operation);
-  while (!running_.empty() && running_.front()->done) {
-    spare_ = std::move(running_.front());
-    running_.pop_front();
+  for (const std::unique_ptr<Operation>& operation : track.running) moved |= advance(*operation, room);
+  while (!track.running.empty() && track.running.front()->done) {
+    spare_ = std::move(track.running.front());
+    track.running.pop_front();
   }
-  if (messages_in_flight_ > 0) {
-    moved |= messages_.step();
-    if (!messages_.busy()) in_flight_.fetch_sub(std::exchange(messages_in_flight_, 0), std::memory_order_acq_rel);
-  }
-  for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->wake();
-  moves_ += moved ? 1 : 0;
   return moved;
 }
 
-bool Group::advance(Operation& operation) {
+bool Group::advance(Operation& operation, Room room) {
   if (operation.done) return false;
-  const bool moved = operation.shared ? operation.shared->step() : operation.execution->step();
-  if (moved) operation.work->record().started();
+  const Pace pace = operation.pace(room);
+  const bool moved = operation.shared ? pace.frames > 0 && operation.shared->step() : operation.execution->step(pace);
+  if (moved) {
+    operation.room = Room::all;  // it stands still anew
+    operation.work->record().started();
+  }
   if (operation.shared ? operation.shared->done() : operation.execution->done()) finish(operation);
   return moved || operation.done;
 }
 
 void Group::finish(Operation& operation) {
   operation.done = true;
-  complete();
+  complete(tracks_[index_of(operation.descriptor.priority)]);
   if (operation.launch.average) {
     for (const Block& block : operation.launch.blocks) {
       if (block.output != nullptr) {
@@ -366,6 +470,7 @@ void Group::finish(Operation& operation) {
       }
     }
   }
+  if (operation.launch.finally) std::exchange(operation.launch.finally, nullptr)();
   in_flight_.fetch_sub(1, std::memory_order_acq_rel);
   operation.work->finish(nullptr);
   operation.launch.keep_alive.reset();
@@ -373,14 +478,14 @@ void Group::finish(Operation& operation) {
 }
 
 // Before the Work is done: its owner may end the process at once, which must not look like a death in the middle.
-void Group::complete() {
-  const std::uint64_t before = completed_;
-  for (const std::unique_ptr<Operation>& operation : running_) {
+void Group::complete(Track& track) {
+  const std::uint64_t before = track.completed;
+  for (const std::unique_ptr<Operation>& operation : track.running) {
     if (!operation->done) break;
-    completed_ = std::max(completed_, operation->descriptor.sequence);
+    track.completed = std::max(track.completed, operation->descriptor.sequence);
   }
-  if (completed_ == before) return;
-  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->complete(completed_);
+  if (track.completed == before) return;
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->complete(track.priority, track.completed);
 }
 
 void Group::sleeping(bool asleep) {
@@ -420,11 +525,13 @@ void Group::end(const Abort& reason) {
     collect();  // from now on submissions are refused: these are the last
     aborting.swap(aborting_);
   }
-  for (std::deque<std::unique_ptr<Operation>>* operations : {&running_, &queue_}) {
-    for (const std::unique_ptr<Operation>& operation : *operations) {
-      if (!operation->done) operation->work->finish(failure);
+  for (Track& track : tracks_) {
+    for (std::deque<std::unique_ptr<Operation>>* operations : {&track.running, &track.queue}) {
+      for (const std::unique_ptr<Operation>& operation : *operations) {
+        if (!operation->done) operation->work->finish(failure);
+      }
+      operations->clear();
     }
-    operations->clear();
   }
   messages_.fail(failure);
   messages_in_flight_ = 0;
@@ -455,9 +562,9 @@ std::string Group::disagreement(std::uint32_t peer, const Descriptor& ours, cons
 void Group::explain(const UnexpectedFrame& frame) {
   const std::vector<int> both{static_cast<int>(frame.peer), static_cast<int>(fabric_->rank())};
   const std::uint64_t sequence = std::min(frame.expected.sequence, frame.found.sequence);  // where they parted
-  const Descriptor& ours = history_[sequence % kRemembered];
+  const Descriptor& ours = tracks_[frame.expected.priority].history[sequence % Track::kRemembered];
   ControlPlane* plane = plane_of(frame.peer);
-  const std::optional<Descriptor> theirs = plane != nullptr ? plane->announced(frame.peer, sequence) : std::nullopt;
+  const std::optional<Descriptor> theirs = plane != nullptr ? counterpart(*plane, frame.peer, ours) : std::nullopt;
   if (theirs && theirs->fingerprint != ours.fingerprint && ours.sequence == sequence) {
     fail(Error::Kind::mismatch, disagreement(frame.peer, ours, *theirs), both);
     return;
@@ -483,15 +590,16 @@ void Group::explain(const UnexpectedFrame& frame) {
 void Group::explain(const SharedMismatch& mismatch) {
   const std::vector<int> both{static_cast<int>(mismatch.peer), static_cast<int>(fabric_->rank())};
   const ControlPlane& plane = *plane_of(mismatch.peer);
-  for (std::uint64_t back = std::min<std::uint64_t>(kRemembered, mismatch.sequence); back > 0; --back) {
-    const Descriptor& ours = history_[(mismatch.sequence - back + 1) % kRemembered];
-    const std::optional<Descriptor> theirs = plane.announced(mismatch.peer, ours.sequence);
+  const auto& history = tracks_[index_of(mismatch.priority)].history;
+  for (std::uint64_t back = std::min<std::uint64_t>(history.size(), mismatch.sequence); back > 0; --back) {
+    const Descriptor& ours = history[(mismatch.sequence - back + 1) % history.size()];
+    const std::optional<Descriptor> theirs = counterpart(plane, mismatch.peer, ours);
     if (!theirs || theirs->fingerprint == ours.fingerprint) continue;
     fail(Error::Kind::mismatch, disagreement(mismatch.peer, ours, *theirs), both);
     return;
   }
   fail(Error::Kind::mismatch,
-       fabric_->name_of_rank(mismatch.peer) + " is not in " + describe(history_[mismatch.sequence % kRemembered]) +
+       fabric_->name_of_rank(mismatch.peer) + " is not in " + describe(history[mismatch.sequence % history.size()]) +
            " as rank " + std::to_string(fabric_->rank()) + " is",
        both);
 }
@@ -517,44 +625,62 @@ void Group::explain(const Error& error) {
   const ControlPlane* plane = plane_of(peer);
   const bool left = plane != nullptr && plane->status(peer).state == PeerStatus::State::left;
   if (left && heard_of_the_end()) return;  // it told why before it left
-  const auto owed = std::ranges::find_if(running_, [](const auto& operation) { return !operation->done; });
+  const Operation* owed = first_owed(std::nullopt);
   fail(left ? Error::Kind::aborted : Error::Kind::dead,
        fabric_->name_of_rank(peer) + (left ? " left the group before " : " died during ") +
-           (owed != running_.end() ? describe((*owed)->descriptor) : kMessage) + " (" + error.what() + ")",
+           (owed != nullptr ? describe(owed->descriptor) : kMessage) + " (" + error.what() + ")",
        error.ranks());
 }
 
 void Group::tend() {
   if (heard_of_the_end()) return;
   if (!busy()) return;
-  // Frames that have arrived count, even from a peer that is gone: look only after nothing more moves.
-  while (step()) {
+  // Frames that have arrived count, even from a peer that is gone: look for it only after nothing more moves.
+  const bool all_there = every_peer([](PeerStatus::State state) { return state == PeerStatus::State::alive; });
+  while (!all_there && turn()) {
   }
   const Clock::time_point now = Clock::now();
   if (!failed_) look_for_disagreement();
-  if (!failed_) look_for_absent();
+  if (!failed_ && !all_there) look_for_absent();
   if (!failed_) look_for_late(now);
 }
 
 void Group::look_for_disagreement() {
-  for (const std::unique_ptr<Operation>& operation : running_) {
-    for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
-      for (const std::uint32_t peer : plane->peers()) {
-        const std::optional<Descriptor> theirs = plane->announced(peer, operation->descriptor.sequence);
-        if (!theirs || theirs->fingerprint == operation->descriptor.fingerprint) continue;
-        fail(Error::Kind::mismatch, disagreement(peer, operation->descriptor, *theirs),
-             {static_cast<int>(peer), static_cast<int>(fabric_->rank())});
-        return;
+  for (const Track& track : tracks_) {
+    for (const std::unique_ptr<Operation>& operation : track.running) {
+      const Descriptor& ours = operation->descriptor;
+      for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
+        for (const std::uint32_t peer : plane->peers()) {
+          const std::optional<Descriptor> theirs = counterpart(*plane, peer, ours);
+          if (!theirs || theirs->fingerprint == ours.fingerprint) continue;
+          fail(Error::Kind::mismatch, disagreement(peer, ours, *theirs),
+               {static_cast<int>(peer), static_cast<int>(fabric_->rank())});
+          return;
+        }
       }
     }
   }
 }
 
-bool Group::alone() const {
-  return std::ranges::all_of(fabric_->planes(), [](const std::unique_ptr<ControlPlane>& plane) {
-    return std::ranges::none_of(
-        plane->peers(), [&](std::uint32_t peer) { return plane->status(peer).state == PeerStatus::State::alive; });
+template <typename Is>
+bool Group::every_peer(const Is& is) const {
+  return std::ranges::all_of(fabric_->planes(), [&](const std::unique_ptr<ControlPlane>& plane) {
+    return std::ranges::all_of(plane->peers(), [&](std::uint32_t peer) { return is(plane->status(peer).state); });
   });
+}
+
+bool Group::alone() const {
+  return every_peer([](PeerStatus::State state) { return state != PeerStatus::State::alive; });
+}
+
+const Group::Operation* Group::first_owed(std::optional<PeerStatus> to) const {
+  for (const Priority priority : kMostUrgentFirst) {
+    for (const std::unique_ptr<Operation>& operation : tracks_[index_of(priority)].running) {
+      const std::uint64_t completed = to ? to->completed[index_of(priority)] : 0;
+      if (!operation->done && operation->descriptor.sequence > completed) return operation.get();
+    }
+  }
+  return nullptr;
 }
 
 // A peer that is gone is a failure only for operations that it had not completed, and for messages with it. A receive
@@ -567,14 +693,12 @@ void Group::look_for_absent() {
     for (const std::uint32_t peer : plane->peers()) {
       const PeerStatus status = plane->status(peer);
       if (status.state == PeerStatus::State::alive) continue;
-      const auto owed = std::ranges::find_if(running_, [&](const std::unique_ptr<Operation>& operation) {
-        return !operation->done && operation->descriptor.sequence > status.completed;
-      });
+      const Operation* owed = first_owed(status);
       const bool dead = status.state == PeerStatus::State::dead;
       const bool silent = std::ranges::find(talking, peer) != talking.end() || (anyone && (dead || alone()));
-      if (owed == running_.end() && !silent) continue;
+      if (owed == nullptr && !silent) continue;
       if (!dead && heard_of_the_end()) return;  // it told why before it left
-      const std::string what = owed != running_.end() ? describe((*owed)->descriptor) : kMessage;
+      const std::string what = owed != nullptr ? describe(owed->descriptor) : kMessage;
       const std::string how = dead ? plane->end_of(peer) : std::string();
       fail(dead ? Error::Kind::dead : Error::Kind::aborted,
            fabric_->name_of_rank(peer) + (dead ? " died during " : " left the group before ") + what +
@@ -586,18 +710,21 @@ void Group::look_for_absent() {
 }
 
 std::string Group::latecomers(const Operation& operation, std::vector<int>& guilty) const {
+  const Priority priority = operation.descriptor.priority;
   std::string absent;
   std::vector<int> inside;
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
     for (const std::uint32_t peer : plane->peers()) {
       const PeerStatus status = plane->status(peer);
-      if (status.known && status.started.sequence >= operation.descriptor.sequence) {
-        if (status.completed < operation.descriptor.sequence) inside.push_back(static_cast<int>(peer));
+      if (status.known && status.started[index_of(priority)].sequence >= operation.descriptor.sequence) {
+        if (status.completed[index_of(priority)] < operation.descriptor.sequence)
+          inside.push_back(static_cast<int>(peer));
         continue;
       }
       guilty.push_back(static_cast<int>(peer));
       absent += "; " + fabric_->name_of_rank(peer) + " has not started it";
-      absent += status.known ? " (its last: " + describe(status.started) + ")" : " (nothing heard from it)";
+      absent +=
+          status.known ? " (its last: " + describe(last_started(status, priority)) + ")" : " (nothing heard from it)";
     }
   }
   if (!guilty.empty()) return absent;
@@ -621,15 +748,17 @@ void Group::look_for_late(Clock::time_point now) {
     last_inquiry_ = now;
     for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->inquire();
   }
-  for (const std::unique_ptr<Operation>& operation : running_) {
-    if (operation->done || now < operation->launch.lifetime.deadline) continue;
-    std::vector<int> guilty;
-    const std::string who = latecomers(*operation, guilty);
-    fail(Error::Kind::timeout,
-         describe(operation->descriptor) + " timed out after " + seconds(now - operation->launch.lifetime.created) +
-             " on rank " + std::to_string(fabric_->rank()) + who,
-         guilty);
-    return;
+  for (const Track& track : tracks_) {
+    for (const std::unique_ptr<Operation>& operation : track.running) {
+      if (operation->done || now < operation->launch.lifetime.deadline) continue;
+      std::vector<int> guilty;
+      const std::string who = latecomers(*operation, guilty);
+      fail(Error::Kind::timeout,
+           describe(operation->descriptor) + " timed out after " + seconds(now - operation->launch.lifetime.created) +
+               " on rank " + std::to_string(fabric_->rank()) + who,
+           guilty);
+      return;
+    }
   }
   if (const std::optional<std::string> sentence = messages_.expire(now)) {
     fail(Error::Kind::timeout, *sentence, {static_cast<int>(fabric_->rank())});

@@ -40,9 +40,18 @@ Recorders all_recorders() {
   return alive;
 }
 
-/// A record with its group's place in the dump.
+/// What the dump calls a group: a group's operations that have one order, and numbers of their own. Those whose callers
+/// chose a class (Recorder::Facts::track) are in one that is called after it.
+struct Section {
+  std::shared_ptr<Recorder> recorder;
+  std::uint8_t track;
+  std::string name;
+  std::uint64_t launched = 0;
+};
+
+/// A record with its section's place in the dump.
 struct Line {
-  std::size_t group;
+  std::size_t section;
   Recorder::Record record;
 };
 
@@ -128,7 +137,7 @@ void put_entry(Pickle& pickle, const Line& line, const Recorder& recorder, const
   const std::string dtype(torch_name(record.dtype));
   pickle.begin_dictionary();
   pickle.key("record_id").number(record_id).key("op_id").number(static_cast<std::int64_t>(record.number));
-  pickle.key("pg_id").number(static_cast<std::int64_t>(line.group));
+  pickle.key("pg_id").number(static_cast<std::int64_t>(line.section));
   pickle.key("process_group").begin_tuple().text(group).text("undefined").end_tuple();
   pickle.key("collective_seq_id").number(sequence).key("p2p_seq_id").number(0);
   pickle.key("is_p2p").boolean(message(record));
@@ -155,38 +164,61 @@ void put_entry(Pickle& pickle, const Line& line, const Recorder& recorder, const
   pickle.key("finished").number(record.finished).end_dictionary();
 }
 
-void put_groups(Pickle& pickle, const Recorders& recorders, const std::vector<std::string>& names,
-                const std::vector<Line>& lines) {
+void put_groups(Pickle& pickle, const std::vector<Section>& sections, const std::vector<Line>& lines) {
   pickle.key("pg_config").begin_dictionary();
-  for (std::size_t i = 0; i < recorders.size(); ++i) {
-    pickle.key(names[i]).begin_dictionary().key("name").text(names[i]).key("desc").text("undefined");
-    pickle.key("ranks").text(list_of(recorders[i]->identity().members)).end_dictionary();
+  for (const Section& section : sections) {
+    pickle.key(section.name).begin_dictionary().key("name").text(section.name).key("desc").text("undefined");
+    pickle.key("ranks").text(list_of(section.recorder->identity().members)).end_dictionary();
   }
   pickle.end_dictionary().key("pg_status").begin_dictionary();
-  for (std::size_t i = 0; i < recorders.size(); ++i) {
+  for (std::size_t i = 0; i < sections.size(); ++i) {
     std::uint64_t started = 0, completed = 0;
     for (const Line& line : lines) {
-      if (line.group != i) continue;
+      if (line.section != i) continue;
       if (line.record.started != 0) started = std::max(started, line.record.sequence);
       if (line.record.state == Recorder::State::completed) completed = std::max(completed, line.record.sequence);
     }
     pickle.key(std::to_string(i)).begin_dictionary();
-    pickle.key("last_enqueued_collective").number(static_cast<std::int64_t>(recorders[i]->launched()));
+    pickle.key("last_enqueued_collective").number(static_cast<std::int64_t>(sections[i].launched));
     pickle.key("last_started_collective").number(static_cast<std::int64_t>(started));
     pickle.key("last_completed_collective").number(static_cast<std::int64_t>(completed)).end_dictionary();
   }
   pickle.end_dictionary().key("groups").begin_list();
-  for (std::size_t i = 0; i < recorders.size(); ++i) {
-    const Recorder::Identity& identity = recorders[i]->identity();
-    pickle.begin_dictionary().key("name").text(names[i]).key("rank").number(identity.rank);
+  for (const Section& section : sections) {
+    const Recorder::Identity& identity = section.recorder->identity();
+    pickle.begin_dictionary().key("name").text(section.name).key("rank").number(identity.rank);
     pickle.key("members").begin_list();
     for (const std::uint32_t member : identity.members) pickle.number(member);
-    pickle.end_list().key("failure").text(recorders[i]->failure());
-    pickle.key("launched").number(static_cast<std::int64_t>(recorders[i]->launched()));
-    pickle.key("unrecorded").number(static_cast<std::int64_t>(recorders[i]->unrecorded()));
-    pickle.key("clock_offset").number(recorders[i]->clock_offset()).end_dictionary();
+    pickle.end_list().key("failure").text(section.recorder->failure());
+    pickle.key("launched").number(static_cast<std::int64_t>(section.launched));
+    pickle.key("unrecorded").number(static_cast<std::int64_t>(section.recorder->unrecorded()));
+    pickle.key("clock_offset").number(section.recorder->clock_offset()).end_dictionary();
   }
   pickle.end_list();
+}
+
+/// The sections of all groups, and all their records by time.
+std::pair<std::vector<Section>, std::vector<Line>> read_all(const Recorders& recorders) {
+  std::vector<Section> sections;
+  std::vector<Line> lines;
+  const std::vector<std::string> names = names_of(recorders);
+  for (std::size_t i = 0; i < recorders.size(); ++i) {
+    sections.push_back({recorders[i], Recorder::kUsualTrack, names[i], recorders[i]->launched()});
+  }
+  for (std::size_t i = 0; i < recorders.size(); ++i) {
+    for (Recorder::Record& record : recorders[i]->records()) {
+      const auto same = [&](const Section& one) { return one.recorder == recorders[i] && one.track == record.track; };
+      auto section = std::ranges::find_if(sections, same);
+      if (section == sections.end()) {
+        const std::string name = names[i] + " (" + std::string(kPriorityNames[record.track]) + ")";
+        section = sections.insert(section, {recorders[i], record.track, name});
+      }
+      if (record.track != Recorder::kUsualTrack) section->launched = std::max(section->launched, record.sequence);
+      lines.push_back({static_cast<std::size_t>(section - sections.begin()), std::move(record)});
+    }
+  }
+  std::ranges::stable_sort(lines, {}, [](const Line& line) { return line.record.created; });
+  return {std::move(sections), std::move(lines)};
 }
 
 void write(const std::filesystem::path& path, const std::string& content) {
@@ -231,14 +263,9 @@ std::string pickle_of(const Recorders& recorders) {
   const std::int64_t now = nanoseconds_now();
   const std::int64_t wall =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  std::vector<Line> lines;
+  const auto [sections, lines] = read_all(recorders);
   std::int64_t collectives = 0;
-  for (std::size_t i = 0; i < recorders.size(); ++i) {
-    collectives += static_cast<std::int64_t>(recorders[i]->launched());
-    for (Recorder::Record& record : recorders[i]->records()) lines.push_back({i, std::move(record)});
-  }
-  std::ranges::stable_sort(lines, {}, [](const Line& line) { return line.record.created; });
-  const std::vector<std::string> names = names_of(recorders);
+  for (const Section& section : sections) collectives += static_cast<std::int64_t>(section.launched);
   std::string failure;
   for (const std::shared_ptr<Recorder>& recorder : recorders) {
     if (failure.empty()) failure = recorder->failure();
@@ -252,11 +279,12 @@ std::string pickle_of(const Recorders& recorders) {
     pickle.key(messages ? "messages" : "entries").begin_list();
     for (const Line& line : lines) {
       if (message(line.record) != messages) continue;
-      put_entry(pickle, line, *recorders[line.group], names[line.group], messages ? 0 : id++, wall - now);
+      const Section& section = sections[line.section];
+      put_entry(pickle, line, *section.recorder, section.name, messages ? 0 : id++, wall - now);
     }
     pickle.end_list();
   }
-  put_groups(pickle, recorders, names, lines);
+  put_groups(pickle, sections, lines);
   pickle.key("rank").number(recorders.empty() ? 0 : recorders[0]->job_rank());
   pickle.key("process").number(::getpid()).key("host").text(host_name());
   pickle.key("monotonic").number(now).key("wall").number(wall).key("failure").text(failure);

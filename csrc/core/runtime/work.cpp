@@ -29,7 +29,14 @@ void Work::on_done(std::function<void()> callback) {
   callback();
 }
 
+void Work::gather(std::span<const std::shared_ptr<Work>> parts, const std::shared_ptr<Work>& self) {
+  parts_missing_ = parts.size();
+  for (const std::shared_ptr<Work>& part : parts) part->whole_ = self;
+}
+
 void Work::finish(std::exception_ptr error) {
+  const std::shared_ptr<Work> whole = std::move(whole_);
+  const std::exception_ptr cause = error;
   record_.finished(error != nullptr, engine_.driven());
   std::vector<std::function<void()>> callbacks;
   {
@@ -40,6 +47,7 @@ void Work::finish(std::exception_ptr error) {
   }
   for (std::function<void()>& callback : callbacks) engine_.complete_later(std::move(callback));
   engine_.finished();
+  if (whole && !whole->done() && (cause || --whole->parts_missing_ == 0)) whole->finish(cause);
 }
 
 bool Works::done() const {

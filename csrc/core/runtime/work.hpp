@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/control.hpp"
@@ -51,6 +52,8 @@ class Work {
   friend class Engine;
   friend class Group;
   friend class PointToPoint;
+  /// Makes this one the end of `parts`, before any of them is known to the owner of progress.
+  void gather(std::span<const std::shared_ptr<Work>> parts, const std::shared_ptr<Work>& self);
   /// Called by the owner of progress, once. Hands the callbacks to the completion thread.
   void finish(std::exception_ptr error);
   /// Becomes another operation's. Only for who alone holds it.
@@ -63,7 +66,9 @@ class Work {
 
   Engine& engine_;
   Descriptor descriptor_;
-  Recorder::Ticket record_;  // its Recorder outlives every Work that is not done
+  Recorder::Ticket record_;        // its Recorder outlives every Work that is not done
+  std::shared_ptr<Work> whole_;    // that this one is a part of
+  std::size_t parts_missing_ = 0;  // of this one; the owner of progress counts
   std::atomic<bool> done_{false};
   std::atomic<int> source_{-1};
   std::exception_ptr error_;  // written before done_, and never again

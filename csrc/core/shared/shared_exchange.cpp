@@ -5,15 +5,16 @@
 namespace syntony {
 
 SharedExchange::SharedExchange(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank,
-                               std::vector<pid_t> processes)
+                               std::vector<pid_t> processes, Priority priority)
     : segment_(segment),
       transport_(transport),
       rank_(rank),
+      priority_(priority),
       seen_(segment.ranks().size(), 0),
       memory_(std::move(processes)) {}
 
 SharedPlace& SharedExchange::place(std::uint32_t rank, std::uint64_t round) const {
-  return segment_.place(rank, round % 2);
+  return segment_.place(rank, priority_, round % 2);
 }
 
 SharedPlace& SharedExchange::place(std::uint32_t rank) const { return place(rank, round_); }
@@ -26,7 +27,7 @@ bool SharedExchange::published(std::uint32_t peer) const {
 bool SharedExchange::arrived(std::uint32_t peer) {
   if (peer == rank_ || seen_[peer] >= round_) return true;
   if (!published(peer)) return false;
-  if (place(peer).fingerprint != stamp_.fingerprint) throw SharedMismatch(peer, stamp_.sequence);
+  if (place(peer).fingerprint != stamp_.fingerprint) throw SharedMismatch(peer, priority_, stamp_.sequence);
   seen_[peer] = round_;
   return true;
 }

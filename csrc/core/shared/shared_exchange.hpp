@@ -1,6 +1,7 @@
 // How the ranks of one host show each other bytes, without a queue between them: in rounds.
 //
-// Every rank has two places, used in turn. Round k of a rank:
+// Every class of operations (priority.hpp) has an exchange of its own, and every rank two places in each, used in turn.
+// Round k of a rank:
 //
 //      1. when all peers have published round k-1       (so nobody reads place k mod 2 any more: that was round k-2)
 //      2. write into place k mod 2, publish k           (one store; fingerprint and up to 48 bytes are on the same
@@ -11,8 +12,8 @@
 //      place 1   | stamp fingerprint 48 bytes |  stage .. |      (shm_segment.hpp, SharedPlace)
 //
 // A collective is a few rounds (shared_operation.hpp); all ranks go through the same rounds in the same order, because
-// they run the same collectives in the same order. (Once all peers have published k, 1. is true of round k+1: what
-// round k computes may be written where round k+1 shows it.)
+// they run the same collectives of a class in the same order. (Once all peers have published k, 1. is true of round
+// k+1: what round k computes may be written where round k+1 shows it.)
 //
 // Touched by the group's owner of progress only; nothing here blocks.
 #pragma once
@@ -31,10 +32,12 @@ namespace syntony {
 
 /// A peer shows something for another operation than this rank's: what, the control plane knows.
 struct SharedMismatch : std::exception {
-  SharedMismatch(std::uint32_t rank, std::uint64_t number) : peer(rank), sequence(number) {}
+  SharedMismatch(std::uint32_t rank, Priority its_class, std::uint64_t number)
+      : peer(rank), priority(its_class), sequence(number) {}
   [[nodiscard]] const char* what() const noexcept override { return "a peer is in another operation"; }
   std::uint32_t peer;
-  std::uint64_t sequence;  // of this rank's operation
+  Priority priority;       // of this rank's operation,
+  std::uint64_t sequence;  // and its number in its class
 };
 
 /// Whose round it is: what peers compare.
@@ -47,7 +50,8 @@ class SharedExchange {
  public:
   /// `segment` must hold all ranks of the group; `transport` wakes them. Both must outlive this.
   /// `processes`: by rank.
-  SharedExchange(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank, std::vector<pid_t> processes);
+  SharedExchange(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank, std::vector<pid_t> processes,
+                 Priority priority);
 
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(seen_.size()); }
@@ -78,6 +82,7 @@ class SharedExchange {
   const ShmSegment& segment_;
   ShmTransport& transport_;
   std::uint32_t rank_;
+  Priority priority_;
   std::uint64_t round_ = 0;          // the last that this rank has published,
   Stamp stamp_;                      // and for what
   std::vector<std::uint64_t> seen_;  // by rank: a round that it has published, as far as was looked

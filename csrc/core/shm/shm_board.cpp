@@ -35,22 +35,25 @@ const ShmBoard::Peer& ShmBoard::peer(std::uint32_t rank) const {
 }
 
 void ShmBoard::announce(const Descriptor& started) {
-  BoardLine& line = segment_.board(rank_);
-  line.remembered[started.sequence % kRememberedOperations] = started;
-  line.started.store(started.sequence, std::memory_order_release);
+  BoardTrack& track = segment_.board(rank_).tracks[index_of(started.priority)];
+  track.remembered[started.sequence % kRememberedOperations] = started;
+  track.started.store(started.sequence, std::memory_order_release);
 }
 
-void ShmBoard::complete(std::uint64_t sequence) {
-  segment_.board(rank_).completed.store(sequence, std::memory_order_release);
+void ShmBoard::complete(Priority priority, std::uint64_t sequence) {
+  segment_.board(rank_).tracks[index_of(priority)].completed.store(sequence, std::memory_order_release);
 }
 
 PeerStatus ShmBoard::status(std::uint32_t rank) const {
   const BoardLine& line = segment_.board(rank);
   PeerStatus status;
   status.known = true;
-  status.completed = line.completed.load(std::memory_order_acquire);
-  if (const std::uint64_t sequence = line.started.load(std::memory_order_acquire); sequence != 0) {
-    status.started = line.remembered[sequence % kRememberedOperations];
+  for (std::size_t i = 0; i < kPriorities; ++i) {
+    const BoardTrack& track = line.tracks[i];
+    status.completed[i] = track.completed.load(std::memory_order_acquire);
+    if (const std::uint64_t sequence = track.started.load(std::memory_order_acquire); sequence != 0) {
+      status.started[i] = track.remembered[sequence % kRememberedOperations];
+    }
   }
   if (line.left.load(std::memory_order_acquire) != 0) {
     status.state = PeerStatus::State::left;
@@ -60,17 +63,28 @@ PeerStatus ShmBoard::status(std::uint32_t rank) const {
   return status;
 }
 
-std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, std::uint64_t sequence) const {
-  const BoardLine& line = segment_.board(rank);
+std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, Priority priority, std::uint64_t sequence) const {
+  const BoardTrack& track = segment_.board(rank).tracks[index_of(priority)];
   const auto overwritten = [&](std::uint64_t started) { return started >= sequence + kRememberedOperations; };
-  const std::uint64_t before = line.started.load(std::memory_order_acquire);
+  const std::uint64_t before = track.started.load(std::memory_order_acquire);
   if (before < sequence || overwritten(before)) return std::nullopt;
-  const Descriptor descriptor = line.remembered[sequence % kRememberedOperations];
+  const Descriptor descriptor = track.remembered[sequence % kRememberedOperations];
   std::atomic_thread_fence(std::memory_order_acquire);
   // The writer may be one entry ahead of `started` while we copy.
-  if (overwritten(line.started.load(std::memory_order_relaxed) + 1) || descriptor.sequence != sequence)
+  if (overwritten(track.started.load(std::memory_order_relaxed) + 1) || descriptor.sequence != sequence)
     return std::nullopt;
   return descriptor;
+}
+
+std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, std::uint64_t ordinal) const {
+  for (const Priority priority : kMostUrgentFirst) {
+    const std::uint64_t last = segment_.board(rank).tracks[index_of(priority)].started.load(std::memory_order_acquire);
+    for (std::uint64_t sequence = last; sequence > 0 && sequence + kRememberedOperations > last; --sequence) {
+      std::optional<Descriptor> descriptor = announced(rank, priority, sequence);
+      if (descriptor && descriptor->ordinal == ordinal) return descriptor;
+    }
+  }
+  return std::nullopt;
 }
 
 void ShmBoard::abort(const Abort& reason) {

@@ -22,10 +22,12 @@ class ShmBoard final : public ControlPlane {
 
   [[nodiscard]] std::span<const std::uint32_t> peers() const override { return peers_; }
   void announce(const Descriptor& started) override;
-  void complete(std::uint64_t sequence) override;
+  void complete(Priority priority, std::uint64_t sequence) override;
   void inquire() override {}  // the board is always fresh
   [[nodiscard]] PeerStatus status(std::uint32_t peer) const override;
-  [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t sequence) const override;
+  [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, Priority priority,
+                                                    std::uint64_t sequence) const override;
+  [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t ordinal) const override;
   void abort(const Abort& reason) override;
   [[nodiscard]] std::optional<Abort> aborted() const override;
   void post(std::uint64_t number, std::string_view note) override;

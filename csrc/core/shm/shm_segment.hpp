@@ -28,13 +28,18 @@ namespace syntony {
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kRememberedOperations = 16;
 
+/// How far a rank is with the operations of one class.
+struct alignas(kCacheLine) BoardTrack {
+  std::atomic<std::uint64_t> completed;
+  std::atomic<std::uint64_t> started;  // sequence; its Descriptor is remembered[started % kRememberedOperations]
+  alignas(kCacheLine) std::array<Descriptor, kRememberedOperations> remembered;
+};
+
 /// What a rank tells the others of its host. One writer (the rank itself); padded against neighbouring lines.
 struct alignas(2 * kCacheLine) BoardLine {
-  std::atomic<std::uint64_t> completed;
-  std::atomic<std::uint32_t> left;
-  std::atomic<std::uint64_t> started;  // sequence; its Descriptor is remembered[started % kRememberedOperations]
+  std::array<BoardTrack, kPriorities> tracks;
+  alignas(kCacheLine) std::atomic<std::uint32_t> left;
   alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;
-  alignas(kCacheLine) std::array<Descriptor, kRememberedOperations> remembered;
 };
 
 /// Why the group ended. `state` goes 0 -> 1 (somebody writes) -> 2 (readable).
@@ -63,8 +68,8 @@ static_assert(sizeof(SlotLine) == kCacheLine);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 /// Where a rank shows its peers what it brings to a round of a shared collective (shared/shared_exchange.hpp); it has
-/// two, used in turn. `stamp` is the number of the round, written last. Zeros at first: round 0, published by
-/// everybody.
+/// two for each class of operations, used in turn. `stamp` is the number of the round, written last. Zeros at first:
+/// round 0, published by everybody.
 struct alignas(2 * kCacheLine) SharedPlace {
   static constexpr std::size_t kInlineBytes = 48;
   static constexpr std::size_t kStageBytes = std::size_t{384} << 10U;
@@ -106,7 +111,7 @@ class ShmSegment {
   [[nodiscard]] AbortRecord& abort_record() const;
   [[nodiscard]] BoardLine& board(std::uint32_t rank) const;
   [[nodiscard]] Note& note(std::uint32_t rank, std::size_t slot) const;
-  [[nodiscard]] SharedPlace& place(std::uint32_t rank, std::uint64_t parity) const;
+  [[nodiscard]] SharedPlace& place(std::uint32_t rank, Priority priority, std::uint64_t parity) const;
   [[nodiscard]] std::byte* stream(std::uint32_t destination, std::uint32_t source, std::uint32_t channel,
                                   std::uint32_t window) const;
   /// Wakes `rank` out of epoll.

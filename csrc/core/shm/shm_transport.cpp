@@ -49,6 +49,10 @@ class ShmTransport::Outgoing final : public Sender {
     transport_.touched_[local_peer_] = 1;
     transport_.any_touched_ = true;
   }
+  std::uint64_t on_their_way() override {
+    credit_ = memory_.released().load(std::memory_order_acquire);
+    return sent_ - credit_;
+  }
 
  private:
   ShmTransport& transport_;

@@ -55,7 +55,8 @@ const TcpControl::Peer& TcpControl::peer_of(std::uint32_t rank) const {
 // ---- what this rank says
 
 void TcpControl::announce(const Descriptor& started) {
-  if (started_.size() == kRemembered) started_.erase(started_.begin());
+  const auto alike = [&](const Descriptor& old) { return old.priority == started.priority; };
+  if (std::ranges::count_if(started_, alike) == kRemembered) started_.erase(std::ranges::find_if(started_, alike));
   started_.push_back(started);
   if (!std::exchange(curious_, false)) return;
   for (Peer& peer : peers_) {
@@ -142,9 +143,16 @@ PeerStatus TcpControl::status(std::uint32_t peer) const { return peer_of(peer).s
 
 std::string TcpControl::end_of(std::uint32_t peer) const { return peer_of(peer).end; }
 
-std::optional<Descriptor> TcpControl::announced(std::uint32_t peer, std::uint64_t sequence) const {
+std::optional<Descriptor> TcpControl::announced(std::uint32_t peer, Priority priority, std::uint64_t sequence) const {
   const std::vector<Descriptor>& started = peer_of(peer).started;
-  const auto found = std::ranges::find(started, sequence, &Descriptor::sequence);
+  const auto found = std::ranges::find_if(
+      started, [&](const Descriptor& one) { return one.priority == priority && one.sequence == sequence; });
+  return found == started.end() ? std::nullopt : std::optional(*found);
+}
+
+std::optional<Descriptor> TcpControl::announced(std::uint32_t peer, std::uint64_t ordinal) const {
+  const std::vector<Descriptor>& started = peer_of(peer).started;
+  const auto found = std::ranges::find(started, ordinal, &Descriptor::ordinal);
   return found == started.end() ? std::nullopt : std::optional(*found);
 }
 
@@ -229,12 +237,13 @@ bool TcpControl::take(Peer& peer, ControlPrefix::Kind kind, std::span<const std:
 
 bool TcpControl::take_status(Peer& peer, std::span<const std::byte> body) {
   std::optional<ControlStatus> status = decode_status(body);
-  if (!status || status->started.size() > kRemembered) return false;
+  if (!status || status->started.size() > kRemembered * kPriorities) return false;
   peer.asked = false;
   peer.started = std::move(status->started);
   peer.status.known = true;
   peer.status.completed = status->completed;
-  peer.status.started = peer.started.empty() ? Descriptor{} : peer.started.back();
+  peer.status.started = {};
+  for (const Descriptor& started : peer.started) peer.status.started[index_of(started.priority)] = started;
   return true;
 }
 

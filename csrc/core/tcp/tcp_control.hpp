@@ -1,6 +1,6 @@
 // The control plane (control.hpp) between machines: one small connection per pair, apart from the data.
 //
-//   inquire ->   <- status {completed, the last 16 operations started}      asked only when something is late
+//   inquire ->   <- status {by class: completed, last 16 started}           asked only when something is late
 //                <- status                                                  again when the asked rank's next one starts
 //   abort {kind, guilty ranks, sentence} ->                                 the group has failed
 //   note {number, text} ->                                                  ranks meet again (regroup.hpp)
@@ -32,7 +32,7 @@ namespace syntony {
 /// Not thread-safe: whoever owns progress calls it.
 class TcpControl final : public ControlPlane {
  public:
-  /// How many of its own operations a rank remembers.
+  /// How many of its own operations of each class a rank remembers.
   static constexpr std::size_t kRemembered = 16;
 
   /// Takes the control sockets of `peers`. Throws Error(system).
@@ -40,12 +40,14 @@ class TcpControl final : public ControlPlane {
 
   [[nodiscard]] std::span<const std::uint32_t> peers() const override { return ranks_; }
   void announce(const Descriptor& started) override;
-  void complete(std::uint64_t sequence) override { completed_ = sequence; }
+  void complete(Priority priority, std::uint64_t sequence) override { completed_[index_of(priority)] = sequence; }
   /// A peer that has not answered yet is not asked again.
   void inquire() override;
-  /// As of the peer's last answer. Throws Error(invalid) for a rank that is not among the peers; so do the next two.
+  /// As of the peer's last answer. Throws Error(invalid) for a rank that is not among the peers; so do the next three.
   [[nodiscard]] PeerStatus status(std::uint32_t peer) const override;
-  [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t sequence) const override;
+  [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, Priority priority,
+                                                    std::uint64_t sequence) const override;
+  [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t ordinal) const override;
   /// How a peer ended, to follow its name: "lost its connection (Connection reset by peer)". Empty while it lives.
   [[nodiscard]] std::string end_of(std::uint32_t peer) const override;
   void abort(const Abort& reason) override;
@@ -91,8 +93,8 @@ class TcpControl final : public ControlPlane {
   int descriptor_ = -1;
   std::vector<std::uint32_t> ranks_;
   std::vector<Peer> peers_;
-  std::vector<Descriptor> started_;  // the last kRemembered of this rank, oldest first
-  std::uint64_t completed_ = 0;
+  std::vector<Descriptor> started_;  // the last kRemembered of each class of this rank, oldest first
+  std::array<std::uint64_t, kPriorities> completed_{};
   bool curious_ = false;          // any peer is
   std::optional<Abort> aborted_;  // told by us or by a peer, the first
   bool told_ = false;             // it, to all peers

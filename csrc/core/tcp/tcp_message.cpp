@@ -33,21 +33,22 @@ bool take(std::span<const std::byte>& bytes, Value* values, std::size_t count) {
 /// Its enumerations index tables of names, so they must be within them.
 bool believable(const Descriptor& descriptor) {
   return descriptor.collective <= Collective::scatter && static_cast<std::size_t>(descriptor.dtype) < kDTypes.size() &&
-         static_cast<std::size_t>(descriptor.op) < kReduceOps.size();
+         static_cast<std::size_t>(descriptor.op) < kReduceOps.size() && index_of(descriptor.priority) < kPriorities;
 }
 
 }  // namespace
 
 std::vector<std::byte> encode(const ControlStatus& status) {
   std::vector<std::byte> bytes;
-  append(bytes, &status.completed, 1);
+  append(bytes, status.completed.data(), status.completed.size());
   append(bytes, status.started.data(), status.started.size());
   return bytes;
 }
 
 std::optional<ControlStatus> decode_status(std::span<const std::byte> body) {
   ControlStatus status;
-  if (!take(body, &status.completed, 1) || body.size() % sizeof(Descriptor) != 0) return std::nullopt;
+  if (!take(body, status.completed.data(), status.completed.size()) || body.size() % sizeof(Descriptor) != 0)
+    return std::nullopt;
   status.started.resize(body.size() / sizeof(Descriptor));
   if (!take(body, status.started.data(), status.started.size())) return std::nullopt;
   if (!std::ranges::all_of(status.started, believable)) return std::nullopt;

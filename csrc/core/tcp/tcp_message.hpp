@@ -1,6 +1,7 @@
 // Bodies of control messages, to bytes and back. Reading believes nothing: an empty result means nonsense.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,8 +14,8 @@ namespace syntony {
 
 /// What a rank answers to an inquiry.
 struct ControlStatus {
-  std::uint64_t completed = 0;
-  std::vector<Descriptor> started;  // oldest first
+  std::array<std::uint64_t, kPriorities> completed{};  // by class
+  std::vector<Descriptor> started;                     // of each class oldest first
 };
 
 [[nodiscard]] std::vector<std::byte> encode(const ControlStatus& status);

@@ -56,6 +56,7 @@ class TcpSender final : public Sender {
   /// Queues the frame; progress() or wake() hands it to the kernel. Throws as reserve() does, and Error(invalid) for a
   /// length beyond the slot or without a slot reserved.
   void commit(const FrameHeader& header) override;
+  [[nodiscard]] std::uint64_t on_their_way() override { return committed_ - released_; }
 
   /// The receiver has released `count` frames so far. False when that cannot be.
   [[nodiscard]] bool credit(std::uint64_t count);

@@ -93,9 +93,8 @@ class Call:
             total = elements.divide(case.dtype, total, ranks)
         return elements.encode(case.dtype, total)
 
-    def start(self, group: Group, *, async_op: bool = False) -> Any:
+    def start(self, group: Group, *, async_op: bool = False, **options: object) -> Any:
         case = self.case
-        options: dict[str, object] = {}
         if case.factor != 1.0:
             options["factor"] = (self._rank % 2 + 1) * 0.5
         return group.run(

@@ -36,11 +36,17 @@ void status(std::uint64_t) {
     const auto last = [](std::uint32_t r) { return 5ULL + 20 * r; };
     for (std::uint64_t sequence = 1; sequence <= last(rank.rank); ++sequence) {
       control.announce(operation(sequence, rank.rank));
-      if (sequence > 1) control.complete(sequence - 1);
+      if (sequence > 1) control.complete(Priority::normal, sequence - 1);
     }
     for (const std::uint32_t peer : control.peers()) {
       require(control.status(peer).state == State::alive && !control.status(peer).known, "nothing heard yet");
-      require(!control.announced(peer, 1).has_value(), "nothing heard yet");
+      require(!control.announced(peer, Priority::normal, 1).has_value(), "nothing heard yet");
+    }
+    for (std::uint64_t sequence = 1; sequence <= 20; ++sequence) {
+      Descriptor urgent = operation(sequence, rank.rank);
+      urgent.priority = Priority::high;
+      urgent.ordinal = 100 + sequence;
+      control.announce(urgent);
     }
     rank.meet();
     control.inquire();
@@ -53,14 +59,22 @@ void status(std::uint64_t) {
         "everybody answers");
     for (const std::uint32_t peer : control.peers()) {
       const PeerStatus status = control.status(peer);
-      require(status.state == State::alive && status.completed == last(peer) - 1, "completed");
-      require(status.started.sequence == last(peer) && status.started.root == peer &&
-                  status.started.dtype == DType::bfloat16 && status.started.fingerprint == last(peer) * 31,
+      require(status.state == State::alive && status.completed[index_of(Priority::normal)] == last(peer) - 1,
+              "completed");
+      const Descriptor& started = status.started[index_of(Priority::normal)];
+      require(started.sequence == last(peer) && started.root == peer && started.dtype == DType::bfloat16 &&
+                  started.fingerprint == last(peer) * 31,
               "the last operation it entered");
       const std::uint64_t oldest = last(peer) - std::min<std::uint64_t>(last(peer), TcpControl::kRemembered) + 1;
-      require(control.announced(peer, oldest)->root == peer, "the last 16 are remembered");
-      require(!control.announced(peer, oldest - 1).has_value() && !control.announced(peer, last(peer) + 1).has_value(),
-              "no others are");
+      const auto heard = [&](Priority priority, std::uint64_t sequence) {
+        return control.announced(peer, priority, sequence).has_value();
+      };
+      require(control.announced(peer, Priority::normal, oldest)->root == peer, "the last 16 are remembered");
+      require(!heard(Priority::normal, oldest - 1) && !heard(Priority::normal, last(peer) + 1), "no others are");
+      require(heard(Priority::high, 5) && !heard(Priority::high, 4) && !heard(Priority::low, 5),
+              "each class by itself");
+      require(control.announced(peer, 120)->sequence == 20 && !control.announced(peer, 104).has_value(), "by ordinal");
+      require(status.started[index_of(Priority::high)].sequence == 20, "the last of another class");
     }
     require_in("rank 9 is not reached", error_of([&] { (void)control.status(9); }).what());
     // A rank that answered others only through its descriptor would be woken by it: all must answer before they go.
@@ -218,7 +232,7 @@ void unbelievable(std::uint64_t) {
 void messages(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   for (int round = 0; round < 300; ++round) {
-    ControlStatus status{.completed = random(), .started = {}};
+    ControlStatus status{.completed = {random(), random(), random()}, .started = {}};
     for (std::uint64_t i = random() % 17; i > 0; --i) {
       status.started.push_back(operation(random(), static_cast<std::uint32_t>(random())));
     }
@@ -245,7 +259,10 @@ void messages(std::uint64_t seed) {
   }
   Descriptor odd = operation(1, 0);
   odd.dtype = static_cast<DType>(200);
-  require(!decode_status(encode(ControlStatus{1, {odd}})).has_value(), "no such dtype");
+  require(!decode_status(encode(ControlStatus{{}, {odd}})).has_value(), "no such dtype");
+  odd = operation(1, 0);
+  odd.priority = static_cast<Priority>(3);
+  require(!decode_status(encode(ControlStatus{{}, {odd}})).has_value(), "no such class");
   const Abort large{Error::Kind::dead, std::vector<int>(100'000, 3), std::string(1'000'000, 'x')};
   require(encode(large).size() <= kLargestBody, "fits a message");
   require(decode_abort(encode(large))->ranks.size() == 4096, "the first ranks are kept");
