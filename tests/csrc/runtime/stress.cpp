@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -34,6 +35,7 @@ using syntony::Communicator;
 using syntony::DType;
 using syntony::Engine;
 using syntony::Error;
+using syntony::Priority;
 using syntony::Recorder;
 using syntony::ReduceOp;
 using syntony::Work;
@@ -97,6 +99,8 @@ class ThreadBootstrap final : public syntony::Bootstrap {
   Hosts hosts_;
 };
 
+constexpr std::optional<Priority> kClasses[] = {std::nullopt, Priority::low, Priority::normal, Priority::high};
+
 struct Reduction {
   std::vector<std::int64_t> data;
   std::int64_t expected;
@@ -114,6 +118,8 @@ class RandomCalls {
     count_ = sizes[dice_() % 5];
     root_ = static_cast<std::uint32_t>(dice_() % size_);
     options_.async = (dice_() + rank_) % 2 == 0;
+    options_.priority = kClasses[dice_() % 4];
+    options_.partition = dice_() % 4 == 0 ? 10'000 : 0;
     switch (dice_() % 8) {
       case 0:
         return all_gather();
@@ -256,8 +262,8 @@ class Rank {
         engine_, bootstrap, syntony::CommunicatorOptions{.timeout = std::chrono::seconds(60), .name = name});
   }
 
-  Reduction start(Communicator& group, std::size_t count, std::int64_t value, const std::string& algorithm,
-                  bool async) {
+  Reduction start(Communicator& group, std::size_t count, std::int64_t value, const std::string& algorithm, bool async,
+                  std::optional<Priority> priority = std::nullopt) {
     const std::int64_t size = group.size();
     Reduction reduction{std::vector<std::int64_t>(count, value + group.rank()), 0, nullptr};
     reduction.expected = size * value + size * (size - 1) / 2;
@@ -265,6 +271,7 @@ class Rank {
     CallOptions options;
     options.algorithm = algorithm;
     options.async = async;
+    options.priority = priority;
     reduction.work =
         group.run(Collective::all_reduce, DType::int64, ReduceOp::sum, 0, {Block{bytes, bytes, count}}, options);
     return reduction;
@@ -280,8 +287,8 @@ class Rank {
     std::vector<Reduction> reductions;
     std::atomic<int> called{0};
     for (int i = 0; i < 10; ++i) {
-      reductions.push_back(
-          start(*world_, static_cast<std::size_t>(1 + 7000 * (i % 3)), round + i, kAlgorithms[i % 5], true));
+      reductions.push_back(start(*world_, static_cast<std::size_t>(1 + 7000 * (i % 3)), round + i, kAlgorithms[i % 5],
+                                 true, kClasses[i % 4]));
       reductions.back().work->on_done([&called] { ++called; });
     }
     for (std::size_t i = reductions.size(); i-- > 0;) finish(reductions[i]);
@@ -337,6 +344,7 @@ class Rank {
 
   void in_a_failing_group(int round) {
     const std::unique_ptr<Communicator> group = join("failing" + std::to_string(round));
+    world_->barrier();  // all have joined: before, its end would be theirs of joining
     std::vector<Reduction> pending;
     try {
       for (int i = 0; i < 4; ++i) {
