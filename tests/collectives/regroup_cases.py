@@ -92,8 +92,9 @@ def killed_one_after_another(group: Communicator, victim: int) -> None:
     second = (victim + 1) % group.size
     array = np.ones(1 << 16, np.float32)
     if group.rank == victim:
+        group.barrier()  # all have joined
         os.kill(os.getpid(), signal.SIGKILL)
-    fails(lambda: [group.all_reduce(array) for _ in range(1000)])
+    fails(lambda: [group.barrier(), *(group.all_reduce(array) for _ in range(1000))])
     if group.rank == second:
         os.kill(os.getpid(), signal.SIGKILL)
     survivors = group.shrink()
