@@ -18,7 +18,7 @@ namespace syntony {
 namespace {
 
 constexpr std::size_t kReducedBytes = std::size_t{64} << 10U;  // of each rank at a time: they shall stay in cache
-constexpr std::size_t kCopiedBytes = std::size_t{1} << 20U;    // before others get in
+constexpr std::size_t kCopiedBytes = std::size_t{256} << 10U;  // before others get in
 static_assert(kMostRanksOfHost * sizeof(BufferAddress) + kCacheLine <= SharedPlace::kStageBytes);
 
 struct Offer {
@@ -72,12 +72,13 @@ class ReferenceSteps final : public SharedSteps {
  private:
   enum class Phase : std::uint8_t { introduce, offer, collect, close, done };
 
-  /// Elements to copy from a peer's buffer.
+  /// Elements to copy from a peer's buffer, or from one's own.
   struct Copy {
     std::uint32_t from;
     BufferAddress source;
     std::byte* to;
     std::size_t elements;
+    const std::byte* own = nullptr;  // instead of `source`
   };
 
   static std::byte* stage(SharedPlace& place) { return place.stage.data(); }
@@ -127,7 +128,7 @@ class ReferenceSteps final : public SharedSteps {
       const Block& block = job_.block(from, job_.rank);
       const std::uint32_t to = job_.shape.blocks_by_destination ? job_.rank : 0;
       if (from == job_.rank) {
-        job_.copy(block.output, block.input, block.elements);
+        if (block.output != block.input) copies_.push_back({from, {}, block.output, block.elements, block.input});
       } else {
         copies_.push_back({from, input_in(job_.exchange.place(from), to), block.output, block.elements});
       }
@@ -180,7 +181,8 @@ class ReferenceSteps final : public SharedSteps {
       const Copy& copy = copies_[next_];
       const std::size_t count = std::min(copy.elements - at_, kCopiedBytes / job_.element_bytes);
       const std::size_t skipped = at_ * job_.element_bytes;
-      if (const std::byte* mapped = memory_.map(copy.from, copy.source)) {
+      const std::byte* const mapped = copy.own != nullptr ? copy.own : memory_.map(copy.from, copy.source);
+      if (mapped != nullptr) {
         job_.copy(copy.to + skipped, mapped + skipped, count);
       } else {
         memory_.read(copy.from, copy.to + skipped, copy.source.address + skipped, count * job_.element_bytes);
