@@ -42,7 +42,7 @@ class Impostor:
     """Rank 1 of 2, which believes to be on another host."""
 
     def __init__(self, bootstrap: LocalBootstrap) -> None:
-        own = [b"elsewhere", b"impostor", b"4711", b"1", b"2", b"nowhere", b"131072", b"0"]
+        own = [b"elsewhere", b"impostor", b"4711", b"1", b"2", b"nowhere", b"131072", b"262144", b"0"]
         introduction = b"".join(b"%d:%s" % (len(field), field) for field in own)
         theirs = fields(bootstrap.all_gather("introduce", introduction)[0])
         self.token = struct.pack("<QQ", int(theirs[3]), int(theirs[4]))
