@@ -26,7 +26,8 @@ PREFIX = struct.Struct("<4sIQII")  # kind, token, number, window, channel
 HEADER = struct.Struct("<QIHHQQIIQ")  # token, group, channel, priority, sequence, fingerprint, slice, length, total
 CONTROL = struct.Struct("<4sIQII")  # magic, kind, token, length, zero
 STATUS, ABORT = 2, 3
-CONTROL_FLOW, FLOWS, MESSAGES = 0xFFFF, 2, 2  # MESSAGES: the window of point-to-point
+CONTROL_FLOW, FLOWS = 0xFFFF, 2
+FIRST, MESSAGES = 3, 6  # windows of the first operation that is neither urgent nor bulk, and of point-to-point
 
 
 def fields(blob: bytes) -> list[bytes]:
@@ -127,7 +128,7 @@ def oversized(impostor: Impostor) -> None:
 
 
 def unasked(impostor: Impostor) -> None:
-    impostor.data[0].sendall(impostor.frame(1, 0, 5, b"right form, wrong content", 0))
+    impostor.data[0].sendall(impostor.frame(FIRST, 0, 5, b"right form, wrong content", 0))
 
 
 def garbled_control(impostor: Impostor) -> None:
