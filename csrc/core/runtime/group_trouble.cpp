@@ -176,12 +176,15 @@ void Group::explain(const Error& error) {
 }
 
 void Group::tend() {
-  if (heard_of_the_end()) return;
-  if (!busy()) return;
-  // Frames that have arrived count, even from a peer that is gone: look for it only after nothing more moves.
+  const auto& planes = fabric_->planes();
+  for (const std::unique_ptr<ControlPlane>& plane : planes) plane->progress();
+  const bool ended = std::ranges::any_of(planes, [](const auto& plane) { return plane->aborted().has_value(); });
   const bool all_there = every_peer([](PeerStatus::State state) { return state == PeerStatus::State::alive; });
-  while (!all_there && turn()) {
+  // What has arrived counts, even from a peer that is gone or has ended the group since: look for it only after nothing
+  // more moves.
+  while ((ended || !all_there) && busy() && turn()) {
   }
+  if (heard_of_the_end() || !busy()) return;
   const Clock::time_point now = Clock::now();
   if (!failed_) look_for_disagreement();
   if (!failed_ && !all_there) look_for_absent();
