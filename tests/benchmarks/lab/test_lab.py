@@ -50,9 +50,12 @@ def traces() -> tuple[list[str], list[str]]:
 
 @pytest.fixture(autouse=True)
 def leaves_nothing() -> Iterator[None]:
-    before = traces()
+    links, labs = traces()
     yield
-    assert traces() == before
+    links_now, labs_now = traces()
+    # Not that they are equal: of a lab that was killed, the kernel may take the last devices away only meanwhile.
+    assert set(links_now) <= set(links)
+    assert set(labs_now) <= set(labs)
 
 
 def run(name: str | Plan, script: str, **more: object) -> tuple[int, list[str]]:
