@@ -3,7 +3,8 @@
 First so many small all_reduces; then, for so many minutes, random operations (random_operations.py), each checked, in
 three groups driven by two threads per rank: all ranks, all ranks once more, and the ranks of one half. Four ranks on
 two "hosts" of this machine, so that shared memory and TCP are both at work. Resident memory and descriptors of every
-rank are read after a fifth of the time, when all buffers have been grown, and at the end.
+rank are read a hundred times; the least of the second fifth of the time, when all buffers have been grown, stands
+against the least of the last fifth, as at any moment the other thread may hold arrays of some MiB.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def _mixed(exchange: Exchange, seconds: float, seed: int) -> Outcome:
     assert half is not None
     begin = time.monotonic()
     done = [0, 0]
-    early: list[Holding] = []
+    seen: list[tuple[float, Holding]] = []  # when, as a part of the time
     failures: list[BaseException] = []
 
     def drive(thread: int, groups: tuple[Communicator, ...]) -> None:
@@ -98,8 +99,9 @@ def _mixed(exchange: Exchange, seconds: float, seed: int) -> Outcome:
                 if groups[0].rank == 0:
                     go_on[0] = time.monotonic() - begin < seconds
                 groups[0].broadcast(go_on)  # groups[0] has all ranks: they stop together
-                if thread == 0 and not early and time.monotonic() - begin > seconds / 5:
-                    early.append(Holding.now())
+                passed = (time.monotonic() - begin) / seconds
+                if thread == 0 and passed > (seen[-1][0] if seen else 0) + 0.01:
+                    seen.append((passed, Holding.now()))
         except BaseException as failure:
             failures.append(failure)
             for group in (world, again, half):
@@ -115,10 +117,17 @@ def _mixed(exchange: Exchange, seconds: float, seed: int) -> Outcome:
         thread.join()
     if failures:
         raise failures[0]
-    late, took = Holding.now(), time.monotonic() - begin
+    took = time.monotonic() - begin
+    early, late = _least(seen, 0.2, 0.4), _least(seen, 0.8, 1.0)
     for group in (half, again, world):
         group.close()
-    return Outcome(sum(done), took, early[0] if early else late, late)
+    return Outcome(sum(done), took, early, late)
+
+
+def _least(seen: list[tuple[float, Holding]], begin: float, end: float) -> Holding:
+    """Between two parts of the time; where nothing was read then, at the end."""
+    then = [holding for passed, holding in seen if begin <= passed <= end] or [Holding.now()]
+    return Holding(min(one.resident for one in then), min(one.descriptors for one in then))
 
 
 def _row(name: str, outcomes: list[Outcome]) -> Row:
