@@ -237,6 +237,8 @@ void bind_error(nb::module_& m) {
   nb::register_exception_translator(translate, type);
 }
 
+// ---- the usual call -------------------------------------------------------------------------------------------------
+
 /// The call that is made nearly always: whole arrays in even parts. True when that is done. False for any other call,
 /// and for one that is wrong: collectives/communicator.py knows more and has the sentences.
 bool run_even(const PythonCommunicator& self, std::string_view collective, nb::handle input, nb::handle output,

@@ -344,7 +344,6 @@ bool Engine::drive(const Work& work, std::optional<Work::Clock::time_point> dead
   return true;
 }
 
-// False when the deadline has passed. True: the work is done, or somebody visits; the role is given back.
 bool Engine::drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline) {
   Backoff backoff(*this, Caller::driver);
   bool late = false;

@@ -87,9 +87,10 @@ class Engine {
   /// Owns progress until `work` is done (true) or `deadline` passes (false).
   bool drive(const Work& work, std::optional<Work::Clock::time_point> deadline = std::nullopt);
   /// The same in two steps, for a caller whose operation starts only once it owns progress: takes the role if nobody
-  /// has or wants it, and then either drives (and gives it back) or gives it back.
+  /// has or wants it, and then either drives (and gives it back) or gives it back. drive_acquired() is false when the
+  /// deadline has passed first; true does not promise that the work is done, as somebody may want to visit.
   [[nodiscard]] bool try_acquire();
-  void drive_acquired(const Work& work) { drive_acquired(work, std::nullopt); }
+  bool drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline = std::nullopt);
   void release();
   /// Some work became done: whoever waits for the role only to finish that work may go.
   void finished();
@@ -108,7 +109,6 @@ class Engine {
   class Backoff;
 
   bool acquire(Caller caller, const Work* work, std::optional<Work::Clock::time_point> deadline);
-  bool drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline);
   void visit();
   bool pass();
   bool pass(unsigned active);

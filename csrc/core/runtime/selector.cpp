@@ -98,9 +98,9 @@ std::pair<std::string, std::string> Selector::choice(Collective collective, std:
 Selector::Selection Selector::select(Collective collective, std::uint32_t root, std::size_t bytes,
                                      const std::string& algorithm) {
   const std::lock_guard lock(mutex_);
+  if (algorithm != "auto") return answer(collective, root, bytes, algorithm);
   const std::tuple question(collective, root, bytes);
   Recent& recent = recent_[(bytes / 8 + static_cast<std::size_t>(collective)) % recent_.size()];
-  if (algorithm != "auto") return answer(collective, root, bytes, algorithm);
   if (recent.question != question) recent = {question, answer(collective, root, bytes, algorithm)};
   return recent.answer;
 }
