@@ -1,0 +1,120 @@
+"""The graph of one training step. Edges with lag 1 (`Op.lagged`) lead into the next step, so it is a cycle cut open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from collectives.overlap.op import Kind, Op
+from topologies.command import UserError
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What moves between two segments of a layer, once per microbatch.
+
+    name       first word of its Ops' names: `tp`, `dispatch`, `combine`, ..
+    lane       the group that moves it
+    forward    what moves in the forward pass, and
+    backward   its adjoint, what moves the gradients back; None: nothing
+    bytes      of the larger buffer, of one microbatch
+    """
+
+    name: str
+    lane: str
+    forward: Kind | None
+    backward: Kind | None
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of the model: one residual branch (attention, MLP or experts), the embedding, or the head. What one
+    gradient reduction, one gather of weights and one optimizer call are about.
+
+        segment 0 --transfer 0--> segment 1 --transfer 1--> segment 2
+
+    weights      bytes of its weights on one rank (and of their gradients)
+    segments     floating-point operations of each segment's forward, for one microbatch; one more than transfers
+    transfers    between the segments
+    activations  bytes of what one microbatch's forward leaves for its backward
+    expert       its weights are spread over the group `ep`: copies are summed over `edp`, not over `dp`
+    backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation
+    """
+
+    name: str
+    weights: int
+    segments: tuple[float, ...]
+    transfers: tuple[Transfer, ...] = ()
+    activations: int = 0
+    expert: bool = False
+    backward: tuple[float, float] = (1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Ops of one step of all devices.
+
+    layers   of the model, in the order of the forward pass
+    groups   ranks of each group, by lane: {"dp": 4, "tp": 2}
+    """
+
+    ops: tuple[Op, ...]
+    layers: tuple[Layer, ...] = ()
+    groups: Mapping[str, int] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops)
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def __getitem__(self, name: str) -> Op:
+        return self.by_name[name]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Op]:
+        return {op.name: op for op in self.ops}
+
+    @cached_property
+    def devices(self) -> tuple[int, ...]:
+        return tuple(sorted({op.device for op in self.ops}))
+
+    def with_ops(self, ops: Iterable[Op]) -> Graph:
+        """The same step with other Ops."""
+        return Graph(tuple(ops), self.layers, self.groups)
+
+    def check(self) -> None:
+        """Raises UserError for two Ops of one name, an edge from nowhere, or a circle within a step."""
+        if len(self.by_name) != len(self.ops):
+            seen: set[str] = set()
+            twice = next(op.name for op in self.ops if op.name in seen or seen.add(op.name))  # type: ignore[func-returns-value]
+            raise UserError(f"the graph has two ops named {twice!r}")
+        for op in self.ops:
+            for name in (*op.deps, *op.lagged):
+                if name not in self.by_name:
+                    raise UserError(f"op {op.name!r} waits for {name!r}, which the graph does not have")
+        circle = self._circle()
+        if circle:
+            raise UserError(f"ops wait for each other in a circle within one step: {' -> '.join(circle)}")
+
+    def _circle(self) -> list[str]:
+        missing = {op.name: len(op.deps) for op in self.ops}
+        after: dict[str, list[str]] = {}
+        for op in self.ops:
+            for name in op.deps:
+                after.setdefault(name, []).append(op.name)
+        ready = [name for name, count in missing.items() if count == 0]
+        while ready:
+            for name in after.get(ready.pop(), ()):
+                missing[name] -= 1
+                if missing[name] == 0:
+                    ready.append(name)
+        stuck = {name for name, count in missing.items() if count > 0}
+        if not stuck:
+            return []
+        path = [min(stuck)]
+        while path[-1] not in path[:-1]:
+            path.append(next(name for name in self[path[-1]].deps if name in stuck))
+        return path[path.index(path[-1]) :]

@@ -1,0 +1,97 @@
+"""One task of a training step: something a device computes, or something its groups move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What an Op does. The first word of its name."""
+
+    FORWARD = "fwd"
+    BACKWARD = "bwd"  # gradients of inputs and weights in one
+    BACKWARD_INPUT = "bwd_x"
+    BACKWARD_WEIGHT = "bwd_w"
+    RECOMPUTE = "recompute"
+    NORM = "norm"  # of all gradients, for clipping
+    OPTIMIZE = "opt"
+    ALL_REDUCE = "all_reduce"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_GATHER = "all_gather"
+    ALL_TO_ALL = "all_to_all"
+    BROADCAST = "broadcast"
+    SEND = "send"
+    RECV = "recv"
+
+    @property
+    def moves(self) -> bool:
+        """Communication: it takes a link, not the processor."""
+        return self in _MOVING
+
+
+_MOVING = frozenset(
+    {
+        Kind.ALL_REDUCE,
+        Kind.REDUCE_SCATTER,
+        Kind.ALL_GATHER,
+        Kind.ALL_TO_ALL,
+        Kind.BROADCAST,
+        Kind.SEND,
+        Kind.RECV,
+    }
+)
+
+COMPUTE = "compute"  # the lane of what a device computes; all other lanes are named after the group that moves
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes [begin, end) of one layer's weights, or of their gradients, as they lie in its flat buffer."""
+
+    layer: int
+    begin: int
+    end: int
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One task.
+
+    name        unique in its Graph
+    device      whose lanes it takes: the pipeline stage, as all ranks of a stage do the same
+    lane        `compute`, or the group that moves it: `dp`, `edp`, `tp`, `pp`, `ep`, `cp`
+    amount      floating-point operations, or bytes (of the larger buffer, as nccl-tests count them)
+    deps        names of Ops that must have ended in the same step
+    lagged      names of Ops that must have ended in the step before (weights that the last step has made)
+    layer, microbatch, segment, peer    where it has one, else -1; `peer`: the other device of a message
+    pieces      of weights or gradients that move, adjacent in memory
+    of          the Ops of the recorded step that it is a part or a union of; empty: itself
+    holds       bytes of memory taken when it begins
+    frees       bytes given back when it ends
+    """
+
+    name: str
+    kind: Kind
+    device: int
+    lane: str
+    amount: float
+    deps: tuple[str, ...] = ()
+    lagged: tuple[str, ...] = ()
+    layer: int = -1
+    microbatch: int = -1
+    segment: int = -1
+    peer: int = -1
+    pieces: tuple[Piece, ...] = ()
+    of: tuple[str, ...] = ()
+    holds: float = 0.0
+    frees: float = 0.0
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What the trainer calls it: the Ops of the recorded step that it stands for."""
+        return self.of or (self.name,)
