@@ -95,6 +95,10 @@ class Communicator:
         probe.probe_if_asked(group)
         return group
 
+    def set_priority(self, priority: str | None) -> None:
+        """The priority of calls that do not say theirs; every rank must set the same, before its first call."""
+        self._core.set_priority(priority)
+
     def capsule(self) -> object:
         """For csrc._torch."""
         return self._core.capsule()

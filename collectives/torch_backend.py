@@ -34,6 +34,7 @@ def create_backend(options: Any, backend_options: Any = None) -> SyntonyBackend:
     try:
         bootstrap = StoreBootstrap(options.store, options.group_rank, size, seconds)
         group = Communicator.create(bootstrap, seconds, name, options.global_ranks_in_group)
+        group.set_priority(getattr(backend_options, "priority", None))
     except (TimeoutError, _core.CommunicationError) as error:
         raise dist.DistBackendError(f"group {name!r} of {size} ranks: {error}") from error
     return _torch.SyntonyBackend(process.current().capsule(), group.capsule(), timeout)

@@ -460,6 +460,12 @@ void bind_group(nb::module_& m) {
       .def(
           "shutdown", [](const Self& self) { self.group().shutdown(); }, nb::call_guard<nb::gil_scoped_release>())
       .def(
+          "set_priority",
+          [](const Self& self, const std::optional<std::string>& name) {
+            self.group().set_priority(priority_named(name));
+          },
+          "priority"_a)
+      .def(
           "set_timeout", [](const Self& self, double timeout) { self.group().set_timeout(from_seconds(timeout)); },
           "timeout"_a);
 }

@@ -2,6 +2,7 @@
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "overlap/bind.hpp"
 #include "torch/syntony_backend.hpp"
 
 namespace py = pybind11;
@@ -42,5 +43,8 @@ PYBIND11_MODULE(_torch, m) {
   using Options = SyntonyBackend::Options;
   py::class_<Options, c10d::Backend::Options, c10::intrusive_ptr<Options>>(backend, "Options")
       .def(py::init<std::chrono::milliseconds>(), py::arg("timeout") = kBackendDefaultTimeout)
+      .def_readwrite("priority", &Options::priority)
       .def("__deepcopy__", [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
+
+  overlap::bind(m);
 }

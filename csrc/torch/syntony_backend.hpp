@@ -28,6 +28,7 @@ class SyntonyBackend : public c10d::Backend {
  public:
   struct Options : c10d::Backend::Options {
     explicit Options(std::chrono::milliseconds limit) : c10d::Backend::Options("syntony", limit) {}
+    std::optional<std::string> priority;  // of the group's calls: low, normal, high
   };
 
   SyntonyBackend(std::shared_ptr<Process> process, std::shared_ptr<Communicator> communicator,

@@ -355,7 +355,7 @@ std::shared_ptr<Work> Communicator::call(Collective collective, DType dtype, Red
     launch.descriptor.dtype = dtype;
     launch.descriptor.op = op;
     launch.blocks = std::move(part);
-    launch.priority = options.priority;
+    launch.priority = priority_of(options);
     launch.average = scaling.average;
     launch.lifetime = lifetime(options);
     launch.keep_alive = options.keep_alive;
@@ -385,14 +385,14 @@ std::shared_ptr<Work> Communicator::call(Collective collective, DType dtype, Red
 
 std::shared_ptr<Work> Communicator::barrier(const CallOptions& options) {
   Group::Launch launch;
-  launch.shared = group_->fabric().exchange(options.priority.value_or(Priority::normal)) != nullptr;
+  launch.shared = group_->fabric().exchange(priority_of(options).value_or(Priority::normal)) != nullptr;
   launch.program = selector_->select(Collective::all_reduce, 0, 1, "direct").program;
   launch.storage.resize(1);
   launch.blocks = {{launch.storage.data(), launch.storage.data(), 1}};
   launch.descriptor.program = launch.shared ? kSharedProgram : launch.program->hash();
   launch.descriptor.op = ReduceOp::bor;
   launch.descriptor.barrier = 1;
-  launch.priority = options.priority;
+  launch.priority = priority_of(options);
   launch.lifetime = lifetime(options);
   return start(*group_, std::move(launch), options);
 }

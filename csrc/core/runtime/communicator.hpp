@@ -41,7 +41,7 @@ struct CallOptions {
   std::string algorithm = "auto";          // a builder's name, or the name of a loaded Program
   std::chrono::milliseconds timeout{0};    // 0: the group's default
   bool async = false;                      // false: completed (or failed) when the call returns
-  std::optional<Priority> priority;        // none: usual_priority(collective)
+  std::optional<Priority> priority;        // none: the group's, or else usual_priority(collective)
   std::size_t partition = 0;               // bytes of a part (below); 0: as a whole
   std::shared_ptr<const void> keep_alive;  // held until the operation is done: the buffers' owner
 };
@@ -124,6 +124,8 @@ class Communicator {
   /// Finishes what is in flight and says goodbye. Further calls throw Error(aborted).
   void shutdown();
   void set_timeout(std::chrono::milliseconds timeout);
+  /// Of calls that do not say theirs; every rank must set the same. None: what is usual for the collective.
+  void set_priority(std::optional<Priority> priority) { priority_ = priority; }
   /// Sequence number of the last collective started.
   [[nodiscard]] std::uint64_t sequence() const;
   /// The last operations and the counters of this group (runtime/recorder.hpp). Any thread, any time.
@@ -144,7 +146,12 @@ class Communicator {
   /// Notes are empty where there is no Tuner.
   void tune();
 
+  [[nodiscard]] std::optional<Priority> priority_of(const CallOptions& options) const {
+    return options.priority ? options.priority : priority_.load();
+  }
+
   std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<std::optional<Priority>> priority_{};
   std::shared_ptr<const Tuner> tuner_;
   std::vector<std::uint32_t> members_;
   std::mutex regrouping_;
