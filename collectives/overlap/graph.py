@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from collectives.overlap.layout import Layout
 from collectives.overlap.op import Kind, Op
 from topologies.command import UserError
 
@@ -39,6 +40,7 @@ class Layer:
     segments     floating-point operations of each segment's forward, for one microbatch; one more than transfers
     transfers    between the segments
     activations  bytes of what one microbatch's forward leaves for its backward
+    output       bytes that one microbatch hands to the next layer
     expert       its weights are spread over the group `ep`: copies are summed over `edp`, not over `dp`
     backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation
     """
@@ -48,21 +50,24 @@ class Layer:
     segments: tuple[float, ...]
     transfers: tuple[Transfer, ...] = ()
     activations: int = 0
+    output: int = 0
     expert: bool = False
     backward: tuple[float, float] = (1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Ops of one step of all devices.
+    """Ops of one step of all devices. On a compute lane they run in this order, unless a policy says otherwise.
 
     layers   of the model, in the order of the forward pass
     groups   ranks of each group, by lane: {"dp": 4, "tp": 2}
+    layout   what it was generated for; None: recorded elsewhere
     """
 
     ops: tuple[Op, ...]
     layers: tuple[Layer, ...] = ()
     groups: Mapping[str, int] = field(default_factory=dict)
+    layout: Layout | None = None
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self.ops)
@@ -83,7 +88,7 @@ class Graph:
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
         """The same step with other Ops."""
-        return Graph(tuple(ops), self.layers, self.groups)
+        return Graph(tuple(ops), self.layers, self.groups, self.layout)
 
     def check(self) -> None:
         """Raises UserError for two Ops of one name, an edge from nowhere, or a circle within a step."""

@@ -8,25 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 
 from collectives.overlap.graph import Graph
+from collectives.overlap.layout import Clip as Clip
 
 Lane = tuple[int, str]  # device, and its lane's name
-
-
-class Clip(StrEnum):
-    """What clipping of gradients by their norm costs.
-
-    EXACT       no weight changes before the norm of all gradients is known
-    OPTIMISTIC  weights change at once; where the norm turns out too large, the step is taken back and done again
-    OFF         gradients are not clipped
-    """
-
-    EXACT = "exact"
-    OPTIMISTIC = "optimistic"
-    OFF = "off"
 
 
 @dataclass(frozen=True)

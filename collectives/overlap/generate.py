@@ -1,0 +1,337 @@
+"""The Graph of a step, from the layers of a model and how they lie on the machine.
+
+    gather? -> fwd -> transfer -> fwd -> send|recv -> .. -> bwd -> transfer -> bwd -> reduce -> norm? -> opt -> gather?
+       ^                                                                                                        |
+       +------------------------------------------- lagged: next step ------------------------------------------+
+
+The order of the Ops is that of the pipeline's schedule; where it is free, nothing but these edges holds an Op back.
+Rules that whoever runs it must know:
+
+- A `recv` and the `send` of the same layer, microbatch and direction are one message; nothing else links them.
+- `gather.{layer}.{microbatch}.f|b` (weights sharded) is made once for microbatches that a chunk takes in a row, and
+  named after the first of them; the weights may go when the last compute Op that waits for it has ended.
+- `opt` waits for the `norm` of every device (clip exact); what ranks of other devices found comes with the norm itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate, groupby
+
+from collectives.overlap.graph import Graph, Layer
+from collectives.overlap.layout import Clip, Layout
+from collectives.overlap.op import COMPUTE, Kind, Op, Piece
+from collectives.overlap.pipelines import Pipeline, Times, pipeline
+from topologies.command import UserError
+
+
+def generate(layers: Sequence[Layer], layout: Layout, order: Pipeline | None = None) -> Graph:
+    """The step of these layers. Raises UserError where they do not fit the layout.
+
+    order    of the pipeline's tasks; default: what `layout.schedule` says, searched with the layers' operations
+    """
+    _check(layers, layout)
+    if order is None:
+        order = pipeline(layout.schedule, layout.pp, layout.loops, layout.microbatches, times_of(layers))
+    chunks = split(layers, len(order.places))
+    step = _Step(layers, layout, order, chunks)
+    graph = Graph(tuple(step.ops()), tuple(layers), layout.groups, layout)
+    graph.check()
+    return graph
+
+
+def times_of(layers: Sequence[Layer], rate: float = 1.0, message: float = 0.0) -> Times:
+    """What the model's forward and backward take, at so many operations per second."""
+    forward = sum(sum(layer.segments) for layer in layers) / rate or 1.0
+    inputs, weights = (
+        sum(sum(layer.segments) * layer.backward[part] for layer in layers) / rate or 1.0 for part in (0, 1)
+    )
+    return Times(forward, inputs, weights, message)
+
+
+def split(layers: Sequence[Layer], chunks: int) -> tuple[range, ...]:
+    """The layers of each chunk: neighbours, as equal in operations as a single cut by shares makes them."""
+    work = [sum(layer.segments) * (1 + sum(layer.backward)) + 1e-9 for layer in layers]
+    total, middle = sum(work), [end - share / 2 for end, share in zip(accumulate(work), work, strict=True)]
+    bounds = [0]
+    for chunk in range(1, chunks):
+        cut = next((i for i, at in enumerate(middle) if at >= total * chunk / chunks), len(layers))
+        bounds.append(min(max(cut, bounds[-1] + 1), len(layers) - (chunks - chunk)))
+    return tuple(range(a, b) for a, b in zip(bounds, (*bounds[1:], len(layers)), strict=True))
+
+
+def _check(layers: Sequence[Layer], layout: Layout) -> None:
+    loops = 2 if layout.schedule in ("zbv", "dualpipe_v") else layout.loops
+    if len(layers) < layout.pp * loops:
+        raise UserError(
+            f"{len(layers)} layers are too few for {layout.pp * loops} chunks (pp {layout.pp} x {loops} per device)"
+        )
+    for layer in layers:
+        if len(layer.segments) != len(layer.transfers) + 1:
+            raise UserError(
+                f"layer {layer.name!r} has {len(layer.segments)} segments and {len(layer.transfers)} transfers; "
+                "there must be one segment more"
+            )
+        for way in ("forward", "backward"):
+            names = [transfer.name for transfer in layer.transfers if getattr(transfer, way)]
+            if len(set(names)) != len(names):
+                raise UserError(f"layer {layer.name!r} has two {way} transfers of one name")
+
+
+class _Step:
+    def __init__(self, layers: Sequence[Layer], layout: Layout, order: Pipeline, chunks: tuple[range, ...]) -> None:
+        self.layers, self.layout, self.order, self.chunks = layers, layout, order, chunks
+        self.device = [order.places[chunk] for chunk, members in enumerate(chunks) for _ in members]
+        self.split = {task[1:] for tasks in order.orders for task in tasks if task.kind == "X"}
+        self.groups = layout.groups
+        self.updated = {  # the Op of the last step that made a layer's weights
+            i: (f"gather.{i}" if self._gathers(i) else f"opt.{i}",) for i, layer in enumerate(layers) if layer.weights
+        }
+        self.uses: list[str] = []  # on the current device: the last compute Op that needs each gathered weight
+        self.begun: set[int] = set()  # layers that have gradients
+        self.verified = False  # the device has looked at the last step's norm
+
+    def ops(self) -> Iterator[Op]:
+        for device, tasks in enumerate(self.order.orders):
+            self.uses, self.verified = [], False
+            for (kind, chunk), row in groupby(tasks, key=lambda task: (task.kind, task.chunk)):
+                yield from self._row(device, kind, chunk, [task.microbatch for task in row])
+            yield from self._update(device)
+
+    def _row(self, device: int, kind: str, chunk: int, microbatches: list[int]) -> Iterator[Op]:
+        """A chunk's tasks of one kind in a row share gathered weights."""
+        members = self.chunks[chunk] if kind == "F" else self.chunks[chunk][::-1]
+        gathers: dict[int, str] = {}
+        last = microbatches[-1]
+        for microbatch in microbatches:
+            for i in members:
+                layer, way = self.layers[i], "f" if kind == "F" else "b"
+                if kind != "W" and i not in gathers and self._sharded(i, 3):
+                    gathers[i] = f"gather.{i}.{microbatch}.{way}"
+                    ahead = [] if len(self.uses) <= self.layout.prefetch else [self.uses[-1 - self.layout.prefetch]]
+                    self.uses.append(self._last(kind, i, last))
+                    yield self._moved(
+                        gathers[i],
+                        Kind.ALL_GATHER,
+                        i,
+                        microbatch,
+                        deps=ahead,
+                        lagged=[f"opt.{i}"],
+                        holds=layer.weights,
+                    )
+                shed = layer.weights if i in gathers and microbatch == last else 0
+                weights = [gathers[i]] if i in gathers else []
+                if kind == "F":
+                    yield from self._forward(device, i, microbatch, weights, shed)
+                else:
+                    yield from self._backward(device, kind, i, microbatch, weights, shed)
+
+    def _last(self, kind: str, i: int, microbatch: int) -> str:
+        word = {"F": Kind.FORWARD, "B": Kind.BACKWARD, "X": Kind.BACKWARD_INPUT}[kind]
+        return self._name(word, i, microbatch, len(self.layers[i].segments) - 1 if kind == "F" else 0)
+
+    def _name(self, kind: Kind, i: int, microbatch: int, segment: int) -> str:
+        several = len(self.layers[i].segments) > 1
+        return f"{kind}.{i}.{microbatch}.{segment}" if several else f"{kind}.{i}.{microbatch}"
+
+    def _forward(self, device: int, i: int, m: int, weights: list[str], shed: int) -> Iterator[Op]:
+        layer, before = self.layers[i], list(weights)
+        if i > 0:
+            way = yield from self._message(i - 1, i, m, "f")
+            before.append(way or self._name(Kind.FORWARD, i - 1, m, len(self.layers[i - 1].segments) - 1))
+        for s, amount in enumerate(layer.segments):
+            final = s == len(layer.segments) - 1
+            name = self._name(Kind.FORWARD, i, m, s)
+            kept = layer.output if self.layout.recompute else layer.activations
+            yield Op(
+                name,
+                Kind.FORWARD,
+                device,
+                COMPUTE,
+                amount,
+                tuple(before),
+                () if s or self._sharded(i, 3) else self.updated.get(i, ()),
+                i,
+                m,
+                s,
+                holds=0 if s else kept,
+                frees=shed if final else 0,
+            )
+            before = [name]
+            if not final:
+                moved = yield from self._transfer(i, m, s, "f", name)
+                before = [moved or name]
+        if i + 1 < len(self.layers) and self.device[i + 1] != device:
+            yield self._side(Kind.SEND, i, m, "f", device, self.device[i + 1], (name,))
+
+    def _backward(self, device: int, kind: str, i: int, m: int, weights: list[str], shed: int) -> Iterator[Op]:
+        layer = self.layers[i]
+        segments = range(len(layer.segments) - 1, -1, -1)
+        both, word = layer.backward, {"B": Kind.BACKWARD, "X": Kind.BACKWARD_INPUT, "W": Kind.BACKWARD_WEIGHT}[kind]
+        factor = {"B": sum(both), "X": both[0], "W": both[1]}[kind]
+        if kind == "W":
+            for s in segments:
+                after = (self._name(Kind.BACKWARD_INPUT, i, m, s),)
+                yield self._gradient(device, word, i, m, s, layer.segments[s] * factor, after, (), 0)
+            return
+        if i == len(self.layers) - 1:
+            before = self._name(Kind.FORWARD, i, m, segments[0])
+        else:
+            way = yield from self._message(i + 1, i, m, "b")
+            follows = Kind.BACKWARD_INPUT if (self._chunk(i + 1), m) in self.split else Kind.BACKWARD
+            before = way or self._name(follows, i + 1, m, 0)
+        for s in segments:
+            deps = [before, *weights]
+            if self.layout.recompute:
+                again = self._name(Kind.RECOMPUTE, i, m, s)
+                forward = self._name(Kind.FORWARD, i, m, s)
+                yield Op(
+                    again,
+                    Kind.RECOMPUTE,
+                    device,
+                    COMPUTE,
+                    layer.segments[s],
+                    (forward, *weights),
+                    layer=i,
+                    microbatch=m,
+                    segment=s,
+                    holds=layer.activations if s == segments[0] else 0,
+                )
+                deps.append(again)
+            lagged: tuple[str, ...] = ()
+            if self.layout.clip is Clip.OPTIMISTIC and not self.verified:
+                lagged = tuple(f"norm.{other}" for other in range(self.layout.pp))
+            self.verified = True
+            name = self._name(word, i, m, s)
+            amount = layer.segments[s] * factor
+            yield self._gradient(device, word, i, m, s, amount, deps, lagged, shed if s == 0 else 0)
+            before = name
+            if s:
+                moved = yield from self._transfer(i, m, s - 1, "b", name)
+                before = moved or name
+        if i > 0 and self.device[i - 1] != device:
+            yield self._side(Kind.SEND, i, m, "b", device, self.device[i - 1], (name,))
+
+    def _gradient(
+        self,
+        device: int,
+        kind: Kind,
+        i: int,
+        m: int,
+        s: int,
+        amount: float,
+        deps: Iterable[str],
+        lagged: tuple[str, ...],
+        shed: int,
+    ) -> Op:
+        """An Op of the backward; the one that ends a microbatch's gives its activations back."""
+        layer = self.layers[i]
+        holds = 0 if i in self.begun or kind is Kind.BACKWARD_INPUT else layer.weights
+        if kind is not Kind.BACKWARD_INPUT:
+            self.begun.add(i)
+            if s == 0:
+                shed += layer.activations + (layer.output if self.layout.recompute else 0)
+        name = self._name(kind, i, m, s)
+        return Op(name, kind, device, COMPUTE, amount, tuple(deps), lagged, i, m, s, holds=holds, frees=shed)
+
+    def _update(self, device: int) -> Iterator[Op]:
+        """Gradients summed, their norm, weights updated and gathered. Last layers first: their gradients are."""
+        layout, mine = (
+            self.layout,
+            [i for i in range(len(self.layers)) if self.device[i] == device and self.layers[i].weights],
+        )
+        sums: dict[int, list[str]] = {}
+        for i in reversed(mine):
+            layer, lane, count = self.layers[i], *self._group(i)
+            size = layer.weights
+            parts = range(len(layer.segments))
+            sums[i] = [
+                self._name(Kind.BACKWARD_WEIGHT, i, m, s)
+                if (self._chunk(i), m) in self.split
+                else self._name(Kind.BACKWARD, i, m, s)
+                for m in range(layout.microbatches)
+                for s in (parts if (self._chunk(i), m) in self.split else (0,))
+            ]
+            if count > 1:
+                kind = Kind.REDUCE_SCATTER if layout.zero else Kind.ALL_REDUCE
+                frees = size - size / count if layout.zero >= 2 else 0
+                yield self._moved(f"reduce.{i}", kind, i, deps=sums[i], frees=frees)
+                sums[i] = [f"reduce.{i}"]
+            if "replicas" in self.groups and lane == "dp":
+                yield replace(
+                    self._moved(f"replicas.{i}", Kind.ALL_REDUCE, i, deps=sums[i]), lane="replicas", amount=size / count
+                )
+                sums[i] = [f"replicas.{i}"]
+        norms: tuple[str, ...] = ()
+        if layout.clip is not Clip.OFF:
+            after = tuple(name for i in mine for name in sums[i])
+            yield Op(f"norm.{device}", Kind.NORM, device, COMPUTE, sum(map(self._shard, mine)), after)
+            if layout.clip is Clip.EXACT:
+                norms = tuple(f"norm.{other}" for other in range(layout.pp))
+        for i in reversed(mine):
+            part = self._shard(i)
+            frees = part if layout.zero >= 2 and self._group(i)[1] > 1 else self.layers[i].weights
+            yield Op(f"opt.{i}", Kind.OPTIMIZE, device, COMPUTE, part, (*sums[i], *norms), layer=i, frees=frees)
+        for i in reversed(mine):
+            if self._gathers(i):
+                yield self._moved(f"gather.{i}", Kind.ALL_GATHER, i, deps=[f"opt.{i}"])
+
+    def _moved(
+        self,
+        name: str,
+        kind: Kind,
+        i: int,
+        m: int = -1,
+        deps: Sequence[str] = (),
+        lagged: Sequence[str] = (),
+        holds: float = 0,
+        frees: float = 0,
+    ) -> Op:
+        """A layer's gradients or weights, moved by its group."""
+        size = self.layers[i].weights
+        piece = (Piece(i, 0, size),)
+        lane, device = self._group(i)[0], self.device[i]
+        return Op(
+            name, kind, device, lane, size, tuple(deps), tuple(lagged), i, m, pieces=piece, holds=holds, frees=frees
+        )
+
+    def _transfer(self, i: int, m: int, s: int, way: str, after: str) -> Generator[Op, None, str]:
+        """What moves behind segment s; its name is the generator's value, "" where nothing does."""
+        transfer = self.layers[i].transfers[s]
+        kind = transfer.forward if way == "f" else transfer.backward
+        if kind is None or self.groups.get(transfer.lane, 1) == 1:
+            return ""
+        name = f"{transfer.name}.{i}.{m}.{way}"
+        yield Op(name, kind, self.device[i], transfer.lane, transfer.bytes, (after,), layer=i, microbatch=m, segment=s)
+        return name
+
+    def _message(self, here: int, there: int, m: int, way: str) -> Generator[Op, None, str]:
+        """The receiving end of what layer `here` hands to layer `there`; its value is its name, "" on one device."""
+        source, sink = self.device[here], self.device[there]
+        if source == sink:
+            return ""
+        op = self._side(Kind.RECV, here, m, way, sink, source, ())
+        yield op
+        return op.name
+
+    def _side(self, kind: Kind, i: int, m: int, way: str, device: int, peer: int, deps: tuple[str, ...]) -> Op:
+        size = self.layers[i if way == "f" else i - 1].output
+        return Op(f"{kind}.{i}.{m}.{way}", kind, device, "pp", size, deps, layer=i, microbatch=m, peer=peer)
+
+    def _chunk(self, i: int) -> int:
+        return next(chunk for chunk, members in enumerate(self.chunks) if i in members)
+
+    def _group(self, i: int) -> tuple[str, int]:
+        """Which lane sums the layer's gradients, among how many ranks."""
+        lane = "edp" if self.layers[i].expert and self.layout.ep > 1 else "dp"
+        return lane, self.groups.get(lane, 1)
+
+    def _sharded(self, i: int, level: int) -> bool:
+        return self.layout.zero >= level and self._group(i)[1] > 1 and self.layers[i].weights > 0
+
+    def _gathers(self, i: int) -> bool:
+        return self.layout.zero in (1, 2) and self._sharded(i, 1)
+
+    def _shard(self, i: int) -> float:
+        return self.layers[i].weights / (self._group(i)[1] if self.layout.zero else 1)

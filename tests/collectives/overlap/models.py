@@ -1,0 +1,35 @@
+"""Small models for the tests of the scheduler."""
+
+from __future__ import annotations
+
+from collectives.overlap.graph import Layer, Transfer
+from collectives.overlap.op import Kind
+
+SUM = (
+    Transfer("enter", "tp", None, Kind.ALL_REDUCE, 100),
+    Transfer("leave", "tp", Kind.ALL_REDUCE, None, 100),
+)
+TOKENS = (
+    Transfer("dispatch", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 100),
+    Transfer("combine", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 100),
+)
+
+
+def dense(count: int, weights: int = 1000, flops: float = 1.0) -> list[Layer]:
+    """Layers of one segment: their backward takes twice their forward."""
+    return [Layer(f"layer{i}", weights, (flops,), activations=500, output=100) for i in range(count)]
+
+
+def sharded(count: int) -> list[Layer]:
+    """Layers with a tensor-parallel sum on their way in, backward, and on their way out, forward."""
+    return [Layer(f"layer{i}", 1000, (1.0, 8.0, 1.0), SUM, activations=500, output=100) for i in range(count)]
+
+
+def experts(count: int) -> list[Layer]:
+    """A dense layer, then one of experts, and so on."""
+    return [
+        Layer(f"experts{i}", 4000, (1.0, 4.0, 1.0), TOKENS, activations=500, output=100, expert=True)
+        if i % 2
+        else Layer(f"dense{i}", 1000, (4.0,), activations=500, output=100)
+        for i in range(count)
+    ]

@@ -1,0 +1,136 @@
+"""Generated steps: nothing is missing, nothing waits for itself, and memory that is taken is given back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.overlap.generate import generate, split
+from collectives.overlap.graph import Layer
+from collectives.overlap.layout import Clip, Layout
+from collectives.overlap.op import COMPUTE, Kind
+from tests.collectives.overlap.models import dense, experts, sharded
+from topologies.command import UserError
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    dp, pp = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 4]))
+    schedule = draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zbv", "dualpipe_v"]))
+    zero = draw(st.sampled_from([0, 1, 2, 3]))
+    return Layout(
+        dp=dp,
+        pp=pp,
+        tp=draw(st.sampled_from([1, 2])),
+        ep=draw(st.sampled_from([ep for ep in (1, 2, 4) if dp % ep == 0])),
+        zero=zero,
+        replicas=draw(st.sampled_from([1, 2])) if zero and dp > 1 else 1,
+        microbatches=draw(st.sampled_from([2 * pp, 3 * pp])),
+        schedule=schedule,
+        loops=draw(st.sampled_from([1, 2])) if schedule in ("interleaved", "breadth_first") else 1,
+        clip=draw(st.sampled_from(list(Clip))),
+        recompute=draw(st.booleans()),
+        prefetch=draw(st.sampled_from([1, 2])),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(layouts(), st.sampled_from([dense, sharded, experts]))
+def test_every_layout(layout: Layout, model) -> None:
+    layers = model(8)
+    graph = generate(layers, layout)  # checks names, edges and circles
+    held: Counter[int] = Counter()
+    for op in graph:
+        held[op.device] += op.holds - op.frees
+        assert op.lane == COMPUTE or layout.groups[op.lane] > 1
+        # Only the norm is known to devices without a message.
+        assert all(graph[name].device == op.device or graph[name].kind is Kind.NORM for name in (*op.deps, *op.lagged))
+    assert all(abs(left) < 1e-6 for left in held.values())
+    sends = {op.name[4:]: op for op in graph if op.kind is Kind.SEND}
+    receives = {op.name[4:]: op for op in graph if op.kind is Kind.RECV}
+    assert sends.keys() == receives.keys()
+    assert all((op.device, op.peer) == (receives[n].peer, receives[n].device) for n, op in sends.items())
+    forward = sum(op.amount for op in graph if op.kind is Kind.FORWARD)
+    assert forward == layout.microbatches * sum(sum(layer.segments) for layer in layers)
+    backward = {Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT}
+    assert sum(op.amount for op in graph if op.kind in backward) == 2 * forward
+
+
+def test_names() -> None:
+    graph = generate(sharded(2), Layout(dp=2, tp=2, pp=2, zero=3, clip=Clip.EXACT))
+    assert [op.name for op in graph if op.device == 0] == [
+        "gather.0.0.f",
+        "fwd.0.0.0",
+        "fwd.0.0.1",
+        "leave.0.0.f",
+        "fwd.0.0.2",
+        "send.0.0.f",
+        "gather.0.0.b",
+        "recv.1.0.b",
+        "bwd.0.0.2",
+        "bwd.0.0.1",
+        "enter.0.0.b",
+        "bwd.0.0.0",
+        "reduce.0",
+        "norm.0",
+        "opt.0",
+    ]
+    assert graph["fwd.0.0.0"].deps == ("gather.0.0.f",)
+    assert graph["gather.0.0.f"].lagged == ("opt.0",)
+    assert graph["opt.0"].deps == ("reduce.0", "norm.0", "norm.1")
+
+
+def test_updates_are_waited_for() -> None:
+    assert generate(dense(2), Layout(dp=2))["fwd.1.0"].lagged == ("opt.1",)
+    assert generate(dense(2), Layout(dp=2, zero=1))["fwd.1.0"].lagged == ("gather.1",)
+    optimistic = generate(dense(2), Layout(dp=2, clip=Clip.OPTIMISTIC))
+    assert optimistic["bwd.1.0"].lagged == ("norm.0",)
+    assert optimistic["opt.0"].deps == ("reduce.0",)
+
+
+def test_weights_are_gathered_once_for_microbatches_in_a_row() -> None:
+    count = {
+        schedule: sum(
+            op.name.startswith("gather")
+            for op in generate(dense(4), Layout(dp=2, zero=3, microbatches=4, schedule=schedule))
+        )
+        for schedule in ("1f1b", "breadth_first")
+    }
+    assert count == {"1f1b": 4 * 4 * 2, "breadth_first": 4 * 2}
+
+
+def test_memory_of_sharded_weights_is_that_of_what_is_prefetched() -> None:
+    graph = generate(dense(12), Layout(dp=4, zero=3, prefetch=2))
+    for op in graph:
+        if op.name.startswith("gather") and op.deps:
+            (end,) = op.deps
+            order = [other.name for other in graph if other.lane == COMPUTE]
+            used = next(other.name for other in graph if op.name in other.deps)
+            assert order.index(used) - order.index(end) == 3
+
+
+def test_chunks_are_alike() -> None:
+    layers = dense(8)
+    assert [len(members) for members in split(layers, 4)] == [2, 2, 2, 2]
+    heavy = [Layer("embedding", 10, (0.0,)), *layers, Layer("head", 10, (4.0,))]
+    assert [len(members) for members in split(heavy, 4)] == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        ({"dp": 4, "ep": 3}, "ep is 3; it must divide dp x cp, which is 4"),
+        ({"zero": 4}, "zero is 4"),
+        ({"dp": 4, "replicas": 2}, "replicas is 2, but zero is 0"),
+        ({"schedule": "1f1c"}, "did you mean 1f1b"),
+        ({"pp": 4, "microbatches": 6, "schedule": "interleaved", "loops": 2}, "rounds of 4 devices; 6 is no multiple"),
+        ({"pp": 2, "loops": 2}, "schedule 1f1b has one chunk of layers per device"),
+        ({"pp": 16}, "8 layers are too few for 16 chunks"),
+    ],
+)
+def test_refusals(layout: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        generate(dense(8), Layout(**layout))
