@@ -15,6 +15,7 @@
 // q mod W, and tagged point-to-point traffic has the last window to itself.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +36,13 @@ struct FrameHeader {
   std::uint64_t total = 0;   // point-to-point: bytes of the whole message
 };
 static_assert(sizeof(FrameHeader) == 48);
+
+/// Payload bytes sent to one peer. Written by the owner of progress, read by anybody: no read-modify-write, no bus
+/// lock.
+using SentBytes = std::atomic<std::uint64_t>;
+inline void count(SentBytes& sent, std::uint64_t bytes) {
+  sent.store(sent.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+}
 
 class Sender {
  public:

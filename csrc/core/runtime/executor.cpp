@@ -242,7 +242,10 @@ bool Execution::perform(const Instruction& instruction, std::uint32_t slice, std
     offset += length;
   }
 
-  if (out != nullptr) out->commit(header(instruction, slice, bytes));
+  if (out != nullptr) {
+    out->commit(header(instruction, slice, bytes));
+    count(wire_.sent[static_cast<std::uint32_t>(instruction.send_peer)], bytes);
+  }
   if (in != nullptr) in->release();
   return true;
 }

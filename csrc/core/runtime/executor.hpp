@@ -28,7 +28,8 @@ struct Wire {
   std::span<Transport* const> transports;  // by peer; null for this rank
   std::uint32_t window = 0;
   std::uint32_t slot_bytes = 0;
-  FrameHeader header;  // token, group, sequence, fingerprint, priority of every frame
+  FrameHeader header;         // token, group, sequence, fingerprint, priority of every frame
+  std::span<SentBytes> sent;  // by peer, where Recorder counts what went out
 };
 
 /// How far an Execution may go in one step, so that others get their turn between its slices.

@@ -60,7 +60,7 @@ Group::Group(std::shared_ptr<Engine> engine, std::unique_ptr<Fabric> fabric, std
       recorder_(std::make_shared<Recorder>(Recorder::Identity{name_, fabric_->rank(), std::move(members)},
                                            Recorder::entries_wanted())),
       messages_(fabric_->rank(), fabric_->transports(), fabric_->shape().windows - 1, fabric_->shape().slot_bytes,
-                fabric_->header()),
+                fabric_->header(), recorder_->sent()),
       scratch_(std::size_t{windows_} * kPriorities),
       scratch_bytes_(scratch_.size(), 0) {
   for (const Priority priority : kMostUrgentFirst) tracks_[index_of(priority)].priority = priority;
@@ -308,7 +308,8 @@ void Group::prepare(Operation& operation) {
     scratch_[window] = std::make_unique_for_overwrite<std::byte[]>(need);
     scratch_bytes_[window] = need;
   }
-  Wire wire{fabric_->transports(), window, slice_bytes(descriptor.priority, program), fabric_->header()};
+  Wire wire{fabric_->transports(), window, slice_bytes(descriptor.priority, program), fabric_->header(),
+            recorder_->sent()};
   wire.header.sequence = descriptor.sequence;
   wire.header.fingerprint = descriptor.fingerprint;
   wire.header.priority = static_cast<std::uint16_t>(track);

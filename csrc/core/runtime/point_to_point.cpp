@@ -16,12 +16,13 @@ std::string source_name(int source) { return source == kAnySource ? "any rank" :
 }  // namespace
 
 PointToPoint::PointToPoint(std::uint32_t rank, std::span<Transport* const> transports, std::uint32_t window,
-                           std::uint32_t slot_bytes, const FrameHeader& header)
+                           std::uint32_t slot_bytes, const FrameHeader& header, std::span<SentBytes> sent)
     : rank_(rank),
       transports_(transports),
       window_(window),
       slot_bytes_(slot_bytes),
       header_(header),
+      sent_(sent),
       outgoing_(transports.size()),
       arrivals_(transports.size()),
       next_message_(transports.size(), 0) {}
@@ -92,6 +93,7 @@ bool PointToPoint::push(std::deque<OutgoingMessage>& queue) {
     header.total = message.bytes;
     if (header.length > 0) std::memcpy(room, message.data + message.sent, header.length);
     sender.commit(header);
+    count(sent_[message.destination], header.length);
     moved = true;
     message.sent += header.length;
     if (message.sent < message.bytes) continue;

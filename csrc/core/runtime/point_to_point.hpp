@@ -47,9 +47,9 @@ struct PostedReceive {
 /// Owned by a Group and, like it, touched by the owner of progress only.
 class PointToPoint {
  public:
-  /// `transports` by peer (null for `rank`); `header` holds token and group.
+  /// `transports` by peer (null for `rank`); `header` holds token and group; `sent` counts bytes by peer.
   PointToPoint(std::uint32_t rank, std::span<Transport* const> transports, std::uint32_t window,
-               std::uint32_t slot_bytes, const FrameHeader& header);
+               std::uint32_t slot_bytes, const FrameHeader& header, std::span<SentBytes> sent);
 
   void send(OutgoingMessage message);
   void receive(PostedReceive receive);
@@ -92,6 +92,7 @@ class PointToPoint {
   std::uint32_t window_;
   std::uint32_t slot_bytes_;
   FrameHeader header_;
+  std::span<SentBytes> sent_;
   std::vector<std::deque<OutgoingMessage>> outgoing_;  // by peer
   std::vector<std::list<Arrival>> arrivals_;           // by peer, oldest first; the last may be incomplete
   std::vector<std::uint64_t> next_message_;            // by peer: number of the next message we send

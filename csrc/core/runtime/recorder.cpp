@@ -68,7 +68,11 @@ class alignas(64) Recorder::Slot {
 };
 
 Recorder::Recorder(Identity identity, std::size_t entries)
-    : identity_(std::move(identity)), entries_(entries), ring_(std::make_unique<Slot[]>(entries)), names_{""} {}
+    : identity_(std::move(identity)),
+      entries_(entries),
+      ring_(std::make_unique<Slot[]>(entries)),
+      sent_(identity_.members.size()),
+      names_{""} {}
 
 Recorder::~Recorder() = default;
 

@@ -18,11 +18,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/control.hpp"
+#include "core/transport.hpp"
 
 namespace syntony {
 
@@ -98,7 +100,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
     Slot* slot_ = nullptr;
   };
 
-  /// `entries` 0 records and counts nothing.
+  /// `entries` 0 records and counts no operations.
   Recorder(Identity identity, std::size_t entries);
   ~Recorder();
   Recorder(const Recorder&) = delete;
@@ -116,6 +118,9 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   /// Oldest first.
   [[nodiscard]] std::vector<Record> records() const;
   [[nodiscard]] std::array<Counter, kKinds> counters() const;
+  /// By peer, bytes of collectives and messages that went to it in frames, their headers not counted. Algorithm
+  /// `shared` sends none: its ranks read one another's memory. Written by the owner of progress.
+  [[nodiscard]] std::span<SentBytes> sent() { return sent_; }
   [[nodiscard]] std::uint64_t unrecorded() const { return unrecorded_.load(std::memory_order_relaxed); }
   /// Collectives of the usual track launched so far.
   [[nodiscard]] std::uint64_t launched() const { return launched_.load(std::memory_order_relaxed); }
@@ -144,6 +149,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   std::atomic<std::uint64_t> launched_{0};
   std::atomic<std::uint64_t> unrecorded_{0};
   std::array<SharedCounter, kKinds> counters_;
+  std::vector<SentBytes> sent_;
   std::atomic<std::int64_t> clock_offset_{0};
   mutable std::mutex mutex_;  // guards the next two; callers take it for a new name only, the owner for a failure only
   std::vector<std::string> names_;

@@ -366,6 +366,18 @@ std::string counters_text(const Recorders& recorders) {
     }
   }
   text +=
+      "# HELP syntony_sent_bytes_total Bytes sent to each peer in frames; algorithm shared sends none.\n"
+      "# TYPE syntony_sent_bytes_total counter\n";
+  for (const std::shared_ptr<Recorder>& recorder : recorders) {
+    const auto sent = recorder->sent();
+    for (std::size_t peer = 0; peer < sent.size(); ++peer) {
+      const std::uint64_t bytes = sent[peer].load(std::memory_order_relaxed);
+      if (bytes == 0) continue;
+      text += "syntony_sent_bytes_total{" + labels(*recorder) + ",peer=\"" + std::to_string(peer) + "\"} " +
+              std::to_string(bytes) + "\n";
+    }
+  }
+  text +=
       "# HELP syntony_unrecorded_total Operations for which the recorder had no room.\n"
       "# TYPE syntony_unrecorded_total counter\n";
   for (const std::shared_ptr<Recorder>& recorder : recorders) {
