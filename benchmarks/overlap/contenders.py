@@ -1,0 +1,115 @@
+"""Who takes part in contests, by the name of the maker in an `Entry`. All work on the default group's ranks.
+
+compute        the model without any communication: C
+communication  all gradients summed, and nothing else: M
+serial         backward, then one all_reduce
+ddp            torch's DistributedDataParallel
+fsdp           torch's FSDP2 (`fully_shard`), layer by layer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.overlap.contest import Contender
+from benchmarks.overlap.emulated import SleepingModel
+
+_TIMEOUT = timedelta(seconds=120)
+
+
+def group_of(backend: str) -> dist.ProcessGroup:
+    """A group of all ranks that nobody else uses."""
+    group = dist.new_group(backend=backend, timeout=_TIMEOUT)
+    assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
+class Emulated:
+    """A step of a sleeping model, with what every contender of this file adds to it."""
+
+    def __init__(self, layers: int, weights: int, seconds: float) -> None:
+        self.model: nn.Module = SleepingModel(layers, weights, seconds)
+        self.input = torch.zeros(1, requires_grad=True)
+
+    def step(self) -> None:
+        self.backward()
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
+    def backward(self) -> None:
+        out: Tensor = self.model(self.input)
+        torch.autograd.backward(out.sum())
+
+    def finish(self) -> Mapping[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class Communication:
+    """Gradients of `layers` layers, summed one after the other; nothing is computed."""
+
+    def __init__(self, layers: int, weights: int, backend: str) -> None:
+        self.group = group_of(backend)
+        self.gradients = [torch.zeros(weights // layers) for _ in range(layers)]
+
+    def step(self) -> None:
+        for gradient in self.gradients:
+            dist.all_reduce(gradient, group=self.group)
+
+    def finish(self) -> Mapping[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class Serial(Emulated):
+    """Nothing overlaps."""
+
+    def __init__(self, backend: str, **model: Any) -> None:
+        super().__init__(**model)
+        self.group = group_of(backend)
+
+    def backward(self) -> None:
+        super().backward()
+        for parameter in self.model.parameters():
+            assert parameter.grad is not None
+            dist.all_reduce(parameter.grad, group=self.group)
+
+
+class Ddp(Emulated):
+    """`bucket` in MB; 0: torch's default."""
+
+    def __init__(self, backend: str, bucket: float, **model: Any) -> None:
+        super().__init__(**model)
+        self.model = DistributedDataParallel(
+            self.model, process_group=group_of(backend), gradient_as_bucket_view=True, bucket_cap_mb=bucket or None
+        )
+
+
+class Fsdp(Emulated):
+    """`reshard`: weights are freed after the forward and gathered again (ZeRO-3); else kept until the step is over."""
+
+    def __init__(self, backend: str, reshard: bool, **model: Any) -> None:
+        super().__init__(**model)
+        mesh = DeviceMesh.from_group(group_of(backend), "cpu")
+        for layer in self.model.children():
+            fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)
+        fully_shard(self.model, mesh=mesh, reshard_after_forward=reshard)
+
+
+MAKERS: Mapping[str, Callable[..., Contender]] = MappingProxyType(
+    {"compute": Emulated, "communication": Communication, "serial": Serial, "ddp": Ddp, "fsdp": Fsdp}
+)

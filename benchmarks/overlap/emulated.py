@@ -1,0 +1,47 @@
+"""A model whose layers sleep instead of computing: what torch's own parallelisms are timed with where physics, and not
+this machine's two cores, shall decide. Its gradients are constants of the right size."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class _Sleep(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, forward: float, backward: float) -> Tensor:
+        ctx.save_for_backward(weight)
+        ctx.seconds = backward
+        time.sleep(forward)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (weight,) = ctx.saved_tensors
+        time.sleep(ctx.seconds)
+        return gradients[0], torch.full_like(weight, 1e-3), None, None
+
+
+class SleepingLayer(nn.Module):
+    """`weights` floats; so many seconds forward and backward."""
+
+    def __init__(self, weights: int, forward: float, backward: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(weights))
+        self.seconds = forward, backward
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x as it came."""
+        y: Tensor = _Sleep.apply(x, self.weight, *self.seconds)  # type: ignore[no-untyped-call]
+        return y
+
+
+class SleepingModel(nn.Sequential):
+    """Equal layers; `seconds` of a whole step's compute, a third of it forward; `weights` floats in all."""
+
+    def __init__(self, layers: int, weights: int, seconds: float) -> None:
+        each = weights // layers // 1024 * 1024, seconds / layers / 3, 2 * seconds / layers / 3
+        super().__init__(*(SleepingLayer(*each) for _ in range(layers)))
