@@ -737,6 +737,43 @@ def simulate_flows(
 ) -> FlowColumns:
     """Simulates flows. Raises ValueError naming column and row where the columns do not fit together."""
 
+class StepColumns(TypedDict):
+    """Per step and op. For type checkers only: at run time it is a dict."""
+
+    ready: _Column
+    launch: _Column
+    start: _Column
+    end: _Column
+    wait: _Column
+    blame: _Column
+
+def simulate_steps(
+    *,
+    order_offset: _Column,
+    order: _Column,
+    free: _Column,
+    serial: _Column,
+    window: _Column,
+    rank: _Column,
+    device: _Column,
+    overhead: _Column,
+    computes: _Column,
+    priority: _Column,
+    seconds: _Column,
+    latency: _Column,
+    bytes: _Column,
+    dep_offset: _Column,
+    dep: _Column,
+    lag_offset: _Column,
+    lag: _Column,
+    partner: _Column,
+    out: _Column,
+    into: _Column,
+    contention: float,
+    steps: int,
+) -> StepColumns:
+    """Simulates steps. Raises ValueError naming the column where the columns do not fit together."""
+
 class LaneColumns(TypedDict):
     """The columns of synth.lanes.LaneTimes. For type checkers only: at run time it is a dict."""
 

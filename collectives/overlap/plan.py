@@ -1,30 +1,42 @@
 """A Plan: what every device's lanes do, in which order, with how many bytes in flight. Simulated and run as it stands.
 
-It is text (JSON, one Op a line), so that people can read it and ranks can agree on it: `Plan.hash` is compared before
+It is text (JSON, an Op a line), so that people can read it and ranks can agree on it: `Plan.hash` is compared before
 step 0, and a rank with another plan is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
-from collectives.overlap.graph import Graph
+from collectives.overlap.graph import Graph, Layer, Transfer
 from collectives.overlap.layout import Clip as Clip
+from collectives.overlap.layout import Layout
+from collectives.overlap.op import Kind, Op, Piece
+from topologies.command import UserError
+from topologies.file_format import write_text
+from topologies.strict_json import FileError, parse, shown
 
 Lane = tuple[int, str]  # device, and its lane's name
+
+FORMAT, VERSION = "syntony-plan", 1
 
 
 @dataclass(frozen=True)
 class Plan:
     """One step, decided.
 
-    policy   its name, with the knobs it was made with
-    graph    the step after the policy's passes
-    orders   per device and lane the names of its Ops, first to last; every Op is in exactly one
-    windows  bytes that may be in flight on a lane; a lane that is not here has no limit
-    clip     how gradients are clipped
+    policy      its name, with the knobs it was made with
+    graph       the step after the policy's passes
+    orders      per device and lane the names of its Ops, first to last; every Op is in exactly one
+    windows     bytes that may be in flight on a lane; a lane that is not here has no limit
+    priorities  of lanes that share a link: the lower goes first; a lane that is not here has 0
+    clip        how gradients are clipped
     """
 
     policy: str
@@ -33,6 +45,7 @@ class Plan:
     windows: Mapping[str, int] = field(default_factory=dict)
     knobs: Mapping[str, object] = field(default_factory=dict)
     clip: Clip = Clip.OFF
+    priorities: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def parts(self) -> Mapping[str, tuple[str, ...]]:
@@ -43,3 +56,217 @@ class Plan:
                 for source in self.graph[name].sources:
                     found.setdefault(source, []).append(name)
         return {source: tuple(names) for source, names in found.items()}
+
+    def check(self) -> None:
+        """Raises UserError for a graph that is none, or orders that are not its Ops, each once, in its own lane.
+
+        Whether lanes wait for each other forever is what a simulation shows.
+        """
+        self.graph.check()
+        seen: set[str] = set()
+        for (device, lane), names in self.orders.items():
+            for name in names:
+                where = f"the order of lane {lane!r} of device {device}"
+                op = self.graph.by_name.get(name)
+                if op is None:
+                    raise UserError(f"{where} has {name!r}, which the graph does not have")
+                if (op.device, op.lane) != (device, lane):
+                    raise UserError(f"{where} has {name!r}, which is of lane {op.lane!r} of device {op.device}")
+                if name in seen:
+                    raise UserError(f"{where} has {name!r} twice")
+                seen.add(name)
+        if len(seen) < len(self.graph):
+            missing = next(op for op in self.graph if op.name not in seen)
+            raise UserError(f"no order has {missing.name!r} (lane {missing.lane!r} of device {missing.device})")
+
+    # ---- text -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def text(self) -> str:
+        """The plan as canonical JSON: equal plans have equal texts."""
+        graph = self.graph
+        head = {
+            "policy": self.policy,
+            "knobs": dict(self.knobs),
+            "clip": self.clip,
+            "windows": dict(self.windows),
+            "priorities": dict(self.priorities),
+            "groups": dict(graph.groups),
+            "layout": None if graph.layout is None else _shown(graph.layout),
+        }
+        lanes = sorted(self.orders)
+        return "".join(
+            [
+                f'{{"format": "{FORMAT}", "version": {VERSION},\n',
+                *(f"{_dump(key)}: {_dump(value)},\n" for key, value in head.items()),
+                _rows("layers", (_shown(layer) for layer in graph.layers)),
+                ",\n",
+                _rows("ops", (_shown(op) for op in graph)),
+                ",\n",
+                _rows("orders", ({"device": key[0], "lane": key[1], "ops": list(self.orders[key])} for key in lanes)),
+                "}\n",
+            ]
+        )
+
+    @cached_property
+    def hash(self) -> str:
+        """sha256 of the text, in hexadecimal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def write(self, path: str | Path) -> None:
+        """Writes the text, beside the file first, so that there is never half a plan. Raises UserError."""
+        write_text(path, self.text)
+
+    @staticmethod
+    def read(path: str | Path) -> Plan:
+        """A plan that was written. Raises UserError naming line or field of what it does not understand."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        return Plan.from_text(text, str(path))
+
+    @staticmethod
+    def from_text(text: str, where: str = "plan") -> Plan:
+        """The plan that has this text, checked. `where` opens the sentence of a UserError."""
+        data = parse(text, where, "plan")
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise FileError(f'{where}: not a plan: "format" must be "{FORMAT}"')
+        if data.get("version") != VERSION:
+            raise FileError(f"{where}: version {shown(data.get('version'))} of a plan; this reads version {VERSION}")
+        names = ("policy", "knobs", "clip", "windows", "priorities", "groups", "layout", "layers", "ops", "orders")
+        for key in (*names, *data):
+            if key not in data or key not in (*names, "format", "version"):
+                problem = "is missing" if key not in data else "is not a field of a plan"
+                raise FileError(f'{where}: "{key}" {problem}')
+        layout = data["layout"]
+        graph = Graph(
+            tuple(_read(Op, row, f"{where}: ops[{i}]") for i, row in _each(data["ops"], f"{where}: ops")),
+            tuple(_read(Layer, row, f"{where}: layers[{i}]") for i, row in _each(data["layers"], f"{where}: layers")),
+            _counts(data["groups"], f"{where}: groups"),
+            None if layout is None else _read(Layout, layout, f"{where}: layout"),
+        )
+        orders = {}
+        for i, row in _each(data["orders"], f"{where}: orders"):
+            order = _read(_Order, row, f"{where}: orders[{i}]")
+            orders[order.device, order.lane] = order.ops
+        plan = Plan(
+            _value("policy", str, data["policy"], where),
+            graph,
+            orders,
+            _counts(data["windows"], f"{where}: windows"),
+            _value("knobs", dict, data["knobs"], where),
+            _value("clip", Clip, data["clip"], where),
+            _counts(data["priorities"], f"{where}: priorities"),
+        )
+        try:
+            plan.check()
+        except UserError as error:
+            raise FileError(f"{where}: {error}") from None
+        return plan
+
+
+@dataclass(frozen=True)
+class _Order:
+    device: int
+    lane: str
+    ops: tuple[str, ...]
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def _rows(key: str, rows: Iterator[object]) -> str:
+    return f'"{key}": [\n' + ",\n".join(map(_dump, rows)) + "]"
+
+
+def _shown(thing: Any) -> dict[str, object]:
+    """A dataclass's fields that are not their defaults."""
+    shown: dict[str, object] = {}
+    for one in fields(thing):
+        value = getattr(thing, one.name)
+        if value != one.default:
+            shown[one.name] = (
+                [_shown(v) if isinstance(v, (Piece, Transfer)) else v for v in value]
+                if isinstance(value, tuple)
+                else value
+            )
+    return shown
+
+
+def _strings(name: str, value: object, where: str) -> tuple[str, ...]:
+    return tuple(_value(f"{name}[{i}]", str, item, where) for i, item in _each(value, f"{where}: {name}"))
+
+
+def _numbers(name: str, value: object, where: str) -> tuple[float, ...]:
+    return tuple(_value(f"{name}[{i}]", float, item, where) for i, item in _each(value, f"{where}: {name}"))
+
+
+def _kind(name: str, value: object, where: str) -> Kind | None:
+    return None if value is None else _value(name, Kind, value, where)
+
+
+# Of fields that are not one plain value: how they are read.
+_READERS: Mapping[str, Callable[[str, object, str], Any]] = {
+    **dict.fromkeys(("deps", "lagged", "of", "ops"), _strings),
+    **dict.fromkeys(("segments", "backward"), _numbers),
+    **dict.fromkeys(("forward",), _kind),
+    "pieces": lambda name, value, where: tuple(
+        _read(Piece, row, f"{where}: {name}[{i}]") for i, row in _each(value, f"{where}: {name}")
+    ),
+    "transfers": lambda name, value, where: tuple(
+        _read(Transfer, row, f"{where}: {name}[{i}]") for i, row in _each(value, f"{where}: {name}")
+    ),
+}
+_PLAIN = {"int": int, "float": float, "str": str, "bool": bool, "Kind": Kind, "Clip": Clip}
+
+
+def _read(kind: Any, row: object, where: str) -> Any:
+    """A dataclass out of its fields."""
+    if not isinstance(row, dict):
+        raise FileError(f"{where} is {shown(row)}; it must be an object")
+    known = {one.name: one for one in fields(kind)}
+    found = {}
+    for name, value in row.items():
+        if name not in known:
+            raise FileError(f'{where} has "{name}"; it may have {", ".join(known)}')
+        plain = _PLAIN.get(str(known[name].type))
+        if kind is Transfer and name == "backward":
+            found[name] = _kind(name, value, where)
+        else:
+            found[name] = _value(name, plain, value, where) if plain else _READERS[name](name, value, where)
+    try:
+        return kind(**found)
+    except TypeError:
+        missing = [one for one in known if one not in found]
+        raise FileError(f"{where} lacks one of {', '.join(missing)}") from None
+    except UserError as error:
+        raise FileError(f"{where}: {error}") from None
+
+
+def _value(name: str, kind: Any, value: object, where: str) -> Any:
+    if kind in (Kind, Clip):
+        try:
+            return kind(value)
+        except ValueError:
+            raise FileError(
+                f'{where}: "{name}" is {shown(value)}; it must be one of {", ".join(one.value for one in kind)}'
+            ) from None
+    fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
+    if not fits:
+        word = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "an object"}[kind]
+        raise FileError(f'{where}: "{name}" is {shown(value)}; it must be {word}')
+    return value
+
+
+def _each(rows: object, where: str) -> Iterator[tuple[int, object]]:
+    if not isinstance(rows, list):
+        raise FileError(f"{where} is {shown(rows)}; it must be a list")
+    return enumerate(rows)
+
+
+def _counts(data: object, where: str) -> dict[str, int]:
+    if not isinstance(data, dict):
+        raise FileError(f"{where} is {shown(data)}; it must be an object")
+    return {name: _value(name, int, value, where) for name, value in data.items()}

@@ -15,6 +15,7 @@ void bind_memory(nanobind::module_& m);
 void bind_recorder(nanobind::module_& m);
 void bind_simulator(nanobind::module_& m);
 void bind_delay(nanobind::module_& m);
+void bind_overlap(nanobind::module_& m);
 
 NB_MODULE(_core, m) {
   m.doc() = "The compiled core: Programs, their execution, graph algorithms, simulation, and arithmetic on buffers.";
@@ -32,4 +33,5 @@ NB_MODULE(_core, m) {
   bind_recorder(m);
   bind_simulator(m);
   bind_delay(m);
+  bind_overlap(m);
 }

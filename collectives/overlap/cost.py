@@ -1,0 +1,109 @@
+"""What Ops cost: seconds of computing, and seconds on the wires by lane and kind. Predictions are as good as this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.overlap.graph import Graph
+from collectives.overlap.op import Kind
+from topologies.command import UserError
+
+Doubles = NDArray[np.float64]
+
+
+class Linear(NamedTuple):
+    """An op of b bytes waits `alpha` seconds, in which its link is free for others, then takes it for `beta` x b."""
+
+    alpha: float
+    beta: float
+
+
+@dataclass(frozen=True)
+class Wire:
+    """What a lane's Ops take, and on which link of their device: lanes of one link take turns, op by op."""
+
+    kinds: Mapping[Kind, Linear]
+    link: str = "network"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of every Op its seconds.
+
+    flops        floating-point operations per second of a device
+    wires        by lane
+    memory       seconds per byte of weights that an optimizer updates, or a norm reads
+    measured     seconds of computing by name of the recorded Op; parts of it share them by their amounts. Of an Op
+                 that moves: seconds on its link, by its own name
+    overhead     seconds between two launches of a lane
+    contention   computing gets slower by this fraction while its device moves something
+    """
+
+    flops: float = 1.0
+    wires: Mapping[str, Wire] = field(default_factory=dict)
+    memory: float = 0.0
+    measured: Mapping[str, float] = field(default_factory=dict)
+    overhead: float = 0.0
+    contention: float = 0.0
+
+    def seconds(self, graph: Graph) -> tuple[Doubles, Doubles]:
+        """By row of the graph: seconds on the processor or the link, and seconds before it takes the link.
+
+        Raises UserError for a lane or a kind that no wire is known for.
+        """
+        taken, waited = np.zeros(len(graph)), np.zeros(len(graph))
+        whole: dict[tuple[str, ...], float] = {}  # amount of all parts of what was measured
+        if self.measured:
+            for op in graph:
+                if op.of and not op.kind.moves:
+                    whole[op.of] = whole.get(op.of, 0.0) + op.amount
+        for row, op in enumerate(graph):
+            known = self.measured.get(op.name)
+            if op.kind.moves:
+                line = self._line(op.lane, op.kind)
+                waited[row] = line.alpha
+                taken[row] = op.amount * line.beta if known is None else known
+            elif known is not None:
+                taken[row] = known
+            elif whole.get(op.of) and all(name in self.measured for name in op.of):
+                taken[row] = sum(self.measured[name] for name in op.of) * op.amount / whole[op.of]
+            elif op.kind in (Kind.OPTIMIZE, Kind.NORM):
+                taken[row] = op.amount * self.memory
+            else:
+                taken[row] = op.amount / self.flops
+        return taken, waited
+
+    def _line(self, lane: str, kind: Kind) -> Linear:
+        wire = self.wires.get(lane)
+        if wire is None:
+            raise UserError(f"the cost says nothing about lane {lane!r}; it knows {', '.join(self.wires) or 'none'}")
+        try:
+            return wire.kinds[kind]
+        except KeyError:
+            raise UserError(f"the cost of lane {lane!r} says nothing about {kind}") from None
+
+
+def ring_wire(ranks: int, bandwidth: float, alpha: float = 0.0, link: str = "network") -> Wire:
+    """What collectives take that send every byte as seldom as can be, among so many ranks at so many bytes per second.
+
+    alpha    seconds per message; a collective's phases have ranks - 1 of them, an all_reduce two phases
+    """
+    phase = Linear(alpha * (ranks - 1), (ranks - 1) / ranks / bandwidth)
+    single = Linear(alpha, 1 / bandwidth)
+    return Wire(
+        {
+            Kind.ALL_REDUCE: Linear(2 * phase.alpha, 2 * phase.beta),
+            Kind.REDUCE_SCATTER: phase,
+            Kind.ALL_GATHER: phase,
+            Kind.ALL_TO_ALL: phase,
+            Kind.BROADCAST: single,
+            Kind.SEND: single,
+            Kind.RECV: single,
+        },
+        link,
+    )
