@@ -36,6 +36,7 @@ class Weight:
 
     shape    of the block (matrices are (.., outputs, inputs))
     spread   standard deviation of its first values; 0: it begins as ones
+    shared   the ranks of `tp` have the same one, and gradients that are parts of a sum (sequence parallelism)
     """
 
     name: str
@@ -43,6 +44,7 @@ class Weight:
     spread: float
     whole: tuple[int, ...] = ()  # empty: the block is the whole tensor
     offset: tuple[int, ...] = ()  # empty: begins at 0 everywhere
+    shared: bool = False
 
     @property
     def elements(self) -> int:
@@ -254,9 +256,12 @@ def _joined(first: Segment, second: Segment) -> Segment:
 
 def transformer(model: Model, rows: int) -> list[Layer]:
     """The layers, whole and with all gaps empty, for microbatches of `rows` sequences."""
+    from collectives.trainer.mixture import mixture  # which is made of this file's nouns
+
     layers = [embedding(model, rows)]
     for index in range(model.blocks):
-        layers += [attention(model, rows, index), mlp(model, rows, index)]
+        layers += [attention(model, rows, index)]
+        layers += mixture(model, rows, index) if model.experts else [mlp(model, rows, index)]
     return [*layers, head(model, rows)]
 
 

@@ -1,0 +1,1 @@
+"""Expert parallelism of the trainer."""

@@ -1,0 +1,86 @@
+"""Which experts a token goes to, and in which order tokens travel.
+
+The router is a linear layer with a softmax; a token's k most probable experts each get a copy of it (a *slot*), and
+their answers are added with the k probabilities, normalized to one (GShard, section 2.2; Mixtral, section 2.1).
+Nothing is dropped: an expert gets as many rows as there are slots for it (MegaBlocks, section 3).
+
+Slots are sorted by expert, those of one expert by token. So the slots for one rank are adjacent, and on the rank that
+receives them every (source, expert) is one slice of rows, equal in every layout.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def choose(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """From logits [tokens, experts]: all probabilities, the k largest normalized [tokens, k], and whose they are."""
+    probabilities = logits.float().softmax(-1)
+    largest, chosen = probabilities.topk(k, -1)
+    return probabilities, largest / largest.sum(-1, keepdim=True), chosen
+
+
+def imbalance(probabilities: Tensor, chosen: Tensor) -> Tensor:
+    """Load-balancing loss: experts * sum over experts of (share of slots * mean probability); 1 when even.
+
+    Fedus, Zoph, Shazeer: Switch Transformers (2021), equations 4 to 6; a slot counts 1/k.
+    """
+    experts = probabilities.shape[-1]
+    share = torch.bincount(chosen.flatten(), minlength=experts) / chosen.numel()
+    return experts * (share * probabilities.mean(0)).sum()
+
+
+class _AlsoLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, loss: Tensor, weight: float) -> Tensor:
+        ctx.weight = weight
+        return x.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        return gradient, gradient.new_full((), ctx.weight), None
+
+
+def also_loss(x: Tensor, loss: Tensor, weight: float) -> Tensor:
+    """x itself; its backward also descends `weight * loss`, wherever in the model that is."""
+    return _AlsoLoss.apply(x, loss, weight)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Permute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+        ctx.inverse = inverse
+        return x[order]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return gradient[ctx.inverse], None, None
+
+
+def permute(x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+    """x[order]; the gradient is gathered too, so nothing is added in an order of its own."""
+    return _Permute.apply(x, order, inverse)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def slots(x: Tensor, chosen: Tensor, experts: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Tokens x [tokens, width] as rows sorted by expert [tokens * k, width].
+
+    Returns the rows, the slots' order (slot = token * k + choice), its inverse, and the number of rows of each expert.
+    """
+    order = chosen.flatten().argsort(stable=True)
+    inverse = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+    copies = x.unsqueeze(1).expand(-1, chosen.shape[-1], -1).reshape(len(order), -1)
+    rows = permute(copies, order, inverse)
+    return rows, order, inverse, torch.bincount(chosen.flatten(), minlength=experts)
+
+
+def unite(rows: Tensor, weight: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+    """The experts' answers, in the order of `slots`, added up by token with the router's weights [tokens, k]."""
+    answers = permute(rows, inverse, order).view(*weight.shape, -1)
+    return (answers * weight.unsqueeze(-1).to(answers.dtype)).sum(1)

@@ -1,0 +1,95 @@
+"""Expert parallelism: the experts of a block are spread over the ranks of `ep`, and rows travel to them and back.
+
+    experts    arrange | pack | feed | unite
+                       |      |      `- combine    answers go back
+                       |      `- dispatch          rows go to the ranks of their experts: as many as were chosen
+                       `- sizes                    how many these will be
+
+Lepikhin et al., GShard (2020), section 3; nothing is dropped (Gale et al., MegaBlocks, 2022, section 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from collectives.overlap import graph
+from collectives.overlap.op import Kind
+from collectives.trainer.config import Model
+from collectives.trainer.mesh import Mesh
+from collectives.trainer.model import Layer, Move
+from topologies.command import UserError
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """To every rank: how many rows its experts will get."""
+
+    bytes: int
+
+    @property
+    def planned(self) -> graph.Transfer:
+        return graph.Transfer("sizes", "ep", Kind.ALL_TO_ALL, None, self.bytes)
+
+    def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
+        return Move(x, torch.empty_like(x))
+
+    def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
+        raise AssertionError("numbers of rows have no gradient")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to the ranks of their experts, or (`back`) the answers to where the rows came from. `kept`: going, coming.
+
+    bytes    where the experts are used evenly
+    """
+
+    name: str
+    ranks: int
+    bytes: int
+    back: bool
+
+    @property
+    def planned(self) -> graph.Transfer:
+        return graph.Transfer(self.name, "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes)
+
+    def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
+        return self._moved(x, kept, self.back)
+
+    def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
+        return self._moved(gradient, kept, not self.back)
+
+    def _moved(self, x: Tensor, kept: tuple[Tensor, ...], back: bool) -> Move:
+        going, coming = ([int(n) for n in counts.view(self.ranks, -1).sum(1)] for counts in kept[:2])
+        if back:
+            going, coming = coming, going
+        return Move(x.contiguous(), x.new_empty(sum(coming), x.shape[1]), input_sizes=going, output_sizes=coming)
+
+
+def expert_parallel(layers: list[Layer], model: Model, mesh: Mesh, tokens: int, element: int) -> list[Layer]:
+    """The layers as rank `mesh.place["ep"]` has them: its share of every block's experts.
+
+    tokens, element    tokens of a microbatch on one rank, and bytes of an element
+    """
+    ranks, rank = mesh.size("ep"), mesh.place["ep"]
+    if ranks == 1:
+        return layers
+    if model.experts % ranks:
+        raise UserError(f"[parallel] ep is {ranks}; it must divide [model] experts, which is {model.experts}")
+    size = tokens * model.top * model.width * element
+    gaps = (Sizes(8 * model.experts), Rows("dispatch", ranks, size, False), Rows("combine", ranks, size, True))
+    return [
+        replace(
+            layer,
+            weights=tuple(weight.split(0, rank, ranks) for weight in layer.weights),
+            gaps=gaps,
+            expert=True,
+            sources=ranks,
+        )
+        if layer.name.startswith("experts")
+        else layer
+        for layer in layers
+    ]
