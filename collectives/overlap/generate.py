@@ -52,12 +52,17 @@ def times_of(layers: Sequence[Layer], rate: float = 1.0, message: float = 0.0) -
 
 def split(layers: Sequence[Layer], chunks: int) -> tuple[range, ...]:
     """The layers of each chunk: neighbours, as equal in operations as a single cut by shares makes them."""
-    work = [sum(layer.segments) * (1 + sum(layer.backward)) + 1e-9 for layer in layers]
+    starts = [i for i, layer in enumerate(layers) if not layer.joined]
+    if len(starts) < chunks:
+        raise UserError(f"the model can be cut into {len(starts)} parts, which are too few for {chunks} chunks")
+    units = [layers[a:b] for a, b in zip(starts, (*starts[1:], len(layers)), strict=True)]
+    work = [sum(sum(layer.segments) * (1 + sum(layer.backward)) for layer in unit) + 1e-9 for unit in units]
     total, middle = sum(work), [end - share / 2 for end, share in zip(accumulate(work), work, strict=True)]
     bounds = [0]
     for chunk in range(1, chunks):
-        cut = next((i for i, at in enumerate(middle) if at >= total * chunk / chunks), len(layers))
-        bounds.append(min(max(cut, bounds[-1] + 1), len(layers) - (chunks - chunk)))
+        cut = next((i for i, at in enumerate(middle) if at >= total * chunk / chunks), len(units))
+        bounds.append(min(max(cut, bounds[-1] + 1), len(units) - (chunks - chunk)))
+    bounds = [starts[bound] for bound in bounds]
     return tuple(range(a, b) for a, b in zip(bounds, (*bounds[1:], len(layers)), strict=True))
 
 
@@ -253,6 +258,9 @@ class _Step:
                 for m in range(layout.microbatches)
                 for s in (parts if (self._chunk(i), m) in self.split else (0,))
             ]
+            if layer.shared and "tp" in self.groups:
+                yield Op(f"share.{i}", Kind.ALL_REDUCE, device, "tp", layer.shared, tuple(sums[i]), layer=i)
+                sums[i] = [f"share.{i}"]
             if count > 1:
                 kind = Kind.REDUCE_SCATTER if layout.zero else Kind.ALL_REDUCE
                 frees = size - size / count if layout.zero >= 2 else 0

@@ -42,6 +42,8 @@ class Layer:
     activations  bytes of what one microbatch's forward leaves for its backward
     output       bytes that one microbatch hands to the next layer
     expert       its weights are spread over the group `ep`: copies are summed over `edp`, not over `dp`
+    joined       it takes more than one tensor from the layer before, so a pipeline is never cut between them
+    shared       bytes of its weights, the last ones, whose gradients `tp` sums: its ranks see parts of the sequence
     backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation
     """
 
@@ -52,6 +54,8 @@ class Layer:
     activations: int = 0
     output: int = 0
     expert: bool = False
+    joined: bool = False
+    shared: int = 0
     backward: tuple[float, float] = (1.0, 1.0)
 
 

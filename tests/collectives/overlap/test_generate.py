@@ -134,3 +134,26 @@ def test_chunks_are_alike() -> None:
 def test_refusals(layout: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         generate(dense(8), Layout(**layout))
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=12), st.integers(1, 4))
+def test_joined_layers_stay_together(rows: list[tuple[int, bool]], chunks: int) -> None:
+    layers = [Layer(f"{i}", 4, (float(work),), joined=joined and i > 0) for i, (work, joined) in enumerate(rows)]
+    if sum(not layer.joined for layer in layers) < chunks:
+        with pytest.raises(UserError, match="too few for"):
+            split(layers, chunks)
+        return
+    found = split(layers, chunks)
+    assert [i for members in found for i in members] == list(range(len(layers)))
+    assert all(members and not layers[members[0]].joined for members in found)
+
+
+def test_shared_weights_are_summed_by_tp_before_dp() -> None:
+    layers = [Layer("a", 1000, (1.0,), shared=64), Layer("b", 1000, (1.0,))]
+    graph = generate(layers, Layout(dp=2, tp=2, microbatches=2))
+    op = graph["share.0"]
+    assert (op.kind, op.lane, op.amount, op.deps) == (Kind.ALL_REDUCE, "tp", 64, ("bwd.0.0", "bwd.0.1"))
+    assert graph["reduce.0"].deps == ("share.0",)
+    assert "share.1" not in graph.by_name
+    assert generate(layers, Layout(tp=2, microbatches=2))["opt.0"].deps == ("share.0",)
+    assert "share.0" not in generate(layers, Layout(dp=2)).by_name
