@@ -52,4 +52,4 @@ def mixture(model: Model, rows: int, index: int) -> tuple[Layer, Layer]:
         return (x + unite(answers, weight, order, inverse).view_as(x),)
 
     segments = (Segment(arrange), Segment(pack), Segment(fed, flops * model.top), Segment(join))
-    return router, Layer(f"experts_{index}", weights, segments, (None,) * 3)
+    return router, Layer(f"experts_{index}", weights, segments, (None,) * 3, joined=True)

@@ -204,6 +204,7 @@ class Layer:
 
     gaps     between the segments; None: empty
     expert   its weights are spread over the lane `ep`
+    joined   it takes all that the layer before returns, not only x: a pipeline is never cut between them
     sources  ranks whose microbatches meet in it (of an expert layer, the ranks of `ep`): gradients of the same turn's
              microbatches are summed apart, in the order of the global microbatch index
     """
@@ -213,6 +214,7 @@ class Layer:
     segments: tuple[Segment, ...]
     gaps: tuple[Transfer | None, ...]
     expert: bool = False
+    joined: bool = False
     sources: int = 1
 
     @property

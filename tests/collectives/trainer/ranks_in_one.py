@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from collectives.overlap.op import Kind
-from collectives.trainer.config import Model
+from collectives.trainer.config import Model, Parallel
 from collectives.trainer.mesh import Mesh
 from collectives.trainer.model import Layer, Move, Transfer, Use
 
@@ -47,19 +47,12 @@ class Result:
 
 
 def step(
-    whole: list[Layer],
-    meshes: list[Mesh],
-    parallel: Callable[[list[Layer], Mesh], list[Layer]],
-    batches: list[tuple[Tensor, Tensor]],
-    seed: int = 0,
-    dtype: torch.dtype = torch.float64,
-    share: float = 1.0,
+    models: list[list[Layer]], meshes: list[Mesh], batches: list[tuple[Tensor, Tensor]], seed: int, share: float
 ) -> Result:
-    """One forward and backward of one microbatch per rank; the loss of every rank counts `share`."""
+    """One forward and backward of one microbatch per rank, in float64; the loss of every rank counts `share`."""
     ranks = range(len(meshes))
-    models = [[layer.fused() for layer in parallel(whole, mesh)] for mesh in meshes]
     weights = [
-        {layer.name: {w.name: w.begin(seed, layer.name).to(dtype) for w in layer.weights} for layer in model}
+        {layer.name: {w.name: w.begin(seed, layer.name).double() for w in layer.weights} for layer in model}
         for model in models
     ]
     values: list[Tensors] = [(tokens,) for tokens, _ in batches]
@@ -126,13 +119,11 @@ def step(
     return Result(losses, found)
 
 
-def assemble(
-    whole: list[Layer], meshes: list[Mesh], parallel: Callable[[list[Layer], Mesh], list[Layer]], result: Result
-) -> dict[tuple[str, str], Tensor]:
+def assemble(models: list[list[Layer]], meshes: list[Mesh], result: Result) -> dict[tuple[str, str], Tensor]:
     """Gradients of whole weights, summed over data ranks and over the ranks that share them."""
     found: dict[tuple[str, str], Tensor] = {}
-    for mesh, gradients in zip(meshes, result.gradients, strict=True):
-        for layer in parallel(whole, mesh):
+    for layers, mesh, gradients in zip(models, meshes, result.gradients, strict=True):
+        for layer in layers:
             for weight in layer.weights:
                 split = bool(weight.whole)
                 if not split and not weight.shared and mesh.place["tp"]:
@@ -147,8 +138,6 @@ def assemble(
 
 
 def meshes_of(**sizes: object) -> list[Mesh]:
-    from collectives.trainer.config import Parallel
-
     parallel = Parallel(**sizes)  # type: ignore[arg-type]
     world = Mesh(parallel).world
     return [Mesh(parallel, rank) for rank in range(world)]

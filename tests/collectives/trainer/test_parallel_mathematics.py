@@ -6,33 +6,23 @@ import pytest
 import torch
 
 from collectives.trainer.config import Model
-from collectives.trainer.context_parallel.split import context_parallel, positions
-from collectives.trainer.expert_parallel.split import expert_parallel
-from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, transformer
-from collectives.trainer.tensor_parallel.split import tensor_parallel
+from collectives.trainer.context_parallel.split import positions
+from collectives.trainer.parallel import parallelized
 from tests.collectives.trainer.ranks_in_one import assemble, meshes_of, step, tiny
 
 ROWS = 3
 
 
 def check(model: Model, **sizes: object) -> None:
-    def parallel(layers: list[Layer], mesh: Mesh) -> list[Layer]:
-        tokens = ROWS * model.context // mesh.size("cp")
-        layers = context_parallel(layers, model, mesh, tokens, 8)
-        layers = tensor_parallel(layers, model, mesh, tokens, 8)
-        return expert_parallel(layers, model, mesh, tokens, 8)
-
     meshes = meshes_of(**sizes)
     seed = 1234
     source = torch.Generator().manual_seed(seed)
-    whole = transformer(model, ROWS)
     copies = meshes[0].sizes.dp
     texts = [torch.randint(model.vocabulary, (ROWS, model.context + 1), generator=source) for _ in range(copies)]
-    one = meshes_of()
+    (one,) = meshes_of()
     want_losses, want = [], {}
     for text in texts:
-        single = step(whole, one, lambda layers, _: layers, [(text[:, :-1], text[:, 1:])], seed, share=1 / copies)
+        single = step([parallelized(model, one, ROWS, 8)], [one], [(text[:, :-1], text[:, 1:])], seed, 1 / copies)
         want_losses += single.losses
         for key, gradient in single.gradients[0].items():
             want[key] = want.get(key, 0) + gradient
@@ -41,9 +31,10 @@ def check(model: Model, **sizes: object) -> None:
         here, text = positions(mesh, model.context), texts[mesh.place["dp"]]
         batches.append((text[:, here], text[:, here + 1]))
     share = 1 / (copies * meshes[0].sizes.cp)
-    result = step(whole, meshes, parallel, batches, seed, share=share)
+    models = [parallelized(model, mesh, ROWS, 8) for mesh in meshes]
+    result = step(models, meshes, batches, seed, share)
     assert sum(result.losses) / len(result.losses) == pytest.approx(sum(want_losses) / copies, rel=1e-6), seed
-    got = assemble(whole, meshes, parallel, result)
+    got = assemble(models, meshes, result)
     assert got.keys() == want.keys()
     for key, gradient in want.items():
         error = float((got[key] - gradient).norm() / gradient.norm())
