@@ -5,6 +5,7 @@ communication  all gradients summed, and nothing else: M
 serial         backward, then one all_reduce
 ddp            torch's DistributedDataParallel
 fsdp           torch's FSDP2 (`fully_shard`), layer by layer
+pipeline       torch.distributed.pipelining, any of its schedules
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.overlap.contest import Contender
-from benchmarks.overlap.emulated import SleepingModel
+from benchmarks.overlap.emulated import SleepingModel, SleepingStage
 
 _TIMEOUT = timedelta(seconds=120)
 
@@ -110,6 +113,66 @@ class Fsdp(Emulated):
         fully_shard(self.model, mesh=mesh, reshard_after_forward=reshard)
 
 
+class Pipeline:
+    """`schedule`: a class of torch.distributed.pipelining. Seconds are of one microbatch in one rank's layers."""
+
+    def __init__(
+        self,
+        backend: str,
+        schedule: str,
+        microbatches: int,
+        weights: int,
+        forward: float,
+        inputs: float,
+        gradients: float,
+        activation: int,
+    ) -> None:
+        kind = get_schedule_class(schedule)
+        single = issubclass(kind, PipelineScheduleSingle)
+        group = group_of(backend)
+        rank, ranks = group.rank(), group.size()
+        loops = 1 if single else 2
+        last = loops * ranks - 1
+        v_shaped = schedule in ("ZBVZeroBubble", "DualPipeV")
+        places = [rank] if single else [rank, last - rank if v_shaped else rank + ranks]
+        self.stages = [
+            PipelineStage(
+                SleepingStage(weights // loops, *(seconds / loops for seconds in (forward, inputs, gradients))),
+                place,
+                loops * ranks,
+                torch.device("cpu"),
+                group=group,
+            )
+            for place in places
+        ]
+        given: Any = self.stages[0] if single else self.stages
+        self.schedule = kind(given, microbatches, loss_fn=lambda y, _: y.square().sum())
+        self.first, self.last = 0 in places, last in places
+        self.input = torch.zeros(microbatches, activation // 4, requires_grad=True)
+        self.target = torch.zeros(microbatches, 1)
+
+    def step(self) -> None:
+        given = (self.input,) if self.first else ()
+        target = {"target": self.target} if self.last else {}
+        self.schedule.step(*given, **target)
+        for stage in self.stages:
+            for parameter in stage.submod.parameters():
+                parameter.grad = None
+
+    def finish(self) -> Mapping[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
 MAKERS: Mapping[str, Callable[..., Contender]] = MappingProxyType(
-    {"compute": Emulated, "communication": Communication, "serial": Serial, "ddp": Ddp, "fsdp": Fsdp}
+    {
+        "compute": Emulated,
+        "communication": Communication,
+        "serial": Serial,
+        "ddp": Ddp,
+        "fsdp": Fsdp,
+        "pipeline": Pipeline,
+    }
 )

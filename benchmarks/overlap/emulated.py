@@ -45,3 +45,35 @@ class SleepingModel(nn.Sequential):
     def __init__(self, layers: int, weights: int, seconds: float) -> None:
         each = weights // layers // 1024 * 1024, seconds / layers / 3, 2 * seconds / layers / 3
         super().__init__(*(SleepingLayer(*each) for _ in range(layers)))
+
+
+class _SleepBack(torch.autograd.Function):
+    """Nothing forward; sleeps when the gradient of its input is asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, seconds: float) -> Tensor:
+        ctx.seconds, ctx.shape = seconds, x.shape
+        return torch.zeros(()) if x.dim() == 1 else x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        time.sleep(ctx.seconds)
+        gradient = gradients[0]
+        return gradient if gradient.shape == ctx.shape else torch.full(ctx.shape, 1e-3), None
+
+
+class SleepingStage(nn.Module):
+    """A pipeline stage that computes gradients of its input and of its weights apart: (rows, width) -> the same."""
+
+    def __init__(self, weights: int, forward: float, inputs: float, gradients: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(weights))
+        self.seconds = forward, inputs, gradients
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x as it came."""
+        forward, inputs, gradients = self.seconds
+        time.sleep(forward)
+        y: Tensor = _SleepBack.apply(x, inputs)  # type: ignore[no-untyped-call]
+        nothing: Tensor = _SleepBack.apply(self.weight, gradients)  # type: ignore[no-untyped-call]
+        return y + nothing
