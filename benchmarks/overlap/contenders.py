@@ -26,6 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.overlap.contest import Contender
 from benchmarks.overlap.emulated import SleepingModel, SleepingStage
+from collectives.overlap.fsdp import fsdp_hook
 
 _TIMEOUT = timedelta(seconds=120)
 
@@ -43,11 +44,12 @@ class Emulated:
     def __init__(self, layers: int, weights: int, seconds: float) -> None:
         self.model: nn.Module = SleepingModel(layers, weights, seconds)
         self.input = torch.zeros(1, requires_grad=True)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
 
     def step(self) -> None:
         self.backward()
-        for parameter in self.model.parameters():
-            parameter.grad = None
+        self.optimizer.step()
+        self.optimizer.zero_grad()
 
     def backward(self) -> None:
         out: Tensor = self.model(self.input)
@@ -103,14 +105,20 @@ class Ddp(Emulated):
 
 
 class Fsdp(Emulated):
-    """`reshard`: weights are freed after the forward and gathered again (ZeRO-3); else kept until the step is over."""
+    """`reshard`: weights are freed after the forward and gathered again (ZeRO-3); else kept until the step is over.
 
-    def __init__(self, backend: str, reshard: bool, **model: Any) -> None:
+    With `prefetch`, under fsdp_hook().
+    """
+
+    def __init__(self, backend: str, reshard: bool, prefetch: int | None = None, **model: Any) -> None:
         super().__init__(**model)
         mesh = DeviceMesh.from_group(group_of(backend), "cpu")
         for layer in self.model.children():
             fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)
         fully_shard(self.model, mesh=mesh, reshard_after_forward=reshard)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        if prefetch is not None:
+            fsdp_hook(self.model, self.optimizer, prefetch=prefetch)
 
 
 class Pipeline:
