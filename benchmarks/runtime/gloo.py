@@ -8,7 +8,7 @@ from benchmarks.contenders import TorchGroup
 from benchmarks.goals import Part
 from benchmarks.runtime import sweep
 from benchmarks.runtime.duel import Rules, part
-from benchmarks.runtime.table import Table
+from benchmarks.tables import Table
 from collectives.launch import Exchange
 
 MEAN, LEAST = 10.0, 1.0

@@ -26,9 +26,9 @@ from benchmarks.lab.ceiling import Ceiling, median_round_trip
 from benchmarks.lab.lab import Lab
 from benchmarks.lab.plan import LabError, Plan, at_rate, plan_of
 from benchmarks.runtime.hosts_rank import GLOO, Job, Timed
-from benchmarks.runtime.table import Table
 from benchmarks.sim_vs_lab.model import network_of, sockets_of
 from benchmarks.sim_vs_lab.prediction import memory_rate
+from benchmarks.tables import Table
 from csrc import _core
 from synth.program import Program
 from synth.program_simulator import executor_slice, simulate_program

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.goals import Part, Row
-from benchmarks.runtime.table import Table
+from benchmarks.tables import Table
 from topologies.command import UserError
 
 MOST_MILLISECONDS, MOST_LINES = 1.0, 1000

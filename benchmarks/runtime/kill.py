@@ -28,7 +28,7 @@ from typing import Any, NoReturn
 
 from benchmarks.goals import Part, Row
 from benchmarks.runtime.held import descriptors
-from benchmarks.runtime.table import Table
+from benchmarks.tables import Table
 from synth.arguments import count
 from topologies.command import UserError
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.goals import Part, Row
 from benchmarks.runtime import sweep
-from benchmarks.runtime.table import Table
 from benchmarks.session import create_communicator
+from benchmarks.tables import Table
 from benchmarks.torch_store import open_store
 from collectives.launch import Exchange
 

@@ -24,8 +24,8 @@ from benchmarks.goals import Part, Row
 from benchmarks.measure import Bench
 from benchmarks.options import size as size_of
 from benchmarks.runtime import sweep
-from benchmarks.runtime.table import Table
 from benchmarks.session import create_communicator
+from benchmarks.tables import Table
 from benchmarks.trial import LocalTrial, Memory
 from collectives.launch import Exchange
 from csrc import _core

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.goals import Part, Row
 from benchmarks.runtime.returned import returned_by
-from benchmarks.runtime.table import Table
+from benchmarks.tables import Table
 from collectives.launch import Exchange
 from synth.arguments import count
 

@@ -13,8 +13,8 @@ from benchmarks.mpi.guest import Guest
 from benchmarks.options import peers
 from benchmarks.runtime import sweep
 from benchmarks.runtime.duel import Rules, part
-from benchmarks.runtime.table import Table
 from benchmarks.session import create_communicator
+from benchmarks.tables import Table
 from collectives.launch import Exchange
 
 MEAN, LEAST_LARGE, LEAST_SMALL, LARGE = 1.5, 1.0, 1 / 1.2, 64 << 10

@@ -26,7 +26,7 @@ from benchmarks.goals import Part, Row
 from benchmarks.lab.lab import Lab
 from benchmarks.lab.plan import LabError, at_rate, plan_of
 from benchmarks.runtime.priority_rank import SIZES, Timed, measure
-from benchmarks.runtime.table import Table
+from benchmarks.tables import Table
 from collectives.launch import run_ranks
 from topologies.command import UserError
 from topologies.parse import parse

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from benchmarks.goals import Part, Row
 from benchmarks.runtime.held import descriptors, resident_bytes
 from benchmarks.runtime.returned import returned_by
-from benchmarks.runtime.table import Table
+from benchmarks.tables import Table
 from collectives.launch import Exchange
 from synth.arguments import count
 

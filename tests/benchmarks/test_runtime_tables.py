@@ -15,7 +15,7 @@ from benchmarks.goals import Part, Row
 from benchmarks.runtime import __main__ as front
 from benchmarks.runtime.duel import Rules, part
 from benchmarks.runtime.sweep import COLLECTIVES, Choice, case_of
-from benchmarks.runtime.table import Table
+from benchmarks.tables import Table
 from collectives.launch import Exchange
 from tests.benchmarks.stand_in import OffByOne, StandIn
 from topologies.command import UserError
