@@ -20,6 +20,8 @@ class Transfer:
     forward    what moves in the forward pass, and
     backward   its adjoint, what moves the gradients back; None: nothing
     bytes      of the larger buffer, of one microbatch
+    parts      what the ops around it can be cut into: `rows` of the microbatch, from the first segment of the layer to
+               the last; groups of `experts`, between two such transfers; ``: nothing
     """
 
     name: str
@@ -27,6 +29,7 @@ class Transfer:
     forward: Kind | None
     backward: Kind | None
     bytes: int
+    parts: str = "rows"
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Sizes:
 
     @property
     def planned(self) -> graph.Transfer:
-        return graph.Transfer("sizes", "ep", Kind.ALL_TO_ALL, None, self.bytes)
+        return graph.Transfer("sizes", "ep", Kind.ALL_TO_ALL, None, self.bytes, parts="")
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return Move(x, torch.empty_like(x))
@@ -54,7 +54,7 @@ class Rows:
 
     @property
     def planned(self) -> graph.Transfer:
-        return graph.Transfer(self.name, "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes)
+        return graph.Transfer(self.name, "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes, parts="experts")
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return self._moved(x, kept, self.back)
