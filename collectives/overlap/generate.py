@@ -93,7 +93,7 @@ class _Step:
         self.updated = {  # the Op of the last step that made a layer's weights
             i: (f"gather.{i}" if self._gathers(i) else f"opt.{i}",) for i, layer in enumerate(layers) if layer.weights
         }
-        self.uses: list[str] = []  # on the current device: the last compute Op that needs each gathered weight
+        self.uses: list[str] = []  # on the current device: the first task's last Op that needs each gathered weight
         self.begun: set[int] = set()  # layers that have gradients
         self.verified = False  # the device has looked at the last step's norm
 
@@ -115,7 +115,7 @@ class _Step:
                 if kind != "W" and i not in gathers and self._sharded(i, 3):
                     gathers[i] = f"gather.{i}.{microbatch}.{way}"
                     ahead = [] if len(self.uses) <= self.layout.prefetch else [self.uses[-1 - self.layout.prefetch]]
-                    self.uses.append(self._last(kind, i, last))
+                    self.uses.append(self._last(kind, i, microbatch))
                     yield self._moved(
                         gathers[i],
                         Kind.ALL_GATHER,

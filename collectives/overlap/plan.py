@@ -37,6 +37,7 @@ class Plan:
     windows     bytes that may be in flight on a lane; a lane that is not here has no limit
     priorities  of lanes that share a link: the lower goes first; a lane that is not here has 0
     clip        how gradients are clipped
+    simulated   why it can only be simulated; "": it runs
     """
 
     policy: str
@@ -46,6 +47,7 @@ class Plan:
     knobs: Mapping[str, object] = field(default_factory=dict)
     clip: Clip = Clip.OFF
     priorities: Mapping[str, int] = field(default_factory=dict)
+    simulated: str = ""
 
     @cached_property
     def parts(self) -> Mapping[str, tuple[str, ...]]:
@@ -89,6 +91,7 @@ class Plan:
             "policy": self.policy,
             "knobs": dict(self.knobs),
             "clip": self.clip,
+            "simulated": self.simulated,
             "windows": dict(self.windows),
             "priorities": dict(self.priorities),
             "groups": dict(graph.groups),
@@ -134,7 +137,19 @@ class Plan:
             raise FileError(f'{where}: not a plan: "format" must be "{FORMAT}"')
         if data.get("version") != VERSION:
             raise FileError(f"{where}: version {shown(data.get('version'))} of a plan; this reads version {VERSION}")
-        names = ("policy", "knobs", "clip", "windows", "priorities", "groups", "layout", "layers", "ops", "orders")
+        names = (
+            "policy",
+            "knobs",
+            "clip",
+            "simulated",
+            "windows",
+            "priorities",
+            "groups",
+            "layout",
+            "layers",
+            "ops",
+            "orders",
+        )
         for key in (*names, *data):
             if key not in data or key not in (*names, "format", "version"):
                 problem = "is missing" if key not in data else "is not a field of a plan"
@@ -158,6 +173,7 @@ class Plan:
             _value("knobs", dict, data["knobs"], where),
             _value("clip", Clip, data["clip"], where),
             _counts(data["priorities"], f"{where}: priorities"),
+            _value("simulated", str, data["simulated"], where),
         )
         try:
             plan.check()

@@ -44,7 +44,9 @@ struct Event {
   enum class Kind : std::uint8_t { poke, arrive, end } kind;
   std::int64_t what;      // a queue, or a Place
   std::uint32_t version;  // of an end: outdated unless it is the row's newest
-  bool operator>(const Event& other) const { return time > other.time; }
+  bool operator>(const Event& other) const {
+    return std::tie(time, kind, what) > std::tie(other.time, other.kind, other.what);
+  }
 };
 
 struct Queue {
@@ -84,6 +86,7 @@ class Simulation {
         version_(places_),
         turn_(places_),
         asked_(places_),
+        arrived_(places_),
         queue_of_(rows_),
         queues_(plan.queues()) {
     times_.ready.assign(places_, 0);
@@ -220,6 +223,7 @@ class Simulation {
       queue.ready[queue.step].pop_back();
     }
     times_.launch[place] = now_;
+    turn_[place] = ++turns_;
     if (now_ > times_.ready[place]) {
       const bool busy = plan_.serial[q] != 0 || plan_.free[q] != 0 || queue.held_by_window;
       blame(place, queue.held_by_window ? Wait::window : Wait::lane, busy ? queue.last_ended : queue.last_launched);
@@ -251,16 +255,15 @@ class Simulation {
     times_.blame[place] = whom;
   }
 
-  /// The row, or its message once both ends are here, asks for its links.
+  /// The row, or its message once both ends are here, asks for its links, in line by its (the sender's) launch.
   void arrive(std::size_t place) {
-    turn_[place] = ++turns_;
+    arrived_[place] = true;
     std::size_t asks = place;
     if (plan_.partner[place % rows_] >= 0) {
       const std::size_t other = partner(place);
-      if (turn_[other] == 0) return;
+      if (!arrived_[other]) return;
       asks = plan_.out[place % rows_] >= 0 ? place : other;  // the sender asks for both
       blame(other, Wait::partner, static_cast<Place>(place));
-      turn_[asks] = turns_;
     }
     asked_[asks] = now_;
     const auto [out, into] = links_of(asks);
@@ -390,8 +393,9 @@ class Simulation {
   Followers after_, after_lag_;
   std::vector<std::int64_t> missing_;
   std::vector<std::uint32_t> version_;
-  std::vector<std::uint64_t> turn_;  // when it asked for its links; 0: not yet
+  std::vector<std::uint64_t> turn_;  // its place among all launches
   std::vector<double> asked_;
+  std::vector<bool> arrived_;
   std::vector<std::size_t> queue_of_;
   std::vector<Queue> queues_;
   std::vector<Link> links_;

@@ -1,0 +1,172 @@
+"""Orders of lanes: how urgent every Op is, and the static order that comes of it.
+
+urgency    fifo: all alike, so that the first ready goes first       need: the sooner its next use, the sooner
+           critical: the longer the way from it to the end           by_class: kind by kind, then fifo
+listed     one simulation in which lanes choose for themselves; what they did in a steady step is the order
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+
+from collectives.overlap.cost import Cost
+from collectives.overlap.graph import Graph
+from collectives.overlap.op import COMPUTE, Kind, Op
+from collectives.overlap.plan import Lane
+from collectives.overlap.simulation import columns_of
+from csrc import _core
+
+Urgency = Mapping[str, float]  # by name; the lower, the sooner
+Orders = Mapping[Lane, tuple[str, ...]]
+Rule = Callable[[Graph, Cost], Urgency]
+
+
+def fifo(graph: Graph, cost: Cost) -> Urgency:
+    """The first that is ready."""
+    return {}
+
+
+def need(graph: Graph, cost: Cost) -> Urgency:
+    """By how many Ops their device computes before something waits for it: sums for early layers go before others."""
+    place: dict[str, int] = {}
+    count: dict[int, int] = {}
+    for op in graph:
+        if _fixed(op):
+            place[op.name] = count[op.device] = count.get(op.device, 0) + 1
+    after = _followers(graph)
+    known: dict[str, float] = {}
+
+    def urgency(name: str) -> float:
+        if name not in known:
+            known[name] = float("inf")
+            device = graph[name].device
+            for follower, lag in after.get(name, ()):
+                at = place.get(follower) or urgency(follower)
+                known[name] = min(known[name], at + lag * count.get(device, 0))
+        return known[name]
+
+    return {op.name: min(urgency(op.name), 1e15) for op in graph if not _fixed(op)}
+
+
+def critical(graph: Graph, cost: Cost) -> Urgency:
+    """By the longest way in seconds to the end of the next step (upward rank); the longest first."""
+    seconds, latency = cost.seconds(graph)
+    took = {op.name: seconds[row] + latency[row] for row, op in enumerate(graph)}
+    after = _followers(graph)
+    previous: dict[int, str] = {}
+    for op in graph:
+        if _fixed(op):
+            if op.device in previous:
+                after.setdefault(previous[op.device], []).append((op.name, 0))
+            previous[op.device] = op.name
+    order = _sorted(graph, after)
+    rank: dict[str, float] = {}
+    for _ in range(2):  # the last step, then the one before it
+        next_step, rank = rank, {}
+        for name in reversed(order):
+            ways = [next_step.get(other, 0.0) if lag else rank[other] for other, lag in after.get(name, ())]
+            rank[name] = took[name] + max(ways, default=0.0)
+    return {name: -way for name, way in rank.items()}
+
+
+def by_class(*kinds: Kind) -> Rule:
+    """These kinds first, in this order; within a kind by `need`."""
+
+    def rule(graph: Graph, cost: Cost) -> Urgency:
+        within = need(graph, cost)
+        classes = {kind: number for number, kind in enumerate(kinds)}
+        return {op.name: 1e15 * classes.get(op.kind, len(kinds)) + min(within.get(op.name, 0.0), 1e14) for op in graph}
+
+    return rule
+
+
+def in_order(graph: Graph) -> Orders:
+    """Every lane as the graph has it."""
+    orders: dict[Lane, list[str]] = {}
+    for op in graph:
+        orders.setdefault((op.device, op.lane), []).append(op.name)
+    return {lane: tuple(names) for lane, names in orders.items()}
+
+
+def listed(
+    graph: Graph,
+    cost: Cost,
+    urgency: Urgency,
+    priorities: Mapping[str, int] | None = None,
+    movable: Collection[Kind] = (Kind.OPTIMIZE, Kind.NORM),
+) -> Orders:
+    """The order of a steady step in which every lane takes the most urgent Op that is ready.
+
+    movable    kinds of computing that come whenever they can; all others keep the graph's order
+    """
+    orders = in_order(graph)
+    lanes = {op.lane for op in graph if op.kind.moves}
+    loose = [op.name for op in graph if op.kind in movable]
+    asked = dict(urgency)
+    if loose:
+        # What is not movable follows one another, and gives way to updates, but not to what could be done later.
+        lanes.add(COMPUTE)
+        asked |= {op.name: 0.0 for op in graph if op.lane == COMPUTE}
+        asked |= {name: 1.0 if graph[name].kind is Kind.RECOMPUTE else urgency.get(name, 0.0) - 1e16 for name in loose}
+    columns = columns_of(graph.with_ops(_chained(graph, movable)), cost, orders, {}, priorities or {}, asked, lanes)
+    times = _core.simulate_steps(**columns, steps=5)
+    launch, ready, end = (times[column].reshape(5, -1)[3] for column in ("launch", "ready", "end"))
+    rows = {op.name: row for row, op in enumerate(graph)}
+    found = {}
+    for lane, names in orders.items():
+        order = sorted(names, key=lambda name: launch[rows[name]])
+        if lane[1] != COMPUTE:
+            # What is more urgent, and was there soon after another had begun, goes before it.
+            for i in range(1, len(order)):
+                for j in range(i, 0, -1):
+                    first, second = rows[order[j - 1]], rows[order[j]]
+                    soon = launch[first] + (end[first] - launch[first]) / 50
+                    if asked.get(order[j], 0.0) >= asked.get(order[j - 1], 0.0) or ready[second] > soon:
+                        break
+                    order[j - 1 : j + 1] = order[j], order[j - 1]
+        found[lane] = tuple(order)
+    return found
+
+
+def _fixed(op: Op) -> bool:
+    return op.lane == COMPUTE and op.kind not in (Kind.OPTIMIZE, Kind.NORM)
+
+
+def _chained(graph: Graph, movable: Collection[Kind]) -> Iterator[Op]:
+    previous: dict[int, str] = {}
+    for op in graph:
+        if op.lane != COMPUTE or op.kind in movable:
+            yield op
+            continue
+        before = previous.get(op.device)
+        yield op if before is None else replace(op, deps=(*op.deps, before))
+        previous[op.device] = op.name
+
+
+def _followers(graph: Graph) -> dict[str, list[tuple[str, int]]]:
+    """By name: who waits for it, and how many steps later. A message's receiver waits for its sender."""
+    after: dict[str, list[tuple[str, int]]] = {}
+    for op in graph:
+        for lag, names in enumerate((op.deps, op.lagged)):
+            for name in names:
+                after.setdefault(name, []).append((op.name, lag))
+        if op.kind is Kind.RECV:
+            after.setdefault(f"send{op.name[4:]}", []).append((op.name, 0))
+    return after
+
+
+def _sorted(graph: Graph, after: Mapping[str, list[tuple[str, int]]]) -> list[str]:
+    """Names, each before those that wait for it in the same step."""
+    missing = {op.name: 0 for op in graph}
+    for followers in after.values():
+        for name, lag in followers:
+            missing[name] += not lag
+    free = [name for name, count in missing.items() if not count]
+    for name in free:
+        for other, lag in after.get(name, ()):
+            if not lag:
+                missing[other] -= 1
+                if not missing[other]:
+                    free.append(other)
+    return free

@@ -1,0 +1,97 @@
+"""Backward in two: gradients of inputs (X), which the layer below waits for, and of weights (W), which nobody does.
+
+bwd 2  bwd 1  bwd 0             X2 W2 X1 W1 X0 W0               split
+                                X2 W2 X1 X0 W0 W1               delay of the first 2: layer 0 leaves first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from collectives.overlap.graph import Graph
+from collectives.overlap.op import Kind, Op
+
+
+def split_backward(graph: Graph) -> Graph:
+    """Every `bwd` becomes `bwd_x` and, right behind it, `bwd_w`."""
+    names = {op.name: (f"bwd_x{op.name[3:]}", f"bwd_w{op.name[3:]}") for op in graph if op.kind is Kind.BACKWARD}
+
+    def edges(op: Op) -> tuple[str, ...]:
+        # Sums of gradients wait for weights, everything else for inputs.
+        sums = op.microbatch < 0
+        found = []
+        for name in op.deps:
+            if sums and name in names:
+                found += _weights(graph, name)
+            else:
+                found.append(names[name][0] if name in names else name)
+        return tuple(dict.fromkeys(found))
+
+    def rewired() -> Iterator[Op]:
+        for op in graph:
+            if op.kind is not Kind.BACKWARD:
+                yield replace(op, deps=edges(op))
+                continue
+            inputs, weights = graph.layers[op.layer].backward if graph.layers else (1.0, 1.0)
+            share = inputs / ((inputs + weights) or 1.0)
+            first, second = names[op.name]
+            yield replace(
+                op,
+                name=first,
+                kind=Kind.BACKWARD_INPUT,
+                deps=edges(op),
+                amount=op.amount * share,
+                of=op.sources,
+                holds=0.0,
+                frees=0.0,
+            )
+            yield replace(
+                op,
+                name=second,
+                kind=Kind.BACKWARD_WEIGHT,
+                deps=(first,),
+                lagged=(),
+                amount=op.amount * (1 - share),
+                of=op.sources,
+            )
+
+    return graph.with_ops(rewired())
+
+
+def _weights(graph: Graph, name: str) -> list[str]:
+    """W of all segments of the layer and microbatch of a `bwd`."""
+    op = graph[name]
+    count = len(graph.layers[op.layer].segments) if graph.layers else 1
+    stem = f"bwd_w.{op.layer}.{op.microbatch}"
+    return [stem] if count == 1 else [f"{stem}.{segment}" for segment in range(count)]
+
+
+def delay_weight_grad(graph: Graph, first: int) -> Graph:
+    """W of each device's first layers comes after all X of the microbatch, the very first layer's before the others:
+    its sum, which the next step needs first, leaves earlier ("reverse first-k", Oh et al., EuroSys 2022)."""
+    rank: dict[int, int] = {}
+    for device in graph.devices:
+        layers = sorted({op.layer for op in graph if op.device == device and op.kind is Kind.BACKWARD_WEIGHT})
+        rank |= {layer: number for number, layer in enumerate(layers)}
+
+    def rewired() -> Iterator[Op]:
+        for device in graph.devices:
+            late: dict[int, list[Op]] = {}
+            ops = [op for op in graph if op.device == device]
+            lowest = min((layer for layer in rank if any(op.layer == layer for op in ops)), default=-1)
+            for op in ops:
+                if op.kind is Kind.BACKWARD_WEIGHT and rank[op.layer] < first:
+                    late.setdefault(op.microbatch, []).append(op)
+                else:
+                    yield op
+                    if op.kind is Kind.BACKWARD_INPUT and op.layer == lowest and op.segment == 0:
+                        yield from _released(late, op.microbatch, rank)
+            for microbatch in list(late):
+                yield from _released(late, microbatch, rank)
+
+    return graph.with_ops(rewired())
+
+
+def _released(late: dict[int, list[Op]], microbatch: int, rank: dict[int, int]) -> list[Op]:
+    return sorted(late.pop(microbatch, []), key=lambda op: (rank[op.layer], -op.segment))

@@ -1,0 +1,96 @@
+"""Ops cut into parts. Parts of neighbours that are cut alike follow one another, part by part:
+
+    dispatch ─▶ ffn ─▶ combine        dispatch/0 ─▶ ffn/0 ─▶ combine/0
+                                      dispatch/1 ─▶ ffn/1 ─▶ combine/1
+
+Whoever waits for an Op that was cut otherwise, waits for all its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+from collectives.overlap.graph import Graph
+from collectives.overlap.op import COMPUTE, Kind, Op, Piece
+from topologies.command import UserError
+
+ALIGNMENT = 256  # bytes: what a rank's share of a part is a multiple of (64 elements)
+
+
+def slice(graph: Graph, size: int, lanes: Collection[str] = ("dp", "edp", "replicas")) -> Graph:
+    """Moves gradients and weights in parts of about `size` bytes, at whose ends something more urgent may go first."""
+    if size < 1:
+        raise UserError(f"slice is {size}; it must be 1 byte or more")
+    return cut(
+        graph,
+        {op.name: -(-int(op.amount) // size) for op in graph if op.pieces and op.lane in lanes and op.amount > size},
+    )
+
+
+def chunk(graph: Graph, count: int, lanes: Collection[str]) -> Graph:
+    """Cuts the inner segments of layers, and what moves around them on these lanes: experts between their two
+    all_to_alls, products of matrices beside the collectives that feed them and that they feed."""
+    inner: dict[str, int] = {}
+    for op in graph:
+        if op.lane in lanes and op.microbatch >= 0 and not op.pieces and op.kind not in (Kind.SEND, Kind.RECV):
+            inner[op.name] = count
+        elif op.lane == COMPUTE and op.microbatch >= 0 and op.kind is not Kind.BACKWARD_WEIGHT:
+            layer = graph.layers[op.layer]
+            moved = any(transfer.lane in lanes for transfer in layer.transfers)
+            if moved and 0 < op.segment < len(layer.segments) - 1:
+                inner[op.name] = count
+    return cut(graph, inner) if count > 1 else graph
+
+
+def cut(graph: Graph, counts: Mapping[str, int]) -> Graph:
+    """Every Op in so many parts; no more than its bytes can be cut into where ranks share them."""
+    parts = {op.name: _parts(graph, op, counts.get(op.name, 1)) for op in graph}
+
+    def after(name: str, number: int, of: int) -> tuple[str, ...]:
+        others = parts[name]
+        return (others[number].name,) if len(others) == of > 1 else tuple(part.name for part in others)
+
+    def edges(names: tuple[str, ...], number: int, of: int) -> tuple[str, ...]:
+        return tuple(part for name in names for part in after(name, number, of))
+
+    def rewired() -> Iterator[Op]:
+        for op in graph:
+            mine = parts[op.name]
+            for number, part in enumerate(mine):
+                yield replace(part, deps=edges(op.deps, number, len(mine)), lagged=edges(op.lagged, number, len(mine)))
+
+    return graph.with_ops(rewired()) if counts else graph
+
+
+def _parts(graph: Graph, op: Op, count: int) -> list[Op]:
+    if op.pieces:
+        unit = ALIGNMENT * graph.groups.get(op.lane, 1)
+        total = sum(piece.bytes for piece in op.pieces)
+        count = max(1, min(count, total // unit))
+    if count == 1:
+        return [op]
+    whole = replace(op, amount=op.amount / count, holds=op.holds / count, frees=op.frees / count, of=op.sources)
+    if not op.pieces:
+        return [replace(whole, name=f"{op.name}/{i}") for i in range(count)]
+    ends = [total * i // count // unit * unit for i in range(count)] + [total]
+    return [
+        replace(
+            whole,
+            name=f"{op.name}/{i}",
+            amount=op.amount * (end - begin) / total,
+            pieces=tuple(_between(op.pieces, begin, end)),
+        )
+        for i, (begin, end) in enumerate(pairwise(ends))
+    ]
+
+
+def _between(pieces: tuple[Piece, ...], begin: int, end: int) -> Iterator[Piece]:
+    """The bytes [begin, end) of pieces that lie one behind the other."""
+    at = 0
+    for piece in pieces:
+        low, high = max(begin - at, 0), min(end - at, piece.bytes)
+        if low < high:
+            yield Piece(piece.layer, piece.begin + low, piece.begin + high)
+        at += piece.bytes

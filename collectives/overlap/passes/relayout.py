@@ -1,0 +1,177 @@
+"""The same model and batch, laid out or ordered differently: passes that generate the step anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from collectives.overlap.cost import Cost
+from collectives.overlap.generate import generate, split, times_of
+from collectives.overlap.graph import Graph
+from collectives.overlap.layout import Layout
+from collectives.overlap.op import COMPUTE, Kind, Op
+from collectives.overlap.pipelines import Pipeline, Task, Times, pipeline, places
+from topologies.command import UserError
+
+
+def layout_of(graph: Graph) -> Layout:
+    if graph.layout is None:
+        raise UserError("this graph was recorded elsewhere, without a layout; only generated ones can be laid out anew")
+    return graph.layout
+
+
+def loop_stages(graph: Graph, loops: int) -> Graph:
+    """Every device has `loops` chunks of layers, and each chunk takes all microbatches before the next (breadth first):
+    its weights are gathered and its gradients summed once, beside the computing of the other chunks."""
+    layout = layout_of(graph)
+    loops = min(loops, len(graph.layers) // layout.pp)
+    return generate(graph.layers, replace(layout, schedule="breadth_first", loops=loops))
+
+
+def split_reduce(graph: Graph) -> Graph:
+    """all_reduce becomes reduce_scatter, an optimizer for each rank's shard, and all_gather: sharding of level 1."""
+    layout = layout_of(graph)
+    return graph if layout.zero else generate(graph.layers, replace(layout, zero=1))
+
+
+def by_level(graph: Graph, local: int) -> Graph:
+    """Sums go level by level: scattered among `local` neighbours, summed over their boxes, gathered among neighbours.
+    That is hybrid sharding with a replica per box, and so it runs; lane `dp` is then the box."""
+    layout = layout_of(graph)
+    ranks = layout.dp * layout.cp
+    if ranks % local:
+        raise UserError(f"level is {local}; it must divide the {ranks} ranks that sum gradients")
+    if layout.replicas > 1 or local in (1, ranks):
+        return split_reduce(graph)
+    return generate(graph.layers, replace(layout, zero=max(1, layout.zero), replicas=ranks // local))
+
+
+def after_backward(graph: Graph) -> Graph:
+    """Sums of gradients wait for all that their device computes before updates."""
+    last = {op.device: op.name for op in graph if op.lane == COMPUTE and op.microbatch >= 0}
+
+    def held(op: Op) -> Op:
+        waits = op.microbatch < 0 and op.kind.moves and last[op.device] not in op.deps
+        return replace(op, deps=(*op.deps, last[op.device])) if waits else op
+
+    return graph.with_ops(map(held, graph))
+
+
+def pipelined(graph: Graph, what: str) -> None:
+    """Raises UserError unless the step is a pipeline's."""
+    if layout_of(graph).pp == 1:
+        raise UserError(f"{what} orders a pipeline, and this step has pp=1")
+
+
+def reorder_pipeline(graph: Graph, schedule: str, cost: Cost | None = None) -> Graph:
+    """The pipeline in another schedule; with a cost, one that is searched knows what its tasks and messages take."""
+    pipelined(graph, schedule)
+    layout = replace(layout_of(graph), schedule=schedule, loops=1)
+    if cost is None:
+        return generate(graph.layers, layout)
+    found = pipeline(schedule, layout.pp, 1, layout.microbatches, measured_times(graph, cost, layout))
+    return generate(graph.layers, layout, found)
+
+
+def measured_times(graph: Graph, cost: Cost, layout: Layout) -> Times:
+    """What an average chunk's tasks and a message take by this cost."""
+    seconds, latency = cost.seconds(graph)
+    chunks = layout.pp * (2 if layout.schedule in ("zbv", "dualpipe_v") else layout.loops)
+    total = dict.fromkeys(Kind, 0.0)
+    for op, took in zip(graph, seconds, strict=True):
+        total[op.kind] += took
+    share = times_of(graph.layers)
+    both = total[Kind.BACKWARD] / (share.inputs + share.weights)
+    each = chunks * layout.microbatches
+    messages = [took + wait for op, took, wait in zip(graph, seconds, latency, strict=True) if op.kind is Kind.SEND]
+    # Collectives inside layers stand in the way like computing.
+    inside = sum(seconds[row] for row, op in enumerate(graph) if op.kind.moves and op.microbatch >= 0 and op.peer < 0)
+    return Times(
+        (total[Kind.FORWARD] + inside / 2) / each,
+        (both * share.inputs + total[Kind.BACKWARD_INPUT] + total[Kind.RECOMPUTE] + inside / 2) / each,
+        (both * share.weights + total[Kind.BACKWARD_WEIGHT]) / each,
+        sum(messages) / len(messages) if messages else 0.0,
+    )
+
+
+def side_by_side(graph: Graph, count: int) -> Graph:
+    """`count` microbatches at a time go through the layers together: one computes while another's tensors move."""
+    layout = layout_of(graph)
+    if layout.microbatches % count:
+        raise UserError(
+            f"microbatches={layout.microbatches}; it must be a multiple of {count}, to run {count} together"
+        )
+    if layout.pp == 1:
+        tasks = [
+            Task(kind, 0, first + i)
+            for first in range(0, layout.microbatches, count)
+            for kind in "FB"
+            for i in range(count)
+        ]
+        graph = generate(graph.layers, layout, Pipeline((0,), layout.microbatches, (tuple(tasks),)))
+    elif layout.schedule != "breadth_first":
+        graph = loop_stages(graph, layout.loops)
+    return zipped(graph, count, across=False)
+
+
+def forward_beside_backward(graph: Graph) -> Graph:
+    """The forward of one microbatch and the backward of another take turns, segment by segment: one computes while the
+    other's tensors move. With pipelines in a V that is DualPipe's order."""
+    layout = layout_of(graph)
+    if layout.pp > 1:
+        return zipped(reorder_pipeline(graph, "dualpipe_v"), 2, across=True)
+    forward, backward = ([Task(kind, 0, i) for i in range(layout.microbatches)] for kind in "FB")
+    tasks = forward[:1]
+    for i in range(1, layout.microbatches):
+        tasks += [forward[i], backward[i - 1]]
+    tasks.append(backward[-1])
+    return zipped(generate(graph.layers, layout, Pipeline((0,), layout.microbatches, (tuple(tasks),))), 2, across=True)
+
+
+def zipped(graph: Graph, count: int, across: bool) -> Graph:
+    """Neighbouring tasks of a device shuffled into one another like cards: `count` of one direction, or (`across`)
+    a forward and the backward behind it."""
+    ops = []
+    for device in graph.devices:
+        tasks: list[tuple[tuple[bool, int, int], list[int]]] = []
+        rows = [row for row, op in enumerate(graph) if op.device == device]
+        chunk = _chunks(graph)
+        for row in rows:
+            op = graph.ops[row]
+            forward = op.kind is Kind.FORWARD or (op.name.endswith(".f") and op.kind.moves)
+            key = (forward, chunk.get(op.layer, -1), op.microbatch)
+            if not tasks or tasks[-1][0] != key:
+                tasks.append((key, []))
+            tasks[-1][1].append(row)
+        at = 0
+        while at < len(tasks):
+            hand = [tasks[at]]
+            while len(hand) < count and at + len(hand) < len(tasks):
+                (other, their, number), first = tasks[at + len(hand)][0], hand[-1][0]
+                alike = (other, their) == first[:2] if not across else first[0] and not other
+                if number < 0 or first[2] < 0 or number == first[2] or not alike:
+                    break
+                hand.append(tasks[at + len(hand)])
+            at += len(hand)
+            ops += [graph.ops[row] for row in _shuffled(graph, [rows for _, rows in hand])]
+    return graph.with_ops(ops)
+
+
+def _chunks(graph: Graph) -> dict[int, int]:
+    layout = layout_of(graph)
+    loops = 2 if layout.schedule in ("zbv", "dualpipe_v") else layout.loops
+    members = split(graph.layers, len(places(layout.pp, loops, False)))
+    return {layer: chunk for chunk, layers in enumerate(members) for layer in layers}
+
+
+def _shuffled(graph: Graph, tasks: list[list[int]]) -> list[int]:
+    """All rows, each task in its order, evenly; only where something moves does a task give way to the other."""
+    cards: list[list[list[int]]] = []
+    for rows in tasks:
+        deck: list[list[int]] = [[]]
+        for row in rows:
+            deck[-1].append(row)
+            if graph.ops[row].kind.moves:
+                deck.append([])
+        cards.append([card for card in deck if card])
+    keyed = [((i + 0.5) / len(deck), hand, card) for hand, deck in enumerate(cards) for i, card in enumerate(deck)]
+    return [row for _, _, card in sorted(keyed) for row in card]
