@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 
 import torch.distributed as dist
@@ -79,7 +80,7 @@ class Mesh:
             groups.setdefault(tuple(place[axis] for axis in fixed), []).append(rank)
         return list(groups.values())
 
-    def groups(self, lanes: tuple[str, ...]) -> dict[str, dist.ProcessGroup]:
+    def groups(self, lanes: tuple[str, ...], timeout: timedelta) -> dict[str, dist.ProcessGroup]:
         """A torch group per lane that this rank meets others on. Collective: all ranks name the same lanes.
 
         A lane may be told apart by what follows a dot (`dp.gather`); its members are those of the word before.
@@ -93,7 +94,7 @@ class Mesh:
             if self.size(axis) == 1:
                 continue
             for ranks in self.members(axis):
-                group = dist.new_group(ranks, group_desc=lane)
+                group = dist.new_group(ranks, timeout=timeout, group_desc=lane)
                 if self.rank in ranks:
                     found[lane] = group
         return found

@@ -1,0 +1,199 @@
+"""What one rank holds of one layer: weights, gradients and optimizer state, whole or in shards.
+
+flat buffer   [        atom 0         |     atom 1      | ..   atoms: runs that every planned op takes whole
+of 3 ranks    [ mine  |  of 1 |  of 2 | mine | 1  |  2  | ..   sharded: each atom is cut equally
+
+sharded          weights   gradients               optimizer state     (Rajbhandari et al. 2020, ZeRO)
+no               whole     whole                   whole
+zero 1           whole     whole                   mine
+zero 2           whole     mine once reduced       mine
+zero 3           mine      mine once reduced       mine
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from collectives.trainer.config import Optimizer
+from collectives.trainer.data_parallel.flat import Flat
+from collectives.trainer.data_parallel.norm import exact, squares
+from collectives.trainer.data_parallel.tree import Tree
+from collectives.trainer.model import Layer
+from topologies.command import UserError
+
+ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
+
+
+class Atom:
+    """Elements [begin, end) of a layer's flat buffer, and what this rank owns of them: [mine.start, mine.stop).
+
+    weights    mine; an optimizer's parameter
+    gradient   mine, summed over all ranks; None until then, and after the update
+    squares    of the gradient, exact (norm.py), counted where they are nobody else's
+    """
+
+    def __init__(self, layer: int, begin: int, end: int, mine: slice) -> None:
+        self.layer, self.begin, self.end, self.mine = layer, begin, end, mine
+        self.weights = torch.empty(0)
+        self.gradient: Tensor | None = None
+        self.squares: int | float = 0
+        self.counts: Tensor | None = None  # which blocks of 64 elements this rank counts; None: all
+        self.optimizers: list[tuple[slice, torch.optim.Optimizer]] = []
+        self.rate: float | None = None  # of learning, in the step that the gradient is of; None: it is void
+        self._before: tuple[Tensor, list[dict[str, Any]]] | None = None
+
+    def measure(self) -> None:
+        """Sums the gradient's squares."""
+        assert self.gradient is not None
+        blocks = squares(self.gradient)
+        self.squares = exact(blocks if self.counts is None else blocks[self.counts])
+
+    @property
+    def size(self) -> int:
+        return len(self.weights)
+
+    def update(self, scale: float) -> None:
+        """One step of the user's optimizer, with the gradient times `scale`."""
+        if self.rate is None:
+            return
+        assert self.gradient is not None
+        gradient = self.gradient if scale == 1.0 else self.gradient * scale
+        for part, optimizer in self.optimizers:
+            (group,) = optimizer.param_groups
+            group["lr"] = self.rate
+            (parameter,) = group["params"]
+            parameter.grad = gradient[part]
+            optimizer.step()
+            parameter.grad = None
+
+    def memories(self) -> dict[str, Tensor]:
+        """What the optimizer remembers by element of `weights`, by its own names; counts of steps are not among it."""
+        states = [state_of(optimizer) for _, optimizer in self.optimizers]
+        names = [name for name, value in states[0].items() if value.numel() > 1]
+        return {name: torch.cat([state[name] for state in states]) for name in names}
+
+    def remember(self) -> None:
+        """Takes note of weights and state, so that an update can be taken back."""
+        states = [deepcopy(optimizer.state_dict()) for _, optimizer in self.optimizers]
+        self._before = self.weights.clone(), states
+
+    def restore(self) -> None:
+        """Takes the last update back."""
+        assert self._before is not None
+        weights, states = self._before
+        self.weights.copy_(weights)
+        for (_, optimizer), state in zip(self.optimizers, states, strict=True):
+            optimizer.load_state_dict(state)
+        self._before = None
+
+
+@dataclass
+class Holding:
+    """One layer on one rank.
+
+    index       of the layer in the model
+    n, place    ranks that sum its gradients, and which of them this is
+    zero        0 .. 3, as above; 0 where n is 1
+    leaves      microbatches (times sources) that this rank's own sum is of
+    counted     names of weights whose squares this rank counts (of several with the same weights, one does)
+    """
+
+    index: int
+    layer: Layer
+    flat: Flat
+    n: int
+    place: int
+    zero: int
+    leaves: int
+    counted: frozenset[str]
+    atoms: list[Atom] = field(default_factory=list)
+    whole: Tensor | None = None  # weights, where they are not sharded
+    summed: Tensor | None = None  # this rank's gradient, whole
+    arrived: int = 0  # microbatches whose gradients are in the tree
+    _home: Tensor | None = None
+    _left: set[Atom] = field(default_factory=set)  # atoms that are not reduced yet
+
+    def __post_init__(self) -> None:
+        self.tree = Tree(self.leaves, self.home)
+
+    def home(self) -> Tensor:
+        """The buffer of the whole gradient; made where it is not there."""
+        if self._home is None:
+            self._home = torch.zeros(self.flat.elements)
+        return self._home
+
+    def place_gradient(self, home: Tensor) -> None:
+        """Gives the gradient a place among other layers' (zero 0 and 1, where it stays)."""
+        self._home = home
+
+    def reduced(self, atom: Atom) -> None:
+        """An atom's gradient has been reduced. With zero 2 and 3 the whole one goes with the last of them."""
+        self._left.discard(atom)
+        if not self._left:
+            self._left = set(self.atoms)
+            if self.zero >= 2:
+                self.summed = self._home = None
+
+    def settle(self, cuts: Sequence[int], weights: Tensor, optimizer: Optimizer) -> None:
+        """Takes possession: `weights` are the first ones, whole; `cuts` the borders of the atoms, 0 and the end too."""
+        shares = self.n if self.zero else 1
+        counts = torch.zeros(self.flat.elements // 64, dtype=torch.bool)
+        for weight, at in self.flat.places:
+            counts[at // 64 : -(-(at + weight.elements) // 64)] = weight.name in self.counted
+        for begin, end in pairwise(cuts):
+            if (end - begin) % (64 * shares):
+                raise UserError(
+                    f"the plan cuts layer {self.layer.name!r} at elements {begin} and {end}, "
+                    f"which {shares} ranks cannot share in blocks of 64"
+                )
+            size = (end - begin) // shares
+            start = begin + size * (self.place if self.zero else 0)
+            atom = Atom(self.index, begin, end, slice(start, start + size))
+            atom.weights = weights[atom.mine].clone() if self.zero == 3 else weights[atom.mine]
+            counted = counts[start // 64 : (start + size) // 64]
+            atom.counts = None if counted.all() else counted
+            border = min(max(self.flat.decaying - start, 0), size)
+            for part, decays in ((slice(0, border), True), (slice(border, size), False)):
+                if part.stop > part.start:
+                    atom.optimizers.append((part, made(optimizer, atom.weights[part], decays)))
+            self.atoms.append(atom)
+        self._left = set(self.atoms)
+        self.whole = None if self.zero == 3 else weights
+
+    @property
+    def held(self) -> int:
+        """Bytes of weights, gradients and optimizer state right now."""
+        tensors = [self.whole, self._home, *(atom.weights for atom in self.atoms if self.zero == 3)]
+        tensors += [atom.gradient for atom in self.atoms if self.zero]
+        for atom in self.atoms:
+            for _, optimizer in atom.optimizers:
+                tensors += [value for state in optimizer.state.values() for value in state.values() if value.dim()]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
+
+
+def made(optimizer: Optimizer, weights: Tensor, decays: bool) -> torch.optim.Optimizer:
+    """The user's optimizer for a slice of weights. Fused where torch has it: the same bits (on CPUs), in less time."""
+    kind = getattr(torch.optim, optimizer.name)
+    takes = inspect.signature(kind).parameters
+    options: dict[str, Any] = dict(optimizer.options)
+    if not decays and "weight_decay" in takes:
+        options["weight_decay"] = 0.0
+    for name, value in {"fused": True, "foreach": False}.items():
+        if name in takes and not {"fused", "foreach"} & set(options):
+            options[name] = value
+    return kind([torch.nn.Parameter(weights)], lr=optimizer.lr, **options)  # type: ignore[no-any-return]
+
+
+def state_of(optimizer: torch.optim.Optimizer) -> Mapping[str, Tensor]:
+    """What the optimizer remembers of its one parameter."""
+    (group,) = optimizer.param_groups
+    found: Mapping[str, Tensor] = optimizer.state.get(group["params"][0], {})
+    return found

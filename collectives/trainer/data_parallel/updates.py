@@ -1,0 +1,356 @@
+"""From a rank's own gradients to the next step's weights, as the Plan says.
+
+    own sum -> (share) -> reduce -> (replicas) -> squares -> [norm] -> optimizer -> (gather) -> next forward
+               `-------- on lanes -------------'  `- on this thread, as soon as a slice has come -'
+
+How gradients and weights are sharded is read off the plan: a reduce_scatter leaves a shard, an all_gather without a
+microbatch brings weights back (ZeRO-1 and 2), one with a microbatch does so before each use (ZeRO-3). Each run of
+elements between two cuts of any planned op is an Atom with an optimizer of its own; ops over several take a copy.
+
+Clipping. exact: no optimizer runs before `norm`. optimistic: they run at once and remember what was; `verify` takes the
+updates back where the norm was too large, and makes them again, clipped (Qi et al. 2024, "post-validation").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from collectives.overlap.layout import Clip
+from collectives.overlap.op import Kind, Op
+from collectives.overlap.plan import Plan
+from collectives.trainer.config import Optimizer
+from collectives.trainer.data_parallel.holding import Atom, Holding
+from collectives.trainer.data_parallel.norm import root
+
+T = TypeVar("T")
+_BYTES = 4  # of a float32
+
+
+class Engine(Protocol):
+    """What the trainer needs of collectives.overlap.engine.Engine."""
+
+    def then(self, name: str, action: Callable[[], None]) -> None: ...
+
+    def begin_step(self) -> None: ...
+
+    def ready(
+        self,
+        name: str,
+        input: Tensor | None = None,
+        output: Tensor | None = None,
+        input_rows: Sequence[int] = (),
+        output_rows: Sequence[int] = (),
+    ) -> None: ...
+
+    def wait(self, name: str) -> None: ...
+
+    def poll(self) -> None: ...
+
+
+class Updates:
+    """The layers that one rank holds, between their gradients and their next weights.
+
+    total      adds up whole numbers over all ranks (norm.py): a small blocking exchange
+    copies     how many there are of the sharded model, and which this is
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        holdings: Mapping[int, Holding],
+        first: Mapping[int, Tensor],
+        device: int,
+        engine: Engine,
+        optimizer: Optimizer,
+        total: Callable[[int | float], int | float],
+        copies: tuple[int, int],
+    ) -> None:
+        self.holdings, self._engine, self._total, self._copies = holdings, engine, total, copies
+        self._clip, self._limit, self._graph = plan.clip, optimizer.clip_norm, plan.graph
+        self.rate: float | None = None  # of this step; None: its gradients are void
+        self.norm = 0.0  # of the last gradients whose norm is known
+        ops = [plan.graph[name] for (owner, _), names in plan.orders.items() if owner == device for name in names]
+        moving = [op for op in ops if op.pieces and op.kind.moves]
+        self._shares = {op.layer: op for op in ops if op.lane == "tp" and op.microbatch < 0 and op.kind.moves}
+        self._place_gradients()
+        for index, holding in holdings.items():
+            holding.settle(_cuts(moving, index, holding.flat.elements), first[index], optimizer)
+        self._atoms = {op.name: self._covered(op) for op in moving}
+        self._reduces = [op for op in moving if op.kind is not Kind.ALL_GATHER and op.lane != "replicas"]
+        self._replicas = [op for op in moving if op.lane == "replicas"]
+        self._gathers = [op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch < 0]
+        self._early = {op.name: op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch >= 0}
+        self._needed = {index: self._before(index) for index in holdings}
+        self._missing: dict[str, set[object]] = {op.name: self._awaited(op) for op in moving}
+        self._staged: dict[str, Tensor] = {}
+        self._unverified = False
+        for op in self._shares.values():
+            engine.then(op.name, lambda op=op: self._owned(op.layer))  # type: ignore[misc]
+        for op in self._reduces:
+            engine.then(op.name, lambda op=op: self._reduced(op))  # type: ignore[misc]
+        for op in self._replicas:
+            engine.then(op.name, lambda op=op: self._copied(op))  # type: ignore[misc]
+        for op in self._gathers:
+            engine.then(op.name, lambda op=op: self._gathered(op))  # type: ignore[misc]
+
+    # ---- what the step says -----------------------------------------------------------------------------------------
+
+    def complete(self, index: int) -> None:
+        """This rank's own gradient of a layer is there."""
+        holding = self.holdings[index]
+        holding.summed = holding.tree.take(keep_spare=holding.zero < 2)
+        for atom in holding.atoms:
+            atom.rate = self.rate
+        if index in self._shares:
+            self._engine.ready(self._shares[index].name, holding.summed[holding.flat.shared :])
+        else:
+            self._owned(index)
+
+    def begin(self, first: bool) -> None:
+        """A step begins. In the first, nobody starts gathers that the plan has put before the forward."""
+        for op in self._gathers if first else ():
+            if any(self._graph[dep].lagged for dep in op.deps):
+                self._engine.ready(op.name, *self._gather(op, [self._whole(each) for each in self._atoms[op.name]]))
+
+    def settle(self, index: int) -> None:
+        """Returns when the layer's weights are those that the last step has made."""
+        for name in self._needed[index]:
+            self._engine.wait(name)
+
+    def finish(self) -> None:
+        """Returns when all of the last step's updates are done, also those that the plan has put into the next one."""
+        if self._clip is Clip.EXACT:
+            self.clip()
+        for index in self.holdings:
+            self.optimize(index)
+            self.settle(index)
+
+    def clip(self) -> None:
+        """The `norm` op of a plan with exact clipping: after all sums, before all optimizers."""
+        for index in self.holdings:
+            self.settle(index)
+        if any(atom.gradient is not None for atom in self._every()):
+            self._measure()
+
+    def optimize(self, index: int) -> None:
+        """The `opt` op of a layer: at the latest now, with exact clipping."""
+        for atom in self.holdings[index].atoms:
+            if atom.gradient is not None and self._clip is Clip.EXACT:
+                self._update(atom, self._scale())
+
+    def verify(self) -> bool:
+        """Before the first backward of a step: whether the last one's updates stand. Else they are made anew by now.
+
+        Where weights are gathered, other ranks see the new ones after one more step, whose own gradients are void.
+        """
+        if self._clip is not Clip.OPTIMISTIC or not self._unverified:
+            return True
+        self._unverified = False
+        for index in self.holdings:
+            self.settle(index)
+        self._measure()
+        scale = self._scale()
+        for atom in self._every():
+            if scale < 1.0:
+                atom.restore()
+                atom.update(scale)
+            atom.gradient = None
+        return scale == 1.0
+
+    # ---- what communication brings ----------------------------------------------------------------------------------
+
+    def _owned(self, index: int) -> None:
+        """This rank's own gradient of a layer is complete."""
+        holding = self.holdings[index]
+        reduces = [op for op in self._reduces if index in self._missing[op.name]]
+        for op in reduces:
+            if self._came(op, index):
+                self._reduce(op)
+        if not reduces:
+            for atom in holding.atoms:
+                atom.gradient = _there(holding.summed)[atom.mine]
+                self._reduced_here(atom)
+
+    def _reduce(self, op: Op) -> None:
+        atoms = self._atoms[op.name]
+        wholes = [self._own(atom) for atom in atoms]
+        if op.kind is Kind.ALL_REDUCE:
+            buffer = adjacent(wholes)
+            if buffer is None:
+                buffer = self._staged[op.name] = torch.cat(wholes)
+            self._sum(op, buffer, self.holdings[atoms[0].layer].n, self.holdings[atoms[0].layer].place)
+            return
+        n = self.holdings[atoms[0].layer].n
+        source = wholes[0] if len(wholes) == 1 else torch.cat([whole.view(n, -1) for whole in wholes], 1).flatten()
+        shard = self._staged[op.name] = torch.empty(source.numel() // n)
+        self._engine.ready(op.name, source, shard)
+
+    def _sum(self, op: Op, buffer: Tensor, n: int, place: int) -> None:
+        """An all_reduce in place: canonical ones make a rank's part first."""
+        self._engine.ready(op.name, buffer, buffer.view(n, -1)[place])
+
+    def _reduced(self, op: Op) -> None:
+        atoms, staged = self._atoms[op.name], self._staged.pop(op.name, None)
+        parts = None if staged is None else torch.split(staged, [atom.size for atom in atoms])
+        for place, atom in enumerate(atoms):
+            if op.kind is not Kind.ALL_REDUCE:
+                atom.gradient = _there(parts)[place]
+            else:
+                atom.gradient = self._own(atom)
+                if parts is not None:
+                    atom.gradient.copy_(parts[place])
+            self.holdings[atom.layer].reduced(atom)
+        for atom in atoms:
+            self._reduced_here(atom)
+
+    def _reduced_here(self, atom: Atom) -> None:
+        """An atom's gradient is the sum over `dp`; copies of the model may have others."""
+        more = [op for op in self._replicas if atom in self._missing[op.name]]
+        for op in more:
+            if self._came(op, atom):
+                self._staged[op.name] = torch.cat([_there(each.gradient) for each in self._atoms[op.name]])
+                self._sum(op, self._staged[op.name], *self._copies)
+        if not more:
+            self._summed(atom)
+
+    def _copied(self, op: Op) -> None:
+        atoms, staged = self._atoms[op.name], self._staged.pop(op.name)
+        for atom, part in zip(atoms, torch.split(staged, [atom.size for atom in atoms]), strict=True):
+            atom.gradient = part
+            self._summed(atom)
+
+    def _summed(self, atom: Atom) -> None:
+        if self._clip is not Clip.OFF:
+            atom.measure()
+        if self._clip is Clip.EXACT:
+            return
+        if self._clip is Clip.OPTIMISTIC and atom.rate is not None:
+            atom.remember()
+            self._unverified = True
+        self._update(atom, 1.0)
+
+    def _update(self, atom: Atom, scale: float) -> None:
+        atom.update(scale)
+        if not self._unverified:
+            atom.gradient = None
+        for op in self._gathers:
+            if atom in self._missing[op.name] and self._came(op, atom):
+                self._engine.ready(op.name, *self._gather(op, [self._whole(each) for each in self._atoms[op.name]]))
+
+    def _gathered(self, op: Op) -> None:
+        self._unpack(op, [self._whole(atom) for atom in self._atoms[op.name]])
+
+    # ---- weights on demand (ZeRO-3) ---------------------------------------------------------------------------------
+
+    def gather(self, name: str, wholes: Mapping[int, Tensor]) -> None:
+        """Makes a gather before use ready; its layers' weights will lie in `wholes`."""
+        op = self._early[name]
+        for index in wholes:
+            self.settle(index)
+        self._engine.ready(name, *self._gather(op, [wholes[a.layer][a.begin : a.end] for a in self._atoms[name]]))
+
+    def unpack(self, name: str, wholes: Mapping[int, Tensor]) -> None:
+        """The gather has ended: weights may be used."""
+        self._unpack(self._early[name], [wholes[a.layer][a.begin : a.end] for a in self._atoms[name]])
+
+    def _gather(self, op: Op, wholes: list[Tensor]) -> tuple[Tensor, Tensor]:
+        mine = torch.cat([atom.weights for atom in self._atoms[op.name]])  # a copy: it may be part of the output
+        if len(wholes) == 1:
+            return mine, wholes[0]
+        self._staged[op.name] = torch.empty(sum(whole.numel() for whole in wholes))
+        return mine, self._staged[op.name]
+
+    def _unpack(self, op: Op, wholes: list[Tensor]) -> None:
+        staged = self._staged.pop(op.name, None)
+        if staged is None:
+            return
+        n = self.holdings[self._atoms[op.name][0].layer].n
+        rows = torch.split(staged.view(n, -1), [whole.numel() // n for whole in wholes], 1)
+        for whole, row in zip(wholes, rows, strict=True):
+            whole.view(n, -1).copy_(row)
+
+    # ---- inside -----------------------------------------------------------------------------------------------------
+
+    def _awaited(self, op: Op) -> set[object]:
+        """What must come before an op is ready: layers' own gradients for a reduce, else atoms."""
+        atoms = self._atoms[op.name]
+        return {atom.layer for atom in atoms} if op in self._reduces else set(atoms)
+
+    def _came(self, op: Op, what: object) -> bool:
+        """Whether it was the last that the op waited for; then it waits for the next step's."""
+        missing = self._missing[op.name]
+        missing.discard(what)
+        if not missing:
+            self._missing[op.name] = self._awaited(op)
+        return not missing
+
+    def _before(self, index: int) -> list[str]:
+        """The ops that a layer's next weights come from, in the order in which each makes the next ones ready."""
+        layers = {index}
+        for op in self._gathers:
+            touched = {atom.layer for atom in self._atoms[op.name]}
+            layers |= touched if index in touched else set()
+        found = [op.name for layer, op in self._shares.items() if layer in layers]
+        for op in (*self._reduces, *self._replicas):
+            found += [op.name] if layers & {atom.layer for atom in self._atoms[op.name]} else []
+        return found + [op.name for op in self._gathers if index in {atom.layer for atom in self._atoms[op.name]}]
+
+    def _every(self) -> Iterable[Atom]:
+        return (atom for holding in self.holdings.values() for atom in holding.atoms)
+
+    def _measure(self) -> None:
+        self.norm = root(self._total(sum(atom.squares for atom in self._every())))
+
+    def _scale(self) -> float:
+        return min(1.0, self._limit / (self.norm + 1e-6))
+
+    def _covered(self, op: Op) -> list[Atom]:
+        """In the order in which they lie in memory, the same on all ranks."""
+        return [
+            atom
+            for piece in sorted(op.pieces, key=lambda piece: (piece.layer, piece.begin))
+            for atom in self.holdings[piece.layer].atoms
+            if piece.begin <= atom.begin * _BYTES < piece.end
+        ]
+
+    def _own(self, atom: Atom) -> Tensor:
+        """This rank's own sum of an atom's gradient, whole."""
+        return _there(self.holdings[atom.layer].summed)[atom.begin : atom.end]
+
+    def _whole(self, atom: Atom) -> Tensor:
+        return _there(self.holdings[atom.layer].whole)[atom.begin : atom.end]
+
+    def _place_gradients(self) -> None:
+        """Gradients that stay lie side by side, so that unions of neighbours need no copy."""
+        staying = [holding for holding in self.holdings.values() if holding.zero < 2]
+        arena = torch.zeros(sum(holding.flat.elements for holding in staying))
+        for holding, part in zip(staying, torch.split(arena, [each.flat.elements for each in staying]), strict=True):
+            holding.place_gradient(part)
+
+
+def adjacent(tensors: Sequence[Tensor]) -> Tensor | None:
+    """Flat tensors that lie in memory one after the other, as one; None where they do not."""
+    first, end = tensors[0], tensors[0].data_ptr()
+    for tensor in tensors:
+        if tensor.data_ptr() != end or tensor.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
+            return None
+        end += tensor.numel() * tensor.element_size()
+    return first.as_strided((sum(tensor.numel() for tensor in tensors),), (1,), first.storage_offset())
+
+
+def _cuts(ops: Iterable[Op], layer: int, elements: int) -> list[int]:
+    borders = {0, elements}
+    for op in ops:
+        for piece in op.pieces:
+            if piece.layer == layer:
+                borders |= {piece.begin // _BYTES, piece.end // _BYTES}
+    return sorted(borders)
+
+
+def _there(value: T | None) -> T:
+    assert value is not None
+    return value

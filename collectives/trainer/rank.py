@@ -1,0 +1,225 @@
+"""One rank of a training run: its part of the model, the Plan, and what runs it.
+
+    config -> mesh -> layers, cut for this rank -> graph -> policy -> plan -> engine, updates, interpreter
+
+Rank 0 makes the plan and tells the others; all compare its hash with what they hold before step 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from collectives.overlap import graph
+from collectives.overlap.engine import Engine, gather_lane
+from collectives.overlap.generate import generate
+from collectives.overlap.layout import Clip, Layout
+from collectives.overlap.op import COMPUTE
+from collectives.overlap.plan import Plan
+from collectives.trainer.config import Config
+from collectives.trainer.data_parallel.flat import ALIGNMENT, Flat
+from collectives.trainer.data_parallel.holding import Holding
+from collectives.trainer.data_parallel.updates import Updates
+from collectives.trainer.mesh import Mesh
+from collectives.trainer.model import Layer, Weight
+from collectives.trainer.parallel import boundary, parallelized
+from collectives.trainer.step import Interpreter, Redo
+from topologies.command import UserError
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_NUMBER = 320  # bytes of the whole numbers that ranks add up
+
+
+def layout_of(config: Config) -> Layout:
+    """How the planner sees the sizes."""
+    sizes = config.parallel
+    return Layout(
+        **{name: getattr(sizes, name) for name in ("dp", "tp", "pp", "ep", "cp", "zero", "replicas", "prefetch")},
+        microbatches=config.data.microbatches // sizes.dp,
+        schedule=sizes.schedule,
+        loops=sizes.loops,
+        clip=Clip(config.optimizer.clip),
+        recompute=sizes.recompute,
+    )
+
+
+class World:
+    """All ranks together, beside the plan's lanes: small, blocking exchanges. One rank needs no torch.distributed."""
+
+    def __init__(self, mesh: Mesh, timeout: float) -> None:
+        self.mesh, self._timeout = mesh, timedelta(seconds=timeout)
+        self._group = dist.new_group(timeout=self._timeout, group_desc="control") if mesh.world > 1 else None
+        self._still = mesh.groups(("dp.still", "edp.still"), self._timeout) if mesh.world > 1 else {}
+
+    def gather(self, blob: bytes, size: int) -> list[bytes]:
+        """Everybody's blob of at most `size` bytes, in rank order."""
+        if self._group is None:
+            return [blob]
+        mine = torch.zeros(size + 8, dtype=torch.uint8)
+        mine[: len(blob) + 8] = torch.frombuffer(bytearray(len(blob).to_bytes(8, "big") + blob), dtype=torch.uint8)
+        found = [torch.empty_like(mine) for _ in range(self.mesh.world)]
+        dist.all_gather(found, mine, group=self._group)
+        rows = [bytes(row.numpy()) for row in found]
+        return [row[8 : 8 + int.from_bytes(row[:8], "big")] for row in rows]
+
+    def total(self, number: int | float) -> int | float:
+        """The sum of everybody's whole number; infinity if one has that."""
+        blob = b"inf" if isinstance(number, float) else number.to_bytes(_NUMBER - 1, "big")
+        found = self.gather(blob, _NUMBER)
+        return math.inf if b"inf" in found else sum(int.from_bytes(each, "big") for each in found)
+
+    def agree(self, what: str, text: str) -> None:
+        """Raises UserError, on all ranks, naming the first that has another text than rank 0."""
+        hashes = self.gather(hashlib.sha256(text.encode()).digest(), 32)
+        for rank, other in enumerate(hashes):
+            if other != hashes[0]:
+                raise UserError(f"rank {rank} has another {what} than rank 0; start all ranks with the same one")
+
+    def tell(self, text: str) -> str:
+        """Rank 0's text."""
+        size = int.from_bytes(self.gather(len(text.encode()).to_bytes(8, "big"), 8)[0], "big")
+        return self.gather(text.encode() if self.mesh.rank == 0 else b"", size)[0].decode()
+
+    def assembled(self, holding: Holding, parts: list[Tensor]) -> Tensor:
+        """A layer's flat buffer, of the parts that each rank has of its atoms."""
+        mine = torch.cat(parts)
+        if not holding.zero:
+            return mine
+        rows = [torch.empty_like(mine) for _ in range(holding.n)]
+        dist.all_gather(rows, mine, group=self._still["edp.still" if holding.layer.expert else "dp.still"])
+        sizes = [part.numel() for part in parts]
+        return torch.cat([row.flatten() for row in torch.split(torch.stack(rows), sizes, 1)])
+
+    def groups(self, lanes: Sequence[str]) -> Mapping[str, dist.ProcessGroup]:
+        """A group for each lane, and one for second halves of sums on it."""
+        wanted = [name for lane in lanes for name in (lane, gather_lane(lane))]
+        return self.mesh.groups(tuple(wanted), self._timeout) if self.mesh.world > 1 else {}
+
+
+class Rank:
+    """Builds all of it. `step` runs one training step; everything else is there to be looked at."""
+
+    def __init__(self, config: Config, mesh: Mesh, world: World, plan: Plan | None = None) -> None:
+        self.config, self.mesh, self.world = config, mesh, world
+        self.dtype = _DTYPES[config.run.dtype]
+        rows = config.data.rows
+        self.layers = parallelized(config.model, mesh, rows, self.dtype.itemsize)
+        parts = ALIGNMENT * config.parallel.dp * config.parallel.cp
+        self.flats = [Flat.of(layer.weights, parts) for layer in self.layers]
+        self.shape = boundary(config.model, mesh, rows)
+        self.plan = plan or self.planned()
+        self.begin(self.plan)
+
+    def planned(self) -> Plan:
+        """Ops in the order of the graph, as they become ready."""
+        step = generate(self.described(), layout_of(self.config))
+        orders: dict[tuple[int, str], list[str]] = {}
+        for op in step:
+            orders.setdefault((op.device, op.lane), []).append(op.name)
+        return Plan(
+            "fifo", step, {lane: tuple(names) for lane, names in orders.items()}, clip=Clip(self.config.optimizer.clip)
+        )
+
+    def described(self) -> tuple[graph.Layer, ...]:
+        """The layers as the planner sees them."""
+        output = math.prod(self.shape) * self.dtype.itemsize
+        return tuple(
+            graph.Layer(
+                layer.name,
+                4 * flat.elements,
+                tuple(segment.flops for segment in layer.segments),
+                tuple(transfer.planned for transfer in layer.transfers),
+                output=output,
+                expert=layer.expert,
+                joined=layer.name.startswith("experts"),
+                shared=4 * (flat.elements - flat.shared) if any(weight.shared for weight in layer.weights) else 0,
+            )
+            for layer, flat in zip(self.layers, self.flats, strict=True)
+        )
+
+    def begin(self, plan: Plan) -> None:
+        """First weights, and all that runs the plan."""
+        config, mesh = self.config, self.mesh
+        self.device = mesh.place["pp"]
+        mine = {op.layer for op in plan.graph if op.device == self.device and op.lane == COMPUTE and op.layer >= 0}
+        zero = _zero(plan)
+        holdings, first = {}, {}
+        for index in sorted(mine):
+            layer, flat = self.layers[index], self.flats[index]
+            lane = "edp" if layer.expert else "dp"
+            place = mesh.place["edp"] if layer.expert else mesh.place["within"]
+            n = mesh.size(lane)
+            turns = config.data.microbatches // config.parallel.dp
+            holdings[index] = Holding(
+                index, layer, flat, n, place, zero if n > 1 else 0, turns * layer.sources, self._counted(layer, zero)
+            )
+            first[index] = flat.begin(config.run.seed, layer.name)
+        lanes = tuple(sorted({lane for _, lane in plan.orders} - {COMPUTE}))
+        self.engine = Engine(plan, self.device, self.world.groups(lanes))
+        copies = mesh.size("replicas"), mesh.place["replicas"]
+        self.updates = Updates(
+            plan, holdings, first, self.device, self.engine, config.optimizer, self.world.total, copies
+        )
+        self.interpreter = Interpreter(
+            plan,
+            self.device,
+            {index: self.layers[index] for index in sorted(mine)},
+            len(self.layers) - 1,
+            self.updates,
+            self.engine,
+            1.0 / (config.data.microbatches * config.parallel.cp),
+            (self.shape, self.dtype),
+        )
+
+    def step(self, microbatches: Sequence[tuple[Tensor, Tensor]], rate: float) -> Tensor | None:
+        """One training step at a learning rate: the losses of this rank's microbatches, where it has the head."""
+        while True:
+            self.updates.rate = rate
+            try:
+                return self.interpreter.run(microbatches)
+            except Redo:
+                continue
+
+    def tensors(self) -> Iterator[tuple[str, Weight, Tensor]]:
+        """Weights, and what the optimizer remembers of them: names, and this rank's blocks. Collective, at rest.
+
+        `layer.weight` and `layer.weight.exp_avg`, ..; all ranks of a `dp` group have the same.
+        """
+        for holding in self.updates.holdings.values():
+            kinds = sorted({key for atom in holding.atoms for key in atom.memories()})
+            for key in ("", *kinds):
+                parts = [atom.memories()[key] if key else atom.weights for atom in holding.atoms]
+                views = holding.flat.views(self.world.assembled(holding, parts))
+                for weight, _ in holding.flat.places:
+                    yield ".".join(filter(None, (holding.layer.name, weight.name, key))), weight, views[weight.name]
+
+    def _counted(self, layer: Layer, zero: int) -> frozenset[str]:
+        """Weights whose gradient's squares this rank counts for the norm: of several ranks with the same, the first."""
+        place = self.mesh.place
+        copies = place["edp"] if layer.expert else place["data"]
+        if zero and not layer.expert:
+            copies = place["replicas"]
+        elif zero:
+            copies = 0
+        names = [w.name for w in layer.weights if w.whole or place["tp"] == 0]
+        return frozenset(names if copies == 0 else ())
+
+    def close(self) -> None:
+        self.engine.close()
+
+    def fingerprint(self) -> str:
+        """Of the configuration, for `World.agree`."""
+        return json.dumps(asdict(self.config), sort_keys=True, default=dict)
+
+
+def _zero(plan: Plan) -> int:
+    """What the plan shards; a policy may shard more than the configuration asks for."""
+    return plan.graph.layout.zero if plan.graph.layout is not None else 0
