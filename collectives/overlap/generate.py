@@ -163,10 +163,9 @@ class _Step:
                 holds=0 if s else kept,
                 frees=shed if final else 0,
             )
-            before = [name]
             if not final:
                 moved = yield from self._transfer(i, m, s, "f", name)
-                before = [moved or name]
+                before = [moved or name, *weights]
         if i + 1 < len(self.layers) and self.device[i + 1] != device:
             yield self._side(Kind.SEND, i, m, "f", device, self.device[i + 1], (name,))
 

@@ -251,4 +251,4 @@ class _Maker:
 
 
 def _exchange(name: str, lane: str, size: int) -> Transfer:
-    return Transfer(name, lane, Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, size)
+    return Transfer(name, lane, Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, size, parts="experts" if lane == "ep" else "rows")

@@ -30,18 +30,27 @@ def slice(graph: Graph, size: int, lanes: Collection[str] = ("dp", "edp", "repli
 
 
 def chunk(graph: Graph, count: int, lanes: Collection[str]) -> Graph:
-    """Cuts the inner segments of layers, and what moves around them on these lanes: experts between their two
-    all_to_alls, products of matrices beside the collectives that feed them and that they feed."""
-    inner: dict[str, int] = {}
-    for op in graph:
-        if op.lane in lanes and op.microbatch >= 0 and not op.pieces and op.kind not in (Kind.SEND, Kind.RECV):
-            inner[op.name] = count
-        elif op.lane == COMPUTE and op.microbatch >= 0 and op.kind is not Kind.BACKWARD_WEIGHT:
-            layer = graph.layers[op.layer]
-            moved = any(transfer.lane in lanes for transfer in layer.transfers)
-            if moved and 0 < op.segment < len(layer.segments) - 1:
-                inner[op.name] = count
-    return cut(graph, inner) if count > 1 else graph
+    """Cuts what these lanes move within layers, and the segments beside it, so that one part is computed while another
+    travels. Where rows travel, the batch is cut from the first layer to the last, but for a router, which balances a
+    whole one, and for what lies between it and the experts' answers; where experts get rows, what is between their two
+    all_to_alls is cut, in groups of experts."""
+    layers = graph.layers
+    rows = any(move.lane in lanes and move.parts == "rows" for layer in layers for move in layer.transfers)
+    routed = {i for i, layer in enumerate(layers) if any(move.parts != "rows" for move in layer.transfers)}
+    routed |= {i - 1 for i, layer in enumerate(layers) if layer.joined}
+
+    def chosen(op: Op) -> bool:
+        if op.layer < 0 or op.microbatch < 0 or op.pieces or op.kind in (Kind.SEND, Kind.RECV):
+            return False
+        if op.layer not in routed:
+            return rows
+        moves = layers[op.layer].transfers
+        if op.lane != COMPUTE:
+            return op.lane in lanes and moves[op.segment].parts == "experts"
+        beside = moves[max(op.segment - 1, 0) : op.segment + 1]
+        return len(beside) == 2 and all(move.lane in lanes and move.parts == "experts" for move in beside)
+
+    return cut(graph, {op.name: count for op in graph if chosen(op)}) if count > 1 else graph
 
 
 def cut(graph: Graph, counts: Mapping[str, int]) -> Graph:

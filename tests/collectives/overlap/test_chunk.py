@@ -1,0 +1,49 @@
+"""What `chunk` cuts: whole layers where rows travel, what lies between two all_to_alls where experts get rows."""
+
+from __future__ import annotations
+
+from collectives.overlap.generate import generate
+from collectives.overlap.graph import Layer, Transfer
+from collectives.overlap.layout import Layout
+from collectives.overlap.op import Kind
+from collectives.overlap.passes.cut import chunk
+
+ROWS = (Transfer("enter", "tp", None, Kind.ALL_REDUCE, 8), Transfer("leave", "tp", Kind.ALL_REDUCE, None, 8))
+GROUPS = (
+    Transfer("sizes", "ep", Kind.ALL_TO_ALL, None, 8, parts=""),
+    Transfer("dispatch", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 8, parts="experts"),
+    Transfer("combine", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 8, parts="experts"),
+)
+LAYERS = (
+    Layer("attention", 64, (1.0, 1.0, 1.0), ROWS),
+    Layer("router", 64, (1.0,)),
+    Layer("experts", 64, (1.0, 1.0, 1.0, 1.0), GROUPS, expert=True, joined=True),
+    Layer("head", 64, (1.0,)),
+)
+
+
+def cut_by(*lanes: str) -> set[str]:
+    """Ops of the forward, and of the backward of `head`, that are in parts."""
+    graph = chunk(generate(LAYERS, Layout(dp=2, ep=2, tp=2)), 2, lanes)
+    return {op.of[0] for op in graph if op.of and (op.layer == 3 or op.name.partition("/")[0].endswith(".f"))} | {
+        op.of[0] for op in graph if op.of and op.kind is Kind.FORWARD
+    }
+
+
+def test_experts_are_cut_between_their_all_to_alls() -> None:
+    assert cut_by("ep") == {"dispatch.2.0.f", "fwd.2.0.2", "combine.2.0.f"}
+
+
+def test_rows_are_cut_everywhere_but_around_a_router() -> None:
+    everywhere = {"fwd.0.0.0", "fwd.0.0.1", "fwd.0.0.2", "leave.0.0.f", "fwd.3.0", "bwd.3.0"}
+    assert cut_by("tp") == everywhere
+    assert cut_by("tp", "ep") == everywhere | cut_by("ep")
+
+
+def test_part_waits_for_part() -> None:
+    graph = chunk(generate(LAYERS, Layout(dp=2, ep=2, tp=2)), 2, ("tp", "ep"))
+    assert graph["leave.0.0.f/1"].deps == ("fwd.0.0.1/1",)
+    assert set(graph["fwd.1.0"].deps) == {"fwd.0.0.2/0", "fwd.0.0.2/1"}
+    assert graph["dispatch.2.0.f/0"].deps == ("fwd.2.0.1",)
+    assert set(graph["fwd.2.0.3"].deps) == {"combine.2.0.f/0", "combine.2.0.f/1"}
+    assert graph["bwd.2.0.2/1"].deps == ("combine.2.0.b/1",)
