@@ -44,7 +44,7 @@ def mixture(model: Model, rows: int, index: int) -> tuple[Layer, Layer]:
     def fed(use: Use, arrived: Tensor, going: Tensor, coming: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         local = len(use.weights["up"])
         parts = torch.split(arrived, coming.tolist())
-        answers = [feed(use, part, slot % local, slot // local) for slot, part in enumerate(parts)]
+        answers = [feed(use, part, at % local, at // local) if len(part) else part for at, part in enumerate(parts)]
         return torch.cat(answers), going, coming, *rest
 
     def join(use: Use, answers: Tensor, going: Tensor, coming: Tensor, *rest: Tensor) -> tuple[Tensor]:

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -179,23 +179,40 @@ class Move:
     output_sizes: Sequence[int] | None = None
 
 
-class Transfer(Protocol):
+class Transfer:
     """What fills a gap. `planned` describes it to the planner: name, lane, what moves forward and backward.
 
     Of `forward` and `backward` only those are called whose kind in `planned` is not None; a gap that moves nothing in
-    one direction hands the tensor on.
+    one direction hands the tensor on. Where a policy cuts the ops around the gap in `count` parts, the other methods
+    say what a part is: the rows of a part of the sequences, unless a transfer knows better.
     """
 
     @property
-    def planned(self) -> graph.Transfer: ...
+    def planned(self) -> graph.Transfer:
+        raise NotImplementedError
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         """`kept`: what the segment returned beside x."""
-        ...
+        raise NotImplementedError
 
     def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
         """`gradient` of what `forward` delivered; `kept` as in forward."""
-        ...
+        raise NotImplementedError
+
+    def cut(self, x: Tensor, kept: tuple[Tensor, ...], index: int, count: int) -> Tensor:
+        """Part `index` of x, or of its gradient."""
+        return x.chunk(count)[index]
+
+    def join(self, parts: Sequence[Tensor], kept: Sequence[tuple[Tensor, ...]]) -> Tensor:
+        """Undoes `cut`, given what `cut_kept` has made of `kept`."""
+        return torch.cat(tuple(parts))
+
+    def cut_kept(self, kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
+        """Part `index` of what stays on the rank, or of its gradients."""
+        return tuple(tensor.chunk(count)[index] for tensor in kept)
+
+    def join_kept(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        return tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,17 @@ Every schedule of pipelines, recomputation, delayed weight gradients and any ord
 an order of the same few kinds of ops; nothing here knows their names. Segments run on detached inputs, and each
 backward is one call of autograd, so an op begins and ends where the plan says.
 
-Between segments and layers tensors wait in `_between`; what a
-backward needs waits in `_kept`.
+Policies may cut ops in parts (`fwd.3.0.1/0`), each on a part of the microbatch (crossing.py). Between segments and
+layers tensors wait in `_between`; what a backward needs waits in `_kept`.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,11 +27,14 @@ from torch import Tensor
 from collectives.overlap.layout import Clip
 from collectives.overlap.op import COMPUTE, Kind, Op
 from collectives.overlap.plan import Plan
+from collectives.trainer.crossing import Crossing, Load
+from collectives.trainer.data_parallel.leaf import Leaf
 from collectives.trainer.data_parallel.updates import Engine, Updates
-from collectives.trainer.model import Layer, Move, Product, Use
+from collectives.trainer.model import Layer, Move, Transfer, Use
 from topologies.command import UserError
 
 Tensors = tuple[Tensor, ...]
+_ROWS = Transfer()  # between layers
 
 
 @dataclass
@@ -99,10 +104,19 @@ class Interpreter:
         for op in self._ops:
             if op.kind not in _HANDLERS:
                 raise UserError(f"the plan has an op {op.name!r} of kind {op.kind}, which the trainer cannot run")
-        whole = {(op.sources, op.kind): op.name for op in (*self._ops, *moving) if not op.pieces}
+        self._parts: dict[str, list[str]] = {}  # of ops without pieces, by the op of the recorded step
         for op in (*self._ops, *moving):
-            if not op.pieces and whole[op.sources, op.kind] != op.name:
-                raise UserError(f"the plan cuts {op.sources[0]!r} into parts; the trainer can only run it whole")
+            if not op.pieces:
+                if len(op.sources) > 1:
+                    raise UserError(f"the plan unites {op.sources[0]!r} with others, which the trainer runs apart")
+                self._parts.setdefault(op.sources[0], []).append(op.name)
+        self._places: dict[str, tuple[int, int]] = {}  # of each of these: which part, of how many
+        for names in self._parts.values():
+            names.sort(key=lambda name: int(name.rpartition("/")[2]) if "/" in name else 0)
+            self._places |= {name: (place, len(names)) for place, name in enumerate(names)}
+        makers = (Kind.BACKWARD, Kind.BACKWARD_WEIGHT)
+        self._makers = Counter((op.layer, op.microbatch) for op in self._ops if op.kind in makers)
+        self._check_parts()
         self.step = -1
         self.spans: list[Span] = []
 
@@ -113,12 +127,13 @@ class Interpreter:
         """
         self.step += 1
         self._batch = microbatches
-        self._between: dict[tuple[str, int, int, int], tuple[Tensor | Move, Tensors]] = {}
-        self._kept: dict[tuple[int, int, int], Kept] = {}
-        self._leaves: dict[tuple[int, int], _Leaf] = {}
+        self._between: dict[tuple[str, int, int, int], Crossing] = {}
+        self._leaving: dict[str, Crossing] = {}
+        self._kept: dict[tuple[int, int, int], dict[int, Kept]] = {}  # by part
+        self._leaves: dict[tuple[int, int], Leaf] = {}
         self._wholes: dict[str, dict[int, Tensor]] = {}  # gathered weights
         self._views: dict[int, dict[str, Tensor]] = {}
-        self._losses: dict[int, Tensor] = {}
+        self._losses: dict[int, list[Tensor]] = {}
         self._verified = self._void = False
         self._waiting = {name: set(before) for name, before in self._before.items()}
         self._engine.begin_step()
@@ -139,7 +154,23 @@ class Interpreter:
         if self._void:
             self.updates.finish()
             raise Redo
-        return torch.stack([self._losses[m] for m in sorted(self._losses)]) if self._losses else None
+        losses = [torch.stack(self._losses[m]).mean() for m in sorted(self._losses)]
+        return torch.stack(losses) if losses else None
+
+    def _check_parts(self) -> None:
+        """Raises UserError where segments are cut in a way that does not fit."""
+        counts: dict[tuple[int, int, int], int] = {}
+        for op in self._ops:
+            if op.microbatch < 0 or op.kind is Kind.BACKWARD_WEIGHT:
+                continue
+            parts = self._places[op.name][1]
+            if parts != counts.setdefault((op.layer, op.microbatch, op.segment), parts):
+                raise UserError(f"the plan cuts {op.sources[0]!r} in {parts} parts, but not so its forward")
+            if self._boundary[0][0] % parts and not self.layers[op.layer].expert:
+                rows = self._boundary[0][0]
+                raise UserError(
+                    f"the plan cuts {op.sources[0]!r} in {parts} parts; its {rows} sequences are no multiple"
+                )
 
     # ---- ops --------------------------------------------------------------------------------------------------------
 
@@ -162,27 +193,28 @@ class Interpreter:
 
     def _forward(self, op: Op) -> None:
         i, m, s = where = op.layer, op.microbatch, op.segment
-        layer, again = self.layers[i], where in self._recomputed
-        inputs = self._inputs(i, m, s)
+        layer, again, (part, parts) = self.layers[i], where in self._recomputed, self._places[op.name]
+        inputs = self._inputs(i, m, s, part, parts)
         with torch.set_grad_enabled(not again):
-            kept = self._kept[where] = self._segment(op, inputs)
-        out, *rest = (tensor.detach() for tensor in kept.outputs)
+            kept = self._segment(op, inputs)
+        self._kept.setdefault(where, {})[part] = kept
+        out, *others = (tensor.detach() for tensor in kept.outputs)
         if again:
             kept.outputs = ()
+        load = Load(out, tuple(others), tuple(others))
         if s < len(layer.segments) - 1:
-            transfer, here = layer.transfers[s], tuple(rest)
-            name = f"{transfer.planned.name}.{i}.{m}.f"
-            move = transfer.forward(out, here) if name in self._moves else out
-            self._send(name, ("f", i, m, s + 1), move, here)
+            self._travel(
+                layer.transfers[s], f"{layer.transfers[s].planned.name}.{i}.{m}.f", op, load, ("f", i, m, s + 1)
+            )
         elif i == self._last:
-            self._losses[m] = out
+            self._losses.setdefault(m, []).append(out)
         else:
-            self._send(f"send.{i}.{m}.f", ("f", i + 1, m, 0), out, tuple(rest))
+            self._hand(f"send.{i}.{m}.f", op, load, ("f", i + 1, m, 0))
 
     def _recompute(self, op: Op) -> None:
-        where = op.layer, op.microbatch, op.segment
+        kept, part = self._kept[op.layer, op.microbatch, op.segment], self._places[op.name][0]
         with torch.enable_grad():
-            self._kept[where] = self._segment(op, self._kept[where].inputs)
+            kept[part] = self._segment(op, kept[part].inputs)
 
     def _segment(self, op: Op, inputs: Tensors) -> Kept:
         use = Use(self._weights(op), op.microbatch, self._share)
@@ -192,12 +224,13 @@ class Interpreter:
 
     def _backward(self, op: Op) -> None:
         i, m, s = op.layer, op.microbatch, op.segment
-        layer, kept = self.layers[i], self._kept[i, m, s]
-        if s == len(layer.segments) - 1 and i == self._last:
-            gradients: Tensors = (torch.full_like(kept.outputs[0], self._share),)
+        layer, (part, parts) = self.layers[i], self._places[op.name]
+        kept = self._kept[i, m, s][part]
+        if i == self._last and s == len(layer.segments) - 1:
+            gradients: Tensors = (torch.full_like(kept.outputs[0], self._share / parts),)
         else:
-            arrived, rest = self._between.pop(("b", i, m, s if s < len(layer.segments) - 1 else -1))
-            gradients = (_landed(arrived), *rest)
+            load = self._taken(("b", i, m, s), part, parts)
+            gradients = (load.x, *load.rest)
         pairs = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]
         sought = [tensor for tensor in kept.inputs if tensor.requires_grad]
         use = kept.use
@@ -216,26 +249,38 @@ class Interpreter:
         use.leaves = {}
         back = {id(tensor): gradient for tensor, gradient in zip(sought, found, strict=False) if gradient is not None}
         out, *rest_back = (back[id(t)] if id(t) in back else torch.zeros_like(t) for t in kept.inputs)
+        here = tuple(tensor.detach() for tensor in kept.inputs[1:])
         if s:
             transfer = layer.transfers[s - 1]
-            name = f"{transfer.planned.name}.{i}.{m}.b"
-            here = tuple(tensor.detach() for tensor in kept.inputs[1:])
-            move = transfer.backward(out, here) if name in self._moves else out
-            self._send(name, ("b", i, m, s - 1), move, tuple(rest_back))
+            load = Load(out, tuple(rest_back), here)
+            self._travel(transfer, f"{transfer.planned.name}.{i}.{m}.b", op, load, ("b", i, m, s - 1))
         elif i:
             rest_back = rest_back[:-1] if i == self._last else rest_back  # targets came from nobody
-            self._send(f"send.{i}.{m}.b", ("b", i - 1, m, -1), out, tuple(rest_back))
+            load = Load(out, tuple(rest_back), ())
+            before = len(self.layers[i - 1].segments) - 1 if i - 1 in self.layers else 0
+            self._hand(f"send.{i}.{m}.b", op, load, ("b", i - 1, m, before))
         kept.inputs = ()
         if op.kind is Kind.BACKWARD:
-            self._backward_weight(op)
+            self._multiply(op, part)
+            self._made(op)
 
     def _backward_weight(self, op: Op) -> None:
+        part, parts = self._places[op.name]
+        for number in [part] if parts > 1 else sorted(self._kept[op.layer, op.microbatch, op.segment]):
+            self._multiply(op, number)
+        self._made(op)
+
+    def _multiply(self, op: Op, part: int) -> None:
+        leaf = self._leaf(op.layer, op.microbatch)
+        for product in self._kept[op.layer, op.microbatch, op.segment].pop(part).use.products:
+            leaf.multiply(product)
+
+    def _made(self, op: Op) -> None:
+        """An op has made gradients of weights; after the layer's last one they are summed."""
         i, m = op.layer, op.microbatch
         leaf = self._leaf(i, m)
-        for product in self._kept.pop((i, m, op.segment)).use.products:
-            leaf.multiply(product)
-        leaf.segments -= 1
-        if leaf.segments:
+        leaf.ops -= 1
+        if leaf.ops:
             return
         holding = self.updates.holdings[i]
         del self._leaves[i, m]
@@ -256,36 +301,60 @@ class Interpreter:
 
     # ---- tensors ----------------------------------------------------------------------------------------------------
 
-    def _inputs(self, i: int, m: int, s: int) -> Tensors:
-        tokens, targets = self._batch[m]
+    def _inputs(self, i: int, m: int, s: int, part: int, parts: int) -> Tensors:
+        tokens, targets = (tensor.chunk(parts)[part] for tensor in self._batch[m])
+        tensors: Tensors = (tokens,)
         if s or i:
-            arrived, rest = self._between.pop(("f", i, m, s))
-            if i == self._last and not s:
-                rest = (*rest, targets)
-        else:
-            arrived, rest = tokens, ()
-        return tuple(t.detach().requires_grad_(t.is_floating_point()) for t in (_landed(arrived), *rest))
+            load = self._taken(("f", i, m, s), part, parts)
+            tensors = (load.x, *load.rest, targets) if i == self._last and not s else (load.x, *load.rest)
+        return tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors)
 
-    def _send(self, name: str, to: tuple[str, int, int, int], what: Tensor | Move, rest: Tensors) -> None:
-        """Hands `what` to another segment: over a lane if the plan has an op of that name."""
+    def _taken(self, where: tuple[str, int, int, int], part: int, parts: int) -> Load:
+        crossing = self._between[where]
+        load = crossing.take(part, parts)
+        if crossing.taken == parts:
+            del self._between[where]
+        return load
+
+    def _hand(self, name: str, op: Op, load: Load, to: tuple[str, int, int, int]) -> None:
+        """To the next layer: in a message of that name, if it is on another device."""
         if name not in self._moves:
-            self._between[to] = what, rest
-        elif isinstance(what, Tensor):  # to another device, which has its own `_between`
-            self._engine.ready(name, what.contiguous())
-        else:
-            if what.input_sizes is None or what.output_sizes is None:
-                self._engine.ready(name, what.input.view(-1), what.output.view(-1))
+            self._between.setdefault(to, Crossing(_ROWS)).put(*self._places[op.name], lambda: load)
+            return
+        crossing = self._leaving.setdefault(name, Crossing(_ROWS))
+        crossing.put(*self._places[op.name], lambda: load)
+        if crossing.has(0, 1):
+            self._engine.ready(name, crossing.take(0, 1).x.contiguous())
+            del self._leaving[name]
+
+    def _travel(self, transfer: Transfer, name: str, op: Op, load: Load, to: tuple[str, int, int, int]) -> None:
+        """Over a gap: on a lane, if the plan has ops of that name."""
+        there = self._between.setdefault(to, Crossing(transfer))
+        if name not in self._moves:
+            there.put(*self._places[op.name], lambda: load)
+            return
+        crossing = self._leaving.setdefault(name, Crossing(transfer))
+        crossing.put(*self._places[op.name], lambda: load)
+        starting = [planned for planned in self._parts[name] if crossing.has(*self._places[planned])]
+        for planned in starting:
+            mine = crossing.take(*self._places[planned])
+            move = (transfer.forward if name.endswith(".f") else transfer.backward)(mine.x, mine.kept)
+            if move.input_sizes is None or move.output_sizes is None:
+                self._engine.ready(planned, move.input.view(-1), move.output.view(-1))
             else:
-                self._engine.ready(name, what.input, what.output, what.input_sizes, what.output_sizes)
-            self._between[to] = what, rest
+                self._engine.ready(planned, move.input, move.output, move.input_sizes, move.output_sizes)
+            there.put(*self._places[planned], partial(_landed, move, mine))
+        if crossing.taken == len(self._parts[name]):
+            del self._leaving[name]
 
     def _take(self, op: Op) -> None:
         """What another device sends."""
         buffer = torch.empty(self._boundary[0], dtype=self._boundary[1])
         self._engine.ready(op.name, buffer)
-        forward = op.name.endswith(".f")
-        self._between["f" if forward else "b", op.layer + 1 if forward else op.layer - 1, op.microbatch,
-                      0 if forward else -1] = buffer, ()  # fmt: skip
+        i, m = op.layer, op.microbatch
+        to = ("f", i + 1, m, 0) if op.name.endswith(".f") else ("b", i - 1, m, len(self.layers[i - 1].segments) - 1)
+        self._between[to] = Crossing(_ROWS)
+        self._between[to].put(0, 1, lambda: Load(buffer, (), ()))
 
     def _gather_after(self, done: str, name: str) -> None:
         """Starts a gather whose last compute op was `done`, and forgets the weights that nobody needs any more."""
@@ -316,63 +385,18 @@ class Interpreter:
             self._views[op.layer] = holding.flat.views(holding.whole.to(self._boundary[1]))
         return self._views[op.layer]
 
-    def _leaf(self, i: int, m: int) -> _Leaf:
+    def _leaf(self, i: int, m: int) -> Leaf:
         if (i, m) not in self._leaves:
             layer, holding = self.layers[i], self.updates.holdings[i]
             turns = len(self._batch)
             buffers = [holding.tree.leaf(source * turns + m) for source in range(layer.sources)]
             views = [holding.flat.views(buffer) for buffer in buffers]
-            self._leaves[i, m] = _Leaf(buffers, views, len(layer.segments))
+            self._leaves[i, m] = Leaf(buffers, views, self._makers[i, m])
         return self._leaves[i, m]
 
 
-def _landed(what: Tensor | Move) -> Tensor:
-    return what if isinstance(what, Tensor) else what.finish(what.output)
-
-
-@dataclass
-class _Leaf:
-    """The gradients of one layer from one microbatch (of each source), while they are being made.
-
-    segments   whose gradients are still to come
-    """
-
-    buffers: list[Tensor]
-    views: list[dict[str, Tensor]]
-    segments: int
-    written: set[tuple[int, str, int | None]] = field(default_factory=set)
-
-    def write(self, name: str, gradient: Tensor) -> None:
-        view = self.views[0][name]
-        if (0, name, None) in self.written:
-            view += gradient
-        else:
-            view.copy_(gradient)
-        self.written.add((0, name, None))
-
-    def multiply(self, product: Product) -> None:
-        view, key = self.views[product.source][product.weight], (product.source, product.weight, product.block)
-        if key in self.written:
-            before = view.clone()
-            product.into(view)
-            place = slice(None) if product.block is None else product.block
-            view[place] += before[place]
-        else:
-            product.into(view)
-        self.written.add(key)
-
-    def finish(self) -> None:
-        """What nothing contributed to is 0."""
-        for source, views in enumerate(self.views):
-            for name, view in views.items():
-                if (source, name, None) in self.written:
-                    continue
-                blocks = {block for at, what, block in self.written if (at, what) == (source, name)}
-                for block in range(len(view)) if blocks else ():
-                    if block not in blocks:
-                        view[block].zero_()
-                if not blocks:
-                    view.zero_()
+def _landed(move: Move, load: Load) -> Load:
+    return replace(load, x=move.finish(move.output))
 
 
 _HANDLERS: Mapping[Kind, Callable[[Interpreter, Op], None]] = {

@@ -22,7 +22,7 @@ from collectives.overlap.op import Kind
 from collectives.trainer.config import Model
 from collectives.trainer.context_parallel import ring
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, Move, Run, Segment, Use, heads_of, rotated
+from collectives.trainer.model import Layer, Move, Run, Segment, Transfer, Use, heads_of, rotated
 from topologies.command import UserError
 
 
@@ -76,28 +76,28 @@ def _place(here: Tensor) -> Run:
 
 
 @dataclass(frozen=True)
-class Trade:
-    """All_to_all: the parts of one axis go to the ranks, what they send is joined along another."""
+class Trade(Transfer):
+    """All_to_all: the parts of axis `apart` go to the ranks, what they send is put together along axis `along`."""
 
     name: str
     ranks: int
     bytes: int
-    cut: int
-    join: int
+    apart: int
+    along: int
 
     @property
     def planned(self) -> graph.Transfer:
         return graph.Transfer(self.name, "cp", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
-        return self._traded(x, self.cut, self.join)
+        return self._traded(x, self.apart, self.along)
 
     def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
-        return self._traded(gradient, self.join, self.cut)
+        return self._traded(gradient, self.along, self.apart)
 
-    def _traded(self, x: Tensor, cut: int, join: int) -> Move:
-        parts = torch.stack(x.chunk(self.ranks, cut))
-        return Move(parts, torch.empty_like(parts), lambda found: torch.cat(tuple(found), join))
+    def _traded(self, x: Tensor, apart: int, along: int) -> Move:
+        parts = torch.stack(x.chunk(self.ranks, apart))
+        return Move(parts, torch.empty_like(parts), lambda found: torch.cat(tuple(found), along))
 
 
 def _ulysses(layer: Layer, model: Model, mesh: Mesh, size: int) -> Layer:
@@ -118,12 +118,12 @@ def _ulysses(layer: Layer, model: Model, mesh: Mesh, size: int) -> Layer:
 
     for index, run in enumerate((by_heads, all_tokens, joined), start=1):
         layer = layer.with_segment(index, replace(layer.segments[index], run=run))
-    layer = layer.with_gap(1, Trade("to_heads", ranks, 3 * size, cut=3, join=1))
-    return layer.with_gap(2, Trade("to_tokens", ranks, size, cut=1, join=2))
+    layer = layer.with_gap(1, Trade("to_heads", ranks, 3 * size, apart=3, along=1))
+    return layer.with_gap(2, Trade("to_tokens", ranks, size, apart=1, along=2))
 
 
 @dataclass(frozen=True)
-class Shift:
+class Shift(Transfer):
     """To the next rank; gradients to the one before. An all_to_all in which everything goes to one rank.
 
     bytes    of an all_to_all of n ranks that sends as much, which is n / (n - 1) of what moves

@@ -10,6 +10,7 @@ Lepikhin et al., GShard (2020), section 3; nothing is dropped (Gale et al., Mega
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,12 +20,12 @@ from collectives.overlap import graph
 from collectives.overlap.op import Kind
 from collectives.trainer.config import Model
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, Move
+from collectives.trainer.model import Layer, Move, Transfer
 from topologies.command import UserError
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(Transfer):
     """To every rank: how many rows its experts will get."""
 
     bytes: int
@@ -41,7 +42,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Transfer):
     """Rows to the ranks of their experts, or (`back`) the answers to where the rows came from. `kept`: going, coming.
 
     bytes    where the experts are used evenly
@@ -61,6 +62,34 @@ class Rows:
 
     def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return self._moved(gradient, kept, not self.back)
+
+    def cut(self, x: Tensor, kept: tuple[Tensor, ...], index: int, count: int) -> Tensor:
+        """The rows of every rank's experts number `index` of `count`; on the side of those whose rows they are."""
+        return x[self._owned(kept[0], index, count).repeat_interleave(kept[0])]
+
+    def join(self, parts: Sequence[Tensor], kept: Sequence[tuple[Tensor, ...]]) -> Tensor:
+        going = torch.stack([part[0] for part in kept]).sum(0)
+        x = parts[0].new_empty(int(going.sum()), parts[0].shape[1])
+        for index, part in enumerate(parts):
+            x[self._owned(going, index, len(parts)).repeat_interleave(going)] = part
+        return x
+
+    def cut_kept(self, kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
+        """Of the other experts there are no rows. All the rest goes with every part."""
+        going, coming = (numbers * self._owned(numbers, index, count) for numbers in kept[:2])
+        return going, coming, *kept[2:]
+
+    def join_kept(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        going, coming = (torch.stack(numbers).sum(0) for numbers in list(zip(*parts, strict=True))[:2])
+        return going, coming, *parts[0][2:]
+
+    def _owned(self, numbers: Tensor, index: int, count: int) -> Tensor:
+        """Of (rank, expert of that rank): whether the expert is in part `index`."""
+        local = len(numbers) // self.ranks
+        if local % count:
+            raise UserError(f"the plan cuts the {local} experts of a rank in {count} parts; these must be equal")
+        part = torch.arange(local) // (local // count) == index
+        return part.repeat(self.ranks)
 
     def _moved(self, x: Tensor, kept: tuple[Tensor, ...], back: bool) -> Move:
         going, coming = ([int(n) for n in counts.view(self.ranks, -1).sum(1)] for counts in kept[:2])

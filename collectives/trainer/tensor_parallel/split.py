@@ -99,7 +99,7 @@ def _embed(first: int) -> Run:
 
 
 def _cross_entropy(rank: int, ranks: int) -> tuple[Run, Run]:
-    """The segments logits and loss. Between them (1 + ranks, rows, length): target's logit, and each rank's total."""
+    """The segments logits and loss. Between them (rows, length, 1 + ranks): target's logit, and each rank's total."""
 
     def logits(use: Use, h: Tensor, targets: Tensor) -> tuple[Tensor]:
         made = use.linear(h, "logits").float()
@@ -107,9 +107,9 @@ def _cross_entropy(rank: int, ranks: int) -> tuple[Run, Run]:
         target = made.gather(-1, place.unsqueeze(-1)).squeeze(-1) * inside
         total = made.logsumexp(-1)
         others = torch.zeros_like(total)
-        return (torch.stack((target, *(total if r == rank else others for r in range(ranks)))),)
+        return (torch.stack((target, *(total if r == rank else others for r in range(ranks))), -1),)
 
     def loss(use: Use, totals: Tensor) -> tuple[Tensor]:
-        return ((totals[1:].logsumexp(0) - totals[0]).mean(),)
+        return ((totals[..., 1:].logsumexp(-1) - totals[..., 0]).mean(),)
 
     return logits, loss

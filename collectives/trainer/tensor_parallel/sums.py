@@ -16,7 +16,7 @@ from torch import Tensor
 
 from collectives.overlap import graph
 from collectives.overlap.op import Kind
-from collectives.trainer.model import Move
+from collectives.trainer.model import Move, Transfer
 
 
 def summed(x: Tensor) -> Move:
@@ -28,17 +28,17 @@ def summed(x: Tensor) -> Move:
 def gathered(x: Tensor, ranks: int) -> Move:
     """Every rank's part of the sequence: all of it."""
     x = x.contiguous()
-    return Move(x, x.new_empty(ranks, *x.shape), lambda parts: torch.cat(tuple(parts), 1))
+    return Move(x, x.new_empty(ranks * len(x), *x.shape[1:]), lambda parts: torch.cat(parts.chunk(ranks), 1))
 
 
 def scattered(x: Tensor, ranks: int) -> Move:
     """Everybody's sum, of which a rank gets its part of the sequence."""
-    parts = torch.stack(x.chunk(ranks, 1))
-    return Move(parts, torch.empty_like(parts[0]))
+    parts = torch.cat(x.chunk(ranks, 1))
+    return Move(parts, parts.new_empty(len(x), *parts.shape[1:]))
 
 
 @dataclass(frozen=True)
-class Enter:
+class Enter(Transfer):
     """Into a branch of which every rank computes a part: all have the whole input, gradients are parts of a sum."""
 
     name: str
@@ -59,7 +59,7 @@ class Enter:
 
 
 @dataclass(frozen=True)
-class Leave:
+class Leave(Transfer):
     """Out of a branch: every rank has a part of the sum."""
 
     name: str

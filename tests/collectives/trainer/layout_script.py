@@ -1,0 +1,109 @@
+"""One rank of test_layouts.py: trains a tiny model in several layouts, one after another.
+
+layout_script.py BACKEND CASES    CASES: JSON, [[name, {section: {key: value}}], ..]; rank 0 prints name, sha256, losses
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import sys
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from collectives.overlap.passes.cut import chunk
+from collectives.overlap.plan import Plan
+from collectives.trainer.config import Config, Data, Model, Optimizer, Overlap, Parallel, Run
+from collectives.trainer.context_parallel.split import positions
+from collectives.trainer.mesh import Mesh
+from collectives.trainer.rank import Rank, World
+
+STEPS = 2
+TINY = {"blocks": 3, "width": 32, "heads": 4, "hidden": 64, "context": 16, "vocabulary": 64}
+
+
+def config_of(changes: dict[str, dict[str, Any]], backend: str = "") -> Config:
+    return Config(
+        model=Model(**TINY | changes.get("model", {})),
+        data=Data(**{"rows": 2, "microbatches": 4} | changes.get("data", {})),
+        optimizer=Optimizer(**{"lr": 1e-2, "clip_norm": 0.5} | changes.get("optimizer", {})),
+        parallel=Parallel(**changes.get("parallel", {})),
+        overlap=Overlap(knobs=changes.get("chunk", {})),
+        run=Run(backend=backend, seed=5),
+    )
+
+
+class _Cut(Rank):
+    """With microbatches cut in parts, on the lanes that `overlap.knobs` says."""
+
+    def planned(self) -> Plan:
+        plan, knobs = super().planned(), self.config.overlap.knobs
+        if not knobs:
+            return plan
+        graph = chunk(plan.graph, knobs["count"], knobs["lanes"])
+        orders: dict[tuple[int, str], list[str]] = {}
+        for op in graph:
+            orders.setdefault((op.device, op.lane), []).append(op.name)
+        return replace(plan, graph=graph, orders={lane: tuple(names) for lane, names in orders.items()})
+
+
+def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
+    """sha256 of all weights after some steps, and the mean losses; on rank 0."""
+    mesh = Mesh(config.parallel, rank)
+    world = World(mesh, 30.0)
+    one = _Cut(config, mesh, world)
+    turns = config.data.microbatches // config.parallel.dp
+    here = positions(mesh, config.model.context)
+    losses = []
+    for step in range(STEPS):
+        batch = []
+        for turn in range(turns):
+            source = torch.Generator().manual_seed(1000 * step + mesh.place["dp"] * turns + turn)
+            text = torch.randint(
+                config.model.vocabulary, (config.data.rows, config.model.context + 1), generator=source
+            )
+            batch.append((text[:, here], text[:, here + 1]))
+        found = one.step(batch, config.optimizer.lr)
+        if found is not None:
+            losses.append((mesh.place["data"], step, found.tolist()))
+    mine = [(name, weight, tensor.clone()) for name, weight, tensor in one.tensors() if name.count(".") == 1]
+    gathered = [pickle.loads(blob) for blob in world.gather(pickle.dumps((mine, losses)), 1 << 20)]
+    one.close()
+    if rank:
+        return None
+    wholes: dict[str, torch.Tensor] = {}
+    for tensors, _ in gathered:
+        for name, weight, tensor in tensors:
+            whole = wholes.setdefault(name, torch.full(weight.full_shape, torch.nan))
+            offset = weight.offset or (0,) * len(weight.shape)
+            place = tuple(slice(a, a + n) for a, n in zip(offset, weight.shape, strict=True))
+            assert torch.isnan(whole[place]).all() or torch.equal(whole[place], tensor), f"{name} differs between ranks"
+            whole[place] = tensor
+    digest = hashlib.sha256()
+    for name in sorted(wholes):
+        assert not torch.isnan(wholes[name]).any(), name
+        digest.update(name.encode() + wholes[name].numpy().tobytes())
+    means = [
+        [value for _, found in gathered for _, at, values in found if at == step for value in values]
+        for step in range(STEPS)
+    ]
+    return digest.hexdigest(), [sum(values) / len(values) for values in means]
+
+
+def main() -> None:
+    backend, cases = sys.argv[1], json.loads(sys.argv[2])
+    torch.set_num_threads(1)
+    dist.init_process_group(backend)
+    for name, changes in cases:
+        found = trained(config_of(changes, backend), dist.get_rank())
+        if found:
+            print(json.dumps([name, *found]), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

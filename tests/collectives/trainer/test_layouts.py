@@ -1,0 +1,79 @@
+"""Real ranks: data, pipeline and expert parallelism give the bits of one process; the others its loss."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import pytest
+
+from tests.collectives.running import launch
+
+pytest.importorskip("torch.distributed")
+
+from tests.collectives.trainer import layout_script
+
+EXPERTS = {"model": {"experts": 4}}
+SCHEDULES = ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "dualpipe_v"]
+TWICE = ("interleaved", "breadth_first")  # two chunks per device
+
+
+def split(**sizes: Any) -> dict[str, Any]:
+    return {"parallel": sizes}
+
+
+def chunked(*lanes: str) -> dict[str, Any]:
+    return {"chunk": {"count": 2, "lanes": lanes}}
+
+
+EXACT = {
+    2: {
+        "dp2": split(dp=2),
+        "ep2": EXPERTS | split(dp=2, ep=2),
+        "ep2 in parts": EXPERTS | split(dp=2, ep=2) | chunked("ep"),
+        **{f"pp2 {name}": split(pp=2, schedule=name, loops=2 if name in TWICE else 1) for name in SCHEDULES},
+    },
+    4: {
+        "dp2 x pp2": split(dp=2, pp=2),
+        "pp4 zbv": split(pp=4, schedule="zbv"),
+        "ep4": EXPERTS | split(dp=4, ep=4),
+        "dp4 x ep2 zero 2": EXPERTS | split(dp=4, ep=2, zero=2),
+        "dp2 x pp2 x ep2": EXPERTS | split(dp=2, pp=2, ep=2, schedule="zb1p"),
+    },
+}
+CLOSE = {
+    2: {
+        "tp2": split(tp=2, sequence=False),
+        "tp2 sequence": split(tp=2),
+        "tp2 in parts": split(tp=2) | chunked("tp"),
+        "cp2 ring": split(cp=2),
+        "cp2 ulysses": split(cp=2, attention="ulysses"),
+    },
+    4: {
+        "dp2 x tp2": split(dp=2, tp=2),
+        "pp2 x tp2": split(pp=2, tp=2, sequence=False, schedule="1f1b"),
+        "cp2 x tp2 zero 3": split(cp=2, tp=2, zero=3),
+    },
+}
+
+
+@functools.cache
+def alone(experts: bool) -> tuple[str, list[float]]:
+    found = layout_script.trained(layout_script.config_of(EXPERTS if experts else {}), 0)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("ranks", "backend"), [(2, "syntony"), (2, "gloo"), (4, "syntony")])
+def test_layouts_train_alike(ranks: int, backend: str) -> None:
+    cases = EXACT[ranks] | CLOSE[ranks]
+    if backend == "gloo":
+        cases = {name: cases[name] for name in ("ep2", "pp2 zb1p", "tp2 sequence", "cp2 ring")}
+    done = launch(ranks, layout_script.__file__, backend, json.dumps(list(cases.items())))
+    found = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
+    assert found.keys() == cases.keys(), f"{done.stdout}\n{done.stderr[-3000:]}"
+    for name, case in cases.items():
+        digest, losses = alone("model" in case)
+        assert found[name][1] == pytest.approx(losses, rel=1e-5), name
+        assert (found[name][0] == digest) == (name in EXACT[ranks]), name
