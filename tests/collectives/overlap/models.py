@@ -10,8 +10,8 @@ SUM = (
     Transfer("leave", "tp", Kind.ALL_REDUCE, None, 100),
 )
 TOKENS = (
-    Transfer("dispatch", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 100),
-    Transfer("combine", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 100),
+    Transfer("dispatch", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 100, "experts"),
+    Transfer("combine", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 100, "experts"),
 )
 
 

@@ -26,7 +26,11 @@ def dense(count: int = 12) -> list[Layer]:
 
 
 def inner(count: int, lane: str, words: tuple[str, str], kinds: tuple[Kind | None, ...], expert: bool) -> list[Layer]:
-    gaps = (Transfer(words[0], lane, kinds[0], kinds[1], MOVED), Transfer(words[1], lane, kinds[2], kinds[3], MOVED))
+    parts = "experts" if expert else "rows"
+    gaps = (
+        Transfer(words[0], lane, kinds[0], kinds[1], MOVED, parts),
+        Transfer(words[1], lane, kinds[2], kinds[3], MOVED, parts),
+    )
     work = (0.1 / 3 / count, 0.8 / 3 / count, 0.1 / 3 / count)
     return [Layer(f"layer{i}", WEIGHTS, work, gaps, MOVED, MOVED, expert) for i in range(count)]
 
