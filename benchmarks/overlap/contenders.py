@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage
@@ -25,7 +24,9 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_s
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.overlap.contest import Contender
-from benchmarks.overlap.emulated import SleepingModel, SleepingStage
+from benchmarks.overlap.emulated import SleepingStage
+from benchmarks.overlap.subjects import SUBJECTS
+from collectives.overlap.ddp import ddp_hook
 from collectives.overlap.fsdp import fsdp_hook
 
 _TIMEOUT = timedelta(seconds=120)
@@ -38,13 +39,13 @@ def group_of(backend: str) -> dist.ProcessGroup:
     return group
 
 
-class Emulated:
-    """A step of a sleeping model, with what every contender of this file adds to it."""
+class Torch:
+    """A step of a subject (subjects.py), with what every contender below adds to it."""
 
-    def __init__(self, layers: int, weights: int, seconds: float) -> None:
-        self.model: nn.Module = SleepingModel(layers, weights, seconds)
-        self.input = torch.zeros(1, requires_grad=True)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+    def __init__(self, subject: str, model: Mapping[str, Any]) -> None:
+        self.subject = SUBJECTS[subject](**model)
+        self.model = self.subject.model
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
 
     def step(self) -> None:
         self.backward()
@@ -52,8 +53,7 @@ class Emulated:
         self.optimizer.zero_grad()
 
     def backward(self) -> None:
-        out: Tensor = self.model(self.input)
-        torch.autograd.backward(out.sum())
+        torch.autograd.backward(self.subject.loss(self.model))
 
     def finish(self) -> Mapping[str, Any]:
         return {}
@@ -62,25 +62,21 @@ class Emulated:
         pass
 
 
-class Communication:
-    """Gradients of `layers` layers, summed one after the other; nothing is computed."""
+class Communication(Torch):
+    """Gradients of the subject, summed layer by layer; nothing is computed."""
 
-    def __init__(self, layers: int, weights: int, backend: str) -> None:
+    def __init__(self, backend: str, **model: Any) -> None:
+        super().__init__(**model)
         self.group = group_of(backend)
-        self.gradients = [torch.zeros(weights // layers) for _ in range(layers)]
+        counts = [sum(parameter.numel() for parameter in part.parameters()) for part in self.subject.parts]
+        self.gradients = [torch.zeros(count) for count in counts]
 
     def step(self) -> None:
         for gradient in self.gradients:
             dist.all_reduce(gradient, group=self.group)
 
-    def finish(self) -> Mapping[str, Any]:
-        return {}
 
-    def close(self) -> None:
-        pass
-
-
-class Serial(Emulated):
+class Serial(Torch):
     """Nothing overlaps."""
 
     def __init__(self, backend: str, **model: Any) -> None:
@@ -94,17 +90,27 @@ class Serial(Emulated):
             dist.all_reduce(parameter.grad, group=self.group)
 
 
-class Ddp(Emulated):
-    """`bucket` in MB; 0: torch's default."""
+class Ddp(Torch):
+    """`bucket` in MB; 0: torch's default. With `policy`, under ddp_hook()."""
 
-    def __init__(self, backend: str, bucket: float, **model: Any) -> None:
+    def __init__(self, backend: str, bucket: float, policy: str = "", **model: Any) -> None:
         super().__init__(**model)
         self.model = DistributedDataParallel(
             self.model, process_group=group_of(backend), gradient_as_bucket_view=True, bucket_cap_mb=bucket or None
         )
+        self.overlap = ddp_hook(policy, self.model, self.optimizer) if policy else None
+
+    def finish(self) -> Mapping[str, Any]:
+        if self.overlap is not None:
+            self.overlap.finish()
+        return {}
+
+    def close(self) -> None:
+        if self.overlap is not None:
+            self.overlap.close()
 
 
-class Fsdp(Emulated):
+class Fsdp(Torch):
     """`reshard`: weights are freed after the forward and gathered again (ZeRO-3); else kept until the step is over.
 
     With `prefetch`, under fsdp_hook().
@@ -113,10 +119,10 @@ class Fsdp(Emulated):
     def __init__(self, backend: str, reshard: bool, prefetch: int | None = None, **model: Any) -> None:
         super().__init__(**model)
         mesh = DeviceMesh.from_group(group_of(backend), "cpu")
-        for layer in self.model.children():
-            fully_shard(layer, mesh=mesh, reshard_after_forward=reshard)
+        for part in self.subject.parts:
+            fully_shard(part, mesh=mesh, reshard_after_forward=reshard)
         fully_shard(self.model, mesh=mesh, reshard_after_forward=reshard)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5)
         if prefetch is not None:
             fsdp_hook(self.model, self.optimizer, prefetch=prefetch)
 
@@ -176,7 +182,7 @@ class Pipeline:
 
 MAKERS: Mapping[str, Callable[..., Contender]] = MappingProxyType(
     {
-        "compute": Emulated,
+        "compute": Torch,
         "communication": Communication,
         "serial": Serial,
         "ddp": Ddp,

@@ -84,9 +84,8 @@ class Engine::Backoff {
     const unsigned spins = engine_.crowded_ ? 0 : engine_.spins_;
     if (idle_ <= spins) {
       pause();
-    } else if (idle_ <= spins + kYields || engine_.holding_) {
-      ::sched_yield();
-      tend_if_due();  // where others have much to do, one of these takes milliseconds
+    } else if ((idle_ <= spins + kYields && !others_compute()) || engine_.holding_) {
+      yield();
     } else {
       milliseconds nap = nap_;
       if (deadline)
@@ -112,7 +111,21 @@ class Engine::Backoff {
   static constexpr unsigned kFewestSpins = 8;
   static constexpr unsigned kMostSpins = 1024;  // some 40 us
   static constexpr unsigned kYields = 100;
-  static constexpr Work::Clock::time_point kNever = Work::Clock::time_point::min();
+  static constexpr milliseconds kLongestYield{1};
+  static constexpr milliseconds kRespect{20};  // for those who compute, before yields are tried again
+
+  /// Among ranks that wait for each other, yields are the fastest way on: microseconds. Where somebody computes, one
+  /// takes as long as the scheduler lets him, and who sleeps is sooner back: what wakes him interrupts who computes.
+  void yield() {
+    const auto before = Work::Clock::now();
+    ::sched_yield();
+    const auto after = Work::Clock::now();
+    if (after - before > kLongestYield) engine_.others_compute_until_ = after + kRespect;
+    tend_if_due();
+  }
+  [[nodiscard]] bool others_compute() const {
+    return engine_.others_compute_until_ != kNever && Work::Clock::now() < engine_.others_compute_until_;
+  }
 
   void tend_if_due() {
     const auto now = Work::Clock::now();

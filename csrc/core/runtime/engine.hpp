@@ -107,6 +107,7 @@ class Engine {
   enum class Caller : std::uint8_t { driver, thread };
   enum class Wake : std::uint8_t { nothing, traffic, control };  // the most urgent that ended a sleep
   class Backoff;
+  static constexpr Work::Clock::time_point kNever = Work::Clock::time_point::min();
 
   bool acquire(Caller caller, const Work* work, std::optional<Work::Clock::time_point> deadline);
   void visit();
@@ -134,9 +135,10 @@ class Engine {
   std::atomic<bool> owner_asleep_{false};
   std::atomic<bool> stop_{false};
 
-  std::vector<Steppable*> groups_;                                   // touched by the owner only, like the next six
+  std::vector<Steppable*> groups_;                                   // touched by the owner only, like the next seven
   std::vector<int> control_;                                         // the groups' control descriptors
   std::atomic<bool> driven_{false};                                  // by a caller, not by the thread
+  Work::Clock::time_point others_compute_until_ = kNever;            // others of this machine need our cores
   unsigned spins_ = 256;                                             // how long a blocked owner spins before it yields
   std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // of each class, counted only while several
   unsigned moving_ = 0;                                              // are in flight: these, a bit each
