@@ -1,7 +1,7 @@
 """Chakra execution traces, in and out: what ASTRA-sim and other cluster simulators read (`*.et`, a file per device).
 
     file = (length, message)*        the first message is GlobalMetadata, the others are Nodes
-    Node   id 1, name 2, type 3, ctrl_deps 4, data_deps 5, duration 7 (us), attr 10
+    Node   id 1, name 2, type 3, ctrl_deps 4, data_deps 5, start 6 and duration 7 (us), attr 10
     attr   name 1, and a value of one of thirty types; the names read here: comm_type, comm_size, comm_src, comm_dst,
            comm_tag, pg_name, num_ops
 
@@ -46,43 +46,55 @@ _KINDS = {number: kind for kind, number in _COLLECTIVES.items()} | {8: Kind.REDU
 _VARINTS, _TEXT, _BOOL, _PLAN = {7, 9, 11, 13}, 29, 27, "syntony"
 _DEVICE = re.compile(r"(.+)\.(\d+)\.et")
 _Told = int | str | bool
+Times = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a trace holds: the step in its order, and by Op's name how long each took, where the trace says so."""
+    """What a trace holds: the step in its order, and by Op's name begin and end in seconds, where the trace says so."""
 
     plan: Plan
-    seconds: Mapping[str, float]
+    times: Times
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """How long each took."""
+        return {name: end - begin for name, (begin, end) in self.times.items()}
 
 
-def write_chakra(plan: Plan, path: str | Path, seconds: Mapping[str, float] = MappingProxyType({})) -> list[Path]:
-    """Writes `F.et`, or `F.0.et`, `F.1.et` .. where there are several devices; `seconds`: by Op's name.
+def write_chakra(plan: Plan, path: str | Path, times: Times = MappingProxyType({})) -> list[Path]:
+    """Writes `F.et`, or `F.0.et`, `F.1.et` .. where there are several devices; `times`: begin and end by Op's name.
+
+    The first begin is moment 0. Chakra's times are whole microseconds; an Op that took less has none.
 
     Raises UserError when a file cannot be written.
     """
     path, graph = Path(path), plan.graph
     ids = {op.name: number for number, op in enumerate(graph)}
     before = {name: ids[last] for order in plan.orders.values() for last, name in pairwise(order)}
+    first = min((begin for begin, _ in times.values()), default=0.0)
     metadata = field(1, VERSION) + field(2, _attribute(_PLAN, plan.text))
     written = []
     for device in graph.devices:
-        nodes = [_node(op, ids, before, graph, seconds) for op in graph if op.device == device]
+        nodes = [
+            _node(op, ids, before, graph) + _when(times.get(op.name), first) for op in graph if op.device == device
+        ]
         target = path if len(graph.devices) == 1 else path.with_suffix(f".{device}.et")
         write_bytes(target, b"".join(varint(len(message)) + message for message in [metadata, *nodes]))
         written.append(target)
     return written
 
 
-def _node(
-    op: Op, ids: Mapping[str, int], before: Mapping[str, int], graph: Graph, seconds: Mapping[str, float]
-) -> bytes:
+def _when(span: tuple[float, float] | None, first: float) -> bytes:
+    begin, end = (round((moment - first) * 1e6) for moment in span or (first, first))
+    return field(6, begin) + field(7, end - begin) if end > begin else b""
+
+
+def _node(op: Op, ids: Mapping[str, int], before: Mapping[str, int], graph: Graph) -> bytes:
     kind = _TYPES.get(op.kind, _COLL if op.kind.moves else _COMP)
     message = field(1, ids[op.name]) + field(2, op.name) + field(3, kind)
     message += packed(4, [before[op.name]] if op.name in before else [])
     message += packed(5, [ids[name] for name in op.deps if graph[name].device == op.device])
-    if op.name in seconds:
-        message += field(7, round(seconds[op.name] * 1e6))
     told: dict[str, _Told] = {"is_cpu_op": False}
     if kind == _COMP:
         told |= {"num_ops": round(op.amount), "tensor_size": 0}
@@ -114,26 +126,26 @@ def read_chakra(path: str | Path) -> Recorded:
         beside = ((_DEVICE.fullmatch(other.name), other) for other in sorted(path.parent.glob("*.et")))
         found = {int(own[2]): other for own, other in beside if own and own[1] == match[1]} or found
     ops: list[tuple[Op, int]] = []  # with the tags of messages
-    seconds: dict[str, float] = {}
+    times: dict[str, tuple[float, float]] = {}
     text = ""
     for device, file in sorted(found.items()):
         try:
-            text = _read(file, device, ops, seconds) or text
+            text = _read(file, device, ops, times) or text
         except (WireError, UnicodeDecodeError) as error:
             raise UserError(f"{file}: not a Chakra trace: {error}") from None
     if text:
         plan = Plan.from_text(text, f"{path}: its plan")
-        return Recorded(plan, {name: took for name, took in seconds.items() if name in plan.graph.by_name})
+        return Recorded(plan, {name: span for name, span in times.items() if name in plan.graph.by_name})
     graph = Graph(tuple(_paired(ops, path)))
     orders: dict[Lane, list[str]] = {}
     for op in graph:
         orders.setdefault((op.device, op.lane), []).append(op.name)
     plan = Plan("recorded", graph, {lane: tuple(names) for lane, names in orders.items()})
     plan.check()
-    return Recorded(plan, {name: took for name, took in seconds.items() if name in graph.by_name})
+    return Recorded(plan, {name: span for name, span in times.items() if name in graph.by_name})
 
 
-def _read(file: Path, device: int, ops: list[tuple[Op, int]], seconds: dict[str, float]) -> str:
+def _read(file: Path, device: int, ops: list[tuple[Op, int]], times: dict[str, tuple[float, float]]) -> str:
     """Adds a device's Ops; returns the plan's text, where one travels along."""
     try:
         if file.stat().st_size > LARGEST:
@@ -166,7 +178,7 @@ def _read(file: Path, device: int, ops: list[tuple[Op, int]], seconds: dict[str,
     for key, node in tasks.items():
         ops.append(node.op(device, names[key], tuple(names[dep] for dep in node.deps if dep in names), file))
         if node.microseconds:
-            seconds[names[key]] = node.microseconds / 1e6
+            times[names[key]] = (node.start / 1e6, (node.start + node.microseconds) / 1e6)
     return str(told.get(_PLAN) or "")
 
 
@@ -176,12 +188,13 @@ class _Node:
     name: str
     type: int
     deps: tuple[int, ...]
+    start: int
     microseconds: int
     told: Mapping[str, object]
 
     @classmethod
     def read(cls, message: bytes) -> _Node:
-        whole = {1: 0, 3: 0, 7: 0}
+        whole = dict.fromkeys((1, 3, 6, 7), 0)
         name, deps, told = "", list[int](), dict[str, object]()
         for number, value in fields(message):
             if number in whole and isinstance(value, int):
@@ -193,7 +206,7 @@ class _Node:
             elif number == 10 and isinstance(value, bytes):
                 key, one = _read_attribute(value)
                 told[key] = one
-        return cls(whole[1], name or f"node {whole[1]}", whole[3], tuple(dict.fromkeys(deps)), whole[7], told)
+        return cls(whole[1], name or f"node {whole[1]}", whole[3], tuple(dict.fromkeys(deps)), whole[6], whole[7], told)
 
     def op(self, device: int, name: str, deps: tuple[str, ...], file: Path) -> tuple[Op, int]:
         """The Op it stands for, and its tag."""
