@@ -29,6 +29,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "tune": ("collectives.tuner.cli",),
         "lab": ("benchmarks.lab.cli",),
         "trace": ("collectives.recorder_command",),
+        "overlap": ("collectives.overlap.cli",),
         "demo": ("benchmarks.cli",),
     }
 )

@@ -58,14 +58,14 @@ class Exposed:
     def why(self) -> str:
         """The reason, in words."""
         words = {
-            Reason.NOT_READY: f"not ready before {self.blame} ends",
-            Reason.BUSY: f"link busy with {self.blame}",
+            Reason.NOT_READY: f"not ready before {short(self.blame)} ends",
+            Reason.BUSY: f"link busy with {short(self.blame)}",
             Reason.CLIPPING: f"waits for clipping ({self.blame})",
-            Reason.WINDOW: f"window full until {self.blame} ends",
+            Reason.WINDOW: f"window full until {short(self.blame)} ends",
             Reason.PARTNER: f"the other end, {self.blame}, is late",
             Reason.FIRST: "ready from the start",
         }[self.reason]
-        return words + (f"; {self.needed} waits for it" if self.needed else "")
+        return words + (f"; {short(self.needed)} waits for it" if self.needed else "")
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,12 @@ class _Without(Cost):
         taken, waited = super().seconds(graph)
         kept = np.array([op.name not in self.gone for op in graph], float)
         return taken * kept, waited * kept
+
+
+def short(name: str) -> str:
+    """An Op's name as it fits a line: `reduce.9+..+0` of a union."""
+    parts = name.split("+")
+    return name if len(parts) <= 3 else f"{parts[0]}+..+{parts[-1]}"
 
 
 def without(cost: Cost, names: Iterable[str]) -> Cost:
@@ -270,7 +276,8 @@ def told(found: Explanation) -> list[str]:
         lines += ["", "the longest", "     exposed  of          op                 without it"]
     for one in found.ops:
         lines.append(
-            f"  {time(one.seconds):>10}  {time(one.whole):<10}  {one.op.name:<18} {_saving(one.saving):>10}   {one.why}"
+            f"  {time(one.seconds):>10}  {time(one.whole):<10}  {short(one.op.name):<18} {_saving(one.saving):>10}"
+            f"   {one.why}"
         )
     if found.changes:
         lines += ["", "what would help"]

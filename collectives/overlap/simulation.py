@@ -245,5 +245,6 @@ def _peak(columns: Mapping[str, Any], mine: Integers, holds: Doubles, frees: Dou
     change = np.concatenate([np.tile(holds[mine], steps), np.tile(-frees[mine], steps)])
     order = np.lexsort((change, moment))
     held = np.cumsum(change[order])
+    held -= held.min(initial=0.0)  # the first step gives back what the step before it would have taken
     late = moment[order] >= columns["launch"][shown][mine].min(initial=np.inf)
     return float(held[late].max(initial=0.0))

@@ -1,0 +1,387 @@
+"""`syntony overlap ..`: plan a training step, predict it, ask why it is not faster, and look for a better plan."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collectives.overlap.cli_problem import add_problem, plan_of, problem
+from synth.arguments import count, seconds
+from topologies.cli import add_json
+from topologies.command import Command, UserError
+
+if TYPE_CHECKING:
+    from collectives.overlap.plan import Plan
+    from collectives.overlap.simulation import Timeline
+
+
+# ---- list -----------------------------------------------------------------------------------------------------------
+
+
+def _configure_list(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from collectives.overlap.cli_problem import MACHINES
+    from collectives.overlap.models import MODELS
+    from collectives.overlap.pipelines import PIPELINES
+    from collectives.overlap.policies import POLICIES
+
+    if options.json:
+        policies = [
+            {"name": one.name, "paper": one.paper, "about": one.about, "knobs": one.values} for one in POLICIES.values()
+        ]
+        models = {name: {**vars(model), "parameters": model.parameters} for name, model in MODELS.items()}
+        machines = {name: vars(machine) for name, machine in MACHINES.items()}
+        told = {"policies": policies, "models": models, "pipelines": list(PIPELINES), "machines": machines}
+        print(json.dumps(told))
+        return 0
+    print("policies (--policy NAME:KNOB=VALUE,..; joined by + they work one after another)")
+    for one in POLICIES.values():
+        knobs = ", ".join(f"{name}={value}" for name, value in one.values.items())
+        print(
+            f"  {one.name:<18} {one.paper}\n  {'':<18} {' '.join(one.about.split())}" + (f" [{knobs}]" if knobs else "")
+        )
+    print("\nmodels (--model; one's own as gpt:hidden=512,blocks=8)")
+    for name, model in MODELS.items():
+        print(f"  {name:<18} {model.parameters / 1e9:8.3g} billion parameters   {model.source}")
+    print(f"\npipelines (--layout schedule=..): {', '.join(PIPELINES)}")
+    print("\nmachines (--machine NAME:network=25e9,..)")
+    for name, machine in MACHINES.items():
+        print(f"  {name:<18} " + ", ".join(f"{key} {value:g}" for key, value in vars(machine).items()))
+    return 0
+
+
+# ---- plan, simulate, explain ----------------------------------------------------------------------------------------
+
+
+def _configure_plan(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser)
+    parser.add_argument("-o", "--output", metavar="F.json", help="write the plan")
+    add_json(parser)
+
+
+def _plan(options: argparse.Namespace) -> int:
+    plan, timeline, title = _predicted(options)
+    if options.output:
+        _folder(options.output)
+        plan.write(options.output)
+    if options.json:
+        told = {"policy": plan.policy, "hash": plan.hash, "ops": len(plan.graph), "knobs": dict(plan.knobs)}
+        print(json.dumps(told | {"seconds": timeline.seconds, "file": options.output}))
+        return 0
+    print(f"{title}: plan of {plan.policy}, {plan.hash[:16]}")
+    for (device, lane), names in sorted(plan.orders.items()):
+        first = ", ".join(names[:6]) + (f", .. {len(names)} ops" if len(names) > 6 else "")
+        print(f"  device {device} {lane:<8} {first}")
+    if options.output:
+        print(f"written to {options.output}")
+    return 0
+
+
+def _configure_simulate(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser)
+    add_json(parser)
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from collectives.overlap.bounds import bounds
+    from topologies.wording import time
+
+    plan, timeline, title = _predicted(options)
+    best = bounds(plan, timeline.cost)[0]
+    row = _row(timeline)
+    if options.json:
+        busy = [
+            {"device": device, "lane": lane, "seconds": took} for (device, lane), took in sorted(timeline.busy.items())
+        ]
+        print(json.dumps({"title": title, "policy": plan.policy, **row, "busy": busy}))
+        return 0
+    print(f"{title}: {plan.policy} (predicted)")
+    print(f"  step        {time(timeline.seconds)}")
+    print(f"  bound       {time(best.seconds)}: {best.witness}")
+    print(f"  efficiency  {row['efficiency']:.1%}")
+    print(f"  exposed     {time(row['exposed_seconds'])} of communication, on the device that has most")
+    print(f"  memory      {_bytes(row['peak_bytes'])} of gradients, gathered weights and activations at most")
+    print("  busy        " + ", ".join(_busy(timeline)))
+    return 0
+
+
+def _busy(timeline: Timeline) -> list[str]:
+    lanes: dict[str, float] = {}
+    for (_, lane), took in timeline.busy.items():
+        lanes[lane] = max(lanes.get(lane, 0.0), took)
+    return [f"{lane} {took / timeline.seconds:.0%}" for lane, took in sorted(lanes.items())]
+
+
+def _configure_explain(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser)
+    parser.add_argument("--top", type=count, default=5, metavar="N", help="so many ops and groups of ops (default 5)")
+    add_json(parser)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from collectives.overlap.explain import explain, report, told
+    from synth.progress import progress
+
+    plan, timeline, title = _predicted(options)
+    with progress("explaining"):
+        found = explain(timeline, options.top)
+    if options.json:
+        print(json.dumps({"title": title, "policy": plan.policy, **report(found)}))
+        return 0
+    print(f"{title}: {plan.policy}")
+    print("\n".join(told(found)))
+    return 0
+
+
+# ---- compare, search ------------------------------------------------------------------------------------------------
+
+
+def _configure_compare(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser, policy=False)
+    parser.add_argument("--policies", metavar="A,B+C,..", help="which (default: all that can plan this step)")
+    add_json(parser)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from collectives.overlap.policies import POLICIES
+    from collectives.overlap.search import chain_of, planned
+    from collectives.overlap.simulation import simulate
+    from synth.progress import progress
+
+    asked = problem(options)
+    named = _split(options.policies) if options.policies else list(POLICIES)
+    rows, refused = [], {}
+    for name in named:
+        try:
+            with progress(f"planning {name}"):
+                timeline = simulate(planned(chain_of(name), asked.graph, asked.cost), asked.cost)
+        except UserError as error:
+            if options.policies:
+                raise
+            refused[name] = str(error)
+            continue
+        rows.append({"policy": name, **_row(timeline)})
+    rows.sort(key=lambda row: row["seconds"])
+    if options.json:
+        print(json.dumps({"title": asked.title, "policies": rows, "refused": refused}))
+        return 0
+    print(f"{asked.title} (predicted)")
+    print("\n".join(_table(rows)))
+    if refused:
+        print(f"not for this step: {', '.join(refused)}")
+    return 0
+
+
+def _split(text: str) -> list[str]:
+    """Policies between commas; a knob's comma is followed by `name=`."""
+    found: list[str] = []
+    for part in text.split(","):
+        if found and "=" in part and ":" not in part:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
+
+
+def _row(timeline: Timeline) -> dict[str, Any]:
+    from collectives.overlap.bounds import bounds
+    from collectives.overlap.op import COMPUTE
+
+    bound = bounds(timeline.plan, timeline.cost)[0].seconds
+    device = {op.name: op.device for op in timeline.plan.graph}
+    exposed = dict.fromkeys(timeline.plan.graph.devices, 0.0)
+    for name, took in timeline.exposed.items():
+        exposed[device[name]] += took
+    moved = any(lane != COMPUTE for _, lane in timeline.busy)
+    return {
+        "seconds": timeline.seconds,
+        "bound": bound,
+        "efficiency": bound / timeline.seconds if timeline.seconds else 1.0,
+        "exposed_seconds": max(exposed.values()) if moved else 0.0,
+        "peak_bytes": max(timeline.peak.values(), default=0.0),
+        "simulated_only": timeline.plan.simulated,
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    from topologies.wording import time
+
+    wide = max([6, *(len(row["policy"]) for row in rows)])
+    slowest = max((row["seconds"] for row in rows), default=0.0)
+    lines = [f"  {'policy':<{wide}}       step      bound  of bound    exposed     memory   over the slowest"]
+    for row in rows:
+        lines.append(
+            f"  {row['policy']:<{wide}} {time(row['seconds']):>10} {time(row['bound']):>10} {row['efficiency']:>9.1%} "
+            f"{time(row['exposed_seconds']):>10} {_bytes(row['peak_bytes']):>10} {slowest / row['seconds']:>9.3f}x"
+            + ("  simulated only" if row["simulated_only"] else "")
+        )
+    return lines
+
+
+def _configure_search(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser, policy=False)
+    parser.add_argument("--method", metavar="M,..", help="grid, bayes, mcmc, dp (default: all)")
+    parser.add_argument("--seconds", type=seconds, default=10.0, metavar="S", help="of one core (default 10)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is random (default 0)")
+    parser.add_argument("--top", type=count, default=5, metavar="N", help="so many plans (default 5)")
+    parser.add_argument("-o", "--output", metavar="F.json", help="write the best plan")
+    add_json(parser)
+
+
+def _search(options: argparse.Namespace) -> int:
+    from collectives.overlap.search import METHODS, search
+    from collectives.overlap.simulation import simulate
+    from synth.progress import progress
+
+    if options.output:
+        _folder(options.output)
+    asked = problem(options)
+    methods = tuple(options.method.split(",")) if options.method else METHODS
+    with progress("searching"):
+        found = search(asked.graph, asked.cost, options.seconds, methods, options.seed)
+    if not found.candidates:
+        raise UserError(f"no policy can plan {asked.title}: {next(iter(found.refused.values()), 'there is none')}")
+    best = found.candidates[: options.top]
+    if options.output:
+        best[0].plan.write(options.output)
+    rows = [{"policy": one.maker, **_row(simulate(one.plan, asked.cost))} for one in best]
+    if options.json:
+        print(json.dumps({"title": asked.title, "plans": rows, "tried": found.tried, "file": options.output}))
+        return 0
+    print(f"{asked.title}: {found.tried} plans simulated, the best (predicted)")
+    print("\n".join(_table(rows)))
+    if found.small:
+        print(f"  looked for in a step of {found.small} ops with fewer, heavier layers; those shown are of all layers")
+    if options.output:
+        print(f"  the best is written to {options.output}")
+    return 0
+
+
+# ---- trace, traffic -------------------------------------------------------------------------------------------------
+
+
+def _configure_trace(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser)
+    parser.add_argument(
+        "--real", nargs="+", default=[], metavar="R.et", help="steps as they were recorded, drawn below"
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="F", help="F.json for Perfetto, F.et for Chakra")
+    add_json(parser)
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from collectives.overlap.formats.chakra import read_chakra, write_chakra
+    from collectives.overlap.formats.perfetto import Row, planned, write_trace
+
+    _folder(options.output)
+    plan, timeline, _ = _predicted(options)
+    path = Path(options.output)
+    if path.suffix == ".et":
+        spans = zip(timeline.start.tolist(), timeline.end.tolist(), strict=True)
+        written = write_chakra(plan, path, dict(zip(timeline.row, spans, strict=True)))
+    elif path.suffix == ".json":
+        rows = planned(timeline)
+        for name in options.real:
+            real = read_chakra(name)
+            rows += [
+                Row(f"device {device}, measured ({Path(name).stem})", real.plan, device, real.times)
+                for device in real.plan.graph.devices
+            ]
+        write_trace(rows, path)
+        written = [path]
+    else:
+        raise UserError(f"{path}: the name must end in .json (Perfetto, chrome://tracing) or .et (Chakra)")
+    files = [str(file) for file in written]
+    print(json.dumps({"files": files}) if options.json else f"written to {', '.join(files)}")
+    return 0
+
+
+def _configure_traffic(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser)
+    parser.add_argument("--algorithm", metavar="C=A,..", default="",
+                        help="such as all_reduce=ring (default: slices exchanged directly)")  # fmt: skip
+    parser.add_argument("-o", "--output", metavar="F.png", help="draw it: .png, .svg or .pdf")
+    add_json(parser)
+
+
+def _traffic(options: argparse.Namespace) -> int:
+    from collectives.overlap.cli_problem import pairs
+    from collectives.overlap.traffic import CANONICAL, draw, report, traffic
+
+    chosen = pairs(options.algorithm, f"--algorithm {options.algorithm}")
+    for kind in chosen:
+        if kind not in CANONICAL:
+            raise UserError(
+                f"--algorithm {options.algorithm}: no collective {kind!r}; there are {', '.join(CANONICAL)}"
+            )
+    if options.output:
+        _folder(options.output)
+    asked = problem(options)
+    found = traffic(plan_of(asked, options.policy), asked.layout, {**CANONICAL, **chosen})
+    if options.output:
+        draw(found, asked.title, options.output)
+    told = report(found)
+    if options.json:
+        print(json.dumps(told | {"file": options.output}))
+        return 0
+    print(f"{asked.title}: bytes that ranks send in a step")
+    for lane, total in sorted(told["bytes"].items(), key=lambda item: -item[1]):
+        print(f"  {lane:<9} {_bytes(total):>10}   {found[lane].sum(axis=1).max():>16,} by the rank that sends most")
+    if not told["bytes"]:
+        print("  none")
+    if options.output:
+        print(f"drawn to {options.output}")
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _predicted(options: argparse.Namespace) -> tuple[Plan, Timeline, str]:
+    from collectives.overlap.simulation import simulate
+    from synth.progress import progress
+
+    with progress("planning"):
+        asked = problem(options)
+        plan = plan_of(asked, options.policy)
+        return plan, simulate(plan, asked.cost), asked.title
+
+
+def _folder(path: str) -> None:
+    if not Path(path).parent.is_dir():
+        raise UserError(f"{path}: there is no folder {Path(path).parent}")
+
+
+def _bytes(amount: float) -> str:
+    from topologies.wording import rate
+
+    return rate(amount).removesuffix("/s")
+
+
+_THIN = "--model thin --layout dp=4 --machine cpu:network=250e6"
+_GPT = "--model gpt3-6.7b --layout tp=8,pp=4,dp=4,zero=1,microbatches=8 --on dgx-a100:16 --machine a100"
+
+COMMANDS = (
+    Command(("overlap", "list"), "policies, models, pipelines and machines", "syntony overlap list",
+            _configure_list, _list),
+    Command(("overlap", "plan"), "who does what when in a training step",
+            f"syntony overlap plan {_THIN} --policy bytescheduler:slice=1M -o plan.json", _configure_plan, _plan),
+    Command(("overlap", "simulate"), "predict a step: its time, its bound, its memory",
+            f"syntony overlap simulate {_GPT}", _configure_simulate, _simulate),
+    Command(("overlap", "compare"), "policies side by side, predicted",
+            f"syntony overlap compare {_THIN} --policies fifo,ddp,dear,bytescheduler", _configure_compare, _compare),
+    Command(("overlap", "explain"), "did it overlap, and if not, why not",
+            f"syntony overlap explain {_THIN} --policy ddp", _configure_explain, _explain),
+    Command(("overlap", "search"), "turn the policies' knobs for the best plan",
+            f"syntony overlap search {_THIN} --seconds 5 -o best.json", _configure_search, _search),
+    Command(("overlap", "trace"), "a step for Perfetto or Chakra, planned and measured",
+            f"syntony overlap trace {_THIN} --policy dear -o trace.json", _configure_trace, _trace),
+    Command(("overlap", "traffic"), "which rank sends how many bytes to whom in a step",
+            "syntony overlap traffic --model internlm2-102b --layout tp=8,pp=4,dp=4,zero=1 -o heat.png",
+            _configure_traffic, _traffic),
+)  # fmt: skip
