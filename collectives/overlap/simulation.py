@@ -202,11 +202,12 @@ def _timeline(plan: Plan, cost: Cost, times: Any, steps: int, seconds: float) ->
         busy[op.device, op.lane] = busy.get((op.device, op.lane), 0.0) + took
     device = np.array([op.device for op in ops], np.int64)
     holds, frees = np.array([op.holds for op in ops]), np.array([op.frees for op in ops])
+    late = np.array([op.kind is Kind.OPTIMIZE and bool(op.lagged) for op in ops], bool)
     peak: dict[int, float] = {}
     exposed = np.zeros(count)
     for one in plan.graph.devices:
         mine = np.flatnonzero(device == one)
-        peak[one] = _peak(columns, mine, holds, frees, shown)
+        peak[one] = _peak(columns, mine, holds, frees, late, shown)
         works, moves = mine[computes[mine]], mine[~computes[mine]]
         order = np.argsort(columns["start"][:, works], axis=None)
         starts, ends = columns["start"][:, works].ravel()[order], columns["end"][:, works].ravel()[order]
@@ -238,13 +239,17 @@ def _worked(moments: Doubles, starts: Doubles, ends: Doubles) -> Doubles:
     return np.asarray(done[at] - over)
 
 
-def _peak(columns: Mapping[str, Any], mine: Integers, holds: Doubles, frees: Doubles, shown: int) -> float:
-    """The most bytes held from the shown step's first launch on; what is given back at a moment goes first."""
+def _peak(
+    columns: Mapping[str, Any], mine: Integers, holds: Doubles, frees: Doubles, late: NDArray[np.bool_], shown: int
+) -> float:
+    """The most bytes held from the shown step's first launch on; what is given back at a moment goes first.
+
+    late    what gives back what the step before has taken: nothing in the first step
+    """
     moment = np.concatenate([columns["launch"][:, mine].ravel(), columns["end"][:, mine].ravel()])
     steps = len(columns["launch"])
-    change = np.concatenate([np.tile(holds[mine], steps), np.tile(-frees[mine], steps)])
+    change = np.concatenate([np.tile(holds[mine], steps), -frees[mine] * ~late[mine], np.tile(-frees[mine], steps - 1)])
     order = np.lexsort((change, moment))
     held = np.cumsum(change[order])
-    held -= held.min(initial=0.0)  # the first step gives back what the step before it would have taken
-    late = moment[order] >= columns["launch"][shown][mine].min(initial=np.inf)
-    return float(held[late].max(initial=0.0))
+    shows = moment[order] >= columns["launch"][shown][mine].min(initial=np.inf)
+    return float(held[shows].max(initial=0.0))
