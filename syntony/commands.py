@@ -28,6 +28,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "bench": ("benchmarks.cli",),
         "tune": ("collectives.tuner.cli",),
         "lab": ("benchmarks.lab.cli",),
+        "train": ("collectives.trainer.cli",),
         "trace": ("collectives.recorder_command",),
         "overlap": ("collectives.overlap.cli",),
         "demo": ("benchmarks.cli",),

@@ -6,10 +6,17 @@ with file, line and key, before anything starts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Literal
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from topologies.command import UserError
+
+ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class Optimizer:
     lr: float = 1e-3
     warmup: int = 20  # steps in which lr grows linearly
     final: float = 0.1  # part of lr at the last step, reached along a cosine
-    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    options: Mapping[str, Any] = field(default_factory=dict)
     clip: Literal["exact", "optimistic", "off"] = "exact"
     clip_norm: float = 1.0
 
@@ -73,10 +80,12 @@ class Parallel:
 
 @dataclass(frozen=True)
 class Overlap:
-    """The policy that makes the Plan, and its knobs."""
+    """The policy that makes the Plan, and its knobs; or a plan that was made before."""
 
-    policy: str = "wfbp"
-    knobs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    policy: str = "poseidon"  # `syntony overlap list` shows all
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    plan: str = ""  # a plan's file, instead
+    profile: int = 2  # steps that are measured before, and forgotten
 
 
 @dataclass(frozen=True)
@@ -86,21 +95,22 @@ class Run:
     steps: int = 100
     seed: int = 0
     backend: str = "syntony"  # any torch backend
+    canonical: bool = True  # sums in one association whatever the layout, to the bit; else as the backend likes
     dtype: Literal["float32", "bfloat16"] = "float32"
     compute: Literal["real", "emulated"] = "real"
-    forward: float = 0.0  # emulated: seconds of a block's forward for one microbatch
+    forward: float = 0.001  # emulated: seconds of one block's forward for one microbatch; a backward takes twice that
     threads: int = 1
     timeout: float = 30.0  # seconds after which a silent rank is given up
     every: int = 10  # steps between lines of progress
     log: str = ""  # JSONL file
     save: str = ""  # folder of checkpoints
-    save_every: int = 0
+    save_every: int = 0  # steps; 0: at the end only
     resume: str = ""  # a checkpoint's folder
 
 
 @dataclass(frozen=True)
 class Config:
-    """All of it."""
+    """All of it. Read with `load`."""
 
     model: Model = Model()
     data: Data = Data()
@@ -108,3 +118,131 @@ class Config:
     parallel: Parallel = Parallel()
     overlap: Overlap = Overlap()
     run: Run = Run()
+
+    @property
+    def world(self) -> int:
+        return self.parallel.pp * self.parallel.dp * self.parallel.cp * self.parallel.tp
+
+
+def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
+    """The file, with `section.key=value` settings put over it, checked. Raises UserError with file, line and key."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: is not TOML: {error}") from None
+    places = {key: f"{path}:{line}" for key, line in _lines(text).items()}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        section, _, key = name.strip().partition(".")
+        if not equals or not key:
+            raise UserError(f"--set {setting}: it must be section.key=value, such as run.steps=20")
+        try:
+            found = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found = value.strip()
+        table = tables.setdefault(section, {})
+        *outer, last = key.split(".")
+        for step in outer:
+            table = table.setdefault(step, {})
+        table[last] = found
+        places[section, key.split(".")[0]] = places[section, ""] = f"--set {setting}"
+
+    def where(section: str, key: str = "") -> str:
+        return places.get((section, key), places.get((section, ""), str(path)))
+
+    sections = {each.name: each.default for each in fields(Config)}
+    made: dict[str, Any] = {}
+    for section, table in tables.items():
+        if section not in sections:
+            raise UserError(f"{where(section)}: unknown section [{section}]{_guess(section, sections)}")
+        if not isinstance(table, dict):
+            raise UserError(f"{where('', section)}: {section} is a section: write [{section}], and its keys below")
+        kind: Any = type(sections[section])
+        types = get_type_hints(kind)
+        for key, value in table.items():
+            if key not in types:
+                raise UserError(f"{where(section, key)}: unknown key {key!r} in [{section}]{_guess(key, types)}")
+            table[key] = _typed(value, types[key], f"{where(section, key)}: [{section}] {key}")
+        made[section] = kind(**table)
+    return checked(Config(**made), where)
+
+
+def _lines(text: str) -> dict[tuple[str, str], int]:
+    """Where keys are: (section, key), and (section, "") for its heading."""
+    found: dict[tuple[str, str], int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        heading = re.match(r"\s*\[\s*([^]\s]+)\s*]", line)
+        key = re.match(r"\s*([\w-]+)\s*[.=]", line)
+        if heading:
+            section, _, rest = heading[1].partition(".")
+            found.setdefault((section, rest.split(".")[0]), number)
+        elif key:
+            found.setdefault((section, key[1]), number)
+    return found
+
+
+def _guess(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else f"; there are {', '.join(known)}"
+
+
+def _typed(value: Any, kind: Any, what: str) -> Any:
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            choices = ", ".join(map(repr, get_args(kind)))
+            raise UserError(f"{what} is {value!r}; it must be one of {choices}")
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    if get_origin(kind) is Mapping:
+        kind = dict
+    if type(value) is not kind:
+        names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a table"}
+        raise UserError(f"{what} is {value!r}; it must be {names[kind]}")
+    return value
+
+
+def checked(config: Config, where: Callable[[str, str], str]) -> Config:
+    """The same, with what is left to us filled in. Raises UserError for sizes that do not fit together."""
+    model, data, sizes, optimizer = config.model, config.data, config.parallel, config.optimizer
+
+    def refuse(section: str, key: str, sentence: str) -> NoReturn:
+        raise UserError(f"{where(section, key)}: [{section}] {key} is {_value(config, section, key)!r}; {sentence}")
+
+    least = {"blocks": 1, "width": 1, "heads": 1, "context": 2, "vocabulary": 256, "hidden": 0, "experts": 0, "top": 1}
+    least |= {"rows": 1, "microbatches": 1, "steps": 0, "threads": 1, "every": 1, "warmup": 0, "save_every": 0}
+    least |= dict.fromkeys(("dp", "tp", "pp", "ep", "cp", "replicas", "loops", "prefetch"), 1) | {"profile": 0}
+    for section in fields(config):
+        for each in fields(getattr(config, section.name)):
+            value = _value(config, section.name, each.name)
+            if type(value) is int and value < least.get(each.name, 0):
+                refuse(section.name, each.name, f"it must be {least.get(each.name, 0)} or more")
+    if model.width % model.heads:
+        refuse("model", "heads", f"it must divide width, which is {model.width}")
+    if model.positions == "rotary" and model.width // model.heads % 2:
+        refuse("model", "heads", "rotary positions need an even width / heads")
+    if model.experts and model.top > model.experts:
+        refuse("model", "top", f"there are {model.experts} experts")
+    if data.microbatches % sizes.dp:
+        refuse("data", "microbatches", f"dp, which is {sizes.dp}, must divide it")
+    turns = data.microbatches // sizes.dp
+    if config.run.canonical and sizes.dp > 1 and turns & (turns - 1):
+        refuse("data", "microbatches", f"that is {turns} per data rank: canonical sums need a power of two there")
+    if sizes.ep > 1 and not model.experts:
+        refuse("parallel", "ep", "but [model] experts is 0")
+    if optimizer.name not in ELEMENTWISE:
+        refuse("optimizer", "name", f"it must be an elementwise one of torch.optim: {', '.join(ELEMENTWISE)}")
+    if optimizer.clip != "off" and optimizer.clip_norm <= 0:
+        refuse("optimizer", "clip_norm", "it must be above 0")
+    if model.hidden == 0:
+        hidden = 4 * model.width if model.activation == "gelu" else -(-8 * model.width // 3 // 64) * 64
+        config = replace(config, model=replace(model, hidden=hidden))
+    return config
+
+
+def _value(config: Config, section: str, key: str) -> Any:
+    return getattr(getattr(config, section), key)

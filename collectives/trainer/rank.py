@@ -8,10 +8,8 @@ Rank 0 makes the plan and tells the others; all compare its hash with what they 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from datetime import timedelta
 
 import torch
@@ -28,8 +26,9 @@ from collectives.trainer.config import Config
 from collectives.trainer.data_parallel.flat import ALIGNMENT, Flat
 from collectives.trainer.data_parallel.holding import Holding
 from collectives.trainer.data_parallel.updates import Updates
+from collectives.trainer.emulated import emulated
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, Weight
+from collectives.trainer.model import Layer, Weight, transformer
 from collectives.trainer.parallel import boundary, parallelized
 from collectives.trainer.step import Interpreter, Redo
 from topologies.command import UserError
@@ -59,10 +58,12 @@ class World:
         self._group = dist.new_group(timeout=self._timeout, group_desc="control") if mesh.world > 1 else None
         self._still = mesh.groups(("dp.still", "edp.still"), self._timeout) if mesh.world > 1 else {}
 
-    def gather(self, blob: bytes, size: int) -> list[bytes]:
-        """Everybody's blob of at most `size` bytes, in rank order."""
+    def gather(self, blob: bytes, size: int = 0) -> list[bytes]:
+        """Everybody's blob in rank order. `size`: bytes that all know to be enough; 0: they find out."""
         if self._group is None:
             return [blob]
+        if not size:
+            size = max(int.from_bytes(each, "big") for each in self.gather(len(blob).to_bytes(8, "big"), 8))
         mine = torch.zeros(size + 8, dtype=torch.uint8)
         mine[: len(blob) + 8] = torch.frombuffer(bytearray(len(blob).to_bytes(8, "big") + blob), dtype=torch.uint8)
         found = [torch.empty_like(mine) for _ in range(self.mesh.world)]
@@ -85,8 +86,7 @@ class World:
 
     def tell(self, text: str) -> str:
         """Rank 0's text."""
-        size = int.from_bytes(self.gather(len(text.encode()).to_bytes(8, "big"), 8)[0], "big")
-        return self.gather(text.encode() if self.mesh.rank == 0 else b"", size)[0].decode()
+        return self.gather(text.encode() if self.mesh.rank == 0 else b"")[0].decode()
 
     def assembled(self, holding: Holding, parts: list[Tensor]) -> Tensor:
         """A layer's flat buffer, of the parts that each rank has of its atoms."""
@@ -105,28 +105,22 @@ class World:
 
 
 class Rank:
-    """Builds all of it. `step` runs one training step; everything else is there to be looked at."""
+    """One rank's model. `begin` gives it first weights and a plan to run."""
 
-    def __init__(self, config: Config, mesh: Mesh, world: World, plan: Plan | None = None) -> None:
+    def __init__(self, config: Config, mesh: Mesh, world: World) -> None:
         self.config, self.mesh, self.world = config, mesh, world
         self.dtype = _DTYPES[config.run.dtype]
         rows = config.data.rows
         self.layers = parallelized(config.model, mesh, rows, self.dtype.itemsize)
+        if config.run.compute == "emulated":
+            self.layers = emulated(self.layers, transformer(config.model, rows), config)
         parts = ALIGNMENT * config.parallel.dp * config.parallel.cp
         self.flats = [Flat.of(layer.weights, parts) for layer in self.layers]
         self.shape = boundary(config.model, mesh, rows)
-        self.plan = plan or self.planned()
-        self.begin(self.plan)
 
-    def planned(self) -> Plan:
-        """Ops in the order of the graph, as they become ready."""
-        step = generate(self.described(), layout_of(self.config))
-        orders: dict[tuple[int, str], list[str]] = {}
-        for op in step:
-            orders.setdefault((op.device, op.lane), []).append(op.name)
-        return Plan(
-            "fifo", step, {lane: tuple(names) for lane, names in orders.items()}, clip=Clip(self.config.optimizer.clip)
-        )
+    def recorded(self) -> graph.Graph:
+        """The step as it is recorded, before any policy."""
+        return generate(self.described(), layout_of(self.config))
 
     def described(self) -> tuple[graph.Layer, ...]:
         """The layers as the planner sees them."""
@@ -163,7 +157,8 @@ class Rank:
             )
             first[index] = flat.begin(config.run.seed, layer.name)
         lanes = tuple(sorted({lane for _, lane in plan.orders} - {COMPUTE}))
-        self.engine = Engine(plan, self.device, self.world.groups(lanes))
+        self.plan = plan
+        self.engine = Engine(plan, self.device, self.world.groups(lanes), canonical=config.run.canonical)
         copies = mesh.size("replicas"), mesh.place["replicas"]
         self.updates = Updates(
             plan, holdings, first, self.device, self.engine, config.optimizer, self.world.total, copies
@@ -212,12 +207,17 @@ class Rank:
         names = [w.name for w in layer.weights if w.whole or place["tp"] == 0]
         return frozenset(names if copies == 0 else ())
 
-    def close(self) -> None:
-        self.engine.close()
+    def rest(self) -> None:
+        """Returns when nothing is under way and all weights are final; the next step may follow. Collective."""
+        self.updates.finish()
+        if not self.updates.verify():
+            for holding in self.updates.holdings.values():
+                if holding.whole is not None:
+                    holding.whole.copy_(self.world.assembled(holding, [atom.weights for atom in holding.atoms]))
 
-    def fingerprint(self) -> str:
-        """Of the configuration, for `World.agree`."""
-        return json.dumps(asdict(self.config), sort_keys=True, default=dict)
+    def close(self) -> None:
+        """No lane is left."""
+        self.engine.close()
 
 
 def _zero(plan: Plan) -> int:

@@ -235,12 +235,13 @@ class Interpreter:
         sought = [tensor for tensor in kept.inputs if tensor.requires_grad]
         use = kept.use
         use.weights = self._weights(op)
-        found = torch.autograd.grad(
-            [output for output, _ in pairs],
-            [*sought, *use.leaves.values()],
-            [gradient for _, gradient in pairs],
-            allow_unused=True,
-        )
+        wanted = [*sought, *use.leaves.values()]
+        outputs, into = [output for output, _ in pairs], [gradient for _, gradient in pairs]
+        found: Sequence[Tensor | None] = ()
+        if wanted:
+            found = torch.autograd.grad(outputs, wanted, into, allow_unused=True)
+        else:  # all that it makes are gradients of matrices
+            torch.autograd.backward(outputs, into)
         use.weights, kept.outputs = {}, ()
         leaf = self._leaf(i, m)
         for name, gradient in zip(use.leaves, found[len(sought) :], strict=True):

@@ -29,8 +29,6 @@ from collectives.trainer.data_parallel.tree import Tree
 from collectives.trainer.model import Layer
 from topologies.command import UserError
 
-ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
-
 
 class Atom:
     """Elements [begin, end) of a layer's flat buffer, and what this rank owns of them: [mine.start, mine.stop).
@@ -77,7 +75,7 @@ class Atom:
     def memories(self) -> dict[str, Tensor]:
         """What the optimizer remembers by element of `weights`, by its own names; counts of steps are not among it."""
         states = [state_of(optimizer) for _, optimizer in self.optimizers]
-        names = [name for name, value in states[0].items() if value.numel() > 1]
+        names = [name for name, value in states[0].items() if value.dim()]
         return {name: torch.cat([state[name] for state in states]) for name in names}
 
     def remember(self) -> None:
@@ -168,6 +166,18 @@ class Holding:
         self._left = set(self.atoms)
         self.whole = None if self.zero == 3 else weights
 
+    def restore(self, kind: str, flat: Tensor, counts: Mapping[str, Tensor]) -> None:
+        """Puts a whole flat buffer in the place of weights (kind ""), or of what optimizers remember."""
+        if not kind and self.whole is not None:
+            self.whole.copy_(flat)
+        for atom in self.atoms:
+            if not kind:
+                atom.weights.copy_(flat[atom.mine])
+            for part, optimizer in atom.optimizers if kind else ():
+                (parameter,) = optimizer.param_groups[0]["params"]
+                state = optimizer.state.setdefault(parameter, {name: value.clone() for name, value in counts.items()})
+                state[kind] = flat[atom.mine][part].clone()
+
     @property
     def held(self) -> int:
         """Bytes of weights, gradients and optimizer state right now."""
@@ -197,3 +207,8 @@ def state_of(optimizer: torch.optim.Optimizer) -> Mapping[str, Tensor]:
     (group,) = optimizer.param_groups
     found: Mapping[str, Tensor] = optimizer.state.get(group["params"][0], {})
     return found
+
+
+def counts_of(optimizer: torch.optim.Optimizer) -> Mapping[str, Tensor]:
+    """What it counts, the same for all slices: `step`, .."""
+    return {name: value for name, value in state_of(optimizer).items() if not value.dim()}

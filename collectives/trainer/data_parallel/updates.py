@@ -13,6 +13,7 @@ updates back where the norm was too large, and makes them again, clipped (Qi et 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
@@ -72,6 +73,7 @@ class Updates:
         self.holdings, self._engine, self._total, self._copies = holdings, engine, total, copies
         self._clip, self._limit, self._graph = plan.clip, optimizer.clip_norm, plan.graph
         self.rate: float | None = None  # of this step; None: its gradients are void
+        self.spent: dict[int, float] = {}  # seconds in optimizers, by layer
         self.norm = 0.0  # of the last gradients whose norm is known
         ops = [plan.graph[name] for (owner, _), names in plan.orders.items() if owner == device for name in names]
         moving = [op for op in ops if op.pieces and op.kind.moves]
@@ -234,7 +236,9 @@ class Updates:
         self._update(atom, 1.0)
 
     def _update(self, atom: Atom, scale: float) -> None:
+        begin = time.monotonic()
         atom.update(scale)
+        self.spent[atom.layer] = self.spent.get(atom.layer, 0.0) + time.monotonic() - begin
         if not self._unverified:
             atom.gradient = None
         for op in self._gathers:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from collectives.trainer.config import Optimizer  # noqa: E402
+from collectives.trainer.config import ELEMENTWISE, Optimizer  # noqa: E402
 from collectives.trainer.data_parallel.flat import Flat  # noqa: E402
-from collectives.trainer.data_parallel.holding import ELEMENTWISE, made  # noqa: E402
+from collectives.trainer.data_parallel.holding import made  # noqa: E402
 from collectives.trainer.data_parallel.norm import exact, root, squares  # noqa: E402
 from collectives.trainer.data_parallel.tree import Tree  # noqa: E402
 from collectives.trainer.model import Weight  # noqa: E402

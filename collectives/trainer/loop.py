@@ -1,0 +1,203 @@
+"""Training, from top to bottom, on one rank.
+
+text -> rank -> profile -> policy -> plan, agreed -> (resume) -> steps -> checkpoint
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from collectives.launch import Exchange, RankError
+from collectives.overlap.bounds import bounds
+from collectives.overlap.cost import Cost
+from collectives.overlap.engine import OverlapError
+from collectives.overlap.plan import Plan
+from collectives.overlap.policies import policy
+from collectives.trainer import text
+from collectives.trainer.checkpoint import Progress, load, save
+from collectives.trainer.config import Config
+from collectives.trainer.context_parallel.split import positions
+from collectives.trainer.mesh import Mesh
+from collectives.trainer.profile import Microbatches, profiled
+from collectives.trainer.progress import Line, Log
+from collectives.trainer.rank import Rank, World
+from topologies.command import UserError
+
+
+def train(config: Config, exchange: Exchange | None) -> int:
+    """One rank's part of the run; alone without an exchange. Raises UserError; RankError naming op and step."""
+    torch.set_num_threads(config.run.threads)
+    torch.manual_seed(config.run.seed)
+    with _group(config, exchange) as place:
+        mesh = Mesh(config.parallel, place)
+        world = World(mesh, config.run.timeout)
+        try:
+            _train(config, mesh, world)
+        except OverlapError as error:
+            raise RankError(f"rank {place} stops: {error}") from error
+        except dist.DistError as error:
+            raise RankError(f"rank {place} stops, between two steps: {error}") from error
+    return 0
+
+
+def _train(config: Config, mesh: Mesh, world: World) -> None:
+    run, first = config.run, mesh.rank == 0
+    world.agree("configuration", json.dumps(asdict(config), sort_keys=True))
+    data = text.read(config.data, config.model.context)
+    world.agree("text", data.digest)
+    rank = Rank(config, mesh, world)
+    _check_memory(config, rank)
+    turns = config.data.microbatches // config.parallel.dp
+    here = positions(mesh, config.model.context)
+
+    def batch(step: int) -> list[tuple[Tensor, Tensor]]:
+        begin = mesh.place["dp"] * turns
+        whole = (data.batch(run.seed, step, begin + m, config.data.rows, config.model.context) for m in range(turns))
+        return [(tokens[:, here].contiguous(), targets[:, here].contiguous()) for tokens, targets in whole]
+
+    plan, cost = _plan(config, rank, batch)
+    world.agree("plan", plan.hash)
+    rank.begin(plan)
+    done = 0
+    if run.resume:
+        before = load(rank, run.resume)
+        if before.digest != data.digest:
+            raise UserError(f"[run] resume: {run.resume} was trained on another text than [data] source says")
+        done = before.step
+    bound = bounds(plan, cost)[0].seconds if cost.measured else 0.0
+    if first:
+        print(_opening(config, rank, data, plan), flush=True)
+    about = {"config": asdict(config), "text": data.digest, "plan": plan.hash, "bound": bound}
+    log = Log(run.log if first else "", about, append=bool(run.resume))
+    tokens = config.data.microbatches * config.data.rows * config.model.context
+    for step in range(done, run.steps):
+        begin = time.monotonic()
+        rank.interpreter.spans.clear()
+        losses = rank.step(batch(step), rate(config, step))
+        seconds = time.monotonic() - begin
+        rank.engine.records()
+        exposed = sum(span.begin - span.ready for span in rank.interpreter.spans)
+        line = _line(rank, losses, step, seconds, exposed, tokens, bound)
+        log.step(line)
+        if first and (step % run.every == 0 or step == run.steps - 1):
+            print(line, flush=True)
+        if run.save and run.save_every and (step + 1) % run.save_every == 0 and step + 1 < run.steps:
+            save(rank, run.save, Progress(step + 1, run.seed, data.digest))
+    rank.rest()
+    if run.save and done < run.steps:
+        path = save(rank, run.save, Progress(run.steps, run.seed, data.digest))
+        if first:
+            print(f"saved {path}", flush=True)
+    rank.close()
+
+
+def rate(config: Config, step: int) -> float:
+    """Learning rate of a step: linear warm-up, then a cosine down to `final` of it."""
+    optimizer, steps = config.optimizer, config.run.steps
+    if step < optimizer.warmup:
+        return optimizer.lr * (step + 1) / optimizer.warmup
+    part = (step - optimizer.warmup) / max(1, steps - optimizer.warmup)
+    return optimizer.lr * (optimizer.final + (1 - optimizer.final) * 0.5 * (1 + math.cos(math.pi * part)))
+
+
+def _plan(config: Config, rank: Rank, batch: Callable[[int], Microbatches]) -> tuple[Plan, Cost]:
+    """The plan, the same on all ranks; and what its ops were seen to cost."""
+    cost = profiled(rank, config.overlap.profile, batch, config.optimizer.lr) if config.overlap.profile else Cost()
+    if config.overlap.plan:
+        return Plan.read(config.overlap.plan), cost
+    made = ""
+    if rank.mesh.rank == 0:
+        made = policy(config.overlap.policy, **config.overlap.knobs).plan(rank.recorded(), cost).text
+    return Plan.from_text(rank.world.tell(made)), cost
+
+
+def _line(
+    rank: Rank, losses: Tensor | None, step: int, seconds: float, exposed: float, tokens: int, bound: float
+) -> Line:
+    """Of all ranks: the mean loss, the slowest's seconds, the mean of exposed ones. Collective."""
+    mine = json.dumps([[] if losses is None else losses.tolist(), seconds, exposed])
+    found = [json.loads(blob) for blob in rank.world.gather(mine.encode(), 64 + 32 * 4 * rank.config.data.microbatches)]
+    every = [loss for each, _, _ in found for loss in each]
+    emulated = rank.config.run.compute == "emulated"
+    slowest, standing = max(s for _, s, _ in found), sum(e for _, _, e in found) / len(found)
+    mean = math.fsum(every) / len(every)
+    return Line(step, mean, slowest, tokens, bound, standing, rank.updates.norm, emulated)
+
+
+def _opening(config: Config, rank: Rank, data: text.Text, plan: Plan) -> str:
+    count = sum(math.prod(weight.full_shape) for layer in rank.layers for weight in layer.weights)
+    sizes = " ".join(f"{n} {getattr(config.parallel, n)}" for n in ("dp", "tp", "pp", "ep", "cp", "zero"))
+    emulated = ", compute EMULATED" if config.run.compute == "emulated" else ""
+    return (
+        f"text {len(data.training) / 1e6:.1f} MB of {data.files} files, sha256 {data.digest[:16]} · "
+        f"model {count / 1e6:.2f} M parameters, {config.run.dtype}{emulated}\n"
+        f"ranks {rank.mesh.world}: {sizes} · backend {config.run.backend} · policy {plan.policy}, clip {plan.clip}, "
+        f"plan {plan.hash[:16]}"
+    )
+
+
+def _check_memory(config: Config, rank: Rank) -> None:
+    """Refuses what this machine cannot hold: weights, gradients, optimizer, activations of what is in flight."""
+    layers = sum(flat.elements for flat in rank.flats) / config.parallel.pp
+    sizes = config.parallel
+    shards = sizes.dp * sizes.cp // sizes.replicas
+    state = [layers / (shards if sizes.zero >= level else 1) for level in (3, 2, 1, 1)]
+    turns = config.data.microbatches // sizes.dp
+    sums = layers * math.log2(turns) if turns > 1 else 0.0
+    tokens = config.data.rows * config.model.context / sizes.cp
+    model = config.model
+    width = 10 * model.width + 4 * model.hidden * (model.top if model.experts else 1)
+    flight = turns if sizes.schedule == "gpipe" else min(turns, sizes.pp)
+    kept = flight * tokens * (model.blocks * width / sizes.tp / sizes.pp + 3 * model.vocabulary)
+    need = 4 * (sum(state) + sums + kept)
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", rank.mesh.world))
+    free = _free()
+    if free and need * local > free:
+        raise UserError(
+            f"this takes about {need / 1e9:.1f} GB on each of {local} ranks, and the machine has {free / 1e9:.1f} GB "
+            "free; make [model] or [data] rows smaller, or shard more ([parallel] zero)"
+        )
+
+
+def _free() -> int:
+    """Bytes that this machine can still give; 0: it does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 0
+
+
+@contextmanager
+def _group(config: Config, exchange: Exchange | None) -> Iterator[int]:
+    """This rank's number, with torch's default group formed where there are others."""
+    ranks = 1 if exchange is None else exchange.size
+    if ranks != config.world:
+        sizes = ", ".join(f"{axis} {getattr(config.parallel, axis)}" for axis in ("pp", "dp", "cp", "tp"))
+        raise UserError(f"[parallel] asks for {config.world} ranks ({sizes}), but {ranks} started")
+    if exchange is None or ranks == 1:
+        yield 0
+        return
+    host = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    wait = timedelta(seconds=config.run.timeout)
+    store = dist.TCPStore(host, 0, is_master=True, timeout=wait, wait_for_workers=False) if exchange.rank == 0 else None
+    (port, *_) = exchange.all_gather("store", str(store.port).encode() if store is not None else b"")
+    if store is None:
+        store = dist.TCPStore(host, int(port), timeout=wait)
+    dist.init_process_group(config.run.backend, store=store, rank=exchange.rank, world_size=ranks, timeout=wait)
+    try:
+        yield exchange.rank
+    finally:
+        dist.destroy_process_group()
