@@ -63,20 +63,38 @@ class Cost:
                 if op.of and not op.kind.moves:
                     whole[op.of] = whole.get(op.of, 0.0) + op.amount
         for row, op in enumerate(graph):
-            known = self.measured.get(op.name)
+            known = self._known(graph, op.name)
             if op.kind.moves:
                 line = self._line(op.lane, op.kind)
                 waited[row] = line.alpha
                 taken[row] = op.amount * line.beta if known is None else known
-            elif known is not None:
+                continue
+            if known is None and whole.get(op.of):
+                sources = [self._known(graph, name) for name in op.of]
+                if None not in sources:
+                    known = sum(filter(None, sources)) * op.amount / whole[op.of]
+            if known is not None:
                 taken[row] = known
-            elif whole.get(op.of) and all(name in self.measured for name in op.of):
-                taken[row] = sum(self.measured[name] for name in op.of) * op.amount / whole[op.of]
             elif op.kind in (Kind.OPTIMIZE, Kind.NORM):
                 taken[row] = op.amount * self.memory
             else:
                 taken[row] = op.amount / self.flops
         return taken, waited
+
+    def _known(self, graph: Graph, name: str) -> float | None:
+        """Measured seconds; of half a backward, its share of the whole, and of a whole one, its halves."""
+        known = self.measured.get(name)
+        if known is not None or not self.measured:
+            return known
+        word, _, rest = name.partition(".")
+        if word == Kind.BACKWARD:
+            halves = [self.measured.get(f"{half}.{rest}") for half in (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)]
+            return None if None in halves else sum(filter(None, halves))
+        whole = self.measured.get(f"bwd.{rest}") if word in (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT) else None
+        if whole is None or not graph.layers:
+            return None
+        both = graph.layers[int(rest.partition(".")[0])].backward
+        return whole * both[word == Kind.BACKWARD_WEIGHT] / (sum(both) or 1.0)
 
     def _line(self, lane: str, kind: Kind) -> Linear:
         wire = self.wires.get(lane)

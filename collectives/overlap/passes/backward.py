@@ -42,7 +42,7 @@ def split_backward(graph: Graph) -> Graph:
                 kind=Kind.BACKWARD_INPUT,
                 deps=edges(op),
                 amount=op.amount * share,
-                of=op.sources,
+                of=tuple(f"bwd_x{source[3:]}" for source in op.of),
                 holds=0.0,
                 frees=0.0,
             )
@@ -53,7 +53,7 @@ def split_backward(graph: Graph) -> Graph:
                 deps=(first,),
                 lagged=(),
                 amount=op.amount * (1 - share),
-                of=op.sources,
+                of=tuple(f"bwd_w{source[3:]}" for source in op.of),
             )
 
     return graph.with_ops(rewired())

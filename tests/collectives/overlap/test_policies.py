@@ -112,7 +112,7 @@ def test_every_policy_keeps_the_work(step: str) -> None:
         assert summed == want, name
         # What the trainer calls Ops is found in the plan.
         if plan.graph.layout == layout and not plan.simulated:
-            own = {op.name for op in graph if op.kind is not Kind.ALL_GATHER}
+            own = {op.name for op in graph if op.kind not in (Kind.ALL_GATHER, Kind.BACKWARD)}
             assert own <= plan.parts.keys(), name
     assert ran >= 10
 

@@ -16,6 +16,7 @@ from collectives.overlap.graph import Graph, Layer
 from collectives.overlap.layout import Layout
 from collectives.overlap.op import COMPUTE, Kind, Op
 from collectives.overlap.orders import in_order
+from collectives.overlap.passes.backward import split_backward
 from collectives.overlap.pipelines import Times, finish, pipeline
 from collectives.overlap.plan import Plan
 from collectives.overlap.simulation import Wait, columns_of, simulate
@@ -222,6 +223,11 @@ def test_measured_seconds_are_shared_by_parts() -> None:
     )
     seconds, _ = Cost(1e9, measured={"fwd.0.0": 5.0, "bwd.0.0": 9.0}).seconds(halves)
     np.testing.assert_allclose(seconds, [5.0, 3.0, 6.0])
+    halves = split_backward(graph)
+    seconds, _ = Cost(1e9, measured={"fwd.0.0": 5.0, "bwd.0.0": 9.0}).seconds(halves)
+    np.testing.assert_allclose(seconds[:3], [5.0, 4.5, 4.5])
+    seconds, _ = Cost(1e9, measured={"fwd.0.0": 5.0, "bwd_x.0.0": 9.0, "bwd_w.0.0": 1.0}).seconds(graph)
+    np.testing.assert_allclose(seconds[:2], [5.0, 10.0])
 
 
 def test_speed() -> None:
