@@ -46,6 +46,12 @@ def bounds(plan: Plan, cost: Cost) -> tuple[Bound, ...]:
     return tuple(ordered) or (Bound(0.0, "compute", "nothing is computed", ()),)
 
 
+def short(name: str) -> str:
+    """An Op's name as it fits a line: `reduce.9+..+0` of a union."""
+    parts = name.split("+")
+    return name if len(parts) <= 3 else f"{parts[0]}+..+{parts[-1]}"
+
+
 class _Step:
     def __init__(self, plan: Plan, cost: Cost) -> None:
         self.plan, self.ops = plan, plan.graph.ops
@@ -123,9 +129,10 @@ class _Step:
             at = via[at]
             path.append(at)
         chain = tuple(self.ops[row].name for row in reversed(path))
-        shown = " > ".join(chain) if len(chain) <= 5 else f"{' > '.join(chain[:2])} > .. > {' > '.join(chain[-2:])}"
+        names = [short(one) for one in chain]
+        shown = " > ".join(names if len(names) <= 5 else [*names[:2], "..", *names[-2:]])
         total = head[anchor] + self.whole[anchor]
-        yield Bound(total, "cycle", f"from {name} to the next {name} leads a chain of {len(chain)} ops: {shown}", chain)
+        yield Bound(total, "cycle", f"from {short(name)} to the next leads a chain of {len(chain)} ops: {shown}", chain)
         for (device, link, way), rows in self.resources.items():
             body = [row for row in rows if head[row] >= 0 and tail[row] >= 0]
             if not body:
@@ -134,7 +141,7 @@ class _Step:
             work = sum(self.taken[row] for row in body)
             what = f"device {device} computes" if link == COMPUTE else f"link {link!r} of device {device} {way}"
             said = (
-                f"between two {name}, {what} {time(work)}, not before {time(first)} have gone "
+                f"between two {short(name)}, {what} {time(work)}, not before {time(first)} have gone "
                 f"and {time(last)} before the end"
             )
             yield Bound(first + work + last, "pipeline", said, tuple(self.ops[row].name for row in body))

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.overlap.bounds import Bound, bounds
+from collectives.overlap.bounds import Bound, bounds, short
 from collectives.overlap.cost import Cost, Doubles, Linear, Wire
 from collectives.overlap.graph import Graph
 from collectives.overlap.op import COMPUTE, Kind, Op
@@ -120,12 +120,6 @@ class _Without(Cost):
         taken, waited = super().seconds(graph)
         kept = np.array([op.name not in self.gone for op in graph], float)
         return taken * kept, waited * kept
-
-
-def short(name: str) -> str:
-    """An Op's name as it fits a line: `reduce.9+..+0` of a union."""
-    parts = name.split("+")
-    return name if len(parts) <= 3 else f"{parts[0]}+..+{parts[-1]}"
 
 
 def without(cost: Cost, names: Iterable[str]) -> Cost:

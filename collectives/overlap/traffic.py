@@ -113,6 +113,8 @@ def draw(found: Mapping[str, Matrix], title: str, path: str | Path) -> None:
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
+    from topologies.wording import rate
+
     total = sum(found.values(), np.zeros((1, 1), np.int64)) / 1e6
     figure = Figure(figsize=(7.5, 6.2), layout="constrained")
     FigureCanvasAgg(figure)
@@ -122,7 +124,8 @@ def draw(found: Mapping[str, Matrix], title: str, path: str | Path) -> None:
     image = axes.imshow(shown, norm=norm, cmap="viridis", interpolation="nearest")
     figure.colorbar(image, label="MB per step")
     axes.set(xlabel="destination rank", ylabel="source rank")
-    axes.set_title(f"{title}\n" + ", ".join(f"{lane} {matrix.sum() / 1e9:.3g} GB" for lane, matrix in found.items()))
+    totals = (f"{lane} {rate(int(matrix.sum())).removesuffix('/s')}" for lane, matrix in found.items())
+    axes.set_title(f"{title}\n{', '.join(totals)}")
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
