@@ -6,6 +6,7 @@ serial         backward, then one all_reduce
 ddp            torch's DistributedDataParallel
 fsdp           torch's FSDP2 (`fully_shard`), layer by layer
 pipeline       torch.distributed.pipelining, any of its schedules
+trainer        the bundled trainer, under any policy (ours.py)
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.overlap.contest import Contender
 from benchmarks.overlap.emulated import SleepingStage
+from benchmarks.overlap.ours import Trainer
 from benchmarks.overlap.subjects import SUBJECTS
 from collectives.overlap.ddp import ddp_hook
 from collectives.overlap.fsdp import fsdp_hook
@@ -188,5 +190,6 @@ MAKERS: Mapping[str, Callable[..., Contender]] = MappingProxyType(
         "ddp": Ddp,
         "fsdp": Fsdp,
         "pipeline": Pipeline,
+        "trainer": Trainer,
     }
 )

@@ -31,10 +31,10 @@ def emulated(layers: int, weights: int, seconds: float) -> Subject:
     return Subject(model, tuple(model), lambda run: run(start).sum())
 
 
-def real(blocks: int, width: int, heads: int, context: int, rows: int) -> Subject:
-    """The trainer's transformer on random bytes."""
-    model = Transformer(Model(blocks=blocks, width=width, heads=heads, context=context), rows)
-    tokens = torch.randint(0, 256, (rows, context))
+def real(rows: int, **sizes: Any) -> Subject:
+    """The trainer's transformer on random bytes. `sizes`: of its configuration, `hidden` and `context` among them."""
+    model = Transformer(Model(**sizes), rows)
+    tokens = torch.randint(0, 256, (rows, sizes["context"]))
     return Subject(model, tuple(model.layers), lambda run: run(tokens, tokens))
 
 

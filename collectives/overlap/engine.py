@@ -63,6 +63,14 @@ def gather_lane(lane: str) -> str:
     return f"{lane}.gather"
 
 
+def urgency(plan: Plan) -> dict[str, str]:
+    """By lane what its groups should ask of Syntony's backend: `high`, `normal` or `low`, as the plan ranks them."""
+    lanes = {lane for _, lane in plan.orders if lane != COMPUTE}
+    ranks = sorted({plan.priorities.get(lane, 0) for lane in lanes})
+    words = ("normal",) if len(ranks) == 1 else ("high", "normal", "low")
+    return {lane: words[min(ranks.index(plan.priorities.get(lane, 0)), len(words) - 1)] for lane in lanes}
+
+
 class Engine:
     """One rank's communication under a Plan.
 

@@ -87,6 +87,6 @@ class _Sleep(torch.autograd.Function):
         time.sleep(ctx.seconds)
         nothing = torch.empty(0)
         for place, name in enumerate(ctx.names):
-            ctx.use.products.append(Nap(name, nothing, nothing, seconds=0.0 if place else ctx.seconds))
+            ctx.use.made(Nap(name, nothing, nothing, seconds=0.0 if place else ctx.seconds))
         back = [None if tensor is None else torch.zeros_like(tensor) for tensor in ctx.inputs]
         return None, None, None, None, *back

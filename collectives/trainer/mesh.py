@@ -22,10 +22,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
+from types import MappingProxyType
 
 import torch.distributed as dist
 
 from collectives.trainer.config import Parallel
+from csrc import _torch
 from topologies.command import UserError
 
 
@@ -80,21 +82,34 @@ class Mesh:
             groups.setdefault(tuple(place[axis] for axis in fixed), []).append(rank)
         return list(groups.values())
 
-    def groups(self, lanes: tuple[str, ...], timeout: timedelta) -> dict[str, dist.ProcessGroup]:
+    def groups(
+        self,
+        lanes: tuple[str, ...],
+        timeout: timedelta,
+        backend: str | None = None,
+        urgency: Mapping[str, str] = MappingProxyType({}),
+    ) -> dict[str, dist.ProcessGroup]:
         """A torch group per lane that this rank meets others on. Collective: all ranks name the same lanes.
 
+        backend    None: the default group's
+        urgency    `high`, `normal` or `low` of lanes, where the backend is Syntony's
         A lane may be told apart by what follows a dot (`dp.gather`); its members are those of the word before.
         """
         if self.world != dist.get_world_size():
             wanted = " x ".join(f"{axis} {getattr(self.sizes, axis)}" for axis in ("pp", "dp", "cp", "tp"))
             raise UserError(f"[parallel] asks for {self.world} ranks ({wanted}), but there are {dist.get_world_size()}")
         found: dict[str, dist.ProcessGroup] = {}
+        backend = backend or dist.get_backend()
         for lane in lanes:
             axis = lane.split(".")[0]
             if self.size(axis) == 1:
                 continue
+            options = None
+            if backend == "syntony" and axis in urgency:
+                options = _torch.SyntonyBackend.Options(timeout)
+                options.priority = urgency[axis]
             for ranks in self.members(axis):
-                group = dist.new_group(ranks, timeout=timeout, group_desc=lane)
+                group = dist.new_group(ranks, timeout, backend, options, group_desc=lane)
                 if self.rank in ranks:
                     found[lane] = group
         return found

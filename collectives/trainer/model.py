@@ -115,13 +115,18 @@ class Use:
     microbatch: int = 0
     share: float = 1.0
     leaves: dict[str, Tensor] = field(default_factory=dict)  # weights that autograd differentiates
-    products: list[Product] = field(default_factory=list)  # gradients of matrices, to be computed
+    products: list[Product] = field(default_factory=list)  # gradients of matrices, to be computed later, or
+    at_once: Callable[[Product], None] | None = None  # what computes them while their factors are still in cache
 
     def __getitem__(self, name: str) -> Tensor:
         """A weight that is no factor of a product: a norm's gain, an embedding."""
         if name not in self.leaves:
             self.leaves[name] = self.weights[name].detach().clone().requires_grad_(torch.is_grad_enabled())
         return self.leaves[name]
+
+    def made(self, product: Product) -> None:
+        """The backward of a matrix has its two factors."""
+        (self.at_once or self.products.append)(product)
 
     def linear(self, x: Tensor, name: str, block: int | None = None, source: int = 0) -> Tensor:
         """x (.., inputs) times the transposed weight, whose leading axes are taken as one: (.., outputs)."""
@@ -150,7 +155,7 @@ class _Linear(torch.autograd.Function):
         (dy,) = gradients
         (x,) = ctx.saved_tensors
         name, block, source = ctx.where
-        ctx.use.products.append(Product(name, x.detach(), dy, block, source))
+        ctx.use.made(Product(name, x.detach(), dy, block, source))
         return dy @ ctx.use.matrix(name, block), None, None, None, None
 
 

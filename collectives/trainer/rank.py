@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from collectives.overlap import graph
-from collectives.overlap.engine import Engine, gather_lane
+from collectives.overlap.engine import Engine, gather_lane, urgency
 from collectives.overlap.generate import generate
 from collectives.overlap.layout import Clip, Layout
 from collectives.overlap.op import COMPUTE
@@ -53,8 +53,8 @@ def layout_of(config: Config) -> Layout:
 class World:
     """All ranks together, beside the plan's lanes: small, blocking exchanges. One rank needs no torch.distributed."""
 
-    def __init__(self, mesh: Mesh, timeout: float) -> None:
-        self.mesh, self._timeout = mesh, timedelta(seconds=timeout)
+    def __init__(self, mesh: Mesh, timeout: float, backend: str | None = None) -> None:
+        self.mesh, self._timeout, self._backend = mesh, timedelta(seconds=timeout), backend
         self._group = dist.new_group(timeout=self._timeout, group_desc="control") if mesh.world > 1 else None
         self._still = mesh.groups(("dp.still", "edp.still"), self._timeout) if mesh.world > 1 else {}
 
@@ -98,10 +98,13 @@ class World:
         sizes = [part.numel() for part in parts]
         return torch.cat([row.flatten() for row in torch.split(torch.stack(rows), sizes, 1)])
 
-    def groups(self, lanes: Sequence[str]) -> Mapping[str, dist.ProcessGroup]:
-        """A group for each lane, and one for second halves of sums on it."""
-        wanted = [name for lane in lanes for name in (lane, gather_lane(lane))]
-        return self.mesh.groups(tuple(wanted), self._timeout) if self.mesh.world > 1 else {}
+    def groups(self, plan: Plan) -> Mapping[str, dist.ProcessGroup]:
+        """A group for each of the plan's lanes, and one for second halves of sums on it."""
+        if self.mesh.world == 1:
+            return {}
+        lanes = sorted({lane for _, lane in plan.orders} - {COMPUTE})
+        wanted = tuple(name for lane in lanes for name in (lane, gather_lane(lane)))
+        return self.mesh.groups(wanted, self._timeout, self._backend, urgency(plan))
 
 
 class Rank:
@@ -156,9 +159,8 @@ class Rank:
                 index, layer, flat, n, place, zero if n > 1 else 0, turns * layer.sources, self._counted(layer, zero)
             )
             first[index] = flat.begin(config.run.seed, layer.name)
-        lanes = tuple(sorted({lane for _, lane in plan.orders} - {COMPUTE}))
         self.plan = plan
-        self.engine = Engine(plan, self.device, self.world.groups(lanes), canonical=config.run.canonical)
+        self.engine = Engine(plan, self.device, self.world.groups(plan), canonical=config.run.canonical)
         copies = mesh.size("replicas"), mesh.place["replicas"]
         self.updates = Updates(
             plan, holdings, first, self.device, self.engine, config.optimizer, self.world.total, copies

@@ -235,6 +235,7 @@ class Interpreter:
         sought = [tensor for tensor in kept.inputs if tensor.requires_grad]
         use = kept.use
         use.weights = self._weights(op)
+        use.at_once = self._leaf(i, m).multiply if op.kind is Kind.BACKWARD else None
         wanted = [*sought, *use.leaves.values()]
         outputs, into = [output for output, _ in pairs], [gradient for _, gradient in pairs]
         found: Sequence[Tensor | None] = ()
@@ -262,7 +263,7 @@ class Interpreter:
             self._hand(f"send.{i}.{m}.b", op, load, ("b", i - 1, m, before))
         kept.inputs = ()
         if op.kind is Kind.BACKWARD:
-            self._multiply(op, part)
+            del self._kept[i, m, s][part]
             self._made(op)
 
     def _backward_weight(self, op: Op) -> None:

@@ -1,0 +1,54 @@
+"""The lab of a contest, the models in it, and the rate at which communication takes r times as long as computing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from benchmarks.lab.plan import Plan, at_rate, plan_of
+from benchmarks.overlap.contest import Entry, Work, hold
+from topologies.parse import parse
+
+MEASURED_AT = 200e6 / 8  # bytes/s
+SLOWEST, FASTEST = 20e6 / 8, 500e6 / 8  # what the lab emulates well
+
+SLEEPS = {"subject": "emulated", "model": {"layers": 26, "weights": 26 * 65536, "seconds": 0.4}}
+THIN = {"subject": "real", "model": {"blocks": 12, "width": 128, "heads": 4, "hidden": 384, "context": 64, "rows": 16}}
+
+
+def star(hosts: int, rate: float) -> Plan:
+    """So many hosts of one rank, each with a wire of `rate` bytes/s each way."""
+    return at_rate(plan_of(parse(f"star:{hosts}")), Fraction(round(rate)))
+
+
+def rate_for(ratio: float, hosts: int, subject: Mapping[str, Any]) -> tuple[float, float]:
+    """Bytes/s at which summing the subject's gradients takes `ratio` times what it computes, and those seconds of
+    computing. Both are measured."""
+    entries = (
+        Entry("compute", "compute", subject),
+        Entry("communication", "communication", {**subject, "backend": "gloo"}),
+    )
+    compute, communication = hold(star(hosts, MEASURED_AT), Work(entries, 3, 1))
+    wanted = MEASURED_AT * communication.seconds / (ratio * compute.seconds)
+    return min(max(wanted, SLOWEST), FASTEST), compute.seconds
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Options of all tables that hold contests."""
+    parser.add_argument("--rounds", type=int, default=4, metavar="N", help="blocks of steps of each contender (4)")
+    parser.add_argument("--steps", type=int, default=6, metavar="N", help="steps of a block; its first is not counted")
+    parser.add_argument("--ratio", type=float, action="append", metavar="R", help="communication over computing")
+    parser.add_argument("--compute", choices=("real", "emulated"), default="real", help="(real)")
+
+
+def grid(
+    maker: str, label: str, backends: Sequence[str], name: str, values: Sequence[Any], **options: Any
+) -> list[Entry]:
+    """A contender with each value of one option, on each backend."""
+    return [
+        Entry(f"{label} {backend} {name} {value}", maker, {**options, "backend": backend, name: value})
+        for backend in backends
+        for value in values
+    ]
