@@ -11,6 +11,7 @@ Rank 0 collects and writes, beside the folder first; every rank reads what it ne
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -54,6 +55,16 @@ def whole(rank: Rank) -> dict[str, Tensor]:
             into = found.setdefault(name, torch.empty(shape))
             into[tuple(slice(at, at + size) for at, size in zip(offset, block.shape, strict=True))] = block
     return dict(sorted(found.items()))
+
+
+def digest(rank: Rank) -> str:
+    """sha256 of all weights, on rank 0. At rest. Collective."""
+    found = hashlib.sha256()
+    names = {f"{layer.name}.{weight.name}" for layer in rank.layers for weight in layer.weights}
+    for name, tensor in whole(rank).items():
+        if name in names:
+            found.update(name.encode() + tensor.numpy().tobytes())
+    return found.hexdigest()
 
 
 def save(rank: Rank, folder: str, progress: Progress) -> Path:

@@ -26,11 +26,11 @@ from collectives.overlap.engine import OverlapError
 from collectives.overlap.plan import Plan
 from collectives.overlap.policies import policy
 from collectives.trainer import text
-from collectives.trainer.checkpoint import Progress, load, save
+from collectives.trainer.checkpoint import Progress, digest, load, save
 from collectives.trainer.config import Config
 from collectives.trainer.context_parallel.split import positions
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.profile import Microbatches, profiled
+from collectives.trainer.profile import Microbatches, cost_of, profiled
 from collectives.trainer.progress import Line, Log
 from collectives.trainer.rank import Rank, World
 from topologies.command import UserError
@@ -100,6 +100,9 @@ def _train(config: Config, mesh: Mesh, world: World) -> None:
         path = save(rank, run.save, Progress(run.steps, run.seed, data.digest))
         if first:
             print(f"saved {path}", flush=True)
+    weights = digest(rank)
+    if first:
+        print(f"weights sha256 {weights}", flush=True)
     rank.close()
 
 
@@ -114,7 +117,8 @@ def rate(config: Config, step: int) -> float:
 
 def _plan(config: Config, rank: Rank, batch: Callable[[int], Microbatches]) -> tuple[Plan, Cost]:
     """The plan, the same on all ranks; and what its ops were seen to cost."""
-    cost = profiled(rank, config.overlap.profile, batch, config.optimizer.lr) if config.overlap.profile else Cost()
+    steps = config.overlap.profile
+    cost = profiled(rank, steps, batch, config.optimizer.lr) if steps else cost_of(rank.recorded(), {})
     if config.overlap.plan:
         return Plan.read(config.overlap.plan), cost
     made = ""

@@ -63,7 +63,7 @@ def profiled(rank: Rank, steps: int, batch: Callable[[int], Microbatches], rate:
 
 
 def cost_of(step: Graph, found: dict[str, list[float]]) -> Cost:
-    """Of what the ranks have seen: seconds by op, one for each rank that runs it."""
+    """Of what the ranks have seen: seconds by op, one for each rank that runs it. Round numbers for what none has."""
     measured = {op.name: float(np.mean(found[op.name])) for op in step if not op.kind.moves and op.name in found}
     points: dict[tuple[str, Kind], list[tuple[float, float]]] = defaultdict(list)
     for op in step:
@@ -82,7 +82,7 @@ def cost_of(step: Graph, found: dict[str, list[float]]) -> Cost:
     updated = sum(op.amount for op in step if op.kind is Kind.OPTIMIZE)
     updating = sum(seconds for name, seconds in measured.items() if name.startswith("opt."))
     wires = {lane: Wire(kinds) for lane, kinds in lanes.items()}
-    cost = Cost(flops / spent if spent else 1.0, wires, updating / updated if updated else 0.0, measured)
+    cost = Cost(flops / spent if spent else 1e10, wires, updating / updated if updated else 0.0, measured)
     return replace(cost, measured={name: seconds for name, seconds in measured.items() if not name.startswith("norm")})
 
 

@@ -1,0 +1,106 @@
+"""Trains the same small model in many layouts: forks ranks for each, prints `name sha256`. Arguments: text, folder."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import torch  # before the forks
+
+from collectives.launch import run_ranks
+from collectives.trainer.config import Config, load
+from collectives.trainer.loop import train
+
+TOML = """
+[model]
+blocks = 2
+width = 32
+heads = 2
+context = 16
+hidden = 64
+[data]
+source = "{text}"
+rows = 2
+microbatches = 4
+[optimizer]
+lr = 0.01
+warmup = 2
+clip_norm = 1.0
+[overlap]
+profile = 0
+[run]
+steps = 6
+every = 100
+backend = "gloo"
+"""
+SAVING = "run.save={folder}", "run.save_every=3"
+EXPERTS = ("model.experts=4",)
+OFF, OPTIMISTIC = ("optimizer.clip=off",), ("optimizer.clip=optimistic",)
+LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
+    "": {
+        "one": SAVING,
+        "optimistic": OPTIMISTIC,
+        "recompute": ("parallel.recompute=true",),
+        "dp2": ("parallel.dp=2",),
+        "dp4": ("parallel.dp=4",),
+        "zero1": ("parallel.dp=2", "parallel.zero=1"),
+        "zero2": ("parallel.dp=4", "parallel.zero=2"),
+        "zero3": ("parallel.dp=2", "parallel.zero=3"),
+        "zero3, optimistic": ("parallel.dp=2", "parallel.zero=3", *OPTIMISTIC),
+        "hybrid": ("parallel.dp=4", "parallel.zero=3", "parallel.replicas=2"),
+        "pipeline, zbv": ("parallel.pp=2", "parallel.schedule=zbv"),
+        "dp x pp x zero, zb1p": ("parallel.dp=2", "parallel.pp=2", "parallel.zero=3", "parallel.schedule=zb1p"),
+        "bytescheduler": ("parallel.dp=2", "overlap.policy=bytescheduler", "overlap.knobs.slice=4K"),
+        "dear": ("parallel.dp=2", "overlap.policy=dear"),
+        "ddp": ("parallel.dp=2", "overlap.policy=ddp"),
+        "ooo": ("parallel.dp=2", "parallel.zero=1", "overlap.policy=ooo_backprop"),
+        "resumed": ("run.resume={folder}/step-3",),
+        "resumed elsewhere": ("run.resume={folder}/step-3", "parallel.dp=2", "parallel.pp=2", "parallel.zero=2"),
+    },
+    "off": {
+        "off, one": OFF,
+        "off, bytescheduler": ("parallel.dp=2", "overlap.policy=bytescheduler", *OFF),
+        "off, dear": ("parallel.dp=2", "overlap.policy=dear", *OFF),
+    },
+    "experts": {
+        "experts, one": EXPERTS,
+        "experts, ep2": ("parallel.dp=2", "parallel.ep=2", *EXPERTS),
+        "experts, ep2 of dp4, zero1": ("parallel.dp=4", "parallel.ep=2", "parallel.zero=1", *EXPERTS),
+    },
+}  # fmt: skip
+
+
+def quietly(config: Config, exchange, into: Path) -> int:  # noqa: ANN001
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code = train(config, exchange)
+    if exchange is None or exchange.rank == 0:
+        into.write_text(said.getvalue())
+    return code
+
+
+def main() -> None:
+    text, folder = sys.argv[1:3]
+    wanted = sys.argv[3:]
+    toml = Path(folder) / "small.toml"
+    toml.write_text(TOML.format(text=text))
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    torch.set_num_threads(1)
+    for group, layouts in LAYOUTS.items():
+        for name, settings in layouts.items():
+            if wanted and name not in wanted:
+                continue
+            config = load(toml, [setting.format(folder=folder) for setting in settings])
+            said, begin = Path(folder) / "said", time.monotonic()
+            run_ranks(config.world, partial(quietly, config, into=said), 60.0)
+            digest = said.read_text().strip().splitlines()[-1].split()[-1]
+            print(f"{group or 'same'}\t{name}\t{digest}\t{time.monotonic() - begin:.1f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
