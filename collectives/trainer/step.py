@@ -104,12 +104,12 @@ class Interpreter:
         for op in self._ops:
             if op.kind not in _HANDLERS:
                 raise UserError(f"the plan has an op {op.name!r} of kind {op.kind}, which the trainer cannot run")
-        self._parts: dict[str, list[str]] = {}  # of ops without pieces, by the op of the recorded step
+        self._parts: dict[str, list[str]] = {}  # of ops without pieces, by what they are parts of
         for op in (*self._ops, *moving):
             if not op.pieces:
                 if len(op.sources) > 1:
                     raise UserError(f"the plan unites {op.sources[0]!r} with others, which the trainer runs apart")
-                self._parts.setdefault(op.sources[0], []).append(op.name)
+                self._parts.setdefault(op.name.partition("/")[0], []).append(op.name)
         self._places: dict[str, tuple[int, int]] = {}  # of each of these: which part, of how many
         for names in self._parts.values():
             names.sort(key=lambda name: int(name.rpartition("/")[2]) if "/" in name else 0)

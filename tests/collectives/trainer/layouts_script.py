@@ -39,22 +39,18 @@ every = 100
 backend = "gloo"
 """
 SAVING = "run.save={folder}", "run.save_every=3"
-EXPERTS = ("model.experts=4",)
 OFF, OPTIMISTIC = ("optimizer.clip=off",), ("optimizer.clip=optimistic",)
 LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
     "": {
         "one": SAVING,
         "optimistic": OPTIMISTIC,
         "recompute": ("parallel.recompute=true",),
-        "dp2": ("parallel.dp=2",),
         "dp4": ("parallel.dp=4",),
-        "zero1": ("parallel.dp=2", "parallel.zero=1"),
+        "zero1": ("parallel.dp=2", "parallel.zero=1", "run.backend=syntony"),
         "zero2": ("parallel.dp=4", "parallel.zero=2"),
         "zero3": ("parallel.dp=2", "parallel.zero=3"),
         "zero3, optimistic": ("parallel.dp=2", "parallel.zero=3", *OPTIMISTIC),
         "hybrid": ("parallel.dp=4", "parallel.zero=3", "parallel.replicas=2"),
-        "pipeline, zbv": ("parallel.pp=2", "parallel.schedule=zbv"),
-        "dp x pp x zero, zb1p": ("parallel.dp=2", "parallel.pp=2", "parallel.zero=3", "parallel.schedule=zb1p"),
         "bytescheduler": ("parallel.dp=2", "overlap.policy=bytescheduler", "overlap.knobs.slice=4K"),
         "dear": ("parallel.dp=2", "overlap.policy=dear"),
         "ddp": ("parallel.dp=2", "overlap.policy=ddp"),
@@ -67,15 +63,10 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
         "off, bytescheduler": ("parallel.dp=2", "overlap.policy=bytescheduler", *OFF),
         "off, dear": ("parallel.dp=2", "overlap.policy=dear", *OFF),
     },
-    "experts": {
-        "experts, one": EXPERTS,
-        "experts, ep2": ("parallel.dp=2", "parallel.ep=2", *EXPERTS),
-        "experts, ep2 of dp4, zero1": ("parallel.dp=4", "parallel.ep=2", "parallel.zero=1", *EXPERTS),
-    },
 }  # fmt: skip
 
 
-def quietly(config: Config, exchange, into: Path) -> int:  # noqa: ANN001
+def quietly(config: Config, exchange, into: Path) -> int:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         code = train(config, exchange)
