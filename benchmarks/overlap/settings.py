@@ -14,8 +14,15 @@ from topologies.parse import parse
 MEASURED_AT = 200e6 / 8  # bytes/s
 SLOWEST, FASTEST = 20e6 / 8, 500e6 / 8  # what the lab emulates well
 
-SLEEPS = {"subject": "emulated", "model": {"layers": 26, "weights": 26 * 65536, "seconds": 0.4}}
-THIN = {"subject": "real", "model": {"blocks": 12, "width": 128, "heads": 4, "hidden": 384, "context": 64, "rows": 16}}
+THIN: Mapping[str, Any] = {
+    "subject": "real",
+    "model": {"blocks": 12, "width": 128, "heads": 4, "hidden": 384, "context": 64, "rows": 8},
+}
+FORWARD = 0.012  # seconds of a block's forward, where it is emulated
+SLEEPS: Mapping[str, Any] = {  # THIN, asleep: as many bytes in as many layers, and as many seconds as the trainer takes
+    "subject": "emulated",
+    "model": {"layers": 26, "weights": 26 * 98304, "seconds": 3 * 12 * FORWARD},
+}
 
 
 def star(hosts: int, rate: float) -> Plan:

@@ -1,0 +1,23 @@
+"""`python -m benchmarks.overlap TABLE [options]`: exit code 1 when a goal was missed, 2 when it could not be measured.
+
+A new table is one file beside this one that says `TABLE = Table(..)`, and one entry in `TABLES`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from benchmarks.overlap import data_parallel
+from benchmarks.tables import run
+
+TABLES = (data_parallel.TABLE,)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table that was asked for."""
+    return run("benchmarks.overlap", "What overlap reaches.", TABLES, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Data parallel training on emulated hosts: the trainer under policies against DDP at its best, and the hooks.
+
+    C        what a step computes, alone; its CPU load and that of TCP share this machine's cores, so that the planner's
+             figure (`bound`: the larger of computing, as profiled beside communication, and communication) is fairer
+    ratio    of communication to computing: the rate of the wires is chosen for it
+    x tuned  the best DDP of a grid of bucket sizes on gloo, over this
+
+Everything takes turns in one lab; medians of the slowest rank's steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from benchmarks.goals import Part, Row
+from benchmarks.overlap import settings
+from benchmarks.overlap.contest import Entry, Timed, Work, best, hold
+from benchmarks.tables import Table
+
+HOSTS = 4
+BUCKETS = (0.25, 0.5, 1.0, 4.0)
+GOALS: Mapping[str, float] = {"ours need off": 1.2, "ours need optimistic": 1.2, "ours need exact": 1.08}
+"""Over the best DDP on gloo, at a ratio of 1."""
+
+
+def ours(policy: str, clip: str, backend: str = "syntony", compute: str = "real", **knobs: Any) -> Entry:
+    """The trainer, each rank with one microbatch."""
+    sizes = dict(settings.THIN["model"])
+    rows = sizes.pop("rows")
+    run = {"compute": "emulated", "forward": settings.FORWARD} if compute == "emulated" else {}
+    label = f"ours {policy} {clip}" + (f" {backend}" if backend != "syntony" else "")
+    options = {
+        "backend": backend,
+        "policy": policy,
+        "model": sizes,
+        "parallel": {"dp": HOSTS},
+        "data": {"rows": rows, "microbatches": HOSTS},
+        "optimizer": {"clip": clip},
+        "run": run,
+        "knobs": knobs,
+    }
+    return Entry(label, "trainer", options)
+
+
+def _entries(compute: str) -> list[Entry]:
+    subject = settings.THIN if compute == "real" else settings.SLEEPS
+    return [
+        Entry("compute", "compute", subject),
+        Entry("communication gloo", "communication", {**subject, "backend": "gloo"}),
+        Entry("communication syntony", "communication", {**subject, "backend": "syntony"}),
+        Entry("serial gloo", "serial", {**subject, "backend": "gloo"}),
+        Entry("ddp gloo default", "ddp", {**subject, "backend": "gloo", "bucket": 0}),
+        *settings.grid("ddp", "ddp", ("gloo",), "bucket", BUCKETS, **subject),
+        *settings.grid("ddp", "ddp", ("syntony",), "bucket", (0.5, 1.0), **subject),
+        Entry("ddp hook need", "ddp", {**subject, "backend": "syntony", "bucket": 0.5, "policy": "need"}),
+        *(ours("need", clip, compute=compute, slice="256K") for clip in ("off", "optimistic", "exact")),
+        ours("poseidon", "off", compute=compute),
+        ours("need", "off", "gloo", compute=compute, slice="256K"),
+    ]
+
+
+def _rows(ratio: float, options: argparse.Namespace) -> Iterator[Row]:
+    subject = settings.THIN if options.compute == "real" else settings.SLEEPS
+    rate, computing = settings.rate_for(ratio, HOSTS, subject)
+    found = hold(settings.star(HOSTS, rate), Work(tuple(_entries(options.compute)), options.steps, options.rounds))
+    tuned, default = best(found, "ddp gloo bucket"), best(found, "ddp gloo default")
+    for one in found:
+        yield _row(one, tuned, default, ratio)
+    yield Row((f"(wires of {rate * 8e-6:.0f} Mbit/s, C {computing * 1e3:.0f} ms)", *[""] * 6))
+
+
+def _row(one: Timed, tuned: Timed, default: Timed, ratio: float) -> Row:
+    seconds, bound = one.seconds, one.told.get("bound")
+    gain, over_default = tuned.seconds / seconds, default.seconds / seconds
+    simulated = f"{1e3 * one.told['simulated']:.0f}" if bound else ""
+    share = f"{bound / seconds:.0%}" if bound else ""
+    spread = f"{1e3 * min(one.steps):.0f}-{1e3 * max(one.steps):.0f}"
+    goal = GOALS.get(one.label, 0.0) if ratio == 1 else 0.0
+    missed = f"{gain:.2f}x tuned DDP, not {goal:g}x" if gain < goal else ""
+    if one.label.startswith("ours need") and not missed and gain < 1:
+        missed = f"slower than tuned DDP ({gain:.2f}x)"
+    cells = (one.label, f"{1e3 * seconds:.0f}", spread, simulated, share, f"{gain:.2f}", f"{over_default:.2f}")
+    return Row(cells, missed)
+
+
+def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
+    columns = (
+        ("contender", -26),
+        ("ms", 6),
+        ("least-most", 10),
+        ("sim. ms", 7),
+        ("of bound", 8),
+        ("x tuned", 7),
+        ("x default", 9),
+    )
+    title = f"Data parallel, {HOSTS} hosts, {options.compute} compute, ratio"
+    ratios = options.ratio or (0.5, 1.0, 2.0)
+    return tuple(Part(f"{title} {ratio:g}", columns, partial(_rows, ratio, options)) for ratio in ratios)
+
+
+TABLE = Table("dp", "the trainer against DDP between emulated hosts (as root)", _parts, settings.configure)
