@@ -85,6 +85,8 @@ class Engine:
     def __init__(
         self, plan: Plan, device: int, groups: Mapping[str, dist.ProcessGroup], *, canonical: bool = True
     ) -> None:
+        if plan.simulated:
+            raise UserError(f"this plan can only be simulated: {plan.simulated}")
         self.plan = plan
         self.step = -1
         self._index: dict[str, int] = {}

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from topologies.command import UserError
@@ -112,6 +113,7 @@ def finish(pipeline: Pipeline, times: Times) -> float:
     return max(free)
 
 
+@lru_cache(maxsize=64)
 def pipeline(name: str, devices: int, loops: int, microbatches: int, times: Times | None = None) -> Pipeline:
     """The schedule `name` (a row of PIPELINES). Raises UserError where it does not exist for these numbers.
 

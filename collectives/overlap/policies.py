@@ -125,6 +125,10 @@ def _policy(paper: str, **knobs: tuple[Any, tuple[Any, ...]]) -> Callable[[Decid
     return register
 
 
+def _in_turn(graph: Graph, count: int, lanes: Collection[str]) -> Graph:
+    return relayout.parts_in_turn(chunk(graph, count, lanes))
+
+
 def _best(cost: Cost, choices: Iterable[Decided]) -> Decided:
     """The one whose plan is simulated fastest; the first of equals."""
     return min(choices, key=lambda choice: simulate(choice.plan("", {}, cost), cost).seconds)
@@ -265,7 +269,7 @@ def collective_matmul(graph: Graph, cost: Cost, pieces: int) -> Decided:
     """A collective and the product of matrices beside it in as many pieces as ranks (pieces=0), or as said: each is
     computed while the next one moves."""
     lanes = _lanes(graph, "tp", "cp")
-    return Decided(chunk(graph, pieces or graph.groups[lanes[0]], lanes), orders.critical)
+    return Decided(_in_turn(graph, pieces or graph.groups[lanes[0]], lanes), orders.critical)
 
 
 @_policy("Mahajan et al., SYNDICATE, NSDI 2023", slice=(M, SIZES), local=(2, (1, 2, 4, 8)))
@@ -282,7 +286,7 @@ def centauri(graph: Graph, cost: Cost, slice: int, local: int, degree: int) -> D
         levels += [relayout.split_reduce(graph)]
         levels += [relayout.by_level(graph, local)] if graph.groups["dp"] % local == 0 else []
     inner = [lane for lane in ("tp", "ep", "cp") if lane in graph.groups]
-    cut = [chunk(level, count, inner) for level in levels for count in sorted({1, degree})]
+    cut = [_in_turn(level, count, inner) for level in levels for count in sorted({1, degree})]
     found = [_sliced(one, slice) for level in cut for one in _over_the_cut(level)]
     return _best(cost, [Decided(one, orders.need, priorities=LAST) for one in found])
 
@@ -304,13 +308,13 @@ def coconet(graph: Graph, cost: Cost, slice: int, pieces: int) -> Decided:
     schedule is one that its language can say, not one that its compiler chose."""
     inner = [lane for lane in ("tp", "cp") if lane in graph.groups]
     split = relayout.split_reduce(graph) if "dp" in graph.groups else graph
-    return Decided(_sliced(chunk(split, pieces, inner), slice))
+    return Decided(_sliced(_in_turn(split, pieces, inner), slice))
 
 
 @_policy("Pati et al., T3, ASPLOS 2024", pieces=(8, (4, 8, 16)))
 def t3(graph: Graph, cost: Cost, pieces: int) -> Decided:
     """Hardware starts what moves as its producer stores it, piece by piece, at no cost."""
-    cut = chunk(graph, pieces, _lanes(graph, "tp", "cp"))
+    cut = _in_turn(graph, pieces, _lanes(graph, "tp", "cp"))
     return Decided(cut, orders.critical, simulated="t3 is hardware, which starts transfers when stores are counted")
 
 
@@ -424,8 +428,9 @@ def flowmoe(graph: Graph, cost: Cost, degree: int, slice: int) -> Decided:
 def domino(graph: Graph, cost: Cost, batches: int) -> Decided:
     """The batch in independent parts that take turns, layer by layer: one's tensor-parallel sums move while another
     computes. Weights are not cut."""
-    _lanes(graph, "tp")
-    return Decided(relayout.side_by_side(graph, batches))
+    lanes = _lanes(graph, "tp")
+    alone = graph.layout is None or graph.layout.microbatches == 1  # then its rows take turns
+    return Decided(_in_turn(graph, batches, lanes) if alone else relayout.side_by_side(graph, batches))
 
 
 @_policy("DeepSeek-AI, DualPipe (DeepSeek-V3 Technical Report), 2024")

@@ -127,6 +127,30 @@ def forward_beside_backward(graph: Graph) -> Graph:
     return zipped(generate(graph.layers, layout, Pipeline((0,), layout.microbatches, (tuple(tasks),))), 2, across=True)
 
 
+def parts_in_turn(graph: Graph) -> Graph:
+    """Parts of microbatches (passes/cut.py) go through the layers side by side, as whole ones do in `side_by_side`."""
+    ops: list[Op] = []
+    hands: dict[str, list[int]] = {}
+
+    def flush() -> None:
+        ops.extend(graph.ops[row] for row in _shuffled(graph, list(hands.values())))
+        hands.clear()
+
+    task = None
+    for row, op in enumerate(graph):
+        name, _, part = op.name.rpartition("/")
+        forward = op.kind is Kind.FORWARD or name.endswith(".f")
+        if not name or op.pieces or (op.device, forward, op.microbatch) != task:
+            flush()
+        if name and not op.pieces:
+            task = (op.device, forward, op.microbatch)
+            hands.setdefault(part, []).append(row)
+        else:
+            ops.append(op)
+    flush()
+    return graph.with_ops(ops)
+
+
 def zipped(graph: Graph, count: int, across: bool) -> Graph:
     """Neighbouring tasks of a device shuffled into one another like cards: `count` of one direction, or (`across`)
     a forward and the backward behind it."""
