@@ -30,7 +30,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "lab": ("benchmarks.lab.cli",),
         "train": ("collectives.trainer.cli",),
         "trace": ("collectives.recorder_command",),
-        "overlap": ("collectives.overlap.cli",),
+        "overlap": ("collectives.overlap.cli", "collectives.trainer.cli"),
         "demo": ("benchmarks.cli",),
     }
 )

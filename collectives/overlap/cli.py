@@ -154,7 +154,7 @@ def _compare(options: argparse.Namespace) -> int:
     from synth.progress import progress
 
     asked = problem(options)
-    named = _split(options.policies) if options.policies else list(POLICIES)
+    named = split_policies(options.policies) if options.policies else list(POLICIES)
     rows, refused = [], {}
     for name in named:
         try:
@@ -177,7 +177,7 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
-def _split(text: str) -> list[str]:
+def split_policies(text: str) -> list[str]:
     """Policies between commas; a knob's comma is followed by `name=`."""
     found: list[str] = []
     for part in text.split(","):

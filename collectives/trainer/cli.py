@@ -5,9 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from synth.arguments import count
-from topologies.command import Command
+from topologies.cli import add_json
+from topologies.command import Command, UserError
+
+if TYPE_CHECKING:
+    from collectives.trainer.loop import Work
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +27,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> int:
+    return _start("train", arguments, None)
+
+
+def _start(what: str, arguments: argparse.Namespace, work: Work | None) -> int:
     from collectives.rendezvous import work_on_ranks
     from collectives.trainer.config import load
 
@@ -29,9 +39,33 @@ def _train(arguments: argparse.Namespace) -> int:
 
     ranks = arguments.ranks or config.world
     if ranks == 1 and "RANK" not in os.environ:
-        return train(config, None)
+        return train(config, None, work)
     silence = 1e6  # ranks meet in their own groups, whose timeout is `run.timeout`
-    return work_on_ranks("train", ranks, partial(train, config), config.run.timeout, silence)
+    return work_on_ranks(what, ranks, partial(train, config, work=work), config.run.timeout, silence)
+
+
+def _configure_run(parser: argparse.ArgumentParser) -> None:
+    _configure(parser)
+    parser.add_argument("--policies", default="serial,ddp,fifo,need", metavar="A,B+C,..",
+                        help="who plans (default %(default)s); `syntony overlap list` has them all")  # fmt: skip
+    parser.add_argument("--steps", type=count, default=5, metavar="N", help="of each per round (default 5)")
+    parser.add_argument("--rounds", type=count, default=3, metavar="N", help="in which they take turns (default 3)")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="write traces: POLICY.json for Perfetto, POLICY.et")
+    add_json(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from collectives.overlap.cli import split_policies
+    from collectives.overlap.search import chain_of
+    from collectives.trainer.contest import Contest
+
+    if arguments.output and not Path(arguments.output).is_dir():
+        raise UserError(f"{arguments.output}: there is no such folder")
+    policies = tuple(split_policies(arguments.policies))
+    for name in policies:
+        chain_of(name)  # refuses what there is not before ranks start
+    contest = Contest(policies, arguments.steps, arguments.rounds, arguments.output or "", arguments.json)
+    return _start("overlap run", arguments, contest.run)
 
 
 COMMANDS = (
@@ -41,5 +75,12 @@ COMMANDS = (
         "syntony train collectives/trainer/configs/tiny.toml",
         _configure,
         _train,
+    ),
+    Command(
+        ("overlap", "run"),
+        "policies on real training steps, in turns: planned, measured, bound",
+        "syntony overlap run collectives/trainer/configs/tiny.toml --set parallel.dp=2 --policies serial,ddp,fifo",
+        _configure_run,
+        _run,
     ),
 )

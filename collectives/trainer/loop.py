@@ -35,16 +35,21 @@ from collectives.trainer.progress import Line, Log
 from collectives.trainer.rank import Rank, World
 from topologies.command import UserError
 
+Work = Callable[[Config, Mesh, World], None]
 
-def train(config: Config, exchange: Exchange | None) -> int:
-    """One rank's part of the run; alone without an exchange. Raises UserError; RankError naming op and step."""
+
+def train(config: Config, exchange: Exchange | None, work: Work | None = None) -> int:
+    """One rank's part of the run; alone without an exchange. Raises UserError; RankError naming op and step.
+
+    work    what to do instead of training
+    """
     torch.set_num_threads(config.run.threads)
     torch.manual_seed(config.run.seed)
     with _group(config, exchange) as place:
         mesh = Mesh(config.parallel, place)
         world = World(mesh, config.run.timeout)
         try:
-            _train(config, mesh, world)
+            (work or _train)(config, mesh, world)
         except OverlapError as error:
             raise RankError(f"rank {place} stops: {error}") from error
         except dist.DistError as error:

@@ -1,0 +1,143 @@
+"""Policies side by side on real steps, in turns: planned, measured, bound. What `overlap run` does on a rank.
+
+    profile -> a plan per policy, agreed -> round 0: steps of A, of B, ..  round 1: steps of A, of B, ..  -> a table
+
+In turns, so that a machine that gets slower gets slower for all. Of every plan the last step is kept, on all ranks: a
+Perfetto trace with the plan above what was measured, and a Chakra trace that `syntony overlap explain` reads.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from collectives.overlap.bounds import bounds
+from collectives.overlap.cost import Cost
+from collectives.overlap.formats.chakra import write_chakra
+from collectives.overlap.formats.perfetto import Row, planned, write_trace
+from collectives.overlap.plan import Plan
+from collectives.overlap.search import chain_of
+from collectives.overlap.search import planned as plan_of
+from collectives.overlap.simulation import simulate
+from collectives.trainer import text
+from collectives.trainer.config import Config
+from collectives.trainer.context_parallel.split import positions
+from collectives.trainer.mesh import Mesh
+from collectives.trainer.profile import Microbatches, profiled
+from collectives.trainer.rank import Rank, World
+from topologies.command import UserError
+from topologies.wording import time as told
+
+Spans = dict[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """policies: as --policy reads them; steps of each per round; folder: where traces go, "" for none."""
+
+    policies: tuple[str, ...]
+    steps: int
+    rounds: int
+    folder: str = ""
+    json: bool = False
+
+    def run(self, config: Config, mesh: Mesh, world: World) -> None:
+        """One rank's part. Raises UserError on all ranks alike."""
+        data = text.read(config.data, config.model.context)
+        rank = Rank(config, mesh, world)
+        here, turns = positions(mesh, config.model.context), config.data.microbatches // config.parallel.dp
+
+        def batch(step: int) -> Microbatches:
+            begin = mesh.place["dp"] * turns
+            size = (config.data.rows, config.model.context)
+            whole = (data.batch(config.run.seed, step, begin + m, *size) for m in range(turns))
+            return [(tokens[:, here].contiguous(), targets[:, here].contiguous()) for tokens, targets in whole]
+
+        cost = profiled(rank, max(2, config.overlap.profile), batch, config.optimizer.lr)
+        plans = {name: self._plan(name, rank, world, cost) for name in self.policies}
+        seconds: dict[str, list[float]] = {name: [] for name in plans}
+        kept: dict[str, Spans] = {}
+        for _ in range(self.rounds):
+            for name, plan in plans.items():
+                took, kept[name] = self._steps(rank, plan, batch, config.optimizer.lr)
+                seconds[name] += took
+        found = [json.loads(blob) for blob in world.gather(json.dumps([seconds, kept]).encode())]
+        if mesh.rank == 0:
+            slowest = {
+                name: [max(row) for row in zip(*(each[0][name] for each in found), strict=True)] for name in plans
+            }
+            self._tell(plans, cost, slowest)
+            for name, plan in plans.items() if self.folder else ():
+                self._draw(name, plan, cost, [each[1][name] for each in found], mesh)
+
+    def _plan(self, name: str, rank: Rank, world: World, cost: Cost) -> Plan:
+        made, refused = "", ""
+        if rank.mesh.rank == 0:
+            try:
+                plan = plan_of(chain_of(name), rank.recorded(), cost)
+                made, refused = plan.text, plan.simulated and f"policy {name} is simulated only: {plan.simulated}"
+            except UserError as error:
+                refused = str(error)
+        made, refused = json.loads(world.tell(json.dumps([made, refused])))
+        if refused:
+            raise UserError(refused)
+        return Plan.from_text(made)
+
+    def _steps(self, rank: Rank, plan: Plan, batch: Any, rate: float) -> tuple[list[float], Spans]:
+        """Seconds of the steps after one that warms up; begin and end of the last one's ops."""
+        rank.begin(plan)
+        took = []
+        for step in range(self.steps + 1):
+            rank.interpreter.spans.clear()
+            rank.engine.records()
+            begin = time.monotonic()
+            rank.step(batch(step), rate)
+            took.append(time.monotonic() - begin)
+        spans = {span.name: (span.begin, span.end) for span in rank.interpreter.spans}
+        spans |= {record.name: (record.begin, record.end) for record in rank.engine.records()}
+        rank.rest()
+        rank.close()
+        return took[1:], {name: span for name, span in spans.items() if name in plan.graph.by_name}
+
+    def _tell(self, plans: dict[str, Plan], cost: Cost, seconds: dict[str, list[float]]) -> None:
+        rows: list[dict[str, Any]] = [
+            {
+                "policy": name,
+                "planned": simulate(plan, cost).seconds,
+                "measured": median(seconds[name]),
+                "bound": bounds(plan, cost)[0].seconds,
+                "steps": seconds[name],
+            }
+            for name, plan in plans.items()
+        ]
+        rows.sort(key=lambda row: row["measured"])
+        if self.json:
+            print(json.dumps({"policies": rows}))
+            return
+        wide = max([6, *map(len, plans)])
+        print(
+            f"  {'policy':<{wide}}    planned   measured      bound   bound/measured"
+            f"   medians of {len(rows[0]['steps'])}"
+        )
+        for row in rows:
+            print(
+                f"  {row['policy']:<{wide}} {told(row['planned']):>10} {told(row['measured']):>10} "
+                f"{told(row['bound']):>10} {row['bound'] / row['measured']:>16.1%}"
+            )
+
+    def _draw(self, name: str, plan: Plan, cost: Cost, spans: list[Spans], mesh: Mesh) -> None:
+        stem = Path(self.folder) / name.replace(":", "_").replace(",", "_")
+        first = min(begin for each in spans for begin, _ in each.values())
+        rows = planned(simulate(plan, cost))
+        merged: Spans = {}
+        for number, each in enumerate(spans):
+            device = mesh.place_of(number)["pp"]
+            moved = {op: (begin - first, end - first) for op, (begin, end) in each.items()}
+            rows.append(Row(f"rank {number}, measured", plan, device, moved))
+            merged = moved | merged
+        write_trace(rows, stem.with_suffix(".json"))
+        write_chakra(plan, stem.with_suffix(".et"), merged)
