@@ -9,12 +9,14 @@ import hashlib
 import json
 import pickle
 import sys
-from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from collectives.overlap.graph import Graph
+from collectives.overlap.layout import Clip
+from collectives.overlap.orders import in_order
 from collectives.overlap.passes.cut import chunk
 from collectives.overlap.plan import Plan
 from collectives.trainer.config import Config, Data, Model, Optimizer, Overlap, Parallel, Run
@@ -37,25 +39,18 @@ def config_of(changes: dict[str, dict[str, Any]], backend: str = "") -> Config:
     )
 
 
-class _Cut(Rank):
-    """With microbatches cut in parts, on the lanes that `overlap.knobs` says."""
-
-    def planned(self) -> Plan:
-        plan, knobs = super().planned(), self.config.overlap.knobs
-        if not knobs:
-            return plan
-        graph = chunk(plan.graph, knobs["count"], knobs["lanes"])
-        orders: dict[tuple[int, str], list[str]] = {}
-        for op in graph:
-            orders.setdefault((op.device, op.lane), []).append(op.name)
-        return replace(plan, graph=graph, orders={lane: tuple(names) for lane, names in orders.items()})
+def plan_of(step: Graph, cut: dict[str, Any], clip: str) -> Plan:
+    """Ops in the order of the graph, microbatches cut in parts where `cut` says on which lanes."""
+    graph = chunk(step, cut["count"], cut["lanes"]) if cut else step
+    return Plan("in order", graph, in_order(graph), clip=Clip(clip))
 
 
 def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
     """sha256 of all weights after some steps, and the mean losses; on rank 0."""
     mesh = Mesh(config.parallel, rank)
     world = World(mesh, 30.0)
-    one = _Cut(config, mesh, world)
+    one = Rank(config, mesh, world)
+    one.begin(plan_of(one.recorded(), dict(config.overlap.knobs), config.optimizer.clip))
     turns = config.data.microbatches // config.parallel.dp
     here = positions(mesh, config.model.context)
     losses = []
@@ -70,8 +65,9 @@ def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
         found = one.step(batch, config.optimizer.lr)
         if found is not None:
             losses.append((mesh.place["data"], step, found.tolist()))
+    one.rest()
     mine = [(name, weight, tensor.clone()) for name, weight, tensor in one.tensors() if name.count(".") == 1]
-    gathered = [pickle.loads(blob) for blob in world.gather(pickle.dumps((mine, losses)), 1 << 20)]
+    gathered = [pickle.loads(blob) for blob in world.gather(pickle.dumps((mine, losses)))]
     one.close()
     if rank:
         return None
