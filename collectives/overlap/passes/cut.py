@@ -20,12 +20,17 @@ ALIGNMENT = 256  # bytes: what a rank's share of a part is a multiple of (64 ele
 
 
 def slice(graph: Graph, size: int, lanes: Collection[str] = ("dp", "edp", "replicas")) -> Graph:
-    """Moves gradients and weights in parts of about `size` bytes, at whose ends something more urgent may go first."""
+    """Moves gradients and weights in parts of about `size` bytes, at whose ends something more urgent may go first.
+    Weights that are gathered for one use (zero=3) stay whole: nothing can begin with a part of them."""
     if size < 1:
         raise UserError(f"slice is {size}; it must be 1 byte or more")
     return cut(
         graph,
-        {op.name: -(-int(op.amount) // size) for op in graph if op.pieces and op.lane in lanes and op.amount > size},
+        {
+            op.name: -(-int(op.amount) // size)
+            for op in graph
+            if op.pieces and op.microbatch < 0 and op.lane in lanes and op.amount > size
+        },
     )
 
 
