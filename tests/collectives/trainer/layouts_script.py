@@ -34,29 +34,26 @@ clip_norm = 1.0
 [overlap]
 profile = 0
 [run]
-steps = 6
+steps = 4
 every = 100
 backend = "gloo"
 """
-SAVING = "run.save={folder}", "run.save_every=3"
+SAVING = "run.save={folder}", "run.save_every=2"
 OFF, OPTIMISTIC = ("optimizer.clip=off",), ("optimizer.clip=optimistic",)
 LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
     "": {
         "one": SAVING,
         "optimistic": OPTIMISTIC,
-        "recompute": ("parallel.recompute=true",),
         "dp4": ("parallel.dp=4",),
         "zero1": ("parallel.dp=2", "parallel.zero=1", "run.backend=syntony"),
-        "zero2": ("parallel.dp=4", "parallel.zero=2"),
-        "zero3": ("parallel.dp=2", "parallel.zero=3"),
+        "zero2, recompute": ("parallel.dp=2", "parallel.zero=2", "parallel.recompute=true"),
         "zero3, optimistic": ("parallel.dp=2", "parallel.zero=3", *OPTIMISTIC),
         "hybrid": ("parallel.dp=4", "parallel.zero=3", "parallel.replicas=2"),
         "bytescheduler": ("parallel.dp=2", "overlap.policy=bytescheduler", "overlap.knobs.slice=4K"),
         "dear": ("parallel.dp=2", "overlap.policy=dear"),
-        "ddp": ("parallel.dp=2", "overlap.policy=ddp"),
         "ooo": ("parallel.dp=2", "parallel.zero=1", "overlap.policy=ooo_backprop"),
-        "resumed": ("run.resume={folder}/step-3",),
-        "resumed elsewhere": ("run.resume={folder}/step-3", "parallel.dp=2", "parallel.pp=2", "parallel.zero=2"),
+        "resumed": ("run.resume={folder}/step-2",),
+        "resumed elsewhere": ("run.resume={folder}/step-2", "parallel.dp=2", "parallel.pp=2", "parallel.zero=2"),
     },
     "off": {
         "off, one": OFF,
