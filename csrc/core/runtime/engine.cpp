@@ -70,9 +70,10 @@ class Engine::Backoff {
   Backoff(Engine& engine, Caller owner) : engine_(engine), owner_(owner) {}
 
   void moved() {
-    if (idle_ > 0 && !engine_.crowded_) {
-      engine_.spins_ = idle_ <= engine_.spins_ ? std::min(engine_.spins_ * 2, kMostSpins)
-                                               : std::max(engine_.spins_ / 2, kFewestSpins);
+    if (idle_ > 0) {
+      const unsigned spins = spins_now();
+      if (idle_ > spins) adapt(engine_.yields_, idle_ <= spins + engine_.yields_, kFewestYields, kMostYields);
+      if (!engine_.crowded_) adapt(engine_.spins_, idle_ <= spins, kFewestSpins, kMostSpins);
     }
     idle_ = 0;
     nap_ = kTendInterval;
@@ -81,10 +82,11 @@ class Engine::Backoff {
 
   void idle(std::optional<Work::Clock::time_point> deadline) {
     ++idle_;
-    const unsigned spins = engine_.crowded_ ? 0 : engine_.spins_;
+    if (idle_ % kGlances == 0) glance();
+    const unsigned spins = spins_now();
     if (idle_ <= spins) {
       pause();
-    } else if ((idle_ <= spins + kYields && !others_compute()) || engine_.holding_) {
+    } else if ((idle_ <= spins + engine_.yields_ && !others_compute()) || engine_.holding_) {
       yield();
     } else {
       milliseconds nap = nap_;
@@ -109,10 +111,32 @@ class Engine::Backoff {
 
  private:
   static constexpr unsigned kFewestSpins = 8;
-  static constexpr unsigned kMostSpins = 1024;  // some 40 us
-  static constexpr unsigned kYields = 100;
+  static constexpr unsigned kMostSpins = 1024;  // some 40 us in shared memory
+  static constexpr unsigned kFewestYields = 1;
+  static constexpr unsigned kMostYields = 128;
+  static constexpr unsigned kGlances = 16;  // at the clock: one in so many idle turns
+  static constexpr std::chrono::microseconds kLongestSpin{60};
+  static constexpr std::chrono::microseconds kLongestWatch{300};  // spins and yields together
   static constexpr milliseconds kLongestYield{1};
   static constexpr milliseconds kRespect{20};  // for those who compute, before yields are tried again
+
+  [[nodiscard]] unsigned spins_now() const { return engine_.crowded_ ? 0 : engine_.spins_; }
+
+  /// More patience where it was enough, less where it was not: what takes long is slept for from the start.
+  static void adapt(unsigned& patience, bool enough, unsigned least, unsigned most) {
+    patience = enough ? std::min(patience * 2, most) : std::max(patience / 2, least);
+  }
+
+  /// Turns differ: those that look into sockets take ten times as long. So patience also ends by the clock.
+  void glance() {
+    const auto now = Work::Clock::now();
+    if (idle_ == kGlances) idle_since_ = now;
+    const auto watched = now - idle_since_;
+    if (!engine_.crowded_ && idle_ <= engine_.spins_ && watched > kLongestSpin) {
+      engine_.spins_ = std::max(idle_ / 2, kFewestSpins);
+    }
+    if (watched > kLongestWatch) engine_.yields_ = std::max(engine_.yields_ / 2, kFewestYields);
+  }
 
   /// Among ranks that wait for each other, yields are the fastest way on: microseconds. Where somebody computes, one
   /// takes as long as the scheduler lets him, and who sleeps is sooner back: what wakes him interrupts who computes.
@@ -138,6 +162,7 @@ class Engine::Backoff {
   Engine& engine_;
   const Caller owner_;
   unsigned idle_ = 0;
+  Work::Clock::time_point idle_since_;  // since its first turns
   unsigned moves_ = 0;
   milliseconds nap_ = kTendInterval;
   Work::Clock::time_point last_tended_ = kNever;

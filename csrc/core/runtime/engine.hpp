@@ -135,10 +135,11 @@ class Engine {
   std::atomic<bool> owner_asleep_{false};
   std::atomic<bool> stop_{false};
 
-  std::vector<Steppable*> groups_;                                   // touched by the owner only, like the next seven
+  std::vector<Steppable*> groups_;                                   // touched by the owner only, like the next eight
   std::vector<int> control_;                                         // the groups' control descriptors
   std::atomic<bool> driven_{false};                                  // by a caller, not by the thread
   Work::Clock::time_point others_compute_until_ = kNever;            // others of this machine need our cores
+  unsigned yields_ = 128;                                            // and how often it yields before it sleeps
   unsigned spins_ = 256;                                             // how long a blocked owner spins before it yields
   std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // of each class, counted only while several
   unsigned moving_ = 0;                                              // are in flight: these, a bit each
