@@ -25,7 +25,6 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
-from collectives.trainer.data_parallel.holding import counts_of
 from collectives.trainer.rank import Rank
 from topologies.command import UserError
 
@@ -73,8 +72,8 @@ def save(rank: Rank, folder: str, progress: Progress) -> Path:
     path = Path(folder) / f"step-{progress.step}"
     tensors: dict[str, Any] = dict(whole(rank))
     if rank.mesh.rank == 0:
-        first = next(iter(rank.updates.holdings.values())).atoms[0].optimizers[0][1]
-        tensors |= {f"optimizer.{name}": value for name, value in counts_of(first).items()}
+        first = next(iter(rank.updates.holdings.values())).atoms[0]
+        tensors |= {f"optimizer.{name}": value for name, value in first.counts().items()}
         text = json.dumps(vars(progress))
         tensors |= {
             "trainer": torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8),

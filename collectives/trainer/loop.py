@@ -31,7 +31,7 @@ from collectives.trainer.config import Config
 from collectives.trainer.context_parallel.split import positions
 from collectives.trainer.mesh import Mesh
 from collectives.trainer.profile import Microbatches, cost_of, profiled
-from collectives.trainer.progress import Line, Log
+from collectives.trainer.progress import Line, Log, Seen
 from collectives.trainer.rank import Rank, World
 from topologies.command import UserError
 
@@ -87,6 +87,7 @@ def _train(config: Config, mesh: Mesh, world: World) -> None:
     about = {"config": asdict(config), "text": data.digest, "plan": plan.hash, "bound": bound}
     log = Log(run.log if first else "", about, append=bool(run.resume))
     tokens = config.data.microbatches * config.data.rows * config.model.context
+    seen: list[Seen] = []  # steps that the other ranks have not heard of: every word costs a meeting of all
     for step in range(done, run.steps):
         begin = time.monotonic()
         rank.interpreter.spans.clear()
@@ -94,11 +95,16 @@ def _train(config: Config, mesh: Mesh, world: World) -> None:
         seconds = time.monotonic() - begin
         rank.engine.records()
         exposed = sum(span.begin - span.ready for span in rank.interpreter.spans)
-        line = _line(rank, losses, step, seconds, exposed, tokens, bound)
-        log.step(line)
-        if first and (step % run.every == 0 or step == run.steps - 1):
-            print(line, flush=True)
-        if run.save and run.save_every and (step + 1) % run.save_every == 0 and step + 1 < run.steps:
+        seen.append(Seen(step, [] if losses is None else losses.tolist(), seconds, exposed, rank.updates.norm))
+        saves = run.save and run.save_every and (step + 1) % run.save_every == 0 and step + 1 < run.steps
+        if step % run.every == 0 or step == run.steps - 1 or saves:
+            lines = _lines(rank, seen, tokens, bound)
+            seen = []
+            for line in lines:
+                log.step(line)
+            if first and not (saves and step % run.every):
+                print(lines[-1], flush=True)
+        if saves:
             save(rank, run.save, Progress(step + 1, run.seed, data.digest))
     rank.rest()
     if run.save and done < run.steps:
@@ -132,17 +138,18 @@ def _plan(config: Config, rank: Rank, batch: Callable[[int], Microbatches]) -> t
     return Plan.from_text(rank.world.tell(made)), cost
 
 
-def _line(
-    rank: Rank, losses: Tensor | None, step: int, seconds: float, exposed: float, tokens: int, bound: float
-) -> Line:
+def _lines(rank: Rank, seen: list[Seen], tokens: int, bound: float) -> list[Line]:
     """Of all ranks: the mean loss, the slowest's seconds, the mean of exposed ones. Collective."""
-    mine = json.dumps([[] if losses is None else losses.tolist(), seconds, exposed])
-    found = [json.loads(blob) for blob in rank.world.gather(mine.encode(), 64 + 32 * 4 * rank.config.data.microbatches)]
-    every = [loss for each, _, _ in found for loss in each]
+    every = [json.loads(blob) for blob in rank.world.gather(json.dumps(seen).encode())]
     emulated = rank.config.run.compute == "emulated"
-    slowest, standing = max(s for _, s, _ in found), sum(e for _, _, e in found) / len(found)
-    mean = math.fsum(every) / len(every)
-    return Line(step, mean, slowest, tokens, bound, standing, rank.updates.norm, emulated)
+    lines = []
+    for of_ranks in zip(*every, strict=True):
+        found = [Seen(*one) for one in of_ranks]
+        losses = [loss for one in found for loss in one.losses]
+        slowest, standing = max(one.seconds for one in found), sum(one.exposed for one in found) / len(found)
+        mean = math.fsum(losses) / len(losses)
+        lines.append(Line(found[0].step, mean, slowest, tokens, bound, standing, found[0].norm, emulated))
+    return lines
 
 
 def _opening(config: Config, rank: Rank, data: text.Text, plan: Plan) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from topologies.command import UserError
 
@@ -40,6 +40,16 @@ class Line:
             *([f"norm {self.norm:.3g}"] if self.norm else []),
         ]
         return " · ".join(parts)
+
+
+class Seen(NamedTuple):
+    """What one rank saw of a step: losses of its microbatches, seconds, and the norm of the last gradients."""
+
+    step: int
+    losses: list[float]
+    seconds: float
+    exposed: float
+    norm: float
 
 
 class Log:

@@ -43,16 +43,17 @@ class Atom:
         self.weights = torch.empty(0)
         self.gradient: Tensor | None = None
         self.squares: int | float = 0
-        self.counts: Tensor | None = None  # which blocks of 64 elements this rank counts; None: all
-        self.optimizers: list[tuple[slice, torch.optim.Optimizer]] = []
+        self.counted: Tensor | None = None  # which blocks of 64 elements this rank counts; None: all
+        self.optimizer: torch.optim.Optimizer | None = None  # a parameter and a group for each of
+        self.parts: list[slice] = []  # what decays and what does not, of `mine`
         self.rate: float | None = None  # of learning, in the step that the gradient is of; None: it is void
-        self._before: tuple[Tensor, list[dict[str, Any]]] | None = None
+        self._before: tuple[Tensor, dict[str, Any]] | None = None
 
     def measure(self) -> None:
         """Sums the gradient's squares."""
         assert self.gradient is not None
         blocks = squares(self.gradient)
-        self.squares = exact(blocks if self.counts is None else blocks[self.counts])
+        self.squares = exact(blocks if self.counted is None else blocks[self.counted])
 
     @property
     def size(self) -> int:
@@ -63,33 +64,42 @@ class Atom:
         if self.rate is None:
             return
         assert self.gradient is not None
+        assert self.optimizer is not None
         gradient = self.gradient if scale == 1.0 else self.gradient * scale
-        for part, optimizer in self.optimizers:
-            (group,) = optimizer.param_groups
+        for part, group in zip(self.parts, self.optimizer.param_groups, strict=True):
             group["lr"] = self.rate
-            (parameter,) = group["params"]
-            parameter.grad = gradient[part]
-            optimizer.step()
-            parameter.grad = None
+            group["params"][0].grad = gradient[part]
+        self.optimizer.step()
+        self.optimizer.zero_grad()
 
     def memories(self) -> dict[str, Tensor]:
         """What the optimizer remembers by element of `weights`, by its own names; counts of steps are not among it."""
-        states = [state_of(optimizer) for _, optimizer in self.optimizers]
+        states = self.states
         names = [name for name, value in states[0].items() if value.dim()]
         return {name: torch.cat([state[name] for state in states]) for name in names}
 
+    def counts(self) -> Mapping[str, Tensor]:
+        """What the optimizer counts, the same for all atoms: `step`, .."""
+        return {name: value for name, value in self.states[0].items() if not value.dim()}
+
+    @property
+    def states(self) -> list[dict[str, Tensor]]:
+        """What the optimizer remembers of each part."""
+        assert self.optimizer is not None
+        return [self.optimizer.state[group["params"][0]] for group in self.optimizer.param_groups]
+
     def remember(self) -> None:
         """Takes note of weights and state, so that an update can be taken back."""
-        states = [deepcopy(optimizer.state_dict()) for _, optimizer in self.optimizers]
-        self._before = self.weights.clone(), states
+        assert self.optimizer is not None
+        self._before = self.weights.clone(), deepcopy(self.optimizer.state_dict())
 
     def restore(self) -> None:
         """Takes the last update back."""
         assert self._before is not None
-        weights, states = self._before
+        assert self.optimizer is not None
+        weights, state = self._before
         self.weights.copy_(weights)
-        for (_, optimizer), state in zip(self.optimizers, states, strict=True):
-            optimizer.load_state_dict(state)
+        self.optimizer.load_state_dict(state)
         self._before = None
 
 
@@ -157,11 +167,10 @@ class Holding:
             atom = Atom(self.index, begin, end, slice(start, start + size))
             atom.weights = weights[atom.mine].clone() if self.zero == 3 else weights[atom.mine]
             counted = counts[start // 64 : (start + size) // 64]
-            atom.counts = None if counted.all() else counted
+            atom.counted = None if counted.all() else counted
             border = min(max(self.flat.decaying - start, 0), size)
-            for part, decays in ((slice(0, border), True), (slice(border, size), False)):
-                if part.stop > part.start:
-                    atom.optimizers.append((part, made(optimizer, atom.weights[part], decays)))
+            atom.parts = [part for part in (slice(0, border), slice(border, size)) if part.stop > part.start]
+            atom.optimizer = made(optimizer, [(atom.weights[part], part.start < border) for part in atom.parts])
             self.atoms.append(atom)
         self._left = set(self.atoms)
         self.whole = None if self.zero == 3 else weights
@@ -173,42 +182,23 @@ class Holding:
         for atom in self.atoms:
             if not kind:
                 atom.weights.copy_(flat[atom.mine])
-            for part, optimizer in atom.optimizers if kind else ():
-                (parameter,) = optimizer.param_groups[0]["params"]
-                state = optimizer.state.setdefault(parameter, {name: value.clone() for name, value in counts.items()})
+            for part, state in zip(atom.parts, atom.states, strict=True) if kind else ():
+                for name, value in counts.items():
+                    state.setdefault(name, value.clone())
                 state[kind] = flat[atom.mine][part].clone()
 
-    @property
-    def held(self) -> int:
-        """Bytes of weights, gradients and optimizer state right now."""
-        tensors = [self.whole, self._home, *(atom.weights for atom in self.atoms if self.zero == 3)]
-        tensors += [atom.gradient for atom in self.atoms if self.zero]
-        for atom in self.atoms:
-            for _, optimizer in atom.optimizers:
-                tensors += [value for state in optimizer.state.values() for value in state.values() if value.dim()]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
 
-
-def made(optimizer: Optimizer, weights: Tensor, decays: bool) -> torch.optim.Optimizer:
-    """The user's optimizer for a slice of weights. Fused where torch has it: the same bits (on CPUs), in less time."""
+def made(optimizer: Optimizer, weights: Sequence[tuple[Tensor, bool]]) -> torch.optim.Optimizer:
+    """The user's optimizer for slices of weights, each with whether it decays. Fused where torch has it: the same bits
+    (on CPUs), in less time."""
     kind = getattr(torch.optim, optimizer.name)
     takes = inspect.signature(kind).parameters
     options: dict[str, Any] = dict(optimizer.options)
-    if not decays and "weight_decay" in takes:
-        options["weight_decay"] = 0.0
     for name, value in {"fused": True, "foreach": False}.items():
         if name in takes and not {"fused", "foreach"} & set(options):
             options[name] = value
-    return kind([torch.nn.Parameter(weights)], lr=optimizer.lr, **options)  # type: ignore[no-any-return]
-
-
-def state_of(optimizer: torch.optim.Optimizer) -> Mapping[str, Tensor]:
-    """What the optimizer remembers of its one parameter."""
-    (group,) = optimizer.param_groups
-    found: Mapping[str, Tensor] = optimizer.state.get(group["params"][0], {})
-    return found
-
-
-def counts_of(optimizer: torch.optim.Optimizer) -> Mapping[str, Tensor]:
-    """What it counts, the same for all slices: `step`, .."""
-    return {name: value for name, value in state_of(optimizer).items() if not value.dim()}
+    groups: list[dict[str, Any]] = [{"params": [torch.nn.Parameter(part)]} for part, _ in weights]
+    for group, (_, decays) in zip(groups, weights, strict=True):
+        if not decays and "weight_decay" in takes:
+            group["weight_decay"] = 0.0
+    return kind(groups, lr=optimizer.lr, **options)  # type: ignore[no-any-return]

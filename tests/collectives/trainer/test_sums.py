@@ -97,7 +97,7 @@ def test_optimizers_on_slices_give_the_bits_of_the_whole(name: str) -> None:
     def trained(borders: list[int]) -> object:
         flat = first.clone()
         for begin, end in pairwise(borders):
-            optimizer = made(Optimizer(name=name, lr=1e-2), flat[begin:end], decays=True)
+            optimizer = made(Optimizer(name=name, lr=1e-2), [(flat[begin:end], True)])
             (parameter,) = optimizer.param_groups[0]["params"]
             for gradient in gradients:
                 parameter.grad = gradient[begin:end].clone()
