@@ -151,7 +151,7 @@ class Communicator {
   }
 
   std::atomic<std::chrono::milliseconds> timeout_;
-  std::atomic<std::optional<Priority>> priority_{};
+  std::atomic<std::optional<Priority>> priority_;
   std::shared_ptr<const Tuner> tuner_;
   std::vector<std::uint32_t> members_;
   std::mutex regrouping_;
