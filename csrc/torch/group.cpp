@@ -66,7 +66,7 @@ WorkPtr SyntonyBackend::endCoalescing() {
 // ---- other groups, memory -------------------------------------------------------------------------------------------
 
 template <typename Make>
-BackendPtr SyntonyBackend::made(const c10::intrusive_ptr<c10d::Backend::Options>& options, Make&& make) {
+BackendPtr SyntonyBackend::made(const OptionsPtr& options, Make&& make) {
   const auto timeout = options ? options->timeout : options_->timeout;
   const std::string name = options && !options->group_name.empty() ? options->group_name : getGroupUid();
   auto group = in_torch_terms([&] { return process_->adopt(make({.timeout = timeout, .name = name})); });
@@ -75,7 +75,7 @@ BackendPtr SyntonyBackend::made(const c10::intrusive_ptr<c10d::Backend::Options>
 }
 
 BackendPtr SyntonyBackend::split(const c10::intrusive_ptr<c10d::Store>& /*store*/, const std::vector<int>& ranks,
-                                 const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+                                 const OptionsPtr& options) {
   const auto place = std::ranges::find(ranks, rank_);
   std::optional<std::uint64_t> color;
   if (place != ranks.end()) color = static_cast<std::uint64_t>(*std::ranges::min_element(ranks));
@@ -84,8 +84,7 @@ BackendPtr SyntonyBackend::split(const c10::intrusive_ptr<c10d::Store>& /*store*
   });
 }
 
-BackendPtr SyntonyBackend::shrink(const Rows& excluded, int flags,
-                                  const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+BackendPtr SyntonyBackend::shrink(const Rows& excluded, int flags, const OptionsPtr& options) {
   const std::vector<std::uint32_t> gone(excluded.begin(), excluded.end());
   if ((flags & 1) != 0) abort();
   return made(options, [&](CommunicatorOptions call) { return communicator().shrink(gone, std::move(call)); });

@@ -8,15 +8,12 @@
 namespace py = pybind11;
 
 namespace {
-
 template <typename T>
 T value_in(const py::capsule& capsule, const char* name) {
-  if (capsule.name() == nullptr || std::string_view(capsule.name()) != name) {
-    throw py::type_error(std::string("expected a capsule named ") + name);
-  }
+  const bool named = capsule.name() != nullptr && std::string_view(capsule.name()) == name;
+  TORCH_CHECK_TYPE(named, "expected a capsule named ", name);
   return *capsule.get_pointer<T>();
 }
-
 }  // namespace
 
 PYBIND11_MODULE(_torch, m) {
@@ -45,6 +42,5 @@ PYBIND11_MODULE(_torch, m) {
       .def(py::init<std::chrono::milliseconds>(), py::arg("timeout") = kBackendDefaultTimeout)
       .def_readwrite("priority", &Options::priority)
       .def("__deepcopy__", [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
-
   overlap::bind(m);
 }

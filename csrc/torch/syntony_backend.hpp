@@ -23,6 +23,7 @@ using Lists = std::vector<Tensors>;
 using Rows = std::vector<std::int64_t>;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+using OptionsPtr = c10::intrusive_ptr<c10d::Backend::Options>;
 
 class SyntonyBackend : public c10d::Backend {
  public:
@@ -104,12 +105,11 @@ class SyntonyBackend : public c10d::Backend {
   /// A backend of `ranks` (of this group), null for others. Collective over this group, beside which it lives.
   bool supportsSplitting() const override { return true; }
   BackendPtr split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
-                   const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+                   const OptionsPtr& options) override;
   /// A backend of those that live and are not excluded. With the flag 1 (SHRINK_ABORT) this group is aborted first; it
   /// is shut down in any case. Communicator::shrink.
   bool supportsShrinking() const override { return true; }
-  BackendPtr shrink(const Rows& excluded, int flags,
-                    const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  BackendPtr shrink(const Rows& excluded, int flags, const OptionsPtr& options) override;
   /// A tensor in memory that all ranks of this host could map (core/shm/shareable_memory.hpp).
   bool supportsTensorAlloc(c10::DeviceIndex /*device*/) override { return true; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
@@ -130,7 +130,7 @@ class SyntonyBackend : public c10d::Backend {
   void launched(SyntonyWork& work, const Tensors& outputs) const { work.launched(outputs, timing_, completions_); }
 
   const std::string getBackendName() const override { return "syntony"; }
-  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  OptionsPtr getBackendOptions() override { return options_; }
   void setSequenceNumberForGroup() override {}  // all ranks count from 0
   uint64_t getSequenceNumberForGroup() override { return communicator().sequence(); }
   void setTimeout(std::chrono::milliseconds timeout) override {
@@ -148,7 +148,7 @@ class SyntonyBackend : public c10d::Backend {
  private:
   /// The backend over a group made out of this one; null for null.
   template <typename Make>
-  BackendPtr made(const c10::intrusive_ptr<c10d::Backend::Options>& options, Make&& make);
+  BackendPtr made(const OptionsPtr& options, Make&& make);
 
   std::shared_ptr<Process> process_;
   std::shared_ptr<Communicator> communicator_;
