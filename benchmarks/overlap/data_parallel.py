@@ -26,17 +26,19 @@ GOALS: Mapping[str, float] = {"ours need off": 1.2, "ours need optimistic": 1.2,
 """Over the best DDP on gloo, at a ratio of 1."""
 
 
-def ours(policy: str, clip: str, backend: str = "syntony", compute: str = "real", **knobs: Any) -> Entry:
+def ours(policy: str, clip: str, backend: str = "syntony", compute: str = "real", zero: int = 0, **knobs: Any) -> Entry:
     """The trainer, each rank with one microbatch."""
     sizes = dict(settings.THIN["model"])
     rows = sizes.pop("rows")
     run = {"compute": "emulated", "forward": settings.FORWARD} if compute == "emulated" else {}
-    label = f"ours {policy} {clip}" + (f" {backend}" if backend != "syntony" else "")
+    label = (
+        f"ours {policy} {clip}" + (f" zero {zero}" if zero else "") + (f" {backend}" if backend != "syntony" else "")
+    )
     options = {
         "backend": backend,
         "policy": policy,
         "model": sizes,
-        "parallel": {"dp": HOSTS},
+        "parallel": {"dp": HOSTS, "zero": zero},
         "data": {"rows": rows, "microbatches": HOSTS},
         "optimizer": {"clip": clip},
         "run": run,
@@ -46,7 +48,7 @@ def ours(policy: str, clip: str, backend: str = "syntony", compute: str = "real"
 
 
 def _entries(compute: str) -> list[Entry]:
-    subject = settings.THIN if compute == "real" else settings.SLEEPS
+    subject = settings.subject(compute)
     return [
         Entry("compute", "compute", subject),
         Entry("communication gloo", "communication", {**subject, "backend": "gloo"}),
@@ -63,7 +65,7 @@ def _entries(compute: str) -> list[Entry]:
 
 
 def _rows(ratio: float, options: argparse.Namespace) -> Iterator[Row]:
-    subject = settings.THIN if options.compute == "real" else settings.SLEEPS
+    subject = settings.subject(options.compute)
     rate, computing = settings.rate_for(ratio, HOSTS, subject)
     found = hold(settings.star(HOSTS, rate), Work(tuple(_entries(options.compute)), options.steps, options.rounds))
     tuned, default = best(found, "ddp gloo bucket"), best(found, "ddp gloo default")

@@ -25,6 +25,11 @@ SLEEPS: Mapping[str, Any] = {  # THIN, asleep: as many bytes in as many layers, 
 }
 
 
+def subject(compute: str) -> Mapping[str, Any]:
+    """What torch's parallelisms train: for `real` or `emulated` computing."""
+    return THIN if compute == "real" else SLEEPS
+
+
 def star(hosts: int, rate: float) -> Plan:
     """So many hosts of one rank, each with a wire of `rate` bytes/s each way."""
     return at_rate(plan_of(parse(f"star:{hosts}")), Fraction(round(rate)))
