@@ -82,7 +82,7 @@ class Updates:
         for index, holding in holdings.items():
             holding.settle(_cuts(moving, index, holding.flat.elements), first[index], optimizer)
         self._atoms = {op.name: self._covered(op) for op in moving}
-        self._reduces = [op for op in moving if op.kind is not Kind.ALL_GATHER and op.lane != "replicas"]
+        self._reduces = [op for op in moving if _sums(op)]
         self._replicas = [op for op in moving if op.lane == "replicas"]
         self._gathers = [op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch < 0]
         self._early = {op.name: op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch >= 0}
@@ -282,7 +282,7 @@ class Updates:
     def _awaited(self, op: Op) -> set[object]:
         """What must come before an op is ready: layers' own gradients for a reduce, else atoms."""
         atoms = self._atoms[op.name]
-        return {atom.layer for atom in atoms} if op in self._reduces else set(atoms)
+        return {atom.layer for atom in atoms} if _sums(op) else set(atoms)
 
     def _came(self, op: Op, what: object) -> bool:
         """Whether it was the last that the op waited for; then it waits for the next step's."""
@@ -353,6 +353,11 @@ def _cuts(ops: Iterable[Op], layer: int, elements: int) -> list[int]:
             if piece.layer == layer:
                 borders |= {piece.begin // _BYTES, piece.end // _BYTES}
     return sorted(borders)
+
+
+def _sums(op: Op) -> bool:
+    """It sums gradients of ranks that hold the same layer, or shards of it."""
+    return op.kind is not Kind.ALL_GATHER and op.lane != "replicas"
 
 
 def _there(value: T | None) -> T:
