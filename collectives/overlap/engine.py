@@ -166,8 +166,9 @@ class Engine:
     ) -> None:
         """An op of the recorded step may start: so do its parts in the plan, and unions of which it is the last.
 
-        Without tensors, those that were bound. all_reduce, broadcast, send and recv have `input` only; reduce_scatter
-        and all_gather an `output` of 1/n and n times its size; all_to_all equal parts, or rows of the first dimension.
+        Without tensors, those that were bound. all_reduce, broadcast, send and recv have `input` only, a canonical
+        all_reduce this rank's part of it as `output`; reduce_scatter and all_gather an `output` of 1/n and n times its
+        size; all_to_all equal parts, or rows of the first dimension.
         """
         for part in self._parts(name):
             missing = self._missing[part]

@@ -24,12 +24,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from collectives.overlap.engine import Engine
 from collectives.overlap.layout import Clip
 from collectives.overlap.op import COMPUTE, Kind, Op
 from collectives.overlap.plan import Plan
 from collectives.trainer.crossing import Crossing, Load
 from collectives.trainer.data_parallel.leaf import Leaf
-from collectives.trainer.data_parallel.updates import Engine, Updates
+from collectives.trainer.data_parallel.updates import Updates
 from collectives.trainer.model import Layer, Move, Transfer, Use
 from topologies.command import UserError
 

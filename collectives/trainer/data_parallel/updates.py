@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from collectives.overlap.engine import Engine
 from collectives.overlap.layout import Clip
 from collectives.overlap.op import Kind, Op
 from collectives.overlap.plan import Plan
@@ -29,27 +30,6 @@ from collectives.trainer.data_parallel.norm import root
 
 T = TypeVar("T")
 _BYTES = 4  # of a float32
-
-
-class Engine(Protocol):
-    """What the trainer needs of collectives.overlap.engine.Engine."""
-
-    def then(self, name: str, action: Callable[[], None]) -> None: ...
-
-    def begin_step(self) -> None: ...
-
-    def ready(
-        self,
-        name: str,
-        input: Tensor | None = None,
-        output: Tensor | None = None,
-        input_rows: Sequence[int] = (),
-        output_rows: Sequence[int] = (),
-    ) -> None: ...
-
-    def wait(self, name: str) -> None: ...
-
-    def poll(self) -> None: ...
 
 
 class Updates:
