@@ -81,6 +81,8 @@ class Transport {
   [[nodiscard]] virtual Receiver& receiver(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) = 0;
   /// Moves what can be moved now (system calls included). True when anything moved. Throws Error(dead) naming the rank.
   virtual bool progress() = 0;
+  /// Something was committed or released that only progress() or wake() will hand to the peers.
+  [[nodiscard]] virtual bool unsent() const = 0;
   /// Before closing: makes progress until everything committed is the peers' (their kernels have it), so that a goodbye
   /// cannot overtake it. False when `timeout` passed first.
   virtual bool drain(std::chrono::milliseconds timeout) = 0;

@@ -318,21 +318,24 @@ void Group::prepare(Operation& operation) {
 }
 
 bool Group::begin() {
+  if (!busy()) return false;  // what comes for operations that are still to be launched waits in the kernel
   take_submissions();
   if (NoteRound* round = round_.load(std::memory_order_acquire)) advance(*round);
   if (abort_requested_.load(std::memory_order_acquire)) {
     fail(abort_reason_.kind, abort_reason_.sentence, abort_reason_.ranks);
   }
-  return watched([this] {
-    bool moved = false;
-    for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) moved |= transport->progress();
+  const bool moved = watched([this] {
+    bool any = false;
+    for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) any |= transport->progress();
     if (messages_in_flight_ > 0) {  // before the classes, but they do not yield to it: a receive may be posted for long
-      moved |= messages_.step();
+      any |= messages_.step();
       if (!messages_.busy()) in_flight_.fetch_sub(std::exchange(messages_in_flight_, 0), std::memory_order_acq_rel);
       for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->wake();
     }
-    return moved;
+    return any;
   });
+  look_for_unsent();
+  return moved;
 }
 
 bool Group::step(Priority priority, Room room) {
@@ -344,7 +347,17 @@ bool Group::step(Priority priority, Room room) {
     return any;
   });
   set_active(priority, !track.queue.empty() || !track.running.empty());
+  look_for_unsent();
   return moved;
+}
+
+/// Peers may wait for what we have done with.
+void Group::look_for_unsent() {
+  const bool unsent = !failed_ && in_flight_.load(std::memory_order_acquire) == 0 &&
+                      std::ranges::any_of(fabric_->owned_transports(), [](const std::unique_ptr<Transport>& transport) {
+                        return transport->unsent();
+                      });
+  unsent_.store(unsent, std::memory_order_relaxed);
 }
 
 bool Group::turn() {

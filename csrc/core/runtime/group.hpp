@@ -101,7 +101,9 @@ class Group final : public Steppable {
   bool begin() override;
   bool step(Priority priority, Room room) override;
   [[nodiscard]] Work::Clock::duration breath() const override { return breath_; }
-  [[nodiscard]] bool busy() const override { return in_flight_.load(std::memory_order_acquire) > 0; }
+  [[nodiscard]] bool busy() const override {
+    return in_flight_.load(std::memory_order_acquire) > 0 || unsent_.load(std::memory_order_relaxed);
+  }
   void tend() override;
   void sleeping(bool asleep) override;
 
@@ -123,6 +125,7 @@ class Group final : public Steppable {
 
   void advance(NoteRound& round);
   void take_submissions();
+  void look_for_unsent();
   void collect();
   std::unique_ptr<Operation> open(Launch launch, std::unique_ptr<Operation> used);
   std::shared_ptr<Work> submit(Launch launch);
@@ -175,6 +178,7 @@ class Group final : public Steppable {
   std::shared_ptr<Work> aborting_;  // done when the peers have been told
   std::atomic<bool> has_submissions_{false};
   std::atomic<std::size_t> in_flight_{0};
+  std::atomic<bool> unsent_{false};  // nothing is in flight, but what ended here is not all in the peers' hands
   std::atomic<bool> abort_requested_{false};
   std::atomic<NoteRound*> round_{nullptr};
   std::atomic<bool> closed_{false};

@@ -57,6 +57,10 @@ bool TcpLink::wants_write() const {
          std::ranges::any_of(flows_, [](const TcpFlow& flow) { return flow.writable() && flow.unsent_entries() > 0; });
 }
 
+bool TcpLink::unsent() const {
+  return !owed_.empty() || std::ranges::any_of(flows_, [](const TcpFlow& flow) { return flow.unsent_entries() > 0; });
+}
+
 TcpFlow& TcpLink::flow_for_credit() { return *std::ranges::min_element(flows_, {}, &TcpFlow::unsent_entries); }
 
 bool TcpLink::write() {

@@ -43,6 +43,8 @@ class TcpLink final : private FrameSink {
   bool read(TcpFlow& flow);
   /// Something waits for write(), and the kernel may take it.
   [[nodiscard]] bool wants_write() const;
+  /// Something waits for write(), whether or not the kernel would take it.
+  [[nodiscard]] bool unsent() const;
   /// Everything committed and released has reached the peer's kernel, or never will.
   [[nodiscard]] bool flushed() const;
   [[nodiscard]] std::optional<Error> take_fault() { return std::exchange(fault_, std::nullopt); }

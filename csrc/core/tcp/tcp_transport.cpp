@@ -68,6 +68,10 @@ bool TcpTransport::progress() {
 
 void TcpTransport::wake() { write_all(); }
 
+bool TcpTransport::unsent() const {
+  return std::ranges::any_of(links_, [](const std::unique_ptr<TcpLink>& link) { return link->unsent(); });
+}
+
 bool TcpTransport::write_all() {
   bool moved = false;
   for (const std::unique_ptr<TcpLink>& link : links_) {

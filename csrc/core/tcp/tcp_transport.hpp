@@ -37,6 +37,7 @@ class TcpTransport final : public Transport {
   void wake() override;
   void sleeping(bool) override {}
   [[nodiscard]] std::span<const int> descriptors() const override { return {&descriptor_, 1}; }
+  [[nodiscard]] bool unsent() const override;
 
   /// Before closing: makes progress until everything sent has reached the peers' kernels, which a close could otherwise
   /// tear down with it. False when `timeout` passed first or a fault came up.
