@@ -17,10 +17,12 @@ Doubles = NDArray[np.float64]
 
 
 class Linear(NamedTuple):
-    """An op of b bytes waits `alpha` seconds, in which its link is free for others, then takes it for `beta` x b."""
+    """An op of b bytes waits `alpha` seconds, in which its link is free for others, then takes it for `fixed` seconds
+    and `beta` x b."""
 
     alpha: float
     beta: float
+    fixed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Cost:
             if op.kind.moves:
                 line = self._line(op.lane, op.kind)
                 waited[row] = line.alpha
-                taken[row] = op.amount * line.beta if known is None else known
+                taken[row] = line.fixed + op.amount * line.beta if known is None else known
                 continue
             if known is None and whole.get(op.of):
                 sources = [self._known(graph, name) for name in op.of]

@@ -94,6 +94,7 @@ class Engine:
         self._names: list[str] = []
         self._bound: dict[str, tuple[Tensor, Tensor]] = {}
         self._actions: dict[int, Callable[[], None]] = {}
+        self._afterwards: Callable[[], None] | None = None
         self._last: dict[str, int] = {}  # by op: the slot whose end is its own
         self._missing: dict[str, set[str]] = {}
         self._halves: dict[str, Record] = {}
@@ -150,6 +151,10 @@ class Engine:
     def then(self, name: str, action: Callable[[], None]) -> None:
         """After every end of a planned op, whoever waits for anything, or calls poll(), runs `action` first."""
         self._actions[self._last[name]] = action
+
+    def afterwards(self, action: Callable[[], None]) -> None:
+        """After the actions of what has ended together, `action` runs once."""
+        self._afterwards = action
 
     def begin_step(self) -> None:
         """Ops may be made ready anew; those of the last step may still be under way."""
@@ -242,6 +247,8 @@ class Engine:
             action = self._actions.get(place)
             if action is not None:
                 action()
+        if ended and self._afterwards is not None:
+            self._afterwards()
 
     def _naming(self) -> _Naming:
         return _Naming(self)

@@ -217,7 +217,10 @@ def _scaled(cost: Cost, link: str | None, alpha: float, beta: float) -> dict[str
     return {
         lane: wire
         if link not in (None, wire.link)
-        else Wire({kind: Linear(line.alpha * alpha, line.beta * beta) for kind, line in wire.kinds.items()}, wire.link)
+        else Wire(
+            {kind: Linear(line.alpha * alpha, line.beta * beta, line.fixed) for kind, line in wire.kinds.items()},
+            wire.link,
+        )
         for lane, wire in cost.wires.items()
     }
 

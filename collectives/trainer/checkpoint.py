@@ -72,8 +72,7 @@ def save(rank: Rank, folder: str, progress: Progress) -> Path:
     path = Path(folder) / f"step-{progress.step}"
     tensors: dict[str, Any] = dict(whole(rank))
     if rank.mesh.rank == 0:
-        first = next(iter(rank.updates.holdings.values())).atoms[0]
-        tensors |= {f"optimizer.{name}": value for name, value in first.counts().items()}
+        tensors |= {f"optimizer.{name}": value for name, value in rank.updates.counts().items()}
         text = json.dumps(vars(progress))
         tensors |= {
             "trainer": torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8),
@@ -121,6 +120,6 @@ def load(rank: Rank, folder: str) -> Progress:
                 offset = weight.offset or (0,) * len(weight.shape)
                 block = source[tuple(slice(b, b + size) for b, size in zip(offset, weight.shape, strict=True))]
                 flat[at : at + weight.elements] = block.flatten()
-            holding.restore(kind, flat, counts)
+            rank.updates.restore(holding.index, kind, flat, counts)
     torch.set_rng_state(tensors["rng"])
     return Progress(**json.loads(bytes(tensors["trainer"].numpy())))

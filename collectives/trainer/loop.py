@@ -129,7 +129,7 @@ def rate(config: Config, step: int) -> float:
 def _plan(config: Config, rank: Rank, batch: Callable[[int], Microbatches]) -> tuple[Plan, Cost]:
     """The plan, the same on all ranks; and what its ops were seen to cost."""
     steps = config.overlap.profile
-    cost = profiled(rank, steps, batch, config.optimizer.lr) if steps else cost_of(rank.recorded(), {})
+    cost = profiled(rank, steps, batch, config.optimizer.lr) if steps else cost_of(rank.recorded(), {}, {})
     if config.overlap.plan:
         return Plan.read(config.overlap.plan), cost
     made = ""

@@ -1,15 +1,13 @@
-"""What ops cost on these ranks: steps of a plain plan, one op at a time on every lane.
+"""What ops cost on these ranks: steps of a plain plan, one op at a time on every lane; and bursts (bursts.py).
 
 Computing: the median over steps, the mean over ranks (all wait for the slowest in the end, and none is slowest always).
-Communication: of each op the least over ranks, as all others waited for the last one to come, and its median over
-steps; a line through bytes and seconds of a lane's ops of one kind gives alpha and beta.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -22,6 +20,7 @@ from collectives.overlap.layout import Clip
 from collectives.overlap.op import COMPUTE, Kind
 from collectives.overlap.orders import in_order
 from collectives.overlap.plan import Plan
+from collectives.trainer.bursts import links
 from collectives.trainer.rank import Rank
 
 Microbatches = Sequence[tuple[Tensor, Tensor]]
@@ -42,15 +41,12 @@ def profiled(rank: Rank, steps: int, batch: Callable[[int], Microbatches], rate:
     for number in range(steps + 1):
         if number == 1:
             took.clear()
-            rank.engine.records()
             rank.interpreter.spans.clear()
             rank.updates.spent.clear()
         rank.step(batch(number), rate)
     rank.rest()
     for span in rank.interpreter.spans:
         took[span.name].append(span.end - span.begin)
-    for record in rank.engine.records():
-        took[record.name].append(record.end - record.begin)
     mine = {name: median(seconds) for name, seconds in took.items()}
     mine |= {f"opt.{layer}": spent / steps for layer, spent in rank.updates.spent.items()}
     rank.close()
@@ -59,24 +55,20 @@ def profiled(rank: Rank, steps: int, batch: Callable[[int], Microbatches], rate:
     for each in everybody:
         for name, seconds in each.items():
             found[name].append(seconds)
-    return cost_of(step, found)
+    return cost_of(step, found, links(rank, step))
 
 
-def cost_of(step: Graph, found: dict[str, list[float]]) -> Cost:
-    """Of what the ranks have seen: seconds by op, one for each rank that runs it. Round numbers for what none has."""
+def cost_of(step: Graph, found: dict[str, list[float]], seen: Mapping[tuple[str, Kind], Linear]) -> Cost:
+    """Of what ranks have seen: seconds by op, one for each that computes it. Round numbers for what none has."""
     measured = {op.name: float(np.mean(found[op.name])) for op in step if not op.kind.moves and op.name in found}
-    points: dict[tuple[str, Kind], list[tuple[float, float]]] = defaultdict(list)
-    for op in step:
-        if op.kind.moves and op.name in found:
-            points[op.lane, op.kind].append((op.amount, min(found[op.name])))
     lanes: dict[str, dict[Kind, Linear]] = defaultdict(dict)
-    for (lane, kind), seen in points.items():
-        lanes[lane][kind] = _line(seen)
+    for (lane, kind), line in seen.items():
+        lanes[lane][kind] = line
     for lane in {op.lane for op in step if op.kind.moves}:  # a policy may move otherwise what was moved thus
         for kind in Kind:
             known = lanes[lane].get(kind) or next(iter(lanes[lane].values()), Linear(1e-4, 1e-9))
             half = kind in (Kind.REDUCE_SCATTER, Kind.ALL_GATHER) and Kind.ALL_REDUCE in lanes[lane]
-            lanes[lane].setdefault(kind, Linear(known.alpha, known.beta / 2) if half else known)
+            lanes[lane].setdefault(kind, Linear(known.alpha, known.beta / 2, known.fixed / 2) if half else known)
     flops = sum(op.amount for op in step if op.kind is Kind.FORWARD)
     spent = sum(seconds for name, seconds in measured.items() if name.startswith("fwd."))
     updated = sum(op.amount for op in step if op.kind is Kind.OPTIMIZE)
@@ -84,14 +76,3 @@ def cost_of(step: Graph, found: dict[str, list[float]]) -> Cost:
     wires = {lane: Wire(kinds) for lane, kinds in lanes.items()}
     cost = Cost(flops / spent if spent else 1e10, wires, updating / updated if updated else 0.0, measured)
     return replace(cost, measured={name: seconds for name, seconds in measured.items() if not name.startswith("norm")})
-
-
-def _line(seen: list[tuple[float, float]]) -> Linear:
-    """Seconds by bytes, neither alpha nor beta below 0."""
-    size, seconds = np.array(seen).T
-    total = size.sum()
-    if np.ptp(size) > 0.2 * size.mean():
-        beta, alpha = np.polyfit(size, seconds, 1)
-        if alpha >= 0 and beta >= 0:
-            return Linear(float(alpha), float(beta))
-    return Linear(0.0, float(seconds.sum() / total) if total else 0.0)

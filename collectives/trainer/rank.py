@@ -56,6 +56,7 @@ class World:
     def __init__(self, mesh: Mesh, timeout: float, backend: str | None = None) -> None:
         self.mesh, self._timeout, self._backend = mesh, timedelta(seconds=timeout), backend
         self._group = dist.new_group(timeout=self._timeout, group_desc="control") if mesh.world > 1 else None
+        self._lanes: dict[tuple[str, str], dist.ProcessGroup | None] = {}  # by name and urgency; None: of one rank
         self._still = mesh.groups(("dp.still", "edp.still"), self._timeout) if mesh.world > 1 else {}
 
     def gather(self, blob: bytes, size: int = 0) -> list[bytes]:
@@ -99,12 +100,18 @@ class World:
         return torch.cat([row.flatten() for row in torch.split(torch.stack(rows), sizes, 1)])
 
     def groups(self, plan: Plan) -> Mapping[str, dist.ProcessGroup]:
-        """A group for each of the plan's lanes, and one for second halves of sums on it."""
+        """A group for each of the plan's lanes, and one for second halves of sums on it; those of the plan before
+        where they are as urgent. Collective."""
         if self.mesh.world == 1:
             return {}
+        words = urgency(plan)
         lanes = sorted({lane for _, lane in plan.orders} - {COMPUTE})
-        wanted = tuple(name for lane in lanes for name in (lane, gather_lane(lane)))
-        return self.mesh.groups(wanted, self._timeout, self._backend, urgency(plan))
+        wanted = [(name, words[lane]) for lane in lanes for name in (lane, gather_lane(lane))]
+        fresh = tuple(name for name, word in wanted if (name, word) not in self._lanes)
+        made = self.mesh.groups(fresh, self._timeout, self._backend, words)
+        self._lanes |= {(name, word): made.get(name) for name, word in wanted if name in fresh}
+        found = {name: self._lanes[name, word] for name, word in wanted}
+        return {name: group for name, group in found.items() if group is not None}
 
 
 class Rank:
@@ -190,10 +197,11 @@ class Rank:
 
         `layer.weight` and `layer.weight.exp_avg`, ..; all ranks of a `dp` group have the same.
         """
+        memories = self.updates.memories
         for holding in self.updates.holdings.values():
-            kinds = sorted({key for atom in holding.atoms for key in atom.memories()})
+            kinds = sorted({key for atom in holding.atoms for key in memories(atom)})
             for key in ("", *kinds):
-                parts = [atom.memories()[key] if key else atom.weights for atom in holding.atoms]
+                parts = [memories(atom)[key] if key else atom.weights for atom in holding.atoms]
                 views = holding.flat.views(self.world.assembled(holding, parts))
                 for weight, _ in holding.flat.places:
                     yield ".".join(filter(None, (holding.layer.name, weight.name, key))), weight, views[weight.name]

@@ -12,17 +12,14 @@ zero 3           mine      mine once reduced       mine
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
-from collectives.trainer.config import Optimizer
 from collectives.trainer.data_parallel.flat import Flat
 from collectives.trainer.data_parallel.norm import exact, squares
 from collectives.trainer.data_parallel.tree import Tree
@@ -33,7 +30,7 @@ from topologies.command import UserError
 class Atom:
     """Elements [begin, end) of a layer's flat buffer, and what this rank owns of them: [mine.start, mine.stop).
 
-    weights    mine; an optimizer's parameter
+    weights    mine; the optimizer's parameters are parts of it
     gradient   mine, summed over all ranks; None until then, and after the update
     squares    of the gradient, exact (norm.py), counted where they are nobody else's
     """
@@ -44,10 +41,9 @@ class Atom:
         self.gradient: Tensor | None = None
         self.squares: int | float = 0
         self.counted: Tensor | None = None  # which blocks of 64 elements this rank counts; None: all
-        self.optimizer: torch.optim.Optimizer | None = None  # a parameter and a group for each of
-        self.parts: list[slice] = []  # what decays and what does not, of `mine`
+        self.parts: list[tuple[slice, bool]] = []  # of `mine`, each with whether it decays
+        self.parameters: list[Parameter] = []  # these, as the optimizer has them
         self.rate: float | None = None  # of learning, in the step that the gradient is of; None: it is void
-        self._before: tuple[Tensor, dict[str, Any]] | None = None
 
     def measure(self) -> None:
         """Sums the gradient's squares."""
@@ -59,48 +55,11 @@ class Atom:
     def size(self) -> int:
         return len(self.weights)
 
-    def update(self, scale: float) -> None:
-        """One step of the user's optimizer, with the gradient times `scale`."""
-        if self.rate is None:
-            return
+    def gradients(self, scale: float) -> list[Tensor]:
+        """Of the parts, times `scale`."""
         assert self.gradient is not None
-        assert self.optimizer is not None
         gradient = self.gradient if scale == 1.0 else self.gradient * scale
-        for part, group in zip(self.parts, self.optimizer.param_groups, strict=True):
-            group["lr"] = self.rate
-            group["params"][0].grad = gradient[part]
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-    def memories(self) -> dict[str, Tensor]:
-        """What the optimizer remembers by element of `weights`, by its own names; counts of steps are not among it."""
-        states = self.states
-        names = [name for name, value in states[0].items() if value.dim()]
-        return {name: torch.cat([state[name] for state in states]) for name in names}
-
-    def counts(self) -> Mapping[str, Tensor]:
-        """What the optimizer counts, the same for all atoms: `step`, .."""
-        return {name: value for name, value in self.states[0].items() if not value.dim()}
-
-    @property
-    def states(self) -> list[dict[str, Tensor]]:
-        """What the optimizer remembers of each part."""
-        assert self.optimizer is not None
-        return [self.optimizer.state[group["params"][0]] for group in self.optimizer.param_groups]
-
-    def remember(self) -> None:
-        """Takes note of weights and state, so that an update can be taken back."""
-        assert self.optimizer is not None
-        self._before = self.weights.clone(), deepcopy(self.optimizer.state_dict())
-
-    def restore(self) -> None:
-        """Takes the last update back."""
-        assert self._before is not None
-        assert self.optimizer is not None
-        weights, state = self._before
-        self.weights.copy_(weights)
-        self.optimizer.load_state_dict(state)
-        self._before = None
+        return [gradient[part] for part, _ in self.parts]
 
 
 @dataclass
@@ -150,7 +109,7 @@ class Holding:
             if self.zero >= 2:
                 self.summed = self._home = None
 
-    def settle(self, cuts: Sequence[int], weights: Tensor, optimizer: Optimizer) -> None:
+    def settle(self, cuts: Sequence[int], weights: Tensor) -> None:
         """Takes possession: `weights` are the first ones, whole; `cuts` the borders of the atoms, 0 and the end too."""
         shares = self.n if self.zero else 1
         counts = torch.zeros(self.flat.elements // 64, dtype=torch.bool)
@@ -169,36 +128,8 @@ class Holding:
             counted = counts[start // 64 : (start + size) // 64]
             atom.counted = None if counted.all() else counted
             border = min(max(self.flat.decaying - start, 0), size)
-            atom.parts = [part for part in (slice(0, border), slice(border, size)) if part.stop > part.start]
-            atom.optimizer = made(optimizer, [(atom.weights[part], part.start < border) for part in atom.parts])
+            parts = (slice(0, border), True), (slice(border, size), False)
+            atom.parts = [(part, decays) for part, decays in parts if part.stop > part.start]
             self.atoms.append(atom)
         self._left = set(self.atoms)
         self.whole = None if self.zero == 3 else weights
-
-    def restore(self, kind: str, flat: Tensor, counts: Mapping[str, Tensor]) -> None:
-        """Puts a whole flat buffer in the place of weights (kind ""), or of what optimizers remember."""
-        if not kind and self.whole is not None:
-            self.whole.copy_(flat)
-        for atom in self.atoms:
-            if not kind:
-                atom.weights.copy_(flat[atom.mine])
-            for part, state in zip(atom.parts, atom.states, strict=True) if kind else ():
-                for name, value in counts.items():
-                    state.setdefault(name, value.clone())
-                state[kind] = flat[atom.mine][part].clone()
-
-
-def made(optimizer: Optimizer, weights: Sequence[tuple[Tensor, bool]]) -> torch.optim.Optimizer:
-    """The user's optimizer for slices of weights, each with whether it decays. Fused where torch has it: the same bits
-    (on CPUs), in less time."""
-    kind = getattr(torch.optim, optimizer.name)
-    takes = inspect.signature(kind).parameters
-    options: dict[str, Any] = dict(optimizer.options)
-    for name, value in {"fused": True, "foreach": False}.items():
-        if name in takes and not {"fused", "foreach"} & set(options):
-            options[name] = value
-    groups: list[dict[str, Any]] = [{"params": [torch.nn.Parameter(part)]} for part, _ in weights]
-    for group, (_, decays) in zip(groups, weights, strict=True):
-        if not decays and "weight_decay" in takes:
-            group["weight_decay"] = 0.0
-    return kind(groups, lr=optimizer.lr, **options)  # type: ignore[no-any-return]

@@ -27,9 +27,11 @@ from collectives.overlap.plan import Plan
 from collectives.trainer.config import Optimizer
 from collectives.trainer.data_parallel.holding import Atom, Holding
 from collectives.trainer.data_parallel.norm import root
+from collectives.trainer.data_parallel.slices import Before, Slices
 
 T = TypeVar("T")
 _BYTES = 4  # of a float32
+_ENOUGH = 1 << 18  # elements that are worth a call of the optimizer, if nobody waits for them
 
 
 class Updates:
@@ -60,7 +62,13 @@ class Updates:
         self._shares = {op.layer: op for op in ops if op.lane == "tp" and op.microbatch < 0 and op.kind.moves}
         self._place_gradients()
         for index, holding in holdings.items():
-            holding.settle(_cuts(moving, index, holding.flat.elements), first[index], optimizer)
+            holding.settle(_cuts(moving, index, holding.flat.elements), first[index])
+        self.slices = Slices(optimizer, [(a.weights[part], decays) for a in self._every() for part, decays in a.parts])
+        owned = iter(self.slices.parameters)
+        for atom in self._every():
+            atom.parameters = [next(owned) for _ in atom.parts]
+        self._due: list[Atom] = []
+        self._kept: list[Before] = []  # optimistic updates, to take them back
         self._atoms = {op.name: self._covered(op) for op in moving}
         self._reduces = [op for op in moving if _sums(op)]
         self._replicas = [op for op in moving if op.lane == "replicas"]
@@ -78,6 +86,7 @@ class Updates:
             engine.then(op.name, lambda op=op: self._copied(op))  # type: ignore[misc]
         for op in self._gathers:
             engine.then(op.name, lambda op=op: self._gathered(op))  # type: ignore[misc]
+        engine.afterwards(lambda: self._update_due(_ENOUGH))
 
     # ---- what the step says -----------------------------------------------------------------------------------------
 
@@ -91,6 +100,7 @@ class Updates:
             self._engine.ready(self._shares[index].name, holding.summed[holding.flat.shared :])
         else:
             self._owned(index)
+            self._update_due()
 
     def begin(self, first: bool) -> None:
         """A step begins. In the first, nobody starts gathers that the plan has put before the forward."""
@@ -102,6 +112,8 @@ class Updates:
         """Returns when the layer's weights are those that the last step has made."""
         for name in self._needed[index]:
             self._engine.wait(name)
+        if any(atom.layer == index for atom in self._due):
+            self._update_due()
 
     def finish(self) -> None:
         """Returns when all of the last step's updates are done, also those that the plan has put into the next one."""
@@ -120,9 +132,8 @@ class Updates:
 
     def optimize(self, index: int) -> None:
         """The `opt` op of a layer: at the latest now, with exact clipping."""
-        for atom in self.holdings[index].atoms:
-            if atom.gradient is not None and self._clip is Clip.EXACT:
-                self._update(atom, self._scale())
+        if self._clip is Clip.EXACT:
+            self._update([atom for atom in self.holdings[index].atoms if atom.gradient is not None], self._scale())
 
     def verify(self) -> bool:
         """Before the first backward of a step: whether the last one's updates stand. Else they are made anew by now.
@@ -136,12 +147,39 @@ class Updates:
             self.settle(index)
         self._measure()
         scale = self._scale()
+        if scale < 1.0:
+            self.slices.put_back(self._kept)
+            self._step(list(self._every()), scale)
+        self._kept.clear()
         for atom in self._every():
-            if scale < 1.0:
-                atom.restore()
-                atom.update(scale)
             atom.gradient = None
         return scale == 1.0
+
+    # ---- at rest ----------------------------------------------------------------------------------------------------
+
+    def memories(self, atom: Atom) -> dict[str, Tensor]:
+        """What the optimizer remembers by element of the atom's weights, by its own names: no counts."""
+        states = [self.slices.state(parameter) for parameter in atom.parameters]
+        names = [name for name, value in states[0].items() if value.dim()]
+        return {name: torch.cat([state[name] for state in states]) for name in names}
+
+    def counts(self) -> Mapping[str, Tensor]:
+        """What the optimizer counts, the same for all atoms: `step`, .."""
+        return {name: value for name, value in self.slices.state(self.slices.parameters[0]).items() if not value.dim()}
+
+    def restore(self, index: int, kind: str, flat: Tensor, counts: Mapping[str, Tensor]) -> None:
+        """Puts a layer's whole flat buffer in the place of its weights (kind ""), or of what is remembered of them."""
+        holding = self.holdings[index]
+        if not kind and holding.whole is not None:
+            holding.whole.copy_(flat)
+        for atom in holding.atoms:
+            if not kind:
+                atom.weights.copy_(flat[atom.mine])
+            for (part, _), parameter in zip(atom.parts, atom.parameters, strict=True) if kind else ():
+                state = self.slices.state(parameter)
+                for name, value in counts.items():
+                    state.setdefault(name, value.clone())
+                state[kind] = flat[atom.mine][part].clone()
 
     # ---- what communication brings ----------------------------------------------------------------------------------
 
@@ -208,22 +246,39 @@ class Updates:
     def _summed(self, atom: Atom) -> None:
         if self._clip is not Clip.OFF:
             atom.measure()
-        if self._clip is Clip.EXACT:
-            return
-        if self._clip is Clip.OPTIMISTIC and atom.rate is not None:
-            atom.remember()
-            self._unverified = True
-        self._update(atom, 1.0)
+        if self._clip is not Clip.EXACT:
+            self._due.append(atom)
 
-    def _update(self, atom: Atom, scale: float) -> None:
+    def _update_due(self, enough: int = 1) -> None:
+        """What is due, if it is so many elements. Where gathers wait for it, it is always enough."""
+        if not self._due or (not self._gathers and sum(atom.size for atom in self._due) < enough):
+            return
+        due, self._due = self._due, []
+        if self._clip is Clip.OPTIMISTIC:
+            live = [parameter for atom in due if atom.rate is not None for parameter in atom.parameters]
+            self._kept += self.slices.copied(live)
+            self._unverified = self._unverified or bool(live)
+        self._update(due, 1.0)
+
+    def _update(self, atoms: Sequence[Atom], scale: float) -> None:
+        self._step(atoms, scale)
+        for atom in atoms:
+            if not self._unverified:
+                atom.gradient = None
+            for op in self._gathers:
+                if atom in self._missing[op.name] and self._came(op, atom):
+                    self._engine.ready(op.name, *self._gather(op, [self._whole(each) for each in self._atoms[op.name]]))
+
+    def _step(self, atoms: Sequence[Atom], scale: float) -> None:
+        """The optimizer, where gradients are not void; nearly always all are of one step, and have its rate."""
         begin = time.monotonic()
-        atom.update(scale)
-        self.spent[atom.layer] = self.spent.get(atom.layer, 0.0) + time.monotonic() - begin
-        if not self._unverified:
-            atom.gradient = None
-        for op in self._gathers:
-            if atom in self._missing[op.name] and self._came(op, atom):
-                self._engine.ready(op.name, *self._gather(op, [self._whole(each) for each in self._atoms[op.name]]))
+        for rate in {atom.rate for atom in atoms if atom.rate is not None}:
+            chosen = [atom for atom in atoms if atom.rate == rate]
+            gradients = [gradient for atom in chosen for gradient in atom.gradients(scale)]
+            self.slices.update([parameter for atom in chosen for parameter in atom.parameters], gradients, rate)
+        spent = (time.monotonic() - begin) / max(1, sum(atom.size for atom in atoms))
+        for atom in atoms:
+            self.spent[atom.layer] = self.spent.get(atom.layer, 0.0) + spent * atom.size
 
     def _gathered(self, op: Op) -> None:
         self._unpack(op, [self._whole(atom) for atom in self._atoms[op.name]])
