@@ -14,6 +14,10 @@ namespace {
 /// Pieces handed to the kernel at once: 32 frames.
 constexpr std::size_t kPieces = 64;
 
+/// Bytes of a payload that are worth waking up for, where more is to come. Far less than the least receive buffer.
+constexpr int kWorthWaking = 32 * 1024;
+constexpr int kLittle = 4096;
+
 iovec piece(const std::byte* data, std::size_t bytes) { return {const_cast<std::byte*>(data), bytes}; }
 
 }  // namespace
@@ -109,7 +113,19 @@ TcpFlow::Outcome TcpFlow::read(FrameSink& sink) {
     if (remaining_.empty()) sink.arrived(current_);
   }
   end_ += bytes - direct;
-  return parse(sink) ? Outcome::moved : Outcome::refused;
+  if (!parse(sink)) return Outcome::refused;
+  if (!readable_) await_payload();
+  return Outcome::moved;
+}
+
+// Packets of a slow wire come one by one, and nobody can use part of a frame.
+void TcpFlow::await_payload() {
+  const int rest = static_cast<int>(std::min<std::size_t>(remaining_.size(), kWorthWaking));
+  const int wanted = rest < kLittle ? 1 : rest;
+  if (wanted == awaited_) return;
+  awaited_ = wanted;
+  ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &wanted,
+               sizeof(wanted));  // a hint: without it we wake too often
 }
 
 bool TcpFlow::parse(FrameSink& sink) {

@@ -74,6 +74,8 @@ class TcpFlow {
   /// Drops `bytes` written bytes from the front of the outbox.
   void advance(std::size_t bytes);
   [[nodiscard]] bool parse(FrameSink& sink);
+  /// Tells the kernel when to wake us.
+  void await_payload();
 
   UniqueFd socket_;
   bool readable_ = true;
@@ -90,6 +92,7 @@ class TcpFlow {
   std::size_t end_ = 0;
   FramePrefix current_;             // of the frame being read
   std::span<std::byte> remaining_;  // its payload still to come
+  int awaited_ = 1;                 // bytes that wake us
 };
 
 }  // namespace syntony
