@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks.overlap import bitwise, data_parallel, pipeline, sharded
+from benchmarks.overlap import bitwise, data_parallel, pipeline, policies, sharded
 from benchmarks.tables import run
 
-TABLES = (data_parallel.TABLE, sharded.TABLE, pipeline.TABLE, bitwise.TABLE)
+TABLES = (data_parallel.TABLE, sharded.TABLE, pipeline.TABLE, bitwise.TABLE, policies.TABLE)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,10 +13,10 @@ The last is Carlier's bound for one machine (EJOR 11, 1982) in a cycle. Of 1F1B 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from collectives.overlap.cost import Cost
+from collectives.overlap.cost import Cost, Wire
 from collectives.overlap.op import COMPUTE, Kind, Op
 from collectives.overlap.plan import Plan
 from topologies.wording import time
@@ -70,8 +70,9 @@ class _Step:
             for name in names:
                 self.after[name].append(number)
         self.resources: dict[tuple[int, str, str], list[int]] = {}
+        wires = cost.wires_of(plan.graph)
         for number, op in enumerate(self.ops):
-            for key in _resources(op, cost):
+            for key in _resources(op, wires):
                 self.resources.setdefault(key, []).append(number)
 
     def found(self) -> Iterator[Bound]:
@@ -147,11 +148,11 @@ class _Step:
             yield Bound(first + work + last, "pipeline", said, tuple(self.ops[row].name for row in body))
 
 
-def _resources(op: Op, cost: Cost) -> Iterator[tuple[int, str, str]]:
+def _resources(op: Op, wires: Mapping[str, Wire]) -> Iterator[tuple[int, str, str]]:
     if op.lane == COMPUTE:
         yield op.device, COMPUTE, ""
         return
-    link = cost.wires[op.lane].link
+    link = wires[op.lane].link
     if op.kind is not Kind.RECV:
         yield op.device, link, "sends"
     if op.kind is not Kind.SEND:

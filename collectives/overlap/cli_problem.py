@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,10 +97,14 @@ def problem(options: argparse.Namespace) -> Problem:
         graph, title = plan.graph, str(path)
     else:
         graph, title = _generated(options)
-    cost = Cost(
-        machine.flops, _wires(options, graph, machine), _UPDATE / machine.memory, measured,
-        contention=0.0,
-    )  # fmt: skip
+    layout, size = graph.layout, _usual(graph)
+    if layout is None:
+        if options.on:
+            raise UserError(f"--on {options.on}: {options.file} does not say how its ranks lie")
+        wires = {lane: _ring(machine, count, False) for lane, count in graph.groups.items()}
+        return Problem(title, graph, Cost(machine.flops, wires, _UPDATE / machine.memory, measured), plan)
+    level = cache(lambda layout: wires_of_layout(machine, layout, options.on, size))
+    cost = Cost(machine.flops, level(layout), _UPDATE / machine.memory, measured, level=level)
     return Problem(title, graph, cost, plan)
 
 
@@ -182,29 +187,27 @@ def _generated(options: argparse.Namespace) -> tuple[Graph, str]:
     return generate(layers, layout), f"{options.model}, {options.layout or 'one rank'}"
 
 
-def _wires(options: argparse.Namespace, graph: Graph, machine: Machine) -> dict[str, Wire]:
-    from collectives.overlap.cost import ring_wire
-    from collectives.overlap.op import COMPUTE
+def wires_of_layout(machine: Machine, layout: Layout, on: str | None = None, size: int = 1 << 20) -> dict[str, Wire]:
+    """By lane: rings between the machine's boxes, or inside them; or what the wires of a topology take for `size`."""
     from collectives.overlap.ranks import members
 
-    layout = graph.layout
-    if options.on:
+    if on:
         from collectives.overlap.wires import wires_of
         from topologies.parse import parse
 
-        if layout is None:
-            raise UserError(f"--on {options.on}: {options.file} does not say how its ranks lie")
-        return dict(wires_of(parse(options.on), layout, _usual(graph)).wires)
+        return dict(wires_of(parse(on), layout, size).wires)
     found = {}
-    for lane in sorted({op.lane for op in graph} - {COMPUTE}):
-        ranks, inside = graph.groups.get(lane, 2), False
-        if layout is not None:
-            groups = members(layout, lane)
-            boxes = groups // machine.ranks
-            ranks, inside = groups.shape[-1], bool((boxes == boxes[..., :1]).all())
-        rate, link = (machine.box, "box") if inside else (machine.network, "network")
-        found[lane] = ring_wire(ranks, rate, machine.alpha, link)
+    for lane in layout.groups:
+        groups = members(layout, lane)
+        boxes = groups // machine.ranks
+        found[lane] = _ring(machine, groups.shape[-1], bool((boxes == boxes[..., :1]).all()))
     return found
+
+
+def _ring(machine: Machine, ranks: int, inside: bool) -> Wire:
+    from collectives.overlap.cost import ring_wire
+
+    return ring_wire(ranks, *((machine.box, machine.alpha, "box") if inside else (machine.network, machine.alpha)))
 
 
 def _usual(graph: Graph) -> int:

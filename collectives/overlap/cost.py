@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.overlap.graph import Graph
+from collectives.overlap.layout import Layout
 from collectives.overlap.op import Kind
 from topologies.command import UserError
 
@@ -44,6 +45,8 @@ class Cost:
                  that moves: seconds on its link, by its own name
     overhead     seconds between two launches of a lane
     contention   computing gets slower by this fraction while its device moves something
+    level        wires of a layout that a policy has cut into more replicas (lanes `dp` and `replicas`, which are other
+                 groups then); None: all of them are like `dp`
     """
 
     flops: float = 1.0
@@ -52,13 +55,14 @@ class Cost:
     measured: Mapping[str, float] = field(default_factory=dict)
     overhead: float = 0.0
     contention: float = 0.0
+    level: Callable[[Layout], Mapping[str, Wire]] | None = None
 
     def seconds(self, graph: Graph) -> tuple[Doubles, Doubles]:
         """By row of the graph: seconds on the processor or the link, and seconds before it takes the link.
 
         Raises UserError for a lane or a kind that no wire is known for.
         """
-        taken, waited = np.zeros(len(graph)), np.zeros(len(graph))
+        taken, waited, wires = np.zeros(len(graph)), np.zeros(len(graph)), self.wires_of(graph)
         whole: dict[tuple[str, ...], float] = {}  # amount of all parts of what was measured
         if self.measured:
             for op in graph:
@@ -67,7 +71,7 @@ class Cost:
         for row, op in enumerate(graph):
             known = self._known(graph, op.name)
             if op.kind.moves:
-                line = self._line(op.lane, op.kind)
+                line = _line(wires, op.lane, op.kind)
                 waited[row] = line.alpha
                 taken[row] = line.fixed + op.amount * line.beta if known is None else known
                 continue
@@ -82,6 +86,14 @@ class Cost:
             else:
                 taken[row] = op.amount / self.flops
         return taken, waited
+
+    def wires_of(self, graph: Graph) -> Mapping[str, Wire]:
+        """By lane of the graph."""
+        if graph.layout is None or graph.layout.replicas == 1 or "replicas" in self.wires:
+            return self.wires
+        if self.level is not None:
+            return self.level(graph.layout)
+        return {**self.wires, "replicas": self.wires["dp"]} if "dp" in self.wires else self.wires
 
     def _known(self, graph: Graph, name: str) -> float | None:
         """Measured seconds; of half a backward, its share of the whole, and of a whole one, its halves."""
@@ -98,14 +110,14 @@ class Cost:
         both = graph.layers[int(rest.partition(".")[0])].backward
         return whole * both[word == Kind.BACKWARD_WEIGHT] / (sum(both) or 1.0)
 
-    def _line(self, lane: str, kind: Kind) -> Linear:
-        wire = self.wires.get(lane)
-        if wire is None:
-            raise UserError(f"the cost says nothing about lane {lane!r}; it knows {', '.join(self.wires) or 'none'}")
-        try:
-            return wire.kinds[kind]
-        except KeyError:
-            raise UserError(f"the cost of lane {lane!r} says nothing about {kind}") from None
+
+def _line(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:
+    if lane not in wires:
+        raise UserError(f"the cost says nothing about lane {lane!r}; it knows {', '.join(wires) or 'none'}")
+    try:
+        return wires[lane].kinds[kind]
+    except KeyError:
+        raise UserError(f"the cost of lane {lane!r} says nothing about {kind}") from None
 
 
 def ring_wire(ranks: int, bandwidth: float, alpha: float = 0.0, link: str = "network") -> Wire:

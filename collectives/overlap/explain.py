@@ -11,7 +11,7 @@ Two Ops that are exposed at the same moment are both counted, so savings do not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -198,12 +198,13 @@ def _changes(timeline: Timeline) -> list[Change]:
     """Other machines and other rules, each simulated; those that help."""
     plan, cost = timeline.plan, timeline.cost
     tried: list[tuple[str, Plan, Cost]] = []
+    wires = cost.wires_of(plan.graph)
     for lane in sorted({op.lane for op in plan.graph if op.kind.moves}):
         names = [op.name for op in plan.graph if op.lane == lane]
         tried.append((f"nothing moved on {lane}", plan, without(cost, names)))
-    for link in sorted({wire.link for lane, wire in cost.wires.items() if any(op.lane == lane for op in plan.graph)}):
-        tried.append((f"link {link!r} were twice as fast", plan, replace(cost, wires=_scaled(cost, link, 1.0, 0.5))))
-    tried.append(("messages had no latency", plan, replace(cost, overhead=0.0, wires=_scaled(cost, None, 0.0, 1.0))))
+    for link in sorted({wire.link for lane, wire in wires.items() if any(op.lane == lane for op in plan.graph)}):
+        tried.append((f"link {link!r} were twice as fast", plan, _scaled(cost, wires, link, 1.0, 0.5)))
+    tried.append(("messages had no latency", plan, replace(_scaled(cost, wires, None, 0.0, 1.0), overhead=0.0)))
     if plan.windows:
         tried.append(("windows had no limit", replace(plan, windows={}), cost))
     if plan.clip is Clip.EXACT:
@@ -212,24 +213,25 @@ def _changes(timeline: Timeline) -> list[Change]:
     return sorted((one for one in found if one.saving >= _WORTH * timeline.seconds), key=lambda one: -one.saving)
 
 
-def _scaled(cost: Cost, link: str | None, alpha: float, beta: float) -> dict[str, Wire]:
-    """Wires whose latencies and bandwidths are so many times what they were, on one link or on all."""
-    return {
+def _scaled(cost: Cost, wires: Mapping[str, Wire], link: str | None, alpha: float, beta: float) -> Cost:
+    """With wires whose latencies and seconds per byte are so many times what they were, on one link or on all."""
+    scaled = {
         lane: wire
         if link not in (None, wire.link)
         else Wire(
             {kind: Linear(line.alpha * alpha, line.beta * beta, line.fixed) for kind, line in wire.kinds.items()},
             wire.link,
         )
-        for lane, wire in cost.wires.items()
+        for lane, wire in wires.items()
     }
+    return replace(cost, wires=scaled, level=lambda _: scaled)
 
 
 def _unclipped(plan: Plan) -> Plan:
     """The plan without norms."""
     norms = {op.name for op in plan.graph if op.kind is Kind.NORM}
     kept = (
-        replace(op, deps=tuple(name for name in op.deps if name not in norms))
+        op._replace(deps=tuple(name for name in op.deps if name not in norms))
         for op in plan.graph
         if op.name not in norms
     )

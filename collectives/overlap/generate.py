@@ -16,7 +16,6 @@ Rules that whoever runs it must know:
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import accumulate, groupby
 
 from collectives.overlap.graph import Graph, Layer
@@ -266,9 +265,8 @@ class _Step:
                 yield self._moved(f"reduce.{i}", kind, i, deps=sums[i], frees=frees)
                 sums[i] = [f"reduce.{i}"]
             if "replicas" in self.groups and lane == "dp":
-                yield replace(
-                    self._moved(f"replicas.{i}", Kind.ALL_REDUCE, i, deps=sums[i]), lane="replicas", amount=size / count
-                )
+                op = self._moved(f"replicas.{i}", Kind.ALL_REDUCE, i, deps=sums[i])
+                yield op._replace(lane="replicas", amount=size / count)
                 sums[i] = [f"replicas.{i}"]
         norms: tuple[str, ...] = ()
         if layout.clip is not Clip.OFF:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Kind(StrEnum):
@@ -58,9 +59,8 @@ class Piece:
         return self.end - self.begin
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
-    """One task.
+class Op(NamedTuple):
+    """One task. A tuple, as passes make new ones of it by the hundred thousand.
 
     name        unique in its Graph
     device      whose lanes it takes: the pipeline stage, as all ranks of a stage do the same

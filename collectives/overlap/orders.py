@@ -8,7 +8,6 @@ listed     one simulation in which lanes choose for themselves; what they did in
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
 
 from collectives.overlap.cost import Cost
 from collectives.overlap.graph import Graph
@@ -140,7 +139,7 @@ def _chained(graph: Graph, movable: Collection[Kind]) -> Iterator[Op]:
             yield op
             continue
         before = previous.get(op.device)
-        yield op if before is None else replace(op, deps=(*op.deps, before))
+        yield op if before is None else op._replace(deps=(*op.deps, before))
         previous[op.device] = op.name
 
 

@@ -197,13 +197,22 @@ def _rows(key: str, rows: Iterator[object]) -> str:
     return f'"{key}": [\n' + ",\n".join(map(_dump, rows)) + "]"
 
 
+def _fields(kind: Any) -> Mapping[str, tuple[str, object]]:
+    """Type and default of each field of a dataclass, or of Op."""
+    if kind is Op:
+        return {
+            name: (type_.__forward_arg__, Op._field_defaults.get(name)) for name, type_ in Op.__annotations__.items()
+        }
+    return {one.name: (str(one.type), one.default) for one in fields(kind)}
+
+
 def _shown(thing: Any) -> dict[str, object]:
-    """A dataclass's fields that are not their defaults."""
+    """The fields that are not their defaults."""
     shown: dict[str, object] = {}
-    for one in fields(thing):
-        value = getattr(thing, one.name)
-        if value != one.default:
-            shown[one.name] = (
+    for name, (_, default) in _fields(type(thing)).items():
+        value = getattr(thing, name)
+        if value != default:
+            shown[name] = (
                 [_shown(v) if isinstance(v, (Piece, Transfer)) else v for v in value]
                 if isinstance(value, tuple)
                 else value
@@ -242,12 +251,12 @@ def _read(kind: Any, row: object, where: str) -> Any:
     """A dataclass out of its fields."""
     if not isinstance(row, dict):
         raise FileError(f"{where} is {shown(row)}; it must be an object")
-    known = {one.name: one for one in fields(kind)}
+    known = _fields(kind)
     found = {}
     for name, value in row.items():
         if name not in known:
             raise FileError(f'{where} has "{name}"; it may have {", ".join(known)}')
-        plain = _PLAIN.get(str(known[name].type))
+        plain = _PLAIN.get(known[name][0])
         if kind is Transfer and name == "backward":
             found[name] = _kind(name, value, where)
         else:

@@ -128,13 +128,14 @@ def columns_of(
     for op in firsts:
         places.setdefault(op.device, len(places))
     numbers: dict[tuple[int, str, str], int] = {}
+    wires = cost.wires_of(graph)
 
     def link(op: Op, way: str) -> int:
         if op.lane == COMPUTE:
             return numbers.setdefault((op.device, COMPUTE, ""), len(numbers)) if way == "out" else -1
         if op.kind is (Kind.RECV if way == "out" else Kind.SEND):
             return -1
-        return numbers.setdefault((op.device, cost.wires[op.lane].link, way), len(numbers))
+        return numbers.setdefault((op.device, wires[op.lane].link, way), len(numbers))
 
     seconds, latency = cost.seconds(graph)
     sends = {op.name.partition(".")[2]: row for row, op in enumerate(ops) if op.kind is Kind.SEND}

@@ -20,7 +20,7 @@ from collectives.overlap import graph
 from collectives.overlap.engine import Engine, gather_lane, urgency
 from collectives.overlap.generate import generate
 from collectives.overlap.layout import Clip, Layout
-from collectives.overlap.op import COMPUTE
+from collectives.overlap.op import COMPUTE, Kind
 from collectives.overlap.plan import Plan
 from collectives.trainer.config import Config
 from collectives.trainer.data_parallel.flat import ALIGNMENT, Flat
@@ -219,6 +219,9 @@ class Rank:
 
     def rest(self) -> None:
         """Returns when nothing is under way and all weights are final; the next step may follow. Collective."""
+        for op in self.plan.graph:
+            if op.device == self.device and op.kind is Kind.SEND:  # nobody else waits for these
+                self.engine.wait(op.name)
         self.updates.finish()
         if not self.updates.verify():
             for holding in self.updates.holdings.values():

@@ -11,7 +11,11 @@ import pytest
 from benchmarks.overlap import contest, rank
 from benchmarks.overlap.contest import Entry, Timed, Work, best, time_steps, work_of
 from benchmarks.overlap.data_parallel import ours
+from benchmarks.overlap.policies import LABS, _lab, simulated
+from benchmarks.overlap.published import PUBLISHED
 from benchmarks.overlap.settings import grid
+from collectives.overlap.policies import POLICIES
+from collectives.overlap.search import chain_of
 from tests.collectives.running import launch
 
 pytest.importorskip("torch.distributed")
@@ -70,3 +74,12 @@ def test_everybody_takes_part(tmp_path: Path) -> None:
     assert [one.label for one in found] == [entry.label for entry in entries]
     assert all(len(one.steps) == 4 and min(one.steps) > 0 for one in found)
     assert found[-1].told["bound"] <= found[-1].told["simulated"] * (1 + 1e-9)
+
+
+def test_every_named_system_has_a_row_that_can_be_simulated() -> None:
+    plain = {"fifo", "serial", "need"}
+    assert {chain_of(row.policy)[0].name for row in PUBLISHED} == set(POLICIES) - plain
+    row = next(row for row in PUBLISHED if row.policy == "p3")
+    gain, maker = simulated(row)
+    assert gain == pytest.approx(1.26, abs=0.01) and maker.startswith("p3:")
+    assert {where for _, where in map(_lab, PUBLISHED)} <= {"", *LABS}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -263,4 +263,4 @@ def _paired(ops: list[tuple[Op, int]], path: Path) -> Iterator[Op]:
         for op in left:
             raise UserError(f"{path}: {op.name!r} sends to device {op.peer}, where nothing receives it")
     for op, _ in ops:
-        yield replace(op, name=names.get(op.name, op.name), deps=tuple(names.get(dep, dep) for dep in op.deps))
+        yield op._replace(name=names.get(op.name, op.name), deps=tuple(names.get(dep, dep) for dep in op.deps))

@@ -7,7 +7,6 @@ bwd 2  bwd 1  bwd 0             X2 W2 X1 W1 X0 W0               split
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from collectives.overlap.graph import Graph
 from collectives.overlap.op import Kind, Op
@@ -31,13 +30,12 @@ def split_backward(graph: Graph) -> Graph:
     def rewired() -> Iterator[Op]:
         for op in graph:
             if op.kind is not Kind.BACKWARD:
-                yield replace(op, deps=edges(op))
+                yield op._replace(deps=edges(op))
                 continue
             inputs, weights = graph.layers[op.layer].backward if graph.layers else (1.0, 1.0)
             share = inputs / ((inputs + weights) or 1.0)
             first, second = names[op.name]
-            yield replace(
-                op,
+            yield op._replace(
                 name=first,
                 kind=Kind.BACKWARD_INPUT,
                 deps=edges(op),
@@ -46,8 +44,7 @@ def split_backward(graph: Graph) -> Graph:
                 holds=0.0,
                 frees=0.0,
             )
-            yield replace(
-                op,
+            yield op._replace(
                 name=second,
                 kind=Kind.BACKWARD_WEIGHT,
                 deps=(first,),

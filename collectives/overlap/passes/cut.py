@@ -9,7 +9,6 @@ Whoever waits for an Op that was cut otherwise, waits for all its parts.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from itertools import pairwise
 
 from collectives.overlap.graph import Graph
@@ -72,8 +71,11 @@ def cut(graph: Graph, counts: Mapping[str, int]) -> Graph:
     def rewired() -> Iterator[Op]:
         for op in graph:
             mine = parts[op.name]
+            if len(mine) == 1 and not any(len(parts[name]) > 1 for name in (*op.deps, *op.lagged)):
+                yield mine[0]
+                continue
             for number, part in enumerate(mine):
-                yield replace(part, deps=edges(op.deps, number, len(mine)), lagged=edges(op.lagged, number, len(mine)))
+                yield part._replace(deps=edges(op.deps, number, len(mine)), lagged=edges(op.lagged, number, len(mine)))
 
     return graph.with_ops(rewired()) if counts else graph
 
@@ -85,13 +87,12 @@ def _parts(graph: Graph, op: Op, count: int) -> list[Op]:
         count = max(1, min(count, total // unit))
     if count == 1:
         return [op]
-    whole = replace(op, amount=op.amount / count, holds=op.holds / count, frees=op.frees / count, of=op.sources)
+    whole = op._replace(amount=op.amount / count, holds=op.holds / count, frees=op.frees / count, of=op.sources)
     if not op.pieces:
-        return [replace(whole, name=f"{op.name}/{i}") for i in range(count)]
+        return [whole._replace(name=f"{op.name}/{i}") for i in range(count)]
     ends = [total * i // count // unit * unit for i in range(count)] + [total]
     return [
-        replace(
-            whole,
+        whole._replace(
             name=f"{op.name}/{i}",
             amount=op.amount * (end - begin) / total,
             pieces=tuple(_between(op.pieces, begin, end)),

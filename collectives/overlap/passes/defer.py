@@ -8,8 +8,6 @@ sums of the step before (`lagged`) has nothing to do in the first step, and is s
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from collectives.overlap.graph import Graph
 from collectives.overlap.op import Kind, Op
 
@@ -34,9 +32,11 @@ def defer(graph: Graph, share: float = 1.0) -> Graph:
     def turned(op: Op) -> Op:
         if op.name in moved:
             before = [name for name in op.deps if name not in moved]
-            return replace(op, deps=tuple(name for name in op.deps if name in moved), lagged=tuple(before))
+            return op._replace(deps=tuple(name for name in op.deps if name in moved), lagged=tuple(before))
         now = [name for name in op.lagged if name in moved]
-        return replace(op, deps=(*op.deps, *now), lagged=tuple(name for name in op.lagged if name not in moved))
+        if not now:
+            return op
+        return op._replace(deps=(*op.deps, *now), lagged=tuple(name for name in op.lagged if name not in moved))
 
     ops = [turned(op) for op in graph]
     waiting = {op.name: op for op in ops if op.name in moved}

@@ -7,7 +7,6 @@ move_experts            no token travels: every rank gathers all experts of the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from collectives.overlap.graph import Graph
 from collectives.overlap.op import Kind, Op
@@ -61,5 +60,5 @@ def _brought(graph: Graph, word: str, bring: Kind, back: Kind, copies: float, tr
             found.append(returned)
             deps = (*deps, returned.name)
         amount = op.amount * travel if op.kind is Kind.ALL_TO_ALL and layer in expert else op.amount
-        found.append(replace(op, deps=deps, amount=amount))
+        found.append(op._replace(deps=deps, amount=amount))
     return graph.with_ops(found)

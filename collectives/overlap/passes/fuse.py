@@ -6,7 +6,6 @@ reduce.5  reduce.4  reduce.3  reduce.2          reduce.5+4          reduce.3+2
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, repeat
 
 from collectives.overlap.cost import Cost
@@ -79,8 +78,7 @@ def _joined(graph: Graph, groups: Sequence[Sequence[Op]]) -> Graph:
             continue
         word = group[0].name.partition(".")[0]
         name = f"{word}." + "+".join(op.name.partition(".")[2] for op in group)
-        whole = replace(
-            group[0],
+        whole = group[0]._replace(
             name=name,
             amount=sum(op.amount for op in group),
             layer=-1,
@@ -100,12 +98,11 @@ def _joined(graph: Graph, groups: Sequence[Sequence[Op]]) -> Graph:
         for op in graph:
             whole = union.get(op.name)
             if whole is None:
-                yield replace(op, deps=edges(op.deps), lagged=edges(op.lagged))
+                yield op._replace(deps=edges(op.deps), lagged=edges(op.lagged))
                 continue
             members.setdefault(whole.name, []).append(op)
             if last[whole.name] == op.name:
-                yield replace(
-                    whole,
+                yield whole._replace(
                     deps=edges([dep for one in members[whole.name] for dep in one.deps]),
                     lagged=edges([dep for one in members[whole.name] for dep in one.lagged]),
                 )

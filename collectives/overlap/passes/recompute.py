@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from collectives.overlap.graph import Graph
 from collectives.overlap.op import COMPUTE, Kind
 from topologies.command import UserError
@@ -19,7 +17,7 @@ def hide_recompute(graph: Graph, ahead: int) -> Graph:
     for op in graph:
         if op.kind is Kind.RECOMPUTE:
             before = done.get(op.device, [])[-ahead:][:1]
-            op = replace(op, deps=tuple(dict.fromkeys((*op.deps, *before))))
+            op = op._replace(deps=tuple(dict.fromkeys((*op.deps, *before))))
         elif op.lane == COMPUTE:
             done.setdefault(op.device, []).append(op.name)
         found.append(op)

@@ -51,7 +51,7 @@ def after_backward(graph: Graph) -> Graph:
 
     def held(op: Op) -> Op:
         waits = op.microbatch < 0 and op.kind.moves and last[op.device] not in op.deps
-        return replace(op, deps=(*op.deps, last[op.device])) if waits else op
+        return op._replace(deps=(*op.deps, last[op.device])) if waits else op
 
     return graph.with_ops(map(held, graph))
 

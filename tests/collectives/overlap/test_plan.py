@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,14 +58,13 @@ def test_every_field_is_in_the_hash() -> None:
         replace(plan, graph=replace(graph, layout=None)),
         replace(plan, graph=replace(graph, layers=graph.layers[:1])),
     ]
-    for one in fields(first):
-        value = getattr(first, one.name)
+    for name, value in first._asdict().items():
         changed = value + type(value)([first.pieces or "x"][:1]) if isinstance(value, tuple) else None
-        if one.name == "pieces":
+        if name == "pieces":
             changed = next(op.pieces for op in graph if op.pieces)
         elif changed is None:
             changed = next(v for v in ("recv", 7) if isinstance(v, str) == isinstance(value, str))
-        ops = (replace(first, **{one.name: changed}), *graph.ops[1:])
+        ops = (first._replace(**{name: changed}), *graph.ops[1:])
         others.append(replace(plan, graph=graph.with_ops(ops)))
     for other in others:
         assert other.hash not in hashes

@@ -218,7 +218,7 @@ def test_measured_seconds_are_shared_by_parts() -> None:
     halves = graph.with_ops(
         [
             graph["fwd.0.0"],
-            *(replace(graph["bwd.0.0"], name=f"bwd.0.0/{i}", amount=i + 1.0, of=("bwd.0.0",)) for i in range(2)),
+            *(graph["bwd.0.0"]._replace(name=f"bwd.0.0/{i}", amount=i + 1.0, of=("bwd.0.0",)) for i in range(2)),
         ]
     )
     seconds, _ = Cost(1e9, measured={"fwd.0.0": 5.0, "bwd.0.0": 9.0}).seconds(halves)
