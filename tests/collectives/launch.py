@@ -1,7 +1,5 @@
 """Runs a script on several ranks, as torchrun would, but forked from one process that has imported torch already.
 
-    python tests/collectives/launch.py RANKS SCRIPT|FOLDER [ARGUMENT ..]
-
 All scripts of a folder run one after another, each on fresh ranks, under a line with its name. Exits with 1 when a
 rank fails, after ending the others. A rank that is killed (SIGKILL) is no failure here: that the others notice is what
 such a test is about.
@@ -9,7 +7,6 @@ such a test is about.
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
@@ -82,23 +79,15 @@ def run(ranks: int, script: str, arguments: list[str], abrupt: bool = False) -> 
     return good
 
 
-def main() -> int:
-    ranks, path, arguments = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    import torch
+def launch(ranks: int, path: Path, arguments: list[str]) -> int:
+    """What running.launch() starts: 0 when no rank failed."""
     import torch.distributed
 
-    torch.set_num_threads(1)
+    torch.distributed.set_debug_level_from_env()  # torch has read it before this environment was set
     if path.is_file():
         return 0 if run(ranks, str(path), arguments) else 1
-    for module in ("checkpoint.state_dict", "fsdp", "pipelining", "tensor.parallel"):
-        importlib.import_module(f"torch.distributed.{module}")  # here once, and not in every rank of every script
     good = True
     for script in sorted(path.glob("*.py")):
         print(f"== {script.stem}", flush=True)
         good &= run(ranks, str(script), arguments, abrupt="gloo" in arguments)
     return 0 if good else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

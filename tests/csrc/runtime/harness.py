@@ -15,12 +15,9 @@ that are late print their stacks and are killed. A rank that fails ends the test
 from __future__ import annotations
 
 import faulthandler
-import importlib
 import multiprocessing.connection
 import os
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -29,11 +26,13 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NoReturn
 
 from csrc import _core
 from tests.csrc.runtime.group import Group
+from tests.forked import start
 
 ROOT = Path(__file__).parents[3]
 DEADLINE = 60.0  # seconds; generous, because the machine may be busy: nothing is measured by it
@@ -92,30 +91,30 @@ class Processes:
         deadline: float = DEADLINE,
     ) -> None:
         self.size = size
-        self._end = time.monotonic() + deadline
-        self._log = [tempfile.TemporaryFile() for _ in range(size)]  # noqa: SIM115 (closed by __exit__)
+        self._log = [tempfile.NamedTemporaryFile() for _ in range(size)]  # noqa: SIM115 (closed by __exit__)
         self._values: dict[int, Any] = {}
         self._events: dict[int, list[str]] = defaultdict(list)
         self._exits: dict[int, int] = {}
         self._killed: set[int] = set()
         self._gathers: dict[tuple[str, tuple[int, ...]], dict[int, bytes]] = defaultdict(dict)
         self._connections: dict[int, Connection] = {}
-        self.processes: list[subprocess.Popen[bytes]] = []
+        self.processes: list[BaseProcess] = []
         for rank in range(size):
             own = {"SYNTONY_HOST": hosts[rank]} if hosts else {}
-            self._start(rank, {**os.environ, **(environment or {}), **own})
-            self._connections[rank].send((rank, size, body.__module__, body.__qualname__, arguments))
-
-    def _start(self, rank: int, environment: dict[str, str]) -> None:
-        here, there = socket.socketpair()
-        with there:
-            command = [sys.executable, "-m", "tests.csrc.runtime.harness", str(there.fileno())]
-            log: BinaryIO = self._log[rank]
-            process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, pass_fds=[there.fileno()], stdout=log, stderr=subprocess.STDOUT
-            )
-        self.processes.append(process)
-        self._connections[rank] = Connection(here.detach())
+            here, there = multiprocessing.Pipe()
+            with there:
+                log = self._log[rank].name
+                given = (there, rank, size, body, arguments)
+                process = start(
+                    _be_a_rank,
+                    *given,
+                    environment={**os.environ, **(environment or {}), **own},
+                    output=log,
+                    errors=log,
+                )
+            self.processes.append(process)
+            self._connections[rank] = here
+        self._end = time.monotonic() + deadline
 
     def __enter__(self) -> Processes:
         return self
@@ -123,7 +122,7 @@ class Processes:
     def __exit__(self, *error: object) -> None:
         for process in self.processes:
             process.kill()
-            process.wait()
+            process.join()
         for connection in self._connections.values():
             connection.close()
         for log in self._log:
@@ -131,11 +130,11 @@ class Processes:
 
     @property
     def pids(self) -> list[int]:
-        return [process.pid for process in self.processes]
+        return [process.pid or 0 for process in self.processes]
 
     def kill(self, rank: int, number: signal.Signals = signal.SIGKILL) -> None:
         self._killed.add(rank)
-        self.processes[rank].send_signal(number)
+        self._send_signal(rank, number)
 
     def wait_for_event(self, event: str, ranks: Sequence[int] | None = None) -> None:
         """Serves the ranks until all of `ranks` have told `event`."""
@@ -152,8 +151,7 @@ class Processes:
         return [self._values.get(rank) for rank in range(self.size)]
 
     def log(self, rank: int) -> str:
-        self._log[rank].seek(0)
-        return self._log[rank].read().decode(errors="replace")
+        return Path(self._log[rank].name).read_text(errors="replace")
 
     # ---- serving
 
@@ -184,7 +182,10 @@ class Processes:
 
     def _ended(self, rank: int) -> None:
         self._connections.pop(rank).close()
-        code = self.processes[rank].wait(timeout=max(1.0, self._end - time.monotonic()))
+        self.processes[rank].join(max(1.0, self._end - time.monotonic()))
+        code = self.processes[rank].exitcode
+        if code is None:
+            self._give_up(f"for rank {rank} to exit")
         self._exits[rank] = code
         if rank not in self._killed and (code != 0 or rank not in self._values):
             raise RankFailedError(f"rank {rank} exited with {code} and no result:\n{self.log(rank)}")
@@ -198,12 +199,16 @@ class Processes:
             for member in members:
                 self._connections[member].send(blobs)
 
-    def _give_up(self, what: str) -> None:
+    def _send_signal(self, rank: int, number: signal.Signals) -> None:
+        if self.processes[rank].is_alive():
+            os.kill(self.pids[rank], number)
+
+    def _give_up(self, what: str) -> NoReturn:
         late = [rank for rank in range(self.size) if rank not in self._exits]
         for rank in late:
-            self.processes[rank].send_signal(signal.SIGABRT)  # faulthandler prints the stacks
+            self._send_signal(rank, signal.SIGABRT)  # faulthandler prints the stacks
         for rank in late:
-            self.processes[rank].wait(10)
+            self.processes[rank].join(10)
         logs = "\n".join(f"--- rank {rank}\n{self.log(rank)}" for rank in late)
         waiting = {name: sorted(came) for (name, _), came in self._gathers.items()}
         raise RankFailedError(f"waited in vain {what}; late: {late}; meeting: {waiting}\n{logs}")
@@ -214,10 +219,10 @@ def run_as_processes(body: Callable[..., Any], size: int, *arguments: Any, **opt
         return ranks.finish()
 
 
-def _main() -> None:
+def _be_a_rank(
+    connection: Connection, rank: int, size: int, body: Callable[..., Any], arguments: tuple[Any, ...]
+) -> None:
     faulthandler.enable()
-    connection = Connection(int(sys.argv[1]))
-    rank, size, module, name, arguments = connection.recv()
     lock = threading.Lock()
 
     def gather(topic: str, blob: bytes, members: Sequence[int]) -> list[bytes]:
@@ -227,7 +232,6 @@ def _main() -> None:
             return answer
 
     try:
-        body = getattr(importlib.import_module(module), name)
         process = _core.Process()
         value = body(Rank(rank, size, gather, lambda event: connection.send(("event", event)), process), *arguments)
         process.close()
@@ -302,7 +306,3 @@ def run_as_threads(
     for runtime in {id(runtime): runtime for runtime in runtimes}.values():
         runtime.close()
     return values
-
-
-if __name__ == "__main__":
-    _main()
