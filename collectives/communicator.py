@@ -67,7 +67,8 @@ class Communicator:
                between them. Without it, what is usual for the collective (an all_to_all is `high`, all else `normal`),
                and one order over all such calls
     partition  bytes: run it as parts of at most so many, one behind the other; a sum may then be associated otherwise
-    algorithm  a builder (`ring`, `dbt`, `hierarchical`, `direct`, `two_shot`), a name that load() returned, or `auto`
+    algorithm  a builder (`ring`, `dbt`, `hierarchical`, `direct`, `two_shot`, `pairwise`), a name that load() has
+               returned, or `auto`
     async_op   return a Work at once instead of None at the end
     timeout    seconds; default: the group's
 
@@ -98,6 +99,11 @@ class Communicator:
     def set_priority(self, priority: str | None) -> None:
         """The priority of calls that do not say theirs; every rank must set the same, before its first call."""
         self._core.set_priority(priority)
+
+    def set_canonical(self, canonical: bool) -> None:
+        """Whether all_reduce and reduce_scatter that name no algorithm use `pairwise`, whose association is always the
+        same; every rank must set the same."""
+        self._core.set_canonical(canonical)
 
     def capsule(self) -> object:
         """For csrc._torch."""

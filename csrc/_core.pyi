@@ -700,6 +700,8 @@ class Communicator:
     def set_timeout(self, timeout: float) -> None: ...
     def set_priority(self, priority: str | None) -> None:
         """Of calls that do not say theirs."""
+    def set_canonical(self, canonical: bool) -> None:
+        """Whether sums that ask for no algorithm use `pairwise`."""
 
 # ---- simulation -----------------------------------------------------------------------------------------------------
 # Flows on fairly shared links (csrc/core/simulator/flows.hpp). The columns are those of synth.flows.Flows and Paths.

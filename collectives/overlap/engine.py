@@ -8,10 +8,10 @@ A lane is one torch group (csrc/overlap/lanes.hpp): strictly the plan's order, a
 flight. So ranks can never wait for each other in different orders, whatever each of them computes first. Messages
 between pipeline stages have a lane for each peer and direction.
 
-Sums of gradients (ops with `pieces`) are canonical: ranks exchange their parts and add them as a pairwise tree
-(csrc/overlap/tree_sum.hpp). That sends the bytes of a ring and gives the bits of one process. An all_reduce is that sum
-and an all_gather of it, in a lane and a group of their own (`dp.gather`), so that its second half never waits for
-another op's first.
+Sums of gradients (ops with `pieces`) are canonical, a pairwise tree over ranks, which gives the bits of one process and
+sends the bytes of a ring. Syntony's backend has an algorithm for them. On others ranks exchange their parts and add
+these here (csrc/overlap/tree_sum.hpp); an all_reduce is that sum and an all_gather of it, in a lane and a group of
+their own (`dp.gather`), so that its second half never waits for another op's first.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from torch import Tensor
 
 from collectives.overlap.op import COMPUTE, Kind, Op
 from collectives.overlap.plan import Plan
+from collectives.torch_backend import communicator_of
 from csrc import _torch
 from topologies.command import UserError
 
@@ -76,7 +77,8 @@ class Engine:
 
     device     which of the plan's devices this rank is
     groups     a torch group for every lane that the device has, of any backend; for canonical all_reduces on `dp`, a
-               second one of the same ranks as `dp.gather`. No lane's group may be used by anybody else
+               second one of the same ranks as `dp.gather`, unless the backend is Syntony's. No lane's group may be used
+               by anybody else
     canonical  sum gradients as a pairwise tree over ranks; else as the backend likes
 
     One thread calls it. Raises UserError where a group is missing, OverlapError where communication fails.
@@ -106,9 +108,12 @@ class Engine:
             if lane not in groups:
                 raise UserError(f"the plan has a lane {lane!r}, and no group was given for it")
             window = plan.windows.get(lane, 0)
+            ours = groups[lane]._get_backend(torch.device("cpu")).name() == "syntony"
+            if ours:
+                communicator_of(groups[lane]).set_canonical(canonical)
             for name in names:
                 op = plan.graph[name]
-                sums = canonical and bool(op.pieces)
+                sums = canonical and bool(op.pieces) and not ours
                 halves = sums and op.kind is Kind.ALL_REDUCE
                 move = _torch.Move.EXCHANGE_SUM if sums and op.kind in _SUMS else _MOVES[op.kind]
                 key = f"{lane}.{op.kind}.{op.peer}" if op.kind in (Kind.SEND, Kind.RECV) else lane

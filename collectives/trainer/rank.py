@@ -100,13 +100,14 @@ class World:
         return torch.cat([row.flatten() for row in torch.split(torch.stack(rows), sizes, 1)])
 
     def groups(self, plan: Plan) -> Mapping[str, dist.ProcessGroup]:
-        """A group for each of the plan's lanes, and one for second halves of sums on it; those of the plan before
-        where they are as urgent. Collective."""
+        """A group for each of the plan's lanes, and where the backend is not Syntony's one for second halves of sums on
+        it; those of the plan before where they are as urgent. Collective."""
         if self.mesh.world == 1:
             return {}
         words = urgency(plan)
         lanes = sorted({lane for _, lane in plan.orders} - {COMPUTE})
-        wanted = [(name, words[lane]) for lane in lanes for name in (lane, gather_lane(lane))]
+        halves = (self._backend or dist.get_backend()) != "syntony"
+        wanted = [(name, words[lane]) for lane in lanes for name in (lane, gather_lane(lane))[: 1 + halves]]
         fresh = tuple(name for name, word in wanted if (name, word) not in self._lanes)
         made = self.mesh.groups(fresh, self._timeout, self._backend, words)
         self._lanes |= {(name, word): made.get(name) for name, word in wanted if name in fresh}

@@ -118,6 +118,7 @@ class Interpreter:
         makers = (Kind.BACKWARD, Kind.BACKWARD_WEIGHT)
         self._makers = Counter((op.layer, op.microbatch) for op in self._ops if op.kind in makers)
         self._check_parts()
+        self._views: dict[int, dict[str, Tensor]] = {}  # weights, by layer
         self.step = -1
         self.spans: list[Span] = []
 
@@ -133,7 +134,8 @@ class Interpreter:
         self._kept: dict[tuple[int, int, int], dict[int, Kept]] = {}  # by part
         self._leaves: dict[tuple[int, int], Leaf] = {}
         self._wholes: dict[str, dict[int, Tensor]] = {}  # gathered weights
-        self._views: dict[int, dict[str, Tensor]] = {}
+        if self._boundary[1] is not torch.float32:
+            self._views.clear()  # they are of the last step's weights, rounded
         self._losses: dict[int, list[Tensor]] = {}
         self._verified = self._void = False
         self._waiting = {name: set(before) for name, before in self._before.items()}
@@ -393,7 +395,7 @@ class Interpreter:
             layer, holding = self.layers[i], self.updates.holdings[i]
             turns = len(self._batch)
             buffers = [holding.tree.leaf(source * turns + m) for source in range(layer.sources)]
-            views = [holding.flat.views(buffer) for buffer in buffers]
+            views = [holding.views(buffer) for buffer in buffers]
             self._leaves[i, m] = Leaf(buffers, views, self._makers[i, m])
         return self._leaves[i, m]
 

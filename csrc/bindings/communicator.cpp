@@ -466,6 +466,9 @@ void bind_group(nb::module_& m) {
           },
           "priority"_a)
       .def(
+          "set_canonical", [](const Self& self, bool canonical) { self.group().set_canonical(canonical); },
+          "canonical"_a)
+      .def(
           "set_timeout", [](const Self& self, double timeout) { self.group().set_timeout(from_seconds(timeout)); },
           "timeout"_a);
 }

@@ -192,7 +192,7 @@ def test_default_boxes_are_near_square(ranks: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("rung", "all_reduce", 2), "no algorithm 'rung'; there are direct, two_shot, ring, dbt, hierarchical"),
+        (("rung", "all_reduce", 2), "no algorithm 'rung'; there are direct, two_shot, pairwise, ring, dbt, hier"),
         (("ring", "all_reduced", 2), "no collective 'all_reduced'; there are all_reduce"),
         (("two_shot", "gather", 2), "'two_shot' has no gather; it has all_reduce"),
         (("ring", "broadcast", 4, 4), "root 4 is not one of the 4 ranks"),

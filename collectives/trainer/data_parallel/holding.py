@@ -86,6 +86,7 @@ class Holding:
     summed: Tensor | None = None  # this rank's gradient, whole
     arrived: int = 0  # microbatches whose gradients are in the tree
     _home: Tensor | None = None
+    _views: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     _left: set[Atom] = field(default_factory=set)  # atoms that are not reduced yet
 
     def __post_init__(self) -> None:
@@ -100,6 +101,15 @@ class Holding:
     def place_gradient(self, home: Tensor) -> None:
         """Gives the gradient a place among other layers' (zero 0 and 1, where it stays)."""
         self._home = home
+
+    def views(self, buffer: Tensor) -> dict[str, Tensor]:
+        """The tensors in one of the tree's buffers; made once where these stay."""
+        if self.zero >= 2:
+            return self.flat.views(buffer)
+        where = buffer.data_ptr()
+        if where not in self._views:
+            self._views[where] = self.flat.views(buffer)
+        return self._views[where]
 
     def reduced(self, atom: Atom) -> None:
         """An atom's gradient has been reduced. With zero 2 and 3 the whole one goes with the last of them."""

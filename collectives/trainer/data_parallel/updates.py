@@ -100,7 +100,7 @@ class Updates:
             self._engine.ready(self._shares[index].name, holding.summed[holding.flat.shared :])
         else:
             self._owned(index)
-            self._update_due()
+            self._update_due(_ENOUGH)
 
     def begin(self, first: bool) -> None:
         """A step begins. In the first, nobody starts gathers that the plan has put before the forward."""

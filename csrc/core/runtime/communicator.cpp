@@ -321,7 +321,11 @@ std::shared_ptr<Work> Communicator::call(Collective collective, DType dtype, Red
   if (own_sizes_only && options.partition > 0) {
     refuse("an all_to_all with uneven sizes cannot be partitioned: each rank knows only its own sizes");
   }
-  const std::string& algorithm = own_sizes_only && options.algorithm == "auto" ? "direct" : options.algorithm;
+  const bool sums = collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+  const std::string algorithm = options.algorithm != "auto" ? options.algorithm
+                                : own_sizes_only            ? "direct"
+                                : sums && canonical_        ? "pairwise"
+                                                            : "auto";
   const bool weighted = scaling.factor != 1.0;
   const bool crossed = crossing(blocks, element_bytes);
   const std::size_t blocks_at_once = blocks.size() / (collective == Collective::all_to_all ? size() : 1);

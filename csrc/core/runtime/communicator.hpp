@@ -126,6 +126,8 @@ class Communicator {
   void set_timeout(std::chrono::milliseconds timeout);
   /// Of calls that do not say theirs; every rank must set the same. None: what is usual for the collective.
   void set_priority(std::optional<Priority> priority) { priority_ = priority; }
+  /// all_reduce and reduce_scatter that ask for no algorithm use `pairwise`.
+  void set_canonical(bool canonical) { canonical_ = canonical; }
   /// Sequence number of the last collective started.
   [[nodiscard]] std::uint64_t sequence() const;
   /// The last operations and the counters of this group (runtime/recorder.hpp). Any thread, any time.
@@ -152,6 +154,7 @@ class Communicator {
 
   std::atomic<std::chrono::milliseconds> timeout_;
   std::atomic<std::optional<Priority>> priority_;
+  std::atomic<bool> canonical_{false};
   std::shared_ptr<const Tuner> tuner_;
   std::vector<std::uint32_t> members_;
   std::mutex regrouping_;

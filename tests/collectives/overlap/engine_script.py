@@ -65,14 +65,14 @@ def main() -> None:
             engine.bind(op.name, whole, whole.view(ranks, -1)[rank])
             engine.then(op.name, lambda name=op.name: done.append(name))  # type: ignore[misc]
         for step in range(STEPS):
-            engine.begin_step()
-            for layer, (name, size) in reversed(list(enumerate(sizes.items()))):
-                buffers[name].copy_(gradients(layer, step, rank, size))
-                time.sleep(0.002 * random.random())
-                engine.ready(name)
-                if rest and step == 2 and layer == 3 and rank == ranks - 1:
-                    os.kill(os.getpid(), signal.SIGKILL)
             try:
+                engine.begin_step()
+                for layer, (name, size) in reversed(list(enumerate(sizes.items()))):
+                    buffers[name].copy_(gradients(layer, step, rank, size))
+                    time.sleep(0.002 * random.random())
+                    engine.ready(name)
+                    if rest and step == 2 and layer == 3 and rank == ranks - 1:
+                        os.kill(os.getpid(), signal.SIGKILL)
                 for layer, (name, size) in enumerate(sizes.items()):
                     engine.wait(name)
                     want = tree([gradients(layer, step, other, size) for other in range(ranks)])
@@ -84,7 +84,7 @@ def main() -> None:
                             have, good = have.view(ranks, -1)[rank], good.view(ranks, -1)[rank]
                         assert torch.equal(have, good), f"rank {rank}, step {step}, {part}"
             except OverlapError as error:
-                print(f"survivor {rank}: {error}", flush=True)
+                os.write(1, f"survivor {rank}: {error}\n".encode())
                 os._exit(0)
         assert sorted(done) == sorted(STEPS * [op.name for op in plan.graph])
         records = engine.records()

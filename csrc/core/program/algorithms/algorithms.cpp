@@ -16,6 +16,7 @@ constexpr std::array kEvery{Collective::all_reduce, Collective::all_gather, Coll
                             Collective::all_to_all, Collective::broadcast,  Collective::reduce,
                             Collective::gather,     Collective::scatter};
 constexpr std::array kAllReduce{Collective::all_reduce};
+constexpr std::array kSums{Collective::all_reduce, Collective::reduce_scatter};
 
 constexpr std::array kAlgorithms{
     Algorithm{"direct", "everyone sends straight to whoever must have it; one hop, sums rounded once", kEvery,
@@ -24,6 +25,11 @@ constexpr std::array kAlgorithms{
               }},
     Algorithm{"two_shot", "direct reduce_scatter, then direct all_gather; two hops, sums rounded once", kAllReduce,
               [](Collective, std::uint32_t ranks, std::uint32_t, const Boxes&) { return two_shot_all_reduce(ranks); }},
+    Algorithm{"pairwise",
+              "the same with sums in one association, a binary tree over ranks; rounded at each of its nodes", kSums,
+              [](Collective collective, std::uint32_t ranks, std::uint32_t, const Boxes&) {
+                return pairwise(collective, ranks);
+              }},
     Algorithm{"ring", "neighbours only; least traffic per rank, 2(n-1) hops for all_reduce", kEvery,
               [](Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes&) {
                 return ring(collective, ranks, root);

@@ -1,5 +1,8 @@
 #include "core/program/algorithms/direct.hpp"
 
+#include <string>
+#include <utility>
+
 #include "core/program/algorithms/moves.hpp"
 #include "core/program/layout.hpp"
 
@@ -12,11 +15,10 @@ std::vector<Held> inputs_of_all(const ProgramBuilder& builder, std::uint32_t chu
   return parts;
 }
 
-}  // namespace
-
-Program direct(Collective collective, std::uint32_t ranks, std::uint32_t root) {
+Program in_one_shot(std::string name, Collective collective, std::uint32_t ranks, std::uint32_t root,
+                    Association association) {
   const std::vector<Chunk> chunks = equal_chunks(collective, ranks, 1);  // chunk b is block b
-  ProgramBuilder builder("direct", collective, ranks, root, chunks);
+  ProgramBuilder builder(std::move(name), collective, ranks, root, chunks);
   std::vector<Sum> sums;
   std::vector<Move> moves;
   for (std::uint32_t block = 0; block < chunks.size(); ++block) {
@@ -33,13 +35,13 @@ Program direct(Collective collective, std::uint32_t ranks, std::uint32_t root) {
       }
     }
   }
-  sum_all(builder, sums);
+  sum_all(builder, sums, association);
   move_all(builder, moves);
   return builder.finish();
 }
 
-Program two_shot_all_reduce(std::uint32_t ranks) {
-  ProgramBuilder builder("two_shot", Collective::all_reduce, ranks, 0,
+Program in_two_shots(std::string name, std::uint32_t ranks, Association association) {
+  ProgramBuilder builder(std::move(name), Collective::all_reduce, ranks, 0,
                          equal_chunks(Collective::all_reduce, ranks, ranks));
   std::vector<Sum> sums;
   std::vector<Move> moves;
@@ -50,9 +52,22 @@ Program two_shot_all_reduce(std::uint32_t ranks) {
       if (to != owner) moves.push_back({{owner, sum}, {to, builder.output(to, owner)}});
     }
   }
-  sum_all(builder, sums);
+  sum_all(builder, sums, association);
   move_all(builder, moves, 1);
   return builder.finish();
+}
+
+}  // namespace
+
+Program direct(Collective collective, std::uint32_t ranks, std::uint32_t root) {
+  return in_one_shot("direct", collective, ranks, root, Association::at_once);
+}
+
+Program two_shot_all_reduce(std::uint32_t ranks) { return in_two_shots("two_shot", ranks, Association::at_once); }
+
+Program pairwise(Collective collective, std::uint32_t ranks) {
+  if (collective == Collective::all_reduce) return in_two_shots("pairwise", ranks, Association::pairwise);
+  return in_one_shot("pairwise", collective, ranks, 0, Association::pairwise);
 }
 
 }  // namespace syntony

@@ -26,7 +26,24 @@ void move_all(ProgramBuilder& builder, std::vector<Move> moves, std::uint16_t ch
   }
 }
 
-void sum_all(ProgramBuilder& builder, std::span<const Sum> sums) {
+namespace {
+
+void reduce_pairwise(ProgramBuilder& builder, const Sum& sum, std::vector<Slot> parts) {
+  while (parts.size() > 2) {
+    std::vector<Slot> sums;
+    for (std::size_t i = 0; i < parts.size(); i += 2) {
+      const auto pair = std::span(parts).subspan(i, std::min<std::size_t>(2, parts.size() - i));
+      if (pair.size() == 2) builder.reduce(sum.owner, sums.emplace_back(builder.scratch(sum.owner, sum.chunk)), pair);
+      if (pair.size() == 1) sums.push_back(pair.front());
+    }
+    parts = std::move(sums);
+  }
+  builder.reduce(sum.owner, sum.dst, parts);
+}
+
+}  // namespace
+
+void sum_all(ProgramBuilder& builder, std::span<const Sum> sums, Association association) {
   const std::uint32_t ranks = builder.ranks();
   struct Message {
     std::uint32_t shift = 0;
@@ -58,7 +75,12 @@ void sum_all(ProgramBuilder& builder, std::span<const Sum> sums) {
     at_home[message.sum][message.part] = landing;
   }
   for (std::size_t i = 0; i < sums.size(); ++i) {
-    if (!on_arrival[i]) builder.reduce(sums[i].owner, sums[i].dst, at_home[i]);
+    if (on_arrival[i]) continue;
+    if (association == Association::pairwise) {
+      reduce_pairwise(builder, sums[i], at_home[i]);
+    } else {
+      builder.reduce(sums[i].owner, sums[i].dst, at_home[i]);
+    }
   }
 }
 

@@ -31,8 +31,11 @@ struct Move {
 };
 void move_all(ProgramBuilder& builder, std::vector<Move> moves, std::uint16_t channel = 0);
 
-/// `dst` at `owner` becomes the sum of `parts` in their order, rounded once. Messages land in scratch, but the sum of
-/// one message and one value at home, in this order, is taken on arrival.
+/// How a sum of many is taken: in their order and rounded once, or of neighbours, then of these sums, and so on.
+enum class Association : std::uint8_t { at_once, pairwise };
+
+/// `dst` at `owner` becomes the sum of `parts`. Messages land in scratch, but the sum of one message and one value at
+/// home, in this order, is taken on arrival.
 struct Sum {
   std::uint32_t owner = 0;
   std::uint32_t chunk = 0;
@@ -40,7 +43,7 @@ struct Sum {
   std::vector<Held> parts;
   std::uint16_t channel = 0;
 };
-void sum_all(ProgramBuilder& builder, std::span<const Sum> sums);
+void sum_all(ProgramBuilder& builder, std::span<const Sum> sums, Association association = Association::at_once);
 
 /// A chunk goes from the input of the first rank of `path` to the output of the last; the ranks between relay it.
 struct Route {
