@@ -8,10 +8,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks.overlap import bitwise, data_parallel, pipeline, policies, sharded
+from benchmarks.overlap import (
+    bitwise,
+    data_parallel,
+    expert_parallel,
+    pipeline,
+    policies,
+    sharded,
+    tensor_parallel,
+)
 from benchmarks.tables import run
 
-TABLES = (data_parallel.TABLE, sharded.TABLE, pipeline.TABLE, bitwise.TABLE, policies.TABLE)
+TABLES = (
+    data_parallel.TABLE,
+    sharded.TABLE,
+    tensor_parallel.TABLE,
+    expert_parallel.TABLE,
+    pipeline.TABLE,
+    bitwise.TABLE,
+    policies.TABLE,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,6 +6,9 @@ serial         backward, then one all_reduce
 ddp            torch's DistributedDataParallel
 fsdp           torch's FSDP2 (`fully_shard`), layer by layer
 pipeline       torch.distributed.pipelining, any of its schedules
+blocking       tensor or expert parallel layers by hand, with blocking collectives (blocking.py)
+dtensor        tensor parallel layers as torch's parallelize_module makes them (dtensor.py)
+tutel          experts as Tutel overlaps them, told again on torch (tutel.py)
 trainer        the bundled trainer, under any policy (ours.py)
 """
 
@@ -24,10 +27,13 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 from torch.nn.parallel import DistributedDataParallel
 
+from benchmarks.overlap.blocking import Blocking
 from benchmarks.overlap.contest import Contender
+from benchmarks.overlap.dtensor import Dtensor
 from benchmarks.overlap.emulated import SleepingStage
 from benchmarks.overlap.ours import Trainer
 from benchmarks.overlap.subjects import SUBJECTS
+from benchmarks.overlap.tutel import Tutel
 from collectives.overlap.ddp import ddp_hook
 from collectives.overlap.fsdp import fsdp_hook
 
@@ -190,6 +196,9 @@ MAKERS: Mapping[str, Callable[..., Contender]] = MappingProxyType(
         "ddp": Ddp,
         "fsdp": Fsdp,
         "pipeline": Pipeline,
+        "blocking": Blocking,
+        "dtensor": Dtensor,
+        "tutel": Tutel,
         "trainer": Trainer,
     }
 )

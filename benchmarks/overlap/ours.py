@@ -20,51 +20,61 @@ from collectives.trainer.mesh import Mesh
 from collectives.trainer.profile import profiled
 from collectives.trainer.rank import Rank, World
 
-_RATE = 1e-5
+RATE = 1e-5
+_OFF = {"clip": "off"}
+
+
+def configured(
+    backend: str,
+    model: Mapping[str, Any],
+    parallel: Mapping[str, Any],
+    data: Mapping[str, Any],
+    optimizer: Mapping[str, Any] | None = None,
+    run: Mapping[str, Any] | None = None,
+) -> Config:
+    """The configuration that has these sections."""
+    made = replace(Run(**(run or {})), backend=backend)
+    return Config(Model(**model), Data(**data), Optimizer(**(optimizer or _OFF)), Parallel(**parallel), run=made)
+
+
+def microbatches(config: Config, mesh: Mesh) -> list[tuple[Tensor, Tensor]]:
+    """A rank's tokens and targets of every step: random bytes, the same for every contender and layout."""
+    turns, shape = (
+        config.data.microbatches // config.parallel.dp,
+        (config.data.rows, config.model.context // config.parallel.cp),
+    )
+    first = mesh.place["data"] * turns
+    tokens = [torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(first + m)) for m in range(turns)]
+    return [(each, each) for each in tokens]
 
 
 class Trainer:
     """`model`, `parallel`, .. are sections of the trainer's configuration. A policy of "" is the recorded order.
 
-    Tells the plan's simulated seconds, its bound, and the seconds of computing and of communication that it was
-    planned with.
+    Tells the plan's simulated seconds, its bound, the seconds of computing that it was planned with, and its last loss.
     """
 
     def __init__(
         self,
         backend: str,
         policy: str,
-        model: Mapping[str, Any],
-        parallel: Mapping[str, Any],
-        data: Mapping[str, Any],
-        optimizer: Mapping[str, Any] | None = None,
-        run: Mapping[str, Any] | None = None,
         knobs: Mapping[str, Any] | None = None,
         profile: int = 3,
+        **sections: Mapping[str, Any],
     ) -> None:
-        config = Config(
-            Model(**model),
-            Data(**data),
-            Optimizer(**(optimizer or {"clip": "off"})),
-            Parallel(**parallel),
-            run=replace(Run(**(run or {})), backend=backend),
-        )
+        config = configured(backend, **sections)
         mesh = Mesh(config.parallel, dist.get_rank())
         self.rank = Rank(config, mesh, World(mesh, 120.0, backend))
-        turns = config.data.microbatches // config.parallel.dp
-        shape = config.data.rows, config.model.context // config.parallel.cp
-        generator = torch.Generator().manual_seed(dist.get_rank())
-        self.batch: list[tuple[Tensor, Tensor]] = [
-            (tokens, tokens) for tokens in (torch.randint(0, 256, shape, generator=generator) for _ in range(turns))
-        ]
-        self.cost: Cost = profiled(self.rank, profile, lambda step: self.batch, _RATE)
+        self.batch = microbatches(config, mesh)
+        self.losses: Tensor | None = None
+        self.cost: Cost = profiled(self.rank, profile, lambda step: self.batch, RATE)
         made = ""
         if dist.get_rank() == 0:
             made = policy_named(policy, **(knobs or {})).plan(self.rank.recorded(), self.cost).text
         self.rank.begin(Plan.from_text(self.rank.world.tell(made)))
 
     def step(self) -> None:
-        self.rank.step(self.batch, _RATE)
+        self.losses = self.rank.step(self.batch, RATE)
 
     def finish(self) -> Mapping[str, Any]:
         self.rank.rest()
@@ -75,6 +85,7 @@ class Trainer:
             "bound": bounds(plan, self.cost)[0].seconds,
             "compute": max(seconds for (_, lane), seconds in timeline.busy.items() if lane == "compute"),
             "policy": plan.policy,
+            "loss": 0.0 if self.losses is None else float(self.losses.mean()),
         }
 
     def close(self) -> None:

@@ -47,6 +47,18 @@ def rate_for(ratio: float, hosts: int, subject: Mapping[str, Any]) -> tuple[floa
     return min(max(wanted, SLOWEST), FASTEST), compute.seconds
 
 
+def rate_of(ratio: float, hosts: int, whole: Mapping[str, Any], moving: Mapping[str, Any]) -> float:
+    """Bytes/s at which what a blocking step (blocking.py) moves takes `ratio` times what it computes. `moving`: of the
+    same step, computing nothing."""
+    entries = tuple(
+        Entry(label, "blocking", {**sections, "backend": "gloo"})
+        for label, sections in (("whole", whole), ("moving", moving))
+    )
+    step, communication = (timed.seconds for timed in hold(star(hosts, MEASURED_AT), Work(entries, 3, 1)))
+    wanted = MEASURED_AT * communication / (ratio * max(step - communication, 1e-3))
+    return min(max(wanted, SLOWEST), FASTEST)
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Options of all tables that hold contests."""
     parser.add_argument("--rounds", type=int, default=4, metavar="N", help="blocks of steps of each contender (4)")

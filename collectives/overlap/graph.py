@@ -22,6 +22,7 @@ class Transfer:
     bytes      of the larger buffer, of one microbatch
     parts      what the ops around it can be cut into: `rows` of the microbatch, from the first segment of the layer to
                the last; groups of `experts`, between two such transfers; ``: nothing
+    most       a number that the number of equal parts must divide; 0: as many as one likes
     """
 
     name: str
@@ -30,6 +31,7 @@ class Transfer:
     backward: Kind | None
     bytes: int
     parts: str = "rows"
+    most: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import torch
@@ -141,7 +142,7 @@ class Rank:
                 layer.name,
                 4 * flat.elements,
                 tuple(segment.flops for segment in layer.segments),
-                tuple(transfer.planned for transfer in layer.transfers),
+                tuple(self._fitting(transfer.planned) for transfer in layer.transfers),
                 output=output,
                 expert=layer.expert,
                 joined=layer.name.startswith("experts"),
@@ -149,6 +150,9 @@ class Rank:
             )
             for layer, flat in zip(self.layers, self.flats, strict=True)
         )
+
+    def _fitting(self, transfer: graph.Transfer) -> graph.Transfer:
+        return replace(transfer, most=self.shape[0]) if transfer.parts == "rows" else transfer
 
     def begin(self, plan: Plan) -> None:
         """First weights, and all that runs the plan."""

@@ -14,6 +14,7 @@ from benchmarks.overlap.data_parallel import ours
 from benchmarks.overlap.policies import LABS, _lab, simulated
 from benchmarks.overlap.published import PUBLISHED
 from benchmarks.overlap.settings import grid
+from benchmarks.overlap.tensor_parallel import losses
 from collectives.overlap.policies import POLICIES
 from collectives.overlap.search import chain_of
 from tests.collectives.running import launch
@@ -84,3 +85,43 @@ def test_every_named_system_has_a_row_that_can_be_simulated() -> None:
     assert gain == pytest.approx(1.26, abs=0.01)
     assert maker.startswith("p3:")
     assert {where for _, where in map(_lab, PUBLISHED)} <= {"", *LABS}
+
+
+def test_tensor_and_expert_parallel_contenders_compute_the_same(tmp_path: Path) -> None:
+    model = {"blocks": 1, "width": 32, "heads": 2, "hidden": 64, "context": 16}
+    data = {"rows": 4, "microbatches": 1}
+    tp = {"model": model, "data": data, "parallel": {"tp": 2}}
+    plain = tp | {"parallel": {"tp": 2, "sequence": False}}
+    asleep = plain | {"run": {"compute": "emulated", "forward": 0.003}}
+    ep = {"model": model | {"experts": 4}, "data": data | {"microbatches": 2}, "parallel": {"dp": 2, "ep": 2}}
+    entries = (
+        Entry("torch", "blocking", {"backend": "gloo", **plain}),
+        Entry("torch sequence", "blocking", {"backend": "syntony", **tp}),
+        Entry("dtensor", "dtensor", {"backend": "gloo", **plain}),
+        Entry("dtensor sequence", "dtensor", {"backend": "syntony", **tp}),
+        Entry("ours", "trainer", {"backend": "syntony", "policy": "domino", **tp}),
+        Entry("experts", "blocking", {"backend": "gloo", **ep}),
+        Entry("ours experts", "trainer", {"backend": "syntony", "policy": "lina", **ep}),
+        Entry("tutel 1", "tutel", {"backend": "gloo", "degree": 1, **ep}),
+        Entry("tutel 2", "tutel", {"backend": "syntony", "degree": 2, **ep}),
+        Entry("asleep", "blocking", {"backend": "gloo", **asleep}),
+        Entry("ours asleep", "trainer", {"backend": "syntony", "policy": "domino", **asleep}),
+    )
+    given, results = tmp_path / "work", tmp_path / "results"
+    given.write_text(json.dumps(asdict(Work(entries, 2, 1))))
+    done = launch(2, rank.__file__, given, results)
+    assert results.exists(), f"{done.stdout}\n{done.stderr[-3000:]}"
+    loss = {timed["label"]: timed["told"]["loss"] for timed in json.loads(results.read_text())}
+    dense = [loss[name] for name in ("torch", "torch sequence", "dtensor", "dtensor sequence", "ours")]
+    assert dense == pytest.approx([dense[0]] * 5, rel=1e-6)
+    assert 5 < dense[0] < 6
+    assert loss["ours experts"] == pytest.approx(loss["experts"], rel=1e-6)
+    assert loss["tutel 1"] == pytest.approx(loss["tutel 2"], rel=1e-6)
+    assert loss["tutel 1"] == pytest.approx(loss["experts"], rel=1e-2)  # some rows are dropped
+
+
+def test_another_loss_is_a_miss() -> None:
+    right = Timed("torch gloo", (1.0,), {"loss": 5.0})
+    found = [right, Timed("ours domino", (1.0,), {"loss": 5.001}), Timed("tutel gloo", (1.0,), {"loss": 6.0})]
+    assert losses(found, right).keys() == {"ours domino"}
+    assert not losses([Timed("ours domino", (1.0,), {"loss": 5.0003})], right)

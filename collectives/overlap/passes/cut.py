@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
+from math import gcd
 
 from collectives.overlap.graph import Graph
 from collectives.overlap.op import COMPUTE, Kind, Op, Piece
@@ -37,24 +38,27 @@ def chunk(graph: Graph, count: int, lanes: Collection[str]) -> Graph:
     """Cuts what these lanes move within layers, and the segments beside it, so that one part is computed while another
     travels. Where rows travel, the batch is cut from the first layer to the last, but for a router, which balances a
     whole one, and for what lies between it and the experts' answers; where experts get rows, what is between their two
-    all_to_alls is cut, in groups of experts."""
+    all_to_alls is cut, in groups of experts. In fewer parts, where so many cannot be equal."""
     layers = graph.layers
-    rows = any(move.lane in lanes and move.parts == "rows" for layer in layers for move in layer.transfers)
+    limits = [move.most for layer in layers for move in layer.transfers if move.lane in lanes and move.parts == "rows"]
+    rows = gcd(count, *limits) if limits else 1
     routed = {i for i, layer in enumerate(layers) if any(move.parts != "rows" for move in layer.transfers)}
     routed |= {i - 1 for i, layer in enumerate(layers) if layer.joined}
 
-    def chosen(op: Op) -> bool:
+    def parts(op: Op) -> int:
         if op.layer < 0 or op.microbatch < 0 or op.pieces or op.kind in (Kind.SEND, Kind.RECV):
-            return False
+            return 1
         if op.layer not in routed:
             return rows
         moves = layers[op.layer].transfers
-        if op.lane != COMPUTE:
-            return op.lane in lanes and moves[op.segment].parts == "experts"
-        beside = moves[max(op.segment - 1, 0) : op.segment + 1]
-        return len(beside) == 2 and all(move.lane in lanes and move.parts == "experts" for move in beside)
+        beside = moves[op.segment : op.segment + 1]
+        if op.lane == COMPUTE:
+            beside = moves[max(op.segment - 1, 0) : op.segment + 1]
+        inside = all(move.lane in lanes and move.parts == "experts" for move in beside)
+        return gcd(count, *(move.most for move in beside)) if inside and len(beside) == 1 + (op.lane == COMPUTE) else 1
 
-    return cut(graph, {op.name: count for op in graph if chosen(op)}) if count > 1 else graph
+    wanted = {op.name: parts(op) for op in graph}
+    return cut(graph, {name: number for name, number in wanted.items() if number > 1})
 
 
 def cut(graph: Graph, counts: Mapping[str, int]) -> Graph:

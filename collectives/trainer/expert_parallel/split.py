@@ -50,12 +50,13 @@ class Rows(Transfer):
 
     name: str
     ranks: int
+    experts: int  # of a rank
     bytes: int
     back: bool
 
     @property
     def planned(self) -> graph.Transfer:
-        return graph.Transfer(self.name, "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes, parts="experts")
+        return graph.Transfer(self.name, "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes, "experts", self.experts)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return self._moved(x, kept, self.back)
@@ -109,7 +110,9 @@ def expert_parallel(layers: list[Layer], model: Model, mesh: Mesh, tokens: int, 
     if model.experts % ranks:
         raise UserError(f"[parallel] ep is {ranks}; it must divide [model] experts, which is {model.experts}")
     size = tokens * model.top * model.width * element
-    gaps = (Sizes(8 * model.experts), Rows("dispatch", ranks, size, False), Rows("combine", ranks, size, True))
+    local = model.experts // ranks
+    ways = (Rows("dispatch", ranks, local, size, False), Rows("combine", ranks, local, size, True))
+    gaps = (Sizes(8 * model.experts), *ways)
     return [
         replace(
             layer,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from collectives.overlap.generate import generate
 from collectives.overlap.graph import Layer, Transfer
 from collectives.overlap.layout import Layout
@@ -47,3 +49,18 @@ def test_part_waits_for_part() -> None:
     assert graph["dispatch.2.0.f/0"].deps == ("fwd.2.0.1",)
     assert set(graph["fwd.2.0.3"].deps) == {"combine.2.0.f/0", "combine.2.0.f/1"}
     assert graph["bwd.2.0.2/1"].deps == ("combine.2.0.b/1",)
+
+
+def test_no_more_parts_than_there_can_be_equal_ones() -> None:
+    def parts(count: int) -> dict[str, int]:
+        graph = chunk(generate(limited, Layout(dp=2, ep=2, tp=2)), count, ("tp", "ep"))
+        return {name: sum(name in op.of for op in graph) for name in ("fwd.0.0.1", "leave.0.0.f", "fwd.2.0.2")}
+
+    limits = {"rows": 6, "experts": 4, "": 0}
+    limited = tuple(
+        replace(layer, transfers=tuple(replace(move, most=limits[move.parts]) for move in layer.transfers))
+        for layer in LAYERS
+    )
+    assert parts(2) == {"fwd.0.0.1": 2, "leave.0.0.f": 2, "fwd.2.0.2": 2}
+    assert parts(4) == {"fwd.0.0.1": 2, "leave.0.0.f": 2, "fwd.2.0.2": 4}
+    assert parts(3) == {"fwd.0.0.1": 3, "leave.0.0.f": 3, "fwd.2.0.2": 0}

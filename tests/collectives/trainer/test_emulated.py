@@ -1,0 +1,87 @@
+"""Emulated computing takes the seconds it was given, whole or in parts, and sends as many rows to every expert."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from collectives.trainer import emulated  # noqa: E402
+from collectives.trainer.config import Config, Data, Model, Parallel, Run  # noqa: E402
+from collectives.trainer.mesh import Mesh  # noqa: E402
+from collectives.trainer.model import Layer, Use, transformer  # noqa: E402
+from collectives.trainer.parallel import parallelized  # noqa: E402
+
+ROWS = 4
+MODEL = Model(blocks=1, width=16, heads=2, hidden=32, context=8, experts=4, top=2)
+FORWARD = 0.5
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that were slept, without sleeping."""
+    naps: list[float] = []
+    monkeypatch.setattr(emulated.time, "sleep", naps.append)
+    return naps
+
+
+def layers(ep: int = 2) -> dict[str, Layer]:
+    config = Config(
+        MODEL,
+        Data(rows=ROWS, microbatches=ep),
+        parallel=Parallel(dp=ep, ep=ep),
+        run=Run(compute="emulated", forward=FORWARD),
+    )
+    mine = parallelized(MODEL, Mesh(config.parallel), ROWS, 4)
+    return {layer.name: layer for layer in emulated.emulated(mine, transformer(MODEL, ROWS), config)}
+
+
+def use(layer: Layer) -> Use:
+    return Use({weight.name: torch.zeros(weight.shape) for weight in layer.weights})
+
+
+def test_parts_of_a_microbatch_take_their_share_of_the_seconds(slept: list[float]) -> None:
+    layer = layers()["attention_0"]
+    x = torch.zeros(ROWS, 8, 16, requires_grad=True)
+    (whole,) = layer.segments[0].run(use(layer), x)
+    took, back = slept.copy(), torch.autograd.grad(whole.sum(), x)
+    assert whole.shape == back[0].shape == x.shape
+    assert slept == [*took, *took]  # as long backward
+    slept.clear()
+    for part in x.detach().chunk(2):
+        layer.segments[0].run(use(layer), part)
+    assert sum(slept) == pytest.approx(sum(took))
+    assert len(slept) == 2
+
+
+def test_a_whole_forward_takes_what_it_was_given(slept: list[float]) -> None:
+    tensors = (torch.zeros(ROWS, 8, dtype=torch.int64),)
+    for name, layer in layers(ep=1).items():
+        given = (*tensors, torch.zeros(ROWS, 8, dtype=torch.int64)) if name == "head" else tensors
+        tensors = layer.segments[0].run(use(layer), *given)
+    assert sum(slept) == pytest.approx(FORWARD)
+
+
+def test_every_expert_gets_as_many_rows_and_what_stays_is_handed_on(slept: list[float]) -> None:
+    made = layers()
+    x = torch.ones(ROWS, 8, 16)
+    routed = made["router_0"].segments[0].run(use(made["router_0"]), x)
+    assert routed[0] is x
+    experts = made["experts_0"]
+    counts, going, rows, *_, kept = experts.segments[0].run(use(experts), *routed)
+    assert counts.tolist() == [ROWS * 8 * MODEL.top // 4] * 4
+    assert kept is x
+    assert len(rows) == counts.sum()
+    slept.clear()
+    answers, handed, *_ = experts.segments[2].run(use(experts), rows, going, counts)
+    whole = sum(slept)
+    assert handed is going
+    assert answers.shape == rows.shape
+    slept.clear()
+    experts.segments[2].run(use(experts), rows[: len(rows) // 4], going // 4, counts // 4)
+    assert sum(slept) == pytest.approx(whole / 4)
+
+
+def test_nobody_gives_the_processor_away_for_nothing(slept: list[float]) -> None:
+    emulated.sleep(0.0)
+    assert slept == []
