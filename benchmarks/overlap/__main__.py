@@ -14,6 +14,7 @@ from benchmarks.overlap import (
     expert_parallel,
     pipeline,
     policies,
+    searching,
     sharded,
     tensor_parallel,
 )
@@ -27,6 +28,7 @@ TABLES = (
     pipeline.TABLE,
     bitwise.TABLE,
     policies.TABLE,
+    searching.TABLE,
 )
 
 

@@ -77,7 +77,7 @@ def search(
 ) -> Found:
     """Plans for the step. Raises UserError for an unknown method.
 
-    seconds    of one core, after which nothing new is begun
+    seconds    of one core, after which it ends: nothing is begun that takes longer than what is left
     runnable   leave out what only a simulator can do
     """
     for method in methods:
@@ -90,10 +90,16 @@ def search(
     if small is graph:
         return Found(tuple(first.ranked()), first.tried, first.refused, 0)
     full = _Search(graph, cost, begin + seconds, random.Random(seed), runnable)
-    finalists = [one for one in first.ranked() if one.chain][:_FINALISTS]
-    for one in finalists:
-        if not (full.found and full.late()):
-            full.ask(*one.chain)
+    best: dict[tuple[str, ...], tuple[Policy, ...]] = {}  # by the names in a chain, its best knobs
+    for one in first.ranked():
+        if one.chain:
+            best.setdefault(tuple(policy.name for policy in one.chain), one.chain)
+    longest = 0.0
+    for chain in list(best.values())[:_FINALISTS]:
+        before = time.process_time()
+        if not (full.found and before + longest > begin + seconds):
+            full.ask(*chain)
+            longest = max(longest, time.process_time() - before)
     return Found(tuple(full.ranked()), first.tried + full.tried, first.refused, len(small))
 
 
