@@ -101,7 +101,7 @@ class Engine::Backoff {
           nap_ = kTendInterval;
           break;
         case Wake::control:
-          last_tended_ = {};
+          last_tended_ = {};  // at once, and all
           break;
       }
       tend_if_due();
@@ -118,6 +118,7 @@ class Engine::Backoff {
   static constexpr std::chrono::microseconds kLongestSpin{60};
   static constexpr std::chrono::microseconds kLongestWatch{300};  // spins and yields together
   static constexpr milliseconds kLongestYield{1};
+  static constexpr unsigned kAll = 16;         // times that groups at work are tended until all are
   static constexpr milliseconds kRespect{20};  // for those who compute, before yields are tried again
 
   [[nodiscard]] unsigned spins_now() const { return engine_.crowded_ ? 0 : engine_.spins_; }
@@ -155,8 +156,9 @@ class Engine::Backoff {
     const auto now = Work::Clock::now();
     if (last_tended_ == kNever) last_tended_ = now;  // most waits are over before: they read no clock
     if (now - last_tended_ < kTendInterval) return;
+    const bool trouble = last_tended_ == Work::Clock::time_point{};
     last_tended_ = now;
-    engine_.tend();
+    engine_.tend(trouble || ++times_tended_ % kAll == 0);
   }
 
   Engine& engine_;
@@ -166,6 +168,7 @@ class Engine::Backoff {
   unsigned moves_ = 0;
   milliseconds nap_ = kTendInterval;
   Work::Clock::time_point last_tended_ = kNever;
+  unsigned times_tended_ = 0;
 };
 
 Engine::Engine()
@@ -341,8 +344,10 @@ bool Engine::pass(unsigned active) {
   return moved;
 }
 
-void Engine::tend() {
-  for (Steppable* group : groups_) group->tend();
+void Engine::tend(bool all) {
+  for (Steppable* group : groups_) {
+    if (all || group->busy()) group->tend();
+  }
 }
 
 bool Engine::any_busy() const {
@@ -403,7 +408,7 @@ void Engine::run_progress() {
     ::epoll_wait(idle_poll_.get(), events.data(), events.size(), -1);
     acquire(Caller::thread, nullptr, std::nullopt);
     drain(submit_);
-    tend();
+    tend(true);
     Backoff backoff(*this, Caller::thread);
     while (!stop_ && any_busy()) {
       if (waiting_ > 0 || visiting_ > 0) {  // a driver does it from here; release() wakes us when it leaves something

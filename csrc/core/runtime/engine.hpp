@@ -113,7 +113,7 @@ class Engine {
   void visit();
   bool pass();
   bool pass(unsigned active);
-  void tend();
+  void tend(bool all);
   [[nodiscard]] bool any_busy() const;
   Wake sleep(Caller owner, std::chrono::milliseconds at_most);
   void nudge() const;
