@@ -68,5 +68,8 @@ class Lanes:
     def close(self) -> None:
         """Aborts what is in flight; no thread is left."""
 
+def square_sums(elements: Tensor) -> Tensor:
+    """float64 sums of the squares of each 64 elements of a flat float32, as a tree."""
+
 def tree_sum(output: Tensor, terms: Tensor, count: int) -> None:
     """output = the canonical sum of `count` terms that lie one behind the other in `terms`, which is used up."""

@@ -59,6 +59,7 @@ void bind(py::module_& module) {
       .def("failed", &Lanes::failed)
       .def("close", &Lanes::close, unlocked);
 
+  module.def("square_sums", &square_sums, py::arg("elements"), unlocked);
   module.def("tree_sum", &tree_sum, py::arg("output"), py::arg("terms"), py::arg("count"), unlocked);
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <span>
 
 #include "core/kernels/kernels.hpp"
 #include "torch/buffers.hpp"
@@ -26,6 +27,24 @@ void tree_sum(const at::Tensor& output, const at::Tensor& terms, std::size_t cou
       reduce(*dtype, ReduceOp::sum, last ? sum : left, pair, elements);
     }
   }
+}
+
+at::Tensor square_sums(const at::Tensor& elements) {
+  constexpr std::int64_t kBlock = 64;
+  TORCH_CHECK(elements.scalar_type() == at::kFloat && elements.is_contiguous() && elements.numel() % kBlock == 0,
+              "sums of squares are of contiguous float32 in blocks of ", kBlock, " elements");
+  at::Tensor sums = at::empty({elements.numel() / kBlock}, at::kDouble);
+  const float* block = elements.const_data_ptr<float>();
+  for (double& sum : std::span(sums.mutable_data_ptr<double>(), static_cast<std::size_t>(sums.numel()))) {
+    std::array<double, kBlock> square;
+    for (std::size_t i = 0; i < kBlock; ++i) square[i] = static_cast<double>(block[i]) * static_cast<double>(block[i]);
+    for (std::size_t half = kBlock / 2; half > 0; half /= 2) {
+      for (std::size_t i = 0; i < half; ++i) square[i] += square[i + half];
+    }
+    sum = square[0];
+    block += kBlock;
+  }
+  return sums;
 }
 
 }  // namespace syntony::overlap

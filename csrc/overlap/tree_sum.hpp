@@ -20,4 +20,8 @@ namespace syntony::overlap {
 /// contiguous. `terms` is used up.
 void tree_sum(const at::Tensor& output, const at::Tensor& terms, std::size_t count);
 
+/// float64 sums of the squares of each 64 elements, as a tree of halves: (0 + 32), (1 + 33), .., then of these. Squares
+/// are exact. `elements`: float32, flat, contiguous, a multiple of 64.
+[[nodiscard]] at::Tensor square_sums(const at::Tensor& elements);
+
 }  // namespace syntony::overlap

@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from collectives.trainer.data_parallel.flat import Flat
-from collectives.trainer.data_parallel.norm import exact, squares
 from collectives.trainer.data_parallel.tree import Tree
 from collectives.trainer.model import Layer
+from csrc import _torch
 from topologies.command import UserError
 
 
@@ -32,24 +32,22 @@ class Atom:
 
     weights    mine; the optimizer's parameters are parts of it
     gradient   mine, summed over all ranks; None until then, and after the update
-    squares    of the gradient, exact (norm.py), counted where they are nobody else's
     """
 
     def __init__(self, layer: int, begin: int, end: int, mine: slice) -> None:
         self.layer, self.begin, self.end, self.mine = layer, begin, end, mine
         self.weights = torch.empty(0)
         self.gradient: Tensor | None = None
-        self.squares: int | float = 0
         self.counted: Tensor | None = None  # which blocks of 64 elements this rank counts; None: all
         self.parts: list[tuple[slice, bool]] = []  # of `mine`, each with whether it decays
         self.parameters: list[Parameter] = []  # these, as the optimizer has them
         self.rate: float | None = None  # of learning, in the step that the gradient is of; None: it is void
 
-    def measure(self) -> None:
-        """Sums the gradient's squares."""
+    def blocks(self) -> Tensor:
+        """Sums of the gradient's squares that this rank counts."""
         assert self.gradient is not None
-        blocks = squares(self.gradient)
-        self.squares = exact(blocks if self.counted is None else blocks[self.counted])
+        sums = _torch.square_sums(self.gradient)
+        return sums if self.counted is None else sums[self.counted]
 
     @property
     def size(self) -> int:

@@ -1,8 +1,9 @@
 """The norm of all gradients, exact whoever holds which part of them.
 
 Squares of float32 are exact in float64. Blocks of 64 elements, which no cut divides, are summed in float64 as a
-pairwise tree; the sums of blocks are then added *without rounding*, as whole numbers times 2^-1200. Integer sums have
-no order: however layers are cut, sharded and spread, the norm has the same bits, and ranks exchange one number each.
+pairwise tree (csrc/overlap/tree_sum.hpp); the sums of blocks are then added *without rounding*, as whole numbers times
+2^-1200. Integer sums have no order: however layers are cut, sharded and spread, the norm has the same bits, and ranks
+exchange one number each.
 """
 
 from __future__ import annotations
@@ -10,26 +11,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
 from torch import Tensor
-
-from collectives.trainer.data_parallel.flat import ALIGNMENT
 
 _POINT = 1200  # binary digits behind the point; squares of float32 are multiples of 2^-298
 _HALF = 26  # a float64's 53 digits are added as two halves
-_RUN = 1 << 18  # elements that are converted at once
-
-
-def squares(gradient: Tensor) -> Tensor:
-    """float64 sums of squares of each 64 elements; the gradient is float32, flat, of a multiple of 64 elements."""
-    sums = []
-    for run in torch.split(gradient, _RUN):
-        part = run.double().square_().view(-1, ALIGNMENT)
-        while part.shape[1] > 1:
-            half = part.shape[1] // 2
-            part = part[:, :half] + part[:, half:]
-        sums.append(part.flatten())
-    return torch.cat(sums)
 
 
 def exact(terms: Tensor) -> int | float:

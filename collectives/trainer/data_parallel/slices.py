@@ -10,7 +10,7 @@ hundred thousand weights. So what became due together is updated together.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,8 +18,6 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from collectives.trainer.config import Optimizer
-
-Before = tuple[Parameter, Tensor, Mapping[str, Any]]
 
 
 class Slices:
@@ -45,6 +43,7 @@ class Slices:
                 still = {} if decays or "weight_decay" not in takes else {"weight_decay": 0.0}
                 groups.append({"params": chosen, **still})
         self._optimizer: torch.optim.Optimizer = kind(groups, lr=optimizer.lr, **options)
+        self._before: dict[Parameter, list[Tensor]] = {}
         self._step: Callable[..., Any] = inspect.unwrap(type(self._optimizer).step)  # nobody else's hooks are on it
 
     def update(self, parameters: Sequence[Parameter], gradients: Sequence[Tensor], rate: float) -> None:
@@ -63,20 +62,28 @@ class Slices:
         state: dict[str, Any] = self._optimizer.state[parameter]
         return state
 
-    def copied(self, parameters: Sequence[Parameter]) -> list[Before]:
-        """Slices and what is remembered of them, for put_back()."""
-        return [
-            (one, one.detach().clone(), {name: _clone(value) for name, value in self.state(one).items()})
-            for one in parameters
-        ]
+    def remember(self, parameters: Sequence[Parameter]) -> None:
+        """Copies slices and what the optimizer knows of them, for put_back(); over the last copies."""
+        ours: list[Tensor] = []
+        copies: list[Tensor] = []
+        for parameter in parameters:
+            now = [parameter.detach(), *self._tensors(parameter)]
+            if len(self._before.get(parameter, ())) != len(now):
+                self._before[parameter] = [torch.empty_like(tensor) for tensor in now]
+            ours += now
+            copies += self._before[parameter]
+        if copies:
+            torch._foreach_copy_(copies, ours)
 
-    def put_back(self, before: Sequence[Before]) -> None:
-        """Takes updates back."""
-        with torch.no_grad():
-            for parameter, weights, state in before:
-                parameter.copy_(weights)
-                self._optimizer.state[parameter] = dict(state)
+    def put_back(self, parameters: Sequence[Parameter]) -> None:
+        """Takes the last updates of these back."""
+        for parameter in parameters:
+            weights, *memories = self._before[parameter]
+            parameter.detach().copy_(weights)
+            if not memories:  # it was the first
+                self._optimizer.state.pop(parameter, None)
+            for tensor, memory in zip(self._tensors(parameter), memories, strict=False):
+                tensor.copy_(memory)
 
-
-def _clone(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value
+    def _tensors(self, parameter: Parameter) -> list[Tensor]:
+        return [value for value in self.state(parameter).values() if isinstance(value, Tensor)]

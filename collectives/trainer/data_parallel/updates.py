@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from collectives.overlap.engine import Engine
 from collectives.overlap.layout import Clip
@@ -26,8 +27,8 @@ from collectives.overlap.op import Kind, Op
 from collectives.overlap.plan import Plan
 from collectives.trainer.config import Optimizer
 from collectives.trainer.data_parallel.holding import Atom, Holding
-from collectives.trainer.data_parallel.norm import root
-from collectives.trainer.data_parallel.slices import Before, Slices
+from collectives.trainer.data_parallel.norm import exact, root
+from collectives.trainer.data_parallel.slices import Slices
 
 T = TypeVar("T")
 _BYTES = 4  # of a float32
@@ -68,7 +69,8 @@ class Updates:
         for atom in self._every():
             atom.parameters = [next(owned) for _ in atom.parts]
         self._due: list[Atom] = []
-        self._kept: list[Before] = []  # optimistic updates, to take them back
+        self._optimistic: list[Parameter] = []  # updated, and the norm is not known
+        self._blocks: list[Tensor] = []  # sums of squares of what the norm is of
         self._atoms = {op.name: self._covered(op) for op in moving}
         self._reduces = [op for op in moving if _sums(op)]
         self._replicas = [op for op in moving if op.lane == "replicas"]
@@ -148,9 +150,9 @@ class Updates:
         self._measure()
         scale = self._scale()
         if scale < 1.0:
-            self.slices.put_back(self._kept)
+            self.slices.put_back(self._optimistic)
             self._step(list(self._every()), scale)
-        self._kept.clear()
+        self._optimistic.clear()
         for atom in self._every():
             atom.gradient = None
         return scale == 1.0
@@ -244,8 +246,8 @@ class Updates:
             self._summed(atom)
 
     def _summed(self, atom: Atom) -> None:
-        if self._clip is not Clip.OFF:
-            atom.measure()
+        if self._clip is not Clip.OFF and atom.rate is not None:
+            self._blocks.append(atom.blocks())
         if self._clip is not Clip.EXACT:
             self._due.append(atom)
 
@@ -256,7 +258,8 @@ class Updates:
         due, self._due = self._due, []
         if self._clip is Clip.OPTIMISTIC:
             live = [parameter for atom in due if atom.rate is not None for parameter in atom.parameters]
-            self._kept += self.slices.copied(live)
+            self.slices.remember(live)
+            self._optimistic += live
             self._unverified = self._unverified or bool(live)
         self._update(due, 1.0)
 
@@ -342,7 +345,8 @@ class Updates:
         return (atom for holding in self.holdings.values() for atom in holding.atoms)
 
     def _measure(self) -> None:
-        self.norm = root(self._total(sum(atom.squares for atom in self._every())))
+        self.norm = root(self._total(exact(torch.cat(self._blocks)) if self._blocks else 0))
+        self._blocks.clear()
 
     def _scale(self) -> float:
         return min(1.0, self._limit / (self.norm + 1e-6))

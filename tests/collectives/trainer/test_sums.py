@@ -14,10 +14,11 @@ torch = pytest.importorskip("torch")
 
 from collectives.trainer.config import ELEMENTWISE, Optimizer  # noqa: E402
 from collectives.trainer.data_parallel.flat import Flat  # noqa: E402
-from collectives.trainer.data_parallel.norm import exact, root, squares  # noqa: E402
+from collectives.trainer.data_parallel.norm import exact, root  # noqa: E402
 from collectives.trainer.data_parallel.slices import Slices  # noqa: E402
 from collectives.trainer.data_parallel.tree import Tree  # noqa: E402
 from collectives.trainer.model import Weight  # noqa: E402
+from csrc._torch import square_sums  # noqa: E402
 
 
 def reference(terms: list) -> object:
@@ -66,24 +67,33 @@ def test_tree_says_what_is_missing() -> None:
         tree.take(keep_spare=False)
 
 
+@given(blocks=st.integers(1, 40), scale=st.integers(-60, 60))
+def test_sums_of_squares_are_trees_of_halves(blocks: int, scale: int) -> None:
+    gradient = torch.randn(64 * blocks, generator=torch.Generator().manual_seed(blocks)) * 2.0**scale
+    want = gradient.double().square().view(-1, 64)
+    while want.shape[1] > 1:
+        want = want[:, : want.shape[1] // 2] + want[:, want.shape[1] // 2 :]
+    assert torch.equal(square_sums(gradient), want.flatten())
+
+
 @settings(deadline=None, max_examples=30)
 @given(blocks=st.integers(1, 400), cuts=st.sets(st.integers(1, 399), max_size=6), scale=st.integers(-30, 15))
 def test_the_norm_has_no_order(blocks: int, cuts: set[int], scale: int) -> None:
     source = torch.Generator().manual_seed(blocks)
     gradient = torch.randn(64 * blocks, generator=source) * 2.0**scale
-    whole = exact(squares(gradient))
+    whole = exact(square_sums(gradient))
     borders = [0, *sorted(cut for cut in cuts if cut < blocks), blocks]
     parts = [gradient[64 * a : 64 * b] for a, b in pairwise(borders)]
     random.Random(blocks).shuffle(parts)
-    assert sum(exact(squares(part)) for part in parts) == whole
+    assert sum(exact(square_sums(part)) for part in parts) == whole
     assert math.isclose(root(whole), math.sqrt(math.fsum((gradient.double() ** 2).tolist())), rel_tol=1e-14)
 
 
 def test_the_norm_of_nothing_and_of_too_much() -> None:
-    assert root(exact(squares(torch.zeros(64)))) == 0.0
-    assert root(exact(squares(torch.full((64,), math.nan)))) == math.inf
-    assert math.isfinite(root(exact(squares(torch.full((64,), 3e38)))))
-    assert root(exact(squares(torch.full((64,), 1e-45)))) > 0
+    assert root(exact(square_sums(torch.zeros(64)))) == 0.0
+    assert root(exact(square_sums(torch.full((64,), math.nan)))) == math.inf
+    assert math.isfinite(root(exact(square_sums(torch.full((64,), 3e38)))))
+    assert root(exact(square_sums(torch.full((64,), 1e-45)))) > 0
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
