@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 _SERVER = get_context("forkserver")
@@ -27,6 +30,21 @@ def start(
     process = _SERVER.Process(target=_live, args=(work, arguments, dict(environment), output, errors))
     process.start()
     return process
+
+
+def run(
+    work: Callable[..., int | None], *arguments: Any, timeout: float = 120.0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """As subprocess.run(): what start() printed, and how it ended."""
+    with NamedTemporaryFile() as output, NamedTemporaryFile() as errors:
+        variables = os.environ | environment
+        process = start(work, *arguments, environment=variables, output=output.name, errors=errors.name)
+        process.join(timeout)
+        if process.is_alive():
+            process.kill()
+        process.join()
+        said = (Path(file.name).read_text(errors="replace") for file in (output, errors))
+        return subprocess.CompletedProcess([work.__name__, *map(str, arguments)], process.exitcode or 0, *said)
 
 
 def _live(

@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from syntony.__main__ import main
+from tests import forked
+
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]
@@ -23,16 +26,8 @@ SYNTONY = [sys.executable, "-m", "syntony"]
 LIMIT = 120  # seconds; nothing here takes a tenth of it
 
 
-def run(*words: str, command: list[str] = SYNTONY, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*command, *words],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return forked.run(main, words, timeout=LIMIT, **environment)
 
 
 def results(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
@@ -78,7 +73,9 @@ def test_a_schedule_file_runs_on_its_own_number_of_ranks_only(tmp_path: Path) ->
 
 def test_under_torchrun() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "syntony"]
-    done = run("bench", "all_reduce", "-b", "4K", "-n", "2", "--peers", "gloo", "--json", command=torchrun)
+    words = ["bench", "all_reduce", "-b", "4K", "-n", "2", "--peers", "gloo", "--json"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*torchrun, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert len(results(done)) == 1
 
 

@@ -1,9 +1,7 @@
 """Groups that are made out of groups, by real processes.
 
-    python tests/collectives/regroup_cases.py CASE RANKS HOSTS VICTIM
-
-Forks RANKS ranks that meet through TcpBootstrap. HOSTS is "one" (shared memory), "each" (every rank claims a host of
-its own: TCP) or "two" (both). VICTIM is the rank that dies. Exits with 0 when every rank that should live did all it
+main() forks `ranks` ranks that meet through TcpBootstrap. `hosts` is "one" (shared memory), "each" (every rank claims a
+host of its own: TCP) or "two" (both). `victim` is the rank that dies. 0 when every rank that should live did all it
 should.
 """
 
@@ -150,8 +148,7 @@ HOSTS: dict[str, Callable[[int], str]] = {
 }
 
 
-def main() -> int:
-    case, ranks, hosts, victim = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+def main(case: str, ranks: int, hosts: str, victim: int) -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -175,7 +172,3 @@ def main() -> int:
     statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     print(statuses)
     return 0 if all(status in (0, -signal.SIGKILL) for status in statuses) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import re
-import subprocess
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from hypothesis import strategies as st
 from collectives import CommunicationError, Communicator, recorder
 from collectives.recorder import Dump, GroupRecord, Operation
 from syntony.__main__ import main
+from tests import forked
 from tests.collectives.ranks import Ranks
 from tests.collectives.running import HERE, launch
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
@@ -32,14 +32,17 @@ def joined(rank: Rank, timeout: float = 30.0) -> Communicator:
     return Communicator(rank.join(timeout=timeout).raw)
 
 
+def _analyse(folders: Sequence[Path]) -> None:
+    from torch.distributed.flight_recorder import fr_trace
+
+    for folder in folders:
+        print("====", file=sys.stderr)
+        fr_trace.main([str(folder), "-o", f"{folder}.out"])
+
+
 def torchfrtrace(folders: Sequence[Path]) -> list[str]:
-    """What torch's analyzer says about each folder; its database is left beside the records. torch is imported once."""
-    script = (
-        "import sys\n"
-        "from torch.distributed.flight_recorder.fr_trace import main\n"
-        "for folder in sys.argv[1:]: print('====', file=sys.stderr); main([folder, '-o', folder + '.out'])"
-    )
-    done = subprocess.run([sys.executable, "-c", script, *folders], capture_output=True, text=True, timeout=120)
+    """What torch's analyzer says about each folder; its database is left beside the records."""
+    done = forked.run(_analyse, folders)
     assert done.returncode == 0, done.stderr
     return done.stderr.split("====\n")[1:]
 

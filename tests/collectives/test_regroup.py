@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.collectives.running import run_python
+from tests import forked
+from tests.collectives import regroup_cases
 
 
 @pytest.mark.parametrize(
@@ -27,5 +28,5 @@ from tests.collectives.running import run_python
     ],
 )
 def test_groups_out_of_groups(case: str, hosts: str, victim: int) -> None:
-    done = run_python("-m", "tests.collectives.regroup_cases", case, 4, hosts, victim)
+    done = forked.run(regroup_cases.main, case, 4, hosts, victim)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
