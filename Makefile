@@ -12,9 +12,9 @@ PIP := $(BIN)/python -m pip install --quiet
 
 PACKAGES := csrc topologies synth collectives benchmarks syntony
 PYTEST := $(BIN)/python -m pytest --quiet
-# Tests that only compute share the cores; those that start ranks have them to themselves.
-SIDE_BY_SIDE := tests/synth/ tests/topologies/
-ONE_BY_ONE   := $(filter-out $(SIDE_BY_SIDE) tests/__pycache__/,$(wildcard tests/*/))
+# Side by side, a file at a time; the folders with the longest files come first, so that no core waits for the last one.
+LONGEST_FIRST := tests/collectives tests/csrc tests/benchmarks tests/synth tests/syntony tests/topologies
+SIDE_BY_SIDE  := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 CXX_FILES = $(shell find csrc -name '*.hpp' -o -name '*.cpp')
 
 .DEFAULT_GOAL := help
@@ -55,8 +55,8 @@ test: build ## the whole test suite, or with TESTS=.. that part of it
 ifdef TESTS
 	@$(PYTEST) $(TESTS)
 else
-	@$(PYTEST) --numprocesses $(JOBS) --dist loadfile $(SIDE_BY_SIDE); first=$$?; \
-	  $(PYTEST) $(ONE_BY_ONE) && exit $$first
+	@$(PYTEST) $(SIDE_BY_SIDE) -m 'not soak and not alone' $(LONGEST_FIRST); first=$$?; \
+	  $(PYTEST) -m 'alone and not soak' && exit $$first
 endif
 
 fuzz: build ## frames, messages, handshakes and files that nobody wrote, millions of them, under sanitizers (minutes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,8 @@ import pytest
 
 from collectives import Communicator
 from collectives.probe import Effort, probe
+from syntony.__main__ import main
+from tests import forked
 from tests.collectives.ranks import Ranks
 from topologies.file_format import from_json
 from topologies.probed.network import explain
@@ -46,15 +47,7 @@ def test_every_rank_finds_the_same(ranks: int) -> None:
 
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "syntony", "topo", "probe", *words],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return forked.run(main, ["topo", "probe", *words])
 
 
 def test_the_command_writes_what_topo_reads(tmp_path: Path) -> None:
@@ -89,6 +82,7 @@ def test_mistakes(words: list[str], sentence: str) -> None:
     assert sentence in done.stderr
 
 
+@pytest.mark.alone
 def test_a_slow_wire_of_an_emulated_cluster_is_named() -> None:
     """Three good hosts and one whose wire has a quarter of their rate; needs what `syntony lab` needs."""
     probe = [sys.executable, "-m", "syntony", "topo", "probe", "--health", "--largest", "128K"]

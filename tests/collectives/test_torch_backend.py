@@ -24,7 +24,7 @@ def test_every_call_against_a_reference(ranks: int) -> None:
         "bad_arguments",
         "mismatched_counts",
         "mismatched_dtypes",
-        "killed",
+        pytest.param("killed", marks=pytest.mark.alone),  # within a second
         "timeout",
         "absent_at_creation",
         "the_state_after_a_failure",

@@ -22,6 +22,7 @@ from benchmarks.lab.plan import LabError, Plan, at_rate, delayed, plan_of
 from topologies.command import UserError
 from topologies.parse import parse
 
+pytestmark = pytest.mark.alone
 RATE = Fraction(50 * 10**6, 8)
 SYNTONY = [sys.executable, "-m", "syntony"]
 

@@ -13,6 +13,7 @@ from topologies.command import UserError
 SIZE = 1 << 20
 
 
+@pytest.mark.alone
 def test_no_measured_time_beats_its_bound_or_is_of_another_order() -> None:
     """Generous: this machine may be busy with anything. A model that forgets a wire or a factor of four is caught."""
     fabric = FABRICS[0]

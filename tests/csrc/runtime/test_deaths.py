@@ -12,6 +12,7 @@ import pytest
 from tests.csrc.runtime.group import failure_of
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
 
+pytestmark = pytest.mark.alone
 HOSTS = pytest.mark.parametrize("hosts", ["", "aabb", "abcd"])
 PROMISE = 20.0  # seconds from a death to the exceptions: less than the time-out, which would end a wait as well
 Failure = tuple[str, tuple[int, ...], str, float]
