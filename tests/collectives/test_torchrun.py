@@ -62,6 +62,7 @@ def torchrun(script: Path, ranks: int, *options: str, **environment: str) -> tup
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.alone  # a time-out of two seconds
 def test_a_stuck_rank_is_named_by_errors_records_and_torchs_analyzer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
