@@ -21,15 +21,23 @@ from benchmarks.tables import Table
 STAGES, MICROBATCHES, BLOCKS = 4, 8, 8
 STAGE = 0.04  # seconds of a stage's forward for one microbatch
 RATE = 500e6 / 8
+WIDTH, HIDDEN = 192, 512
+WEIGHTS = BLOCKS // STAGES * WIDTH * (4 * WIDTH + 3 * HIDDEN)  # of a stage
 GOAL = 1.30
 TORCH = ("GPipe", "1F1B", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV")
 OURS = ("gpipe", "1f1b", "interleaved", "zb1p", "zb2p", "zbv", "dualpipe_v")
-MODEL = {"blocks": BLOCKS, "width": 192, "heads": 4, "hidden": 512, "context": 64}
+MODEL = {"blocks": BLOCKS, "width": WIDTH, "heads": 4, "hidden": HIDDEN, "context": 64}
 
 
 def _torch(schedule: str) -> Entry:
     times = {"forward": STAGE, "inputs": STAGE, "gradients": STAGE}
-    options = {"schedule": schedule, "microbatches": MICROBATCHES, "weights": 65536, "activation": 64 * 192 * 4, **times}
+    options = {
+        "schedule": schedule,
+        "microbatches": MICROBATCHES,
+        "weights": WEIGHTS,
+        "activation": 64 * WIDTH * 4,
+        **times,
+    }
     return Entry(f"torch {schedule}", "pipeline", {"backend": "gloo", **options})
 
 
