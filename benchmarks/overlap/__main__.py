@@ -12,8 +12,10 @@ from benchmarks.overlap import (
     bitwise,
     data_parallel,
     expert_parallel,
+    explaining,
     pipeline,
     policies,
+    predicting,
     searching,
     sharded,
     tensor_parallel,
@@ -29,6 +31,8 @@ TABLES = (
     bitwise.TABLE,
     policies.TABLE,
     searching.TABLE,
+    predicting.TABLE,
+    explaining.TABLE,
 )
 
 

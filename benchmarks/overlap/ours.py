@@ -12,6 +12,7 @@ from torch import Tensor
 
 from collectives.overlap.bounds import bounds
 from collectives.overlap.cost import Cost
+from collectives.overlap.explain import explain
 from collectives.overlap.plan import Plan
 from collectives.overlap.policies import policy as policy_named
 from collectives.overlap.simulation import simulate
@@ -51,7 +52,8 @@ def microbatches(config: Config, mesh: Mesh) -> list[tuple[Tensor, Tensor]]:
 class Trainer:
     """`model`, `parallel`, .. are sections of the trainer's configuration. A policy of "" is the recorded order.
 
-    Tells the plan's simulated seconds, its bound, the seconds of computing that it was planned with, and its last loss.
+    Tells the plan's simulated seconds, its bound, the seconds of computing that it was planned with, what changes would
+    save (`explain`), and its last loss.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Trainer:
             "bound": bounds(plan, self.cost)[0].seconds,
             "compute": max(seconds for (_, lane), seconds in timeline.busy.items() if lane == "compute"),
             "policy": plan.policy,
+            "changes": {change.what: change.saving for change in explain(timeline, 1).changes},
             "loss": 0.0 if self.losses is None else float(self.losses.mean()),
         }
 
