@@ -91,6 +91,7 @@ class Engine:
             raise UserError(f"this plan can only be simulated: {plan.simulated}")
         self.plan = plan
         self.step = -1
+        self._numbers: list[int] = []  # what the user calls each step
         self._index: dict[str, int] = {}
         self._slots: list[_torch.Slot] = []
         self._names: list[str] = []
@@ -161,9 +162,13 @@ class Engine:
         """After the actions of what has ended together, `action` runs once."""
         self._afterwards = action
 
-    def begin_step(self) -> None:
-        """Ops may be made ready anew; those of the last step may still be under way."""
+    def begin_step(self, number: int = -1) -> None:
+        """Ops may be made ready anew; those of the last step may still be under way.
+
+        number    what errors call this step; -1: one more than the last
+        """
         self.step += 1
+        self._numbers.append(number if number >= 0 else 1 + self._numbers[-1] if self._numbers else 0)
         self._missing = {name: set(self.plan.graph[name].sources) for name in self._index}
 
     def ready(
@@ -278,7 +283,9 @@ class _Naming:
         if place < 0:
             return
         op = self._engine.plan.graph[self._engine._names[place]]
-        raise OverlapError(f"step {step}: {op.kind} of {op.name} on lane {op.lane!r}: {error}") from error
+        raise OverlapError(
+            f"step {self._engine._numbers[step]}: {op.kind} of {op.name} on lane {op.lane!r}: {error}"
+        ) from error
 
 
 def _backend_of(group: dist.ProcessGroup) -> Any:

@@ -91,6 +91,12 @@ def save(rank: Rank, folder: str, progress: Progress) -> Path:
     return path
 
 
+def newest(folder: str) -> str:
+    """The checkpoint of most steps in a folder; "" where there is none."""
+    found = {int(path.name[5:]): path for path in Path(folder).glob("step-*") if path.name[5:].isdecimal()}
+    return str(found[max(found)]) if found else ""
+
+
 def load(rank: Rank, folder: str) -> Progress:
     """Puts a checkpoint's state into a rank that has begun. Raises UserError for one that is not of this model."""
     reader = dcp.FileSystemReader(folder)

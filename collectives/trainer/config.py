@@ -102,10 +102,11 @@ class Run:
     threads: int = 1
     timeout: float = 30.0  # seconds after which a silent rank is given up
     every: int = 10  # steps between lines of progress
+    held_out: int = 0  # steps between losses of held-out text, which cost a step without its update; 0: none
     log: str = ""  # JSONL file
     save: str = ""  # folder of checkpoints
     save_every: int = 0  # steps; 0: at the end only
-    resume: str = ""  # a checkpoint's folder
+    resume: str = ""  # a checkpoint's folder; "newest": the last one in `save`, if there is one
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,16 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
         raise UserError(f"{where(section, key)}: [{section}] {key} is {_value(config, section, key)!r}; {sentence}")
 
     least = {"blocks": 1, "width": 1, "heads": 1, "context": 2, "vocabulary": 256, "hidden": 0, "experts": 0, "top": 1}
-    least |= {"rows": 1, "microbatches": 1, "steps": 0, "threads": 1, "every": 1, "warmup": 0, "save_every": 0}
+    least |= {
+        "rows": 1,
+        "microbatches": 1,
+        "steps": 0,
+        "threads": 1,
+        "every": 1,
+        "warmup": 0,
+        "save_every": 0,
+        "held_out": 0,
+    }
     least |= dict.fromkeys(("dp", "tp", "pp", "ep", "cp", "replicas", "loops", "prefetch"), 1) | {"profile": 0}
     for section in fields(config):
         for each in fields(getattr(config, section.name)):
@@ -238,6 +248,8 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
         refuse("optimizer", "name", f"it must be an elementwise one of torch.optim: {', '.join(ELEMENTWISE)}")
     if optimizer.clip != "off" and optimizer.clip_norm <= 0:
         refuse("optimizer", "clip_norm", "it must be above 0")
+    if config.run.resume == "newest" and not config.run.save:
+        refuse("run", "resume", "then [run] save must say in which folder checkpoints are")
     if model.hidden == 0:
         hidden = 4 * model.width if model.activation == "gelu" else -(-8 * model.width // 3 // 64) * 64
         config = replace(config, model=replace(model, hidden=hidden))

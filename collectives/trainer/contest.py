@@ -25,9 +25,8 @@ from collectives.overlap.search import planned as plan_of
 from collectives.overlap.simulation import simulate
 from collectives.trainer import text
 from collectives.trainer.config import Config
-from collectives.trainer.context_parallel.split import positions
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.profile import Microbatches, profiled
+from collectives.trainer.profile import profiled
 from collectives.trainer.rank import Rank, World
 from topologies.command import UserError
 from topologies.wording import time as told
@@ -49,14 +48,7 @@ class Contest:
         """One rank's part. Raises UserError on all ranks alike."""
         data = text.read(config.data, config.model.context)
         rank = Rank(config, mesh, world)
-        here, turns = positions(mesh, config.model.context), config.data.microbatches // config.parallel.dp
-
-        def batch(step: int) -> Microbatches:
-            begin = mesh.place["dp"] * turns
-            size = (config.data.rows, config.model.context)
-            whole = (data.batch(config.run.seed, step, begin + m, *size) for m in range(turns))
-            return [(tokens[:, here].contiguous(), targets[:, here].contiguous()) for tokens, targets in whole]
-
+        batch = text.Loader(data, config, mesh)
         cost = profiled(rank, max(2, config.overlap.profile), batch, config.optimizer.lr)
         plans = {name: self._plan(name, rank, world, cost) for name in self.policies}
         seconds: dict[str, list[float]] = {name: [] for name in plans}

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from collectives.launch import Exchange, RankError
 from collectives.overlap.bounds import bounds
@@ -26,11 +25,10 @@ from collectives.overlap.engine import OverlapError
 from collectives.overlap.plan import Plan
 from collectives.overlap.policies import policy
 from collectives.trainer import text
-from collectives.trainer.checkpoint import Progress, digest, load, save
+from collectives.trainer.checkpoint import Progress, digest, load, newest, save
 from collectives.trainer.config import Config
-from collectives.trainer.context_parallel.split import positions
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.profile import Microbatches, cost_of, profiled
+from collectives.trainer.profile import cost_of, profiled
 from collectives.trainer.progress import Line, Log, Seen
 from collectives.trainer.rank import Rank, World
 from topologies.command import UserError
@@ -60,44 +58,41 @@ def train(config: Config, exchange: Exchange | None, work: Work | None = None) -
 def _train(config: Config, mesh: Mesh, world: World) -> None:
     run, first = config.run, mesh.rank == 0
     world.agree("configuration", json.dumps(asdict(config), sort_keys=True))
-    data = text.read(config.data, config.model.context)
+    data = text.read(config.data, config.model.context, bool(run.held_out))
     world.agree("text", data.digest)
     rank = Rank(config, mesh, world)
     _check_memory(config, rank)
-    turns = config.data.microbatches // config.parallel.dp
-    here = positions(mesh, config.model.context)
-
-    def batch(step: int) -> list[tuple[Tensor, Tensor]]:
-        begin = mesh.place["dp"] * turns
-        whole = (data.batch(run.seed, step, begin + m, config.data.rows, config.model.context) for m in range(turns))
-        return [(tokens[:, here].contiguous(), targets[:, here].contiguous()) for tokens, targets in whole]
-
+    batch = text.Loader(data, config, mesh)
     plan, cost = _plan(config, rank, batch)
     world.agree("plan", plan.hash)
     rank.begin(plan)
     done = 0
-    if run.resume:
-        before = load(rank, run.resume)
+    resume = world.tell(newest(run.save)) if run.resume == "newest" else run.resume
+    if resume:
+        before = load(rank, resume)
         if before.digest != data.digest:
-            raise UserError(f"[run] resume: {run.resume} was trained on another text than [data] source says")
+            raise UserError(f"[run] resume: {resume} was trained on another text than [data] source says")
         done = before.step
     bound = bounds(plan, cost)[0].seconds if cost.measured else 0.0
     if first:
-        print(_opening(config, rank, data, plan), flush=True)
+        print(_opening(config, rank, data, plan), *([f"resumed from {resume}"] if resume else []), sep="\n", flush=True)
     about = {"config": asdict(config), "text": data.digest, "plan": plan.hash, "bound": bound}
-    log = Log(run.log if first else "", about, append=bool(run.resume))
+    log = Log(run.log if first else "", about, append=bool(resume))
     tokens = config.data.microbatches * config.data.rows * config.model.context
     seen: list[Seen] = []  # steps that the other ranks have not heard of: every word costs a meeting of all
     for step in range(done, run.steps):
         begin = time.monotonic()
         rank.interpreter.spans.clear()
-        losses = rank.step(batch(step), rate(config, step))
+        losses = rank.step(batch(step), rate(config, step), step)
         seconds = time.monotonic() - begin
         rank.engine.records()
         exposed = sum(span.begin - span.ready for span in rank.interpreter.spans)
-        seen.append(Seen(step, [] if losses is None else losses.tolist(), seconds, exposed, rank.updates.norm))
-        saves = run.save and run.save_every and (step + 1) % run.save_every == 0 and step + 1 < run.steps
-        if step % run.every == 0 or step == run.steps - 1 or saves:
+        seen.append(Seen(step, losses, seconds, exposed, rank.updates.norm, []))
+        last = step == run.steps - 1
+        if run.held_out and (last or step % run.held_out == 0):
+            seen[-1] = seen[-1]._replace(held_out=rank.step(batch(None), None, step))
+        saves = run.save and run.save_every and (step + 1) % run.save_every == 0 and not last
+        if step % run.every == 0 or last or saves:
             lines = _lines(rank, seen, tokens, bound)
             seen = []
             for line in lines:
@@ -126,7 +121,7 @@ def rate(config: Config, step: int) -> float:
     return optimizer.lr * (optimizer.final + (1 - optimizer.final) * 0.5 * (1 + math.cos(math.pi * part)))
 
 
-def _plan(config: Config, rank: Rank, batch: Callable[[int], Microbatches]) -> tuple[Plan, Cost]:
+def _plan(config: Config, rank: Rank, batch: text.Loader) -> tuple[Plan, Cost]:
     """The plan, the same on all ranks; and what its ops were seen to cost."""
     steps = config.overlap.profile
     cost = profiled(rank, steps, batch, config.optimizer.lr) if steps else cost_of(rank.recorded(), {}, {})
@@ -145,11 +140,16 @@ def _lines(rank: Rank, seen: list[Seen], tokens: int, bound: float) -> list[Line
     lines = []
     for of_ranks in zip(*every, strict=True):
         found = [Seen(*one) for one in of_ranks]
-        losses = [loss for one in found for loss in one.losses]
         slowest, standing = max(one.seconds for one in found), sum(one.exposed for one in found) / len(found)
-        mean = math.fsum(losses) / len(losses)
-        lines.append(Line(found[0].step, mean, slowest, tokens, bound, standing, found[0].norm, emulated))
+        loss, held = _mean([one.losses for one in found]), _mean([one.held_out for one in found])
+        assert loss is not None
+        lines.append(Line(found[0].step, loss, held, slowest, tokens, bound, standing, found[0].norm, emulated))
     return lines
+
+
+def _mean(of_ranks: list[list[float]]) -> float | None:
+    every = [loss for losses in of_ranks for loss in losses]
+    return math.fsum(every) / len(every) if every else None
 
 
 def _opening(config: Config, rank: Rank, data: text.Text, plan: Plan) -> str:

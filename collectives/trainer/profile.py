@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from statistics import median
 
 import numpy as np
-from torch import Tensor
 
 from collectives.overlap.cost import Cost, Linear, Wire
 from collectives.overlap.graph import Graph
@@ -22,8 +21,7 @@ from collectives.overlap.orders import in_order
 from collectives.overlap.plan import Plan
 from collectives.trainer.bursts import links
 from collectives.trainer.rank import Rank
-
-Microbatches = Sequence[tuple[Tensor, Tensor]]
+from collectives.trainer.text import Microbatches
 
 
 def plain(graph: Graph) -> Plan:

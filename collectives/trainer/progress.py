@@ -1,6 +1,6 @@
 """What a run says while it trains: a line for people, and a JSON object per step for machines.
 
-step   120 · loss 2.381 · 41.2 ktokens/s · 199 ms · bound 182 ms (91 %) · exposed 12 ms · norm 0.84
+step   120 · loss 2.381 · held out 2.410 · 41.2 ktokens/s · 199 ms · bound 182 ms (91 %) · exposed 12 ms · norm 0.84
 
 bound: what no order of this plan's ops can beat, with the costs that were measured before (collectives/overlap/bounds).
 exposed: how long computing stood still for communication, the mean over ranks. A step's time is that of the slowest.
@@ -18,10 +18,12 @@ from topologies.command import UserError
 
 @dataclass(frozen=True)
 class Line:
-    """One step. Seconds; loss in nats per byte, of the step's own microbatches before its update."""
+    """One step. Seconds; losses in nats per byte: of the step's own microbatches before its update, and (where it was
+    asked for) of held-out text after it."""
 
     step: int
     loss: float
+    held_out: float | None
     seconds: float
     tokens: int
     bound: float
@@ -33,6 +35,7 @@ class Line:
         parts = [
             f"step {self.step:5d}",
             "compute EMULATED" if self.emulated else f"loss {self.loss:.4f}",
+            *([f"held out {self.held_out:.4f}"] if self.held_out is not None else []),
             f"{self.tokens / self.seconds / 1e3:.1f} ktokens/s",
             f"{1e3 * self.seconds:.0f} ms",
             *([f"bound {1e3 * self.bound:.0f} ms ({100 * self.bound / self.seconds:.0f} %)"] if self.bound else []),
@@ -43,13 +46,15 @@ class Line:
 
 
 class Seen(NamedTuple):
-    """What one rank saw of a step: losses of its microbatches, seconds, and the norm of the last gradients."""
+    """What one rank saw of a step: losses of its microbatches, seconds, the norm of the last gradients, and losses of
+    its held-out microbatches."""
 
     step: int
     losses: list[float]
     seconds: float
     exposed: float
     norm: float
+    held_out: list[float]
 
 
 class Log:

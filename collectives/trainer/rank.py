@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
@@ -32,6 +32,7 @@ from collectives.trainer.mesh import Mesh
 from collectives.trainer.model import Layer, Weight, transformer
 from collectives.trainer.parallel import boundary, parallelized
 from collectives.trainer.step import Interpreter, Redo
+from collectives.trainer.text import Microbatches
 from topologies.command import UserError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -188,12 +189,17 @@ class Rank:
             (self.shape, self.dtype),
         )
 
-    def step(self, microbatches: Sequence[tuple[Tensor, Tensor]], rate: float) -> Tensor | None:
-        """One training step at a learning rate: the losses of this rank's microbatches, where it has the head."""
+    def step(self, microbatches: Microbatches, rate: float | None, number: int = -1) -> list[float]:
+        """One training step at a learning rate: the losses of this rank's microbatches, where it has the head.
+
+        rate      None: no weight changes
+        number    what errors call the step; -1: one more than the last
+        """
         while True:
             self.updates.rate = rate
             try:
-                return self.interpreter.run(microbatches)
+                losses = self.interpreter.run(microbatches, number)
+                return [] if losses is None else losses.tolist()
             except Redo:
                 continue
 

@@ -122,8 +122,10 @@ class Interpreter:
         self.step = -1
         self.spans: list[Span] = []
 
-    def run(self, microbatches: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
+    def run(self, microbatches: Sequence[tuple[Tensor, Tensor]], number: int = -1) -> Tensor | None:
         """One step on this rank's microbatches (tokens, targets): their losses, where the device has the head.
+
+        number    what errors call the step; -1: one more than the last
 
         Raises Redo when optimistic clipping has taken the last step back: the same microbatches must be run again.
         """
@@ -139,7 +141,7 @@ class Interpreter:
         self._losses: dict[int, list[Tensor]] = {}
         self._verified = self._void = False
         self._waiting = {name: set(before) for name, before in self._before.items()}
-        self._engine.begin_step()
+        self._engine.begin_step(number)
         self.updates.begin(first=self.step == 0)
         for op in self._receives:
             self._take(op)

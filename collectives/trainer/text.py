@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sysconfig
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +18,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from collectives.trainer.config import Data
+from collectives.trainer.config import Config, Data
+from collectives.trainer.context_parallel.split import positions
+from collectives.trainer.mesh import Mesh
 from topologies.command import UserError
 
 Bytes = npt.NDArray[np.uint8]
+Microbatches = Sequence[tuple[Tensor, Tensor]]
 _OTHERS = {"site-packages", "dist-packages", "__pycache__", "test", "tests"}
 
 
@@ -38,8 +42,31 @@ class Text:
         return _windows(self.training, (seed, step, index), rows, context)
 
     def held_out(self, seed: int, index: int, rows: int, context: int) -> tuple[Tensor, Tensor]:
-        """The same, of the validation text; of no step."""
+        """Microbatch `index` of the validation text, the same in every step."""
         return _windows(self.validation, (seed, index), rows, context)
+
+
+@dataclass(frozen=True)
+class Loader:
+    """What one rank takes of each step's text: its microbatches, and of their sequences its part."""
+
+    text: Text
+    config: Config
+    mesh: Mesh
+
+    def __call__(self, step: int | None) -> Microbatches:
+        """(tokens, targets) of every microbatch; without a step, of the held-out text."""
+        config = self.config
+        turns, here = config.data.microbatches // config.parallel.dp, positions(self.mesh, config.model.context)
+        found = []
+        for index in range(self.mesh.place["dp"] * turns, (self.mesh.place["dp"] + 1) * turns):
+            size = config.data.rows, config.model.context
+            if step is None:
+                whole = self.text.held_out(config.run.seed, index, *size)
+            else:
+                whole = self.text.batch(config.run.seed, step, index, *size)
+            found.append((whole[0][:, here].contiguous(), whole[1][:, here].contiguous()))
+        return found
 
 
 def _windows(text: Bytes, key: tuple[int, ...], rows: int, context: int) -> tuple[Tensor, Tensor]:
@@ -48,7 +75,7 @@ def _windows(text: Bytes, key: tuple[int, ...], rows: int, context: int) -> tupl
     return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
 
-def read(data: Data, context: int) -> Text:
+def read(data: Data, context: int, held_out: bool = False) -> Text:
     """The text that `[data]` asks for. Raises UserError where there is none, or too little for one sequence."""
     if data.source == "stdlib":
         folder, pattern = Path(sysconfig.get_path("stdlib")), "*.py"
@@ -74,8 +101,7 @@ def read(data: Data, context: int) -> Text:
         (content,) = parts[False]
         parts = {False: [content[: -len(content) // 10]], True: [content[-len(content) // 10 :]]}
     training, validation = (np.frombuffer(b"\n".join(parts[which]), np.uint8) for which in (False, True))
-    if training.size <= context + 1:
-        raise UserError(
-            f"[data] source {data.source!r} has {training.size} bytes to learn; one sequence takes {context + 1}"
-        )
+    for size, what in ((training.size, "to learn"), (validation.size, "held out")):
+        if size <= context + 1 and (held_out or what == "to learn"):
+            raise UserError(f"[data] source {data.source!r} has {size} bytes {what}; one sequence takes {context + 1}")
     return Text(training, validation, len(paths), everything.hexdigest())
