@@ -66,7 +66,7 @@ def trained(folder: Path, settings: Sequence[str], meanwhile: Callable[[subproce
     """A run under torchrun, as a user starts it; `meanwhile` may do what it likes to it. Raises RankError."""
     log = folder / "log.jsonl"
     words = [word for setting in (*settings, f"run.log={log}", f"run.save={folder}") for word in ("--set", setting)]
-    launcher = ["--nproc-per-node", RANKS, "--max-restarts", 1, "--monitor-interval", 30, "--redirects", 3]
+    launcher = ["--nproc-per-node", RANKS, "--max-restarts", 1, "--monitor-interval", 2, "--redirects", 3]
     command = [sys.executable, "-m", "torch.distributed.run", *launcher, "--log-dir", folder / "said", "-m", "syntony"]
     with (folder / "torchrun").open("wb") as output:
         run = subprocess.Popen([*map(str, command), "train", str(CONFIG), *words], stdout=output, stderr=output)
@@ -130,7 +130,7 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
     every = max(1, steps // 16)
     if half % every == 0:
         every += 1  # a rank that dies while a checkpoint is written dies between two steps
-    settings = [f"run.steps={steps}", f"run.save_every={every}", "run.resume=newest", "run.every=1"]
+    settings = [f"run.steps={steps}", f"run.save_every={every}", "run.resume=newest", "run.every=1", "run.timeout=300"]
     settings += [f"run.held_out={max(1, steps // 20)}", f"optimizer.warmup={max(1, steps // 10)}", *options.set]
     with tempfile.TemporaryDirectory(prefix="syntony-long-") as name:
         folders = Path(name, "alone"), Path(name, "killed")

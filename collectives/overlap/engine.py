@@ -16,6 +16,7 @@ their own (`dp.gather`), so that its second half never waits for another op's fi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -41,6 +42,7 @@ _MOVES = {
     Kind.SEND: _torch.Move.SEND,
     Kind.RECV: _torch.Move.RECV,
 }
+HEARD = "it stops: "  # opens the reason of who aborts a group because another one has failed
 _PATIENCE = timedelta(milliseconds=200)  # between two looks for Ctrl-C
 
 
@@ -126,6 +128,7 @@ class Engine:
                         raise UserError(f"canonical all_reduces on lane {lane!r} need a second group, {second!r}")
                     self._add(orders, second, groups[second], 0, op, _torch.Move.ALL_GATHER, 0, -1)
         backends = {key: _backend_of(group) for key, (group, _, _) in orders.items()}
+        self._groups = groups
         self._lanes = _torch.Lanes(
             self._slots, [_torch.Order(key, backends[key], ops, window) for key, (_, ops, window) in orders.items()]
         )
@@ -260,6 +263,15 @@ class Engine:
         if ended and self._afterwards is not None:
             self._afterwards()
 
+    def _worldly(self, lane: str, said: str) -> str:
+        """What a group of Syntony's has said, with ranks by their numbers in the world."""
+        if _backend_of(self._groups[lane]).name() != "syntony":
+            return said
+        members = dist.get_process_group_ranks(self._groups[lane])
+        here, *others = said.split(HEARD, 1)  # what it was told by another rank is in the world's numbers
+        here = re.sub(r"\brank (\d+)\b", lambda found: f"rank {members[int(found[1])]}", here)
+        return HEARD.join([here, *others])
+
     def _naming(self) -> _Naming:
         return _Naming(self)
 
@@ -283,9 +295,8 @@ class _Naming:
         if place < 0:
             return
         op = self._engine.plan.graph[self._engine._names[place]]
-        raise OverlapError(
-            f"step {self._engine._numbers[step]}: {op.kind} of {op.name} on lane {op.lane!r}: {error}"
-        ) from error
+        number, said = self._engine._numbers[step], self._engine._worldly(op.lane, str(error))
+        raise OverlapError(f"step {number}: {op.kind} of {op.name} on lane {op.lane!r}: {said}") from error
 
 
 def _backend_of(group: dist.ProcessGroup) -> Any:

@@ -16,6 +16,7 @@ import json
 import os
 import pickle
 import shutil
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,8 @@ def save(rank: Rank, folder: str, progress: Progress) -> Path:
         beside = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             beside.parent.mkdir(parents=True, exist_ok=True)
-            dcp.save(tensors, checkpoint_id=beside, no_dist=True)
+            with _quietly():
+                dcp.save(tensors, checkpoint_id=beside, no_dist=True)
             shutil.rmtree(path, ignore_errors=True)
             beside.rename(path)
         except OSError as error:
@@ -89,6 +91,11 @@ def save(rank: Rank, folder: str, progress: Progress) -> Path:
             raise UserError(f"[run] save: {path} cannot be written: {error.strerror}") from None
     rank.world.gather(b"written", 8)
     return path
+
+
+def _quietly() -> warnings.catch_warnings[None]:
+    """Without torch's remark that one process alone writes or reads: it is meant to."""
+    return warnings.catch_warnings(action="ignore")
 
 
 def newest(folder: str) -> str:
@@ -113,7 +120,8 @@ def load(rank: Rank, folder: str) -> Progress:
                 raise UserError(f"[run] resume: the model has a weight {stem} of {weight.full_shape}, {folder} {has}")
             names |= {name for name in known if name == stem or name.startswith(f"{stem}.")}
     tensors = {name: torch.empty(known[name].size, dtype=known[name].properties.dtype) for name in names}
-    dcp.load(tensors, storage_reader=reader, no_dist=True)
+    with _quietly():
+        dcp.load(tensors, storage_reader=reader, no_dist=True)
     counts = {name.partition(".")[2]: value for name, value in tensors.items() if name.startswith("optimizer.")}
     for holding in rank.updates.holdings.values():
         first, _ = holding.flat.places[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +42,11 @@ def _start(what: str, arguments: argparse.Namespace, work: Work | None) -> int:
     if ranks == 1 and "RANK" not in os.environ:
         return train(config, None, work)
     silence = 1e6  # ranks meet in their own groups, whose timeout is `run.timeout`
-    return work_on_ranks(what, ranks, partial(train, config, work=work), config.run.timeout, silence)
+    code = work_on_ranks(what, ranks, partial(train, config, work=work), config.run.timeout, silence)
+    if code and "RANK" in os.environ:  # whoever restarts us waits for our end, and torch's takes its time
+        sys.stdout.flush()
+        os._exit(code)
+    return code
 
 
 def _configure_run(parser: argparse.ArgumentParser) -> None:

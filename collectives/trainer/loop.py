@@ -21,7 +21,7 @@ import torch.distributed as dist
 from collectives.launch import Exchange, RankError
 from collectives.overlap.bounds import bounds
 from collectives.overlap.cost import Cost
-from collectives.overlap.engine import OverlapError
+from collectives.overlap.engine import HEARD, OverlapError
 from collectives.overlap.plan import Plan
 from collectives.overlap.policies import policy
 from collectives.trainer import text
@@ -49,6 +49,7 @@ def train(config: Config, exchange: Exchange | None, work: Work | None = None) -
         try:
             (work or _train)(config, mesh, world)
         except OverlapError as error:
+            world.abort(f"{HEARD}{error}")
             raise RankError(f"rank {place} stops: {error}") from error
         except dist.DistError as error:
             raise RankError(f"rank {place} stops, between two steps: {error}") from error

@@ -23,6 +23,7 @@ from collectives.overlap.generate import generate
 from collectives.overlap.layout import Clip, Layout
 from collectives.overlap.op import COMPUTE, Kind
 from collectives.overlap.plan import Plan
+from collectives.torch_backend import communicator_of
 from collectives.trainer.config import Config
 from collectives.trainer.data_parallel.flat import ALIGNMENT, Flat
 from collectives.trainer.data_parallel.holding import Holding
@@ -100,6 +101,12 @@ class World:
         dist.all_gather(rows, mine, group=self._still["edp.still" if holding.layer.expert else "dp.still"])
         sizes = [part.numel() for part in parts]
         return torch.cat([row.flatten() for row in torch.split(torch.stack(rows), sizes, 1)])
+
+    def abort(self, why: str) -> None:
+        """Ends whatever the others wait for on lanes of Syntony's; they hear `why`."""
+        for group in self._lanes.values():
+            if group is not None and group._get_backend(torch.device("cpu")).name() == "syntony":
+                communicator_of(group).abort(why)
 
     def groups(self, plan: Plan) -> Mapping[str, dist.ProcessGroup]:
         """A group for each of the plan's lanes, and where the backend is not Syntony's one for second halves of sums on

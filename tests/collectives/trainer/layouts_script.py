@@ -43,16 +43,17 @@ OFF, OPTIMISTIC = ("optimizer.clip=off",), ("optimizer.clip=optimistic",)
 LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
     "": {
         "one": SAVING,
-        "optimistic": OPTIMISTIC,
+        "optimistic, held out": (*OPTIMISTIC, "run.held_out=2"),
         "dp4": ("parallel.dp=4",),
         "zero1": ("parallel.dp=2", "parallel.zero=1", "run.backend=syntony"),
         "zero2, recompute": ("parallel.dp=2", "parallel.zero=2", "parallel.recompute=true"),
         "zero3, optimistic": ("parallel.dp=2", "parallel.zero=3", *OPTIMISTIC),
         "hybrid": ("parallel.dp=4", "parallel.zero=3", "parallel.replicas=2"),
         "bytescheduler": ("parallel.dp=2", "overlap.policy=bytescheduler", "overlap.knobs.slice=4K"),
-        "dear": ("parallel.dp=2", "overlap.policy=dear"),
+        "dear, held out": ("parallel.dp=2", "overlap.policy=dear", "run.held_out=1"),
         "ooo": ("parallel.dp=2", "parallel.zero=1", "overlap.policy=ooo_backprop"),
         "resumed": ("run.resume={folder}/step-2",),
+        "newest": ("run.resume=newest", "run.save={folder}"),
         "resumed elsewhere": ("run.resume={folder}/step-2", "parallel.dp=2", "parallel.pp=2", "parallel.zero=2"),
     },
     "off": {

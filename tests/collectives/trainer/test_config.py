@@ -34,6 +34,7 @@ CONFIGS = Path(__file__).parents[3] / "collectives/trainer/configs"
             "[optimizer]\nname = 'LBFGS'",
             r"2: \[optimizer\] name is 'LBFGS'; it must be an elementwise one of torch.optim",
         ),
+        ("[run]\nresume = 'newest'", r"2: \[run\] resume is 'newest'; then \[run\] save must say in which folder"),
         ("[optimizer\n", "is not TOML"),
         ("steps = 3", "unknown section"),
         ("model = 3", "model is a section"),

@@ -46,5 +46,9 @@ def test_too_little_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no file '\*\.py' in it"):
         read(Data(source=str(tmp_path)), 16)
     (tmp_path / "a.py").write_text("short")
-    with pytest.raises(UserError, match="one sequence takes 17"):
+    with pytest.raises(UserError, match="has 4 bytes to learn; one sequence takes 17"):
         read(Data(source=str(tmp_path)), 16)
+    (tmp_path / "a.py").write_text("longer" * 10)
+    assert read(Data(source=str(tmp_path)), 16).training.size > 17
+    with pytest.raises(UserError, match="has 6 bytes held out; one sequence takes 17"):
+        read(Data(source=str(tmp_path)), 16, held_out=True)
