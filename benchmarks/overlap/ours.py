@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import mean
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ class Trainer:
         mesh = Mesh(config.parallel, dist.get_rank())
         self.rank = Rank(config, mesh, World(mesh, 120.0, backend))
         self.batch = microbatches(config, mesh)
-        self.losses: Tensor | None = None
+        self.losses: list[float] = []
         self.cost: Cost = profiled(self.rank, profile, lambda step: self.batch, RATE)
         made = ""
         if dist.get_rank() == 0:
@@ -88,7 +89,7 @@ class Trainer:
             "compute": max(seconds for (_, lane), seconds in timeline.busy.items() if lane == "compute"),
             "policy": plan.policy,
             "changes": {change.what: change.saving for change in explain(timeline, 1).changes},
-            "loss": 0.0 if self.losses is None else float(self.losses.mean()),
+            "loss": mean(self.losses) if self.losses else 0.0,
         }
 
     def close(self) -> None:
