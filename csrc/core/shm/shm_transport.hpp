@@ -18,7 +18,7 @@ class ShmTransport final : public Transport {
 
   [[nodiscard]] Sender& sender(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) override;
   [[nodiscard]] Receiver& receiver(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) override;
-  bool progress() override { return false; }                       // peers move the bytes themselves
+  bool progress() override { return false; }  // peers move the bytes themselves
   [[nodiscard]] bool unsent() const override { return false; }
   bool drain(std::chrono::milliseconds) override { return true; }  // what is committed is already theirs
   void wake() override;
