@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from benchmarks.overlap import (
     bitwise,
+    counting,
     data_parallel,
     expert_parallel,
     explaining,
@@ -30,6 +31,7 @@ TABLES = (
     expert_parallel.TABLE,
     pipeline.TABLE,
     bitwise.TABLE,
+    counting.TABLE,
     long.TABLE,
     policies.TABLE,
     searching.TABLE,

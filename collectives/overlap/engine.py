@@ -128,7 +128,7 @@ class Engine:
                         raise UserError(f"canonical all_reduces on lane {lane!r} need a second group, {second!r}")
                     self._add(orders, second, groups[second], 0, op, _torch.Move.ALL_GATHER, 0, -1)
         backends = {key: _backend_of(group) for key, (group, _, _) in orders.items()}
-        self._groups = groups
+        self.groups = groups
         self._lanes = _torch.Lanes(
             self._slots, [_torch.Order(key, backends[key], ops, window) for key, (_, ops, window) in orders.items()]
         )
@@ -265,9 +265,9 @@ class Engine:
 
     def _worldly(self, lane: str, said: str) -> str:
         """What a group of Syntony's has said, with ranks by their numbers in the world."""
-        if _backend_of(self._groups[lane]).name() != "syntony":
+        if _backend_of(self.groups[lane]).name() != "syntony":
             return said
-        members = dist.get_process_group_ranks(self._groups[lane])
+        members = dist.get_process_group_ranks(self.groups[lane])
         here, *others = said.split(HEARD, 1)  # what it was told by another rank is in the world's numbers
         here = re.sub(r"\brank (\d+)\b", lambda found: f"rank {members[int(found[1])]}", here)
         return HEARD.join([here, *others])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from benchmarks.overlap import contest, rank
+from benchmarks.overlap import contest, counting, rank
 from benchmarks.overlap.contest import Entry, Timed, Work, best, time_steps, work_of
 from benchmarks.overlap.data_parallel import ours
 from benchmarks.overlap.policies import LABS, _lab, simulated
@@ -125,3 +126,12 @@ def test_another_loss_is_a_miss() -> None:
     found = [right, Timed("ours domino", (1.0,), {"loss": 5.001}), Timed("tutel gloo", (1.0,), {"loss": 6.0})]
     assert losses(found, right).keys() == {"ours domino"}
     assert not losses([Timed("ours domino", (1.0,), {"loss": 5.0003})], right)
+
+
+def test_a_step_sends_the_bytes_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYNTONY_ALGO", "")  # the table's own goes with the test
+    chosen = ("dp 4, zero 3", "dp 4 x ep 4", "pp 4, zbv", "tp 4, sequence")
+    monkeypatch.setattr(counting, "LAYOUTS", {name: counting.LAYOUTS[name] for name in chosen})
+    rows = list(counting._rows(argparse.Namespace(ranks=0)))
+    assert [row.missed for row in rows] == [""] * len(chosen)
+    assert all(row.cells[3] == row.cells[4] != "0" for row in rows)
