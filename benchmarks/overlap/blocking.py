@@ -19,8 +19,9 @@ from benchmarks.overlap.ours import RATE, configured, microbatches
 from collectives.overlap.op import Kind
 from collectives.trainer.config import Config
 from collectives.trainer.emulated import emulated
+from collectives.trainer.layer import Layer, Move, Product, Transfer
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, Move, Product, Transfer, transformer
+from collectives.trainer.model import transformer
 from collectives.trainer.parallel import parallelized
 
 TIMEOUT = timedelta(seconds=120)

@@ -23,9 +23,11 @@ from torch.distributed.tensor.parallel import (
 
 from benchmarks.overlap.blocking import TIMEOUT
 from benchmarks.overlap.ours import RATE, configured, microbatches
+from collectives.trainer.blocks import causal
 from collectives.trainer.config import Model
+from collectives.trainer.layer import Layer
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, causal, transformer
+from collectives.trainer.model import transformer
 
 
 def _linears(weight: Tensor) -> list[nn.Linear]:

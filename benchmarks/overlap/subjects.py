@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from benchmarks.overlap.emulated import SleepingModel
 from collectives.trainer.config import Model
-from collectives.trainer.model import Layer, transformer
+from collectives.trainer.layer import Layer
+from collectives.trainer.model import transformer
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from benchmarks.overlap.blocking import Blocking
 from benchmarks.overlap.emulated import SleepingLayer
 from collectives.trainer.config import Config
+from collectives.trainer.layer import Layer, Weight
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, Weight, transformer
+from collectives.trainer.model import transformer
 
 Feed = Callable[[Tensor], Tensor]  # (experts of a rank, rows of each, width) -> the same
 

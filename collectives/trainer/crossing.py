@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from collectives.trainer.model import Transfer
+from collectives.trainer.layer import Transfer
 
 Tensors = tuple[Tensor, ...]
 

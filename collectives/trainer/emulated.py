@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from collectives.trainer.config import Config
-from collectives.trainer.model import Layer, Product, Run, Use
+from collectives.trainer.layer import Layer, Product, Run, Use
 
 _GRADIENT = 1e-3
 

@@ -14,9 +14,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from collectives.trainer.blocks import feed_forward, normed
 from collectives.trainer.config import Model
 from collectives.trainer.expert_parallel.router import also_loss, choose, imbalance, slots, unite
-from collectives.trainer.model import Layer, Segment, Use, Weight, feed_forward, normed
+from collectives.trainer.layer import Layer, Segment, Use, Weight
 
 
 def mixture(model: Model, rows: int, index: int) -> tuple[Layer, Layer]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collectives.trainer.config import Model
 from collectives.trainer.context_parallel.split import context_parallel
 from collectives.trainer.expert_parallel.split import expert_parallel
+from collectives.trainer.layer import Layer
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, transformer
+from collectives.trainer.model import transformer
 from collectives.trainer.tensor_parallel.split import tensor_parallel
 
 

@@ -29,8 +29,9 @@ from collectives.trainer.data_parallel.flat import ALIGNMENT, Flat
 from collectives.trainer.data_parallel.holding import Holding
 from collectives.trainer.data_parallel.updates import Updates
 from collectives.trainer.emulated import emulated
+from collectives.trainer.layer import Layer, Weight
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, Weight, transformer
+from collectives.trainer.model import transformer
 from collectives.trainer.parallel import boundary, parallelized
 from collectives.trainer.step import Interpreter, Redo
 from collectives.trainer.text import Microbatches

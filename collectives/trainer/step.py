@@ -31,7 +31,7 @@ from collectives.overlap.plan import Plan
 from collectives.trainer.crossing import Crossing, Load
 from collectives.trainer.data_parallel.leaf import Leaf
 from collectives.trainer.data_parallel.updates import Updates
-from collectives.trainer.model import Layer, Move, Transfer, Use
+from collectives.trainer.layer import Layer, Move, Transfer, Use
 from topologies.command import UserError
 
 Tensors = tuple[Tensor, ...]

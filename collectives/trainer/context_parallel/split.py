@@ -19,10 +19,11 @@ from torch import Tensor
 
 from collectives.overlap import graph
 from collectives.overlap.op import Kind
+from collectives.trainer.blocks import heads_of, rotated
 from collectives.trainer.config import Model
 from collectives.trainer.context_parallel import ring
+from collectives.trainer.layer import Layer, Move, Run, Segment, Transfer, Use
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, Move, Run, Segment, Transfer, Use, heads_of, rotated
 from topologies.command import UserError
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from collectives.trainer.model import Weight
+from collectives.trainer.layer import Weight
 
 ALIGNMENT = 64  # elements
 

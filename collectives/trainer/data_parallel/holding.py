@@ -22,7 +22,7 @@ from torch.nn import Parameter
 
 from collectives.trainer.data_parallel.flat import Flat
 from collectives.trainer.data_parallel.tree import Tree
-from collectives.trainer.model import Layer
+from collectives.trainer.layer import Layer
 from csrc import _torch
 from topologies.command import UserError
 

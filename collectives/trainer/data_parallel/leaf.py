@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from collectives.trainer.model import Product
+from collectives.trainer.layer import Product
 
 
 @dataclass

@@ -19,8 +19,8 @@ from torch import Tensor
 from collectives.overlap import graph
 from collectives.overlap.op import Kind
 from collectives.trainer.config import Model
+from collectives.trainer.layer import Layer, Move, Transfer
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, Move, Transfer
 from topologies.command import UserError
 
 

@@ -18,8 +18,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from collectives.trainer.config import Model
+from collectives.trainer.layer import Layer, Run, Segment, Use
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, Run, Segment, Use
 from collectives.trainer.tensor_parallel.sums import Enter, Leave
 from topologies.command import UserError
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from collectives.overlap import graph
 from collectives.overlap.op import Kind
-from collectives.trainer.model import Move, Transfer
+from collectives.trainer.layer import Move, Transfer
 
 
 def summed(x: Tensor) -> Move:

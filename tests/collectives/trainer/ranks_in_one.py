@@ -10,8 +10,8 @@ from torch import Tensor
 
 from collectives.overlap.op import Kind
 from collectives.trainer.config import Model, Parallel
+from collectives.trainer.layer import Layer, Move, Transfer, Use
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.model import Layer, Move, Transfer, Use
 
 Tensors = tuple[Tensor, ...]
 

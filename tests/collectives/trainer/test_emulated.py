@@ -8,8 +8,9 @@ torch = pytest.importorskip("torch")
 
 from collectives.trainer import emulated  # noqa: E402
 from collectives.trainer.config import Config, Data, Model, Parallel, Run  # noqa: E402
+from collectives.trainer.layer import Layer, Use  # noqa: E402
 from collectives.trainer.mesh import Mesh  # noqa: E402
-from collectives.trainer.model import Layer, Use, transformer  # noqa: E402
+from collectives.trainer.model import transformer  # noqa: E402
 from collectives.trainer.parallel import parallelized  # noqa: E402
 
 ROWS = 4

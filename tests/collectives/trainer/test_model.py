@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from collectives.trainer.config import Model  # noqa: E402
-from collectives.trainer.model import Layer, Use, transformer  # noqa: E402
+from collectives.trainer.layer import Layer, Use  # noqa: E402
+from collectives.trainer.model import transformer  # noqa: E402
 
 MODEL = Model(blocks=2, width=64, heads=2, hidden=96, context=16)
 VARIANTS = {

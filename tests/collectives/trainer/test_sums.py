@@ -17,7 +17,7 @@ from collectives.trainer.data_parallel.flat import Flat  # noqa: E402
 from collectives.trainer.data_parallel.norm import exact, root  # noqa: E402
 from collectives.trainer.data_parallel.slices import Slices  # noqa: E402
 from collectives.trainer.data_parallel.tree import Tree  # noqa: E402
-from collectives.trainer.model import Weight  # noqa: E402
+from collectives.trainer.layer import Weight  # noqa: E402
 from csrc._torch import square_sums  # noqa: E402
 
 

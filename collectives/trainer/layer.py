@@ -1,0 +1,274 @@
+"""A layer: a list of segments with gaps between them, its weights, and how their gradients come about.
+
+    norm | qkv | attend | project | add        segments, pure functions of tensors
+         ^gap  ^gap     ^gap      ^gap         where a parallelism may let tensors travel
+
+A segment gets tensors and returns tensors; the first of them is the one that travels over the gap, the others (the
+residual, what a router decided) stay on the rank. Parallelism is applied from outside: it cuts weights into blocks
+(`Weight.offset`), fills gaps with Transfers, and `fused` joins the segments whose gap stayed empty.
+
+Autograd is used within a segment only. Gradients of matrices are not its business: `Use.linear` remembers (x, dy), and
+`Product.into` computes dy^T x at once or later, bitwise the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from collectives.overlap import graph
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A tensor that is learned: on this rank, the block of `whole` that begins at `offset`.
+
+    shape    of the block (matrices are (.., outputs, inputs))
+    spread   standard deviation of its first values; 0: it begins as ones
+    shared   the ranks of `tp` have the same one, and gradients that are parts of a sum (sequence parallelism)
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    spread: float
+    whole: tuple[int, ...] = ()  # empty: the block is the whole tensor
+    offset: tuple[int, ...] = ()  # empty: begins at 0 everywhere
+    shared: bool = False
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_matrix(self) -> bool:
+        return len(self.shape) > 1
+
+    @property
+    def full_shape(self) -> tuple[int, ...]:
+        return self.whole or self.shape
+
+    def begin(self, seed: int, layer: str) -> Tensor:
+        """First values of the block. They depend on the seed and the names only, on no layout."""
+        if self.spread == 0:
+            return torch.ones(self.shape)
+        digest = hashlib.sha256(f"{seed} {layer} {self.name}".encode()).digest()
+        source = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+        whole = torch.empty(self.full_shape).normal_(0.0, self.spread, generator=source)
+        offset = self.offset or (0,) * len(self.shape)
+        return whole[tuple(slice(start, start + size) for start, size in zip(offset, self.shape, strict=True))]
+
+    def split(self, axis: int, index: int, parts: int) -> Weight:
+        """The block `index` of `parts` equal ones along `axis` of this block."""
+        size = self.shape[axis] // parts
+        offset = list(self.offset or (0,) * len(self.shape))
+        offset[axis] += index * size
+        shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
+        return replace(self, shape=shape, whole=self.full_shape, offset=tuple(offset))
+
+
+@dataclass(frozen=True)
+class Product:
+    """The gradient of a matrix that is not computed yet: dy^T x.
+
+    block    index of the matrix among those of the weight (an expert); None: the weight is one matrix
+    source   how many ranks of its group away the rows' microbatch lives: 0 .. group - 1, for experts
+    """
+
+    weight: str
+    x: Tensor  # (.., inputs)
+    dy: Tensor  # (.., outputs)
+    block: int | None = None
+    source: int = 0
+
+    def into(self, gradient: Tensor) -> None:
+        """Writes it to `gradient`, which has the weight's shape."""
+        place = gradient if self.block is None else gradient[self.block]
+        place = place.view(-1, place.shape[-1])
+        dy, x = self.dy.reshape(-1, place.shape[0]), self.x.reshape(-1, place.shape[1])
+        if dy.dtype == place.dtype:
+            torch.mm(dy.t(), x, out=place)
+        else:
+            place.copy_(dy.t() @ x)
+
+
+@dataclass
+class Use:
+    """One run of one segment on one microbatch: where it finds weights, and where gradients of weights collect.
+
+    weights      of the layer, by name (no autograd). Whoever runs the backward may have put others in their place
+    microbatch   of this rank, 0 ..
+    share        of one microbatch in the step's loss (what extra losses are multiplied with)
+    """
+
+    weights: Mapping[str, Tensor]
+    microbatch: int = 0
+    share: float = 1.0
+    leaves: dict[str, Tensor] = field(default_factory=dict)  # weights that autograd differentiates
+    products: list[Product] = field(default_factory=list)  # gradients of matrices, to be computed later, or
+    at_once: Callable[[Product], None] | None = None  # what computes them while their factors are still in cache
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A weight that is no factor of a product: a norm's gain, an embedding."""
+        if name not in self.leaves:
+            self.leaves[name] = self.weights[name].detach().clone().requires_grad_(torch.is_grad_enabled())
+        return self.leaves[name]
+
+    def made(self, product: Product) -> None:
+        """The backward of a matrix has its two factors."""
+        (self.at_once or self.products.append)(product)
+
+    def linear(self, x: Tensor, name: str, block: int | None = None, source: int = 0) -> Tensor:
+        """x (.., inputs) times the transposed weight, whose leading axes are taken as one: (.., outputs)."""
+        return _Linear.apply(x, self, name, block, source)  # type: ignore[no-any-return,no-untyped-call]
+
+    def matrix(self, name: str, block: int | None = None) -> Tensor:
+        """A weight, or a block of it, as (outputs, inputs)."""
+        weight = self.weights[name] if block is None else self.weights[name][block]
+        return weight.view(-1, weight.shape[-1])
+
+
+class _Linear(torch.autograd.Function):
+    """y = x W^T, whose backward computes dx only, and leaves (x, dy) in the Use for dW.
+
+    It keeps no weight: where weights are sharded, those of the forward are gone, and `use.weights` has others by then.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, use: Use, name: str, block: int | None, source: int) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.use, ctx.where = use, (name, block, source)
+        return F.linear(x, use.matrix(name, block))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (dy,) = gradients
+        (x,) = ctx.saved_tensors
+        name, block, source = ctx.where
+        ctx.use.made(Product(name, x.detach(), dy, block, source))
+        return dy @ ctx.use.matrix(name, block), None, None, None, None
+
+
+Run = Callable[..., tuple[Tensor, ...]]  # (use, *tensors) -> tensors
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A pure function of tensors. `flops` of its forward, for one microbatch."""
+
+    run: Run
+    flops: float = 0.0
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a Transfer moves: a contiguous buffer into another one; `finish` makes of that what the segment takes.
+
+    Sizes: rows of the first axis that go to and come from each rank, where these differ (all_to_all_v).
+    """
+
+    input: Tensor
+    output: Tensor
+    finish: Callable[[Tensor], Tensor] = lambda output: output
+    input_sizes: Sequence[int] | None = None
+    output_sizes: Sequence[int] | None = None
+
+
+class Transfer:
+    """What fills a gap. `planned` describes it to the planner: name, lane, what moves forward and backward.
+
+    Of `forward` and `backward` only those are called whose kind in `planned` is not None; a gap that moves nothing in
+    one direction hands the tensor on. Where a policy cuts the ops around the gap in `count` parts, the other methods
+    say what a part is: the rows of a part of the sequences, unless a transfer knows better.
+    """
+
+    @property
+    def planned(self) -> graph.Transfer:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
+        """`kept`: what the segment returned beside x."""
+        raise NotImplementedError
+
+    def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
+        """`gradient` of what `forward` delivered; `kept` as in forward."""
+        raise NotImplementedError
+
+    def cut(self, x: Tensor, kept: tuple[Tensor, ...], index: int, count: int) -> Tensor:
+        """Part `index` of x, or of its gradient."""
+        return x.chunk(count)[index]
+
+    def join(self, parts: Sequence[Tensor], kept: Sequence[tuple[Tensor, ...]]) -> Tensor:
+        """Undoes `cut`, given what `cut_kept` has made of `kept`."""
+        return torch.cat(tuple(parts))
+
+    def cut_kept(self, kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
+        """Part `index` of what stays on the rank, or of its gradients."""
+        return tuple(tensor.chunk(count)[index] for tensor in kept)
+
+    def join_kept(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        return tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One residual branch, the embedding, or the head.
+
+    gaps     between the segments; None: empty
+    expert   its weights are spread over the lane `ep`
+    joined   it takes all that the layer before returns, not only x: a pipeline is never cut between them
+    sources  ranks whose microbatches meet in it (of an expert layer, the ranks of `ep`): gradients of the same turn's
+             microbatches are summed apart, in the order of the global microbatch index
+    """
+
+    name: str
+    weights: tuple[Weight, ...]
+    segments: tuple[Segment, ...]
+    gaps: tuple[Transfer | None, ...]
+    expert: bool = False
+    joined: bool = False
+    sources: int = 1
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """Of a fused layer: what lies between its segments."""
+        return tuple(gap for gap in self.gaps if gap is not None)
+
+    def fused(self) -> Layer:
+        """The same layer; segments with nothing between them are one."""
+        segments, gaps = [self.segments[0]], []
+        for gap, segment in zip(self.gaps, self.segments[1:], strict=True):
+            if gap is None:
+                segments[-1] = _joined(segments[-1], segment)
+            else:
+                segments.append(segment)
+                gaps.append(gap)
+        return replace(self, segments=tuple(segments), gaps=tuple(gaps))
+
+    def weight(self, name: str) -> Weight:
+        return next(weight for weight in self.weights if weight.name == name)
+
+    def with_weights(self, **weights: Weight) -> Layer:
+        """Some weights replaced, as when they are cut into blocks."""
+        return replace(self, weights=tuple(weights.get(weight.name, weight) for weight in self.weights))
+
+    def with_gap(self, index: int, transfer: Transfer) -> Layer:
+        """A gap filled; `index` counts from the first segment's end."""
+        gaps = list(self.gaps)
+        gaps[index] = transfer
+        return replace(self, gaps=tuple(gaps))
+
+    def with_segment(self, index: int, segment: Segment) -> Layer:
+        segments = list(self.segments)
+        segments[index] = segment
+        return replace(self, segments=tuple(segments))
+
+
+def _joined(first: Segment, second: Segment) -> Segment:
+    return Segment(lambda use, *tensors: second.run(use, *first.run(use, *tensors)), first.flops + second.flops)
