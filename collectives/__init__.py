@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from collectives.aggregation import InNetwork
     from collectives.bootstrap import LocalBootstrap, MpiBootstrap, StoreBootstrap
     from collectives.buffers import UsageError, empty
-    from collectives.communicator import Communicator, Work
+    from collectives.communicator import Communicator
     from collectives.recorder import counters, dump
     from collectives.tcp_bootstrap import TcpBootstrap
+    from collectives.verbs import Work
     from csrc._core import CommunicationError
 
 _HOMES = {
     "Communicator": "collectives.communicator",
-    "Work": "collectives.communicator",
+    "Work": "collectives.verbs",
     "CommunicationError": "csrc._core",
     "InNetwork": "collectives.aggregation",
     "UsageError": "collectives.buffers",

@@ -18,7 +18,7 @@ from itertools import permutations
 
 import numpy as np
 
-from collectives.communicator import Communicator, Work
+from collectives.verbs import Verbs, Work
 from topologies.probed.fit import Line, fit
 from topologies.probed.locality import Cluster, clusters
 from topologies.probed.measurements import Crossing, Measurements
@@ -41,7 +41,7 @@ class Effort:
     repeat: int = 5
 
 
-def probe(group: Communicator, hosts: Sequence[str], effort: Effort) -> tuple[Measurements, Cluster]:
+def probe(group: Verbs, hosts: Sequence[str], effort: Effort) -> tuple[Measurements, Cluster]:
     """Everything that `topologies.probed` works on, the same on every rank. Collective. `hosts`: name per rank."""
     pairs = _Pairs(group, effort).measure(tuple(hosts))
     root = clusters(pairs)
@@ -56,7 +56,7 @@ def probe(group: Communicator, hosts: Sequence[str], effort: Effort) -> tuple[Me
 class _Pairs:
     """One message at a time, from every rank to every other."""
 
-    def __init__(self, group: Communicator, effort: Effort) -> None:
+    def __init__(self, group: Verbs, effort: Effort) -> None:
         self._group = group
         self._effort = effort
         self._buffer = np.zeros(effort.largest, np.uint8)
@@ -116,7 +116,7 @@ class _Pairs:
 
 
 def _crossing(
-    group: Communicator, effort: Effort, pairs: Measurements, inside: Sequence[int], outside: Sequence[int]
+    group: Verbs, effort: Effort, pairs: Measurements, inside: Sequence[int], outside: Sequence[int]
 ) -> Crossing:
     out = _traffic(inside, outside)
     into = [(receiver, sender) for sender, receiver in out]
@@ -135,7 +135,7 @@ def _traffic(inside: Sequence[int], outside: Sequence[int]) -> list[tuple[int, i
     ]
 
 
-def _together(group: Communicator, effort: Effort, pairs: Measurements, traffic: list[tuple[int, int]]) -> float:
+def _together(group: Verbs, effort: Effort, pairs: Measurements, traffic: list[tuple[int, int]]) -> float:
     """Bytes/s of all messages of `traffic` at once: the best of the repetitions, each as long as its slowest rank."""
     lowest = min(float(pairs.bandwidth[pair]) for pair in traffic)
     size = int(np.clip(lowest * effort.enough, _SECOND, effort.largest))

@@ -503,7 +503,7 @@ def double_binary_tree(ranks: int) -> tuple[list[int], list[int]]:
     """The parent of every rank in both trees; a root is its own parent."""
 
 # ---- communicator ---------------------------------------------------------------------------------------------------
-# Collectives over buffers given as addresses (collectives/communicator.py knows arrays). Wrong arguments are
+# Collectives over buffers given as addresses (collectives/verbs.py knows arrays). Wrong arguments are
 # ValueErrors, everything between ranks is a CommunicationError. Timeouts are seconds; 0 means the group's own.
 
 class CommunicationError(RuntimeError):

@@ -11,15 +11,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.tuner.costs import Costs, Key
-
-if TYPE_CHECKING:
-    from collectives.communicator import Communicator
+from collectives.verbs import Verbs
 
 SIZES = tuple(8 << shift for shift in range(0, 22, 2))  # 8 bytes to 8 MiB
 _PERIOD = 17  # of the values: small whole numbers, so that every order of adding gives the same float
@@ -60,7 +58,7 @@ class _Trial:
 
 
 def measure(
-    group: Communicator,
+    group: Verbs,
     candidates: Mapping[str, Sequence[str]],
     sizes: Sequence[int] = SIZES,
     effort: Effort | None = None,
@@ -109,7 +107,7 @@ def _waited_for_a_core() -> float:
         return 0.0
 
 
-def _checked(group: Communicator, trial: _Trial, collective: str, name: str) -> bool:
+def _checked(group: Verbs, trial: _Trial, collective: str, name: str) -> bool:
     """False where the algorithm cannot serve this group, which it says before it has sent anything."""
     trial.result[:] = np.nan
     try:
@@ -124,7 +122,7 @@ def _checked(group: Communicator, trial: _Trial, collective: str, name: str) -> 
     return True
 
 
-def _time(group: Communicator, trial: _Trial, names: Sequence[str], effort: Effort) -> list[float]:
+def _time(group: Verbs, trial: _Trial, names: Sequence[str], effort: Effort) -> list[float]:
     """Seconds by algorithm."""
     counts = [calls_per_round(_stamps(group, trial, name, 4)[1:], effort) for name in names]
     times: list[list[NDArray[np.float64]]] = [[] for _ in names]
@@ -134,7 +132,7 @@ def _time(group: Communicator, trial: _Trial, names: Sequence[str], effort: Effo
     return [typical(np.concatenate(found)) for found in times]
 
 
-def _stamps(group: Communicator, trial: _Trial, name: str, calls: int) -> NDArray[np.float64]:
+def _stamps(group: Verbs, trial: _Trial, name: str, calls: int) -> NDArray[np.float64]:
     """Seconds of each call, on the slowest rank."""
     clock, call = time.perf_counter, trial.call
     stamps = np.empty(calls + 1)
@@ -161,7 +159,7 @@ def _total(ranks: int, elements: int) -> _Array:
     return np.resize(np.sum([_values(rank, _PERIOD) for rank in range(ranks)], axis=0), elements).astype(np.float32)
 
 
-def _trial(group: Communicator, collective: str, size: int) -> tuple[int, _Trial]:
+def _trial(group: Verbs, collective: str, size: int) -> tuple[int, _Trial]:
     """The bytes of the operation, as the selection counts them, and the trial. The root is rank 0."""
     n, me = group.size, group.rank
     one_block = collective in ("all_reduce", "broadcast", "reduce")

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from collectives.tuner import agreement, report, settings
 from collectives.tuner.measure import Effort, measure
 from collectives.tuner.table import Place, Table
+from collectives.verbs import Verbs
 from topologies.command import UserError
-
-if TYPE_CHECKING:
-    from collectives.communicator import Communicator
 
 _SIZES = tuple(8 << shift for shift in range(0, 22, 3))  # 8 bytes to 16 MiB
 _EFFORT = Effort(budget=0.01, fewest=3, most=15)
 
 
-def probe_if_asked(group: Communicator) -> None:
+def probe_if_asked(group: Verbs) -> None:
     """Collective: all ranks come to the same answer, as they have agreed on their settings."""
     if os.environ.get("SYNTONY_TUNE", "") == "" and os.environ.get("SYNTONY_CONFIG", "") == "":
         return

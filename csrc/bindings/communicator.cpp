@@ -1,5 +1,5 @@
 // The Communicator for Python. Buffers come as addresses: what an array is, the Python layer knows
-// (collectives/communicator.py). Every call that may block gives up the interpreter's lock.
+// (collectives/verbs.py). Every call that may block gives up the interpreter's lock.
 #include "core/runtime/communicator.hpp"
 
 #include <nanobind/nanobind.h>
@@ -240,7 +240,7 @@ void bind_error(nb::module_& m) {
 // ---- the usual call -------------------------------------------------------------------------------------------------
 
 /// The call that is made nearly always: whole arrays in even parts. True when that is done. False for any other call,
-/// and for one that is wrong: collectives/communicator.py knows more and has the sentences.
+/// and for one that is wrong: collectives/calls.py has the sentences.
 bool run_even(const PythonCommunicator& self, std::string_view collective, nb::handle input, nb::handle output,
               std::string_view op, std::string_view algorithm, bool async, std::optional<double> timeout) {
   if (async || (timeout && !(*timeout > 0))) return false;
