@@ -97,7 +97,7 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
     os.environ["SYNTONY_ALGO"] = _ALGORITHMS
     torch.set_num_threads(1)
     for label, (name, parallel) in LAYOUTS.items():
-        model = Model(blocks=4, width=64, heads=4, hidden=128, context=32, experts=4 if parallel.ep > 1 else 0)
+        model = Model(blocks=6, width=64, heads=4, hidden=128, context=32, experts=4 if parallel.ep > 1 else 0)
         config = Config(
             model, Data(rows=4, microbatches=8), Optimizer(), parallel, run=Run(compute="emulated", forward=1e-4)
         )

@@ -29,7 +29,7 @@ _NEVER = 1e3  # a norm that constant gradients stay under: optimistic updates st
 
 def ours(policy: str, clip: str, backend: str = "syntony", compute: str = "real", zero: int = 0, **knobs: Any) -> Entry:
     """The trainer, each rank with one microbatch."""
-    sizes = dict(settings.THIN["model"])
+    sizes = dict(settings.MODELS[compute])
     rows = sizes.pop("rows")
     run = {"compute": "emulated", "forward": settings.FORWARD} if compute == "emulated" else {}
     label = (

@@ -46,7 +46,7 @@ class Bench:
     options: Mapping[str, Any]
 
 
-_THIN = {key: value for key, value in settings.THIN["model"].items() if key != "rows"}
+_THIN = {key: value for key, value in settings.MODELS["emulated"].items() if key != "rows"}
 _WIDE = {"blocks": 4, "width": 128, "heads": 4, "hidden": 384, "context": 128}
 LABS: Mapping[str, Bench] = {
     "dp": Bench(

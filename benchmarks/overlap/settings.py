@@ -18,10 +18,14 @@ THIN: Mapping[str, Any] = {
     "subject": "real",
     "model": {"blocks": 12, "width": 128, "heads": 4, "hidden": 384, "context": 64, "rows": 8},
 }
-FORWARD = 0.012  # seconds of a block's forward, where it is emulated
-SLEEPS: Mapping[str, Any] = {  # THIN, asleep: as many bytes in as many layers, and as many seconds as the trainer takes
+BLOCKS, FORWARD = 24, 0.006  # where computing is emulated; seconds of a block's forward
+MODELS: Mapping[str, Mapping[str, Any]] = {  # of the trainer
+    "real": THIN["model"],
+    "emulated": {**THIN["model"], "blocks": BLOCKS, "hidden": 100},
+}
+SLEEPS: Mapping[str, Any] = {  # of torch: as many bytes in as many layers, and as many seconds as the trainer takes
     "subject": "emulated",
-    "model": {"layers": 26, "weights": 26 * 98304, "seconds": 3 * 12 * FORWARD},
+    "model": {"layers": BLOCKS + 2, "weights": (BLOCKS + 2) * 98304, "seconds": 3 * BLOCKS * FORWARD},
 }
 
 

@@ -14,9 +14,9 @@ from collectives.trainer.config import Model
 from collectives.trainer.layer import Layer, Segment, Use, Weight
 
 
-def normed(use: Use, x: Tensor) -> tuple[Tensor, Tensor]:
+def normed(use: Use, x: Tensor, name: str = "norm") -> tuple[Tensor, Tensor]:
     """(x) -> (normed, x). RMSNorm (Zhang and Sennrich 2019)."""
-    return F.rms_norm(x, x.shape[-1:], use["norm"], 1e-6), x
+    return F.rms_norm(x, x.shape[-1:], use[name], 1e-6), x
 
 
 def added(use: Use, y: Tensor, x: Tensor) -> tuple[Tensor]:
@@ -108,12 +108,15 @@ def _angles(start: int, length: int, depth: int, dtype: torch.dtype) -> tuple[Te
 def mlp(model: Model, rows: int, index: int) -> Layer:
     """Segments: norm | feed | add."""
     up, down, feed, flops = feed_forward(model, rows)
-    weights = (up, down, Weight("norm", (model.width,), 0))
+    weights = (up, down, Weight("feed_norm", (model.width,), 0))
+
+    def norm(use: Use, x: Tensor) -> tuple[Tensor, Tensor]:
+        return normed(use, x, "feed_norm")
 
     def branch(use: Use, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         return feed(use, h), x
 
-    return Layer(f"mlp_{index}", weights, (Segment(normed), Segment(branch, flops), Segment(added)), (None,) * 2)
+    return Layer(f"mlp_{index}", weights, (Segment(norm), Segment(branch, flops), Segment(added)), (None,) * 2)
 
 
 def feed_forward(model: Model, rows: int) -> tuple[Weight, Weight, Callable[..., Tensor], float]:

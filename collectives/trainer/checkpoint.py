@@ -60,7 +60,7 @@ def whole(rank: Rank) -> dict[str, Tensor]:
 def digest(rank: Rank) -> str:
     """sha256 of all weights, on rank 0. At rest. Collective."""
     found = hashlib.sha256()
-    names = {f"{layer.name}.{weight.name}" for layer in rank.layers for weight in layer.weights}
+    names = {layer.label(weight) for layer in rank.layers for weight in layer.weights}
     for name, tensor in whole(rank).items():
         if name in names:
             found.update(name.encode() + tensor.numpy().tobytes())
@@ -114,7 +114,7 @@ def load(rank: Rank, folder: str) -> Progress:
     names = {"trainer", "rng", *(name for name in known if name.startswith("optimizer."))}
     for holding in rank.updates.holdings.values():
         for weight, _ in holding.flat.places:
-            stem = f"{holding.layer.name}.{weight.name}"
+            stem = holding.layer.label(weight)
             if stem not in known or tuple(known[stem].size) != weight.full_shape:
                 has = f"has it as {tuple(known[stem].size)}" if stem in known else "has none"
                 raise UserError(f"[run] resume: the model has a weight {stem} of {weight.full_shape}, {folder} {has}")
@@ -125,12 +125,12 @@ def load(rank: Rank, folder: str) -> Progress:
     counts = {name.partition(".")[2]: value for name, value in tensors.items() if name.startswith("optimizer.")}
     for holding in rank.updates.holdings.values():
         first, _ = holding.flat.places[0]
-        stem = f"{holding.layer.name}.{first.name}"
+        stem = holding.layer.label(first)
         kinds = sorted(name[len(stem) + 1 :] for name in tensors if name.startswith(f"{stem}."))
         for kind in ("", *kinds):
             flat = torch.zeros(holding.flat.elements)
             for weight, at in holding.flat.places:
-                source = tensors[".".join(filter(None, (holding.layer.name, weight.name, kind)))]
+                source = tensors[".".join(filter(None, (holding.layer.label(weight), kind)))]
                 offset = weight.offset or (0,) * len(weight.shape)
                 block = source[tuple(slice(b, b + size) for b, size in zip(offset, weight.shape, strict=True))]
                 flat[at : at + weight.elements] = block.flatten()

@@ -1,17 +1,19 @@
 """Emulated computing, for the physics of schedules: ops take a given time and use no processor.
 
-    a segment sleeps its share of `run.forward`, and hands on zeros of the right shape; its backward sleeps as long for
-    the gradients of inputs, and as long again for those of weights, which are a constant of the right size
+    a segment sleeps its share of its block's `run.forward`, and hands on zeros of the right shape; its backward sleeps
+    as long for the gradients of inputs, and as long again for those of weights, which are a constant of the right size
 
-What moves between ranks is real. Routers choose every expert equally often. A part of a microbatch takes its share of
-the seconds. Everything that is printed or written of such a run says so.
+What moves between ranks is real. The embedding and the head take no time, so that equal blocks make equal stages.
+Routers choose every expert equally often. A part of a microbatch takes its share of the seconds. Everything that is
+printed or written of such a run says so.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -30,24 +32,21 @@ def sleep(seconds: float) -> None:
 
 
 def emulated(layers: Sequence[Layer], whole: Sequence[Layer], config: Config) -> list[Layer]:
-    """The layers of a rank, sleeping. `whole`: of the whole model, which take `forward` seconds for each block."""
-    flops = sum(segment.flops for layer in whole for segment in layer.segments)
+    """The layers of a rank, sleeping. `whole`: of the whole model, whose blocks take `forward` seconds each."""
+    flops = sum(segment.flops for layer in whole[1:-1] for segment in layer.segments)
     second = config.run.forward * config.model.blocks / flops
     rows = config.data.rows
     slots = rows * (config.model.context // config.parallel.cp) * config.model.top
-    return [_sleeping(layer, second, config, rows, slots) for layer in layers]
+    within = range(1, len(layers) - 1)
+    return [_sleeping(layer, second * (i in within), config, rows, slots) for i, layer in enumerate(layers)]
 
 
 def _sleeping(layer: Layer, second: float, config: Config, rows: int, slots: int) -> Layer:
-    heaviest = max(range(len(layer.segments)), key=lambda index: layer.segments[index].flops)
-    names = tuple(weight.name for weight in layer.weights)
-    segments = [
-        replace(segment, run=_run(segment.run, segment.flops * second, names if index == heaviest else (), rows, slots))
-        for index, segment in enumerate(layer.segments)
-    ]
+    segments = [replace(s, run=_run(s.run, s.flops * second, rows, slots)) for s in layer.segments]
     if layer.name.startswith("router"):
         even = _even(config.model.experts, config.model.top)
-        segments = [replace(segments[0], run=_run(even, layer.segments[0].flops * second, names, rows, slots))]
+        names = {weight.name for weight in layer.weights}
+        segments = [replace(segments[0], run=_run(even, layer.segments[0].flops * second, rows, slots, names))]
     return replace(layer, segments=tuple(segments))
 
 
@@ -73,17 +72,32 @@ class Nap(Product):
         gradient.fill_(_GRADIENT)
 
 
-def _run(real: Run, seconds: float, names: tuple[str, ...], rows: int, slots: int) -> Run:
-    """`names`: weights whose gradients this segment makes, the first of which takes all the time. `rows`, `slots`: of a
-    whole microbatch, in sequences and as it goes to experts."""
+@dataclass
+class _Seen(Use):
+    """Remembers which weights were used."""
+
+    names: set[str] = field(default_factory=set)
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def matrix(self, name: str, block: int | None = None) -> Tensor:
+        self.names.add(name)
+        return super().matrix(name, block)
+
+
+def _run(real: Run, seconds: float, rows: int, slots: int, weights: AbstractSet[str] = frozenset()) -> Run:
+    """`weights`: those whose gradients this segment makes, beside those that `real` uses; the first of them takes all
+    the time. `rows`, `slots`: of a whole microbatch, in sequences and as it goes to experts."""
+    names = set(weights)
     seen: dict[tuple[torch.Size, ...], list[int | Tensor]] = {}  # of each output: the input that it is, or what it is
 
     def run(use: Use, *tensors: Tensor) -> tuple[Tensor, ...]:
         key = tuple(tensor.shape for tensor in tensors)
         if key not in seen:
             with torch.no_grad():
-                outputs = real(use, *tensors)
-            use.leaves.clear()
+                outputs = real(_Seen(use.weights, names=names), *tensors)
             same = [[place for place, tensor in enumerate(tensors) if tensor is output] for output in outputs]
             seen[key] = [
                 where[0] if where else torch.zeros_like(output) if output.is_floating_point() else output
@@ -98,7 +112,7 @@ def _run(real: Run, seconds: float, names: tuple[str, ...], rows: int, slots: in
         if shapes:
             grown = any(tensor.requires_grad for tensor in tensors)
             start = first if grown else torch.zeros((), requires_grad=torch.is_grad_enabled())
-            made = iter(_Sleep.apply(use, took, names, shapes, start, *tensors))  # type: ignore[no-untyped-call]
+            made = iter(_Sleep.apply(use, took, sorted(names), shapes, start, *tensors))  # type: ignore[no-untyped-call]
         return tuple(
             tensors[one] if isinstance(one, int) else next(made) if one.is_floating_point() else one
             for one in seen[key]
@@ -110,7 +124,7 @@ def _run(real: Run, seconds: float, names: tuple[str, ...], rows: int, slots: in
 class _Sleep(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, use: Use, seconds: float, names: tuple[str, ...], shapes: Sequence[Tensor], *tensors: Tensor
+        ctx: Any, use: Use, seconds: float, names: Sequence[str], shapes: Sequence[Tensor], *tensors: Tensor
     ) -> tuple[Tensor, ...]:
         ctx.use, ctx.seconds, ctx.names = use, seconds, names
         ctx.inputs = [tensor if tensor.is_floating_point() else None for tensor in tensors]
@@ -118,9 +132,10 @@ class _Sleep(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        sleep(ctx.seconds)
+        together = bool(ctx.names) and ctx.use.at_once is not None  # one sleep: it is waking up that costs
+        sleep(2 * ctx.seconds if together else ctx.seconds)
         nothing = torch.empty(0)
         for place, name in enumerate(ctx.names):
-            ctx.use.made(Nap(name, nothing, nothing, seconds=0.0 if place else ctx.seconds))
+            ctx.use.made(Nap(name, nothing, nothing, seconds=0.0 if place or together else ctx.seconds))
         back = [None if tensor is None else torch.zeros_like(tensor) for tensor in ctx.inputs]
         return None, None, None, None, *back

@@ -33,6 +33,7 @@ class Weight:
     shape    of the block (matrices are (.., outputs, inputs))
     spread   standard deviation of its first values; 0: it begins as ones
     shared   the ranks of `tp` have the same one, and gradients that are parts of a sum (sequence parallelism)
+    branch   the layer it was made in, if that has been welded to another
     """
 
     name: str
@@ -41,6 +42,7 @@ class Weight:
     whole: tuple[int, ...] = ()  # empty: the block is the whole tensor
     offset: tuple[int, ...] = ()  # empty: begins at 0 everywhere
     shared: bool = False
+    branch: str = ""
 
     @property
     def elements(self) -> int:
@@ -55,10 +57,10 @@ class Weight:
         return self.whole or self.shape
 
     def begin(self, seed: int, layer: str) -> Tensor:
-        """First values of the block. They depend on the seed and the names only, on no layout."""
+        """First values of the block. They depend on the seed, the layer it was made in and its name, on no layout."""
         if self.spread == 0:
             return torch.ones(self.shape)
-        digest = hashlib.sha256(f"{seed} {layer} {self.name}".encode()).digest()
+        digest = hashlib.sha256(f"{seed} {self.branch or layer} {self.name}".encode()).digest()
         source = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
         whole = torch.empty(self.full_shape).normal_(0.0, self.spread, generator=source)
         offset = self.offset or (0,) * len(self.shape)
@@ -218,7 +220,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Layer:
-    """One residual branch, the embedding, or the head.
+    """A block of one or two residual branches, the embedding, or the head.
 
     gaps     between the segments; None: empty
     expert   its weights are spread over the lane `ep`
@@ -251,6 +253,10 @@ class Layer:
                 gaps.append(gap)
         return replace(self, segments=tuple(segments), gaps=tuple(gaps))
 
+    def label(self, weight: Weight) -> str:
+        """What a weight is called in the whole model, whatever its branch has been welded to."""
+        return f"{weight.branch or self.name}.{weight.name}"
+
     def weight(self, name: str) -> Weight:
         return next(weight for weight in self.weights if weight.name == name)
 
@@ -268,6 +274,12 @@ class Layer:
         segments = list(self.segments)
         segments[index] = segment
         return replace(self, segments=tuple(segments))
+
+
+def welded(name: str, first: Layer, second: Layer) -> Layer:
+    """Two layers as one: fewer and larger ops, gathers and sums. Names of their weights and transfers must differ."""
+    weights = tuple(replace(weight, branch=layer.name) for layer in (first, second) for weight in layer.weights)
+    return Layer(name, weights, first.segments + second.segments, (*first.gaps, None, *second.gaps))
 
 
 def _joined(first: Segment, second: Segment) -> Segment:

@@ -1,6 +1,7 @@
 """A GPT/Llama-like transformer as a flat list of layers: embedding, attention_0, mlp_0, attention_1, .., head.
 
-Each is one residual branch (layer.py says what a layer is, blocks.py and mixture.py make them).
+Each is one residual branch (layer.py says what a layer is, blocks.py and mixture.py make them); the two of a block are
+welded once all parallelisms have cut them (parallel.py).
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
-"""The model as one rank has it: the whole one, cut by every parallelism in turn, from outside.
+"""The model as one rank has it: the whole one, cut by every parallelism in turn, from outside. Then the two branches of
+a block become one layer, and segments with nothing between them one segment.
 
-transformer -> context_parallel -> tensor_parallel -> expert_parallel -> fused
+transformer -> context_parallel -> tensor_parallel -> expert_parallel -> blocks -> fused
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from collectives.trainer.config import Model
 from collectives.trainer.context_parallel.split import context_parallel
 from collectives.trainer.expert_parallel.split import expert_parallel
-from collectives.trainer.layer import Layer
+from collectives.trainer.layer import Layer, welded
 from collectives.trainer.mesh import Mesh
 from collectives.trainer.model import transformer
 from collectives.trainer.tensor_parallel.split import tensor_parallel
@@ -24,7 +27,15 @@ def parallelized(model: Model, mesh: Mesh, rows: int, element: int) -> list[Laye
     layers = context_parallel(layers, model, mesh, tokens, element)
     layers = tensor_parallel(layers, model, mesh, tokens, element)
     layers = expert_parallel(layers, model, mesh, tokens, element)
-    return [layer.fused() for layer in layers]
+    return [layer.fused() for layer in _blocks(layers)]
+
+
+def _blocks(layers: list[Layer]) -> Iterator[Layer]:
+    """An attention and the MLP behind it are one layer; experts have a group of their own, and stay apart."""
+    rest = iter(layers)
+    for layer in rest:
+        block = layer.name.startswith("attention") and layers[layers.index(layer) + 1].name.startswith("mlp")
+        yield welded(layer.name.replace("attention", "block"), layer, next(rest)) if block else layer
 
 
 def boundary(model: Model, mesh: Mesh, rows: int) -> tuple[int, int, int]:

@@ -223,7 +223,8 @@ class Rank:
                 parts = [memories(atom)[key] if key else atom.weights for atom in holding.atoms]
                 views = holding.flat.views(self.world.assembled(holding, parts))
                 for weight, _ in holding.flat.places:
-                    yield ".".join(filter(None, (holding.layer.name, weight.name, key))), weight, views[weight.name]
+                    label = holding.layer.label(weight)
+                    yield f"{label}.{key}" if key else label, weight, views[weight.name]
 
     def _counted(self, layer: Layer, zero: int) -> frozenset[str]:
         """Weights whose gradient's squares this rank counts for the norm: of several ranks with the same, the first."""

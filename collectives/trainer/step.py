@@ -102,6 +102,7 @@ class Interpreter:
         }
         computed = {op.name for op in self._ops}
         self._before = {name: set(op.deps) & computed for name, op in self._gathers.items()}
+        self._needs = {op.name: self._needed(op) for op in self._ops}
         for op in self._ops:
             if op.kind not in _HANDLERS:
                 raise UserError(f"the plan has an op {op.name!r} of kind {op.kind}, which the trainer cannot run")
@@ -179,6 +180,14 @@ class Interpreter:
 
     # ---- ops --------------------------------------------------------------------------------------------------------
 
+    def _needed(self, op: Op) -> tuple[bool, tuple[str, ...]]:
+        """Whether an op waits for its layer's update, and for what that moves."""
+        if op.kind in (Kind.OPTIMIZE, Kind.NORM):
+            return False, ()
+        others = [self.plan.graph[name] for name in (*op.deps, *op.lagged)]
+        updates = {other.name for other in others if other.kind is Kind.OPTIMIZE or _sums(other)}
+        return bool(updates), tuple(o.name for o in others if o.name in self._moves and o.name not in updates)
+
     def _await(self, op: Op) -> None:
         """Returns when all that it needs is there. What updates wait for is the business of Updates."""
         if op.kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT) and not self._verified:
@@ -187,14 +196,11 @@ class Interpreter:
                 if self._alone:
                     raise Redo
                 self._void, self.updates.rate = True, None
-        if op.kind in (Kind.OPTIMIZE, Kind.NORM):
-            return
-        for name in (*op.deps, *op.lagged):
-            other = self.plan.graph[name]
-            if other.kind is Kind.OPTIMIZE or (other.pieces and other.microbatch < 0):
-                self.updates.settle(op.layer)
-            elif name in self._moves:
-                self._engine.wait(name)
+        updated, moved = self._needs[op.name]
+        if updated:
+            self.updates.settle(op.layer)
+        for name in moved:
+            self._engine.wait(name)
 
     def _forward(self, op: Op) -> None:
         i, m, s = where = op.layer, op.microbatch, op.segment
@@ -309,11 +315,12 @@ class Interpreter:
     # ---- tensors ----------------------------------------------------------------------------------------------------
 
     def _inputs(self, i: int, m: int, s: int, part: int, parts: int) -> Tensors:
-        tokens, targets = (tensor.chunk(parts)[part] for tensor in self._batch[m])
-        tensors: Tensors = (tokens,)
+        tensors: Tensors = ()
         if s or i:
             load = self._taken(("f", i, m, s), part, parts)
-            tensors = (load.x, *load.rest, targets) if i == self._last and not s else (load.x, *load.rest)
+            tensors = (load.x, *load.rest)
+        if not s and i in (0, self._last):  # the first layer takes tokens, the last one targets too
+            tensors += (self._batch[m][i > 0].chunk(parts)[part],)
         return tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors)
 
     def _taken(self, where: tuple[str, int, int, int], part: int, parts: int) -> Load:
@@ -400,6 +407,11 @@ class Interpreter:
             views = [holding.views(buffer) for buffer in buffers]
             self._leaves[i, m] = Leaf(buffers, views, self._makers[i, m])
         return self._leaves[i, m]
+
+
+def _sums(op: Op) -> bool:
+    """It moves a layer's gradients or new weights, once a step."""
+    return bool(op.pieces) and op.microbatch < 0
 
 
 def _landed(move: Move, load: Load) -> Load:

@@ -44,6 +44,7 @@ def tensor_parallel(layers: Sequence[Layer], model: Model, mesh: Mesh, tokens: i
     found = []
     for whole in layers:
         kind = whole.name.partition("_")[0]
+        suffix = "_feed" if kind == "mlp" else ""  # of the two branches of a block
         layer = whole.with_weights(
             **{name: whole.weight(name).split(axis, rank, ranks) for name, axis in CUTS[kind].items()}
         )
@@ -53,7 +54,7 @@ def tensor_parallel(layers: Sequence[Layer], model: Model, mesh: Mesh, tokens: i
             rest = [weight for weight in layer.weights if weight.name not in CUTS[kind]]
             layer = layer.with_weights(**{weight.name: replace(weight, shared=True) for weight in rest})
         if kind != "embedding":
-            layer = layer.with_gap(0, Enter("enter", ranks, size, sequence))
+            layer = layer.with_gap(0, Enter(f"enter{suffix}", ranks, size, sequence))
         if kind == "embedding":
             layer = layer.with_segment(0, Segment(_embed(rank * model.vocabulary // ranks)))
         if kind == "head":
@@ -61,7 +62,7 @@ def tensor_parallel(layers: Sequence[Layer], model: Model, mesh: Mesh, tokens: i
             layer = replace(layer, segments=(segments[0], replace(segments[1], run=logits), Segment(loss)))
             layer = layer.with_gap(1, Leave("totals", ranks, tokens * (ranks + 1) * 4, sequence=False))
         else:
-            layer = layer.with_gap(-1, Leave("leave", ranks, size, sequence))
+            layer = layer.with_gap(-1, Leave(f"leave{suffix}", ranks, size, sequence))
         found.append(layer)
     return found
 

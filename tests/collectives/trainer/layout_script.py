@@ -25,7 +25,7 @@ from collectives.trainer.mesh import Mesh
 from collectives.trainer.rank import Rank, World
 
 STEPS = 2
-TINY = {"blocks": 3, "width": 32, "heads": 4, "hidden": 64, "context": 16, "vocabulary": 64}
+TINY = {"blocks": 6, "width": 32, "heads": 4, "hidden": 64, "context": 16, "vocabulary": 64}
 
 
 def config_of(changes: dict[str, dict[str, Any]], backend: str = "") -> Config:
