@@ -36,7 +36,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of the model: one or two residual branches (attention, MLP, experts), the embedding, or the head. What one
+    """A layer of the model: one or two residual branches (attention, MLP, experts), embedding, or head. What one
     gradient reduction, one gather of weights and one optimizer call are about.
 
         segment 0 --transfer 0--> segment 1 --transfer 1--> segment 2
