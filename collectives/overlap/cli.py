@@ -106,7 +106,7 @@ def _simulate(options: argparse.Namespace) -> int:
     print(f"  bound       {time(best.seconds)}: {best.witness}")
     print(f"  efficiency  {row['efficiency']:.1%}")
     print(f"  exposed     {time(row['exposed_seconds'])} of communication, on the device that has most")
-    print(f"  memory      {_bytes(row['peak_bytes'])} of gradients, gathered weights and activations at most")
+    print(f"  memory      {_bytes(row['peak_bytes'])} of activations, gathered weights and sharded gradients at most")
     print("  busy        " + ", ".join(_busy(timeline)))
     return 0
 

@@ -147,7 +147,7 @@ class _Step:
         for s, amount in enumerate(layer.segments):
             final = s == len(layer.segments) - 1
             name = self._name(Kind.FORWARD, i, m, s)
-            kept = layer.output if self.layout.recompute else layer.activations
+            kept = self._left(i) if not self.layout.recompute else layer.inputs
             yield Op(
                 name,
                 Kind.FORWARD,
@@ -228,15 +228,24 @@ class _Step:
         lagged: tuple[str, ...],
         shed: int,
     ) -> Op:
-        """An Op of the backward; the one that ends a microbatch's gives its activations back."""
+        """An Op of the backward; the one that ends a microbatch's gives its activations back. Gradients have memory of
+        their own that stays, unless they are sharded."""
         layer = self.layers[i]
-        holds = 0 if i in self.begun or kind is Kind.BACKWARD_INPUT else layer.weights
-        if kind is not Kind.BACKWARD_INPUT:
+        made = kind is not Kind.BACKWARD_INPUT
+        holds = layer.weights if made and i not in self.begun and self._sharded(i, 2) else 0
+        if made:
             self.begun.add(i)
-            if s == 0:
-                shed += layer.activations + (layer.output if self.layout.recompute else 0)
+        if s == 0:
+            whole = layer.activations + layer.inputs if self.layout.recompute else self._left(i)
+            delayed = layer.products if kind is not Kind.BACKWARD else 0
+            shed += delayed if kind is Kind.BACKWARD_WEIGHT else whole - delayed
         name = self._name(kind, i, m, s)
         return Op(name, kind, device, COMPUTE, amount, tuple(deps), lagged, i, m, s, holds=holds, frees=shed)
+
+    def _left(self, i: int) -> int:
+        """What the forward of one microbatch leaves: what came from another device, too."""
+        came = i > 0 and self.device[i - 1] != self.device[i]
+        return self.layers[i].activations + (self.layers[i - 1].output if came else 0)
 
     def _update(self, device: int) -> Iterator[Op]:
         """Gradients summed, their norm, weights updated and gathered. Last layers first: their gradients are."""
@@ -276,7 +285,7 @@ class _Step:
                 norms = tuple(f"norm.{other}" for other in range(layout.pp))
         for i in reversed(mine):
             part = self._shard(i)
-            frees = part if layout.zero >= 2 and self._group(i)[1] > 1 else self.layers[i].weights
+            frees = part if self._sharded(i, 2) else 0
             yield Op(f"opt.{i}", Kind.OPTIMIZE, device, COMPUTE, part, (*sums[i], *norms), layer=i, frees=frees)
         for i in reversed(mine):
             if self._gathers(i):

@@ -44,12 +44,15 @@ class Layer:
     weights      bytes of its weights on one rank (and of their gradients)
     segments     floating-point operations of each segment's forward, for one microbatch; one more than transfers
     transfers    between the segments
-    activations  bytes of what one microbatch's forward leaves for its backward
+    activations  bytes of what one microbatch's forward leaves for its backward, with what it hands to the next layer,
+                 without what it took from the one before
     output       bytes that one microbatch hands to the next layer
     expert       its weights are spread over the group `ep`: copies are summed over `edp`, not over `dp`
     joined       it takes more than one tensor from the layer before, so a pipeline is never cut between them
     shared       bytes of its weights, the last ones, whose gradients `tp` sums: its ranks see parts of the sequence
     backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation
+    products     bytes of `activations` that are there still after the backward for inputs, for that of weights
+    inputs       bytes that a forward leaves that will be computed again
     """
 
     name: str
@@ -62,6 +65,8 @@ class Layer:
     joined: bool = False
     shared: int = 0
     backward: tuple[float, float] = (1.0, 1.0)
+    products: int = 0
+    inputs: int = 0
 
 
 @dataclass(frozen=True)

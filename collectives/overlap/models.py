@@ -243,6 +243,7 @@ class _Maker:
             tuple(segments),
             tuple(moves),
             activations,
+            inputs=self._stream // self._outer if "enter" in ends else 0,
             output=self._stream // self._outer,
             expert=expert,
             shared=self._model.hidden * self._form.element if alone and not expert else 0,

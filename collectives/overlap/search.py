@@ -336,5 +336,7 @@ def _heavier(layer: Layer, times: int) -> Layer:
         segments=tuple(amount * times for amount in layer.segments),
         transfers=tuple(replace(transfer, bytes=transfer.bytes * times) for transfer in layer.transfers),
         activations=layer.activations * times,
+        products=layer.products * times,
+        inputs=layer.inputs * times,
         shared=layer.shared * times,
     )

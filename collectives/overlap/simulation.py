@@ -204,11 +204,15 @@ def _timeline(plan: Plan, cost: Cost, times: Any, steps: int, seconds: float) ->
     device = np.array([op.device for op in ops], np.int64)
     holds, frees = np.array([op.holds for op in ops]), np.array([op.frees for op in ops])
     late = np.array([op.kind is Kind.OPTIMIZE and bool(op.lagged) for op in ops], bool)
+    row_of, place = {op.name: row for row, op in enumerate(ops)}, np.full(count, -1)
+    for (_, lane), names in plan.orders.items() if holds.any() else ():
+        if lane == COMPUTE:
+            place[[row_of[name] for name in names]] = np.arange(len(names))
     peak: dict[int, float] = {}
     exposed = np.zeros(count)
     for one in plan.graph.devices:
         mine = np.flatnonzero(device == one)
-        peak[one] = _peak(columns, mine, holds, frees, late, shown)
+        peak[one] = _peak(columns, mine, holds, frees, late, place, shown)
         works, moves = mine[computes[mine]], mine[~computes[mine]]
         order = np.argsort(columns["start"][:, works], axis=None)
         starts, ends = columns["start"][:, works].ravel()[order], columns["end"][:, works].ravel()[order]
@@ -241,16 +245,26 @@ def _worked(moments: Doubles, starts: Doubles, ends: Doubles) -> Doubles:
 
 
 def _peak(
-    columns: Mapping[str, Any], mine: Integers, holds: Doubles, frees: Doubles, late: NDArray[np.bool_], shown: int
+    columns: Mapping[str, Any],
+    mine: Integers,
+    holds: Doubles,
+    frees: Doubles,
+    late: NDArray[np.bool_],
+    place: Integers,
+    shown: int,
 ) -> float:
     """The most bytes held from the shown step's first launch on; what is given back at a moment goes first.
 
     late    what gives back what the step before has taken: nothing in the first step
+    place   in the order of the compute lane, where some Ops may take no time; -1: it moves
     """
     moment = np.concatenate([columns["launch"][:, mine].ravel(), columns["end"][:, mine].ravel()])
-    steps = len(columns["launch"])
+    steps, count = columns["launch"].shape
     change = np.concatenate([np.tile(holds[mine], steps), -frees[mine] * ~late[mine], np.tile(-frees[mine], steps - 1)])
-    order = np.lexsort((change, moment))
+    turn = 2 * (np.arange(steps)[:, None] * count + place[mine])
+    moves = place[mine] < 0
+    turns = np.concatenate([np.where(moves, 2 * steps * count, turn).ravel(), np.where(moves, -1, turn + 1).ravel()])
+    order = np.lexsort((turns, moment))
     held = np.cumsum(change[order])
     shows = moment[order] >= columns["launch"][shown][mine].min(initial=np.inf)
     return float(held[shows].max(initial=0.0))

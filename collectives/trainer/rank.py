@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import cached_property
 
 import torch
 import torch.distributed as dist
@@ -24,6 +25,7 @@ from collectives.overlap.layout import Clip, Layout
 from collectives.overlap.op import COMPUTE, Kind
 from collectives.overlap.plan import Plan
 from collectives.torch_backend import communicator_of
+from collectives.trainer.activations import Held, held
 from collectives.trainer.config import Config
 from collectives.trainer.data_parallel.flat import ALIGNMENT, Flat
 from collectives.trainer.data_parallel.holding import Holding
@@ -139,6 +141,13 @@ class Rank:
         self.flats = [Flat.of(layer.weights, parts) for layer in self.layers]
         self.shape = boundary(config.model, mesh, rows)
 
+    @cached_property
+    def held(self) -> list[Held]:
+        """What a microbatch's forward leaves, by layer."""
+        model, data, cp = self.config.model, self.config.data, self.config.parallel.cp
+        tokens = torch.zeros(1, 1, dtype=torch.int64).expand(data.rows, model.context // cp)
+        return held(self.layers, self.flats, (tokens, tokens), self.dtype)
+
     def recorded(self) -> graph.Graph:
         """The step as it is recorded, before any policy."""
         return generate(self.described(), layout_of(self.config))
@@ -152,12 +161,15 @@ class Rank:
                 4 * flat.elements,
                 tuple(segment.flops for segment in layer.segments),
                 tuple(self._fitting(transfer.planned) for transfer in layer.transfers),
+                activations=kept.activations,
+                products=kept.products,
+                inputs=kept.inputs,
                 output=output,
                 expert=layer.expert,
                 joined=layer.name.startswith("experts"),
                 shared=4 * (flat.elements - flat.shared) if any(weight.shared for weight in layer.weights) else 0,
             )
-            for layer, flat in zip(self.layers, self.flats, strict=True)
+            for layer, flat, kept in zip(self.layers, self.flats, self.held, strict=True)
         )
 
     def _fitting(self, transfer: graph.Transfer) -> graph.Transfer:

@@ -211,7 +211,7 @@ class Interpreter:
         self._kept.setdefault(where, {})[part] = kept
         out, *others = (tensor.detach() for tensor in kept.outputs)
         if again:
-            kept.outputs = ()
+            kept.outputs, kept.use.leaves = (), {}
         load = Load(out, tuple(others), tuple(others))
         if s < len(layer.segments) - 1:
             self._travel(

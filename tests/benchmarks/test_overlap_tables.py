@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.overlap import contest, counting, rank
+from benchmarks.overlap import contest, counting, memory, rank
 from benchmarks.overlap.contest import Entry, Timed, Work, best, time_steps, work_of
 from benchmarks.overlap.data_parallel import ours
 from benchmarks.overlap.policies import LABS, _lab, simulated
@@ -135,3 +135,16 @@ def test_a_step_sends_the_bytes_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> 
     rows = list(counting._rows(argparse.Namespace(ranks=0)))
     assert [row.missed for row in rows] == [""] * len(chosen)
     assert all(row.cells[3] == row.cells[4] != "0" for row in rows)
+
+
+def test_ranks_hold_what_their_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    left_out = ("pp 4 interleaved", "pp 4 zb2p", "tp 4, recompute", "cp 4")
+    monkeypatch.setattr(memory, "HELD", {name: case for name, case in memory.HELD.items() if name not in left_out})
+    rows = list(memory._held(argparse.Namespace()))
+    assert [row.missed for row in rows] == [""] * len(memory.HELD)
+    assert len({row.cells[2] for row in rows}) == len(rows)  # what differs in memory differs in its plan
+
+
+def test_sharding_saves_what_its_paper_says() -> None:
+    rows = list(memory._sharded(argparse.Namespace()))
+    assert [(row.missed, row.cells[3]) for row in rows] == [("", "0.00%")] * 4

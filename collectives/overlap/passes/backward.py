@@ -35,6 +35,7 @@ def split_backward(graph: Graph) -> Graph:
             inputs, weights = graph.layers[op.layer].backward if graph.layers else (1.0, 1.0)
             share = inputs / ((inputs + weights) or 1.0)
             first, second = names[op.name]
+            later = min(op.frees, graph.layers[op.layer].products) if graph.layers and op.segment == 0 else 0.0
             yield op._replace(
                 name=first,
                 kind=Kind.BACKWARD_INPUT,
@@ -42,7 +43,7 @@ def split_backward(graph: Graph) -> Graph:
                 amount=op.amount * share,
                 of=tuple(f"bwd_x{source[3:]}" for source in op.of),
                 holds=0.0,
-                frees=0.0,
+                frees=op.frees - later,
             )
             yield op._replace(
                 name=second,
@@ -51,6 +52,7 @@ def split_backward(graph: Graph) -> Graph:
                 lagged=(),
                 amount=op.amount * (1 - share),
                 of=tuple(f"bwd_w{source[3:]}" for source in op.of),
+                frees=later,
             )
 
     return graph.with_ops(rewired())

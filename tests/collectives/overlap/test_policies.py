@@ -185,13 +185,13 @@ def test_named_systems_gain_where_their_papers_do() -> None:
 
 
 def test_memory_changes_with_the_policy() -> None:
-    graph = generate(dense(8), Layout(pp=4, dp=2, microbatches=8))
+    graph = generate([replace(layer, activations=32 * MOVED) for layer in dense(8)], Layout(pp=4, dp=2, microbatches=8))
     cost = priced(graph, 0.1)
 
     def peak(name: str, **knobs: object) -> float:
         return max(simulate(policy(name, **knobs).plan(graph, cost), cost).peak.values())
 
-    assert peak("zero_bubble", memory="1p") <= peak("fifo") * 1.01
+    assert peak("zero_bubble", memory="1p") <= peak("fifo") * 1.02  # messages beside them
     assert peak("fifo") * 1.3 < peak("zero_bubble", memory="2p")
     assert peak("fifo") * 1.2 < peak("breadth_first")
     large = [replace(layer, activations=8 * MOVED) for layer in tensor()]
