@@ -1,8 +1,7 @@
 """Who sends how many bytes to whom: what a plan says, and what the groups of a real run have counted, byte for byte.
 
 Ranks are processes of this machine that would share memory; SYNTONY_ALGO tells them to send instead. Experts are chosen
-evenly (computing is emulated), as a plan knows no routers. A hop of ring attention goes to the next rank only; it is
-planned as an all_to_all of as many bytes, so its pairs differ.
+evenly (computing is emulated), as a plan knows no routers.
 """
 
 from __future__ import annotations

@@ -134,6 +134,7 @@ def ring_wire(ranks: int, bandwidth: float, alpha: float = 0.0, link: str = "net
             Kind.ALL_GATHER: phase,
             Kind.ALL_TO_ALL: phase,
             Kind.BROADCAST: single,
+            Kind.SHIFT: single,
             Kind.SEND: single,
             Kind.RECV: single,
         },

@@ -39,6 +39,7 @@ _MOVES = {
     Kind.ALL_GATHER: _torch.Move.ALL_GATHER,
     Kind.ALL_TO_ALL: _torch.Move.ALL_TO_ALL,
     Kind.BROADCAST: _torch.Move.BROADCAST,
+    Kind.SHIFT: _torch.Move.ALL_TO_ALL,  # in which all rows go to one rank
     Kind.SEND: _torch.Move.SEND,
     Kind.RECV: _torch.Move.RECV,
 }

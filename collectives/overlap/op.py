@@ -22,6 +22,7 @@ class Kind(StrEnum):
     ALL_GATHER = "all_gather"
     ALL_TO_ALL = "all_to_all"
     BROADCAST = "broadcast"
+    SHIFT = "shift"  # to the next rank of the group; gradients to the one before
     SEND = "send"
     RECV = "recv"
 
@@ -38,6 +39,7 @@ _MOVING = frozenset(
         Kind.ALL_GATHER,
         Kind.ALL_TO_ALL,
         Kind.BROADCAST,
+        Kind.SHIFT,
         Kind.SEND,
         Kind.RECV,
     }

@@ -77,19 +77,21 @@ def traffic(
     algorithms   by collective; `element`: bytes of one, on which chunks are cut
     """
     often = Counter(
-        (op.lane, op.kind, op.device, op.peer, round(op.amount))
+        (op.lane, op.kind, op.device, op.peer, round(op.amount), op.name.partition("/")[0].endswith(".b"))
         for op in plan.graph
         if op.kind.moves and op.kind is not Kind.RECV
     )
     found: dict[str, Matrix] = {}
-    for (lane, kind, device, peer, size), count in often.items():
+    for (lane, kind, device, peer, size, back), count in often.items():
         matrix = found.setdefault(lane, np.zeros((layout.ranks, layout.ranks), np.int64))
         if kind is Kind.SEND:
             lines = members(layout, "pp")[0]
             matrix[lines[:, device], lines[:, peer]] += size * count
             continue
         groups = members(layout, lane)[device]
-        if groups.shape[1] > 1:
+        if kind is Kind.SHIFT:
+            matrix[groups, np.roll(groups, 1 if back else -1, axis=1)] += size * count
+        elif groups.shape[1] > 1:
             own = collective_bytes(str(kind), algorithms[kind], groups.shape[1], size, element)
             matrix[groups[:, :, None], groups[:, None, :]] += own * count
     return found

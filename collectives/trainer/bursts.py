@@ -99,7 +99,7 @@ def _run(engine: Engine, ops: list[Op], ranks: int, place: int, rank: Rank) -> l
         rank.world.total(0)  # all begin together
         chosen = [pair for pair in pairs if _burst(pair[0]) == burst]
         for op, first, second in chosen:
-            engine.ready(op.name, first, second)
+            engine.ready(op.name, first, second, *_rows(op, ranks, place))
         for op, *_ in chosen:
             engine.wait(op.name)
     sent = [op.name for op in ops if op.kind is Kind.SEND]
@@ -115,7 +115,13 @@ def _tensors(op: Op, ranks: int, place: int) -> tuple[Tensor, Tensor | None]:
         return whole, part.clone()
     if op.kind is Kind.ALL_GATHER:
         return part.clone(), whole
-    return whole, torch.empty_like(whole) if op.kind is Kind.ALL_TO_ALL else None
+    return whole, torch.empty_like(whole) if op.kind in (Kind.ALL_TO_ALL, Kind.SHIFT) else None
+
+
+def _rows(op: Op, ranks: int, place: int) -> Iterable[list[int]]:
+    """Numbers that go to and come from each rank, where these differ: all to the next one."""
+    for by in (1, -1) if op.kind is Kind.SHIFT else ():
+        yield [int(op.amount) // 4 if rank == (place + by) % ranks else 0 for rank in range(ranks)]
 
 
 def _burst(op: Op) -> int:

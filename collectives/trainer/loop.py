@@ -24,11 +24,12 @@ from collectives.overlap.cost import Cost
 from collectives.overlap.engine import HEARD, OverlapError
 from collectives.overlap.plan import Plan
 from collectives.overlap.policies import policy
+from collectives.overlap.simulation import simulate
 from collectives.trainer import text
 from collectives.trainer.checkpoint import Progress, digest, load, newest, save
 from collectives.trainer.config import Config
 from collectives.trainer.mesh import Mesh
-from collectives.trainer.profile import cost_of, profiled
+from collectives.trainer.profile import cost_of, plain, profiled
 from collectives.trainer.progress import Line, Log, Seen
 from collectives.trainer.rank import Rank, World
 from topologies.command import UserError
@@ -66,6 +67,7 @@ def _train(config: Config, mesh: Mesh, world: World) -> None:
     batch = text.Loader(data, config, mesh)
     plan, cost = _plan(config, rank, batch)
     world.agree("plan", plan.hash)
+    _check_memory(config, rank, plan)
     rank.begin(plan)
     done = 0
     resume = world.tell(newest(run.save)) if run.resume == "newest" else run.resume
@@ -165,26 +167,31 @@ def _opening(config: Config, rank: Rank, data: text.Text, plan: Plan) -> str:
     )
 
 
-def _check_memory(config: Config, rank: Rank) -> None:
-    """Refuses what this machine cannot hold: weights, gradients, optimizer, activations of what is in flight."""
+def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
+    """Refuses what this machine cannot hold: weights, gradients, optimizer, and what the plan (None: the step as it is
+    recorded) has of activations, gathered weights and sharded gradients at most."""
     layers = sum(flat.elements for flat in rank.flats) / config.parallel.pp
     sizes = config.parallel
     shards = sizes.dp * sizes.cp // sizes.replicas
-    state = [layers / (shards if sizes.zero >= level else 1) for level in (3, 2, 1, 1)]
+    state = [layers / (shards if sizes.zero >= level else 1) for level in (3, 1, 1)]
     turns = config.data.microbatches // sizes.dp
-    sums = layers * math.log2(turns) if turns > 1 else 0.0
-    tokens = config.data.rows * config.model.context / sizes.cp
-    model = config.model
-    width = 10 * model.width + 4 * model.hidden * (model.top if model.experts else 1)
-    flight = turns if sizes.schedule == "gpipe" else min(turns, sizes.pp)
-    kept = flight * tokens * (model.blocks * width / sizes.tp / sizes.pp + 3 * model.vocabulary)
-    need = 4 * (sum(state) + sums + kept)
+    sums = layers * (math.ceil(math.log2(turns)) + (sizes.zero < 2))
+    lasting = 4 * (sum(state) + sums)
+    _refuse_above_free(rank, lasting, 0.0)  # before anything of that size is tried
+    plan = plan or plain(rank.recorded())
+    peak = simulate(plan, cost_of(plan.graph, {}, {})).peak
+    _refuse_above_free(rank, lasting, peak.get(rank.mesh.place["pp"], 0.0))
+
+
+def _refuse_above_free(rank: Rank, lasting: float, passing: float) -> None:
     local = int(os.environ.get("LOCAL_WORLD_SIZE", rank.mesh.world))
-    free = _free()
+    free, need = _free(), lasting + passing
     if free and need * local > free:
+        passes = f", {passing / 1e9:.1f} GB of it activations and what else comes and goes" if passing else ""
         raise UserError(
-            f"this takes about {need / 1e9:.1f} GB on each of {local} ranks, and the machine has {free / 1e9:.1f} GB "
-            "free; make [model] or [data] rows smaller, or shard more ([parallel] zero)"
+            f"this takes about {need / 1e9:.1f} GB on each of {local} ranks{passes}, and the machine has "
+            f"{free / 1e9:.1f} GB free; make [model] or [data] rows smaller, shard more ([parallel] zero) or compute "
+            "activations again ([parallel] recompute)"
         )
 
 

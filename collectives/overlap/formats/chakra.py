@@ -101,7 +101,7 @@ def _node(op: Op, ids: Mapping[str, int], before: Mapping[str, int], graph: Grap
     else:
         told |= {"comm_size": round(op.amount), "pg_name": op.lane}
     if kind == _COLL:
-        told["comm_type"] = _COLLECTIVES[op.kind]
+        told["comm_type"] = _COLLECTIVES[Kind.ALL_TO_ALL if op.kind is Kind.SHIFT else op.kind]
     elif kind in (_SEND, _RECV):
         ends = (op.device, op.peer) if kind == _SEND else (op.peer, op.device)
         sent = f"{Kind.SEND}.{op.name.partition('.')[2]}"

@@ -125,10 +125,7 @@ def _ulysses(layer: Layer, model: Model, mesh: Mesh, size: int) -> Layer:
 
 @dataclass(frozen=True)
 class Shift(Transfer):
-    """To the next rank; gradients to the one before. An all_to_all in which everything goes to one rank.
-
-    bytes    of an all_to_all of n ranks that sends as much, which is n / (n - 1) of what moves
-    """
+    """To the next rank; gradients to the one before. An all_to_all in which everything goes to one rank."""
 
     name: str
     rank: int
@@ -137,7 +134,7 @@ class Shift(Transfer):
 
     @property
     def planned(self) -> graph.Transfer:
-        return graph.Transfer(self.name, "cp", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes)
+        return graph.Transfer(self.name, "cp", Kind.SHIFT, Kind.SHIFT, self.bytes)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return self._shifted(x, 1)
@@ -185,8 +182,7 @@ def _ring(layer: Layer, model: Model, mesh: Mesh, size: int) -> Layer:
         return seen
 
     steps = [Segment(step(number), attend.flops / (ranks - 1)) for number in range(1, ranks)]
-    moved = 2 * size * ranks // (ranks - 1)
-    shifts = [Shift(f"ring_{number}", rank, ranks, moved) for number in range(1, ranks)]
+    shifts = [Shift(f"ring_{number}", rank, ranks, 2 * size) for number in range(1, ranks)]
     return replace(
         layer,
         segments=(norm, replace(qkv, run=made), *steps, project, add),

@@ -26,7 +26,7 @@ def travel(kind: Kind, moves: Sequence[Move]) -> list[Tensor]:
     elif kind is Kind.REDUCE_SCATTER:
         found = list(torch.stack(inputs).sum(0).chunk(ranks))
     else:
-        assert kind is Kind.ALL_TO_ALL
+        assert kind in (Kind.ALL_TO_ALL, Kind.SHIFT)
         parts = [m.input.split(list(m.input_sizes)) if m.input_sizes else m.input.chunk(ranks) for m in moves]
         found = [torch.cat([parts[source][rank] for source in range(ranks)]) for rank in range(ranks)]
         for move, parts_in in zip(moves, zip(*parts, strict=True), strict=True):

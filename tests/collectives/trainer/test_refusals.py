@@ -1,0 +1,53 @@
+"""What cannot be run is refused in one sentence before step 0."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch.distributed")
+
+from collectives.trainer import loop
+from collectives.trainer.config import Config, Data, Model, Overlap, Parallel, Run
+from tests.collectives.running import launch
+from tests.collectives.trainer import plan_script
+from topologies.command import UserError
+
+MB = 1 << 20
+
+
+def small(source: Path, **parallel: object) -> Config:
+    return Config(
+        Model(blocks=2, width=32, heads=2, hidden=64, context=64),
+        Data(source=str(source), rows=64, microbatches=8),
+        parallel=Parallel(**parallel),  # type: ignore[arg-type]
+        overlap=Overlap(profile=0),
+        run=Run(steps=0),
+    )
+
+
+def test_too_little_memory_counts_activations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "text.py"
+    source.write_text("the quick brown fox jumps over the lazy dog\n" * 200)
+    monkeypatch.setattr(loop, "_free", lambda: 20 * MB)
+    with pytest.raises(UserError, match=r"GB on each of 1 ranks, 0\.0 GB of it activations") as found:
+        loop.train(small(source), None)
+    assert "[parallel] recompute" in str(found.value)
+    assert "\n" not in str(found.value)
+    loop.train(small(source, recompute=True), None)
+    loop.train(replace(small(source), data=Data(source=str(source), rows=16, microbatches=8)), None)
+
+
+def test_a_plan_from_a_file_is_run_and_another_ranks_plan_refused(tmp_path: Path) -> None:
+    done = launch(2, plan_script.__file__, tmp_path)
+    hashes = re.findall(r"plan ([0-9a-f]{16})$", done.stdout, re.MULTILINE)
+    weights = re.findall(r"^weights sha256 (\w+)$", done.stdout, re.MULTILINE)
+    assert len(hashes) == len(weights) == 2, f"{done.stdout}\n{done.stderr[-3000:]}"
+    assert hashes[0] != hashes[1]  # `need` was asked for, and the file has `ddp`
+    assert weights[0] == weights[1]
+    refused = "rank 1 has another plan than rank 0; start all ranks with the same one"
+    assert done.stdout.count(f"refused: {refused}\n") == 2, f"{done.stdout}\n{done.stderr[-3000:]}"
+    assert done.stdout.count("plan ") - done.stdout.count("another plan") == 2  # no third step 0
