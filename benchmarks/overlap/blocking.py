@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from benchmarks.overlap.ours import RATE, configured, microbatches
+from benchmarks.overlap.autograd import Autograd
+from benchmarks.overlap.ours import configured, microbatches
 from collectives.overlap.op import Kind
 from collectives.trainer.config import Config
 from collectives.trainer.emulated import emulated
@@ -134,7 +135,7 @@ class BlockingLayer(nn.Module):
         self.under_way.clear()
 
 
-class Blocking:
+class Blocking(Autograd):
     """A contender: `model`, `parallel`, .. are sections of the trainer's configuration. Tells its last loss."""
 
     def __init__(self, backend: str, **sections: Mapping[str, Any]) -> None:
@@ -146,9 +147,8 @@ class Blocking:
         if config.run.compute == "emulated":
             layers = emulated(layers, transformer(config.model, config.data.rows), config)
         self.layers: Any = self.made(config, mesh, layers)
-        self.batch = microbatches(config, mesh)
-        self.optimizer = torch.optim.AdamW(self.layers.parameters(), lr=RATE, fused=True)
-        self.loss, self._share = 0.0, 1.0 / config.data.microbatches
+        self._share = 1.0 / config.data.microbatches
+        super().__init__(microbatches(config, mesh), self.layers.parameters())
 
     def made(self, config: Config, mesh: Mesh, layers: Sequence[Layer]) -> nn.ModuleList:
         """The modules: each takes what the one before returns."""
@@ -157,24 +157,15 @@ class Blocking:
             BlockingLayer(layer, self.groups, "edp" if layer.expert else "dp", share) for layer in layers
         )
 
-    def step(self) -> None:
+    def turn(self, tokens: Tensor, targets: Tensor) -> float:
         *layers, head = self.layers
-        total = 0.0
-        for tokens, targets in self.batch:
-            tensors: tuple[Tensor, ...] = (tokens,)
-            for layer in layers:
-                tensors = layer(*tensors)
-            (loss,) = head(*tensors, targets)
-            torch.autograd.backward(loss * self._share)
-            total += float(loss.detach())
+        tensors: tuple[Tensor, ...] = (tokens,)
+        for layer in layers:
+            tensors = layer(*tensors)
+        (loss,) = head(*tensors, targets)
+        torch.autograd.backward(loss * self._share)
+        return float(loss.detach())
+
+    def settle(self) -> None:
         for layer in self.layers:
             layer.settle()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.loss = total / len(self.batch)
-
-    def finish(self) -> Mapping[str, Any]:
-        return {"loss": self.loss}
-
-    def close(self) -> None:
-        pass

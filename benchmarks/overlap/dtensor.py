@@ -21,8 +21,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from benchmarks.overlap.autograd import Autograd
 from benchmarks.overlap.blocking import TIMEOUT
-from benchmarks.overlap.ours import RATE, configured, microbatches
+from benchmarks.overlap.ours import configured, microbatches
 from collectives.trainer.blocks import causal
 from collectives.trainer.config import Model
 from collectives.trainer.layer import Layer
@@ -77,7 +78,7 @@ class _Branch(nn.Module):
         return made
 
 
-class Dtensor:
+class Dtensor(Autograd):
     """A contender: `model`, `parallel`, `data` are sections of the trainer's configuration. Tells its last loss."""
 
     def __init__(self, backend: str, **sections: Mapping[str, Any]) -> None:
@@ -111,27 +112,14 @@ class Dtensor:
             plan |= {f"{place}.norm": SequenceParallel() for place in range(1, len(made) + 1)}
             plan[str(len(made) + 1)] = SequenceParallel()
         parallelize_module(self.model, ranks, plan)
-        self.batch = microbatches(config, mesh)
         parameters = list(self.model.parameters())
         kinds = [[each for each in parameters if isinstance(each, DTensor) is split] for split in (True, False)]
         groups = [{"params": each} for each in kinds if each]  # an optimizer's call takes one kind only
-        self.optimizer = torch.optim.AdamW(groups, lr=RATE, fused=True)
-        self.loss = 0.0
+        super().__init__(microbatches(config, mesh), groups)
 
-    def step(self) -> None:
-        total = 0.0
-        for tokens, targets in self.batch:
-            with loss_parallel():
-                loss = F.cross_entropy(self.model(tokens).flatten(0, 1), targets.flatten())
-                torch.autograd.backward(loss / len(self.batch))
-            whole = loss.detach()
-            total += float(whole.full_tensor() if isinstance(whole, DTensor) else whole)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.loss = total / len(self.batch)
-
-    def finish(self) -> Mapping[str, Any]:
-        return {"loss": self.loss}
-
-    def close(self) -> None:
-        pass
+    def turn(self, tokens: Tensor, targets: Tensor) -> float:
+        with loss_parallel():
+            loss = F.cross_entropy(self.model(tokens).flatten(0, 1), targets.flatten())
+            torch.autograd.backward(loss / len(self.batch))
+        whole = loss.detach()
+        return float(whole.full_tensor() if isinstance(whole, DTensor) else whole)
