@@ -15,14 +15,14 @@ PYTEST := $(BIN)/python -m pytest --quiet
 # Side by side, a file at a time; the folders with the longest files come first, so that no core waits for the last one.
 LONGEST_FIRST := tests/collectives tests/csrc tests/benchmarks tests/synth tests/syntony tests/topologies
 SIDE_BY_SIDE  := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
-CXX_FILES = $(shell find csrc -name '*.hpp' -o -name '*.cpp')
+CXX_FILES = $(shell find csrc -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test fuzz sanitize lint tidy format clean
+.PHONY: help build demo test fuzz sanitize cuda test-cuda lint tidy format clean
 
 help: ## this list
 	@echo 'make TARGET [TORCH=$(TORCH)] [PYTHON=$(PYTHON)] [JOBS=$(JOBS)]'
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
 
 # ---- set-up: each stamp lies in what it vouches for, so deleting that is enough to redo it ---------------------------
 $(BIN)/python:
@@ -63,7 +63,14 @@ fuzz: build ## frames, messages, handshakes and files that nobody wrote, million
 	@$(PYTEST) -m soak tests/csrc/test_fuzz.py tests/synth/test_hostile_files.py
 
 sanitize: build ## the runtime under the address, undefined behaviour and thread sanitizers (minutes)
-	@$(PYTEST) -m 'soak or not soak' tests/csrc/test_tcp.py tests/csrc/runtime/test_sanitizers.py
+	@$(PYTEST) -m 'soak or not soak' tests/csrc/test_tcp.py tests/csrc/runtime/test_sanitizers.py \
+	  tests/csrc/cuda/test_interpreter.py
+
+cuda: build ## the CUDA executor for every GPU that nvcc knows of ours: all of it, no warning allowed
+	@cmake --build build/editable --parallel $(JOBS) --target syntony_cuda _cuda -- --quiet
+
+test-cuda: build ## everything that needs a GPU; says why not where there is none
+	@$(PYTEST) -rs -m 'soak or not soak' tests/csrc/cuda
 
 lint: build ## ruff, mypy and clang-format
 	@ruff check --quiet .

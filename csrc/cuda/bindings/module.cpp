@@ -1,0 +1,212 @@
+// csrc._cuda: the CUDA executor as Python sees it. Addresses and streams are integers, so it is at home with cupy,
+// torch and ctypes alike. Programs are those of csrc._core, which must have been imported.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <tuple>
+
+#include "cuda/executor.hpp"
+#include "cuda/pull.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace syntony::cuda {
+namespace {
+
+constexpr std::string_view kProtocolNames[] = {"simple", "ll", "ll128"};
+
+template <class Names>
+std::size_t find_name(const Names& names, std::string_view name, std::string_view what) {
+  const auto at = std::ranges::find(names, name);
+  if (at != std::ranges::end(names)) return static_cast<std::size_t>(at - std::ranges::begin(names));
+  throw std::invalid_argument("there is no " + std::string(what) + " '" + std::string(name) + "'");
+}
+
+DType dtype_named(std::string_view name) {
+  const auto at = std::ranges::find(kDTypes, name, &DTypeTraits::name);
+  if (at == kDTypes.end()) throw std::invalid_argument("there is no dtype '" + std::string(name) + "'");
+  return static_cast<DType>(at - kDTypes.begin());
+}
+
+std::byte* pointer(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
+std::uintptr_t address(const std::byte* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
+cudaStream_t stream_at(std::uintptr_t handle) { return reinterpret_cast<cudaStream_t>(handle); }
+
+std::vector<std::byte*> pointers(const std::vector<std::uintptr_t>& addresses) {
+  std::vector<std::byte*> all;
+  for (const std::uintptr_t each : addresses) all.push_back(pointer(each));
+  return all;
+}
+
+LoweringOptions options_of(std::string_view protocol, std::uint32_t blocks, std::uint32_t instances) {
+  return {static_cast<Protocol>(find_name(kProtocolNames, protocol, "protocol")), blocks, instances};
+}
+
+using BaseRow = std::tuple<std::uint32_t, int, std::uint32_t>;  // rank, space, block
+
+std::vector<BaseRow> bases_of(const KernelForm& form) {
+  std::vector<BaseRow> rows;
+  for (const Base& base : form.bases) rows.emplace_back(base.rank, static_cast<int>(base.space), base.block);
+  return rows;
+}
+
+void bind_objects(nb::module_& m) {
+  nb::class_<DeviceMemory>(m, "Memory", "Zeroed memory of a GPU.")
+      .def(nb::init<int, std::size_t>(), "device"_a, "bytes"_a)
+      .def_prop_ro("address", [](const DeviceMemory& self) { return address(self.data()); })
+      .def("__len__", &DeviceMemory::size)
+      .def(
+          "write",
+          [](DeviceMemory& self, const nb::bytes& bytes, std::size_t offset) {
+            self.write({reinterpret_cast<const std::byte*>(bytes.c_str()), bytes.size()}, offset);
+          },
+          "bytes"_a, "offset"_a = 0)
+      .def(
+          "read",
+          [](const DeviceMemory& self, std::size_t bytes, std::size_t offset) {
+            std::vector<std::byte> to(bytes);
+            self.read(to, offset);
+            return nb::bytes(to.data(), to.size());
+          },
+          "bytes"_a, "offset"_a = 0);
+  nb::class_<ImportedMemory>(m, "ImportedMemory", "Another process's device memory, for as long as this is kept.")
+      .def(
+          "__init__",
+          [](ImportedMemory* self, int device, const nb::bytes& exported) {
+            new (self) ImportedMemory(device, {exported.c_str(), exported.size()});
+          },
+          "device"_a, "exported"_a)
+      .def_prop_ro("address", [](const ImportedMemory& self) { return address(self.data()); });
+  m.def(
+      "export_memory",
+      [](std::uintptr_t at) {
+        const std::string exported = export_memory(pointer(at));
+        return nb::bytes(exported.data(), exported.size());
+      },
+      "address"_a, "What another process on this host needs for ImportedMemory.");
+  nb::class_<Graph>(m, "Graph", "A captured stream.")
+      .def("launch", [](Graph& self, const Stream& stream) { self.launch(stream.handle()); }, "stream"_a);
+  nb::class_<Stream>(m, "Stream", "A stream of a GPU that waits for no other.")
+      .def(nb::init<int>(), "device"_a)
+      .def_prop_ro("handle", [](const Stream& self) { return reinterpret_cast<std::uintptr_t>(self.handle()); })
+      .def("synchronize", &Stream::synchronize, nb::call_guard<nb::gil_scoped_release>())
+      .def("wait_for", &Stream::wait_for, "other"_a)
+      .def("begin_capture", &Stream::begin_capture)
+      .def("end_capture", &Stream::end_capture);
+  nb::class_<Event>(m, "Event", "A point in a stream, with its time.")
+      .def(nb::init<int>(), "device"_a)
+      .def(
+          "record", [](Event& self, const Stream& stream) { self.record(stream.handle()); }, "stream"_a)
+      .def("seconds_since", &Event::seconds_since, "earlier"_a);
+}
+
+void bind_executor(nb::module_& m) {
+  nb::class_<ArenaShape>(m, "ArenaShape", "The FIFOs between the ranks of a group; all of them have the same.")
+      .def(
+          "__init__",
+          [](ArenaShape* self, std::uint32_t ranks, std::uint32_t channels, std::uint32_t depth,
+             std::uint32_t slot_bytes,
+             std::uint32_t line_bytes) { new (self) ArenaShape{ranks, channels, depth, slot_bytes, line_bytes}; },
+          "ranks"_a, "channels"_a = ArenaShape{}.channels, "depth"_a = ArenaShape{}.depth,
+          "slot_bytes"_a = ArenaShape{}.slot_bytes, "line_bytes"_a = ArenaShape{}.line_bytes)
+      .def_ro("ranks", &ArenaShape::ranks)
+      .def_ro("channels", &ArenaShape::channels)
+      .def_prop_ro("bytes", [](const ArenaShape& self) { return arena_bytes(self); });
+  nb::class_<Executor>(m, "Executor", "One rank's side of a group of GPUs.")
+      .def(nb::init<int, std::uint32_t, const ArenaShape&, std::uint32_t>(), "device"_a, "rank"_a, "shape"_a,
+           "ranks_on_device"_a = 1)
+      .def_prop_ro("arena", [](const Executor& self) { return address(self.arena()); })
+      .def_prop_ro("blocks", &Executor::blocks)
+      .def(
+          "connect", [](Executor& self, const std::vector<std::uintptr_t>& arenas) { self.connect(pointers(arenas)); },
+          "arenas"_a, "The address of every rank's arena, by rank.")
+      .def(
+          "set_timeout",
+          [](Executor& self, double seconds) {
+            self.set_timeout(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+          },
+          "seconds"_a, "Of every launch from here on; 0: none.")
+      .def(
+          "launch",
+          [](Executor& self, const Plan& plan, const std::vector<std::uintptr_t>& addresses, std::uintptr_t stream) {
+            self.launch(plan, pointers(addresses), stream_at(stream));
+          },
+          "plan"_a, "pointers"_a, "stream"_a, "`pointers` as plan.bases; 0 for this rank's scratch means the plan's.")
+      .def("abort", &Executor::abort, "Lanes stop where they are; the group must be made anew.")
+      .def("trouble", [](const Executor& self) -> std::optional<nb::dict> {
+        const std::optional<Trouble> found = self.trouble();
+        if (!found) return std::nullopt;
+        nb::dict trouble;
+        trouble["kind"] = found->kind == Trouble::aborted ? "aborted" : "timed out";
+        trouble["lane"] = found->lane;
+        trouble["instruction"] = found->instruction;
+        trouble["slice"] = found->slice;
+        trouble["peer"] = found->peer == kNone ? nb::object(nb::none()) : nb::cast(found->peer);
+        return trouble;
+      });
+  nb::class_<Plan>(m, "Plan", "A lowered Program on a GPU. Keep it for as long as launches or graphs use it.")
+      .def(
+          "__init__",
+          [](Plan* self, const Executor& executor, const Program& program, std::string_view dtype, std::string_view op,
+             const std::vector<std::size_t>& elements, std::string_view protocol, std::uint32_t blocks,
+             std::uint32_t instances) {
+            new (self) Plan(executor, PreparedProgram(program), dtype_named(dtype),
+                            static_cast<ReduceOp>(find_name(kReduceOps, op, "operator")), elements,
+                            options_of(protocol, blocks, instances));
+          },
+          "executor"_a, "program"_a, "dtype"_a, "op"_a, "elements"_a, "protocol"_a = "simple", "blocks"_a = 0,
+          "instances"_a = 0)
+      .def_prop_ro("bases", [](const Plan& self) { return bases_of(self.form()); })
+      .def_prop_ro("scratch", [](const Plan& self) { return address(self.scratch()); })
+      .def_prop_ro("lanes", [](const Plan& self) { return self.form().lanes.size(); })
+      .def_prop_ro("blocks", [](const Plan& self) { return self.form().blocks; })
+      .def_prop_ro("slices", [](const Plan& self) { return self.form().slices; })
+      .def_prop_ro("instances", [](const Plan& self) { return self.form().instances; });
+}
+
+}  // namespace
+}  // namespace syntony::cuda
+
+NB_MODULE(_cuda, m) {
+  using namespace syntony::cuda;
+  m.doc() = "The CUDA executor: Programs on GPUs.";
+  m.attr("PROTOCOLS") = nb::make_tuple("simple", "ll", "ll128");
+  m.def("device_count", &device_count, "GPUs that this process can use; 0 where there is no driver.");
+  m.def(
+      "pull",
+      [](std::string_view collective, std::uint32_t ranks, std::uint32_t root) {
+        return pull(syntony::collective_named(collective), ranks, root);
+      },
+      "collective"_a, "ranks"_a, "root"_a = 0, "Direct exchange through peer memory; all_reduce in one shot.");
+  m.def("pull_two_shot", &pull_two_shot, "ranks"_a, "all_reduce: each rank sums its share and hands it to everybody.");
+  m.def(
+      "lowered",
+      [](const syntony::Program& program, std::uint32_t rank, std::string_view dtype, std::string_view op,
+         const std::vector<std::size_t>& elements, const ArenaShape& shape, std::string_view protocol,
+         std::uint32_t blocks, std::uint32_t instances) {
+        const KernelForm form = lower(syntony::PreparedProgram(program), rank, dtype_named(dtype),
+                                      static_cast<syntony::ReduceOp>(find_name(syntony::kReduceOps, op, "operator")),
+                                      elements, shape, options_of(protocol, blocks, instances));
+        nb::dict facts;
+        facts["bases"] = bases_of(form);
+        facts["scratch_bytes"] = form.scratch_bytes;
+        facts["lanes"] = form.lanes.size();
+        facts["instructions"] = form.instructions.size();
+        facts["blocks"] = form.blocks;
+        facts["slices"] = form.slices;
+        facts["instances"] = form.instances;
+        return facts;
+      },
+      "program"_a, "rank"_a, "dtype"_a, "op"_a, "elements"_a, "shape"_a, "protocol"_a = "simple", "blocks"_a = 1,
+      "instances"_a = 0, "What a Plan would be, on a machine without a GPU; ValueError where it could not.");
+  bind_objects(m);
+  bind_executor(m);
+}

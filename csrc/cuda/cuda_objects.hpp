@@ -1,0 +1,133 @@
+// CUDA's objects as values that clean up after themselves, and its errors as sentences.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace syntony::cuda {
+
+/// Throws std::runtime_error that says what failed, and why.
+void check(cudaError_t status, std::string_view doing);
+
+/// GPUs that this process can use; 0 too when there is no driver.
+[[nodiscard]] int device_count();
+
+/// Makes a device current for as long as it lives.
+class OnDevice {
+ public:
+  explicit OnDevice(int device);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+/// Zeroed memory of a GPU, from cudaMalloc: peers of other processes can open it.
+class DeviceMemory {
+ public:
+  DeviceMemory(int device, std::size_t bytes);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] std::size_t size() const { return bytes_; }
+  /// Both wait until the bytes are there.
+  void write(std::span<const std::byte> bytes, std::size_t offset = 0);
+  void read(std::span<std::byte> bytes, std::size_t offset = 0) const;
+
+ private:
+  int device_;
+  std::size_t bytes_;
+  std::byte* data_ = nullptr;
+};
+
+/// Memory of the host that kernels read and write while they run.
+class MappedMemory {
+ public:
+  explicit MappedMemory(std::size_t bytes);
+  ~MappedMemory();
+  MappedMemory(const MappedMemory&) = delete;
+  MappedMemory& operator=(const MappedMemory&) = delete;
+  [[nodiscard]] void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+/// What another process needs to reach this device memory: an IPC handle of its allocation and where it begins there.
+[[nodiscard]] std::string export_memory(const std::byte* memory);
+
+/// Another process's device memory. Keep it for as long as its address is in use.
+class ImportedMemory {
+ public:
+  /// `exported` is another process's export_memory. Throws std::invalid_argument when it cannot be one.
+  ImportedMemory(int device, std::string_view exported);
+  ~ImportedMemory();
+  ImportedMemory(const ImportedMemory&) = delete;
+  ImportedMemory& operator=(const ImportedMemory&) = delete;
+  [[nodiscard]] std::byte* data() const { return data_; }
+
+ private:
+  int device_;
+  void* base_ = nullptr;
+  std::byte* data_ = nullptr;
+};
+
+/// A captured stream, ready to be launched again and again.
+class Graph {
+ public:
+  explicit Graph(cudaGraph_t captured);  // takes it
+  ~Graph();
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  void launch(cudaStream_t stream);
+
+ private:
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+class Stream {
+ public:
+  explicit Stream(int device);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  [[nodiscard]] cudaStream_t handle() const { return stream_; }
+  void synchronize() const;
+  /// Work of this stream from here on waits for what `other` holds now; a capture spreads to this stream.
+  void wait_for(const Stream& other);
+  void begin_capture();
+  [[nodiscard]] std::unique_ptr<Graph> end_capture();
+
+ private:
+  int device_;
+  cudaStream_t stream_ = nullptr;
+};
+
+class Event {
+ public:
+  explicit Event(int device);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  [[nodiscard]] cudaEvent_t handle() const { return event_; }
+  void record(cudaStream_t stream);
+  /// Seconds from `earlier` to this one, both of which have happened.
+  [[nodiscard]] double seconds_since(const Event& earlier) const;
+
+ private:
+  int device_;
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace syntony::cuda

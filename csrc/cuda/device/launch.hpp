@@ -1,0 +1,24 @@
+// What one launch of one rank is given, by value: a kernel's parameters, which a captured graph keeps as they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/device/arena.hpp"
+#include "cuda/device/kernel_form.hpp"
+
+namespace syntony::cuda {
+
+struct Launch {
+  KernelTables tables;
+  ArenaShape shape;
+  std::uint32_t rank = 0;
+  std::byte* const* arenas = nullptr;    // by rank, as this rank reaches them
+  const std::uint32_t* abort = nullptr;  // host memory: not zero means that all lanes stop where they are
+  Trouble* trouble = nullptr;            // host memory
+  std::uint64_t timeout = 0;             // nanoseconds that a launch may take; 0: any
+  std::byte* bases[kMostBases];          // what KernelSlot::base counts
+};
+static_assert(sizeof(Launch) <= 4096, "a kernel takes 4 KiB of parameters");
+
+}  // namespace syntony::cuda

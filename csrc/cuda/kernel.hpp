@@ -1,0 +1,16 @@
+// The interpreter as a kernel, for callers that no CUDA compiler sees.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/device/launch.hpp"
+
+namespace syntony::cuda {
+
+/// Thread blocks of the kernel that one processor of the current device holds at once.
+[[nodiscard]] int blocks_of_a_processor();
+
+/// Puts one launch of one rank into the stream; nothing else happens, so a capturing stream captures it.
+void run_lanes(const Launch& launch, cudaStream_t stream);
+
+}  // namespace syntony::cuda

@@ -1,0 +1,87 @@
+// A GPU of threads: every thread of a thread block is one of the host, so that the thread sanitizer sees what a GPU
+// would do. Flags are std::atomic_ref, the block barrier is std::barrier, and a line of ll128 is one thread's.
+#pragma once
+
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <thread>
+
+#include "cuda/device/interpreter.hpp"
+
+namespace syntony::cuda {
+
+class HostMachine {
+ public:
+  static constexpr std::uint32_t kThreadsOfALine = 1;
+
+  HostMachine(std::uint32_t thread, std::uint32_t threads, std::barrier<>& barrier)
+      : thread_(thread), threads_(threads), barrier_(barrier) {}
+
+  [[nodiscard]] std::uint32_t thread() const { return thread_; }
+  [[nodiscard]] std::uint32_t threads() const { return threads_; }
+  void sync() const { barrier_.arrive_and_wait(); }
+
+  static std::uint64_t acquire(std::uint64_t* p) { return std::atomic_ref(*p).load(std::memory_order_acquire); }
+  static void release(std::uint64_t* p, std::uint64_t v) { std::atomic_ref(*p).store(v, std::memory_order_release); }
+  static std::uint64_t add(std::uint64_t* p, std::uint64_t n) {
+    return std::atomic_ref(*p).fetch_add(n, std::memory_order_acq_rel);
+  }
+  static std::uint32_t told(const std::uint32_t* p) {
+    return std::atomic_ref(*const_cast<std::uint32_t*>(p)).load(std::memory_order_relaxed);
+  }
+
+  static Vector load(const std::byte* from) {
+    Vector v;
+    std::memcpy(&v, std::assume_aligned<16>(from), sizeof v);
+    return v;
+  }
+  static void store(std::byte* to, const Vector& v) { std::memcpy(std::assume_aligned<16>(to), &v, sizeof v); }
+
+  static bool has_ll(const std::byte* line, std::uint32_t flag) {
+    return half(line, 0) >> 32 == flag && half(line, 1) >> 32 == flag;
+  }
+  static std::uint64_t load_ll(const std::byte* line, std::uint32_t flag) {
+    while (!has_ll(line, flag)) std::this_thread::yield();
+    return (half(line, 0) & 0xffffffffU) | half(line, 1) << 32;
+  }
+  static void store_ll(std::byte* line, std::uint64_t word, std::uint32_t flag) {
+    const std::uint64_t high = std::uint64_t{flag} << 32;
+    auto* const halves = reinterpret_cast<std::uint64_t*>(line);
+    std::atomic_ref(halves[0]).store((word & 0xffffffffU) | high, std::memory_order_relaxed);
+    std::atomic_ref(halves[1]).store(word >> 32 | high, std::memory_order_relaxed);
+  }
+
+  static bool has_ll128(const std::byte* line, std::uint64_t flag) {
+    return acquire(reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(line)) + 15) == flag;
+  }
+  static void load_ll128(const std::byte* line, std::uint64_t flag, std::uint32_t, std::uint64_t (&words)[16],
+                         bool mine) {
+    if (!mine) return;
+    while (!has_ll128(line, flag)) std::this_thread::yield();
+    std::memcpy(words, line, 15 * sizeof words[0]);
+  }
+  static void store_ll128(std::byte* line, std::uint64_t flag, std::uint32_t, const std::uint64_t (&words)[16]) {
+    std::memcpy(line, words, 15 * sizeof words[0]);
+    release(reinterpret_cast<std::uint64_t*>(line) + 15, flag);
+  }
+
+  static std::uint64_t nanoseconds() {
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+  }
+  static void pause(std::uint32_t) { std::this_thread::yield(); }
+
+ private:
+  static std::uint64_t half(const std::byte* line, int i) {
+    auto* const halves = reinterpret_cast<std::uint64_t*>(const_cast<std::byte*>(line));
+    return std::atomic_ref(halves[i]).load(std::memory_order_relaxed);
+  }
+
+  std::uint32_t thread_, threads_;
+  std::barrier<>& barrier_;
+};
+
+}  // namespace syntony::cuda
