@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -118,6 +119,7 @@ class Interpreter:
             self._places |= {name: (place, len(names)) for place, name in enumerate(names)}
         makers = (Kind.BACKWARD, Kind.BACKWARD_WEIGHT)
         self._makers = Counter((op.layer, op.microbatch) for op in self._ops if op.kind in makers)
+        self._late = self._sums_wait_for(moving, computed)
         self._check_parts()
         self._views: dict[int, dict[str, Tensor]] = {}  # weights, by layer
         self.step = -1
@@ -140,6 +142,8 @@ class Interpreter:
         if self._boundary[1] is not torch.float32:
             self._views.clear()  # they are of the last step's weights, rounded
         self._losses: dict[int, list[Tensor]] = {}
+        self._done: set[str] = set()  # compute ops of this step
+        self._withheld: dict[int, set[str]] = {}  # layers with all gradients, and what their sums wait for beside these
         self._verified = self._void = False
         self._waiting = {name: set(before) for name, before in self._before.items()}
         self._engine.begin_step(number)
@@ -153,6 +157,10 @@ class Interpreter:
             self._await(op)
             begin = time.monotonic()
             _HANDLERS[op.kind](self, op)
+            self._done.add(op.name)
+            for i in [i for i, others in self._withheld.items() if others <= self._done]:
+                del self._withheld[i]
+                self.updates.complete(i)
             self.spans.append(Span(op.name, self.step, ready, begin, time.monotonic()))
             for name in self._gathers:
                 self._gather_after(op.name, name)
@@ -162,6 +170,17 @@ class Interpreter:
             raise Redo
         losses = [torch.stack(self._losses[m]).mean() for m in sorted(self._losses)]
         return torch.stack(losses) if losses else None
+
+    def _sums_wait_for(self, moving: Sequence[Op], computed: AbstractSet[str]) -> dict[int, set[str]]:
+        """By layer, the compute ops that the plan wants to have ended before its sum begins, beside its own."""
+        late: dict[int, set[str]] = {}
+        for op in moving:
+            if _sums(op) and op.kind is not Kind.ALL_GATHER:
+                layers = {piece.layer for piece in op.pieces}
+                others = {name for name in op.deps if name in computed and self.plan.graph[name].layer not in layers}
+                for layer in layers:
+                    late.setdefault(layer, set()).update(others)
+        return late
 
     def _check_parts(self) -> None:
         """Raises UserError where segments are cut in a way that does not fit."""
@@ -303,7 +322,7 @@ class Interpreter:
         holding.arrived += 1
         if holding.arrived == len(self._batch):
             holding.arrived = 0
-            self.updates.complete(i)
+            self._withheld[i] = self._late.get(i, set()) - self._done
 
     def _norm(self, op: Op) -> None:
         if self.plan.clip is Clip.EXACT:
