@@ -75,6 +75,10 @@ void DeviceMemory::read(std::span<std::byte> bytes, std::size_t offset) const {
   const OnDevice here(device_);
   check(cudaMemcpy(bytes.data(), data_ + offset, bytes.size(), cudaMemcpyDeviceToHost), "copying from a GPU");
 }
+void DeviceMemory::copy_from(const DeviceMemory& other, cudaStream_t stream) {
+  if (other.bytes_ != bytes_) throw std::invalid_argument("a copy between memories of different sizes");
+  check(cudaMemcpyAsync(data_, other.data_, bytes_, cudaMemcpyDeviceToDevice, stream), "copying on a GPU");
+}
 
 MappedMemory::MappedMemory(std::size_t bytes) {
   check(cudaHostAlloc(&data_, bytes, cudaHostAllocMapped | cudaHostAllocPortable), "allocating memory of the host");
@@ -102,8 +106,11 @@ ImportedMemory::ImportedMemory(int device, std::string_view bytes) : device_(dev
   data_ = static_cast<std::byte*>(base_) + exported.offset;
 }
 ImportedMemory::~ImportedMemory() {
+  int before = 0;
+  static_cast<void>(cudaGetDevice(&before));
   static_cast<void>(cudaSetDevice(device_));
   static_cast<void>(cudaIpcCloseMemHandle(base_));
+  static_cast<void>(cudaSetDevice(before));
 }
 
 Graph::Graph(cudaGraph_t captured) {

@@ -43,6 +43,8 @@ class DeviceMemory {
   /// Both wait until the bytes are there.
   void write(std::span<const std::byte> bytes, std::size_t offset = 0);
   void read(std::span<std::byte> bytes, std::size_t offset = 0) const;
+  /// CUDA's own copy of all bytes of `other`, which has as many, in the stream.
+  void copy_from(const DeviceMemory& other, cudaStream_t stream);
 
  private:
   int device_;

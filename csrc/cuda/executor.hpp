@@ -13,8 +13,9 @@
 // across streams: where the stream changes, an event orders them; within captured graphs the capture must.
 //
 // All at once. Lanes wait for lanes of other ranks, so every rank's blocks must be on their GPUs at the same time:
-// ranks_on_device (virtual ranks share a GPU) divides what there is. Ranks in different processes on one GPU take
-// turns, time slice by time slice, unless MPS runs: right, and slow.
+// ranks_on_device (virtual ranks share a GPU) divides what there is. Virtual ranks need a stream each, and a queue of
+// the GPU for each stream: CUDA_DEVICE_MAX_CONNECTIONS (8 unless said) must not be less than they are. Ranks in
+// different processes on one GPU take turns, time slice by time slice, unless MPS runs: right, and slow.
 //
 // Nothing hangs. A launch ends in trouble when it waits for a peer for longer than the timeout, or when the host says
 // abort(). The rank then runs nothing more; trouble() says who was waited for. The group must be made anew.

@@ -76,7 +76,13 @@ void bind_objects(nb::module_& m) {
             self.read(to, offset);
             return nb::bytes(to.data(), to.size());
           },
-          "bytes"_a, "offset"_a = 0);
+          "bytes"_a, "offset"_a = 0)
+      .def(
+          "copy_from",
+          [](DeviceMemory& self, const DeviceMemory& other, const Stream& stream) {
+            self.copy_from(other, stream.handle());
+          },
+          "other"_a, "stream"_a, "CUDA's own copy, in the stream.");
   nb::class_<ImportedMemory>(m, "ImportedMemory", "Another process's device memory, for as long as this is kept.")
       .def(
           "__init__",

@@ -70,7 +70,7 @@ class Ranks {
 
   void abort() { std::atomic_ref(abort_).store(1, std::memory_order_relaxed); }
   [[nodiscard]] const Trouble& trouble(std::uint32_t rank) const { return troubles_[rank]; }
-  [[nodiscard]] const ArenaShape& shape() const { return shape_; }
+  [[nodiscard]] const std::byte* arena(std::uint32_t rank) const { return arenas_[rank]; }
 
  private:
   void launch(const Job& job, std::uint32_t rank, std::uint64_t timeout) {

@@ -56,8 +56,12 @@ def test_who_never_comes_is_named(interpreter: Path) -> None:
     passes(interpreter, "troubles", random.randrange(1 << 40), 30)
 
 
+def test_no_flag_is_so_old_that_it_could_be_taken_for_a_new_one(interpreter: Path) -> None:
+    passes(interpreter, "flags", random.randrange(1 << 40), 20)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("what", "jobs"), [("programs", 600), ("troubles", 30)])
+@pytest.mark.parametrize(("what", "jobs"), [("programs", 600), ("troubles", 30), ("flags", 10)])
 def test_under_the_thread_sanitizer(what: str, jobs: int) -> None:
     passes(sanitized("cuda_interpreter", THREAD), what, random.randrange(1 << 40), jobs)

@@ -1,0 +1,1 @@
+"""Programs on one GPU by several ranks: `python -m benchmarks.cuda`."""
