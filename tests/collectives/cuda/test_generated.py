@@ -245,7 +245,8 @@ def test_a_rank_that_does_not_come_is_a_named_wait_and_no_hang(tmp_path: Path) -
     run.launch(
         as_bytes(random_inputs(dict(source.program.columns()), [1000], generator("late"), floats=True)), seconds=0.2
     )
-    assert "recv" in source.program.where(int(run.trouble[0]) - 1)
+    # Who gives up first may itself wait for one that waits for rank 2.
+    assert source.program.where(int(run.trouble[0]) - 1).startswith(("rank 0, ", "rank 1, "))
 
 
 @pytest.mark.parametrize(
