@@ -96,6 +96,7 @@ TcpFlow::Outcome TcpFlow::read(FrameSink& sink) {
   } while (n < 0 && errno == EINTR);
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
     readable_ = false;
+    await_payload();  // the read before may have filled its room exactly, and ended the frame that was waited for
     return Outcome::nothing;
   }
   if (n <= 0) {

@@ -1,10 +1,17 @@
 // Streams of random shape carry what was put into them, in order; flow control holds; an idle transport is quiet.
+#include <arpa/inet.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
 #include <random>
+#include <utility>
 
+#include "core/tcp/tcp_flow.hpp"
 #include "ranks.hpp"
 
 namespace tests {
@@ -267,8 +274,71 @@ void unknown_streams(std::uint64_t) {
   });
 }
 
-constexpr std::array kStreamTests{Test{"streams", streams}, Test{"flow_control", flow_control}, Test{"quiet", quiet},
-                                  Test{"asleep", asleep}, Test{"unknown_streams", unknown_streams}};
+/// Both ends of a TCP connection on this host; the second does not block.
+std::pair<UniqueFd, UniqueFd> connected() {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const where = reinterpret_cast<sockaddr*>(&address);
+  require(::bind(listener.get(), where, size) == 0 && ::listen(listener.get(), 1) == 0, "a listener");
+  require(::getsockname(listener.get(), where, &size) == 0, "its address");
+  UniqueFd near(::socket(AF_INET, SOCK_STREAM, 0));
+  require(::connect(near.get(), where, size) == 0, "a connection");
+  return {std::move(near), UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK))};
+}
+
+struct Frames : FrameSink {
+  std::vector<std::byte> memory = std::vector<std::byte>(1 << 16);
+  int complete = 0;
+
+  std::byte* place(const FramePrefix&, const FrameHeader&) override { return memory.data(); }
+  void arrived(const FramePrefix&) override { ++complete; }
+  bool credited(const FramePrefix&) override { return true; }
+};
+
+/// A read that fills its room to the last byte ends one frame and begins a smaller one: whose rest must wake us,
+/// however much the frame before was worth waiting for.
+void filled_room(std::uint64_t) {
+  constexpr std::size_t kHead = sizeof(FramePrefix) + sizeof(FrameHeader), kAside = 4096;
+  constexpr std::size_t kFirst = 12'000, kRest = 5'000;
+  auto [near, far] = connected();
+  const int socket = far.get();
+  TcpFlow flow(std::move(far));
+  Frames frames;
+
+  std::vector<std::byte> bytes(kHead + kFirst + kAside + kRest);
+  const auto head = [&](std::size_t at, std::size_t length) {
+    FrameHeader header;
+    header.length = static_cast<std::uint32_t>(length);
+    const FramePrefix prefix;
+    std::memcpy(bytes.data() + at, &prefix, sizeof(prefix));
+    std::memcpy(bytes.data() + at + sizeof(prefix), &header, sizeof(header));
+  };
+  head(0, kFirst);
+  head(kHead + kFirst, kAside - kHead + kRest);
+  std::size_t sent = 0;
+  const auto send = [&](std::size_t count) {
+    require(::write(near.get(), bytes.data() + sent, count) == static_cast<ssize_t>(count), "written");
+    sent += count;
+    int there = 0;
+    while (there < static_cast<int>(count)) require(::ioctl(socket, FIONREAD, &there) == 0, "counted");
+  };
+  send(kHead + 2'000);
+  require(flow.read(frames) == TcpFlow::Outcome::moved && !flow.readable(), "a part of the first frame");
+  send(kFirst - 2'000 + kAside);
+  flow.became_ready(EPOLLIN);
+  require(flow.read(frames) == TcpFlow::Outcome::moved && flow.readable(), "as much as there was room for");
+  require(flow.read(frames) == TcpFlow::Outcome::nothing && frames.complete == 1, "and no more");
+  send(kRest);
+  require(readable(socket, kPatience), "woken");
+  require(flow.read(frames) == TcpFlow::Outcome::moved && frames.complete == 2, "both frames");
+}
+
+constexpr std::array kStreamTests{
+    Test{"streams", streams}, Test{"flow_control", flow_control}, Test{"quiet", quiet},
+    Test{"asleep", asleep},   Test{"filled_room", filled_room},   Test{"unknown_streams", unknown_streams}};
 
 }  // namespace
 
