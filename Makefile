@@ -64,7 +64,7 @@ fuzz: build ## frames, messages, handshakes and files that nobody wrote, million
 
 sanitize: build ## the runtime under the address, undefined behaviour and thread sanitizers (minutes)
 	@$(PYTEST) -m 'soak or not soak' tests/csrc/test_tcp.py tests/csrc/runtime/test_sanitizers.py \
-	  tests/csrc/cuda/test_interpreter.py
+	  tests/csrc/cuda/test_interpreter.py tests/collectives/cuda/test_generated.py
 
 cuda: build ## the CUDA executor for every GPU that nvcc knows of ours: all of it, no warning allowed
 	@cmake --build build/editable --parallel $(JOBS) --target syntony_cuda _cuda -- --quiet

@@ -32,10 +32,14 @@ def parallelized(model: Model, mesh: Mesh, rows: int, element: int) -> list[Laye
 
 def _blocks(layers: list[Layer]) -> Iterator[Layer]:
     """An attention and the MLP behind it are one layer; experts have a group of their own, and stay apart."""
-    rest = iter(layers)
-    for layer in rest:
-        block = layer.name.startswith("attention") and layers[layers.index(layer) + 1].name.startswith("mlp")
-        yield welded(layer.name.replace("attention", "block"), layer, next(rest)) if block else layer
+    place = 0
+    while place < len(layers):
+        layer, *others = layers[place : place + 2]
+        if layer.name.startswith("attention") and others[0].name.startswith("mlp"):
+            layer = welded(layer.name.replace("attention", "block"), layer, others[0])
+            place += 1
+        yield layer
+        place += 1
 
 
 def boundary(model: Model, mesh: Mesh, rows: int) -> tuple[int, int, int]:
