@@ -1,13 +1,15 @@
 """A model whose layers sleep instead of computing: what torch's own parallelisms are timed with where physics, and not
-this machine's two cores, shall decide. Its gradients are constants of the right size."""
+this machine's two cores, shall decide. Its gradients are constants of the right size, and making them is a part of the
+time that they take, as in the trainer's own emulation."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from collectives.trainer.emulated import lasting
 
 
 class _Sleep(torch.autograd.Function):
@@ -15,14 +17,14 @@ class _Sleep(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, forward: float, backward: float) -> Tensor:
         ctx.save_for_backward(weight)
         ctx.seconds = backward
-        time.sleep(forward)
-        return x.clone()
+        with lasting(forward):
+            return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (weight,) = ctx.saved_tensors
-        time.sleep(ctx.seconds)
-        return gradients[0], torch.full_like(weight, 1e-3), None, None
+        with lasting(ctx.seconds):
+            return gradients[0], torch.full_like(weight, 1e-3), None, None
 
 
 class SleepingLayer(nn.Module):
@@ -57,9 +59,9 @@ class _SleepBack(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        time.sleep(ctx.seconds)
-        gradient = gradients[0]
-        return gradient if gradient.shape == ctx.shape else torch.full(ctx.shape, 1e-3), None
+        with lasting(ctx.seconds):
+            gradient = gradients[0]
+            return gradient if gradient.shape == ctx.shape else torch.full(ctx.shape, 1e-3), None
 
 
 class SleepingStage(nn.Module):
@@ -73,7 +75,7 @@ class SleepingStage(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x as it came."""
         forward, inputs, gradients = self.seconds
-        time.sleep(forward)
-        y: Tensor = _SleepBack.apply(x, inputs)  # type: ignore[no-untyped-call]
-        nothing: Tensor = _SleepBack.apply(self.weight, gradients)  # type: ignore[no-untyped-call]
-        return y + nothing
+        with lasting(forward):
+            y: Tensor = _SleepBack.apply(x, inputs)  # type: ignore[no-untyped-call]
+            nothing: Tensor = _SleepBack.apply(self.weight, gradients)  # type: ignore[no-untyped-call]
+            return y + nothing

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from collectives.overlap.bounds import bounds
 from collectives.overlap.cost import Cost
-from collectives.overlap.explain import explain
+from collectives.overlap.explain import explain, without_norms
+from collectives.overlap.layout import Clip
 from collectives.overlap.plan import Plan
 from collectives.overlap.policies import policy as policy_named
 from collectives.overlap.simulation import simulate
@@ -71,9 +72,9 @@ class Trainer:
         self.batch = microbatches(config, mesh)
         self.losses: list[float] = []
         self.cost: Cost = profiled(self.rank, profile, lambda step: self.batch, RATE)
-        made = ""
+        self.policy, made = policy_named(policy, **(knobs or {})), ""
         if dist.get_rank() == 0:
-            made = policy_named(policy, **(knobs or {})).plan(self.rank.recorded(), self.cost).text
+            made = self.policy.plan(self.rank.recorded(), self.cost).text
         self.rank.begin(Plan.from_text(self.rank.world.tell(made)))
 
     def step(self) -> None:
@@ -83,12 +84,13 @@ class Trainer:
         self.rank.rest()
         plan = self.rank.plan
         timeline = simulate(plan, self.cost)
+        freed = self.policy.plan(without_norms(self.rank.recorded()), self.cost) if plan.clip is Clip.EXACT else None
         return {
             "simulated": timeline.seconds,
             "bound": bounds(plan, self.cost)[0].seconds,
             "compute": max(seconds for (_, lane), seconds in timeline.busy.items() if lane == "compute"),
             "policy": plan.policy,
-            "changes": {change.what: change.saving for change in explain(timeline, 1).changes},
+            "changes": {change.what: change.saving for change in explain(timeline, 1, freed).changes},
             "loss": mean(self.losses) if self.losses else 0.0,
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
 from typing import TYPE_CHECKING, Any
@@ -125,16 +126,21 @@ def _configure_explain(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from collectives.overlap.explain import explain, report, told
+    from collectives.overlap.explain import explain, report, told, without_norms
+    from collectives.overlap.layout import Clip
+    from collectives.overlap.simulation import simulate
     from synth.progress import progress
 
-    plan, timeline, title = _predicted(options)
     with progress("explaining"):
-        found = explain(timeline, options.top)
+        asked = problem(options)
+        plan, unclipped = plan_of(asked, options.policy), None
+        if plan.clip is Clip.EXACT and plan is not asked.plan:  # a plan that was read does not say what it was made of
+            unclipped = plan_of(replace(asked, graph=without_norms(asked.graph)), options.policy)
+        found = explain(simulate(plan, asked.cost), options.top, unclipped)
     if options.json:
-        print(json.dumps({"title": title, "policy": plan.policy, **report(found)}))
+        print(json.dumps({"title": asked.title, "policy": plan.policy, **report(found)}))
         return 0
-    print(f"{title}: {plan.policy}")
+    print(f"{asked.title}: {plan.policy}")
     print("\n".join(told(found)))
     return 0
 

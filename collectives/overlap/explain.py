@@ -127,8 +127,12 @@ def without(cost: Cost, names: Iterable[str]) -> Cost:
     return _Without(**{key: value for key, value in vars(cost).items() if key != "gone"}, gone=frozenset(names))
 
 
-def explain(timeline: Timeline, top: int = 8) -> Explanation:
-    """Why what is exposed is exposed. top: so many Ops, and groups of Ops, are simulated away."""
+def explain(timeline: Timeline, top: int = 8, unclipped: Plan | None = None) -> Explanation:
+    """Why what is exposed is exposed.
+
+    top          so many Ops, and groups of Ops, are simulated away
+    unclipped    of a plan that clips: what its policy makes of the step `without_norms`; without it, the same orders
+    """
     plan, cost = timeline.plan, timeline.cost
     found = sorted(_exposed(timeline), key=lambda one: -one.seconds)
     shown = [one for one in found if one.seconds >= _WORTH * timeline.seconds][:top]
@@ -154,7 +158,7 @@ def explain(timeline: Timeline, top: int = 8) -> Explanation:
         for (what, reason), members in largest
         if sum(one.seconds for one in members) >= _WORTH * timeline.seconds
     )
-    return Explanation(timeline, bounds(plan, cost), ops, groups, tuple(_changes(timeline)))
+    return Explanation(timeline, bounds(plan, cost), ops, groups, tuple(_changes(timeline, unclipped)))
 
 
 def _ends(op: Op, plan: Plan) -> list[str]:
@@ -194,7 +198,7 @@ def _reason(timeline: Timeline, row: int) -> tuple[Reason, str]:
     return (reasons[Wait(wait)], name) if wait in reasons and name else (Reason.FIRST, "")
 
 
-def _changes(timeline: Timeline) -> list[Change]:
+def _changes(timeline: Timeline, unclipped: Plan | None) -> list[Change]:
     """Other machines and other rules, each simulated; those that help."""
     plan, cost = timeline.plan, timeline.cost
     tried: list[tuple[str, Plan, Cost]] = []
@@ -208,7 +212,7 @@ def _changes(timeline: Timeline) -> list[Change]:
     if plan.windows:
         tried.append(("windows had no limit", replace(plan, windows={}), cost))
     if plan.clip is Clip.EXACT:
-        tried.append(("updates did not wait for clipping", _unclipped(plan), cost))
+        tried.append(("updates did not wait for clipping", unclipped or _unclipped(plan), cost))
     found = [Change(what, timeline.seconds - simulate(other, price).seconds) for what, other, price in tried]
     return sorted((one for one in found if one.saving >= _WORTH * timeline.seconds), key=lambda one: -one.saving)
 
@@ -227,16 +231,21 @@ def _scaled(cost: Cost, wires: Mapping[str, Wire], link: str | None, alpha: floa
     return replace(cost, wires=scaled, level=lambda _: scaled)
 
 
-def _unclipped(plan: Plan) -> Plan:
-    """The plan without norms."""
-    norms = {op.name for op in plan.graph if op.kind is Kind.NORM}
-    kept = (
-        op._replace(deps=tuple(name for name in op.deps if name not in norms))
-        for op in plan.graph
-        if op.name not in norms
+def without_norms(graph: Graph) -> Graph:
+    """The step as it is with clip=off: every update may come as soon as its own gradient is summed."""
+    norms = {op.name for op in graph if op.kind is Kind.NORM}
+    kept = tuple(
+        op._replace(deps=tuple(name for name in op.deps if name not in norms)) for op in graph if op.name not in norms
     )
-    orders = {lane: tuple(name for name in names if name not in norms) for lane, names in plan.orders.items()}
-    return replace(plan, graph=plan.graph.with_ops(kept), orders=orders, clip=Clip.OFF)
+    layout = graph.layout and replace(graph.layout, clip=Clip.OFF)
+    return Graph(kept, graph.layers, graph.groups, layout)
+
+
+def _unclipped(plan: Plan) -> Plan:
+    """The plan without norms, all else in the order that it has."""
+    graph = without_norms(plan.graph)
+    orders = {lane: tuple(name for name in names if name in graph.by_name) for lane, names in plan.orders.items()}
+    return replace(plan, graph=graph, orders=orders, clip=Clip.OFF)
 
 
 # ---- text -----------------------------------------------------------------------------------------------------------

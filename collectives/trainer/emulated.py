@@ -1,9 +1,10 @@
-"""Emulated computing, for the physics of schedules: ops take a given time and use no processor.
+"""Emulated computing, for the physics of schedules: ops take a given time, and hardly any processor.
 
-    a segment sleeps its share of its block's `run.forward`, and hands on zeros of the right shape; its backward sleeps
+    a segment takes its share of its block's `run.forward`, and hands on zeros of the right shape; its backward takes
     as long for the gradients of inputs, and as long again for those of weights, which are a constant of the right size
 
-What moves between ranks is real. The embedding and the head take no time, so that equal blocks make equal stages.
+Making these tensors is a part of that time, as it is of real computing; what is left is slept. What moves between ranks
+is real. The embedding and the head take no time, so that equal blocks make equal stages.
 Routers choose every expert equally often. A part of a microbatch takes its share of the seconds. Everything that is
 printed or written of such a run says so.
 """
@@ -11,8 +12,9 @@ printed or written of such a run says so.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,10 +27,14 @@ from collectives.trainer.layer import Layer, Product, Run, Use
 _GRADIENT = 1e-3
 
 
-def sleep(seconds: float) -> None:
-    """As long; a sleep of 0 would give the processor away."""
-    if seconds > 0:
-        time.sleep(seconds)
+@contextmanager
+def lasting(seconds: float) -> Iterator[None]:
+    """What is done here takes so many seconds, or longer if it cannot be done in them."""
+    end = time.monotonic() + seconds
+    yield
+    left = end - time.monotonic()
+    if left > 0:  # a sleep of 0 would give the processor away
+        time.sleep(left)
 
 
 def emulated(layers: Sequence[Layer], whole: Sequence[Layer], config: Config) -> list[Layer]:
@@ -68,8 +74,8 @@ class Nap(Product):
     seconds: float = 0.0
 
     def into(self, gradient: Tensor) -> None:
-        sleep(self.seconds)
-        gradient.fill_(_GRADIENT)
+        with lasting(self.seconds):
+            gradient.fill_(_GRADIENT)
 
 
 @dataclass
@@ -94,6 +100,13 @@ def _run(real: Run, seconds: float, rows: int, slots: int, weights: AbstractSet[
     seen: dict[tuple[torch.Size, ...], list[int | Tensor]] = {}  # of each output: the input that it is, or what it is
 
     def run(use: Use, *tensors: Tensor) -> tuple[Tensor, ...]:
+        first = tensors[0]
+        whole = slots if first.dim() == 2 and first.is_floating_point() else rows
+        took = seconds * len(first) / whole
+        with lasting(took):
+            return made(use, took, *tensors)
+
+    def made(use: Use, took: float, *tensors: Tensor) -> tuple[Tensor, ...]:
         key = tuple(tensor.shape for tensor in tensors)
         if key not in seen:
             with torch.no_grad():
@@ -103,18 +116,14 @@ def _run(real: Run, seconds: float, rows: int, slots: int, weights: AbstractSet[
                 where[0] if where else torch.zeros_like(output) if output.is_floating_point() else output
                 for where, output in zip(same, outputs, strict=True)
             ]
-        first = tensors[0]
-        whole = slots if first.dim() == 2 and first.is_floating_point() else rows
-        took = seconds * len(first) / whole
-        sleep(took)
         shapes = [one for one in seen[key] if isinstance(one, Tensor) and one.is_floating_point()]
-        made = iter(())
+        zeros = iter(())
         if shapes:
             grown = any(tensor.requires_grad for tensor in tensors)
-            start = first if grown else torch.zeros((), requires_grad=torch.is_grad_enabled())
-            made = iter(_Sleep.apply(use, took, sorted(names), shapes, start, *tensors))  # type: ignore[no-untyped-call]
+            start = tensors[0] if grown else torch.zeros((), requires_grad=torch.is_grad_enabled())
+            zeros = iter(_Sleep.apply(use, took, sorted(names), shapes, start, *tensors))  # type: ignore[no-untyped-call]
         return tuple(
-            tensors[one] if isinstance(one, int) else next(made) if one.is_floating_point() else one
+            tensors[one] if isinstance(one, int) else next(zeros) if one.is_floating_point() else one
             for one in seen[key]
         )
 
@@ -133,9 +142,13 @@ class _Sleep(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         together = bool(ctx.names) and ctx.use.at_once is not None  # one sleep: it is waking up that costs
-        sleep(2 * ctx.seconds if together else ctx.seconds)
         nothing = torch.empty(0)
-        for place, name in enumerate(ctx.names):
-            ctx.use.made(Nap(name, nothing, nothing, seconds=0.0 if place or together else ctx.seconds))
-        back = [None if tensor is None else torch.zeros_like(tensor) for tensor in ctx.inputs]
+        each = [0.0 if place or together else ctx.seconds for place in range(len(ctx.names))]
+        products = [Nap(name, nothing, nothing, seconds=took) for name, took in zip(ctx.names, each, strict=True)]
+        with lasting(2 * ctx.seconds if together else ctx.seconds):
+            back = [None if tensor is None else torch.zeros_like(tensor) for tensor in ctx.inputs]
+            for product in products if together else ():
+                ctx.use.made(product)
+        for product in () if together else products:
+            ctx.use.made(product)
         return None, None, None, None, *back

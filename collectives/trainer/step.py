@@ -103,6 +103,10 @@ class Interpreter:
         }
         computed = {op.name for op in self._ops}
         self._before = {name: set(op.deps) & computed for name, op in self._gathers.items()}
+        self._watching: dict[str, list[str]] = {}  # by compute op: gathers that begin or are forgotten after it
+        for name, before in self._before.items():
+            for op_name in {*before, *self._users[name][-1:]}:
+                self._watching.setdefault(op_name, []).append(name)
         self._needs = {op.name: self._needed(op) for op in self._ops}
         for op in self._ops:
             if op.kind not in _HANDLERS:
@@ -161,9 +165,9 @@ class Interpreter:
             for i in [i for i, others in self._withheld.items() if others <= self._done]:
                 del self._withheld[i]
                 self.updates.complete(i)
-            self.spans.append(Span(op.name, self.step, ready, begin, time.monotonic()))
-            for name in self._gathers:
+            for name in self._watching.get(op.name, ()):
                 self._gather_after(op.name, name)
+            self.spans.append(Span(op.name, self.step, ready, begin, time.monotonic()))
             self._engine.poll()
         if self._void:
             self.updates.finish()
@@ -263,9 +267,9 @@ class Interpreter:
             gradients = (load.x, *load.rest)
         pairs = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]
         sought = [tensor for tensor in kept.inputs if tensor.requires_grad]
-        use = kept.use
+        use, leaf = kept.use, self._leaf(i, m)
         use.weights = self._weights(op)
-        use.at_once = self._leaf(i, m).multiply if op.kind is Kind.BACKWARD else None
+        use.at_once = leaf.multiply if op.kind is Kind.BACKWARD else None
         wanted = [*sought, *use.leaves.values()]
         outputs, into = [output for output, _ in pairs], [gradient for _, gradient in pairs]
         found: Sequence[Tensor | None] = ()
@@ -274,7 +278,6 @@ class Interpreter:
         else:  # all that it makes are gradients of matrices
             torch.autograd.backward(outputs, into)
         use.weights, kept.outputs = {}, ()
-        leaf = self._leaf(i, m)
         for name, gradient in zip(use.leaves, found[len(sought) :], strict=True):
             if gradient is not None:
                 leaf.write(name, gradient)

@@ -1,6 +1,6 @@
 """The user's optimizer, one object for all that a rank owns; one step of it updates the slices that are due.
 
-    due     [atom 3/0] [atom 3/1] [atom 2/0]        the others have no gradient, and optimizers pass over what has none
+    due     [atom 3/0] [atom 3/1] [atom 2/0]        the optimizer's groups hold these only, for that while
     step    `------------ one call --------'
 
 Whatever it updates, a call of torch's optimizers takes some tenths of a millisecond in Python, as long as updating a
@@ -43,15 +43,19 @@ class Slices:
                 still = {} if decays or "weight_decay" not in takes else {"weight_decay": 0.0}
                 groups.append({"params": chosen, **still})
         self._optimizer: torch.optim.Optimizer = kind(groups, lr=optimizer.lr, **options)
+        self._groups = self._optimizer.param_groups
+        self._group_of = {parameter: group for group in self._groups for parameter in group["params"]}
         self._before: dict[Parameter, list[Tensor]] = {}
         self._step: Callable[..., Any] = inspect.unwrap(type(self._optimizer).step)  # nobody else's hooks are on it
 
     def update(self, parameters: Sequence[Parameter], gradients: Sequence[Tensor], rate: float) -> None:
         """One step of the optimizer on these, at a learning rate."""
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
+        for group in self._groups:
+            group["lr"], group["params"] = rate, []
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
+            self._group_of[parameter]["params"].append(parameter)
+        self._optimizer.param_groups = [group for group in self._groups if group["params"]]
         with torch.no_grad():
             self._step(self._optimizer)
         for parameter in parameters:

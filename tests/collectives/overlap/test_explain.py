@@ -9,12 +9,13 @@ from hypothesis import given, settings
 
 from collectives.overlap.bounds import bounds
 from collectives.overlap.cost import Cost, Linear, Wire, ring_wire
-from collectives.overlap.explain import Reason, explain, report, told, without
+from collectives.overlap.explain import Reason, explain, report, told, without, without_norms
 from collectives.overlap.generate import generate
 from collectives.overlap.graph import Graph
 from collectives.overlap.layout import Clip, Layout
 from collectives.overlap.op import Kind, Op
 from collectives.overlap.plan import Plan
+from collectives.overlap.policies import policy
 from collectives.overlap.simulation import simulate
 from tests.collectives.overlap.models import dense
 from tests.collectives.overlap.plans import COST, LAYOUTS, in_order, step
@@ -100,6 +101,20 @@ def test_acting_on_what_would_help_saves_what_was_said() -> None:
         saved = before.seconds - after.seconds
         assert said.get(what, 0.0) == pytest.approx(saved, rel=0.1, abs=2e-3 * before.seconds), what
     assert len(said) >= 3
+
+
+def test_what_clipping_costs_is_what_the_policy_would_do_without_it() -> None:
+    """Orders that are made for clipping are not those that one would have without it."""
+    layers, cost = dense(6), Cost(wires={"dp": ring_wire(2, 120.0, 1e-3)}, memory=1e-4)
+    need = policy("need", slice=64)
+    clipped, free = (need.plan(generate(layers, Layout(dp=2, clip=clip)), cost) for clip in (Clip.EXACT, Clip.OFF))
+    unclipped = need.plan(without_norms(generate(layers, Layout(dp=2, clip=Clip.EXACT))), cost)
+    assert unclipped.text == free.text
+    before, what = simulate(clipped, cost), "updates did not wait for clipping"
+    told = {change.what: change.saving for change in explain(before, unclipped=unclipped).changes}[what]
+    kept = {change.what: change.saving for change in explain(before).changes}[what]
+    assert told == pytest.approx(before.seconds - simulate(free, cost).seconds)
+    assert kept < told
 
 
 @settings(max_examples=10, deadline=None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -20,9 +22,9 @@ FORWARD = 0.5
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that were slept, without sleeping."""
+    """Seconds that were slept, without sleeping; no time passes but in sleep."""
     naps: list[float] = []
-    monkeypatch.setattr(emulated.time, "sleep", naps.append)
+    monkeypatch.setattr(emulated, "time", SimpleNamespace(sleep=naps.append, monotonic=lambda: sum(naps)))
     return naps
 
 
@@ -83,6 +85,11 @@ def test_every_expert_gets_as_many_rows_and_what_stays_is_handed_on(slept: list[
     assert sum(slept) == pytest.approx(whole / 4)
 
 
-def test_nobody_gives_the_processor_away_for_nothing(slept: list[float]) -> None:
-    emulated.sleep(0.0)
-    assert slept == []
+def test_what_is_done_counts_and_nobody_gives_the_processor_away_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    clock = iter((0.0, 0.25, 1.0, 2.5, 3.0, 4.0))
+    monkeypatch.setattr(emulated, "time", SimpleNamespace(sleep=naps.append, monotonic=lambda: next(clock)))
+    for _ in range(3):  # of 1 second a quarter is done, then more than all of it, then all
+        with emulated.lasting(1.0):
+            pass
+    assert naps == [0.75]
