@@ -17,7 +17,7 @@ import socket
 from types import TracebackType
 from typing import Any
 
-from collectives.buffers import UsageError, buffer_of, overlap
+from collectives.buffers import UsageError, host_buffer_of, overlap
 from collectives.communicator import Bootstrap
 from csrc import _core
 
@@ -72,8 +72,8 @@ class InNetwork:
         they are (float32, float16, bfloat16, float64, int32); float32 also goes as `int32_block`, `bfloat16` or
         `float32_fpisa`, which cost precision (benchmarks.in_network shows how much).
         """
-        source = buffer_of(input, "the input of all_reduce", writable=output is None)
-        target = source if output is None else buffer_of(output, "the output of all_reduce", writable=True)
+        source = host_buffer_of(input, "the input of all_reduce", writable=output is None)
+        target = source if output is None else host_buffer_of(output, "the output of all_reduce", writable=True)
         if (source.dtype, source.elements) != (target.dtype, target.elements):
             raise UsageError(
                 f"the output of all_reduce holds {target.elements} elements of {target.dtype}, "

@@ -49,6 +49,8 @@ class Buffer(NamedTuple):
     elements: int
     dtype: str
     owner: Any
+    device: int = -1
+    """The number of the GPU whose memory it is; -1 for the CPU's."""
 
     @property
     def itemsize(self) -> int:
@@ -65,7 +67,17 @@ def _itemsize(dtype: str) -> int:
 
 
 def buffer_of(array: Any, what: str, writable: bool) -> Buffer:
-    """The memory of an array; `what` names it in a UsageError ("the output of all_gather")."""
+    """The memory of an array, the CPU's or a GPU's; `what` names it in a UsageError ("the output of all_gather")."""
+    if type(array) is not np.ndarray:
+        from collectives.cuda.arrays import gpu_buffer_of, on_gpu
+
+        if on_gpu(array):
+            return gpu_buffer_of(array, what)
+    return host_buffer_of(array, what, writable)
+
+
+def host_buffer_of(array: Any, what: str, writable: bool) -> Buffer:
+    """The memory of an array on the CPU."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _of_tensor(array, what)
@@ -94,7 +106,7 @@ def _from_dlpack(array: Any, what: str) -> Any:
 
 def _of_tensor(tensor: Any, what: str) -> Buffer:
     if tensor.device.type != "cpu":
-        raise UsageError(f"{what} lies on {tensor.device}; this runtime moves CPU memory")
+        raise UsageError(f"{what} lies on {tensor.device}; pass a tensor on the CPU")
     if not str(tensor.layout).endswith("strided"):
         raise UsageError(f"{what} is a {tensor.layout} tensor; pass a dense one")
     if not tensor.is_contiguous():

@@ -7,12 +7,15 @@ Thin over `csrc._core.Communicator`: a verb cuts its arrays into the blocks that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collectives import calls
-from collectives.buffers import Buffer, UsageError, buffer_of
+from collectives.buffers import Buffer, UsageError, buffer_of, host_buffer_of
 from collectives.calls import Block
 from csrc import _core
+
+if TYPE_CHECKING:
+    from collectives.cuda.group import CudaGroup
 
 
 class Work:
@@ -59,6 +62,7 @@ class Verbs:
         self._core = core
         self.rank: int = core.rank
         self.size: int = core.size
+        self._gpus: CudaGroup | None = None  # formed by the first call with arrays on GPUs
 
     # ---- collectives ------------------------------------------------------------------------------------------------
 
@@ -313,7 +317,7 @@ class Verbs:
         Calls one by one are never fused behind your back: ranks see different queues, and all must fuse alike.
         """
         buffers = [
-            buffer_of(array, f"array {i} of all_reduce_together", writable=True) for i, array in enumerate(arrays)
+            host_buffer_of(array, f"array {i} of all_reduce_together", writable=True) for i, array in enumerate(arrays)
         ]
         if not buffers:
             raise UsageError("all_reduce_together needs at least one array")
@@ -345,7 +349,7 @@ class Verbs:
         self, buffer: Any, destination: int, tag: int = 0, *, async_op: bool = False, timeout: float | None = None
     ) -> Work | None:
         """Sends to one rank, beside all collectives. Done when `buffer` may be used again."""
-        source = buffer_of(buffer, "the buffer of send", writable=False)
+        source = host_buffer_of(buffer, "the buffer of send", writable=False)
         size = source.elements * source.itemsize
         to_rank = calls.member("the destination of send", destination, self.size)
         work = self._core.send(
@@ -363,7 +367,7 @@ class Verbs:
         timeout: float | None = None,
     ) -> Work | int:
         """Receives a message of exactly this size; from any rank when `source` is None. Returns the sender's rank."""
-        target = buffer_of(buffer, "the buffer of recv", writable=True)
+        target = host_buffer_of(buffer, "the buffer of recv", writable=True)
         size = target.elements * target.itemsize
         from_rank = -1 if source is None else calls.member("the source of recv", source, self.size)
         work = self._core.receive(
@@ -389,6 +393,10 @@ class Verbs:
     ) -> Work | None:
         first, last = buffers[0], buffers[-1]
         calls.apart(collective, first, last, blocks)
+        if max(first.device, last.device) >= 0:
+            usual = factor == 1.0 and priority is None and partition is None and not async_op
+            self._run_on_gpu(collective, buffers, blocks, op, root, even, algorithm, timeout, usual)
+            return None
         work = self._core.run(
             collective=collective,
             dtype=first.dtype,
@@ -406,3 +414,36 @@ class Verbs:
             keep_alive=[buffer.owner for buffer in buffers] if async_op else None,
         )
         return None if work is None else Work(work)
+
+    def _run_on_gpu(
+        self,
+        collective: str,
+        buffers: list[Buffer],
+        blocks: list[Block],
+        op: str,
+        root: int,
+        even: bool,
+        algorithm: str,
+        timeout: float | None,
+        usual: bool,
+    ) -> None:
+        """Queues it on the current stream (collectives/cuda/group.py)."""
+        from collectives.cuda import group
+
+        if not usual:
+            raise UsageError(
+                f"{collective} of arrays on GPUs returns when it is in the stream's queue, and knows no async_op, "
+                "priority, partition or factor"
+            )
+        call = group.Call(
+            collective,
+            calls.reduction(collective, op, buffers[0]),
+            calls.member(f"the root of {collective}", root, self.size),
+            blocks,
+            even,
+            algorithm,
+        )
+        if self._gpus is None:
+            gather = group.gather_bytes(self.all_gather, self.size)
+            self._gpus = group.CudaGroup(self.rank, self._core.boxes, buffers[-1].device, gather)
+        self._gpus.run(call, buffers, op == "avg", timeout or 1800.0)

@@ -31,8 +31,8 @@ def on_gpu(array: Any) -> bool:
     return hasattr(array, "__dlpack_device__") and int(array.__dlpack_device__()[0]) in _DLPACK_CUDA
 
 
-def gpu_buffer_of(array: Any, what: str) -> tuple[Buffer, int]:
-    """The memory of an array and the number of its GPU; `what` names it in a UsageError ("the input of all_gather")."""
+def gpu_buffer_of(array: Any, what: str) -> Buffer:
+    """The memory of an array on a GPU; `what` names it in a UsageError ("the input of all_gather")."""
     if not on_gpu(array):
         raise UsageError(f"{what} is a {type(array).__name__} that lies on no CUDA GPU")
     torch = sys.modules.get("torch")
@@ -41,10 +41,10 @@ def gpu_buffer_of(array: Any, what: str) -> tuple[Buffer, int]:
     device = int(array.__dlpack_device__()[1]) if hasattr(array, "__dlpack_device__") else 0
     if not hasattr(array, "__cuda_array_interface__"):
         array = _through_cupy(array, what)
-    return _of_interface(array, what), device
+    return _of_interface(array, what)._replace(device=device)
 
 
-def _of_tensor(tensor: Any, what: str) -> tuple[Buffer, int]:
+def _of_tensor(tensor: Any, what: str) -> Buffer:
     if not tensor.is_contiguous():
         raise UsageError(f"{what} is not contiguous in memory (strides {tuple(tensor.stride())}); call .contiguous()")
     if tensor.is_conj() or tensor.is_neg():
@@ -52,7 +52,7 @@ def _of_tensor(tensor: Any, what: str) -> tuple[Buffer, int]:
             f"{what} is a conjugate or negative that memory does not hold yet; call .resolve_conj().resolve_neg()"
         )
     name = _known(str(tensor.dtype).removeprefix("torch."), what)
-    return Buffer(tensor.data_ptr(), tensor.numel(), name, tensor), int(tensor.device.index)
+    return Buffer(tensor.data_ptr(), tensor.numel(), name, tensor, int(tensor.device.index))
 
 
 def _through_cupy(array: Any, what: str) -> Any:

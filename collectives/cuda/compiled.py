@@ -258,7 +258,7 @@ def _arrays(
             for side, (given, name) in enumerate(((inputs[rank], "input"), (outputs[rank], "output"))):
                 if block not in given:
                     continue
-                buffer, device = gpu_buffer_of(given[block], f"block {block} of rank {rank}'s {name}")
+                buffer = gpu_buffer_of(given[block], f"block {block} of rank {rank}'s {name}")
                 if buffer.dtype != dtype:
                     raise UsageError(f"block {block} of rank {rank}'s {name} holds {buffer.dtype}, not {dtype}")
                 if elements[block] not in (-1, buffer.elements):
@@ -268,7 +268,7 @@ def _arrays(
                     )
                 elements[block] = buffer.elements
                 pair[side] = buffer.address
-                on.add(device)
+                on.add(buffer.device)
             found.append((pair[0], pair[1]))
         if len(on) != 1:
             raise UsageError(f"rank {rank} has arrays on {len(on)} GPUs; all of a rank's arrays lie on one")

@@ -81,7 +81,7 @@ class HostRun:
         self.scratch = [aligned(size) for size in room.scratch]
         self.trouble = np.zeros(1, np.uint64)
 
-    def launch(self, inputs: Sequence[Blocks], in_place: bool = False, seconds: float = 60.0) -> list[Blocks]:
+    def launch(self, inputs: Sequence[Blocks], in_place: bool = False, seconds: float = 3600.0) -> list[Blocks]:
         """The outputs of every rank. The inputs are left alone."""
         program, source = self.source.program, self.source
         itemsize = _core.itemsize(source.dtype)
