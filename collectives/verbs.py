@@ -445,5 +445,6 @@ class Verbs:
         )
         if self._gpus is None:
             gather = group.gather_bytes(self.all_gather, self.size)
-            self._gpus = group.CudaGroup(self.rank, self._core.boxes, buffers[-1].device, gather)
+            device = max(buffer.device for buffer in buffers)
+            self._gpus = group.CudaGroup(self.rank, self._core.boxes, device, gather)
         self._gpus.run(call, buffers, op == "avg", timeout or 1800.0)
