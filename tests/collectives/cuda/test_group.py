@@ -116,6 +116,7 @@ def test_refusals(recorder: Recorder) -> None:
         ):
             with pytest.raises(UsageError, match=words):
                 call()
+        group.barrier()  # the executor is one for both
         recorder.trouble = {"kind": "timed_out", "lane": 1, "instruction": 2, "slice": 0, "peer": 1}
         with pytest.raises(_core.CommunicationError, match=r"was timed_out at lane 1, .*, waiting for rank 1"):
             group.all_reduce(Shown(8))
