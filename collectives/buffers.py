@@ -106,7 +106,7 @@ def _from_dlpack(array: Any, what: str) -> Any:
 
 def _of_tensor(tensor: Any, what: str) -> Buffer:
     if tensor.device.type != "cpu":
-        raise UsageError(f"{what} lies on {tensor.device}; pass a tensor on the CPU")
+        raise UsageError(f"{what} lies on {tensor.device}; this runtime moves CPU memory")
     if not str(tensor.layout).endswith("strided"):
         raise UsageError(f"{what} is a {tensor.layout} tensor; pass a dense one")
     if not tensor.is_contiguous():
