@@ -1,7 +1,8 @@
 """What an array is to the runtime: an address, a number of elements, an element type.
 
-NumPy arrays (ml_dtypes' included), torch CPU tensors and whatever else speaks DLPack are taken as they lie in memory:
-nothing is copied, results are written in place. torch is never imported here; a tensor brings it along.
+NumPy arrays (ml_dtypes' included), torch tensors and whatever else speaks DLPack are taken as they lie in memory, the
+CPU's or a GPU's (cuda/arrays.py): nothing is copied, results are written in place. torch is never imported here; a
+tensor brings it along.
 """
 
 from __future__ import annotations
@@ -68,16 +69,6 @@ def _itemsize(dtype: str) -> int:
 
 def buffer_of(array: Any, what: str, writable: bool) -> Buffer:
     """The memory of an array, the CPU's or a GPU's; `what` names it in a UsageError ("the output of all_gather")."""
-    if type(array) is not np.ndarray:
-        from collectives.cuda.arrays import gpu_buffer_of, on_gpu
-
-        if on_gpu(array):
-            return gpu_buffer_of(array, what)
-    return host_buffer_of(array, what, writable)
-
-
-def host_buffer_of(array: Any, what: str, writable: bool) -> Buffer:
-    """The memory of an array on the CPU."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _of_tensor(array, what)
@@ -85,6 +76,10 @@ def host_buffer_of(array: Any, what: str, writable: bool) -> Buffer:
     if seen is not None and (seen[3] or not writable):  # nearly always; what follows is for the rest and its sentences
         return Buffer(seen[0], seen[1], seen[2], array)
     if not isinstance(array, np.ndarray):
+        from collectives.cuda.arrays import buffer_shown, on_gpu
+
+        if on_gpu(array):
+            return buffer_shown(array, what, writable)
         array = _from_dlpack(array, what)
     if not array.flags.c_contiguous:
         raise UsageError(f"{what} is not contiguous in memory (strides {array.strides}); pass a contiguous array")
@@ -92,7 +87,15 @@ def host_buffer_of(array: Any, what: str, writable: bool) -> Buffer:
         raise UsageError(f"{what} holds {array.dtype.name} in the byte order of another machine; convert it first")
     if writable and not array.flags.writeable:
         raise UsageError(f"{what} is read-only")
-    return Buffer(array.ctypes.data, array.size, _dtype(array.dtype.name, what), array)
+    return Buffer(array.ctypes.data, array.size, known_dtype(array.dtype.name, what), array)
+
+
+def host_buffer_of(array: Any, what: str, writable: bool) -> Buffer:
+    """The memory of an array on the CPU."""
+    found = buffer_of(array, what, writable)
+    if found.device >= 0:
+        raise UsageError(f"{what} lies on GPU {found.device}; this call moves CPU memory")
+    return found
 
 
 def _from_dlpack(array: Any, what: str) -> Any:
@@ -105,8 +108,9 @@ def _from_dlpack(array: Any, what: str) -> Any:
 
 
 def _of_tensor(tensor: Any, what: str) -> Buffer:
-    if tensor.device.type != "cpu":
-        raise UsageError(f"{what} lies on {tensor.device}; this runtime moves CPU memory")
+    place = tensor.device
+    if place.type not in ("cpu", "cuda"):
+        raise UsageError(f"{what} lies on {place}; this runtime moves memory of the CPU and of CUDA GPUs")
     if not str(tensor.layout).endswith("strided"):
         raise UsageError(f"{what} is a {tensor.layout} tensor; pass a dense one")
     if not tensor.is_contiguous():
@@ -115,10 +119,12 @@ def _of_tensor(tensor: Any, what: str) -> Buffer:
         raise UsageError(
             f"{what} is a conjugate or negative that memory does not hold yet; call .resolve_conj().resolve_neg()"
         )
-    return Buffer(tensor.data_ptr(), tensor.numel(), _dtype(str(tensor.dtype).removeprefix("torch."), what), tensor)
+    name = known_dtype(str(tensor.dtype).removeprefix("torch."), what)
+    return Buffer(tensor.data_ptr(), tensor.numel(), name, tensor, -1 if place.type == "cpu" else place.index)
 
 
-def _dtype(name: str, what: str) -> str:
+def known_dtype(name: str, what: str) -> str:
+    """One of ours, or a UsageError."""
     if name not in _core.DTYPES:
         raise UsageError(f"{what} holds {name}; possible are {', '.join(_core.DTYPES)}")
     return name

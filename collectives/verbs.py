@@ -393,7 +393,7 @@ class Verbs:
     ) -> Work | None:
         first, last = buffers[0], buffers[-1]
         calls.apart(collective, first, last, blocks)
-        if max(first.device, last.device) >= 0:
+        if first.device >= 0 or last.device >= 0:
             usual = factor == 1.0 and priority is None and partition is None and not async_op
             self._run_on_gpu(collective, buffers, blocks, op, root, even, algorithm, timeout, usual)
             return None

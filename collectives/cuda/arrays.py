@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.buffers import Buffer, UsageError
-from csrc import _core
+from collectives.buffers import Buffer, UsageError, buffer_of, known_dtype
 
 _DLPACK_CUDA = (2, 13)
 """kDLCUDA and kDLCUDAManaged of dlpack.h."""
@@ -31,28 +30,19 @@ def on_gpu(array: Any) -> bool:
     return hasattr(array, "__dlpack_device__") and int(array.__dlpack_device__()[0]) in _DLPACK_CUDA
 
 
-def gpu_buffer_of(array: Any, what: str) -> Buffer:
-    """The memory of an array on a GPU; `what` names it in a UsageError ("the input of all_gather")."""
+def gpu_buffer_of(array: Any, what: str, writable: bool) -> Buffer:
+    """As buffer_of, of arrays on GPUs only."""
     if not on_gpu(array):
         raise UsageError(f"{what} is a {type(array).__name__} that lies on no CUDA GPU")
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        return _of_tensor(array, what)
+    return buffer_of(array, what, writable)
+
+
+def buffer_shown(array: Any, what: str, writable: bool) -> Buffer:
+    """The memory of an array on a GPU that is no tensor."""
     device = int(array.__dlpack_device__()[1]) if hasattr(array, "__dlpack_device__") else 0
     if not hasattr(array, "__cuda_array_interface__"):
         array = _through_cupy(array, what)
-    return _of_interface(array, what)._replace(device=device)
-
-
-def _of_tensor(tensor: Any, what: str) -> Buffer:
-    if not tensor.is_contiguous():
-        raise UsageError(f"{what} is not contiguous in memory (strides {tuple(tensor.stride())}); call .contiguous()")
-    if tensor.is_conj() or tensor.is_neg():
-        raise UsageError(
-            f"{what} is a conjugate or negative that memory does not hold yet; call .resolve_conj().resolve_neg()"
-        )
-    name = _known(str(tensor.dtype).removeprefix("torch."), what)
-    return Buffer(tensor.data_ptr(), tensor.numel(), name, tensor, int(tensor.device.index))
+    return _of_interface(array, what, writable)._replace(device=device)
 
 
 def _through_cupy(array: Any, what: str) -> Any:
@@ -66,16 +56,18 @@ def _through_cupy(array: Any, what: str) -> Any:
         raise UsageError(f"{what} cannot be seen as a cupy array through DLPack: {error}") from None
 
 
-def _of_interface(array: Any, what: str) -> Buffer:
+def _of_interface(array: Any, what: str, writable: bool) -> Buffer:
     """Version 3 of the CUDA array interface, as numba's documentation states it."""
     shown = array.__cuda_array_interface__
     kind = np.dtype(shown["typestr"])
     # A type that NumPy has no letter for (bfloat16) shows as bytes; the array itself knows its name.
-    name = _known(getattr(getattr(array, "dtype", kind), "name", kind.name), what)
+    name = known_dtype(getattr(getattr(array, "dtype", kind), "name", kind.name), what)
     if not kind.isnative:
         raise UsageError(f"{what} holds {kind.name} in the byte order of another machine; convert it first")
     if shown.get("mask") is not None:
         raise UsageError(f"{what} is a masked array; pass a plain one")
+    if writable and shown["data"][1]:
+        raise UsageError(f"{what} is read-only")
     elements, stride = 1, kind.itemsize
     for size, step in zip(reversed(shown["shape"]), reversed(shown.get("strides") or ()), strict=False):
         if size > 1 and step != stride:
@@ -86,9 +78,3 @@ def _of_interface(array: Any, what: str) -> Buffer:
     for size in shown["shape"]:
         elements *= int(size)
     return Buffer(int(shown["data"][0]), elements, name, array)
-
-
-def _known(name: str, what: str) -> str:
-    if name not in _core.DTYPES:
-        raise UsageError(f"{what} holds {name}; possible are {', '.join(_core.DTYPES)}")
-    return name

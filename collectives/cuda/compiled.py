@@ -258,14 +258,12 @@ def _arrays(
             for side, (given, name) in enumerate(((inputs[rank], "input"), (outputs[rank], "output"))):
                 if block not in given:
                     continue
-                buffer = gpu_buffer_of(given[block], f"block {block} of rank {rank}'s {name}")
+                what = f"block {block} of rank {rank}'s {name}"
+                buffer = gpu_buffer_of(given[block], what, writable=name == "output")
                 if buffer.dtype != dtype:
-                    raise UsageError(f"block {block} of rank {rank}'s {name} holds {buffer.dtype}, not {dtype}")
+                    raise UsageError(f"{what} holds {buffer.dtype}, not {dtype}")
                 if elements[block] not in (-1, buffer.elements):
-                    raise UsageError(
-                        f"block {block} of rank {rank}'s {name} has {buffer.elements} elements, "
-                        f"elsewhere {elements[block]}"
-                    )
+                    raise UsageError(f"{what} has {buffer.elements} elements, elsewhere {elements[block]}")
                 elements[block] = buffer.elements
                 pair[side] = buffer.address
                 on.add(buffer.device)

@@ -58,13 +58,13 @@ def read_only(elements: int) -> Any:
 
 
 class OnTheMoon:
-    """A DLPack object in memory that NumPy does not reach (device 2 is CUDA)."""
+    """A DLPack object in memory that NumPy does not reach (device 10 is ROCm)."""
 
     def __dlpack__(self, **_options: Any) -> Any:
         raise BufferError("this memory is on the moon")
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (2, 0)
+        return (10, 0)
 
 
 UNFIT: dict[str, tuple[Callable[[], Any], str]] = {

@@ -20,12 +20,11 @@ class Shown:
     """An array that says it lies on a GPU."""
 
     def __init__(self, count: int, dtype: str = "float32", device: int = 0, strides: Any = None) -> None:
-        self.dtype, self.device = np.dtype(dtype), device
+        self.dtype, self.device, self.divided = np.dtype(dtype), device, 0
         self.__cuda_array_interface__ = {
             "shape": (count,), "typestr": self.dtype.str, "data": (4096 + id(self) % 4096 * 64, False),
             "version": 3, "strides": strides,
         }  # fmt: skip
-        self.divided = 0
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (2, self.device)
@@ -100,6 +99,10 @@ def test_calls_become_launches(recorder: Recorder) -> None:
         ]  # fmt: skip
         assert (array.divided, big.divided) == (0, 2)
 
+        reduced = Shown(8)
+        group.reduce(reduced, op="avg")
+        assert reduced.divided == (2 if group.rank == 0 else 0), "an input stays as it is"
+
     assert on_two_ranks(job) == []
     assert recorder.connected == {0: [1000, 1001], 1: [1000, 1001]}
 
@@ -112,7 +115,7 @@ def test_refusals(recorder: Recorder) -> None:
             (lambda: group.all_reduce(Shown(8), algorithm="pairwise2"), "'pairwise2' does not run all_reduce on GPUs"),
             (lambda: group.all_reduce(Shown(8), np.zeros(8, np.float32)), "arrays on GPU 0 and the CPU"),
             (lambda: group.all_reduce(Shown(8, strides=(8,))), "not contiguous in memory"),
-            (lambda: group.send(Shown(8), 1 - group.rank), "pass a NumPy array|DLPack"),
+            (lambda: group.send(Shown(8), 1 - group.rank), "lies on GPU 0; this call moves CPU memory"),
         ):
             with pytest.raises(UsageError, match=words):
                 call()
