@@ -17,14 +17,12 @@ class _Sleep(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, forward: float, backward: float) -> Tensor:
         ctx.save_for_backward(weight)
         ctx.seconds = backward
-        with lasting(forward):
-            return x.clone()
+        return lasting(forward, x.clone)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (weight,) = ctx.saved_tensors
-        with lasting(ctx.seconds):
-            return gradients[0], torch.full_like(weight, 1e-3), None, None
+        return gradients[0], lasting(ctx.seconds, torch.full_like, weight, 1e-3), None, None
 
 
 class SleepingLayer(nn.Module):
@@ -59,9 +57,10 @@ class _SleepBack(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        with lasting(ctx.seconds):
-            gradient = gradients[0]
-            return gradient if gradient.shape == ctx.shape else torch.full(ctx.shape, 1e-3), None
+        gradient = gradients[0]
+        return lasting(
+            ctx.seconds, lambda: gradient if gradient.shape == ctx.shape else torch.full(ctx.shape, 1e-3)
+        ), None
 
 
 class SleepingStage(nn.Module):
@@ -75,7 +74,10 @@ class SleepingStage(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x as it came."""
         forward, inputs, gradients = self.seconds
-        with lasting(forward):
+
+        def work() -> Tensor:
             y: Tensor = _SleepBack.apply(x, inputs)  # type: ignore[no-untyped-call]
             nothing: Tensor = _SleepBack.apply(self.weight, gradients)  # type: ignore[no-untyped-call]
             return y + nothing
+
+        return lasting(forward, work)

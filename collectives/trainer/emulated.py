@@ -12,11 +12,10 @@ printed or written of such a run says so.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,17 +23,18 @@ from torch import Tensor
 from collectives.trainer.config import Config
 from collectives.trainer.layer import Layer, Product, Run, Use
 
+T = TypeVar("T")
 _GRADIENT = 1e-3
 
 
-@contextmanager
-def lasting(seconds: float) -> Iterator[None]:
-    """What is done here takes so many seconds, or longer if it cannot be done in them."""
+def lasting(seconds: float, work: Callable[..., T], *given: Any) -> T:
+    """Calls `work`, and returns after so many seconds, or later if it has not ended by then."""
     end = time.monotonic() + seconds
-    yield
+    made = work(*given)
     left = end - time.monotonic()
     if left > 0:  # a sleep of 0 would give the processor away
         time.sleep(left)
+    return made
 
 
 def emulated(layers: Sequence[Layer], whole: Sequence[Layer], config: Config) -> list[Layer]:
@@ -74,8 +74,7 @@ class Nap(Product):
     seconds: float = 0.0
 
     def into(self, gradient: Tensor) -> None:
-        with lasting(self.seconds):
-            gradient.fill_(_GRADIENT)
+        lasting(self.seconds, gradient.fill_, _GRADIENT)
 
 
 @dataclass
@@ -103,8 +102,7 @@ def _run(real: Run, seconds: float, rows: int, slots: int, weights: AbstractSet[
         first = tensors[0]
         whole = slots if first.dim() == 2 and first.is_floating_point() else rows
         took = seconds * len(first) / whole
-        with lasting(took):
-            return made(use, took, *tensors)
+        return lasting(took, made, use, took, *tensors)
 
     def made(use: Use, took: float, *tensors: Tensor) -> tuple[Tensor, ...]:
         key = tuple(tensor.shape for tensor in tensors)
@@ -145,10 +143,13 @@ class _Sleep(torch.autograd.Function):
         nothing = torch.empty(0)
         each = [0.0 if place or together else ctx.seconds for place in range(len(ctx.names))]
         products = [Nap(name, nothing, nothing, seconds=took) for name, took in zip(ctx.names, each, strict=True)]
-        with lasting(2 * ctx.seconds if together else ctx.seconds):
-            back = [None if tensor is None else torch.zeros_like(tensor) for tensor in ctx.inputs]
+
+        def work() -> list[Tensor | None]:
             for product in products if together else ():
                 ctx.use.made(product)
+            return [None if tensor is None else torch.zeros_like(tensor) for tensor in ctx.inputs]
+
+        back = lasting(2 * ctx.seconds if together else ctx.seconds, work)
         for product in () if together else products:
             ctx.use.made(product)
         return None, None, None, None, *back

@@ -90,6 +90,5 @@ def test_what_is_done_counts_and_nobody_gives_the_processor_away_for_nothing(mon
     clock = iter((0.0, 0.25, 1.0, 2.5, 3.0, 4.0))
     monkeypatch.setattr(emulated, "time", SimpleNamespace(sleep=naps.append, monotonic=lambda: next(clock)))
     for _ in range(3):  # of 1 second a quarter is done, then more than all of it, then all
-        with emulated.lasting(1.0):
-            pass
+        assert emulated.lasting(1.0, abs, -7) == 7
     assert naps == [0.75]
