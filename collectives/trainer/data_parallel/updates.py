@@ -73,12 +73,15 @@ class Updates:
         self._blocks: list[Tensor] = []  # sums of squares of what the norm is of
         self._atoms = {op.name: self._covered(op) for op in moving}
         self._reduces = [op for op in moving if _sums(op)]
+        self._reduces_of = {i: [op for op in self._reduces if _touches(op, i)] for i in holdings}
         self._replicas = [op for op in moving if op.lane == "replicas"]
         self._gathers = [op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch < 0]
         self._early = {op.name: op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch >= 0}
         self._needed = {index: self._before(index) for index in holdings}
         self._missing: dict[str, set[object]] = {op.name: self._awaited(op) for op in moving}
         self._staged: dict[str, Tensor] = {}
+        self._lasting: dict[Atom, Tensor] = {}  # gradients that stay where they are, whole
+        self._bound: set[str] = set()  # sums in place, whose memory the engine knows
         self._unverified = False
         for op in self._shares.values():
             engine.then(op.name, lambda op=op: self._owned(op.layer))  # type: ignore[misc]
@@ -188,7 +191,7 @@ class Updates:
     def _owned(self, index: int) -> None:
         """This rank's own gradient of a layer is complete."""
         holding = self.holdings[index]
-        reduces = [op for op in self._reduces if index in self._missing[op.name]]
+        reduces = self._reduces_of[index]
         for op in reduces:
             if self._came(op, index):
                 self._reduce(op)
@@ -198,22 +201,23 @@ class Updates:
                 self._reduced_here(atom)
 
     def _reduce(self, op: Op) -> None:
-        atoms = self._atoms[op.name]
-        wholes = [self._own(atom) for atom in atoms]
-        if op.kind is Kind.ALL_REDUCE:
-            buffer = adjacent(wholes)
-            if buffer is None:
-                buffer = self._staged[op.name] = torch.cat(wholes)
-            self._sum(op, buffer, self.holdings[atoms[0].layer].n, self.holdings[atoms[0].layer].place)
+        if op.name in self._bound:
+            self._engine.ready(op.name)
             return
-        n = self.holdings[atoms[0].layer].n
+        atoms = self._atoms[op.name]
+        wholes, n = [self._own(atom) for atom in atoms], self.holdings[atoms[0].layer].n
+        if op.kind is Kind.ALL_REDUCE:
+            buffer, place = adjacent(wholes), self.holdings[atoms[0].layer].place
+            if buffer is not None and all(atom in self._lasting for atom in atoms):
+                self._engine.bind(op.name, *_in_place(buffer, n, place))
+                self._bound.add(op.name)
+            elif buffer is None:
+                buffer = self._staged[op.name] = torch.cat(wholes)
+            self._engine.ready(op.name, *_in_place(buffer, n, place))
+            return
         source = wholes[0] if len(wholes) == 1 else torch.cat([whole.view(n, -1) for whole in wholes], 1).flatten()
         shard = self._staged[op.name] = torch.empty(source.numel() // n)
         self._engine.ready(op.name, source, shard)
-
-    def _sum(self, op: Op, buffer: Tensor, n: int, place: int) -> None:
-        """An all_reduce in place: canonical ones make a rank's part first."""
-        self._engine.ready(op.name, buffer, buffer.view(n, -1)[place])
 
     def _reduced(self, op: Op) -> None:
         atoms, staged = self._atoms[op.name], self._staged.pop(op.name, None)
@@ -235,7 +239,7 @@ class Updates:
         for op in more:
             if self._came(op, atom):
                 self._staged[op.name] = torch.cat([_there(each.gradient) for each in self._atoms[op.name]])
-                self._sum(op, self._staged[op.name], *self._copies)
+                self._engine.ready(op.name, *_in_place(self._staged[op.name], *self._copies))
         if not more:
             self._summed(atom)
 
@@ -362,7 +366,13 @@ class Updates:
 
     def _own(self, atom: Atom) -> Tensor:
         """This rank's own sum of an atom's gradient, whole."""
-        return _there(self.holdings[atom.layer].summed)[atom.begin : atom.end]
+        if atom in self._lasting:
+            return self._lasting[atom]
+        holding = self.holdings[atom.layer]
+        own = _there(holding.summed)[atom.begin : atom.end]
+        if holding.zero < 2:
+            self._lasting[atom] = own
+        return own
 
     def _whole(self, atom: Atom) -> Tensor:
         return _there(self.holdings[atom.layer].whole)[atom.begin : atom.end]
@@ -392,6 +402,15 @@ def _cuts(ops: Iterable[Op], layer: int, elements: int) -> list[int]:
             if piece.layer == layer:
                 borders |= {piece.begin // _BYTES, piece.end // _BYTES}
     return sorted(borders)
+
+
+def _in_place(buffer: Tensor, n: int, place: int) -> tuple[Tensor, Tensor]:
+    """What an all_reduce in place of `n` ranks takes: canonical ones make a rank's part first."""
+    return buffer, buffer.view(n, -1)[place]
+
+
+def _touches(op: Op, layer: int) -> bool:
+    return any(piece.layer == layer for piece in op.pieces)
 
 
 def _sums(op: Op) -> bool:
