@@ -22,7 +22,7 @@ from collectives.launch import RankError
 
 CONFIG = Path(__file__).parents[2] / "collectives" / "trainer" / "configs" / "tiny.toml"
 CLOSE = 1e-5
-BASE = ("model.blocks=6", "data.rows=1", "data.microbatches=8", "overlap.profile=1")
+BASE = ("model.blocks=6", "data.rows=1", "data.microbatches=8", "overlap.profile=1", "run.timeout=3600")  # however busy
 EXPERTS = ("model.experts=4",)
 TWICE = ("interleaved", "breadth_first")  # two chunks per device
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "dualpipe_v")

@@ -52,7 +52,7 @@ _THIN = {key: value for key, value in settings.MODELS["emulated"].items() if key
 _WIDE = {"blocks": 4, "width": 128, "heads": 4, "hidden": 384, "context": 128}
 LABS: Mapping[str, Bench] = {
     "dp": Bench(
-        35e6,
+        31e6,
         {
             "model": _THIN,
             "parallel": {"dp": HOSTS},

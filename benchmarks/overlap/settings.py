@@ -14,24 +14,36 @@ from topologies.parse import parse
 MEASURED_AT = 200e6 / 8  # bytes/s
 SLOWEST, FASTEST = 20e6 / 8, 500e6 / 8  # what the lab emulates well
 
-THIN: Mapping[str, Any] = {
+THIN: Mapping[str, Any] = {  # deep and thin: what the last layer's sum leaves exposed is little; 42.9 MB of gradients
     "subject": "real",
-    "model": {"blocks": 12, "width": 128, "heads": 4, "hidden": 384, "context": 64, "rows": 8},
+    "model": {"blocks": 24, "width": 192, "heads": 6, "hidden": 512, "context": 128, "rows": 12},
 }
-BLOCKS, FORWARD = 24, 0.006  # where computing is emulated; seconds of a block's forward
+FORWARD = 0.028  # where computing is emulated: seconds of a block's forward
 MODELS: Mapping[str, Mapping[str, Any]] = {  # of the trainer
     "real": THIN["model"],
-    "emulated": {**THIN["model"], "blocks": BLOCKS, "hidden": 100},
+    "emulated": {**THIN["model"], "context": 32, "rows": 8},
 }
-SLEEPS: Mapping[str, Any] = {  # of torch: as many bytes in as many layers, and as many seconds as the trainer takes
-    "subject": "emulated",
-    "model": {"layers": BLOCKS + 2, "weights": (BLOCKS + 2) * 98304, "seconds": 3 * BLOCKS * FORWARD},
-}
+_PARTS = THIN["model"]["blocks"] + 2
 
 
-def subject(compute: str) -> Mapping[str, Any]:
+def sleeping(forward: float = FORWARD) -> Mapping[str, Any]:
+    """What torch trains where computing is emulated: as many bytes in as many layers, and as many seconds as the
+    trainer takes."""
+    return {
+        "subject": "emulated",
+        "model": {"layers": _PARTS, "weights": 10_724_544, "seconds": 3 * THIN["model"]["blocks"] * forward},
+    }
+
+
+def subject(compute: str, forward: float = FORWARD) -> Mapping[str, Any]:
     """What torch's parallelisms train: for `real` or `emulated` computing."""
-    return THIN if compute == "real" else SLEEPS
+    return THIN if compute == "real" else sleeping(forward)
+
+
+def forward_at(ratio: float) -> float:
+    """Seconds of a block's emulated forward: below a ratio of 0.5 wires would be faster than the lab can emulate, so
+    that computing takes longer instead."""
+    return FORWARD * max(1.0, 0.5 / ratio)
 
 
 def star(hosts: int, rate: float) -> Plan:

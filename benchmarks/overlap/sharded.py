@@ -13,7 +13,7 @@ from functools import partial
 from benchmarks.goals import Part, Row
 from benchmarks.overlap import settings
 from benchmarks.overlap.contest import Entry, Timed, Work, best, hold
-from benchmarks.overlap.data_parallel import HOSTS, ours
+from benchmarks.overlap.data_parallel import HOSTS, trainer
 from benchmarks.tables import Table
 
 GOALS = {1.0: 1.75, 2 / 3: 1.9}
@@ -26,8 +26,8 @@ def _entries(compute: str) -> list[Entry]:
         *settings.grid("fsdp", "fsdp", ("gloo", "syntony"), "reshard", (True, False), **subject),
         Entry("fsdp_hook gloo", "fsdp", {**subject, "backend": "gloo", "reshard": True, "prefetch": 2}),
         Entry("fsdp_hook syntony", "fsdp", {**subject, "backend": "syntony", "reshard": True, "prefetch": 2}),
-        *(ours("fifo", "off", compute=compute, zero=level) for level in (1, 2, 3)),
-        ours("need", "off", compute=compute, zero=1),
+        *(trainer("fifo", "off", compute=compute, zero=level) for level in (1, 2, 3)),
+        trainer("need", "off", compute=compute, zero=1),
     ]
 
 
