@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
 
 from benchmarks.goals import Part, Row
 from benchmarks.overlap import settings
@@ -34,15 +33,14 @@ def trainer(
     compute: str = "real",
     zero: int = 0,
     forward: float = settings.FORWARD,
-    **knobs: Any,
 ) -> Entry:
     """The trainer, each rank with one microbatch. `forward`: seconds of a block, where computing is emulated."""
     sizes = dict(settings.MODELS[compute])
     rows = sizes.pop("rows")
     run = {"compute": "emulated", "forward": forward} if compute == "emulated" else {}
-    label = (
-        f"ours {policy} {clip}" + (f" zero {zero}" if zero else "") + (f" {backend}" if backend != "syntony" else "")
-    )
+    words = [f"ours {policy.partition(':')[0]} {clip}"]
+    words += [f"zero {zero}"] if zero else []
+    words += [backend] if backend != "syntony" else []
     options = {
         "backend": backend,
         "policy": policy,
@@ -51,9 +49,8 @@ def trainer(
         "data": {"rows": rows, "microbatches": HOSTS},
         "optimizer": {"clip": clip, "clip_norm": _NEVER},
         "run": run,
-        "knobs": knobs,
     }
-    return Entry(label, "trainer", options)
+    return Entry(" ".join(words), "trainer", options)
 
 
 def _entries(compute: str, forward: float) -> list[Entry]:
@@ -68,10 +65,10 @@ def _entries(compute: str, forward: float) -> list[Entry]:
         *settings.grid("ddp", "ddp", ("gloo",), "bucket", BUCKETS, **subject),
         *settings.grid("ddp", "ddp", ("syntony",), "bucket", (1.0, 2.0), **subject),
         Entry("ddp hook need", "ddp", {**subject, "backend": "syntony", "bucket": 1.0, "policy": "need"}),
-        *(ours("need", clip, slice="512K") for clip in ("off", "optimistic", "exact")),
-        ours("need", "exact", zero=1, slice="1M"),  # gathers hide behind the forward
+        *(ours("need:slice=512K", clip) for clip in ("off", "optimistic", "exact")),
+        ours("need:slice=1M", "exact", zero=1),  # gathers hide behind the forward
         ours("poseidon", "off"),
-        ours("need", "off", "gloo", slice="512K"),
+        ours("need:slice=512K", "off", "gloo"),
     ]
 
 

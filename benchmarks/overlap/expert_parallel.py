@@ -28,7 +28,10 @@ from benchmarks.tables import Table
 OVER_TORCH, OVER_TUTEL, OVER_FIFO = 1.8, 1.15, 1.2
 EXPERTS = 4  # of a rank
 DEGREES = (1, 2, 4)
-OURS = ("fifo", "gshard", "tutel", "fastermoe", "pipemoe", "schemoe", "flowmoe", "lina")
+OURS = (
+    *("fifo", "gshard", "tutel", "fastermoe", "pipemoe", "schemoe"),
+    *("flowmoe:slice=256K", "flowmoe:slice=256K,degree=4", "lina:slice=256K", "lina:slice=256K,degree=4"),
+)
 FORWARD = 0.05  # seconds of a block's forward, where it is emulated
 SIZES: Mapping[str, tuple[Mapping[str, Any], int]] = {  # model, and sequences of a microbatch
     "real": ({"blocks": 2, "width": 256, "heads": 4, "hidden": 512, "context": 128}, 8),
@@ -50,10 +53,9 @@ def sections(compute: str, mixed: bool = False, forward: float = FORWARD) -> dic
     }
 
 
-def ours(compute: str, policy: str, mixed: bool = False, backend: str = "syntony", **knobs: Any) -> Entry:
-    label = " ".join(["ours", backend, policy, *(f"{name} {value}" for name, value in knobs.items())])
-    options = {"backend": backend, "policy": policy, "knobs": knobs, **sections(compute, mixed)}
-    return Entry(label, "trainer", options)
+def ours(compute: str, policy: str, mixed: bool = False, backend: str = "syntony") -> Entry:
+    options = {"backend": backend, "policy": policy, **sections(compute, mixed)}
+    return Entry(f"ours {backend} {policy}", "trainer", options)
 
 
 def entries(compute: str, mixed: bool = False) -> list[Entry]:
@@ -66,9 +68,8 @@ def entries(compute: str, mixed: bool = False) -> list[Entry]:
         found += [
             Entry(f"tutel {backend} degree {degree}", "tutel", {**options, "degree": degree}) for degree in DEGREES
         ]
-    slices: Mapping[str, Mapping[str, Any]] = {"lina": {"slice": "256K", "degree": 2}, "flowmoe": {"slice": "256K"}}
-    found += [ours(compute, policy, mixed, **slices.get(policy, {})) for policy in OURS]
-    return [*found, ours(compute, "lina", mixed, slice="256K", degree=4), ours(compute, "tutel", mixed, "gloo")]
+    found += [ours(compute, policy, mixed) for policy in OURS]
+    return [*found, ours(compute, "tutel", mixed, "gloo")]
 
 
 def _rows(ratio: float, compute: str, mixed: bool, options: argparse.Namespace) -> Iterator[Row]:

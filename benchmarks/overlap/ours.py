@@ -16,7 +16,7 @@ from collectives.overlap.cost import Cost
 from collectives.overlap.explain import explain, without_norms
 from collectives.overlap.layout import Clip
 from collectives.overlap.plan import Plan
-from collectives.overlap.policies import policy as policy_named
+from collectives.overlap.search import chain_of, planned
 from collectives.overlap.simulation import simulate
 from collectives.trainer.config import Config, Data, Model, Optimizer, Parallel, Run
 from collectives.trainer.mesh import Mesh
@@ -52,7 +52,7 @@ def microbatches(config: Config, mesh: Mesh) -> list[tuple[Tensor, Tensor]]:
 
 
 class Trainer:
-    """`model`, `parallel`, .. are sections of the trainer's configuration. A policy of "" is the recorded order.
+    """`model`, `parallel`, .. are sections of the trainer's configuration. `policy`: as --policy reads it.
 
     Tells the plan's simulated seconds, its bound, the seconds of computing that it was planned with, what changes would
     save (`explain`), and its last loss.
@@ -62,7 +62,6 @@ class Trainer:
         self,
         backend: str,
         policy: str,
-        knobs: Mapping[str, Any] | None = None,
         profile: int = 3,
         **sections: Mapping[str, Any],
     ) -> None:
@@ -72,9 +71,9 @@ class Trainer:
         self.batch = microbatches(config, mesh)
         self.losses: list[float] = []
         self.cost: Cost = profiled(self.rank, profile, lambda step: self.batch, RATE)
-        self.policy, made = policy_named(policy, **(knobs or {})), ""
+        self.policies, made = chain_of(policy), ""
         if dist.get_rank() == 0:
-            made = self.policy.plan(self.rank.recorded(), self.cost).text
+            made = planned(self.policies, self.rank.recorded(), self.cost).text
         self.rank.begin(Plan.from_text(self.rank.world.tell(made)))
 
     def step(self) -> None:
@@ -84,7 +83,8 @@ class Trainer:
         self.rank.rest()
         plan = self.rank.plan
         timeline = simulate(plan, self.cost)
-        freed = self.policy.plan(without_norms(self.rank.recorded()), self.cost) if plan.clip is Clip.EXACT else None
+        free = without_norms(self.rank.recorded())
+        freed = planned(self.policies, free, self.cost) if plan.clip is Clip.EXACT else None
         return {
             "simulated": timeline.seconds,
             "bound": bounds(plan, self.cost)[0].seconds,

@@ -139,16 +139,16 @@ def simulated(row: Published) -> tuple[float, str]:
     return base.seconds / best, said(maker)
 
 
-def _entry(name: str, options: Mapping[str, Any]) -> Entry:
-    (made,) = chain_of(name)
-    return Entry(name, "trainer", {"backend": "syntony", "policy": made.name, "knobs": dict(made.values), **options})
+def entry(policy: str, options: Mapping[str, Any], label: str = "") -> Entry:
+    """The trainer under a policy, as --policy reads it."""
+    return Entry(label or policy, "trainer", {"backend": "syntony", "policy": policy, **options})
 
 
 @cache
 def measured(lab: str, names: tuple[str, ...], steps: int, rounds: int) -> Mapping[str, float]:
     """Seconds of a step by policy, in turns."""
     bench = LABS[lab]
-    entries = tuple(_entry(name, bench.options) for name in ("serial", "fifo", *names))
+    entries = tuple(entry(name, bench.options) for name in ("serial", "fifo", *names))
     found = hold(settings.star(HOSTS, bench.rate), Work(entries, steps, rounds))
     return {one.label: one.seconds for one in found}
 

@@ -16,31 +16,23 @@ import numpy as np
 
 from benchmarks.goals import Part, Row
 from benchmarks.overlap import settings
-from benchmarks.overlap.contest import Entry, Work, hold
-from benchmarks.overlap.policies import HOSTS, LABS
+from benchmarks.overlap.contest import Work, hold
+from benchmarks.overlap.policies import HOSTS, LABS, entry
 from benchmarks.tables import Table
-from collectives.overlap.search import chain_of
 
 MEDIAN, TAIL = 0.05, 0.10
 _DP, _TP, _EP, _PP = (LABS[name].options for name in ("dp", "tp", "ep", "pp"))
 CELLS: Mapping[str, tuple[Mapping[str, Any], tuple[str, ...], tuple[float, ...]]] = {
-    "dp": (_DP, ("serial", "fifo", "ddp", "need:slice=256K", "dear", "bytescheduler:slice=512K"), (20e6, 45e6)),
-    "zero 1": ({**_DP, "parallel": {"dp": HOSTS, "zero": 1}}, ("serial", "fifo", "need:slice=256K"), (20e6, 45e6)),
-    "zero 2": ({**_DP, "parallel": {"dp": HOSTS, "zero": 2}}, ("fifo", "need:slice=256K"), (35e6,)),
+    "dp": (_DP, ("serial", "fifo", "ddp", "need:slice=512K", "dear", "bytescheduler:slice=512K"), (20e6, 45e6)),
+    "zero 1": ({**_DP, "parallel": {"dp": HOSTS, "zero": 1}}, ("serial", "fifo", "need:slice=512K"), (20e6, 45e6)),
+    "zero 2": ({**_DP, "parallel": {"dp": HOSTS, "zero": 2}}, ("fifo", "need:slice=512K"), (35e6,)),
     "zero 3": ({**_DP, "parallel": {"dp": HOSTS, "zero": 3}}, ("serial", "fifo"), (25e6, 55e6)),
-    "clip exact": ({**_DP, "optimizer": {"clip": "exact"}}, ("fifo", "need:slice=256K"), (35e6,)),
+    "clip exact": ({**_DP, "optimizer": {"clip": "exact"}}, ("fifo", "need:slice=512K"), (35e6,)),
     "tp": (_TP, ("fifo", "domino", "oases", "collective_matmul:pieces=2"), (30e6, 55e6)),
     "ep": (_EP, ("fifo", "tutel:degree=2", "lina:slice=256K", "flowmoe:slice=256K"), (30e6, 55e6)),
     "pp": (_PP, ("fifo", "zero_bubble:memory=2p", "zero_bubble:memory=v", "dualpipe"), (10e6, 25e6)),
 }
 """By layout: sections of the trainer's configuration, policies, bytes/s of the wires."""
-
-
-def entry(policy: str, options: Mapping[str, Any], label: str = "") -> Entry:
-    """The trainer under a policy, as --policy reads it."""
-    (made,) = chain_of(policy)
-    given = {"backend": "syntony", "policy": made.name, "knobs": dict(made.values)}
-    return Entry(label or policy, "trainer", {**given, **options})
 
 
 def _rows(options: argparse.Namespace, errors: list[float]) -> Iterator[Row]:

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.overlap import contest, counting, memory, rank
 from benchmarks.overlap.contest import Entry, Timed, Work, best, time_steps, work_of
-from benchmarks.overlap.data_parallel import ours
+from benchmarks.overlap.data_parallel import trainer
 from benchmarks.overlap.policies import LABS, _lab, simulated
 from benchmarks.overlap.published import PUBLISHED
 from benchmarks.overlap.settings import grid
@@ -57,7 +57,7 @@ def test_the_best_of_a_grid_is_the_fastest_of_its_name() -> None:
 
 
 def test_everybody_takes_part(tmp_path: Path) -> None:
-    trainer = ours("need", "off", slice="4K")
+    ours = trainer("need:slice=4K", "off")
     tiny = {"model": {"blocks": 1, "width": 32, "heads": 2, "hidden": 64, "context": 16}, "parallel": {"dp": 2}}
     entries = (
         Entry("compute", "compute", REAL),
@@ -66,7 +66,7 @@ def test_everybody_takes_part(tmp_path: Path) -> None:
         Entry("ddp", "ddp", {**SLEEPS, "backend": "gloo", "bucket": 0}),
         Entry("hook", "ddp", {**REAL, "backend": "syntony", "bucket": 0.01, "policy": "need"}),
         Entry("fsdp", "fsdp", {**REAL, "backend": "syntony", "reshard": True, "prefetch": 1}),
-        Entry("trainer", "trainer", {**trainer.options, **tiny, "data": {"rows": 2, "microbatches": 2}}),
+        Entry("trainer", "trainer", {**ours.options, **tiny, "data": {"rows": 2, "microbatches": 2}}),
     )
     given, results = tmp_path / "work", tmp_path / "results"
     given.write_text(json.dumps(asdict(Work(entries, 3, 2))))
