@@ -70,7 +70,7 @@ cuda: build ## the CUDA executor for every GPU that nvcc knows of ours: all of i
 	@cmake --build build/editable --parallel $(JOBS) --target syntony_cuda _cuda -- --quiet
 
 test-cuda: build ## everything that needs a GPU; says why not where there is none
-	@$(PYTEST) -rs -m 'soak or not soak' tests/csrc/cuda/test_gpu_*.py tests/collectives/cuda/test_gpu_*.py || [ $$? -eq 5 ]  # 5: all skipped at import
+	@$(PYTEST) -rs -m 'soak or not soak' tests/csrc/cuda/test_gpu_*.py tests/collectives/cuda/test_gpu_*.py tests/benchmarks/cuda/test_gpu_*.py || [ $$? -eq 5 ]  # 5: all skipped at import
 
 lint: build ## ruff, mypy and clang-format
 	@ruff check --quiet .

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from benchmarks import options
 from topologies.command import Command
 
+if TYPE_CHECKING:
+    from collectives.launch import Exchange
+
 
 def bench(arguments: argparse.Namespace) -> int:
     """Exit code 1 when a result was wrong or a rank failed."""
-    from benchmarks.session import run
     from collectives.rendezvous import work_on_ranks
 
     chosen = options.read(arguments)
-    _load_what_ranks_need(chosen)
-    return work_on_ranks("bench", chosen.ranks, partial(run, options=chosen), chosen.timeout, chosen.timeout)
+    work: Callable[[Exchange], int]
+    if chosen.device == "cuda":
+        from benchmarks.cuda import session as on_gpus
+
+        on_gpus.get_ready()
+        work = partial(on_gpus.run, options=chosen)
+    else:
+        from benchmarks import session
+
+        _load_what_ranks_need(chosen)
+        work = partial(session.run, options=chosen)
+    return work_on_ranks("bench", chosen.processes, work, chosen.timeout, chosen.timeout)
 
 
 def _load_what_ranks_need(chosen: options.Options) -> None:

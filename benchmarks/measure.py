@@ -9,8 +9,7 @@ alike.
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from benchmarks.contenders import Contender
 from benchmarks.mpi.guest import Guest
-from benchmarks.trial import Case, Memory, Trial, local_trial
+from benchmarks.trial import Case, Memory, Timer, Trial, by_clock, local_trial
 from collectives.launch import Exchange
 
 
@@ -65,11 +64,12 @@ class Result:
 class Bench:
     """One rank's memory and its way to the others. All methods are collective."""
 
-    def __init__(self, exchange: Exchange, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(self, exchange: Exchange, memory: Memory | None = None, timer: Timer = by_clock) -> None:
+        """`memory`: where contenders of these processes work, ordinary memory unless said."""
         self._exchange = exchange
-        self._clock = clock
+        self._timer = timer
         self._meetings = 0
-        self._memory = Memory(exchange.rank, exchange.size)
+        self._memory = memory or Memory(exchange.rank, exchange.size)
 
     def run(
         self,
@@ -100,7 +100,7 @@ class Bench:
     def _trial(self, contender: Contender | Guest, case: Case, in_place: bool) -> Trial | None:
         if isinstance(contender, Guest):
             return contender.trial(case, in_place)
-        return local_trial(contender, self._memory, case, in_place, self._clock)
+        return local_trial(contender, self._memory, case, in_place, self._timer)
 
     def _time(self, trials: Sequence[Trial], effort: Effort) -> list[npt.NDArray[np.int64]]:
         """Nanoseconds of every iteration on this rank, per trial."""

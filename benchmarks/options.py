@@ -1,4 +1,4 @@
-"""The bench's command line: nccl-tests' option names where they mean something on CPUs, a refusal where they do not."""
+"""The bench's command line: nccl-tests' option names where they mean something here, a refusal where they do not."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from benchmarks.cuda.names import ALGORITHMS as CUDA_ALGORITHMS
+from benchmarks.cuda.names import PEERS as CUDA_PEERS
+from benchmarks.cuda.names import PROTOCOLS
 from benchmarks.elements import ALIASES, ELEMENTS, Element
 from benchmarks.measure import Effort
 from benchmarks.mpi.libraries import LIBRARIES, installed
@@ -21,23 +24,30 @@ ALGORITHMS = ("auto", *_core.algorithm_names("all_reduce"))
 PEERS = ("gloo", "torch", *LIBRARIES)
 """`torch` is our own torch backend; the name `mpi` stands for all MPI libraries that are installed."""
 
-# Options of nccl-tests that talk about CUDA, threads or NCCL's insides. A script that passes one is told, not ignored.
+DEVICES = ("cpu", "cuda")
+
+# Options of nccl-tests that would do nothing here. A script that passes one is told, not ignored.
 _REFUSED: tuple[tuple[str, str, str], ...] = (
-    ("-t", "--nthreads", "a rank is a process here; --ranks N starts several"),
-    ("-g", "--ngpus", "there are no GPUs here; --ranks N starts N processes"),
-    ("-m", "--agg_iters", "it groups CUDA launches; operations on the same buffer cannot be grouped on a CPU"),
-    ("-p", "--parallel_init", "it is about threads, and a rank is a process here"),
-    ("-z", "--blocking", "every call is timed until its result is there"),
-    ("-y", "--stream_null", "there are no CUDA streams"),
-    ("-G", "--cudagraph", "there are no CUDA graphs"),
-    ("-C", "--report_cputime", "the time reported is the CPU's already"),
+    ("-g", "--ngpus", "a rank has one GPU or none; --ranks N starts N processes"),
+    ("-m", "--agg_iters", "operations on the same buffer are not grouped"),
+    ("-p", "--parallel_init", "ranks always join at the same time"),
+    ("-z", "--blocking", "the time until results are there is what is reported"),
+    ("-y", "--stream_null", "a rank on a GPU has a stream of its own"),
+    ("-C", "--report_cputime", "the time until results are there is what is reported"),
     ("-R", "--local_register", "buffers are ordinary memory"),
-    ("-x", "--cta_policy", "there are no CUDA thread blocks"),
-    ("-D", "--device_implementation", "there are no device kernels"),
-    ("-V", "--device_cta_count", "there are no CUDA thread blocks"),
-    ("-M", "--memory", "there is no device memory to report"),
+    ("-x", "--cta_policy", "a Program says how many thread blocks it wants"),
+    ("-D", "--device_implementation", "there are no kernels beside the executor's"),
+    ("-V", "--device_cta_count", "a Program says how many thread blocks it wants"),
+    ("-M", "--memory", "memory in use is not reported"),
     ("-u", "--unalign", "buffers are aligned to the page"),
 )
+
+# Options of nccl-tests that only GPUs have.
+_OF_GPUS = {
+    "threads": "-t/--nthreads of nccl-tests means nothing on CPUs: a rank is a process there; --ranks N starts several",
+    "graph": "-G/--cudagraph of nccl-tests means nothing on CPUs: there are no CUDA graphs",
+    "protocol": "--protocol is how messages travel between GPUs; --device cuda has it",
+}
 
 _T = TypeVar("_T")
 
@@ -47,7 +57,11 @@ class Options:
     """A benchmark, fully described. Sizes in bytes, times in seconds."""
 
     shape: Shape
-    ranks: int | None
+    device: str
+    processes: int | None
+    threads: int
+    graph: int
+    protocols: tuple[str, ...]
     min_bytes: int
     max_bytes: int
     step_bytes: int
@@ -65,6 +79,7 @@ class Options:
     timeout: float
     output_file: Path | None
     csv_file: Path | None
+    results: Path | None
     json: bool
 
     def sizes(self) -> Iterator[int]:
@@ -89,10 +104,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("-d", "--datatype", default="float", metavar="TYPE", help=f"{', '.join(ELEMENTS)}, all (float)")
     what.add_argument("-o", "--op", default="sum", metavar="OP", help=f"{', '.join(OPERATIONS)}, all (sum)")
     what.add_argument("-r", "--root", default="0", metavar="RANK", help="a rank, or all (0)")
+    what.add_argument("--device", choices=DEVICES, default="cpu", help="where buffers lie (cpu)")
     what.add_argument("--algo", default=None, metavar="A[,B...]", help=f"{', '.join(ALGORITHMS)} (auto)")
+    what.add_argument("--protocol", default=None, metavar="P[,Q...]", help=f"cuda: {', '.join(PROTOCOLS)} (simple)")
     what.add_argument("--schedule", type=Path, default=None, metavar="FILE", help="a schedule or Program file to run")
-    what.add_argument("--peers", default="", metavar="P[,Q...]", help=f"who competes: {', '.join(PEERS)}, mpi")
+    what.add_argument(
+        "--peers",
+        default="",
+        metavar="P[,Q...]",
+        help=f"who competes: {', '.join(PEERS)}, mpi; cuda: {', '.join(CUDA_PEERS)}",
+    )
     what.add_argument("--ranks", type=int, default=None, metavar="N", help="processes to start here (2)")
+    what.add_argument("-t", "--nthreads", type=int, default=None, dest="threads", metavar="N",
+                      help="cuda: so many ranks in one process")  # fmt: skip
 
     how = parser.add_argument_group("how it is measured")
     how.add_argument("-n", "--iters", type=int, default=20, metavar="N", help="timed iterations (20)")
@@ -102,6 +126,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how.add_argument("-a", "--average", type=int, default=1, choices=range(4), help="0 rank 0, 1 mean, 2 min, 3 max")
     how.add_argument("-I", "--per_iter_timing", action="store_true", help="show min, max, p99, cv%% of iterations")
     how.add_argument("-K", "--per_iter_skip", type=int, default=0, metavar="N", help="leave the first N out of these")
+    how.add_argument("-G", "--cudagraph", type=int, default=None, dest="graph", metavar="N",
+                     help="cuda: capture the iterations, replay them N times (0)")  # fmt: skip
     how.add_argument("-T", "--timeout", type=float, default=120.0, metavar="S", help="seconds without progress (120)")
 
     out = parser.add_argument_group("what is written (existing files are kept: F, F.0, F.1, ...)")
@@ -110,6 +136,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-J", "--output_file", type=Path, default=None, metavar="FILE", help="JSON as nccl-tests writes it"
     )
     out.add_argument("--csv", type=Path, default=None, metavar="FILE", help="a line per row, contender and form")
+    out.add_argument("--results", type=Path, default=None, metavar="FOLDER", help="a page with date, device, versions")
     out.add_argument("--json", action="store_true", help="print the JSON instead of the table")
     for short, long, reason in _REFUSED:
         parser.add_argument(short, long, nargs="?", action=_Refuse, reason=reason, help=argparse.SUPPRESS)
@@ -137,10 +164,20 @@ def read(arguments: argparse.Namespace) -> Options:
         raise UserError("--schedule and --algo exclude each other: a schedule file is the algorithm")
     if shape.name == "sendrecv" and (arguments.schedule is not None or arguments.algo not in (None, "auto")):
         raise UserError("sendrecv is point to point: --algo and --schedule mean nothing for it")
+    cuda = arguments.device == "cuda"
+    for name, why in _OF_GPUS.items():
+        if not cuda and getattr(arguments, name) is not None:
+            raise UserError(why)
+    if cuda:
+        _check_for_gpus(arguments, shape)
     elements = _elements(arguments.datatype)
     return Options(
         shape=shape,
-        ranks=arguments.ranks,
+        device=arguments.device,
+        processes=arguments.ranks if arguments.threads is None else 1,
+        threads=arguments.threads or 1,
+        graph=arguments.graph or 0,
+        protocols=_listed("--protocol", arguments.protocol or "simple", PROTOCOLS),
         min_bytes=arguments.minbytes,
         max_bytes=largest,
         step_bytes=arguments.stepbytes,
@@ -154,12 +191,17 @@ def read(arguments: argparse.Namespace) -> Options:
         elements=elements,
         operations=_operations(arguments.op, elements) if shape.reduces else (None,),
         roots=_roots(arguments.root) if shape.rooted else (0,),
-        algorithms=_listed("--algo", arguments.algo or "auto", ALGORITHMS),
+        algorithms=_listed("--algo", arguments.algo or "auto", CUDA_ALGORITHMS if cuda else ALGORITHMS),
         schedule=arguments.schedule,
-        peers=peers(arguments.peers) if arguments.peers else (),
+        peers=()
+        if not arguments.peers
+        else _listed("--peers", arguments.peers, CUDA_PEERS)
+        if cuda
+        else peers(arguments.peers),
         timeout=arguments.timeout,
         output_file=arguments.output_file,
         csv_file=arguments.csv,
+        results=arguments.results,
         json=arguments.json,
     )
 
@@ -185,6 +227,19 @@ def peers(text: str) -> tuple[str, ...]:
         if name in LIBRARIES:
             LIBRARIES[name].require()
     return chosen
+
+
+def _check_for_gpus(arguments: argparse.Namespace, shape: Shape) -> None:
+    if shape.name == "sendrecv":
+        raise UserError("--device cuda runs Programs, and sendrecv is none: it is point to point")
+    if arguments.threads is not None:
+        _at_least(arguments.threads, 1, "--nthreads")
+        if arguments.ranks is not None:
+            raise UserError("--nthreads and --ranks exclude each other: ranks share one process, or have one each")
+    if arguments.graph is not None:
+        _at_least(arguments.graph, 0, "--cudagraph")
+        if arguments.graph > 0 and arguments.per_iter_timing:
+            raise UserError("--per_iter_timing and --cudagraph exclude each other: a graph is timed as a whole")
 
 
 class _Refuse(argparse.Action):

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import syntony
+from benchmarks import report
 from benchmarks.measure import Result, Timing
 from benchmarks.options import Options
 from benchmarks.table import bandwidths
@@ -34,10 +35,13 @@ _CSV_COLUMNS = (
 class Record:
     """Collects rows as they are measured."""
 
-    def __init__(self, options: Options, ranks: int, devices: Sequence[dict[str, Any]]) -> None:
+    def __init__(
+        self, options: Options, ranks: int, devices: Sequence[dict[str, Any]], notes: Sequence[str] = ()
+    ) -> None:
         self._options = options
         self._ranks = ranks
         self._devices = list(devices)
+        self._notes = list(notes)
         self._started = _now()
         self._results: list[dict[str, Any]] = []
         self._csv: list[tuple[Any, ...]] = []
@@ -89,10 +93,11 @@ class Record:
             "start_time": self._started,
             "args": sys.argv,
             "env": [f"{key}={value}" for key, value in sorted(os.environ.items()) if key.startswith("SYNTONY_")],
+            "collective": options.shape.name,
             "nccl_version": f"syntony {syntony.__version__}",
             "config": {
-                "nthreads": 1,
-                "ngpus": 0,
+                "nthreads": options.threads,
+                "ngpus": int(options.device == "cuda"),
                 "minimum_bytes": options.min_bytes,
                 "maximum_bytes": options.max_bytes,
                 **steps,
@@ -100,13 +105,14 @@ class Record:
                 "iterations": effort.iterations,
                 "aggregated_iterations": 1,
                 "validation": effort.checks,
-                "graph": 0,
+                "graph": options.graph,
                 "blocking_collectives": _truth(True),
                 "per_iter_timing": _truth(options.per_iteration),
                 "per_iter_skip": effort.skip,
                 "parallel_init": _truth(False),
                 "devices": self._devices,
             },
+            "notes": self._notes,
             "results": self._results,
             "out_of_bounds": {"count": self.wrong, "okay": okay},
             "average_bus_bandwidth": {"bandwidth": self.average_bus_bandwidth, "okay": _truth(True)},
@@ -124,6 +130,10 @@ class Record:
             lines = io.StringIO()
             csv.writer(lines, lineterminator="\n").writerows([_CSV_COLUMNS, *self._csv])
             written.append(write_beside(self._options.csv_file, lines.getvalue()))
+        if self._options.results is not None:
+            document = self.document()
+            self._options.results.mkdir(parents=True, exist_ok=True)
+            written.append(write_beside(self._options.results / report.name(document), report.page(document)))
         return written
 
     def _forms(self, case: Case, result: Result) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""One rank's run of `syntony bench`: forms the contenders and walks through the rows; rank 0 prints and records."""
+"""One rank's run of `syntony bench`: forms the contenders and walks through the rows; rank 0 prints and records.
+
+Ranks on CPUs are formed here, ranks on GPUs in benchmarks/cuda/session.py.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from benchmarks import table
 from benchmarks.contenders import Communicator, Contender, Syntony, TorchGroup
@@ -36,18 +41,35 @@ def run(
     """Runs the whole benchmark on this rank. Exit code 1 when any result was wrong. Collective."""
     communicator = create(exchange, options.timeout)
     contenders = contenders_of(exchange, options, communicator)
+    device = {
+        "rank": exchange.rank,
+        "group": 0,
+        "pid": os.getpid(),
+        "hostname": socket.gethostname(),
+        "device": 0,
+        "device_hex": "cpu",
+        "device_info": f"{len(os.sched_getaffinity(0))} cores",
+    }
     try:
-        return _run(exchange, options, contenders)
-    except ValueError as error:  # the communicator's word for an argument that makes no sense
+        with told_to_people():
+            return walk(exchange, options, contenders, Bench(exchange), device)
+    finally:
+        for contender in contenders:
+            contender.close()
+        communicator.close()
+
+
+@contextmanager
+def told_to_people() -> Iterator[None]:
+    """What the runtime raises, as UserError or RankError."""
+    try:
+        yield
+    except ValueError as error:  # its word for an argument that makes no sense
         raise UserError(str(error)) from error
     except RuntimeError as error:
         if isinstance(error, RankError):
             raise
         raise RankError(str(error)) from error
-    finally:
-        for contender in contenders:
-            contender.close()
-        communicator.close()
 
 
 def contenders_of(exchange: Exchange, options: Options, communicator: Communicator) -> list[Contender | Guest]:
@@ -77,21 +99,22 @@ def cases(options: Options, ranks: int) -> Iterator[Case]:
         yield Case(options.shape, element, operation, root, block)
 
 
-def _run(exchange: Exchange, options: Options, contenders: Sequence[Contender | Guest]) -> int:
-    bench = Bench(exchange)
-    device = {
-        "rank": exchange.rank,
-        "group": 0,
-        "pid": os.getpid(),
-        "hostname": socket.gethostname(),
-        "device": 0,
-        "device_hex": "cpu",
-        "device_info": f"{len(os.sched_getaffinity(0))} cores",
-    }
+def walk(
+    exchange: Exchange,
+    options: Options,
+    contenders: Sequence[Contender | Guest],
+    bench: Bench,
+    device: dict[str, Any],
+    notes: Sequence[str] = (),
+) -> int:
+    """Measures all rows. `device` describes this rank's; `notes` say what readers of the figures must know.
+
+    Exit code 1 when any result was wrong. Collective.
+    """
     devices = bench.gather(device)
-    record = Record(options, exchange.size, devices)
+    record = Record(options, exchange.size, devices, notes)
     speaks = exchange.rank == 0 and not options.json
-    heading = table.heading(options, devices, [contender.label for contender in contenders])
+    heading = table.heading(options, devices, [contender.label for contender in contenders], notes)
     cycles = range(options.cycles) if options.cycles else itertools.count()
     for _ in cycles:
         for case in cases(options, exchange.size):

@@ -25,13 +25,16 @@ def bandwidths(shape: Shape, ranks: int, moved: int, seconds: float) -> tuple[fl
     return algorithm, algorithm * float(shape.bus_factor(ranks))
 
 
-def heading(options: Options, devices: Sequence[dict[str, Any]], labels: Sequence[str]) -> str:
+def heading(
+    options: Options, devices: Sequence[dict[str, Any]], labels: Sequence[str], notes: Sequence[str] = ()
+) -> str:
     """Everything above the first row. `labels` are the contenders', the first being ours."""
     step = f"{options.step_bytes}(bytes)" if options.step_factor is None else f"{options.step_factor}(factor)"
     effort = options.effort
     plan = (
-        f"# nThread 1 nGpus 0 minBytes {options.min_bytes} maxBytes {options.max_bytes} step: {step}"
-        f" warmup iters: {effort.warmups} iters: {effort.iterations} agg iters: 1 validation: {effort.checks} graph: 0"
+        f"# nThread {options.threads} nGpus {int(options.device == 'cuda')} minBytes {options.min_bytes}"
+        f" maxBytes {options.max_bytes} step: {step} warmup iters: {effort.warmups} iters: {effort.iterations}"
+        f" agg iters: 1 validation: {effort.checks} graph: {options.graph}"
     )
     lines = ["# syntony bench, in the table format of nccl-tests 2.19.6"]
     lines += [f"# Collective test starting: {options.shape.name} ({labels[0]})", plan, "#", "# Using devices"]
@@ -40,7 +43,7 @@ def heading(options: Options, devices: Sequence[dict[str, Any]], labels: Sequenc
         f" device {device['device']:2d} [{device['device_hex']}] {device['device_info']}"
         for device in devices
     ]
-    lines += ["#"]
+    lines += ["#", *(f"# {note}" for note in notes), *(["#"] if notes else [])]
     groups = f"#{'':57}  {'out-of-place':>31}  {'in-place':>31}"
     names = f"#{'size':>12}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}{_FORM}{_FORM}"
     units = f"#{'(B)':>12}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6}{_FORM_UNITS}{_FORM_UNITS}"

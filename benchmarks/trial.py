@@ -22,7 +22,18 @@ from benchmarks.shapes import Shape
 _GUARD = 256  # bytes behind each buffer that nobody may touch
 _GUARD_BYTE = 0xA5
 
-Clock = Callable[[], int]
+Timer = Callable[[Call, int], list[int]]
+"""Calls so many times; nanoseconds of each."""
+
+
+def by_clock(call: Call, iterations: int) -> list[int]:
+    """Of calls that return when their work is done."""
+    clock = time.perf_counter_ns
+    stamps = [clock()]
+    for _ in range(iterations):
+        call()
+        stamps.append(clock())
+    return [after - before for before, after in pairwise(stamps)]
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,27 @@ class Trial(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Place:
+    """A buffer: `count` elements of a side of the Memory (0 send, 1 receive), from element `begin` on."""
+
+    side: int
+    begin: int
+    count: int
+
+
+def places(case: Case, in_place: bool, rank: int, ranks: int) -> tuple[Place, Place]:
+    """Where the send and the receive buffer of `rank` lie."""
+    send, recv = (Place(side, 0, count) for side, count in enumerate(case.shape.counts(case.block, ranks)))
+    if in_place and case.shape.in_place == "same":
+        return recv, recv
+    if in_place and (not case.shape.rooted or rank == case.root):
+        whole = send if case.shape.sends_blocks else recv
+        own = Place(whole.side, rank * case.block, case.block)
+        return (whole, own) if case.shape.sends_blocks else (own, whole)
+    return send, recv
+
+
 class Memory:
     """A send and a receive buffer, as large as any row has needed so far, with guards behind them."""
 
@@ -64,17 +96,23 @@ class Memory:
         if in_place and case.shape.in_place is None:
             return None
         counts = case.shape.counts(case.block, self.ranks)
-        send, recv = (self._take(side, count, case.element) for side, count in enumerate(counts))
-        if in_place and case.shape.in_place == "same":
-            send = recv
-        elif in_place and (not case.shape.rooted or self.rank == case.root):
-            own = slice(self.rank * case.block, (self.rank + 1) * case.block)
-            send, recv = (send, send[own]) if case.shape.sends_blocks else (recv[own], recv)
+        sides = [self._take(side, count, case.element) for side, count in enumerate(counts)]
+        send, recv = (
+            sides[place.side][place.begin : place.begin + place.count]
+            for place in places(case, in_place, self.rank, self.ranks)
+        )
         return Test(case.shape, case.element, case.operation, case.root, send, recv, in_place)
 
-    def allocate(self, size: int) -> Array:
-        """So many bytes: ordinary memory."""
+    def allocate(self, side: int, size: int) -> Array:
+        """So many bytes for a side: ordinary memory."""
+        del side
         return np.zeros(size, np.uint8)
+
+    def hand_over(self) -> None:
+        """What is in the buffers is where calls read it: here, it is there already."""
+
+    def take_back(self) -> None:
+        """What calls have written is in the buffers."""
 
     def guards(self, case: Case) -> list[Array]:
         """The bytes right behind both buffers."""
@@ -84,17 +122,17 @@ class Memory:
     def _take(self, side: int, count: int, element: Element) -> Array:
         needed = count * element.item_bytes
         if self._sides[side].size < needed + _GUARD:
-            self._sides[side] = self.allocate(needed + _GUARD)
+            self._sides[side] = self.allocate(side, needed + _GUARD)
         return self._sides[side][:needed].view(element.storage)
 
 
 def local_trial(
-    contender: Contender, memory: Memory, case: Case, in_place: bool, clock: Clock = time.perf_counter_ns
+    contender: Contender, memory: Memory, case: Case, in_place: bool, timer: Timer = by_clock
 ) -> LocalTrial | None:
     """None where the collective has no such form, or the contender no such operation."""
     test = memory.test(case, in_place)
     call = None if test is None else contender.prepare(test)
-    return None if test is None or call is None else LocalTrial(contender, memory, case, test, call, clock)
+    return None if test is None or call is None else LocalTrial(contender, memory, case, test, call, timer)
 
 
 @dataclass(frozen=True)
@@ -106,7 +144,7 @@ class LocalTrial:
     case: Case
     test: Test
     call: Call
-    clock: Clock
+    timer: Timer = by_clock
 
     def check(self, times: int) -> int | None:
         if times == 0:
@@ -116,11 +154,14 @@ class LocalTrial:
         sent = reference.sent(rank)
         guards = self.memory.guards(case)
         wrong = 0
+        self.contender.barrier()
         for _ in range(times):
             for memory in (test.recv.view(np.uint8), *guards):
                 memory[:] = _GUARD_BYTE
             fill(test.send, sent)
+            self.memory.hand_over()
             self.call()
+            self.memory.take_back()
             for piece in reference.expected(case.shape, rank, case.block, case.root):
                 received = test.recv[piece.begin : piece.begin + case.block]
                 wrong += wrong_elements(received, piece.period, piece.start)
@@ -128,12 +169,7 @@ class LocalTrial:
         return wrong
 
     def lap(self, warmups: int, iterations: int) -> list[int]:
-        call, clock = self.call, self.clock
         self.contender.barrier()
         for _ in range(warmups):
-            call()
-        stamps = [clock()]
-        for _ in range(iterations):
-            call()
-            stamps.append(clock())
-        return [after - before for before, after in pairwise(stamps)]
+            self.call()
+        return self.timer(self.call, iterations)

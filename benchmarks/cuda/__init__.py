@@ -1,1 +1,1 @@
-"""Programs on one GPU by several ranks: `python -m benchmarks.cuda`."""
+"""`syntony bench --device cuda` (session.py), and several ranks on one GPU: `python -m benchmarks.cuda one_gpu`."""

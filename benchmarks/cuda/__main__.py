@@ -1,42 +1,46 @@
-"""python -m benchmarks.cuda [--ranks 4] [--bytes 8192 1048576 268435456]"""
+"""python -m benchmarks.cuda one_gpu [--ranks 4] [--sizes 8K,1M,16M,256M] [--peers nccl]
+
+Exit code 1 when a goal was missed or a rank failed, 2 when it could not be measured.
+"""
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
+from collections.abc import Sequence
+
+from benchmarks.cuda.gpu import executor
+from benchmarks.cuda.one_gpu import part
+from benchmarks.cuda.session import get_ready
+from benchmarks.goals import Part
+from benchmarks.options import size
+from benchmarks.tables import Table, run
+from topologies.command import UserError
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cuda", description="Several ranks on one GPU.")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--bytes", type=int, nargs="+", default=[8 << 10, 1 << 20, 16 << 20, 256 << 20])
-    arguments = parser.parse_args()
-    # Streams that share a queue of the GPU would wait for each other; read when CUDA starts.
-    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    try:
-        from csrc import _cuda
-    except ImportError:
-        print("the CUDA executor was not built here: there is no nvcc", file=sys.stderr)
-        return 2
-    if _cuda.device_count() == 0:
-        print("there is no GPU here", file=sys.stderr)
-        return 2
-    if any(size < 4 * arguments.ranks or size % (4 * arguments.ranks) for size in arguments.bytes):
-        print(f"sizes must be multiples of {4 * arguments.ranks} bytes: an int32 for every rank", file=sys.stderr)
-        return 2
-    from benchmarks.cuda.one_gpu import results
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=int, default=4, metavar="N", help="how many ranks (4)")
+    parser.add_argument("--sizes", default="8K,1M,16M,256M", metavar="S[,T...]", help="total bytes of a rank's buffer")
+    parser.add_argument("--peers", choices=("nccl",), default=None, help="who competes")
 
-    print(f"# one GPU, several ranks ({arguments.ranks}); `of copy`: fraction of what a copy on the same GPU allows")
-    print(f"{'bytes':>12}  {'collective':14} {'algorithm':14} {'protocol':8} {'us':>10}  {'of copy':>7}")
-    for result in results(arguments.ranks, arguments.bytes):
-        case = result.case
-        print(
-            f"{case.bytes:12}  {case.collective:14} {case.algorithm:14} {case.protocol:8}"
-            f" {result.seconds * 1e6:10.2f}  {result.fraction:7.3f}",
-            flush=True,
-        )
-    return 0
+
+def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
+    get_ready()
+    cuda = executor()
+    if cuda.device_count() == 0:
+        raise UserError("it needs a CUDA GPU and its driver; there is none here")
+    sizes = tuple(map(size, options.sizes.split(",")))
+    if any(each < 16 * options.ranks for each in sizes):
+        raise UserError(f"--sizes: {options.ranks} ranks need at least {16 * options.ranks} bytes")
+    return (part(options.ranks, sizes, options.peers is not None, cuda),)
+
+
+TABLES = (Table("one_gpu", "several ranks on one GPU against its memory, and NCCL", _parts, _configure),)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table that was asked for."""
+    return run("benchmarks.cuda", "Programs on GPUs.", TABLES, arguments)
 
 
 if __name__ == "__main__":

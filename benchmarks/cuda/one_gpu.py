@@ -1,177 +1,166 @@
-"""Several ranks on one GPU, against the memory that they share.
+"""Several ranks on one GPU, against the memory that they share and against NCCL: `python -m benchmarks.cuda one_gpu`.
 
-Every rank has a stream and its share of the GPU's processors. What a collective must read and write, divided by what
-the same GPU moves in a large copy (read + write, measured in the same run), is the least time there is:
+Ranks are threads (threads.py), each with a stream and its share of the GPU's processors. What a collective must read
+and write, divided by what the same GPU moves in a large copy (read + write, measured in the same run), is the least
+time there is:
 
     all_reduce, all_to_all       2 p S / copy        every rank reads S bytes and writes S
     all_gather, reduce_scatter   (p + 1) S / copy    every rank reads or writes S, and the other way S / p
 
-with S the size of the total buffer, as in nccl-tests. Times are those of CUDA events round replayed graphs that hold
-`TURNS` launches each. Results are compared with NumPy before a time is taken. Nothing here says anything about NVLink.
+with S the size of the total buffer, as in nccl-tests. Times are those of CUDA events round replayed graphs. Results are
+compared before a time is taken. Nothing here says anything about NVLink.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
-import numpy as np
+from benchmarks.contenders import Contender
+from benchmarks.cuda.executed import Executed, Group
+from benchmarks.cuda.gpu import EventTimer, Gpu, GpuMemory
+from benchmarks.cuda.nccl import Nccl
+from benchmarks.cuda.threads import run_threads
+from benchmarks.elements import ELEMENTS
+from benchmarks.goals import Part, Row
+from benchmarks.measure import Bench, Effort, Result
+from benchmarks.session import told_to_people
+from benchmarks.shapes import SHAPES
+from benchmarks.trial import Case
+from collectives.launch import Exchange
 
-TURNS = 20  # launches in a graph
-REPEATS = 7  # of the graph; the median counts
+REPLAYS = 7  # of a graph of so many iterations:
+EFFORT = Effort(iterations=20, turns=1)
+SILENCE = 120.0
+
+OF_COPY = {("all_reduce", "pull_two_shot"): 0.85} | {
+    (kind, "pull"): 0.8 for kind in ("all_gather", "reduce_scatter", "all_to_all")
+}
+"""Goals at LARGE bytes, as fractions of what a copy on the same GPU allows."""
+LARGE = 256 << 20
+SMALL, SMALL_SECONDS = 8 << 10, 8e-6
+"""The goal of the fastest all_reduce of SMALL bytes."""
+TIMES_NCCL = 1.3
+"""The goal of the fastest algorithm from 1 MiB on."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """One row: `bytes` is the total buffer of a rank."""
+class Measured:
+    """A row's contenders, by their median seconds."""
 
     collective: str
-    algorithm: str
-    ranks: int
-    bytes: int
-    protocol: str = "simple"
+    size: int
+    seconds: dict[str, float]
+    wrong: int
 
 
-@dataclass(frozen=True)
-class Result:
-    case: Case
-    seconds: float
-    limit: float  # seconds that the memory alone takes
-
-    @property
-    def fraction(self) -> float:
-        return self.limit / self.seconds
+def part(ranks: int, sizes: Sequence[int], with_nccl: bool, cuda: Any) -> Part:
+    """The table. Raises UserError where it cannot be measured."""
+    columns = (("bytes", 12), ("collective", -14), ("algorithm", -14), ("us", 10), ("of copy", 7), ("x nccl", 7))
+    title = f"one GPU, several ranks ({ranks}); `of copy`: fraction of what a copy on the same GPU allows"
+    return Part(title, columns, lambda: _rows(ranks, sizes, with_nccl, cuda))
 
 
-class OneGpu:
-    """Virtual ranks on GPU 0."""
-
-    def __init__(self, ranks: int) -> None:
-        from csrc import _cuda
-
-        self.cuda: Any = _cuda
-        self.ranks = ranks
-        shape = _cuda.ArenaShape(ranks)
-        self.executors = [_cuda.Executor(0, rank, shape, ranks) for rank in range(ranks)]
-        for executor in self.executors:
-            executor.connect([each.arena for each in self.executors])
-            executor.set_timeout(30.0)
-        self.streams = [_cuda.Stream(0) for _ in range(ranks)]
-
-    def program(self, case: Case) -> Any:
-        from csrc import _core
-
-        if case.algorithm == "pull":
-            return self.cuda.pull(case.collective, self.ranks)
-        if case.algorithm == "pull_two_shot":
-            return self.cuda.pull_two_shot(self.ranks)
-        return _core.build(case.algorithm, case.collective, self.ranks)
-
-    def measure(self, case: Case, copy_rate: float) -> Result:
-        ranks, count = self.ranks, case.bytes // 4
-        part = count // ranks
-        program = self.program(case)
-        sizes = {"all_reduce": [count], "all_to_all": [part] * ranks * ranks}.get(case.collective, [part] * ranks)
-        given = part if case.collective == "all_gather" else count
-        kept = part if case.collective == "reduce_scatter" else count
-        inputs = [self.cuda.Memory(0, given * 4) for _ in range(ranks)]
-        outputs = [self.cuda.Memory(0, kept * 4) for _ in range(ranks)]
-        data = [(np.arange(given, dtype=np.int32) % 1009 + 7 * rank) for rank in range(ranks)]
-        for memory, values in zip(inputs, data, strict=True):
-            memory.write(values.tobytes())
-
-        def address(rank: int, space: int, block: int) -> int:
-            if space == 2:
-                return int(plans[rank].scratch)
-            whole = case.collective == "all_reduce"
-            one = case.collective == ("all_gather" if space == 0 else "reduce_scatter")
-            if case.collective == "all_to_all":
-                block = block % ranks if space == 0 else block // ranks
-            memory = (inputs, outputs)[space][rank]
-            return int(memory.address) + (0 if whole or one else block * part * 4)
-
-        plans = [
-            self.cuda.Plan(each, program, "int32", "sum", sizes, protocol=case.protocol) for each in self.executors
-        ]
-        pointers = [[address(*base) for base in plan.bases] for plan in plans]
-        graph = self.captured(plans, pointers)
-        graph.launch(self.streams[0])
-        self.streams[0].synchronize()
-        self.check(case, data, outputs)
-        seconds = self.time(graph) / TURNS
-        crossings = 2 * ranks if case.collective in ("all_reduce", "all_to_all") else ranks + 1
-        return Result(case, seconds, crossings * case.bytes / copy_rate)
-
-    def captured(self, plans: list[Any], pointers: list[list[int]]) -> Any:
-        first, *others = self.streams
-        first.begin_capture()
-        for other in others:
-            other.wait_for(first)
-        for _ in range(TURNS):
-            for rank, executor in enumerate(self.executors):
-                executor.launch(plans[rank], pointers[rank], self.streams[rank].handle)
-        for other in others:
-            first.wait_for(other)
-        return first.end_capture()
-
-    def time(self, graph: Any) -> float:
-        """Seconds of one launch of the graph."""
-        times = []
-        for _ in range(REPEATS):
-            before, after = self.cuda.Event(0), self.cuda.Event(0)
-            before.record(self.streams[0])
-            graph.launch(self.streams[0])
-            after.record(self.streams[0])
-            self.streams[0].synchronize()
-            times.append(after.seconds_since(before))
-        trouble = [each.trouble() for each in self.executors]
-        assert trouble == [None] * self.ranks, trouble
-        return float(statistics.median(times))
-
-    def check(self, case: Case, data: list[np.ndarray], outputs: list[Any]) -> None:
-        trouble = [each.trouble() for each in self.executors]
-        assert trouble == [None] * self.ranks, trouble
-        part = case.bytes // 4 // self.ranks
-        for rank, memory in enumerate(outputs):
-            match case.collective:
-                case "all_reduce":
-                    wanted = np.sum(data, axis=0, dtype=np.int32)
-                case "reduce_scatter":
-                    wanted = np.sum([d[rank * part : (rank + 1) * part] for d in data], axis=0, dtype=np.int32)
-                case "all_gather":
-                    wanted = np.concatenate(data)
-                case _:
-                    wanted = np.concatenate([d[rank * part : (rank + 1) * part] for d in data])
-            assert memory.read(wanted.nbytes) == wanted.tobytes(), f"{case} gives rank {rank} something else"
+def _rows(ranks: int, sizes: Sequence[int], with_nccl: bool, cuda: Any) -> Iterator[Row]:
+    rate = copy_rate(cuda, LARGE)
+    for measured in _measured(ranks, sizes, with_nccl, cuda):
+        yield from rows_of(measured, ranks, rate)
 
 
-def copy_rate(size: int) -> float:
+def rows_of(measured: Measured, ranks: int, rate: float) -> Iterator[Row]:
+    """A row per algorithm. `rate`: bytes per second that a copy reads and writes."""
+    collective, size = measured.collective, measured.size
+    limit = (2 * ranks if collective in ("all_reduce", "all_to_all") else ranks + 1) * size / rate
+    nccl = measured.seconds.get(Nccl.label)
+    ours = {label: seconds for label, seconds in measured.seconds.items() if label != Nccl.label}
+    fastest = min(ours, key=lambda label: ours[label])
+    for label, seconds in measured.seconds.items():
+        missed = []
+        if measured.wrong:
+            missed.append("a result was wrong")
+        goal = OF_COPY.get((collective, label), 0.0) if size == LARGE else 0.0
+        if limit / seconds < goal:
+            missed.append(f"{goal:g} of the copy")
+        if label == fastest and (collective, size) == ("all_reduce", SMALL) and seconds > SMALL_SECONDS:
+            missed.append(f"{SMALL_SECONDS * 1e6:g} us")
+        if label == fastest and nccl is not None and size >= 1 << 20 and nccl / seconds < TIMES_NCCL:
+            missed.append(f"{TIMES_NCCL:g} x NCCL")
+        ratio = "" if nccl is None or label == Nccl.label else f"{nccl / seconds:.2f}"
+        yield Row((size, collective, label, f"{seconds * 1e6:.2f}", f"{limit / seconds:.3f}", ratio), ", ".join(missed))
+
+
+def _measured(ranks: int, sizes: Sequence[int], with_nccl: bool, cuda: Any) -> Iterator[Measured]:
+    """As they come: ranks are threads beside this one."""
+    answers: SimpleQueue[Measured | Exception | None] = SimpleQueue()
+
+    def work(exchange: Exchange) -> int:
+        with told_to_people():
+            for measured in _on_a_rank(exchange, sizes, with_nccl, cuda):
+                if exchange.rank == 0:
+                    answers.put(measured)
+        return 0
+
+    def run() -> None:
+        try:
+            run_threads(ranks, work, SILENCE)
+            answers.put(None)
+        except Exception as error:
+            answers.put(error)
+
+    Thread(target=run, name="ranks").start()
+    while (answer := answers.get()) is not None:
+        if isinstance(answer, Exception):
+            raise answer
+        yield answer
+
+
+def _on_a_rank(exchange: Exchange, sizes: Sequence[int], with_nccl: bool, cuda: Any) -> Iterator[Measured]:
+    gpu = Gpu.of(exchange, cuda)
+    memory = GpuMemory(gpu)
+    group = Group(gpu, SILENCE)
+    peers: list[Contender] = [Nccl(gpu, memory)] if with_nccl else []
+    bench = Bench(exchange, memory, EventTimer(gpu, REPLAYS))
+    for size in sizes:
+        for collective in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
+            element = ELEMENTS["int32"]
+            block = SHAPES[collective].block(size, exchange.size, element.item_bytes)
+            case = Case(SHAPES[collective], element, "sum" if SHAPES[collective].reduces else None, 0, block)
+            ours = [Executed(group, memory, *names) for names in _algorithms(collective, size)]
+            results = bench.run(case, [*ours, *peers], EFFORT, forms=(False,))
+            yield _summary(collective, case.bytes_moved(exchange.size), results)
+    for peer in peers:
+        peer.close()
+    gpu.meet()
+
+
+def _algorithms(collective: str, size: int) -> list[tuple[str, str]]:
+    """One-sided exchange at every size; all_reduce also by rings, and small ones of these by every protocol."""
+    if collective != "all_reduce":
+        return [("pull", "simple")]
+    protocols = ("simple", "ll", "ll128") if size <= 1 << 20 else ("simple",)
+    return [("pull_two_shot", "simple"), ("pull", "simple"), *(("ring", protocol) for protocol in protocols)]
+
+
+def _summary(collective: str, size: int, results: Sequence[Result]) -> Measured:
+    timings = {result.label: timing for result in results if (timing := result.out_of_place) is not None}
+    seconds = {label: timing.p50 for label, timing in timings.items()}
+    return Measured(collective, size, seconds, sum(timing.wrong or 0 for timing in timings.values()))
+
+
+def copy_rate(cuda: Any, size: int) -> float:
     """Bytes per second, read and written, of CUDA's own copy of `size` bytes on GPU 0."""
-    from csrc import _cuda
-
-    stream, source, target = _cuda.Stream(0), _cuda.Memory(0, size), _cuda.Memory(0, size)
+    stream, source, target = cuda.Stream(0), cuda.Memory(0, size), cuda.Memory(0, size)
     times = []
-    for _ in range(REPEATS + 1):
-        before, after = _cuda.Event(0), _cuda.Event(0)
+    for _ in range(REPLAYS + 1):
+        before, after = cuda.Event(0), cuda.Event(0)
         before.record(stream)
-        for _ in range(TURNS):
+        for _ in range(EFFORT.iterations):
             target.copy_from(source, stream)
         after.record(stream)
         stream.synchronize()
-        times.append(after.seconds_since(before) / TURNS)
+        times.append(after.seconds_since(before) / EFFORT.iterations)
     return float(2 * size / statistics.median(times[1:]))  # the first wakes the GPU up
-
-
-def results(ranks: int, sizes: list[int]) -> Iterator[Result]:
-    """One-sided exchange at every size, and rings for comparison; small ones by every protocol."""
-    rate = copy_rate(256 << 20)
-    gpu = OneGpu(ranks)
-    for size in sizes:
-        algorithms = [("all_reduce", "pull_two_shot"), ("all_reduce", "pull"), ("all_reduce", "ring")]
-        algorithms += [(kind, "pull") for kind in ("all_gather", "reduce_scatter", "all_to_all")]
-        for collective, algorithm in algorithms:
-            protocols = gpu.cuda.PROTOCOLS if size <= 1 << 20 and algorithm == "ring" else ("simple",)
-            for protocol in protocols:
-                yield gpu.measure(Case(collective, algorithm, ranks, size, protocol), rate)

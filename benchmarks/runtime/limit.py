@@ -39,7 +39,8 @@ _LINE = 64
 class _Registered(Memory):
     """The bench's memory, from collectives.empty."""
 
-    def allocate(self, size: int) -> Array:
+    def allocate(self, side: int, size: int) -> Array:
+        del side
         return collectives.empty(size, np.uint8)
 
 
@@ -78,7 +79,7 @@ def _on_a_rank(exchange: Exchange, kind: str, element: str, size: int, rounds: i
     contender = Syntony(communicator)
     call = contender.prepare(test)
     assert call is not None
-    trial = LocalTrial(contender, memory, case, test, call, time.perf_counter_ns)
+    trial = LocalTrial(contender, memory, case, test, call)
     wrong = trial.check(1)
     source, target = (np.ones(size + _LINE, np.uint8) for _ in range(2))
     target = target[-target.ctypes.data % _LINE :][: size // _LINE * _LINE]

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "cuda/driver.hpp"
+
 namespace syntony::cuda {
 namespace {
 
@@ -13,21 +15,11 @@ struct Exported {
   std::uint64_t offset;
 };
 
-/// The driver's own question, asked without linking to the driver, which many machines lack.
 std::size_t offset_in_allocation(const std::byte* memory) {
-  using Ask = CUresult (*)(CUdeviceptr*, std::size_t*, CUdeviceptr);
-  void* found = nullptr;
-  cudaDriverEntryPointQueryResult result{};
-#if CUDART_VERSION >= 12050
-  check(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &found, 12000, cudaEnableDefault, &result),
-        "finding cuMemGetAddressRange");
-#else
-  check(cudaGetDriverEntryPoint("cuMemGetAddressRange", &found, cudaEnableDefault, &result),
-        "finding cuMemGetAddressRange");
-#endif
+  const auto ask = driver_function<CUresult (*)(CUdeviceptr*, std::size_t*, CUdeviceptr)>("cuMemGetAddressRange");
   CUdeviceptr base = 0;
   const auto address = reinterpret_cast<CUdeviceptr>(memory);
-  if (found == nullptr || reinterpret_cast<Ask>(found)(&base, nullptr, address) != CUDA_SUCCESS) {
+  if (ask(&base, nullptr, address) != CUDA_SUCCESS) {
     throw std::invalid_argument("address " + std::to_string(address) + " is no memory of a GPU of this process");
   }
   return address - base;
@@ -45,6 +37,31 @@ int device_count() {
   int count = 0;
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
+
+DeviceFacts describe(int device) {
+  const auto ask = [device](cudaDeviceAttr attribute) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, attribute, device), "asking about GPU " + std::to_string(device));
+    return value;
+  };
+  DeviceFacts facts;
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device), "asking about GPU " + std::to_string(device));
+  facts.name = properties.name;
+  facts.memory = properties.totalGlobalMem;
+  char pci[32] = {};
+  check(cudaDeviceGetPCIBusId(pci, sizeof pci, device), "asking where GPU " + std::to_string(device) + " is");
+  facts.pci = pci;
+  facts.major = ask(cudaDevAttrComputeCapabilityMajor);
+  facts.minor = ask(cudaDevAttrComputeCapabilityMinor);
+  facts.processors = ask(cudaDevAttrMultiProcessorCount);
+  facts.multicast = supports_multicast(device);
+  check(cudaDriverGetVersion(&facts.driver), "asking for the driver's version");
+  check(cudaRuntimeGetVersion(&facts.runtime), "asking for CUDA's version");
+  return facts;
+}
+
+void use(int device) { check(cudaSetDevice(device), "choosing GPU " + std::to_string(device)); }
 
 OnDevice::OnDevice(int device) {
   check(cudaGetDevice(&before_), "asking for the current GPU");

@@ -18,6 +18,21 @@ void check(cudaError_t status, std::string_view doing);
 /// GPUs that this process can use; 0 too when there is no driver.
 [[nodiscard]] int device_count();
 
+/// What a report must say about a GPU.
+struct DeviceFacts {
+  std::string name;
+  std::string pci;              // domain:bus:device
+  int major = 0, minor = 0;     // of its architecture: 9.0 is Hopper
+  int processors = 0;           // streaming multiprocessors
+  std::size_t memory = 0;       // bytes
+  bool multicast = false;       // it can join multicast objects: NVLink through switches
+  int driver = 0, runtime = 0;  // CUDA versions: 13000 is 13.0
+};
+[[nodiscard]] DeviceFacts describe(int device);
+
+/// Makes a device current for the calling thread, for libraries that ask for the current one.
+void use(int device);
+
 /// Makes a device current for as long as it lives.
 class OnDevice {
  public:

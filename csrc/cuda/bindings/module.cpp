@@ -66,14 +66,19 @@ void bind_objects(nb::module_& m) {
       .def(
           "write",
           [](DeviceMemory& self, const nb::bytes& bytes, std::size_t offset) {
-            self.write({reinterpret_cast<const std::byte*>(bytes.c_str()), bytes.size()}, offset);
+            const std::span given(reinterpret_cast<const std::byte*>(bytes.c_str()), bytes.size());
+            const nb::gil_scoped_release others_may_run;
+            self.write(given, offset);
           },
           "bytes"_a, "offset"_a = 0)
       .def(
           "read",
           [](const DeviceMemory& self, std::size_t bytes, std::size_t offset) {
             std::vector<std::byte> to(bytes);
-            self.read(to, offset);
+            {
+              const nb::gil_scoped_release others_may_run;
+              self.read(to, offset);
+            }
             return nb::bytes(to.data(), to.size());
           },
           "bytes"_a, "offset"_a = 0)
@@ -99,7 +104,9 @@ void bind_objects(nb::module_& m) {
       },
       "address"_a, "What another process on this host needs for ImportedMemory.");
   nb::class_<Graph>(m, "Graph", "A captured stream.")
-      .def("launch", [](Graph& self, const Stream& stream) { self.launch(stream.handle()); }, "stream"_a);
+      .def(
+          "launch", [](Graph& self, const Stream& stream) { self.launch(stream.handle()); }, "stream"_a,
+          nb::call_guard<nb::gil_scoped_release>());
   nb::class_<Stream>(m, "Stream", "A stream of a GPU that waits for no other.")
       .def(nb::init<int>(), "device"_a)
       .def_prop_ro("handle", [](const Stream& self) { return reinterpret_cast<std::uintptr_t>(self.handle()); })
@@ -145,6 +152,8 @@ void bind_executor(nb::module_& m) {
           [](Executor& self, const Plan& plan, const std::vector<std::uintptr_t>& addresses, std::uintptr_t stream) {
             self.launch(plan, pointers(addresses), stream_at(stream));
           },
+          nb::call_guard<nb::gil_scoped_release>(),  // a full queue waits, and what it waits for may need a rank's
+                                                     // thread
           "plan"_a, "pointers"_a, "stream"_a, "`pointers` as plan.bases; 0 for this rank's scratch means the plan's.")
       .def("abort", &Executor::abort, "Lanes stop where they are; the group must be made anew.")
       .def("trouble", [](const Executor& self) -> std::optional<nb::dict> {
@@ -186,6 +195,23 @@ NB_MODULE(_cuda, m) {
   m.doc() = "The CUDA executor: Programs on GPUs.";
   m.attr("PROTOCOLS") = nb::make_tuple("simple", "ll", "ll128");
   m.def("device_count", &device_count, "GPUs that this process can use; 0 where there is no driver.");
+  m.def(
+      "describe",
+      [](int device) {
+        const DeviceFacts found = describe(device);
+        nb::dict facts;
+        facts["name"] = found.name;
+        facts["pci"] = found.pci;
+        facts["architecture"] = std::to_string(found.major) + "." + std::to_string(found.minor);
+        facts["processors"] = found.processors;
+        facts["memory"] = found.memory;
+        facts["multicast"] = found.multicast;
+        facts["driver"] = found.driver;
+        facts["runtime"] = found.runtime;
+        return facts;
+      },
+      "device"_a, "What a report must say about a GPU; versions of CUDA as 13000 for 13.0.");
+  m.def("use", &use, "device"_a, "Makes it the calling thread's, for libraries that ask for the current one.");
   m.def(
       "pull",
       [](std::string_view collective, std::uint32_t ranks, std::uint32_t root) {
