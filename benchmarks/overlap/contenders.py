@@ -5,7 +5,8 @@ communication  all gradients summed, and nothing else: M
 serial         backward, then one all_reduce
 ddp            torch's DistributedDataParallel
 fsdp           torch's FSDP2 (`fully_shard`), layer by layer
-pipeline       torch.distributed.pipelining, any of its schedules
+pipeline       torch.distributed.pipelining, any of its schedules, on stages that sleep
+staged         the same with one real stage per rank (staged.py)
 blocking       tensor or expert parallel layers by hand, with blocking collectives (blocking.py)
 dtensor        tensor parallel layers as torch's parallelize_module makes them (dtensor.py)
 tutel          experts as Tutel overlaps them, told again on torch (tutel.py)
@@ -32,6 +33,7 @@ from benchmarks.overlap.contest import Contender
 from benchmarks.overlap.dtensor import Dtensor
 from benchmarks.overlap.emulated import SleepingStage
 from benchmarks.overlap.ours import Trainer
+from benchmarks.overlap.staged import Staged
 from benchmarks.overlap.subjects import SUBJECTS
 from benchmarks.overlap.tutel import Tutel
 from collectives.overlap.ddp import ddp_hook
@@ -196,6 +198,7 @@ MAKERS: Mapping[str, Callable[..., Contender]] = MappingProxyType(
         "ddp": Ddp,
         "fsdp": Fsdp,
         "pipeline": Pipeline,
+        "staged": Staged,
         "blocking": Blocking,
         "dtensor": Dtensor,
         "tutel": Tutel,

@@ -31,7 +31,7 @@ from collectives.trainer.mesh import Mesh
 from collectives.trainer.model import transformer
 
 
-def _linears(weight: Tensor) -> list[nn.Linear]:
+def linears(weight: Tensor) -> list[nn.Linear]:
     """One for each of a weight's matrices."""
     matrices = weight.view(-1, *weight.shape[-2:])
     made = [nn.Linear(weight.shape[-1], weight.shape[-2], bias=False) for _ in matrices]
@@ -43,8 +43,8 @@ def _linears(weight: Tensor) -> list[nn.Linear]:
 class _Attention(nn.Module):
     def __init__(self, layer: Layer, model: Model) -> None:
         super().__init__()
-        self.q, self.k, self.v = _linears(layer.weight("qkv").begin(0, layer.name))
-        (self.project,) = _linears(layer.weight("project").begin(0, layer.name))
+        self.q, self.k, self.v = linears(layer.weight("qkv").begin(0, layer.name))
+        (self.project,) = linears(layer.weight("project").begin(0, layer.name))
         self._depth, self._rotary = model.width // model.heads, model.positions == "rotary"
 
     def forward(self, h: Tensor) -> Tensor:
@@ -58,8 +58,8 @@ class _Mlp(nn.Module):
 
     def __init__(self, layer: Layer, model: Model) -> None:
         super().__init__()
-        self.gate, self.value = _linears(layer.weight("up").begin(0, layer.name))
-        (self.down,) = _linears(layer.weight("down").begin(0, layer.name))
+        self.gate, self.value = linears(layer.weight("up").begin(0, layer.name))
+        (self.down,) = linears(layer.weight("down").begin(0, layer.name))
 
     def forward(self, h: Tensor) -> Tensor:
         made: Tensor = self.down(F.silu(self.gate(h)) * self.value(h))
@@ -89,7 +89,7 @@ class Dtensor(Autograd):
         first, *middle, last = transformer(model, config.data.rows)
         tokens = nn.Embedding(model.vocabulary, model.width)
         tokens.weight = nn.Parameter(first.weight("tokens").begin(0, first.name).clone())
-        (logits,) = _linears(last.weight("logits").begin(0, last.name))
+        (logits,) = linears(last.weight("logits").begin(0, last.name))
         made = [(_Attention if layer.name.startswith("attention") else _Mlp)(layer, model) for layer in middle]
         self.model = nn.Sequential(
             tokens, *(_Branch(branch, model.width) for branch in made), nn.RMSNorm(model.width, 1e-6), logits
