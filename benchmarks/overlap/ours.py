@@ -25,6 +25,7 @@ from collectives.trainer.profile import profiled
 from collectives.trainer.rank import Rank, World
 
 RATE = 1e-5
+_PROFILES: dict[str, Cost] = {}  # by configuration: contenders that differ in policy only are planned with equal costs
 _OFF = {"clip": "off"}
 
 
@@ -71,7 +72,10 @@ class Trainer:
         self.rank = Rank(config, mesh, World(mesh, 120.0, backend))
         self.batch = microbatches(config, mesh)
         self.losses: list[float] = []
-        self.cost: Cost = profiled(self.rank, profile, lambda step: self.batch, RATE)
+        known = repr((config, profile))
+        if known not in _PROFILES:
+            _PROFILES[known] = profiled(self.rank, profile, lambda step: self.batch, RATE)
+        self.cost = _PROFILES[known]
         self.policies, made = chain_of(policy), ""
         if dist.get_rank() == 0:
             made = planned(self.policies, self.rank.recorded(), self.cost).text

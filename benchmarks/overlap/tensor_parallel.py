@@ -29,7 +29,7 @@ SIZES: Mapping[str, tuple[Mapping[str, Any], int]] = {  # model, and sequences o
     "real": ({"blocks": 2, "width": 512, "heads": 8, "hidden": 1408, "context": 128}, 4),
     "emulated": (MODEL, 8),
 }
-FORWARD = 0.27  # seconds of a block's forward on one rank that had it alone, where it is emulated
+FORWARD = 0.2  # seconds of a block's forward on one rank that had it alone, where it is emulated
 MICROBATCHES = 4
 """In one forward computing takes a third of the step's and communication half: only the backward of another microbatch
 (dualpipe) makes up for it."""
