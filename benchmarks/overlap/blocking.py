@@ -143,8 +143,9 @@ class Blocking(Autograd):
         mesh = Mesh(config.parallel, dist.get_rank())
         lanes = tuple(lane for lane in ("tp", "ep", "dp", "edp") if mesh.size(lane) > 1)
         self.groups = mesh.groups(lanes, TIMEOUT, backend)
-        layers = parallelized(config.model, mesh, config.data.rows, 4)
-        if config.run.compute == "emulated":
+        even = config.run.compute == "emulated"
+        layers = parallelized(config.model, mesh, config.data.rows, 4, even)
+        if even:
             layers = emulated(layers, transformer(config.model, config.data.rows), config)
         self.layers: Any = self.made(config, mesh, layers)
         self._share = 1.0 / config.data.microbatches

@@ -140,10 +140,10 @@ class Tutel(Blocking):
         for index, (layer, module) in enumerate(zip(layers, modules, strict=True)):
             if layer.expert:
                 continue
-            if not layer.name.startswith("router"):
+            experts = layers[index + 1] if index + 1 < len(layers) else layer
+            if not experts.expert:  # it has no router at its end
                 found.append(module)
                 continue
-            experts = layers[index + 1]
             seconds = second * sum(segment.flops for segment in experts.segments) / self._degree
             feed: nn.Module = _Feed(experts, config.model.activation == "swiglu")
             if config.run.compute == "emulated":

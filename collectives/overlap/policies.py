@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from math import gcd
 from typing import Any, NamedTuple
 
 from collectives.overlap import orders
@@ -413,11 +414,13 @@ def janus(graph: Graph, cost: Cost) -> Decided:
 
 @_policy("Gao et al., FlowMoE, NeurIPS 2025", degree=(2, DEGREES), slice=(M, SIZES))
 def flowmoe(graph: Graph, cost: Cost, degree: int, slice: int) -> Decided:
-    """One pipeline of attention, gate, experts and all_to_all over sub-batches; sums of gradients in chunks fill its
-    gaps at lower priority."""
+    """One pipeline of attention, gate, experts and all_to_all over `degree` sub-batches: microbatches, and where
+    these are too few, groups of experts. Sums of gradients in chunks fill its gaps at lower priority."""
     lanes = _lanes(graph, "ep")
-    together = graph.layout is not None and graph.layout.microbatches % 2 == 0 and graph.layout.pp == 1
-    flow = relayout.side_by_side(graph, 2) if together else chunk(graph, degree, lanes)
+    layout = graph.layout
+    together = gcd(degree, layout.microbatches) if layout is not None and layout.pp == 1 else 1
+    flow = relayout.side_by_side(graph, together) if together > 1 else graph
+    flow = chunk(flow, degree // together, lanes)
     return Decided(_sliced(flow, slice), orders.by_class(Kind.ALL_TO_ALL), priorities=LAST)
 
 
@@ -433,8 +436,8 @@ def domino(graph: Graph, cost: Cost, batches: int) -> Decided:
     return Decided(_in_turn(graph, batches, lanes) if alone else relayout.side_by_side(graph, batches))
 
 
-@_policy("DeepSeek-AI, DualPipe (DeepSeek-V3 Technical Report), 2024")
-def dualpipe(graph: Graph, cost: Cost) -> Decided:
+@_policy("DeepSeek-AI, DualPipe (DeepSeek-V3 Technical Report), 2024", batches=(1, (1, 2)))
+def dualpipe(graph: Graph, cost: Cost, batches: int) -> Decided:
     """Forward of one microbatch beside the backward of another. In the V form, with one copy of the weights; on one
-    device, the order of Megatron's combined 1F1B."""
-    return Decided(relayout.forward_beside_backward(graph))
+    device, the order of Megatron's combined 1F1B, with `batches` microbatches of each."""
+    return Decided(relayout.forward_beside_backward(graph, batches))

@@ -4,16 +4,15 @@
     as long for the gradients of inputs, and as long again for those of weights, which are a constant of the right size
 
 Making these tensors is a part of that time, as it is of real computing; what is left is slept. What moves between ranks
-is real. The embedding and the head take no time, so that equal blocks make equal stages.
-Routers choose every expert equally often. A part of a microbatch takes its share of the seconds. Everything that is
-printed or written of such a run says so.
+is real. The embedding and the head take no time, so that equal blocks make equal stages. Routers are even
+(expert_parallel/router.py). A part of a microbatch takes its share of the seconds. Everything that is printed or
+written of such a run says so.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -44,27 +43,13 @@ def emulated(layers: Sequence[Layer], whole: Sequence[Layer], config: Config) ->
     rows = config.data.rows
     slots = rows * (config.model.context // config.parallel.cp) * config.model.top
     within = range(1, len(layers) - 1)
-    return [_sleeping(layer, second * (i in within), config, rows, slots) for i, layer in enumerate(layers)]
+    return [_sleeping(layer, second * (i in within), rows, slots) for i, layer in enumerate(layers)]
 
 
-def _sleeping(layer: Layer, second: float, config: Config, rows: int, slots: int) -> Layer:
-    segments = [replace(s, run=_run(s.run, s.flops * second, rows, slots)) for s in layer.segments]
-    if layer.name.startswith("router"):
-        even = _even(config.model.experts, config.model.top)
-        names = {weight.name for weight in layer.weights}
-        segments = [replace(segments[0], run=_run(even, layer.segments[0].flops * second, rows, slots, names))]
-    return replace(layer, segments=tuple(segments))
-
-
-def _even(experts: int, top: int) -> Run:
-    """Stands for a router's segment: the experts in turn."""
-
-    def route(use: Use, x: Tensor) -> tuple[Tensor, ...]:
-        tokens = x.shape[0] * x.shape[1]
-        chosen = torch.arange(tokens * top).view(tokens, top) % experts
-        return x, torch.zeros_like(x), torch.zeros(tokens, top), chosen
-
-    return route
+def _sleeping(layer: Layer, second: float, rows: int, slots: int) -> Layer:
+    return replace(
+        layer, segments=tuple(replace(s, run=_run(s.run, s.flops * second, rows, slots)) for s in layer.segments)
+    )
 
 
 @dataclass(frozen=True)
@@ -92,10 +77,12 @@ class _Seen(Use):
         return super().matrix(name, block)
 
 
-def _run(real: Run, seconds: float, rows: int, slots: int, weights: AbstractSet[str] = frozenset()) -> Run:
-    """`weights`: those whose gradients this segment makes, beside those that `real` uses; the first of them takes all
-    the time. `rows`, `slots`: of a whole microbatch, in sequences and as it goes to experts."""
-    names = set(weights)
+def _run(real: Run, seconds: float, rows: int, slots: int) -> Run:
+    """Makes gradients of the weights that `real` uses; the first of them takes all the time.
+
+    rows, slots    of a whole microbatch, in sequences and as it goes to experts
+    """
+    names: set[str] = set()
     seen: dict[tuple[torch.Size, ...], list[int | Tensor]] = {}  # of each output: the input that it is, or what it is
 
     def run(use: Use, *tensors: Tensor) -> tuple[Tensor, ...]:

@@ -20,16 +20,16 @@ from collectives.trainer.expert_parallel.router import also_loss, choose, imbala
 from collectives.trainer.layer import Layer, Segment, Use, Weight
 
 
-def mixture(model: Model, rows: int, index: int) -> tuple[Layer, Layer]:
-    """Router and experts of a block, whole, with all gaps empty."""
+def mixture(model: Model, rows: int, index: int, even: bool = False) -> tuple[Layer, Layer]:
+    """Router and experts of a block, whole, with all gaps empty. `even`: tokens go to the experts in turn."""
     tokens = rows * model.context
 
     def route(use: Use, x: Tensor) -> tuple[Tensor, ...]:
-        h, _ = normed(use, x)
-        probabilities, weight, chosen = choose(use.linear(h, "gate").flatten(0, 1), model.top)
+        h, _ = normed(use, x, "gate_norm")
+        probabilities, weight, chosen = choose(use.linear(h, "gate").flatten(0, 1), model.top, even)
         return x, h, also_loss(weight, imbalance(probabilities, chosen), model.balance * use.share), chosen
 
-    gate = (Weight("gate", (model.experts, model.width), 0.02), Weight("norm", (model.width,), 0))
+    gate = (Weight("gate", (model.experts, model.width), 0.02), Weight("gate_norm", (model.width,), 0))
     router = Layer(f"router_{index}", gate, (Segment(route, 2.0 * tokens * model.width * model.experts),), ())
 
     up, down, feed, flops = feed_forward(model, rows)

@@ -12,10 +12,13 @@ from collectives.trainer.layer import Layer
 from collectives.trainer.mixture import mixture
 
 
-def transformer(model: Model, rows: int) -> list[Layer]:
-    """The layers, whole and with all gaps empty, for microbatches of `rows` sequences."""
+def transformer(model: Model, rows: int, even: bool = False) -> list[Layer]:
+    """The layers, whole and with all gaps empty, for microbatches of `rows` sequences.
+
+    even    tokens go to experts in turn
+    """
     layers = [embedding(model, rows)]
     for index in range(model.blocks):
         layers += [attention(model, rows, index)]
-        layers += mixture(model, rows, index) if model.experts else [mlp(model, rows, index)]
+        layers += mixture(model, rows, index, even) if model.experts else [mlp(model, rows, index)]
     return [*layers, head(model, rows)]

@@ -17,25 +17,28 @@ from collectives.trainer.model import transformer
 from collectives.trainer.tensor_parallel.split import tensor_parallel
 
 
-def parallelized(model: Model, mesh: Mesh, rows: int, element: int) -> list[Layer]:
+def parallelized(model: Model, mesh: Mesh, rows: int, element: int, even: bool = False) -> list[Layer]:
     """All layers, of which a pipeline device takes its own. Raises UserError where the sizes do not fit.
 
     rows, element    sequences in a microbatch, and bytes of a number that travels
+    even             tokens go to experts in turn, and no rank asks how many will come
     """
     tokens = rows * (model.context // mesh.size("cp"))
-    layers = transformer(model, rows)
+    layers = transformer(model, rows, even)
     layers = context_parallel(layers, model, mesh, tokens, element)
     layers = tensor_parallel(layers, model, mesh, tokens, element)
-    layers = expert_parallel(layers, model, mesh, tokens, element)
+    layers = expert_parallel(layers, model, mesh, tokens, element, even)
     return [layer.fused() for layer in _blocks(layers)]
 
 
 def _blocks(layers: list[Layer]) -> Iterator[Layer]:
-    """An attention and the MLP behind it are one layer; experts have a group of their own, and stay apart."""
+    """An attention and the MLP or router behind it are one layer; experts have a group of their own, and stay apart.
+    So does a router behind an attention in which something travels: that may be cut in parts, a router may not."""
     place = 0
     while place < len(layers):
         layer, *others = layers[place : place + 2]
-        if layer.name.startswith("attention") and others[0].name.startswith("mlp"):
+        fits = ("mlp", "router") if not any(layer.gaps) else ("mlp",)
+        if layer.name.startswith("attention") and others[0].name.startswith(fits):
             layer = welded(layer.name.replace("attention", "block"), layer, others[0])
             place += 1
         yield layer

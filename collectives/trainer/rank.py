@@ -134,8 +134,9 @@ class Rank:
         self.config, self.mesh, self.world = config, mesh, world
         self.dtype = _DTYPES[config.run.dtype]
         rows = config.data.rows
-        self.layers = parallelized(config.model, mesh, rows, self.dtype.itemsize)
-        if config.run.compute == "emulated":
+        even = config.run.compute == "emulated"
+        self.layers = parallelized(config.model, mesh, rows, self.dtype.itemsize, even)
+        if even:
             self.layers = emulated(self.layers, transformer(config.model, rows), config)
         parts = ALIGNMENT * config.parallel.dp * config.parallel.cp
         self.flats = [Flat.of(layer.weights, parts) for layer in self.layers]
@@ -166,7 +167,7 @@ class Rank:
                 inputs=kept.inputs,
                 output=output,
                 expert=layer.expert,
-                joined=layer.name.startswith("experts"),
+                joined=layer.joined,
                 shared=4 * (flat.elements - flat.shared) if any(weight.shared for weight in layer.weights) else 0,
             )
             for layer, flat, kept in zip(self.layers, self.flats, self.held, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from collectives.overlap.cost import Cost
@@ -101,30 +102,41 @@ def side_by_side(graph: Graph, count: int) -> Graph:
             f"microbatches={layout.microbatches}; it must be a multiple of {count}, to run {count} together"
         )
     if layout.pp == 1:
-        tasks = [
-            Task(kind, 0, first + i)
-            for first in range(0, layout.microbatches, count)
-            for kind in "FB"
-            for i in range(count)
-        ]
-        graph = generate(graph.layers, layout, Pipeline((0,), layout.microbatches, (tuple(tasks),)))
-    elif layout.schedule != "breadth_first":
+        groups = [range(first, first + count) for first in range(0, layout.microbatches, count)]
+        return _dealt(graph, [[Task(kind, 0, i) for i in group] for group in groups for kind in "FB"])
+    if layout.schedule != "breadth_first":
         graph = loop_stages(graph, layout.loops)
     return zipped(graph, count, across=False)
 
 
-def forward_beside_backward(graph: Graph) -> Graph:
+def forward_beside_backward(graph: Graph, count: int = 1) -> Graph:
     """The forward of one microbatch and the backward of another take turns, segment by segment: one computes while the
-    other's tensors move. With pipelines in a V that is DualPipe's order."""
+    other's tensors move. With pipelines in a V that is DualPipe's order. On one device, `count` of each."""
     layout = layout_of(graph)
     if layout.pp > 1:
         return zipped(reorder_pipeline(graph, "dualpipe_v"), 2, across=True)
-    forward, backward = ([Task(kind, 0, i) for i in range(layout.microbatches)] for kind in "FB")
-    tasks = forward[:1]
-    for i in range(1, layout.microbatches):
-        tasks += [forward[i], backward[i - 1]]
-    tasks.append(backward[-1])
-    return zipped(generate(graph.layers, layout, Pipeline((0,), layout.microbatches, (tuple(tasks),))), 2, across=True)
+    if layout.microbatches % count:
+        raise UserError(
+            f"microbatches={layout.microbatches}; it must be a multiple of {count}, to run {count} together"
+        )
+    groups = [range(first, first + count) for first in range(0, layout.microbatches, count)]
+    forward, backward = ([[Task(kind, 0, i) for i in group] for group in groups] for kind in "FB")
+    between = [[*ahead, *behind] for ahead, behind in zip(forward[1:], backward[:-1], strict=True)]
+    return _dealt(graph, [forward[0], *between, backward[-1]])
+
+
+def _dealt(graph: Graph, hands: Sequence[Sequence[Task]]) -> Graph:
+    """The step on one device, in hands of tasks; those of a hand are shuffled into one another like cards."""
+    layout = layout_of(graph)
+    tasks = tuple(task for hand in hands for task in hand)
+    graph = generate(graph.layers, layout, Pipeline((0,), layout.microbatches, (tasks,)))
+    rows: dict[tuple[bool, int], list[int]] = {}  # of each task; what updates comes last, and stays last
+    for row, op in enumerate(graph):
+        forward = op.kind is Kind.FORWARD or (op.name.endswith(".f") and op.kind.moves)
+        rows.setdefault((forward, op.microbatch), []).append(row)
+    dealt = [[rows.pop((task.kind == "F", task.microbatch)) for task in hand] for hand in hands]
+    order = [row for hand in dealt for row in _shuffled(graph, hand)] + [row for left in rows.values() for row in left]
+    return graph.with_ops(graph.ops[row] for row in order)
 
 
 def parts_in_turn(graph: Graph) -> Graph:

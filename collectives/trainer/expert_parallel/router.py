@@ -4,6 +4,9 @@ The router is a linear layer with a softmax; a token's k most probable experts e
 their answers are added with the k probabilities, normalized to one (GShard, section 2.2; Mixtral, section 2.1).
 Nothing is dropped: an expert gets as many rows as there are slots for it (MegaBlocks, section 3).
 
+`even` stands for a router that is balanced from the start: tokens go to the experts in turn, whatever they are, so that
+every rank knows how many rows will come before they do. Emulated computing needs that.
+
 Slots are sorted by expert, those of one expert by token. So the slots for one rank are adjacent, and on the rank that
 receives them every (source, expert) is one slice of rows, equal in every layout.
 """
@@ -17,10 +20,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
-def choose(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-    """From logits [tokens, experts]: all probabilities, the k largest normalized [tokens, k], and whose they are."""
+def choose(logits: Tensor, k: int, even: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """From logits [tokens, experts]: all probabilities, the k largest (`even`: the next k) normalized [tokens, k], and
+    whose they are."""
     probabilities = logits.float().softmax(-1)
-    largest, chosen = probabilities.topk(k, -1)
+    if even:
+        tokens, experts = logits.shape
+        chosen = torch.arange(tokens * k, device=logits.device).view(tokens, k) % experts
+        largest = probabilities.gather(-1, chosen)
+    else:
+        largest, chosen = probabilities.topk(k, -1)
     return probabilities, largest / largest.sum(-1, keepdim=True), chosen
 
 

@@ -3,7 +3,7 @@
     experts    arrange | pack | feed | unite
                        |      |      `- combine    answers go back
                        |      `- dispatch          rows go to the ranks of their experts: as many as were chosen
-                       `- sizes                    how many these will be
+                       `- sizes                    how many these will be; where all know that (`even`), nothing
 
 Lepikhin et al., GShard (2020), section 3; nothing is dropped (Gale et al., MegaBlocks, 2022, section 3).
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 from collectives.overlap import graph
 from collectives.overlap.op import Kind
 from collectives.trainer.config import Model
-from collectives.trainer.layer import Layer, Move, Transfer
+from collectives.trainer.layer import Layer, Move, Segment, Transfer, Use
 from collectives.trainer.mesh import Mesh
 from topologies.command import UserError
 
@@ -66,43 +66,48 @@ class Rows(Transfer):
 
     def cut(self, x: Tensor, kept: tuple[Tensor, ...], index: int, count: int) -> Tensor:
         """The rows of every rank's experts number `index` of `count`; on the side of those whose rows they are."""
-        return x[self._owned(kept[0], index, count).repeat_interleave(kept[0])]
+        sizes = self._parted(kept[0], count).sum(2).flatten().tolist()
+        return torch.cat(torch.split(x, sizes)[index::count])
 
     def join(self, parts: Sequence[Tensor], kept: Sequence[tuple[Tensor, ...]]) -> Tensor:
-        going = torch.stack([part[0] for part in kept]).sum(0)
-        x = parts[0].new_empty(int(going.sum()), parts[0].shape[1])
-        for index, part in enumerate(parts):
-            x[self._owned(going, index, len(parts)).repeat_interleave(going)] = part
-        return x
+        sizes = [part[0].view(self.ranks, -1).sum(1).tolist() for part in kept]
+        pieces = [torch.split(x, each) for x, each in zip(parts, sizes, strict=True)]
+        return torch.cat([piece for of_rank in zip(*pieces, strict=True) for piece in of_rank])
 
     def cut_kept(self, kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
         """Of the other experts there are no rows. All the rest goes with every part."""
-        going, coming = (numbers * self._owned(numbers, index, count) for numbers in kept[:2])
-        return going, coming, *kept[2:]
+        mine = []
+        for numbers in kept[:2]:
+            part = torch.zeros_like(numbers)
+            self._parted(part, count)[:, index] = self._parted(numbers, count)[:, index]
+            mine.append(part)
+        return *mine, *kept[2:]
 
     def join_kept(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         going, coming = (torch.stack(numbers).sum(0) for numbers in list(zip(*parts, strict=True))[:2])
         return going, coming, *parts[0][2:]
 
-    def _owned(self, numbers: Tensor, index: int, count: int) -> Tensor:
-        """Of (rank, expert of that rank): whether the expert is in part `index`."""
+    def _parted(self, numbers: Tensor, count: int) -> Tensor:
+        """Of (rank, expert of that rank), as (rank, part, expert of that part)."""
         local = len(numbers) // self.ranks
         if local % count:
             raise UserError(f"the plan cuts the {local} experts of a rank in {count} parts; these must be equal")
-        part = torch.arange(local) // (local // count) == index
-        return part.repeat(self.ranks)
+        return numbers.view(self.ranks, count, -1)
 
     def _moved(self, x: Tensor, kept: tuple[Tensor, ...], back: bool) -> Move:
-        going, coming = ([int(n) for n in counts.view(self.ranks, -1).sum(1)] for counts in kept[:2])
+        going, coming = (counts.view(self.ranks, -1).sum(1).tolist() for counts in kept[:2])
         if back:
             going, coming = coming, going
         return Move(x.contiguous(), x.new_empty(sum(coming), x.shape[1]), input_sizes=going, output_sizes=coming)
 
 
-def expert_parallel(layers: list[Layer], model: Model, mesh: Mesh, tokens: int, element: int) -> list[Layer]:
+def expert_parallel(
+    layers: list[Layer], model: Model, mesh: Mesh, tokens: int, element: int, even: bool = False
+) -> list[Layer]:
     """The layers as rank `mesh.place["ep"]` has them: its share of every block's experts.
 
     tokens, element    tokens of a microbatch on one rank, and bytes of an element
+    even               every rank's tokens go to the experts alike
     """
     ranks, rank = mesh.size("ep"), mesh.place["ep"]
     if ranks == 1:
@@ -112,16 +117,22 @@ def expert_parallel(layers: list[Layer], model: Model, mesh: Mesh, tokens: int, 
     size = tokens * model.top * model.width * element
     local = model.experts // ranks
     ways = (Rows("dispatch", ranks, local, size, False), Rows("combine", ranks, local, size, True))
-    gaps = (Sizes(8 * model.experts), *ways)
-    return [
-        replace(
-            layer,
-            weights=tuple(weight.split(0, rank, ranks) for weight in layer.weights),
-            gaps=gaps,
-            expert=True,
-            sources=ranks,
-        )
-        if layer.name.startswith("experts")
-        else layer
-        for layer in layers
-    ]
+    gaps = (None if even else Sizes(8 * model.experts), *ways)
+
+    def mine(layer: Layer) -> Layer:
+        weights = tuple(weight.split(0, rank, ranks) for weight in layer.weights)
+        if even:
+            layer = layer.with_segment(0, _known(layer.segments[0], ranks, rank))
+        return replace(layer, weights=weights, gaps=gaps, expert=True, sources=ranks)
+
+    return [mine(layer) if layer.name.startswith("experts") else layer for layer in layers]
+
+
+def _known(arrange: Segment, ranks: int, rank: int) -> Segment:
+    """What `sizes` would bring, without it: all ranks send this one as many rows as it sends itself."""
+
+    def run(use: Use, *tensors: Tensor) -> tuple[Tensor, ...]:
+        counts, *rest = arrange.run(use, *tensors)
+        return counts.view(ranks, -1)[rank].repeat(ranks), *rest
+
+    return replace(arrange, run=run)

@@ -35,7 +35,7 @@ def layers(ep: int = 2) -> dict[str, Layer]:
         parallel=Parallel(dp=ep, ep=ep),
         run=Run(compute="emulated", forward=FORWARD),
     )
-    mine = parallelized(MODEL, Mesh(config.parallel), ROWS, 4)
+    mine = parallelized(MODEL, Mesh(config.parallel), ROWS, 4, even=True)
     return {layer.name: layer for layer in emulated.emulated(mine, transformer(MODEL, ROWS), config)}
 
 
@@ -44,9 +44,9 @@ def use(layer: Layer) -> Use:
 
 
 def test_parts_of_a_microbatch_take_their_share_of_the_seconds(slept: list[float]) -> None:
-    layer = layers()["attention_0"]
+    layer = layers()["block_0"]
     x = torch.zeros(ROWS, 8, 16, requires_grad=True)
-    (whole,) = layer.segments[0].run(use(layer), x)
+    whole, *_ = layer.segments[0].run(use(layer), x)
     took, back = slept.copy(), torch.autograd.grad(whole.sum(), x)
     assert whole.shape == back[0].shape == x.shape
     assert slept == [*took, *took]  # as long backward
@@ -67,21 +67,20 @@ def test_a_whole_forward_takes_what_it_was_given(slept: list[float]) -> None:
 
 def test_every_expert_gets_as_many_rows_and_what_stays_is_handed_on(slept: list[float]) -> None:
     made = layers()
-    x = torch.ones(ROWS, 8, 16)
-    routed = made["router_0"].segments[0].run(use(made["router_0"]), x)
-    assert routed[0] is x
+    routed = made["block_0"].segments[0].run(use(made["block_0"]), torch.ones(ROWS, 8, 16))
     experts = made["experts_0"]
-    counts, going, rows, *_, kept = experts.segments[0].run(use(experts), *routed)
-    assert counts.tolist() == [ROWS * 8 * MODEL.top // 4] * 4
-    assert kept is x
-    assert len(rows) == counts.sum()
+    assert [gap.planned.name for gap in experts.transfers] == ["dispatch", "combine"]  # nobody asks how many
+    rows, going, coming, *_, kept = experts.segments[0].run(use(experts), *routed)
+    assert going.tolist() == coming.tolist() == [ROWS * 8 * MODEL.top // 4] * 4
+    assert kept is routed[0]
+    assert len(rows) == going.sum()
     slept.clear()
-    answers, handed, *_ = experts.segments[2].run(use(experts), rows, going, counts)
+    answers, handed, *_ = experts.segments[1].run(use(experts), rows, going, coming)
     whole = sum(slept)
     assert handed is going
     assert answers.shape == rows.shape
     slept.clear()
-    experts.segments[2].run(use(experts), rows[: len(rows) // 4], going // 4, counts // 4)
+    experts.segments[1].run(use(experts), rows[: len(rows) // 4], going // 4, coming // 4)
     assert sum(slept) == pytest.approx(whole / 4)
 
 
