@@ -1,7 +1,7 @@
 """A mixture of experts in place of an MLP, as two layers: what a rank has of both is summed over different ranks.
 
     router_3     norm and route                             the same weights on every rank
-    experts_3    arrange | pack | feed | unite              the lane `ep` may spread them
+    experts_3    arrange | pack | feed | unite | add        the lane `ep` may spread them
 
 What the router hands on stays on the rank: (x, h, weight, chosen). An expert's rows are multiplied apart for every
 source (the rank whose microbatch they are of): these products are the same in every layout, bit for bit.
@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from collectives.trainer.blocks import feed_forward, normed
+from collectives.trainer.blocks import added, feed_forward, normed
 from collectives.trainer.config import Model
 from collectives.trainer.expert_parallel.router import also_loss, choose, imbalance, slots, unite
 from collectives.trainer.layer import Layer, Segment, Use, Weight
@@ -48,9 +48,10 @@ def mixture(model: Model, rows: int, index: int, even: bool = False) -> tuple[La
         answers = [feed(use, part, at % local, at // local) if len(part) else part for at, part in enumerate(parts)]
         return torch.cat(answers), going, coming, *rest
 
-    def join(use: Use, answers: Tensor, going: Tensor, coming: Tensor, *rest: Tensor) -> tuple[Tensor]:
+    def join(use: Use, answers: Tensor, going: Tensor, coming: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
         order, inverse, weight, x = rest
-        return (x + unite(answers, weight, order, inverse).view_as(x),)
+        y = unite(answers, weight, order, inverse)
+        return y.view(len(x), -1, y.shape[-1]), x
 
-    segments = (Segment(arrange), Segment(pack), Segment(fed, flops * model.top), Segment(join))
-    return router, Layer(f"experts_{index}", weights, segments, (None,) * 3, joined=True)
+    segments = (Segment(arrange), Segment(pack), Segment(fed, flops * model.top), Segment(join), Segment(added))
+    return router, Layer(f"experts_{index}", weights, segments, (None,) * 4, joined=True)

@@ -7,6 +7,7 @@ transformer -> context_parallel -> tensor_parallel -> expert_parallel -> blocks 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from collectives.trainer.config import Model
 from collectives.trainer.context_parallel.split import context_parallel
@@ -24,6 +25,7 @@ def parallelized(model: Model, mesh: Mesh, rows: int, element: int, even: bool =
     even             tokens go to experts in turn, and no rank asks how many will come
     """
     tokens = rows * (model.context // mesh.size("cp"))
+    model = replace(model, balance=model.balance / mesh.size("tp"))  # every rank of `tp` has the same router
     layers = transformer(model, rows, even)
     layers = context_parallel(layers, model, mesh, tokens, element)
     layers = tensor_parallel(layers, model, mesh, tokens, element)

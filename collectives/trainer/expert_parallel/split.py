@@ -1,6 +1,6 @@
 """Expert parallelism: the experts of a block are spread over the ranks of `ep`, and rows travel to them and back.
 
-    experts    arrange | pack | feed | unite
+    experts    arrange | pack | feed | unite | add
                        |      |      `- combine    answers go back
                        |      `- dispatch          rows go to the ranks of their experts: as many as were chosen
                        `- sizes                    how many these will be; where all know that (`even`), nothing
@@ -117,13 +117,13 @@ def expert_parallel(
     size = tokens * model.top * model.width * element
     local = model.experts // ranks
     ways = (Rows("dispatch", ranks, local, size, False), Rows("combine", ranks, local, size, True))
-    gaps = (None if even else Sizes(8 * model.experts), *ways)
+    sizes = None if even else Sizes(8 * model.experts)
 
     def mine(layer: Layer) -> Layer:
         weights = tuple(weight.split(0, rank, ranks) for weight in layer.weights)
         if even:
             layer = layer.with_segment(0, _known(layer.segments[0], ranks, rank))
-        return replace(layer, weights=weights, gaps=gaps, expert=True, sources=ranks)
+        return replace(layer, weights=weights, gaps=(sizes, *ways, layer.gaps[-1]), expert=True, sources=ranks)
 
     return [mine(layer) if layer.name.startswith("experts") else layer for layer in layers]
 

@@ -2,10 +2,15 @@
 
     attention  qkv by heads (outputs) -> project by inputs        embedding  by tokens of the vocabulary
     mlp        up by outputs          -> down by inputs           head       by tokens of the vocabulary
+    experts    as the mlp, every one
 
 so that between the two matrices of a branch nothing travels. Of the head's logits a rank has those of its tokens; per
 position it contributes the logarithm of their sum of exponentials, and the target's logit if that is its own. What
 travels is a number per rank and position, never logits.
+
+All ranks have the same router and all tokens (Enter stands before its norm), so that they send the same tokens to the
+same experts, each to its part of them. What comes back are parts of sums, and so are the gradients of all that the
+router has decided: of its weights, which are therefore summed (`Weight.shared`), and of its input.
 """
 
 from __future__ import annotations
@@ -27,6 +32,8 @@ CUTS = {  # by kind of layer: the matrices that are split, and along which axis
     "embedding": {"tokens": 0},
     "attention": {"qkv": 1, "project": 1},
     "mlp": {"up": 1, "down": 1},
+    "router": {},
+    "experts": {"up": 2, "down": 2},
     "head": {"logits": 0},
 }
 
@@ -45,6 +52,9 @@ def tensor_parallel(layers: Sequence[Layer], model: Model, mesh: Mesh, tokens: i
     for whole in layers:
         kind = whole.name.partition("_")[0]
         suffix = "_feed" if kind == "mlp" else ""  # of the two branches of a block
+        if kind == "router":
+            found.append(_router(whole, Enter("enter", ranks, size, sequence)))
+            continue
         layer = whole.with_weights(
             **{name: whole.weight(name).split(axis, rank, ranks) for name, axis in CUTS[kind].items()}
         )
@@ -53,7 +63,7 @@ def tensor_parallel(layers: Sequence[Layer], model: Model, mesh: Mesh, tokens: i
         if sequence:  # every rank's part of the sequence contributes to the gradients of what is not split
             rest = [weight for weight in layer.weights if weight.name not in CUTS[kind]]
             layer = layer.with_weights(**{weight.name: replace(weight, shared=True) for weight in rest})
-        if kind != "embedding":
+        if kind not in ("embedding", "experts"):
             layer = layer.with_gap(0, Enter(f"enter{suffix}", ranks, size, sequence))
         if kind == "embedding":
             layer = layer.with_segment(0, Segment(_embed(rank * model.vocabulary // ranks)))
@@ -77,10 +87,21 @@ def _check(model: Model, mesh: Mesh, tokens: int) -> None:
         raise UserError(
             f"[parallel] tp is {ranks}; with sequence = true it must divide a rank's part of the context, {length}"
         )
-    if model.experts:
-        raise UserError(
-            f"[parallel] tp is {ranks}, but experts are not split by tp: spread them with ep, and set tp = 1"
-        )
+
+
+def _router(whole: Layer, enter: Enter) -> Layer:
+    """Segments: fork | route. What enters has come from all ranks; the residual stays."""
+    (route,) = whole.segments
+
+    def fork(use: Use, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.view_as(x), x
+
+    def run(use: Use, entered: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        _, *decided = route.run(use, entered)
+        return x, *decided
+
+    weights = tuple(replace(weight, shared=True) for weight in whole.weights)
+    return replace(whole, weights=weights, segments=(Segment(fork), replace(route, run=run)), gaps=(enter,))
 
 
 def _mine(tokens: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:

@@ -43,7 +43,7 @@ class Result:
     """Per rank: the loss, and gradients by layer and weight."""
 
     losses: list[float]
-    gradients: list[dict[tuple[str, str], Tensor]]
+    gradients: list[dict[str, Tensor]]
 
 
 def step(
@@ -90,7 +90,7 @@ def step(
                 values = [(x, *rest) for x, rest in zip(moved, kept, strict=True)]
     losses = [float(value[0]) for value in values]
     upstream: list[list[Tensor | None]] = [[torch.tensor(share, dtype=value[0].dtype)] for value in values]
-    found: list[dict[tuple[str, str], Tensor]] = [{} for _ in ranks]
+    found: list[dict[str, Tensor]] = [{} for _ in ranks]
     for index, s, row in reversed(trace):
         layer = models[0][index]
         if s < len(layer.segments) - 1:
@@ -108,32 +108,34 @@ def step(
             made = torch.autograd.grad([o for o, _ in pairs], wanted + leaves, [g for _, g in pairs], allow_unused=True)
             given = iter(made)
             upstream[r] = [next(given) if i.requires_grad else None for i in inputs]
-            name = models[r][index].name
+            mine = models[r][index]
+            labels = {weight.name: mine.label(weight) for weight in mine.weights}
             for leaf, gradient in zip(use.leaves, given, strict=True):
                 if gradient is not None:
-                    found[r][name, leaf] = found[r].get((name, leaf), 0) + gradient
+                    found[r][labels[leaf]] = found[r].get(labels[leaf], 0) + gradient
             for product in use.products:
-                gradient = torch.zeros_like(weights[r][name][product.weight])
+                gradient = torch.zeros_like(weights[r][mine.name][product.weight])
                 product.into(gradient)
-                found[r][name, product.weight] = found[r].get((name, product.weight), 0) + gradient
+                label = labels[product.weight]
+                found[r][label] = found[r].get(label, 0) + gradient
     return Result(losses, found)
 
 
-def assemble(models: list[list[Layer]], meshes: list[Mesh], result: Result) -> dict[tuple[str, str], Tensor]:
+def assemble(models: list[list[Layer]], meshes: list[Mesh], result: Result) -> dict[str, Tensor]:
     """Gradients of whole weights, summed over data ranks and over the ranks that share them."""
-    found: dict[tuple[str, str], Tensor] = {}
+    found: dict[str, Tensor] = {}
     for layers, mesh, gradients in zip(models, meshes, result.gradients, strict=True):
         for layer in layers:
             for weight in layer.weights:
                 split = bool(weight.whole)
                 if not split and not weight.shared and mesh.place["tp"]:
                     continue  # the same on all ranks of tp
-                total = found.setdefault((layer.name, weight.name), torch.zeros(weight.full_shape, dtype=torch.float64))
+                total = found.setdefault(layer.label(weight), torch.zeros(weight.full_shape, dtype=torch.float64))
                 place = tuple(
                     slice(a, a + n)
                     for a, n in zip(weight.offset or (0,) * len(weight.shape), weight.shape, strict=True)
                 )
-                total[place] += gradients[layer.name, weight.name]
+                total[place] += gradients[layer.label(weight)]
     return found
 
 

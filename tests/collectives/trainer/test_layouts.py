@@ -48,6 +48,7 @@ CLOSE = {
         "tp2": split(tp=2, sequence=False),
         "tp2 sequence": split(tp=2),
         "tp2 in parts": split(tp=2) | chunked("tp"),
+        "tp2 experts": EXPERTS | split(tp=2),
         "cp2 ring": split(cp=2),
         "cp2 ulysses": split(cp=2, attention="ulysses"),
     },
@@ -55,6 +56,8 @@ CLOSE = {
         "dp2 x tp2": split(dp=2, tp=2),
         "pp2 x tp2": split(pp=2, tp=2, sequence=False, schedule="1f1b"),
         "cp2 x tp2 zero 3": split(cp=2, tp=2, zero=3),
+        "ep2 x tp2": EXPERTS | split(dp=2, ep=2, tp=2),
+        "ep2 x tp2 plain": EXPERTS | split(dp=2, ep=2, tp=2, sequence=False) | chunked("ep"),
     },
 }
 

@@ -66,5 +66,11 @@ def test_products(attention: str, sequence: bool) -> None:
     check(tiny(positions="learned"), dp=2, cp=2, tp=2, attention=attention, sequence=sequence)
 
 
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("ep", [1, 2])
+def test_experts_in_parts(ep: int, sequence: bool) -> None:
+    check(tiny(experts=4), dp=2, tp=2, ep=ep, sequence=sequence)
+
+
 def test_copies_of_experts() -> None:
     check(tiny(experts=4, top=1), dp=4, ep=2)
