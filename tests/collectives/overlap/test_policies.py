@@ -184,6 +184,22 @@ def test_named_systems_gain_where_their_papers_do() -> None:
     assert gain("recompute", "lynx", ahead=8) > 1.02
 
 
+def test_more_microbatches_side_by_side_hide_more() -> None:
+    layers, layout = STEPS["ep"]
+    graph = generate(layers, replace(layout, microbatches=4))
+    cost = priced(graph)
+
+    def seconds(name: str, **knobs: object) -> float:
+        plan = policy(name, **knobs).plan(graph, cost)
+        plan.graph.check()
+        return simulate(plan, cost).seconds
+
+    assert seconds("flowmoe", degree=4) < seconds("flowmoe", degree=2) < seconds("flowmoe", degree=1)
+    assert seconds("dualpipe", batches=2) < seconds("dualpipe", batches=1)
+    with pytest.raises(UserError, match="multiple of 3"):
+        seconds("dualpipe", batches=3)
+
+
 def test_memory_changes_with_the_policy() -> None:
     graph = generate([replace(layer, activations=32 * MOVED) for layer in dense(8)], Layout(pp=4, dp=2, microbatches=8))
     cost = priced(graph, 0.1)
