@@ -29,7 +29,7 @@ import numpy as np
 from collectives.buffers import UsageError
 from collectives.cuda.launch import Room, Sizes, argument, slot_addresses
 from collectives.cuda.one_lane import one_lane
-from collectives.cuda.source import HEADERS, Source, generate
+from collectives.cuda.source import HEADERS, ROOT, Source, generate
 from csrc import _core
 from synth.optimize.tape import Tape
 from synth.program import Program
@@ -72,13 +72,13 @@ def machine_code(source: Source, arch: str) -> bytes:
         if isinstance(error, GpuError):
             raise
         raise GpuError(f"NVRTC, the run-time compiler of CUDA, cannot be loaded: {first_line(error)}") from None
-    headers = [path.read_bytes() for path in HEADERS]
+    headers = [(ROOT / name).read_bytes() for name in HEADERS]
     parts = [source.text.encode(), *headers, " ".join([arch, *OPTIONS, str(version)]).encode()]
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()
     kept = cache_folder() / f"{key[:40]}.cubin"
     if kept.exists():
         return kept.read_bytes()
-    names = [path.name.encode() for path in HEADERS]
+    names = [name.encode() for name in HEADERS]
     program = nvrtc.createProgram(source.text, f"{source.kernel}.cu", headers, names)
     try:
         nvrtc.compileProgram(program, [*OPTIONS, f"-arch={arch}"])

@@ -21,7 +21,7 @@ LAUNCH = np.dtype(
     + [(name, np.int64) for name in ("slices", "piece_bytes", "message_bytes")]
     + [(name, np.int32) for name in ("stripes", "first_lane", "lanes", "_padding")]
 )
-"""`struct Launch` of lane.cuh."""
+"""`struct Launch` of csrc/cuda/device/lane.hpp."""
 
 _LINE = 128  # bytes between flags
 _HEADER = 2  # lines before a rank's first flag

@@ -4,7 +4,7 @@
 
 A thread block that runs straight-line code cannot leave a lane that waits and take up another. So a Program with more
 lanes than blocks fit on the GPU cannot run as it is; in the order of one execution that ends (a Tape) it can, in one
-lane per rank, and no wait for another lane of the rank is left. Side by side are then the stripes (lane.cuh).
+lane per rank, and no wait for another lane of the rank is left. Side by side are then the stripes (lane.hpp).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
                                                       ++n3;
                                                       lane.await(the message's flag, n3, ..);
                                                       lane.barrier();
-                                                      Combine<BFloat16, Sum, 1, 2>::run({output}, {message, input}, ..);
+                                                      combine_known<Format, sum>(.., {message, input, output}, ..);
                                                       lane.barrier();
                                                       lane.post(the next message's flag, ++n4);
 
@@ -15,7 +15,8 @@ addresses stay arguments, so a kernel serves every size. The kernel is a switch 
 rank has a GPU to itself, its launch runs its own lanes; ranks that share a GPU are launched together. Blink (Wang et
 al., MLSys 2020, section 4) and GC3 (Cowan et al., 2022) generate code and threadblock programs like this.
 
-The text is CUDA C++20 over three headers beside this file; it compiles for host threads too (the tests do that).
+The text is C++20 over the headers of csrc/cuda/device, as the interpreter is: it compiles for a GPU and, with another
+Machine, for threads of the host (the tests do that).
 """
 
 from __future__ import annotations
@@ -25,27 +26,26 @@ from pathlib import Path
 
 import numpy as np
 
+import csrc
 from collectives.buffers import UsageError
 from collectives.cuda.zero_copy import Messages, messages
 from csrc import _core
 from synth.program import ONE_SIDED, Opcode, Program
 
-HEADERS = tuple(Path(__file__).parent / name for name in ("platform.cuh", "elements.cuh", "lane.cuh"))
+ROOT = Path(csrc.__file__).parent
+HEADERS = (
+    "core/kernels/element_types.hpp", "cuda/device/freestanding.hpp", "cuda/device/qualifiers.hpp",
+    "cuda/device/formats.hpp", "cuda/device/combine.hpp", "cuda/device/lane.hpp", "cuda/cuda_machine.cuh",
+)  # fmt: skip
+"""What a kernel's text includes, in ROOT; the interpreter is made of the same."""
 
-_INTEGERS = {
-    "uint8": ("u8", "u8"), "int8": ("u8", "signed char"), "uint16": ("u16", "u16"), "int16": ("u16", "short"),
-    "uint32": ("u32", "u32"), "int32": ("u32", "int"), "uint64": ("u64", "u64"), "int64": ("u64", "long long"),
+_FORMATS = {
+    "bool": "Boolean", "float16": "Float16", "bfloat16": "BFloat16", "float32": "Float32", "float64": "Float64",
+    "complex32": "Float16", "complex64": "Float32", "complex128": "Float64",
+    "float8_e4m3fn": "E4M3FN", "float8_e5m2": "E5M2", "float8_e4m3fnuz": "E4M3FNUZ", "float8_e5m2fnuz": "E5M2FNUZ",
+    "float8_e8m0fnu": "Exponent8",
 }  # fmt: skip
-"""dtype -> the type that sums (unsigned, so that wrapping is defined) and the one that compares."""
-_FLOATS = {
-    "float16": "Float16", "bfloat16": "BFloat16", "float32": "Float32", "float64": "Float64",
-    "float8_e4m3fn": "Float8E4M3FN", "float8_e5m2": "Float8E5M2", "float8_e4m3fnuz": "Float8E4M3FNUZ",
-    "float8_e5m2fnuz": "Float8E5M2FNUZ", "float8_e8m0fnu": "Float8E8M0FNU",
-}  # fmt: skip
-_COMPLEX = {"complex32": "Float16", "complex64": "Float32", "complex128": "Float64"}
-_OPS = {"sum": "Sum", "product": "Product", "min": "Min", "max": "Max", "band": "And", "bor": "Or", "bxor": "Xor"}
-_TRUTH = {"sum": "Or", "max": "Or", "bor": "Or", "product": "And", "min": "And", "band": "And", "bxor": "Xor"}
-_PLAIN = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "u64"}
+"""dtype -> its Format, of complex numbers that of their parts; those of integers bear the integer's name."""
 
 COMBINES = frozenset({Opcode.reduce, Opcode.recv_reduce, Opcode.recv_reduce_send, Opcode.recv_reduce_copy_send})
 
@@ -89,23 +89,18 @@ def generate(
     reducing = any(opcode in COMBINES for opcode in program.field("opcode").tolist())
     if dtype not in _core.DTYPES:
         raise UsageError(f"there is no element type {dtype!r}; possible are {', '.join(_core.DTYPES)}")
-    if reducing and not (op in _OPS and _core.supports(dtype, op)):
+    if reducing and not (op in _core.REDUCE_OPS and _core.supports(dtype, op)):
         raise UsageError(f"{op!r} has no meaning for elements of {dtype}")
     plan = messages(program, in_place=in_place, copy_all=copy_all)
     return _Writer(program, dtype, op if reducing else "none", in_place, plan).source()
 
 
-def arithmetic(dtype: str, op: str) -> tuple[str, str]:
-    """The Format and the operator of elements.cuh that reduce `dtype` by `op`; op `none` only moves elements."""
-    if op == "none":
-        return f"Integer<{_PLAIN[_core.itemsize(dtype)]}>", "Sum"
-    if dtype == "bool":
-        return "Boolean", _TRUTH[op]
-    if dtype in _INTEGERS:
-        return f"Integer<{_INTEGERS[dtype][op in ('min', 'max')]}>", _OPS[op]
-    if dtype in _COMPLEX:
-        return _COMPLEX[dtype] if op == "sum" else f"Complex<{_COMPLEX[dtype]}>", _OPS[op]
-    return _FLOATS[dtype], _OPS[op]
+def arithmetic(dtype: str, op: str) -> str:
+    """The Format (csrc/cuda/device/formats.hpp) that reduces `dtype` by `op`."""
+    if dtype not in _FORMATS:
+        return f"Integer<std::{dtype}_t>"
+    form = _FORMATS[dtype]
+    return f"Complex<{form}>" if dtype.startswith("complex") and op != "sum" else form
 
 
 class _Writer:
@@ -176,15 +171,18 @@ class _Writer:
     def source(self) -> Source:
         program = self.program
         kernel = f"syntony_{program.hash64:016x}_{self.dtype}_{self.op}{'_in_place' * self.in_place}"
-        form, op = arithmetic(self.dtype, self.op)
+        plain = f"Integer<std::uint{8 * min(_core.itemsize(self.dtype), 8)}_t>"
+        reducing = self.op != "none"
         lines = [
             f"// Generated from the Program '{_comment(program.name)}' for {self.dtype}, {self.op}.",
-            '#include "lane.cuh"',
+            '#include "cuda/device/lane.hpp"',
+            "#ifdef __CUDACC__",
+            '#include "cuda/cuda_machine.cuh"',
+            "#endif",
             "",
-            f"namespace {kernel}_code {{",
-            "using namespace syntony;",
-            f"using Format = {form};",
-            f"using Op = {op};",
+            f"namespace syntony::cuda::straight::{kernel}_code {{",
+            f"using Plain = {plain};",
+            *([f"using Format = {arithmetic(self.dtype, self.op)};"] if reducing else []),
             "",
         ]
         cases = []
@@ -193,16 +191,22 @@ class _Writer:
             for _ in range(count):
                 exists = lane < len(self.code.lane_agent) and self.code.lane_agent[lane] == rank
                 lines += self._lane(rank, lane if exists else None, number)
-                cases.append(f"    case {number}: return {kernel}_code::lane_{number}(launch);")
+                cases.append(f"    case {number}: return lane_{number}(machine, launch, block);")
                 lane, number = lane + exists, number + 1
         lines += [
-            f"}}  // namespace {kernel}_code",
-            "",
-            f'extern "C" __global__ void __launch_bounds__(1024) {kernel}(const syntony::Launch launch) {{',
-            "  switch (launch.first_lane + syntony::block() % launch.lanes) {",
+            "template <class Machine>",
+            "SYNTONY_DEVICE void run(const Machine& machine, const Launch& launch, int block) {",
+            "  switch (launch.first_lane + block % launch.lanes) {",
             *cases,
             "  }",
             "}",
+            "",
+            "#ifdef __CUDACC__",
+            f'extern "C" __global__ void __launch_bounds__(1024) {kernel}(const Launch launch) {{',
+            "  run(CudaMachine(nullptr), launch, static_cast<int>(blockIdx.x));",
+            "}",
+            "#endif",
+            f"}}  // namespace syntony::cuda::straight::{kernel}_code",
             "",
         ]
         return Source(
@@ -252,9 +256,10 @@ class _Writer:
         staged = [c for c in connections if c in self.fifos]
         counters = [f"n{c} = 0" for c in connections] + [f"f{c} = 0" for c in staged]
         return [
-            f"static __device__ void lane_{number}(const Launch& launch) {{  // of rank {rank}",
-            f"  Lane lane(launch, {rank});",
-            *([f"  u64 {', '.join(counters)};"] if counters else []),
+            f"template <class Machine>  // of rank {rank}",
+            f"SYNTONY_DEVICE void lane_{number}(const Machine& machine, const Launch& launch, int block) {{",
+            f"  Lane lane(machine, launch, {rank}, block);",
+            *([f"  std::uint64_t {', '.join(counters)};"] if counters else []),
             *begin,
             *(self._turns(rows) if rows else []),
             "  lane.barrier();",
@@ -266,7 +271,7 @@ class _Writer:
 
     def _turns(self, rows: range) -> list[str]:
         skews = self.code.skew
-        lines = [f"  for (long long turn = 0; turn < lane.turns({skews[rows[-1]]}); ++turn) {{"]
+        lines = [f"  for (std::int64_t turn = 0; turn < lane.turns({skews[rows[-1]]}); ++turn) {{"]
         skew = -1
         for row in rows:
             if skews[row] != skew:
@@ -352,12 +357,13 @@ class _Writer:
                 to.append(self._piece(int(code.out[row]), k))
             if not to:
                 continue
+            kind = "Plain, ReduceOp::sum" if len(source) == 1 else f"Format, ReduceOp::{self.op}"
             slot = int(code.dst[row] if code.dst[row] >= 0 else code.src[row]) + k
             lines += [
                 "{",
                 f"  const Span span = lane.span({code.slot_chunk[slot]});",
-                f"  Combine<Format, Op, {len(to)}, {len(source)}>::run({{{', '.join(to)}}}, {{{', '.join(source)}}}, "
-                "span.bytes);",
+                f"  combine_known<{kind}>(machine, KnownEnds<{len(to)}, {len(source)}>"
+                f"{{{{{', '.join(source + to)}}}, span.bytes}});",
                 "}",
             ]
         return lines

@@ -1,10 +1,8 @@
-// The interpreter's Machine on a GPU.
+// A Machine on a GPU: the interpreter's, and that of generated kernels.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
-#include "cuda/device/interpreter.hpp"
+#include "cuda/device/combine.hpp"
+#include "cuda/device/freestanding.hpp"
 
 namespace syntony::cuda {
 

@@ -2,6 +2,7 @@
 
 #include "cuda/cuda_machine.cuh"
 #include "cuda/cuda_objects.hpp"
+#include "cuda/device/interpreter.hpp"
 #include "cuda/kernel.hpp"
 
 namespace syntony::cuda {

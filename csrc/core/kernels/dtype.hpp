@@ -1,4 +1,4 @@
-// Element types and reduction operators: the two enumerations that the kernels, the wire and both front doors share.
+// Element types and reduction operators: their names and sizes.
 #pragma once
 
 #include <array>
@@ -6,34 +6,9 @@
 #include <cstdint>
 #include <string_view>
 
+#include "core/kernels/element_types.hpp"
+
 namespace syntony {
-
-enum class DType : std::uint8_t {
-  uint8,
-  int8,
-  uint16,
-  int16,
-  uint32,
-  int32,
-  uint64,
-  int64,
-  float16,
-  bfloat16,
-  float32,
-  float64,
-  boolean,
-  complex32,
-  complex64,
-  complex128,
-  float8_e4m3fn,
-  float8_e5m2,
-  float8_e4m3fnuz,
-  float8_e5m2fnuz,
-  float8_e8m0fnu,
-};
-
-/// What a Program's `+` means. `avg` and a premultiplied sum are not here: the Communicator scales around a `sum`.
-enum class ReduceOp : std::uint8_t { sum, product, min, max, band, bor, bxor };
 
 struct DTypeTraits {
   std::string_view name;

@@ -8,39 +8,31 @@
 // A destination may be one of the sources: every element is read from all sources before it is written, by one thread.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
 #include "cuda/device/formats.hpp"
-#include "cuda/device/kernel_form.hpp"
+#include "cuda/device/freestanding.hpp"
 #include "cuda/device/qualifiers.hpp"
 
 namespace syntony::cuda {
 
-/// What one piece of an instruction does, for all threads of a block to read.
-struct Combination {
-  std::byte* pointers[kMostEnds];  // the sources, then the destinations; without messages that travel in lines
-  std::uint32_t sources = 0;
-  std::uint32_t destinations = 0;
-  std::uint64_t bytes = 0;
-  // A message in lines (ll, ll128) is the first source and a further destination.
-  const std::byte* lines_in = nullptr;
-  std::byte* lines_out = nullptr;
-  std::uint64_t flag_in = 0;
-  std::uint64_t flag_out = 0;
-  std::uint64_t lines_to_fill = 0;  // of lines_out, at least; see low_latency.hpp
+/// Ends whose number the compiler knows: it unrolls the loops over them, and keeps the pointers in registers.
+template <std::uint32_t kDestinations, std::uint32_t kSources>
+struct KnownEnds {
+  static constexpr std::uint32_t sources = kSources, destinations = kDestinations;
+  std::byte* pointers[kSources + kDestinations];
+  std::uint64_t bytes;
 
   [[nodiscard]] SYNTONY_DEVICE const std::byte* source(std::uint32_t i) const { return pointers[i]; }
-  [[nodiscard]] SYNTONY_DEVICE std::byte* destination(std::uint32_t i) const { return pointers[sources + i]; }
+  [[nodiscard]] SYNTONY_DEVICE std::byte* destination(std::uint32_t i) const { return pointers[kSources + i]; }
 };
 
 struct alignas(16) Vector {
   std::uint64_t words[2];
 };
 
-/// A sum that the compiler knows to be one, for the loops that must be fast.
-struct KnownSum {
-  SYNTONY_DEVICE constexpr operator ReduceOp() const { return ReduceOp::sum; }  // NOLINT: that is its purpose
+/// An operator that the compiler knows, for the loops that must be fast.
+template <ReduceOp kOp>
+struct Known {
+  SYNTONY_DEVICE constexpr operator ReduceOp() const { return kOp; }  // NOLINT: that is its purpose
 };
 
 template <class Format, std::uint32_t kVectors>
@@ -73,87 +65,91 @@ struct Accumulator {
 };
 
 /// kVectors vectors of each source, `stride` bytes apart: so many loads are on their way at once.
-template <class Format, std::uint32_t kVectors, class Machine, class Op>
-SYNTONY_DEVICE void combine_vectors(const Combination& combination, Op op, std::uint64_t at, std::uint64_t stride) {
+template <class Format, std::uint32_t kVectors, class Machine, class Ends, class Op>
+SYNTONY_DEVICE void combine_vectors(const Ends& ends, Op op, std::uint64_t at, std::uint64_t stride) {
   Accumulator<Format, kVectors> sum;
   Vector loaded[kVectors];
   SYNTONY_UNROLL
-  for (std::uint32_t v = 0; v < kVectors; ++v) loaded[v] = Machine::load(combination.source(0) + at + v * stride);
+  for (std::uint32_t v = 0; v < kVectors; ++v) loaded[v] = Machine::load(ends.source(0) + at + v * stride);
   SYNTONY_UNROLL
   for (std::uint32_t v = 0; v < kVectors; ++v) sum.set(v, loaded[v]);
-  for (std::uint32_t k = 1; k < combination.sources; ++k) {
+  SYNTONY_UNROLL
+  for (std::uint32_t k = 1; k < ends.sources; ++k) {
     SYNTONY_UNROLL
-    for (std::uint32_t v = 0; v < kVectors; ++v) loaded[v] = Machine::load(combination.source(k) + at + v * stride);
+    for (std::uint32_t v = 0; v < kVectors; ++v) loaded[v] = Machine::load(ends.source(k) + at + v * stride);
     SYNTONY_UNROLL
     for (std::uint32_t v = 0; v < kVectors; ++v) sum.add(op, v, loaded[v]);
   }
   SYNTONY_UNROLL
   for (std::uint32_t v = 0; v < kVectors; ++v) loaded[v] = sum.get(v);
-  for (std::uint32_t d = 0; d < combination.destinations; ++d) {
+  SYNTONY_UNROLL
+  for (std::uint32_t d = 0; d < ends.destinations; ++d) {
     SYNTONY_UNROLL
-    for (std::uint32_t v = 0; v < kVectors; ++v)
-      Machine::store(combination.destination(d) + at + v * stride, loaded[v]);
+    for (std::uint32_t v = 0; v < kVectors; ++v) Machine::store(ends.destination(d) + at + v * stride, loaded[v]);
   }
 }
 
-template <std::uint32_t kVectors, class Machine>
-SYNTONY_DEVICE void copy_vectors(const Combination& combination, std::uint64_t at, std::uint64_t stride) {
+template <std::uint32_t kVectors, class Machine, class Ends>
+SYNTONY_DEVICE void copy_vectors(const Ends& ends, std::uint64_t at, std::uint64_t stride) {
   Vector loaded[kVectors];
   SYNTONY_UNROLL
-  for (std::uint32_t v = 0; v < kVectors; ++v) loaded[v] = Machine::load(combination.source(0) + at + v * stride);
-  for (std::uint32_t d = 0; d < combination.destinations; ++d) {
+  for (std::uint32_t v = 0; v < kVectors; ++v) loaded[v] = Machine::load(ends.source(0) + at + v * stride);
+  SYNTONY_UNROLL
+  for (std::uint32_t d = 0; d < ends.destinations; ++d) {
     SYNTONY_UNROLL
-    for (std::uint32_t v = 0; v < kVectors; ++v)
-      Machine::store(combination.destination(d) + at + v * stride, loaded[v]);
+    for (std::uint32_t v = 0; v < kVectors; ++v) Machine::store(ends.destination(d) + at + v * stride, loaded[v]);
   }
 }
 
 template <class Storage>
 SYNTONY_DEVICE Storage load_element(const std::byte* from) {
   Storage element;
-  __builtin_memcpy(&element, __builtin_assume_aligned(from, sizeof element), sizeof element);
+  memcpy(&element, __builtin_assume_aligned(from, alignof(Storage)), sizeof element);
   return element;
 }
 template <class Storage>
 SYNTONY_DEVICE void store_element(std::byte* to, Storage element) {
-  __builtin_memcpy(__builtin_assume_aligned(to, sizeof element), &element, sizeof element);
+  memcpy(__builtin_assume_aligned(to, alignof(Storage)), &element, sizeof element);
 }
 
 /// Elements [from, to) bytes, thread by thread.
-template <class Format, class Machine, class Op>
-SYNTONY_DEVICE void combine_elements(const Machine& machine, const Combination& combination, Op op, std::uint64_t from,
+template <class Format, class Machine, class Ends, class Op>
+SYNTONY_DEVICE void combine_elements(const Machine& machine, const Ends& ends, Op op, std::uint64_t from,
                                      std::uint64_t to) {
   using Storage = typename Format::Storage;
   const std::uint64_t step = machine.threads() * sizeof(Storage);
   for (std::uint64_t at = from + machine.thread() * sizeof(Storage); at < to; at += step) {
-    auto sum = Format::widen(load_element<Storage>(combination.source(0) + at));
-    for (std::uint32_t k = 1; k < combination.sources; ++k) {
-      sum = Format::apply(op, sum, Format::widen(load_element<Storage>(combination.source(k) + at)));
+    auto sum = Format::widen(load_element<Storage>(ends.source(0) + at));
+    SYNTONY_UNROLL
+    for (std::uint32_t k = 1; k < ends.sources; ++k) {
+      sum = Format::apply(op, sum, Format::widen(load_element<Storage>(ends.source(k) + at)));
     }
     const Storage element = Format::narrow(sum);
-    for (std::uint32_t d = 0; d < combination.destinations; ++d)
-      store_element(combination.destination(d) + at, element);
+    SYNTONY_UNROLL
+    for (std::uint32_t d = 0; d < ends.destinations; ++d) store_element(ends.destination(d) + at, element);
   }
 }
 
-template <class Machine>
-SYNTONY_DEVICE void copy_bytes(const Machine& machine, const Combination& combination, std::uint64_t from,
-                               std::uint64_t to) {
+template <class Machine, class Ends>
+SYNTONY_DEVICE void copy_bytes(const Machine& machine, const Ends& ends, std::uint64_t from, std::uint64_t to) {
   for (std::uint64_t at = from + machine.thread(); at < to; at += machine.threads()) {
-    const std::byte byte = combination.source(0)[at];
-    for (std::uint32_t d = 0; d < combination.destinations; ++d) combination.destination(d)[at] = byte;
+    const std::byte byte = ends.source(0)[at];
+    for (std::uint32_t d = 0; d < ends.destinations; ++d) ends.destination(d)[at] = byte;
   }
 }
 
-/// The bytes before the first boundary, or `none` where the pointers do not share one.
-[[nodiscard]] SYNTONY_DEVICE std::uint64_t bytes_before_vectors(const Combination& combination, std::uint64_t none) {
+/// The bytes before the first boundary, or all where the pointers do not share one, or not between two elements.
+template <std::uint64_t kElement, class Ends>
+[[nodiscard]] SYNTONY_DEVICE std::uint64_t bytes_before_vectors(const Ends& ends) {
   constexpr std::uintptr_t kMask = sizeof(Vector) - 1;
-  const auto first = reinterpret_cast<std::uintptr_t>(combination.pointers[0]) & kMask;
-  for (std::uint32_t i = 1; i < combination.sources + combination.destinations; ++i) {
-    if ((reinterpret_cast<std::uintptr_t>(combination.pointers[i]) & kMask) != first) return none;
+  const auto first = reinterpret_cast<std::uintptr_t>(ends.pointers[0]) & kMask;
+  std::uintptr_t unlike = first % kElement;
+  SYNTONY_UNROLL
+  for (std::uint32_t i = 1; i < ends.sources + ends.destinations; ++i) {
+    unlike |= (reinterpret_cast<std::uintptr_t>(ends.pointers[i]) & kMask) ^ first;
   }
   const std::uint64_t before = (sizeof(Vector) - first) & kMask;
-  return before < none ? before : none;
+  return unlike == 0 && before < ends.bytes ? before : ends.bytes;
 }
 
 /// `vectors(at, stride)` for whole batches, `vector(at, stride)` for the rest.
@@ -166,59 +162,48 @@ SYNTONY_DEVICE void each_vector(const Machine& machine, std::uint64_t from, std:
   for (; at < to; at += stride) vector(at, stride);
 }
 
-/// Sums keep kBatch vectors of every source on their way.
-template <class Format, std::uint32_t kBatch, class Machine, class Op>
-SYNTONY_CALLED void combine_as(const Machine& machine, const Combination& combination, Op op) {
-  const std::uint64_t head = bytes_before_vectors(combination, combination.bytes);
-  const std::uint64_t end = head + (combination.bytes - head) / sizeof(Vector) * sizeof(Vector);
-  combine_elements<Format>(machine, combination, op, 0, head);
+template <class Format, std::uint32_t kBatch, class Machine, class Ends, class Op>
+SYNTONY_DEVICE void combine_whole(const Machine& machine, const Ends& ends, Op op) {
+  const std::uint64_t head = bytes_before_vectors<sizeof(typename Format::Storage)>(ends);
+  const std::uint64_t end = head + (ends.bytes - head) / sizeof(Vector) * sizeof(Vector);
+  combine_elements<Format>(machine, ends, op, 0, head);
   each_vector<kBatch>(
       machine, head, end,
+      [&](std::uint64_t at, std::uint64_t stride) { combine_vectors<Format, kBatch, Machine>(ends, op, at, stride); },
       [&](std::uint64_t at, std::uint64_t stride) {
-        combine_vectors<Format, kBatch, Machine>(combination, op, at, stride);
-      },
-      [&](std::uint64_t at, std::uint64_t stride) {
-        if constexpr (kBatch > 1) combine_vectors<Format, 1, Machine>(combination, op, at, stride);
+        if constexpr (kBatch > 1) combine_vectors<Format, 1, Machine>(ends, op, at, stride);
       });
-  combine_elements<Format>(machine, combination, op, end, combination.bytes);
+  combine_elements<Format>(machine, ends, op, end, ends.bytes);
+}
+
+/// Sums keep kBatch vectors of every source on their way.
+template <class Format, std::uint32_t kBatch, class Machine, class Ends, class Op>
+SYNTONY_CALLED void combine_as(const Machine& machine, const Ends& ends, Op op) {
+  combine_whole<Format, kBatch>(machine, ends, op);
 }
 
 /// One source: bytes, whatever they mean. In place there is nothing to do, and peers may be reading.
-template <class Machine>
-SYNTONY_CALLED void copy(const Machine& machine, const Combination& combination) {
-  if (combination.destinations == 1 && combination.source(0) == combination.destination(0)) return;
+template <class Machine, class Ends>
+SYNTONY_CALLED void copy(const Machine& machine, const Ends& ends) {
+  if (ends.destinations == 1 && ends.source(0) == ends.destination(0)) return;
   constexpr std::uint32_t kBatch = 4;
-  const std::uint64_t head = bytes_before_vectors(combination, combination.bytes);
-  const std::uint64_t end = head + (combination.bytes - head) / sizeof(Vector) * sizeof(Vector);
-  copy_bytes(machine, combination, 0, head);
+  const std::uint64_t head = bytes_before_vectors<1>(ends);
+  const std::uint64_t end = head + (ends.bytes - head) / sizeof(Vector) * sizeof(Vector);
+  copy_bytes(machine, ends, 0, head);
   each_vector<kBatch>(
       machine, head, end,
-      [&](std::uint64_t at, std::uint64_t stride) { copy_vectors<kBatch, Machine>(combination, at, stride); },
-      [&](std::uint64_t at, std::uint64_t stride) { copy_vectors<1, Machine>(combination, at, stride); });
-  copy_bytes(machine, combination, end, combination.bytes);
+      [&](std::uint64_t at, std::uint64_t stride) { copy_vectors<kBatch, Machine>(ends, at, stride); },
+      [&](std::uint64_t at, std::uint64_t stride) { copy_vectors<1, Machine>(ends, at, stride); });
+  copy_bytes(machine, ends, end, ends.bytes);
 }
 
-template <class Machine>
-SYNTONY_DEVICE void combine(const Machine& machine, DType dtype, ReduceOp op, const Combination& combination) {
-  if (combination.sources == 1) return copy(machine, combination);
-  if (op == ReduceOp::sum) {
-    visit_format(unsigned_of(dtype), [&](auto format) {
-      using Format = decltype(format);
-      // As many vectors at once as leave the widened sum in registers.
-      constexpr std::uint32_t kBatch = sizeof(typename Format::Storage) >= 4 ? 4 : sizeof(typename Format::Storage);
-      combine_as<Format, kBatch>(machine, combination, KnownSum{});
-    });
-  } else {
-    // Rare, so they are short: vectors one at a time, and elements one at a time where a vector has sixteen.
-    visit_format(dtype, [&](auto format) {
-      using Format = decltype(format);
-      if constexpr (sizeof(typename Format::Storage) == 1) {
-        combine_elements<Format>(machine, combination, op, 0, combination.bytes);
-      } else {
-        combine_as<Format, 1>(machine, combination, op);
-      }
-    });
-  }
+/// All of it known but places and sizes; a Program has many such moves of few kinds. The pointers come by value, and so
+/// in registers. One source is moved as it is: Format is then an Integer.
+template <class Format, ReduceOp kOp, class Machine, std::uint32_t kDestinations, std::uint32_t kSources>
+SYNTONY_CALLED void combine_known(const Machine& machine, KnownEnds<kDestinations, kSources> ends) {
+  if (kDestinations == 1 && kSources == 1 && ends.source(0) == ends.destination(0)) return;
+  constexpr std::uint32_t kBatch = kSources == 1 ? 4 : kSources == 2 ? 2 : 1;
+  combine_whole<Format, kBatch>(machine, ends, Known<kOp>{});
 }
 
 }  // namespace syntony::cuda

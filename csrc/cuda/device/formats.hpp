@@ -7,18 +7,12 @@
 //   apply         Wide op Wide
 //
 // Formats narrower than float32 are widened to it. So a sum of k operands is accumulated in float32 and rounded once,
-// when it is stored.
+// when it is stored. Without fused multiply-adds (-fmad=false, -ffp-contract=off), which the CPU's kernels do not have.
 #pragma once
 
-#include <cstdint>
-#include <type_traits>
-
-#include "core/kernels/dtype.hpp"
+#include "core/kernels/element_types.hpp"
+#include "cuda/device/freestanding.hpp"
 #include "cuda/device/qualifiers.hpp"
-
-#ifdef __CUDACC__
-#include <cuda_fp16.h>
-#endif
 
 namespace syntony::cuda {
 
@@ -26,7 +20,7 @@ template <class To, class From>
 SYNTONY_DEVICE To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From));
   To to;
-  __builtin_memcpy(&to, &from, sizeof to);
+  memcpy(&to, &from, sizeof to);
   return to;
 }
 
@@ -182,9 +176,15 @@ using E5M2FNUZ = MiniFloat<std::uint8_t, 2, 16, 0x80, 0x80, Specials::nan_at_min
 /// GPUs convert float16 in one instruction, and call other NaNs canonical than we do.
 struct Float16 : MiniFloat<std::uint16_t, 10, 15, 0x7e00, 0x7c00, Specials::ieee> {
 #ifdef __CUDA_ARCH__
-  SYNTONY_DEVICE static Wide widen(Storage s) { return __half2float(__ushort_as_half(s)); }
+  SYNTONY_DEVICE static Wide widen(Storage s) {
+    Wide w;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(w) : "h"(s));
+    return w;
+  }
   SYNTONY_DEVICE static Storage narrow(Wide w) {
-    return w == w ? __half_as_ushort(__float2half_rn(w)) : static_cast<Storage>(0x7e00);
+    Storage s;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(s) : "f"(w));
+    return w == w ? s : static_cast<Storage>(0x7e00);
   }
 #endif
 };
@@ -202,6 +202,22 @@ struct Exponent8 {
     return static_cast<Storage>(bits_as<std::uint32_t>(Float32::narrow(w)) >> 23);
   }
   SYNTONY_DEVICE static Wide apply(ReduceOp op, Wide a, Wide b) { return arithmetic(op, a, b); }
+};
+
+/// Products of complex numbers; their sums are sums of their parts.
+template <class Part>
+struct Complex {
+  struct Storage {
+    typename Part::Storage real, imag;
+  };
+  struct Wide {
+    typename Part::Wide real, imag;
+  };
+  SYNTONY_DEVICE static Wide widen(Storage s) { return {Part::widen(s.real), Part::widen(s.imag)}; }
+  SYNTONY_DEVICE static Storage narrow(Wide w) { return {Part::narrow(w.real), Part::narrow(w.imag)}; }
+  SYNTONY_DEVICE static Wide apply(ReduceOp, Wide a, Wide b) {
+    return {a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real};
+  }
 };
 
 /// Sums wrap, so those of signed integers are those of unsigned ones.

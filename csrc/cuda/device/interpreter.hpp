@@ -21,7 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/device/combine.hpp"
+#include "cuda/device/combination.hpp"
 #include "cuda/device/launch.hpp"
 #include "cuda/device/low_latency.hpp"
 

@@ -16,7 +16,7 @@
 #include <cstdint>
 
 #include "cuda/device/arena.hpp"
-#include "cuda/device/combine.hpp"
+#include "cuda/device/combination.hpp"
 
 namespace syntony::cuda {
 

@@ -1,7 +1,7 @@
-"""Generated kernels on threads of the host: compiled by the host's compiler over host/platform.cuh, run through ctypes.
+"""Generated kernels on threads of the host: compiled by the host's compiler, run through ctypes.
 
-What differs from a GPU is platform.cuh alone, so the text of the kernels, of lane.cuh and of elements.cuh is tested as
-it is: flags, waits, FIFOs, arithmetic.
+What differs from a GPU is the Machine alone (tests/csrc/cuda/host_machine.hpp), so the text of the kernels and of the
+headers of csrc/cuda/device is tested as it is: flags, waits, FIFOs, arithmetic.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from collectives.cuda.launch import LAUNCH, Room, Sizes, argument, slot_addresses
-from collectives.cuda.source import HEADERS, Source
+from collectives.cuda.source import ROOT, Source
 from csrc import _core
 from tests.csrc.program_interpreter import ends, starts
 
 HOST = Path(__file__).parent / "host"
-FLAGS = ("-std=c++20", "-O0", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-unknown-pragmas", "-Werror", "-pthread")
+FLAGS = ("-std=c++20", "-O0", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-pthread")
+INCLUDES = (f"-I{ROOT}", f"-I{Path(__file__).parents[2] / 'csrc/cuda'}")
 POISON = 0xA5
 
 Bytes = np.ndarray
@@ -29,18 +30,22 @@ Blocks = dict[int, Bytes]
 
 
 def write_sources(sources: Sequence[Source], folder: Path) -> Path:
-    """One file with all the kernels, the host's platform beside it."""
-    for header in HEADERS:
-        (folder / header.name).write_text((HOST / header.name if header.name == "platform.cuh" else header).read_text())
-    text = "#include <memory>\n" + "\n".join(source.text for source in sources) + (HOST / "run.cpp").read_text()
-    (folder / "kernels.cpp").write_text(text)
+    """One file with all the kernels, each to be called by its name."""
+    entries = "\n".join(
+        f'extern "C" void {source.kernel}(const Launch* launches, int count, int threads) {{\n'
+        f"  run_on_threads({source.kernel}_code::run, launches, count, threads);\n}}"
+        for source in sources
+    )
+    text = "\n".join(source.text for source in sources)
+    text += f'#include "host_machine.hpp"\n{(HOST / "run.cpp").read_text()}'
+    (folder / "kernels.cpp").write_text(f"{text}namespace syntony::cuda::straight {{\n{entries}\n}}\n")
     return folder / "kernels.cpp"
 
 
 def compile_for_host(sources: Sequence[Source], folder: Path, *flags: str) -> ctypes.CDLL:
     """A library with all the kernels."""
     path, library = write_sources(sources, folder), folder / "kernels.so"
-    command = ["g++", *FLAGS, *flags, "-fPIC", "-shared", path, "-o", library]
+    command = ["g++", *FLAGS, *INCLUDES, *flags, "-fPIC", "-shared", path, "-o", library]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return ctypes.CDLL(str(library))
@@ -118,7 +123,6 @@ class HostRun:
                 stripes=self.stripes, ranks=ranks,
             )  # fmt: skip
         kernel = getattr(self.library, source.kernel)
-        run = self.library.syntony_run
-        run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
-        run(ctypes.cast(kernel, ctypes.c_void_p), launches.ctypes.data, len(groups), self.threads)
+        kernel.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
+        kernel(launches.ctypes.data, len(groups), self.threads)
         return outputs

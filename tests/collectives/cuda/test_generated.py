@@ -23,7 +23,7 @@ import topologies
 from collectives.buffers import UsageError
 from collectives.cuda.launch import Sizes
 from collectives.cuda.one_lane import one_lane
-from collectives.cuda.source import HEADERS, Source, arithmetic, generate
+from collectives.cuda.source import ROOT, Source, arithmetic, generate
 from csrc import _core
 from synth.checker import check_program
 from synth.collective import Collective
@@ -33,7 +33,7 @@ from synth.lower import lower
 from synth.optimize.tape import Tape
 from synth.program import Program, ProgramError
 from synth.target import Target
-from tests.collectives.cuda.host_kernels import Blocks, HostRun, aligned, compile_for_host, write_sources
+from tests.collectives.cuda.host_kernels import FLAGS, INCLUDES, Blocks, HostRun, aligned, compile_for_host
 from tests.csrc.program_interpreter import blocks_of, expected_outputs, random_inputs
 from tests.csrc.runtime.cases import generator
 from tests.csrc.runtime.test_programs import FullMachine, fused_ring, random_program
@@ -182,8 +182,8 @@ def test_messages_that_nobody_overwrites_are_not_copied() -> None:
         source = generate(two_shot, "float32", in_place=in_place)
         assert (source.direct, source.connections) == (24, (0, 0, 0, 0))
         # No chunk is copied before it is summed: a reduce of four buffers is all that the first half is.
-        assert source.text.count("Combine<Format, Op, 1, 4>") == 4
-        assert source.text.count("Combine<Format, Op, 1, 1>") == 12
+        assert source.text.count("combine_known<Format, ReduceOp::sum>(machine, KnownEnds<1, 4>") == 4
+        assert source.text.count("combine_known<Plain, ReduceOp::sum>(machine, KnownEnds<1, 1>") == 12
     assert generate(two_shot, "float32", copy_all=True).direct == 0
 
 
@@ -206,16 +206,16 @@ def test_every_reduction_gives_the_cpus_bits(tmp_path: Path, shift: int) -> None
     rng = generator("elements", shift)
     pairs = PAIRS[shift::2]
     calls = "\n".join(
-        f'extern "C" void combine_{i}(char* to, const char* a, const char* b, const char* c, long long bytes) {{\n'
-        "  syntony::HostBlock block(0, 1);\n  syntony::host_block = &block;\n"
-        f"  using namespace syntony;\n  using Kind = Combine<{', '.join(arithmetic(dtype, op))}, 1, 3>;\n"
-        "  Kind::run({to}, {a, b, c}, bytes);\n}"
+        f'extern "C" void combine_{i}(Bytes to, Bytes a, Bytes b, Bytes c, std::uint64_t bytes) {{\n'
+        "  std::barrier<> alone(1);\n"
+        f"  combine_known<{arithmetic(dtype, op)}, ReduceOp::{op}>(HostMachine(0, 1, alone), KnownEnds<1, 3>"
+        "{{a, b, c, to}, bytes});\n}"
         for i, (dtype, op) in enumerate(pairs)
     )
-    write_sources([], tmp_path)
-    (tmp_path / "elements.cpp").write_text(f'#include "elements.cuh"\n{calls}\n')
-    command = ["g++", "-std=c++20", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Wno-unknown-pragmas", "-Werror"]
-    command += ["-fPIC", "-shared", str(tmp_path / "elements.cpp"), "-o", str(tmp_path / "elements.so")]
+    text = f'#include "host_machine.hpp"\nnamespace syntony::cuda {{\nusing Bytes = std::byte*;\n{calls}\n}}\n'
+    (tmp_path / "elements.cpp").write_text(text)
+    command = ["g++", *FLAGS, "-O1", *INCLUDES, "-fPIC", "-shared", str(tmp_path / "elements.cpp")]
+    command += ["-o", str(tmp_path / "elements.so")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     library = ctypes.CDLL(str(tmp_path / "elements.so"))
@@ -275,7 +275,7 @@ def test_importing_the_package_imports_neither_cupy_nor_torch() -> None:
 
 
 def test_nvcc_takes_it_without_a_warning(tmp_path: Path, nvcc: str) -> None:
-    """Machine code for every architecture, of kernels that use all parts of lane.cuh and the widest formats."""
+    """Machine code for every architecture, of kernels that use all parts of lane.hpp and the widest formats."""
     rng = generator("nvcc")
     sources = [
         generate(one_lane(built("two_shot", "all_reduce", 2)), "bfloat16"),
@@ -285,7 +285,7 @@ def test_nvcc_takes_it_without_a_warning(tmp_path: Path, nvcc: str) -> None:
     ]
     (tmp_path / "kernels.cu").write_text("\n".join(source.text for source in sources))
     targets = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in (80, 90, 100)]
-    command = [nvcc, "-std=c++20", "-fmad=false", "-Werror", "all-warnings", *targets, "-I", str(HEADERS[0].parent)]
+    command = [nvcc, "-std=c++20", "-fmad=false", "-Werror", "all-warnings", *targets, "-I", str(ROOT)]
     command += ["-fatbin", str(tmp_path / "kernels.cu"), "-o", str(tmp_path / "kernels.fatbin")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
