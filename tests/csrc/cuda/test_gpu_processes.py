@@ -1,4 +1,4 @@
-"""Ranks in processes of their own on one GPU, through CUDA IPC; and the sanitizer of CUDA over the other tests.
+"""Ranks in processes of their own on one GPU, through CUDA IPC.
 
 Without MPS, kernels of different processes take turns on a GPU, time slice by time slice, so this is slow: it shows
 that handles, offsets and flags are right, and nothing about speed.
@@ -7,10 +7,6 @@ that handles, offsets and flags are right, and nothing about speed.
 from __future__ import annotations
 
 import multiprocessing
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,18 +71,3 @@ def test_processes_reach_each_other(ranks: int) -> None:
     for process in processes:
         process.kill()
     assert [process.exitcode for process in processes] == [0] * ranks
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
-def test_the_sanitizer_of_cuda_finds_nothing(tool: str) -> None:
-    sanitizer = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
-    if sanitizer is None:
-        pytest.skip("there is no compute-sanitizer here")
-    # It may let kernels of several streams take turns, and then ranks would wait for each other in vain. So it looks at
-    # what a rank does alone.
-    tests = Path(__file__).parent / "test_gpu_sanitized.py"
-    command = [sanitizer, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "pytest", "-q", str(tests)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False)
-    assert done.returncode == 0, done.stdout[-6000:]

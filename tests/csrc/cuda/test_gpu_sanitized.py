@@ -1,5 +1,5 @@
 """What one rank does alone: random Programs whose lanes share thread blocks and wait for each other. Short, so that
-compute-sanitizer can look at it (test_gpu_processes.py)."""
+compute-sanitizer can look at it (tests/collectives/cuda/test_gpu_sanitizer.py)."""
 
 from __future__ import annotations
 
