@@ -99,6 +99,9 @@ class Communicator(Verbs):
         ranks = [calls.member("a rank to exclude", rank, self.size) for rank in excluded]
         if self.rank in ranks:
             raise UsageError(f"rank {self.rank} cannot exclude itself when a group shrinks: it only has to close it")
+        gpus, self._gpus = self._gpus, None
+        if gpus is not None:
+            gpus.leave()
         return Communicator(self._core.shrink(ranks, calls.seconds(timeout), name))
 
     # ---- the group --------------------------------------------------------------------------------------------------
@@ -144,11 +147,22 @@ class Communicator(Verbs):
 
     def abort(self, why: str) -> None:
         """Ends the group on every rank: all operations fail, naming this rank and `why`."""
+        if self._gpus is not None:
+            self._gpus.abort(why)
         self._core.abort(why)
 
     def close(self) -> None:
-        """Says goodbye: this rank's exit is then no failure to the others."""
-        self._core.shutdown()
+        """Says goodbye: this rank's exit is then no failure to the others.
+
+        After collectives on GPUs, it waits for them and for the other ranks to close, and raises the CommunicationError
+        that nobody has heard of yet.
+        """
+        gpus, self._gpus = self._gpus, None
+        try:
+            if gpus is not None:
+                gpus.close()
+        finally:
+            self._core.shutdown()
 
     def __enter__(self) -> Communicator:
         return self

@@ -54,6 +54,8 @@ class Verbs:
     async_op   return a Work at once instead of None at the end
     timeout    seconds; default: the group's
 
+    Arrays on a GPU are queued in the current stream of their library (cuda/group.py says what is not done for them).
+
     Raises ValueError (UsageError) for a call that cannot mean anything, before anything has been sent;
     CommunicationError for what goes wrong between ranks.
     """
@@ -444,7 +446,5 @@ class Verbs:
             algorithm,
         )
         if self._gpus is None:
-            gather = group.gather_bytes(self.all_gather, self.size)
-            device = max(buffer.device for buffer in buffers)
-            self._gpus = group.CudaGroup(self.rank, self._core.boxes, device, gather)
-        self._gpus.run(call, buffers, op == "avg", timeout or 1800.0)
+            self._gpus = group.CudaGroup(self._core, max(buffer.device for buffer in buffers))
+        self._gpus.run(call, buffers, op == "avg", calls.seconds(timeout) or self._core.timeout)

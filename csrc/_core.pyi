@@ -1,6 +1,6 @@
 """The compiled core: Programs, their execution, graph algorithms, and arithmetic on buffers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -546,6 +546,9 @@ class Work:
 
     @property
     def sequence(self) -> int: ...
+    def on_done(self, callback: Callable[[], object]) -> None:
+        """Calls it once, when done, in error too: at once if it is, else on a thread that others do not wait for."""
+
     def wait(self, timeout: float | None = None) -> bool:
         """Drives the operation until it is done and raises its error. False if `timeout` seconds passed first."""
 
@@ -698,6 +701,10 @@ class Communicator:
     def abort(self, why: str) -> None: ...
     def shutdown(self) -> None: ...
     def set_timeout(self, timeout: float) -> None: ...
+    @property
+    def timeout(self) -> float:
+        """Of calls that do not say theirs."""
+
     def set_priority(self, priority: str | None) -> None:
         """Of calls that do not say theirs."""
     def set_canonical(self, canonical: bool) -> None:

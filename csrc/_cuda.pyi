@@ -104,6 +104,8 @@ class ArenaShape:
 
 class Trouble(TypedDict):
     kind: str
+    launch: int
+    """The executor's launches count from 1."""
     lane: int
     instruction: int
     slice: int
@@ -126,6 +128,8 @@ class Executor:
     def launch(self, plan: Plan, pointers: Sequence[int], stream: int) -> None:
         """One kernel and nothing else, so that it can be captured. `pointers` as plan.bases; 0 for this rank's scratch
         means the plan's. All ranks launch the same plans in the same order."""
+    def wait(self) -> None:
+        """Until all launches have ended; those of graphs are not known here."""
     def abort(self) -> None:
         """Lanes stop where they are; the group must be made anew."""
     def trouble(self) -> Trouble | None:

@@ -294,6 +294,20 @@ void bind_work(nb::module_& m) {
           "source", [](const PythonWork& self) { return self.value->source(); }, "The rank that a message came from.")
       .def_prop_ro("sequence", [](const PythonWork& self) { return self.value->descriptor().sequence; })
       .def(
+          "on_done",
+          [](const PythonWork& self, nb::callable callback) {
+            self.value->on_done([kept = held(self.process->engine(), std::move(callback))] {
+              if (!nb::is_alive()) return;
+              const nb::gil_scoped_acquire lock;
+              try {
+                nb::handle(static_cast<const PyObject*>(kept.get()))();
+              } catch (nb::python_error& error) {
+                error.discard_as_unraisable("a callback of an operation");
+              }
+            });
+          },
+          "callback"_a, "Calls it once, when done: at once if it is, else on the thread of completions.")
+      .def(
           "wait",
           [](const PythonWork& self, std::optional<double> timeout) {
             const nb::gil_scoped_release unlocked;
@@ -470,7 +484,9 @@ void bind_group(nb::module_& m) {
           "canonical"_a)
       .def(
           "set_timeout", [](const Self& self, double timeout) { self.group().set_timeout(from_seconds(timeout)); },
-          "timeout"_a);
+          "timeout"_a)
+      .def_prop_ro("timeout",
+                   [](const Self& self) { return std::chrono::duration<double>(self.group().timeout()).count(); });
 }
 
 }  // namespace

@@ -102,6 +102,7 @@ void Executor::launch(const Plan& plan, std::span<std::byte* const> pointers, cu
   launch.tables = plan.tables();
   launch.shape = shape_;
   launch.rank = rank_;
+  launch.number = launches_ + 1;
   launch.arenas = reinterpret_cast<std::byte* const*>(arenas_.data());
   launch.abort = &words().abort;
   launch.trouble = &words().trouble;
@@ -126,9 +127,14 @@ void Executor::launch(const Plan& plan, std::span<std::byte* const> pointers, cu
     check(cudaStreamWaitEvent(stream, last_.handle(), 0), "waiting for the last launch");
   }
   run_lanes(launch, stream);
+  ++launches_;
   if (captured) return;
   last_.record(stream);
   last_stream_ = stream;
+}
+
+void Executor::wait() const {
+  if (last_stream_) check(cudaEventSynchronize(last_.handle()), "waiting for the last launch");
 }
 
 void Executor::abort() { std::atomic_ref(words().abort).store(1, std::memory_order_relaxed); }

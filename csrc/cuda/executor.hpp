@@ -63,6 +63,8 @@ class Executor {
   /// std::invalid_argument for a pointer that is missing or not at an element's boundary.
   void launch(const Plan& plan, std::span<std::byte* const> pointers, cudaStream_t stream);
 
+  /// Until all launches have ended; those of graphs are not known here.
+  void wait() const;
   void abort();
   /// Nothing while all is well.
   [[nodiscard]] std::optional<Trouble> trouble() const;
@@ -84,6 +86,7 @@ class Executor {
   Event last_;  // the end of the last launch,
   std::optional<cudaStream_t> last_stream_;
   std::chrono::nanoseconds timeout_{0};
+  std::uint32_t launches_ = 0;
   bool connected_ = false;
 };
 

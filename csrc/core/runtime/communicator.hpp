@@ -124,6 +124,8 @@ class Communicator {
   /// Finishes what is in flight and says goodbye. Further calls throw Error(aborted).
   void shutdown();
   void set_timeout(std::chrono::milliseconds timeout);
+  /// Of calls that do not say theirs.
+  [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_.load(); }
   /// Of calls that do not say theirs; every rank must set the same. None: what is usual for the collective.
   void set_priority(std::optional<Priority> priority) { priority_ = priority; }
   /// all_reduce and reduce_scatter that ask for no algorithm use `pairwise`.

@@ -155,12 +155,14 @@ void bind_executor(nb::module_& m) {
           nb::call_guard<nb::gil_scoped_release>(),  // a full queue waits, and what it waits for may need a rank's
                                                      // thread
           "plan"_a, "pointers"_a, "stream"_a, "`pointers` as plan.bases; 0 for this rank's scratch means the plan's.")
+      .def("wait", &Executor::wait, nb::call_guard<nb::gil_scoped_release>(), "Until all launches have ended.")
       .def("abort", &Executor::abort, "Lanes stop where they are; the group must be made anew.")
       .def("trouble", [](const Executor& self) -> std::optional<nb::dict> {
         const std::optional<Trouble> found = self.trouble();
         if (!found) return std::nullopt;
         nb::dict trouble;
         trouble["kind"] = found->kind == Trouble::aborted ? "aborted" : "timed out";
+        trouble["launch"] = found->launch;
         trouble["lane"] = found->lane;
         trouble["instruction"] = found->instruction;
         trouble["slice"] = found->slice;

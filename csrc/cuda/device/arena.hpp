@@ -36,6 +36,7 @@ struct ArenaShape {
 struct Trouble {
   enum Kind : std::uint32_t { none, aborted, timed_out };
   std::uint32_t kind = none;
+  std::uint32_t launch = 0;       // Launch::number
   std::uint32_t lane = 0;         // of the Program,
   std::uint32_t instruction = 0;  // of that lane
   std::uint32_t slice = 0;

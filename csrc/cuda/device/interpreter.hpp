@@ -234,6 +234,7 @@ class Interpreter {
   SYNTONY_DEVICE bool report(Trouble::Kind kind) {
     Trouble trouble;
     trouble.kind = kind;
+    trouble.launch = launch_.number;
     for (std::uint32_t own = 0; own < own_lanes() && trouble.peer == kNone; ++own) {
       if (shared_.lanes[own].turn == LaneState::kFinished) continue;
       const KernelInstruction& instruction = instruction_of(own);

@@ -13,6 +13,7 @@ struct Launch {
   KernelTables tables;
   ArenaShape shape;
   std::uint32_t rank = 0;
+  std::uint32_t number = 0;              // of the rank's launches, from 1; for reports
   std::byte* const* arenas = nullptr;    // by rank, as this rank reaches them
   const std::uint32_t* abort = nullptr;  // host memory: not zero means that all lanes stop where they are
   Trouble* trouble = nullptr;            // host memory

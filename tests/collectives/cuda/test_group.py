@@ -14,16 +14,19 @@ from collectives import Communicator, LocalBootstrap
 from collectives.buffers import UsageError
 from collectives.cuda import group as gpu
 from csrc import _core
+from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
 
 
 class Shown:
     """An array that says it lies on a GPU."""
 
-    def __init__(self, count: int, dtype: str = "float32", device: int = 0, strides: Any = None) -> None:
+    def __init__(
+        self, count: int, dtype: str = "float32", device: int = 0, strides: Any = None, read_only: bool = False
+    ) -> None:
         self.dtype, self.device, self.divided = np.dtype(dtype), device, 0
         self.__cuda_array_interface__ = {
-            "shape": (count,), "typestr": self.dtype.str, "data": (4096 + id(self) % 4096 * 64, False),
-            "version": 3, "strides": strides,
+            "shape": (count,), "typestr": self.dtype.str, "data": (4096 + id(self) % 4096 * 64, read_only),
+            "version": 3, "strides": strides, "stream": 77,
         }  # fmt: skip
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -34,30 +37,66 @@ class Shown:
         return self
 
 
+class Executed:
+    """In the place of csrc._cuda.Executor: it writes down, and is in trouble when told so."""
+
+    def __init__(self, recorder: Recorder, rank: int, sharing: int) -> None:
+        self.recorder, self.rank, self.sharing = recorder, rank, sharing
+        self.arena, self.blocks = 1000 + rank, 100 + rank
+        self.arenas: list[int] = []
+        self.seconds = 0.0
+        self.launched: list[tuple[Any, list[int], int]] = []
+        self.found: dict[str, Any] | None = None
+        self.aborted = threading.Event()
+
+    def connect(self, arenas: list[int]) -> None:
+        if self.rank == self.recorder.broken:
+            raise RuntimeError("reaching the GPU of rank 0 failed")
+        self.arenas = arenas
+
+    def set_timeout(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def launch(self, plan: Any, pointers: list[int], stream: int) -> None:
+        self.launched.append((plan, pointers, stream))
+
+    def wait(self) -> None: ...
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+    def trouble(self) -> dict[str, Any] | None:
+        return self.found
+
+
 class Recorder:
     """In the place of csrc._cuda."""
 
     def __init__(self) -> None:
-        self.launched: list[tuple[int, Any, list[int]]] = []
-        self.connected: dict[int, list[int]] = {}
-        self.trouble: Any = None
+        self.ranks: dict[int, Executed] = {}
+        self.imported: list[bytes] = []
+        self.broken = -1
+
+    def describe(self, device: int) -> dict[str, str]:
+        return {"pci": f"0000:{device:02}:00.0"}
 
     def ArenaShape(self, ranks: int) -> int:  # noqa: N802
         return ranks
 
-    def Executor(self, device: int, rank: int, shape: Any, sharing: int) -> Any:  # noqa: N802
-        return SimpleNamespace(
-            arena=1000 + rank, rank=rank, sharing=sharing, trouble=lambda: self.trouble,
-            connect=lambda arenas: self.connected.__setitem__(rank, arenas), set_timeout=lambda seconds: None,
-            launch=lambda plan, pointers, stream: self.launched.append((rank, plan, pointers)),
-        )  # fmt: skip
+    def Executor(self, device: int, rank: int, shape: Any, sharing: int) -> Executed:  # noqa: N802
+        self.ranks[rank] = Executed(self, rank, sharing)
+        return self.ranks[rank]
 
     def export_memory(self, address: int) -> bytes:
-        return b"handle"
+        return b"handle of %d" % address
 
-    def Plan(self, executor: Any, program: Any, dtype: str, op: str, elements: list[int], protocol: str) -> Any:  # noqa: N802
+    def ImportedMemory(self, device: int, exported: bytes) -> Any:  # noqa: N802
+        self.imported.append(exported)
+        return SimpleNamespace(address=5000 + int(exported.split()[-1]))
+
+    def Plan(self, executor: Executed, program: Any, dtype: str, op: str, elements: Any, **options: Any) -> Any:  # noqa: N802
         bases = [(executor.rank, 0, 0), (executor.rank, 1, 0), (executor.rank, 2, 0)]
-        return SimpleNamespace(bases=bases, program=program, dtype=dtype, elements=elements, protocol=protocol, op=op)
+        return SimpleNamespace(bases=bases, program=program, dtype=dtype, elements=elements, op=op, **options)
 
 
 def on_two_ranks(job: Callable[[Communicator], None]) -> list[BaseException]:
@@ -91,20 +130,44 @@ def test_calls_become_launches(recorder: Recorder) -> None:
         address = array.__cuda_array_interface__["data"][0]
         assert group.all_reduce(array) is None
         big = Shown(1 << 20)
-        group.all_reduce(big, op="avg")
-        mine = [entry for entry in recorder.launched if entry[0] == group.rank]
-        assert mine[0][2] == [address, address, 0]
-        assert [(p.program.name, p.protocol, p.elements) for _, p, _ in mine] == [
-            ("direct", "ll", [1000]), ("two_shot", "simple", [1 << 20]),
+        group.all_reduce(big, op="avg", timeout=7.0)
+        mine = recorder.ranks[group.rank]
+        assert mine.launched[0][1:] == ([address, address, 0], 77)
+        assert [(plan.program.name, plan.protocol, plan.elements) for plan, _, _ in mine.launched] == [
+            ("direct", "ll", (1000,)), ("two_shot", "simple", (1 << 20,)),
         ]  # fmt: skip
-        assert (array.divided, big.divided) == (0, 2)
-
+        assert {plan.blocks for plan, _, _ in mine.launched} == {100}, "what the smallest GPU has"
+        assert (array.divided, big.divided, mine.seconds, mine.sharing) == (0, 2, 7.0, 2)
         reduced = Shown(8)
         group.reduce(reduced, op="avg")
         assert reduced.divided == (2 if group.rank == 0 else 0), "an input stays as it is"
+        assert mine.seconds == 60.0, "the group's"
+        assert mine.arenas == [1000, 1001]
 
     assert on_two_ranks(job) == []
-    assert recorder.connected == {0: [1000, 1001], 1: [1000, 1001]}
+    assert recorder.imported == [], "within a process addresses do"
+
+
+def test_a_plan_serves_all_calls_that_are_alike_and_no_other(recorder: Recorder) -> None:
+    def job(group: Communicator) -> None:
+        for _ in range(2):
+            group.all_reduce(Shown(8))
+        for call in (
+            lambda: group.all_reduce(Shown(9)),
+            lambda: group.all_reduce(Shown(8, "int32")),
+            lambda: group.all_reduce(Shown(8), op="max"),
+            lambda: group.all_reduce(Shown(8), algorithm="ring"),
+            lambda: group.all_gather(Shown(8), Shown(16)),
+            lambda: group.all_gather(Shown(8), Shown(16), counts=[8, 8]),  # the others' may differ: another protocol
+            lambda: group.broadcast(Shown(8)),
+            lambda: group.broadcast(Shown(8), root=1),
+        ):
+            call()
+        plans = [id(plan) for plan, _, _ in recorder.ranks[group.rank].launched]
+        assert plans[0] == plans[1]
+        assert len(set(plans)) == len(plans) - 1
+
+    assert on_two_ranks(job) == []
 
 
 def test_refusals(recorder: Recorder) -> None:
@@ -114,15 +177,14 @@ def test_refusals(recorder: Recorder) -> None:
             (lambda: group.all_reduce(Shown(8, "int32"), op="avg"), "avg of int32 is not done on GPUs"),
             (lambda: group.all_reduce(Shown(8), algorithm="pairwise2"), "'pairwise2' does not run all_reduce on GPUs"),
             (lambda: group.all_reduce(Shown(8), np.zeros(8, np.float32)), "arrays on GPU 0 and the CPU"),
+            (lambda: group.all_reduce(Shown(8, device=1)), "arrays on GPU 1; rank . uses GPU 0"),
             (lambda: group.all_reduce(Shown(8, strides=(8,))), "not contiguous in memory"),
+            (lambda: group.all_reduce(Shown(8, read_only=True)), "the input of all_reduce is read-only"),
+            (lambda: group.all_reduce(Shown(8), timeout=-1.0), "a timeout is a number of seconds above 0"),
             (lambda: group.send(Shown(8), 1 - group.rank), "lies on GPU 0; this call moves CPU memory"),
         ):
             with pytest.raises(UsageError, match=words):
                 call()
-        group.barrier()  # the executor is one for both
-        recorder.trouble = {"kind": "timed_out", "lane": 1, "instruction": 2, "slice": 0, "peer": 1}
-        with pytest.raises(_core.CommunicationError, match=r"was timed_out at lane 1, .*, waiting for rank 1"):
-            group.all_reduce(Shown(8))
 
     assert on_two_ranks(job) == []
 
@@ -133,3 +195,91 @@ def test_without_an_executor_it_is_one_sentence_at_every_rank() -> None:
             group.all_reduce(Shown(8))
 
     assert on_two_ranks(job) == []
+
+
+def test_a_rank_that_cannot_reach_another_is_named_at_every_rank(recorder: Recorder) -> None:
+    recorder.broken = 1
+
+    def job(group: Communicator) -> None:
+        with pytest.raises(RuntimeError, match=r"^rank 1: reaching the GPU of rank 0 failed$"):
+            group.all_reduce(Shown(8))
+        group.barrier()
+        recorder.broken = -1
+        group.barrier()
+        group.all_reduce(Shown(8))  # it may be tried again
+
+    assert on_two_ranks(job) == []
+
+
+def test_who_waited_too_long_tells_all(recorder: Recorder) -> None:
+    def job(group: Communicator) -> None:
+        group.all_reduce(Shown(8))
+        group.all_reduce(Shown(9))
+        group.all_gather(Shown(8), Shown(16))
+        mine = recorder.ranks[group.rank]
+        group.barrier()
+        words = r"^rank 0, on GPU 0: all_reduce #2 \(9 x float32\) timed out at lane 1, .*, waiting for rank 1; make"
+        if group.rank == 0:
+            mine.found = {"kind": "timed out", "launch": 2, "lane": 1, "instruction": 2, "slice": 0, "peer": 1}
+        else:
+            assert mine.aborted.wait(30)
+            words = r"^rank 1, on GPU 0: all_gather #3 \(16 x float32\) was ended: .*rank 0: all_reduce #2 .* timed out"
+        for _ in range(2):  # it stays so
+            with pytest.raises(_core.CommunicationError, match=words) as caught:
+                group.all_reduce(Shown(8))
+        assert (caught.value.kind, caught.value.ranks) == (("timeout", (1,)) if group.rank == 0 else ("aborted", (0,)))
+
+    assert on_two_ranks(job) == []
+
+
+def test_close_says_what_nobody_has_heard(recorder: Recorder) -> None:
+    def job(group: Communicator) -> None:
+        group.all_reduce(Shown(8))
+        group.barrier()
+        if group.rank == 0:
+            found = {"kind": "timed out", "launch": 1, "lane": 0, "instruction": 0, "slice": 0, "peer": 1}
+            recorder.ranks[0].found = found
+
+    first, second = sorted(map(str, on_two_ranks(job)))
+    assert first.startswith("rank 0, on GPU 0: all_reduce #1 (8 x float32) timed out at lane 0")
+    assert second.startswith("rank 1, on GPU 0: all_reduce #1 (8 x float32) was ended")
+    assert "rank 0: all_reduce #1 (8 x float32) timed out" in second
+
+
+# ---- processes ------------------------------------------------------------------------------------------------------
+
+
+def in_a_process(rank: Rank, one_dies: bool) -> tuple[list[int], int, list[bytes], Any]:
+    recorder = Recorder()
+    gpu.executor = lambda: recorder
+    group = Communicator(rank.join().raw)
+    group.all_reduce(Shown(8))
+    group.all_reduce(Shown(9))
+    mine = recorder.ranks[rank.rank]
+    failure = None
+    if one_dies:
+        rank.tell("launched")
+        assert mine.aborted.wait(30), "its kernel would wait for ever"
+        with pytest.raises(_core.CommunicationError) as caught:
+            group.all_reduce(Shown(8))
+        failure = (str(caught.value), caught.value.kind, caught.value.ranks)
+    group.close()
+    return mine.arenas, mine.sharing, recorder.imported, failure
+
+
+def test_processes_reach_each_others_arenas() -> None:
+    results = run_as_processes(in_a_process, 3, False)
+    for rank, (arenas, sharing, imported, _) in enumerate(results):
+        assert arenas == [1000 + peer if peer == rank else 6000 + peer for peer in range(3)]
+        assert sorted(imported) == [b"handle of %d" % (1000 + peer) for peer in range(3) if peer != rank]
+        assert sharing == 3
+
+
+def test_a_process_that_dies_ends_the_kernels_of_all_and_is_named() -> None:
+    with Processes(in_a_process, 3, True) as ranks:
+        ranks.wait_for_event("launched")
+        ranks.kill(1)
+        results = ranks.finish()
+    for rank in (0, 2):
+        sentence = "rank 1 died, and all_reduce #2 (9 x float32) was the last; make the group anew"
+        assert results[rank][-1] == (f"rank {rank}, on GPU 0: {sentence}", "dead", (1,))

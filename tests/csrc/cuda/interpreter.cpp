@@ -233,6 +233,7 @@ void run_troubles(std::uint64_t seed, int jobs) {
     const Trouble& trouble = group.trouble(next);
     require(trouble.kind == (turn % 2 == 1 ? Trouble::aborted : Trouble::timed_out), "the kind of trouble");
     require(trouble.peer == absent || ranks > 2 || turn % 2 == 1, "who was waited for");
+    require(trouble.launch == 1, "the launch that stopped");
     group.run(all, 0, absent);  // a rank in trouble runs nothing more, and so does not hang
   }
 }

@@ -62,7 +62,8 @@ class Ranks {
     for (std::uint32_t rank = 0; rank < shape_.ranks; ++rank) {
       if (rank == absent) continue;
       ranks.emplace_back([&, rank] {
-        for (const Job& job : jobs) launch(job, rank, timeout);
+        std::uint32_t number = 0;
+        for (const Job& job : jobs) launch(job, rank, ++number, timeout);
       });
     }
     for (std::thread& rank : ranks) rank.join();
@@ -73,12 +74,13 @@ class Ranks {
   [[nodiscard]] const std::byte* arena(std::uint32_t rank) const { return arenas_[rank]; }
 
  private:
-  void launch(const Job& job, std::uint32_t rank, std::uint64_t timeout) {
+  void launch(const Job& job, std::uint32_t rank, std::uint32_t number, std::uint64_t timeout) {
     const KernelForm& form = job.forms[rank];
     auto launch = std::make_unique<Launch>();
     launch->tables = form.tables();
     launch->shape = shape_;
     launch->rank = rank;
+    launch->number = number;
     launch->arenas = arenas_.data();
     launch->abort = &abort_;
     launch->trouble = &troubles_[rank];
