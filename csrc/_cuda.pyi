@@ -14,6 +14,22 @@ PROTOCOLS: tuple[str, ...]
 def device_count() -> int:
     """GPUs that this process can use; 0 where there is no driver."""
 
+class Facts(TypedDict):
+    name: str
+    pci: str
+    architecture: str
+    processors: int
+    memory: int
+    multicast: bool
+    driver: int
+    runtime: int
+
+def describe(device: int) -> Facts:
+    """What a report must say about a GPU: architecture as "9.0", memory in bytes, CUDA's versions as 13000 for 13.0."""
+
+def use(device: int) -> None:
+    """Makes it the calling thread's, for libraries that ask for the current one."""
+
 def pull(collective: str, ranks: int, root: int = 0) -> Program:
     """Direct exchange through peer memory: who must end with something fetches it. all_reduce: one shot."""
 
@@ -39,6 +55,7 @@ def lowered(
     protocol: str = "simple",
     blocks: int = 1,
     instances: int = 0,
+    bulk: bool = False,
 ) -> Lowered:
     """What a Plan would be, on a machine without a GPU. ValueError, in a sentence, where it could not be."""
 
@@ -139,7 +156,8 @@ class Plan:
     """A lowered Program on a GPU: made once, launched often. Keep it for as long as launches or graphs use it.
 
     `elements` of each block, as in Communicator.run. `blocks` 0: all that the executor has. `instances`: how many times
-    the Program runs at once, each on its share of every chunk; 0: as many as pay; else the same at all ranks.
+    the Program runs at once, each on its share of every chunk; 0: as many as pay; else the same at all ranks. `bulk`:
+    copies by the copy engine of Hopper and later; ValueError elsewhere, or with another protocol than simple.
     """
 
     def __init__(
@@ -152,6 +170,7 @@ class Plan:
         protocol: str = "simple",
         blocks: int = 0,
         instances: int = 0,
+        bulk: bool = False,
     ) -> None: ...
     @property
     def bases(self) -> list[tuple[int, int, int]]:
@@ -167,3 +186,37 @@ class Plan:
     def slices(self) -> int: ...
     @property
     def instances(self) -> int: ...
+
+class SwitchedShape:
+    """Staging slots and flags of a group behind NVLink switches; all ranks have the same."""
+
+    def __init__(self, ranks: int, blocks: int = 16, slot_bytes: int = 131072) -> None: ...
+    @property
+    def bytes(self) -> int:
+        """Of one rank's multicast memory."""
+
+def check_switched(collective: str, dtype: str, op: str, shape: SwitchedShape) -> None:
+    """ValueError, in a sentence, where switches do not do it."""
+
+class Multicast:
+    """Memory of several GPUs behind one address. Rank 0 makes it, the others open what it exports; all join, then all
+    bind. ValueError where the GPU cannot join one."""
+
+    def __init__(self, device: int, ranks: int, bytes: int, exported: bytes = ...) -> None: ...
+    def exported(self) -> bytes:
+        """What another process on this host needs."""
+    def join(self) -> None: ...
+    def bind(self) -> None: ...
+
+class SwitchedGroup:
+    """One rank's side of all_reduce, all_gather and reduce_scatter through NVLink switches."""
+
+    def __init__(self, memory: Multicast, rank: int, shape: SwitchedShape) -> None: ...
+    def launch(self, collective: str, dtype: str, op: str, input: int, output: int, elements: int, stream: int) -> None:
+        """`elements` of one block of the collective. All ranks launch alike, in the same order."""
+    def set_timeout(self, seconds: float) -> None:
+        """Of every launch from here on; 0: none."""
+    def abort(self) -> None:
+        """It stops where it is; the group must be made anew."""
+    def trouble(self) -> Trouble | None:
+        """As Executor.trouble; `lane`: thread block, `instruction`: 0 staging filled, 1 summed, 2 done."""

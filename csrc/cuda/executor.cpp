@@ -24,12 +24,12 @@ ArenaShape checked(const ArenaShape& shape, std::uint32_t rank) {
   return shape;
 }
 
-std::uint32_t blocks_for_a_rank(int device, std::uint32_t ranks_on_device) {
+std::uint32_t blocks_for_a_rank(int device, std::uint32_t ranks_on_device, bool bulk) {
   if (ranks_on_device == 0) throw std::invalid_argument("at least this rank is on the GPU");
   const OnDevice here(device);
   int processors = 0;
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "asking for the processors");
-  return static_cast<std::uint32_t>(processors * blocks_of_a_processor()) / ranks_on_device;
+  return static_cast<std::uint32_t>(processors * blocks_of_a_processor(bulk)) / ranks_on_device;
 }
 
 template <class T>
@@ -42,7 +42,8 @@ std::size_t tables_bytes(const KernelForm& form) {
          table_bytes(form.dependencies);
 }
 
-LoweringOptions within(LoweringOptions options, std::uint32_t blocks) {
+LoweringOptions within(LoweringOptions options, const Executor& executor) {
+  const std::uint32_t blocks = options.bulk ? executor.bulk_blocks() : executor.blocks();
   options.blocks = options.blocks == 0 ? blocks : std::min(options.blocks, blocks);
   return options;
 }
@@ -53,7 +54,8 @@ Executor::Executor(int device, std::uint32_t rank, const ArenaShape& shape, std:
     : device_(device),
       rank_(rank),
       shape_(checked(shape, rank)),
-      blocks_(blocks_for_a_rank(device, ranks_on_device)),
+      ranks_on_device_(ranks_on_device),
+      blocks_(blocks_for_a_rank(device, ranks_on_device, false)),
       arena_(device, arena_bytes(shape)),
       arenas_(device, shape.ranks * sizeof(std::byte*)),
       words_(sizeof(HostWords)),
@@ -64,6 +66,16 @@ Executor::Executor(int device, std::uint32_t rank, const ArenaShape& shape, std:
 Executor::~Executor() {
   // What still runs uses the arena and the words.
   if (last_stream_) static_cast<void>(cudaEventSynchronize(last_.handle()));
+}
+
+std::uint32_t Executor::bulk_blocks() const {
+  int major = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_), "asking for the architecture");
+  if (major < 9) {
+    throw std::invalid_argument("bulk copies need Hopper or later (sm_90), and GPU " + std::to_string(device_) +
+                                " is of sm_" + std::to_string(major) + "x");
+  }
+  return blocks_for_a_rank(device_, ranks_on_device_, true);
 }
 
 void Executor::connect(std::span<std::byte* const> arenas) {
@@ -106,6 +118,7 @@ void Executor::launch(const Plan& plan, std::span<std::byte* const> pointers, cu
   launch.arenas = reinterpret_cast<std::byte* const*>(arenas_.data());
   launch.abort = &words().abort;
   launch.trouble = &words().trouble;
+  launch.bulk = form.bulk;
   launch.timeout = static_cast<std::uint64_t>(timeout_.count());
   for (std::size_t i = 0; i < pointers.size(); ++i) {
     const Base& base = form.bases[i];
@@ -147,7 +160,7 @@ std::optional<Trouble> Executor::trouble() const {
 
 Plan::Plan(const Executor& executor, const PreparedProgram& program, DType dtype, ReduceOp op,
            std::span<const std::size_t> elements, LoweringOptions options)
-    : form_(lower(program, executor.rank(), dtype, op, elements, executor.shape(), within(options, executor.blocks()))),
+    : form_(lower(program, executor.rank(), dtype, op, elements, executor.shape(), within(options, executor))),
       memory_(executor.device(), tables_bytes(form_)),
       scratch_(executor.device(), form_.scratch_bytes),
       tables_(form_.tables()) {

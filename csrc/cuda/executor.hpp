@@ -53,6 +53,8 @@ class Executor {
   [[nodiscard]] std::byte* arena() const { return arena_.data(); }
   /// Thread blocks of this rank that can be on the GPU beside those of the other ranks there.
   [[nodiscard]] std::uint32_t blocks() const { return blocks_; }
+  /// The same, with shared memory for bulk copies. Throws std::invalid_argument where the GPU has none: before sm_90.
+  [[nodiscard]] std::uint32_t bulk_blocks() const;
 
   /// By rank; this rank's own must be arena(). GPUs of one process are given access to each other.
   void connect(std::span<std::byte* const> arenas);
@@ -79,6 +81,7 @@ class Executor {
   int device_;
   std::uint32_t rank_;
   ArenaShape shape_;
+  std::uint32_t ranks_on_device_;
   std::uint32_t blocks_ = 0;
   DeviceMemory arena_;
   DeviceMemory arenas_;  // the pointers to all, for the kernel

@@ -7,8 +7,9 @@
 
 namespace syntony::cuda {
 
-/// Thread blocks of the kernel that one processor of the current device holds at once.
-[[nodiscard]] int blocks_of_a_processor();
+/// Thread blocks of the kernel that one processor of the current device holds at once; `bulk`: with the stages of the
+/// copy engine.
+[[nodiscard]] int blocks_of_a_processor(bool bulk);
 
 /// Puts one launch of one rank into the stream; nothing else happens, so a capturing stream captures it.
 void run_lanes(const Launch& launch, cudaStream_t stream);

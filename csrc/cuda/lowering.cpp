@@ -47,6 +47,7 @@ class Lowering {
     form_.dtype = dtype;
     form_.op = op;
     form_.protocol = options.protocol;
+    form_.bulk = options.bulk;
   }
 
   KernelForm run() && {
@@ -92,6 +93,9 @@ class Lowering {
     if (program_.fifo_depth > shape_.depth) {
       refuse("it needs FIFOs of " + std::to_string(program_.fifo_depth) + " messages, and these hold " +
              std::to_string(shape_.depth));
+    }
+    if (options_.bulk && options_.protocol != Protocol::simple) {
+      refuse("bulk copies move bytes, and only messages of the simple protocol are bytes");
     }
     if (options_.blocks == 0) refuse("no thread block of this rank can be on the GPU beside the others");
   }

@@ -36,6 +36,7 @@ struct Base {
 struct LoweringOptions {
   Protocol protocol = Protocol::simple;
   std::uint32_t blocks = 1;     // thread blocks of this rank that can be on its GPU at once
+  bool bulk = false;            // copies by Hopper's copy engine (device/bulk.hpp); off until measured to be faster
   std::uint32_t instances = 0;  // 0: as many as fill `blocks` with pieces that are worth it; else the same at all ranks
 };
 
@@ -53,6 +54,7 @@ struct KernelForm {
   DType dtype = DType::uint8;
   ReduceOp op = ReduceOp::sum;
   Protocol protocol = Protocol::simple;
+  bool bulk = false;
   bool touches_peers = false;  // launches need the peers' pointers
 
   [[nodiscard]] KernelTables tables() const;

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "cuda/executor.hpp"
+#include "cuda/nvls.hpp"
 #include "cuda/pull.hpp"
 
 namespace nb = nanobind;
@@ -46,8 +47,8 @@ std::vector<std::byte*> pointers(const std::vector<std::uintptr_t>& addresses) {
   return all;
 }
 
-LoweringOptions options_of(std::string_view protocol, std::uint32_t blocks, std::uint32_t instances) {
-  return {static_cast<Protocol>(find_name(kProtocolNames, protocol, "protocol")), blocks, instances};
+LoweringOptions options_of(std::string_view protocol, std::uint32_t blocks, std::uint32_t instances, bool bulk) {
+  return {static_cast<Protocol>(find_name(kProtocolNames, protocol, "protocol")), blocks, bulk, instances};
 }
 
 using BaseRow = std::tuple<std::uint32_t, int, std::uint32_t>;  // rank, space, block
@@ -56,6 +57,18 @@ std::vector<BaseRow> bases_of(const KernelForm& form) {
   std::vector<BaseRow> rows;
   for (const Base& base : form.bases) rows.emplace_back(base.rank, static_cast<int>(base.space), base.block);
   return rows;
+}
+
+nb::object told(const std::optional<Trouble>& found) {
+  if (!found) return nb::none();
+  nb::dict trouble;
+  trouble["kind"] = found->kind == Trouble::aborted ? "aborted" : "timed out";
+  trouble["launch"] = found->launch;
+  trouble["lane"] = found->lane;
+  trouble["instruction"] = found->instruction;
+  trouble["slice"] = found->slice;
+  trouble["peer"] = found->peer == kNone ? nb::object(nb::none()) : nb::cast(found->peer);
+  return trouble;
 }
 
 void bind_objects(nb::module_& m) {
@@ -157,36 +170,72 @@ void bind_executor(nb::module_& m) {
           "plan"_a, "pointers"_a, "stream"_a, "`pointers` as plan.bases; 0 for this rank's scratch means the plan's.")
       .def("wait", &Executor::wait, nb::call_guard<nb::gil_scoped_release>(), "Until all launches have ended.")
       .def("abort", &Executor::abort, "Lanes stop where they are; the group must be made anew.")
-      .def("trouble", [](const Executor& self) -> std::optional<nb::dict> {
-        const std::optional<Trouble> found = self.trouble();
-        if (!found) return std::nullopt;
-        nb::dict trouble;
-        trouble["kind"] = found->kind == Trouble::aborted ? "aborted" : "timed out";
-        trouble["launch"] = found->launch;
-        trouble["lane"] = found->lane;
-        trouble["instruction"] = found->instruction;
-        trouble["slice"] = found->slice;
-        trouble["peer"] = found->peer == kNone ? nb::object(nb::none()) : nb::cast(found->peer);
-        return trouble;
-      });
+      .def("trouble", [](const Executor& self) { return told(self.trouble()); });
   nb::class_<Plan>(m, "Plan", "A lowered Program on a GPU. Keep it for as long as launches or graphs use it.")
       .def(
           "__init__",
           [](Plan* self, const Executor& executor, const Program& program, std::string_view dtype, std::string_view op,
              const std::vector<std::size_t>& elements, std::string_view protocol, std::uint32_t blocks,
-             std::uint32_t instances) {
+             std::uint32_t instances, bool bulk) {
             new (self) Plan(executor, PreparedProgram(program), dtype_named(dtype),
                             static_cast<ReduceOp>(find_name(kReduceOps, op, "operator")), elements,
-                            options_of(protocol, blocks, instances));
+                            options_of(protocol, blocks, instances, bulk));
           },
           "executor"_a, "program"_a, "dtype"_a, "op"_a, "elements"_a, "protocol"_a = "simple", "blocks"_a = 0,
-          "instances"_a = 0)
+          "instances"_a = 0, "bulk"_a = false)
       .def_prop_ro("bases", [](const Plan& self) { return bases_of(self.form()); })
       .def_prop_ro("scratch", [](const Plan& self) { return address(self.scratch()); })
       .def_prop_ro("lanes", [](const Plan& self) { return self.form().lanes.size(); })
       .def_prop_ro("blocks", [](const Plan& self) { return self.form().blocks; })
       .def_prop_ro("slices", [](const Plan& self) { return self.form().slices; })
       .def_prop_ro("instances", [](const Plan& self) { return self.form().instances; });
+}
+
+void bind_switches(nb::module_& m) {
+  nb::class_<NvlsShape>(m, "SwitchedShape", "Staging and flags of a group behind switches; all ranks have the same.")
+      .def(
+          "__init__",
+          [](NvlsShape* self, std::uint32_t ranks, std::uint32_t blocks, std::uint32_t slot_bytes) {
+            new (self) NvlsShape{ranks, blocks, slot_bytes};
+          },
+          "ranks"_a, "blocks"_a = NvlsShape{}.blocks, "slot_bytes"_a = NvlsShape{}.slot_bytes)
+      .def_prop_ro("bytes", [](const NvlsShape& self) { return nvls_bytes(self); });
+  nb::class_<Multicast>(m, "Multicast", "Memory of several GPUs behind one address. All join, then all bind.")
+      .def(nb::init<int, std::uint32_t, std::size_t>(), "device"_a, "ranks"_a, "bytes"_a)
+      .def(
+          "__init__",
+          [](Multicast* self, int device, std::uint32_t ranks, std::size_t bytes, const nb::bytes& exported) {
+            new (self) Multicast(device, ranks, bytes, {exported.c_str(), exported.size()});
+          },
+          "device"_a, "ranks"_a, "bytes"_a, "exported"_a)
+      .def("exported",
+           [](const Multicast& self) {
+             const std::string exported = self.exported();
+             return nb::bytes(exported.data(), exported.size());
+           })
+      .def("join", &Multicast::join)
+      .def("bind", &Multicast::bind);
+  nb::class_<SwitchedGroup>(m, "SwitchedGroup", "One rank's side of collectives through NVLink switches (nvls).")
+      .def(nb::init<const Multicast&, std::uint32_t, const NvlsShape&>(), "memory"_a, "rank"_a, "shape"_a,
+           nb::keep_alive<1, 2>())
+      .def(
+          "launch",
+          [](SwitchedGroup& self, std::string_view collective, std::string_view dtype, std::string_view op,
+             std::uintptr_t input, std::uintptr_t output, std::size_t elements, std::uintptr_t stream) {
+            self.launch(collective_named(collective), dtype_named(dtype),
+                        static_cast<ReduceOp>(find_name(kReduceOps, op, "operator")), pointer(input), pointer(output),
+                        elements, stream_at(stream));
+          },
+          nb::call_guard<nb::gil_scoped_release>(), "collective"_a, "dtype"_a, "op"_a, "input"_a, "output"_a,
+          "elements"_a, "stream"_a, "`elements` of one block of the collective.")
+      .def(
+          "set_timeout",
+          [](SwitchedGroup& self, double seconds) {
+            self.set_timeout(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+          },
+          "seconds"_a)
+      .def("abort", &SwitchedGroup::abort)
+      .def("trouble", [](const SwitchedGroup& self) { return told(self.trouble()); });
 }
 
 }  // namespace
@@ -225,10 +274,10 @@ NB_MODULE(_cuda, m) {
       "lowered",
       [](const syntony::Program& program, std::uint32_t rank, std::string_view dtype, std::string_view op,
          const std::vector<std::size_t>& elements, const ArenaShape& shape, std::string_view protocol,
-         std::uint32_t blocks, std::uint32_t instances) {
+         std::uint32_t blocks, std::uint32_t instances, bool bulk) {
         const KernelForm form = lower(syntony::PreparedProgram(program), rank, dtype_named(dtype),
                                       static_cast<syntony::ReduceOp>(find_name(syntony::kReduceOps, op, "operator")),
-                                      elements, shape, options_of(protocol, blocks, instances));
+                                      elements, shape, options_of(protocol, blocks, instances, bulk));
         nb::dict facts;
         facts["bases"] = bases_of(form);
         facts["scratch_bytes"] = form.scratch_bytes;
@@ -240,7 +289,16 @@ NB_MODULE(_cuda, m) {
         return facts;
       },
       "program"_a, "rank"_a, "dtype"_a, "op"_a, "elements"_a, "shape"_a, "protocol"_a = "simple", "blocks"_a = 1,
-      "instances"_a = 0, "What a Plan would be, on a machine without a GPU; ValueError where it could not.");
+      "instances"_a = 0, "bulk"_a = false,
+      "What a Plan would be, on a machine without a GPU; ValueError where it could not.");
+  m.def(
+      "check_switched",
+      [](std::string_view collective, std::string_view dtype, std::string_view op, const NvlsShape& shape) {
+        static_cast<void>(switched(shape, 0, syntony::collective_named(collective), dtype_named(dtype),
+                                   static_cast<syntony::ReduceOp>(find_name(syntony::kReduceOps, op, "operator")), 1));
+      },
+      "collective"_a, "dtype"_a, "op"_a, "shape"_a, "ValueError where switches do not do it.");
   bind_objects(m);
   bind_executor(m);
+  bind_switches(m);
 }

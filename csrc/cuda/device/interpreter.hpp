@@ -16,11 +16,13 @@
 //   load(p), store(p, v)                       16 aligned bytes
 //   load_ll, store_ll, load_ll128, store_ll128 lines of low_latency.hpp
 //   nanoseconds(), pause(turn), told(p)        the clock; between two looks; a word that the host writes
+//   bulk(), bulk_..                            the copy engine of bulk.hpp
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/device/bulk.hpp"
 #include "cuda/device/combination.hpp"
 #include "cuda/device/launch.hpp"
 #include "cuda/device/low_latency.hpp"
@@ -312,6 +314,8 @@ class Interpreter {
     machine_.sync();
     if (in || out) {
       combine_lines(machine_, tables_.protocol, tables_.dtype, tables_.op, combination);
+    } else if (combination.sources == 1 && machine_.bulk()) {
+      bulk_copy(machine_, combination);
     } else {
       combine(machine_, tables_.dtype, tables_.op, combination);
     }

@@ -17,6 +17,7 @@ struct Launch {
   std::byte* const* arenas = nullptr;    // by rank, as this rank reaches them
   const std::uint32_t* abort = nullptr;  // host memory: not zero means that all lanes stop where they are
   Trouble* trouble = nullptr;            // host memory
+  bool bulk = false;                     // copies are the copy engine's (bulk.hpp)
   std::uint64_t timeout = 0;             // nanoseconds that a launch may take; 0: any
   std::byte* bases[kMostBases];          // what KernelSlot::base counts
 };

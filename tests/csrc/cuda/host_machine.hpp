@@ -10,17 +10,62 @@
 #include <cstring>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "cuda/device/interpreter.hpp"
 
 namespace syntony::cuda {
 
+/// A copy engine whose stores are as late as they may be, and whose loads are every other time as early: stages that
+/// are used again too soon hold other bytes.
+class HostBulk {
+ public:
+  void load(std::uint32_t stage, const std::byte* from, std::uint32_t bytes) {
+    loads_[stage] = {stages_[stage], from, bytes};
+    if (++loaded_ % 2 == 0) happen(loads_[stage]);
+  }
+  void loaded(std::uint32_t stage) { happen(loads_[stage]); }
+  void store(std::byte* to, std::uint32_t stage, std::uint32_t bytes) {
+    stores_.push_back({to, stages_[stage], bytes});
+  }
+  void commit() {
+    before_ = last_;
+    last_ = stores_.size();
+  }
+  void read_but_one() { happen_until(before_); }
+  void end() {
+    happen_until(last_);
+    stores_.clear();
+    done_ = before_ = last_ = 0;
+  }
+
+ private:
+  struct Copy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    std::uint32_t bytes = 0;
+  };
+  static void happen(Copy& copy) {
+    if (copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);
+    copy.bytes = 0;
+  }
+  void happen_until(std::size_t end) {
+    for (; done_ < end; ++done_) happen(stores_[done_]);
+  }
+
+  alignas(16) std::byte stages_[BulkStages::kStages][BulkStages::kBytes];
+  Copy loads_[BulkStages::kStages];
+  std::vector<Copy> stores_;
+  std::size_t done_ = 0, before_ = 0, last_ = 0;  // of the stores: happened; in groups but the last; in all groups
+  std::uint32_t loaded_ = 0;
+};
+
 class HostMachine {
  public:
   static constexpr std::uint32_t kThreadsOfALine = 1;
 
-  HostMachine(std::uint32_t thread, std::uint32_t threads, std::barrier<>& barrier)
-      : thread_(thread), threads_(threads), barrier_(barrier) {}
+  HostMachine(std::uint32_t thread, std::uint32_t threads, std::barrier<>& barrier, HostBulk* bulk = nullptr)
+      : thread_(thread), threads_(threads), barrier_(barrier), bulk_(bulk) {}
 
   [[nodiscard]] std::uint32_t thread() const { return thread_; }
   [[nodiscard]] std::uint32_t threads() const { return threads_; }
@@ -70,6 +115,17 @@ class HostMachine {
     release(reinterpret_cast<std::uint64_t*>(line) + 15, flag);
   }
 
+  [[nodiscard]] bool bulk() const { return bulk_ != nullptr; }
+  static void bulk_begin() {}
+  void bulk_load(std::uint32_t stage, const std::byte* from, std::uint32_t bytes) const {
+    bulk_->load(stage, from, bytes);
+  }
+  void bulk_loaded(std::uint32_t stage) const { bulk_->loaded(stage); }
+  void bulk_store(std::byte* to, std::uint32_t stage, std::uint32_t bytes) const { bulk_->store(to, stage, bytes); }
+  void bulk_commit() const { bulk_->commit(); }
+  void bulk_read_but_one() const { bulk_->read_but_one(); }
+  void bulk_end() const { bulk_->end(); }
+
   static std::uint64_t nanoseconds() {
     return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
   }
@@ -83,6 +139,7 @@ class HostMachine {
 
   std::uint32_t thread_, threads_;
   std::barrier<>& barrier_;
+  HostBulk* bulk_;
 };
 
 }  // namespace syntony::cuda

@@ -2,7 +2,7 @@
 // operators, against the slow reference with the CPU's arithmetic, bit for bit. Says "ok" and what it did, or what was
 // wrong.
 //
-//      interpreter programs|troubles|flags SEED JOBS
+//      interpreter programs|troubles|flags|switched|bulk SEED JOBS
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -11,12 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "bulk_copies.hpp"
 #include "core/kernels/kernels.hpp"
 #include "core/program/algorithms/algorithms.hpp"
 #include "core/program/layout.hpp"
 #include "cuda/pull.hpp"
 #include "programs.hpp"
 #include "ranks.hpp"
+#include "switched_jobs.hpp"
 
 namespace {
 
@@ -79,6 +81,7 @@ class Session {
     Job job = new_job(program.program(), size_of(dtype), elements, in_place);
     LoweringOptions options;
     options.protocol = static_cast<Protocol>(below(random_, kProtocols));
+    options.bulk = options.protocol == Protocol::simple && below(random_, 2) == 0;
     options.blocks = 1 + below(random_, 3);
     options.instances = below(random_, 3);
     for (std::uint32_t rank = 0; rank < ranks_; ++rank) {
@@ -275,10 +278,13 @@ void run_flags(std::uint64_t seed, int jobs) {
 
 int main(int argc, char** argv) {
   const std::string what = argc == 4 ? argv[1] : "";
-  const std::map<std::string, void (*)(std::uint64_t, int)> all{
-      {"programs", run_programs}, {"troubles", run_troubles}, {"flags", run_flags}};
+  const std::map<std::string, void (*)(std::uint64_t, int)> all{{"programs", run_programs},
+                                                                {"troubles", run_troubles},
+                                                                {"flags", run_flags},
+                                                                {"switched", run_switched_jobs},
+                                                                {"bulk", run_bulk_copies}};
   if (!all.contains(what)) {
-    std::fprintf(stderr, "usage: interpreter programs|troubles|flags SEED JOBS\n");
+    std::fprintf(stderr, "usage: interpreter programs|troubles|flags|switched|bulk SEED JOBS\n");
     return 2;
   }
   const std::uint64_t seed = std::strtoull(argv[2], nullptr, 10);

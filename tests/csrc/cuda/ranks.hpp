@@ -92,16 +92,18 @@ class Ranks {
                                                        : job.scratch[base.rank].get();
     }
     std::vector<std::unique_ptr<BlockState>> states;
+    std::vector<std::unique_ptr<HostBulk>> engines;
     std::vector<std::unique_ptr<std::barrier<>>> barriers;
     std::vector<std::thread> threads;
     for (std::uint32_t block = 0; block < form.blocks; ++block) {
       states.push_back(std::make_unique<BlockState>());
+      engines.push_back(form.bulk ? std::make_unique<HostBulk>() : nullptr);
       barriers.push_back(std::make_unique<std::barrier<>>(threads_));
     }
     for (std::uint32_t block = 0; block < form.blocks; ++block) {
       for (std::uint32_t thread = 0; thread < threads_; ++thread) {
         threads.emplace_back([&, block, thread] {
-          const HostMachine machine(thread, threads_, *barriers[block]);
+          const HostMachine machine(thread, threads_, *barriers[block], engines[block].get());
           Interpreter<HostMachine>(machine, *launch, block, *states[block]).run();
         });
       }

@@ -100,6 +100,24 @@ def test_random_and_fused_programs_share_few_blocks(ranks: int) -> None:
             assert len(set(results[0])) == 1, "all_reduce gives every rank the same bits"
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_the_copy_engine_moves_the_same_bytes(ranks: int) -> None:
+    if float(_cuda.describe(0)["architecture"]) < 9.0:
+        pytest.skip("bulk copies need Hopper or later (sm_90)")
+    rng = generator("gpu bulk", ranks)
+    group = VirtualRanks(ranks)
+    for collective in ("all_reduce", "all_gather", "all_to_all", "broadcast"):
+        for program in programs(collective, ranks):
+            for count in (1003, 300_000):
+                sizes = even_sizes(collective, ranks, count)
+                inputs, wanted = exact(rng, program, "float32", "sum", sizes)
+                call = group.prepare(program, "float32", "sum", sizes, inputs, bulk=True)
+                call.launch()
+                group.finish()
+                for rank in range(ranks):
+                    assert call.outputs(rank) == wanted[rank], (program.name, count, rank)
+
+
 def test_a_captured_graph_is_replayed() -> None:
     rng = generator("gpu graph")
     ranks = 4

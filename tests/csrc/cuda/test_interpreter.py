@@ -20,7 +20,7 @@ from tests.csrc.sanitized import THREAD
 from tests.csrc.sanitized import program as sanitized
 
 ROOT = Path(__file__).parents[3]
-HOST_SOURCES = [ROOT / "csrc/cuda" / name for name in ("lowering.cpp", "movements.cpp", "pull.cpp")]
+HOST_SOURCES = [ROOT / "csrc/cuda" / name for name in ("lowering.cpp", "movements.cpp", "pull.cpp", "switched.cpp")]
 TESTS = sorted(Path(__file__).parent.glob("*.cpp"))
 STRICT = ["-std=c++20", "-O0", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion"]
 
@@ -60,8 +60,18 @@ def test_no_flag_is_so_old_that_it_could_be_taken_for_a_new_one(interpreter: Pat
     passes(interpreter, "flags", random.randrange(1 << 40), 20)
 
 
+def test_switches_slice_and_flag_rightly(interpreter: Path) -> None:
+    passes(interpreter, "switched", random.randrange(1 << 40), 60)
+
+
+def test_the_copy_engine_reuses_its_stages_rightly(interpreter: Path) -> None:
+    passes(interpreter, "bulk", random.randrange(1 << 40), 200)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("what", "jobs"), [("programs", 600), ("troubles", 30), ("flags", 10)])
+@pytest.mark.parametrize(
+    ("what", "jobs"), [("programs", 600), ("troubles", 30), ("flags", 10), ("switched", 150), ("bulk", 200)]
+)
 def test_under_the_thread_sanitizer(what: str, jobs: int) -> None:
     passes(sanitized("cuda_interpreter", THREAD), what, random.randrange(1 << 40), jobs)

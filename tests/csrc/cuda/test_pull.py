@@ -70,6 +70,7 @@ def test_more_lanes_than_blocks_share_blocks() -> None:
         ({"elements": [1, 1]}, "has 1 blocks, and sizes came for 2"),
         ({"shape": {"slot_bytes": 0}}, "does not fit one of 0 bytes"),
         ({"blocks": 0}, "no thread block of this rank"),
+        ({"bulk": True, "protocol": "ll"}, "only messages of the simple protocol are bytes"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(options: dict[str, Any], why: str) -> None:
