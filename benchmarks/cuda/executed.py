@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from benchmarks.contenders import Call, Test
@@ -12,6 +14,8 @@ from benchmarks.cuda.gpu import Gpu, GpuMemory, block_of
 from collectives.launch import RankError
 from csrc import _core
 
+OPERATORS: Mapping[str | None, str] = MappingProxyType({"prod": "product", None: "sum"})
+"""nccl-tests' names that are not ours."""
 _SCRATCH = 2  # a Program's third space
 
 
@@ -29,13 +33,17 @@ class Group:
         gpu.checks.append(self._check)
 
     def _check(self) -> None:
-        trouble = self.executor.trouble()
-        if trouble is not None:
-            waited = "another lane" if trouble["peer"] is None else f"rank {trouble['peer']}"
-            raise RankError(
-                f"rank {self.gpu.exchange.rank} {trouble['kind']} at lane {trouble['lane']}, instruction "
-                f"{trouble['instruction']}, slice {trouble['slice']}, waiting for {waited}"
-            )
+        waited_in_vain(self.gpu.exchange.rank, self.executor.trouble())
+
+
+def waited_in_vain(rank: int, trouble: dict[str, Any] | None) -> None:
+    """Raises RankError where a launch ended in trouble."""
+    if trouble is not None:
+        waited = "another lane" if trouble["peer"] is None else f"rank {trouble['peer']}"
+        raise RankError(
+            f"rank {rank} {trouble['kind']} at lane {trouble['lane']}, instruction {trouble['instruction']}, slice "
+            f"{trouble['slice']}, waiting for {waited}"
+        )
 
 
 @dataclass(frozen=True)
@@ -60,10 +68,12 @@ class Executed:
         program = self._program(test)
         if test.in_place and not program.in_place:
             return None
-        op = {"prod": "product", None: "sum"}.get(test.operation, test.operation)
+        op = OPERATORS.get(test.operation, test.operation)
         blocks = {"all_to_all": ranks * ranks, "all_reduce": 1, "broadcast": 1, "reduce": 1}
         sizes = [block_of(test, ranks)] * blocks.get(test.shape.name, ranks)
-        plan = gpu.cuda.Plan(executor, program, test.element.torch, op, sizes, protocol=self.protocol)
+        bulk = self.protocol == "bulk"
+        protocol = "simple" if bulk else self.protocol
+        plan = gpu.cuda.Plan(executor, program, test.element.torch, op, sizes, protocol=protocol, bulk=bulk)
         scratch = self._peers_scratch(plan)
         pointers = [
             scratch[rank] if space == _SCRATCH else self.memory.block(test, rank, space, block)

@@ -44,6 +44,8 @@ OF_COPY = {("all_reduce", "pull_two_shot"): 0.85} | {
 LARGE = 256 << 20
 SMALL, SMALL_SECONDS = 8 << 10, 8e-6
 """The goal of the fastest all_reduce of SMALL bytes."""
+COPY_ENGINE = 9.0
+"""The first architecture that has one (Hopper)."""
 TIMES_NCCL = 1.3
 """The goal of the fastest algorithm from 1 MiB on."""
 
@@ -129,7 +131,8 @@ def _on_a_rank(exchange: Exchange, sizes: Sequence[int], with_nccl: bool, cuda: 
             element = ELEMENTS["int32"]
             block = SHAPES[collective].block(size, exchange.size, element.item_bytes)
             case = Case(SHAPES[collective], element, "sum" if SHAPES[collective].reduces else None, 0, block)
-            ours = [Executed(group, memory, *names) for names in _algorithms(collective, size)]
+            has_engine = float(gpu.facts["architecture"]) >= COPY_ENGINE
+            ours = [Executed(group, memory, *names) for names in _algorithms(collective, size, has_engine)]
             results = bench.run(case, [*ours, *peers], EFFORT, forms=(False,))
             yield _summary(collective, case.bytes_moved(exchange.size), results)
     for peer in peers:
@@ -137,10 +140,12 @@ def _on_a_rank(exchange: Exchange, sizes: Sequence[int], with_nccl: bool, cuda: 
     gpu.meet()
 
 
-def _algorithms(collective: str, size: int) -> list[tuple[str, str]]:
-    """One-sided exchange at every size; all_reduce also by rings, and small ones of these by every protocol."""
+def _algorithms(collective: str, size: int, has_engine: bool) -> list[tuple[str, str]]:
+    """One-sided exchange at every size; all_reduce also by rings, and small ones of these by every protocol; copies of
+    large ones with and without the copy engine."""
     if collective != "all_reduce":
-        return [("pull", "simple")]
+        copies = has_engine and size >= 1 << 20 and not SHAPES[collective].reduces
+        return [("pull", "simple"), *([("pull", "bulk")] if copies else [])]
     protocols = ("simple", "ll", "ll128") if size <= 1 << 20 else ("simple",)
     return [("pull_two_shot", "simple"), ("pull", "simple"), *(("ring", protocol) for protocol in protocols)]
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import socket
 from functools import partial
@@ -16,6 +15,7 @@ from benchmarks.contenders import Contender
 from benchmarks.cuda.executed import Executed, Group
 from benchmarks.cuda.gpu import EventTimer, Gpu, GpuMemory, executor
 from benchmarks.cuda.nccl import Nccl
+from benchmarks.cuda.switched import Switched
 from benchmarks.cuda.threads import run_threads
 from benchmarks.measure import Bench
 from benchmarks.options import Options
@@ -67,8 +67,12 @@ def run_rank(exchange: Exchange, options: Options, cuda: Any) -> int:
 def contenders_of(gpu: Gpu, memory: GpuMemory, options: Options) -> list[Contender]:
     """Ours first, in the order of the command line, then the peers."""
     group = Group(gpu, options.timeout)
-    pairs = itertools.product(options.algorithms, options.protocols)
-    ours = [Executed(group, memory, algorithm, protocol, options.schedule) for algorithm, protocol in pairs]
+    ours: list[Contender] = []
+    for algorithm in options.algorithms:
+        if algorithm == Switched.label:
+            ours.append(Switched(gpu, memory, options.timeout))
+        else:
+            ours += [Executed(group, memory, algorithm, protocol, options.schedule) for protocol in options.protocols]
     return [*ours, *(Nccl(gpu, memory) for _ in options.peers)]
 
 

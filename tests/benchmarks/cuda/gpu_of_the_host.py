@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from csrc import _core
 from tests.csrc.program_interpreter import ends, starts
 
 _cuda = pytest.importorskip("csrc._cuda", reason="the CUDA executor was not built here: there is no nvcc")
@@ -96,15 +97,19 @@ class Plan:
 
 
 class HostCuda:
-    """Of a group of threads. `faulty`: rank 1 gets its last byte wrong; `gpus`: so many, dealt round."""
+    """Of a group of threads. `faulty`: rank 1 gets its last byte wrong; `gpus`: so many, dealt round; `switches`: they
+    can join multicast objects."""
 
     ArenaShape, pull, pull_two_shot = _cuda.ArenaShape, staticmethod(_cuda.pull), staticmethod(_cuda.pull_two_shot)
     Memory, Stream, Event, Plan, Graph = Memory, Stream, Event, Plan, Graph
+    SwitchedShape, check_switched = _cuda.SwitchedShape, staticmethod(_cuda.check_switched)
 
-    def __init__(self, ranks: int, gpus: int = 1, faulty: bool = False) -> None:
-        self.ranks, self.gpus, self.faulty = ranks, gpus, faulty
+    def __init__(self, ranks: int, gpus: int = 1, faulty: bool = False, switches: bool = False) -> None:
+        self.ranks, self.gpus, self.faulty, self.switches = ranks, gpus, faulty, switches
         self.barrier = threading.Barrier(ranks)
         self.launched: list[tuple[Plan, list[int]] | None] = [None] * ranks
+        self.joined: set[int] = set()
+        self.bound: set[int] = set()
 
     def device_count(self) -> int:
         return self.gpus
@@ -112,7 +117,7 @@ class HostCuda:
     def describe(self, device: int) -> dict[str, Any]:
         return {
             "name": "Host GPU", "pci": f"0000:0{device}:00.0", "architecture": "9.0", "processors": 4,
-            "memory": 1 << 33, "multicast": False, "driver": 13000, "runtime": 13010,
+            "memory": 1 << 33, "multicast": self.switches, "driver": 13000, "runtime": 13010,
         }  # fmt: skip
 
     def use(self, device: int) -> None:
@@ -124,6 +129,53 @@ class HostCuda:
     def Executor(self, device: int, rank: int, shape: Any, sharing: int) -> Executor:  # noqa: N802
         assert sharing == -(-(self.ranks - device) // self.gpus)
         return Executor(self, rank, shape)
+
+    def Multicast(self, device: int, ranks: int, size: int, exported: bytes = b"") -> Multicast:  # noqa: N802
+        assert (device == 0) == (exported == b"")
+        assert exported in (b"", b"the object")
+        assert (ranks, size > 0) == (self.ranks, True)
+        return Multicast(self, device)
+
+    def SwitchedGroup(self, multicast: Multicast, rank: int, shape: Any) -> Switched:  # noqa: N802
+        assert self.bound == set(range(self.ranks)), "all bind before one begins"
+        return Switched(Executor(self, rank, _cuda.ArenaShape(self.ranks)))
+
+
+class Multicast:
+    def __init__(self, cuda: HostCuda, device: int) -> None:
+        self.cuda, self.device = cuda, device
+
+    def exported(self) -> bytes:
+        return b"the object"
+
+    def join(self) -> None:
+        self.cuda.joined.add(self.device)
+
+    def bind(self) -> None:
+        assert self.cuda.joined == set(range(self.cuda.ranks)), "all join before one binds"
+        self.cuda.bound.add(self.device)
+
+
+class Switched:
+    """What a Program of the same collective would do to the buffers of this rank."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+
+    def set_timeout(self, seconds: float) -> None:
+        assert seconds > 0
+
+    def trouble(self) -> None:
+        return None
+
+    def launch(self, collective: str, dtype: str, op: str, send: int, recv: int, elements: int, stream: int) -> None:
+        executor, ranks = self.executor, self.executor.cuda.ranks
+        sizes = [elements] * (1 if collective == "all_reduce" else ranks)
+        plan = Plan(executor, _core.build("direct", collective, ranks), dtype, op, sizes)
+        step = elements * np.dtype(dtype).itemsize
+        blocks = {"all_gather": (0, step), "reduce_scatter": (step, 0)}.get(collective, (0, 0))
+        pointers = [(send, recv)[space] + block * blocks[space] if space < 2 else 0 for _, space, block in plan.bases]
+        executor.launch(plan, pointers, stream)
 
 
 class Executor:

@@ -71,13 +71,35 @@ def test_a_wrong_byte_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("algorithm", ["ring", "pull", "two_shot"])
 def test_algorithms_and_protocols_are_contenders(algorithm: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("-b", "256", "--algo", f"auto,{algorithm}", "--protocol", "simple,ll", "-n", "2", "-G", "2")
+    words = ("-b", "256", "--algo", f"auto,{algorithm}", "--protocol", "simple,ll,bulk", "-n", "2", "-G", "2")
     assert bench("all_reduce", *words) == 0
     printed = capsys.readouterr().out
-    for label in ("auto", "auto/ll", algorithm, f"{algorithm}/ll"):
+    for label in ("auto", "auto/ll", "auto/bulk", algorithm, f"{algorithm}/ll", f"{algorithm}/bulk"):
         assert label in printed
     assert "graph: 2" in printed
     assert "nThread 3 nGpus 1" in printed
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_switches_are_a_contender(collective: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(collective, "-b", "3000", "-n", "2", "--algo", "nvls", gpus=RANKS, switches=True) == 0
+    printed = capsys.readouterr().out
+    assert f"starting: {collective} (nvls)" in printed
+    assert rows(printed)[0][8] == rows(printed)[0][12] == "0"
+
+
+@pytest.mark.parametrize(
+    ("words", "how", "why"),
+    [
+        (("all_reduce",), {}, "nvls needs a GPU for each rank: ranks 0, 1, 2 share GPU 0"),
+        (("all_reduce",), {"gpus": 3}, r"nvls needs GPUs that NVLink switches connect.*GPU 0 \(Host GPU\)"),
+        (("broadcast",), {"gpus": 3, "switches": True}, "nvls runs all_reduce, all_gather and reduce_scatter"),
+        (("all_reduce", "-d", "float", "-o", "max"), {"gpus": 3, "switches": True}, "nvls cannot run max of float32"),
+    ],
+)
+def test_switches_say_what_they_cannot(words: tuple[str, ...], how: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        bench(*words, "-b", "64", "--algo", "nvls", **how)
 
 
 def test_what_ranks_share_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +143,7 @@ def test_a_missing_nccl_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None
         (("all_reduce", "-G", "1", "-I"), "--per_iter_timing and --cudagraph exclude each other"),
         (("all_reduce", "--peers", "gloo"), "--peers gloo: there are nccl"),
         (("all_reduce", "--algo", "rnig"), "--algo rnig: there are auto, .*pull"),
-        (("all_reduce", "--protocol", "lll"), "--protocol lll: there are simple, ll, ll128"),
+        (("all_reduce", "--protocol", "lll"), "--protocol lll: there are simple, ll, ll128, bulk"),
         (("all_gather", "-b", "64", "--algo", "pull_two_shot"), "pull_two_shot is an algorithm of all_reduce"),
     ],
 )
@@ -196,7 +218,8 @@ def test_a_page_of_made_up_numbers() -> None:
 
 def test_the_table_of_one_gpu_measures_every_collective(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_gpu, "LARGE", 1 << 16)  # what is copied for comparison
-    rows = list(one_gpu.part(2, [1024], False, HostCuda(2)).rows())
+    rows = list(one_gpu.part(2, [1024, 1 << 20], False, HostCuda(2)).rows())
+    assert {row.cells[1] for row in rows if row.cells[2] == "pull/bulk"} == {"all_gather", "all_to_all"}
     assert {row.cells[1] for row in rows} == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
 
 
