@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -178,7 +178,7 @@ def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
     sums = layers * (math.ceil(math.log2(turns)) + (sizes.zero < 2))
     lasting = 4 * (sum(state) + sums)
     _refuse_above_free(rank, lasting, 0.0)  # before anything of that size is tried
-    plan = plan or plain(rank.recorded())
+    plan = plan or replace(plain(rank.recorded()), windows={})  # in pipelines one window for all peers can wait forever
     peak = simulate(plan, cost_of(plan.graph, {}, {})).peak
     _refuse_above_free(rank, lasting, peak.get(rank.mesh.place["pp"], 0.0))
 

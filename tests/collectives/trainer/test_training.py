@@ -26,3 +26,13 @@ def test_the_same_weights_whatever_the_layout(tmp_path: Path) -> None:
     assert {name: digest for name, (group, digest) in digests.items() if digest != first[group]} == {}
     assert len(rows) == sum(map(len, LAYOUTS.values()))
     assert not list(tmp_path.glob(".step*"))
+
+
+def test_a_run_whose_messages_cross_starts(tmp_path: Path) -> None:
+    """Before a run, memory is predicted of the step as it is recorded; a device of a V sends to both neighbours."""
+    text = shutil.copy(typing.__file__, tmp_path / "text.py")
+    settings = ("parallel.pp=4", "parallel.schedule=dualpipe_v", "data.microbatches=8", "model.blocks=6", "run.steps=1")
+    words = [word for setting in (*settings, f"data.source={text}") for word in ("--set", setting)]
+    done = run_python("-m", "syntony", "train", "collectives/trainer/configs/tiny.toml", *words, timeout=100)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "weights sha256" in done.stdout
