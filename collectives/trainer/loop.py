@@ -32,6 +32,7 @@ from collectives.trainer.mesh import Mesh
 from collectives.trainer.profile import cost_of, plain, profiled
 from collectives.trainer.progress import Line, Log, Seen
 from collectives.trainer.rank import Rank, World
+from collectives.trainer.reproducible import be_reproducible
 from topologies.command import UserError
 
 Work = Callable[[Config, Mesh, World], None]
@@ -42,7 +43,7 @@ def train(config: Config, exchange: Exchange | None, work: Work | None = None) -
 
     work    what to do instead of training
     """
-    torch.set_num_threads(config.run.threads)
+    be_reproducible(config.run.threads)
     torch.manual_seed(config.run.seed)
     with _group(config, exchange) as place:
         mesh = Mesh(config.parallel, place)

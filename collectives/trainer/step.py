@@ -215,9 +215,11 @@ class Interpreter:
         """Returns when all that it needs is there. What updates wait for is the business of Updates."""
         if op.kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT) and not self._verified:
             self._verified = True
-            if not self.updates.verify():
-                if self._alone:
-                    raise Redo
+            if self.updates.verify():
+                self.updates.foresee()
+            elif self._alone:
+                raise Redo
+            else:
                 self._void, self.updates.rate = True, None
         updated, moved = self._needs[op.name]
         if updated:

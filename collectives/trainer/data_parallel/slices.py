@@ -10,7 +10,8 @@ hundred thousand weights. So what became due together is updated together.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -46,6 +47,8 @@ class Slices:
         self._groups = self._optimizer.param_groups
         self._group_of = {parameter: group for group in self._groups for parameter in group["params"]}
         self._before: dict[Parameter, list[Tensor]] = {}
+        self._copying: dict[Parameter, Future[None]] = {}
+        self._copier = ThreadPoolExecutor(1, "copies")  # starts no thread before it is given work
         self._step: Callable[..., Any] = inspect.unwrap(type(self._optimizer).step)  # nobody else's hooks are on it
 
     def update(self, parameters: Sequence[Parameter], gradients: Sequence[Tensor], rate: float) -> None:
@@ -67,17 +70,24 @@ class Slices:
         return state
 
     def remember(self, parameters: Sequence[Parameter]) -> None:
-        """Copies slices and what the optimizer knows of them, for put_back(); over the last copies."""
-        ours: list[Tensor] = []
-        copies: list[Tensor] = []
-        for parameter in parameters:
-            now = [parameter.detach(), *self._tensors(parameter)]
-            if len(self._before.get(parameter, ())) != len(now):
-                self._before[parameter] = [torch.empty_like(tensor) for tensor in now]
-            ours += now
-            copies += self._before[parameter]
-        if copies:
-            torch._foreach_copy_(copies, ours)
+        """Returns when slices, and what the optimizer knows of them, are copied for put_back()."""
+        for copying in {self._copying.pop(parameter) for parameter in parameters}:
+            copying.result()
+
+    def remember_ahead(self, batches: Iterable[Sequence[Parameter]]) -> None:
+        """Begins to copy all of these, over their last copies, while this thread does something else."""
+        for parameters in batches:
+            ours: list[Tensor] = []
+            copies: list[Tensor] = []
+            for parameter in parameters:
+                now = [parameter.detach(), *self._tensors(parameter)]
+                if len(self._before.get(parameter, ())) != len(now):
+                    self._before[parameter] = [torch.empty_like(tensor) for tensor in now]
+                ours += now
+                copies += self._before[parameter]
+            if copies:
+                copying = self._copier.submit(torch._foreach_copy_, copies, ours)
+                self._copying.update(dict.fromkeys(parameters, copying))
 
     def put_back(self, parameters: Sequence[Parameter]) -> None:
         """Takes the last updates of these back."""

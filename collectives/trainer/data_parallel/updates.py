@@ -160,6 +160,12 @@ class Updates:
             atom.gradient = None
         return scale == 1.0
 
+    def foresee(self) -> None:
+        """What the last step has made stands: copies of it are made for updates that may be taken back."""
+        if self._clip is Clip.OPTIMISTIC:
+            layers = reversed(list(self.holdings.values()))
+            self.slices.remember_ahead([[each for a in layer.atoms for each in a.parameters] for layer in layers])
+
     # ---- at rest ----------------------------------------------------------------------------------------------------
 
     def memories(self, atom: Atom) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ from collectives.trainer.config import Config, Data, Model, Optimizer, Overlap, 
 from collectives.trainer.context_parallel.split import positions
 from collectives.trainer.mesh import Mesh
 from collectives.trainer.rank import Rank, World
+from collectives.trainer.reproducible import be_reproducible
 
 STEPS = 2
 TINY = {"blocks": 6, "width": 32, "heads": 4, "hidden": 64, "context": 16, "vocabulary": 64}
@@ -91,7 +92,7 @@ def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
 
 def main() -> None:
     backend, cases = sys.argv[1], json.loads(sys.argv[2])
-    torch.set_num_threads(1)
+    be_reproducible(1)
     dist.init_process_group(backend)
     for name, changes in cases:
         found = trained(config_of(changes, backend), dist.get_rank())

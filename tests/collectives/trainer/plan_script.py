@@ -10,7 +10,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 
 from collectives.overlap.policies import policy
@@ -19,11 +18,12 @@ from collectives.trainer.loop import _train
 from collectives.trainer.mesh import Mesh
 from collectives.trainer.profile import cost_of
 from collectives.trainer.rank import Rank, World
+from collectives.trainer.reproducible import be_reproducible
 from topologies.command import UserError
 
 
 def main() -> None:
-    torch.set_num_threads(1)
+    be_reproducible(1)
     dist.init_process_group("syntony")
     place = dist.get_rank()
     own = Path(sys.argv[1], f"rank {place}")
