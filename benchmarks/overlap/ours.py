@@ -16,9 +16,9 @@ from collectives.overlap.bounds import bounds
 from collectives.overlap.cost import Cost
 from collectives.overlap.explain import explain, without_norms
 from collectives.overlap.layout import Clip
-from collectives.overlap.plan import Plan
-from collectives.overlap.search import chain_of, planned
+from collectives.overlap.search import planned
 from collectives.overlap.simulation import simulate
+from collectives.trainer.choosing import Search, chosen, wanted
 from collectives.trainer.config import Config, Data, Model, Optimizer, Parallel, Run
 from collectives.trainer.mesh import Mesh
 from collectives.trainer.profile import profiled
@@ -76,10 +76,8 @@ class Trainer:
         if known not in _PROFILES:
             _PROFILES[known] = profiled(self.rank, profile, lambda step: self.batch, RATE)
         self.cost = _PROFILES[known]
-        self.policies, made = chain_of(policy), ""
-        if dist.get_rank() == 0:
-            made = planned(self.policies, self.rank.recorded(), self.cost).text
-        self.rank.begin(Plan.from_text(self.rank.world.tell(made)))
+        self.want = wanted(policy)
+        self.rank.begin(chosen(self.want, self.rank, self.cost, lambda step: self.batch, RATE))
 
     def step(self) -> None:
         self.losses = self.rank.step(self.batch, RATE)
@@ -90,7 +88,8 @@ class Trainer:
         found = [json.loads(blob) for blob in self.rank.world.gather(mine.encode())]  # of pipelines one stage knows it
         timeline = simulate(plan, self.cost)
         free = without_norms(self.rank.recorded())
-        freed = planned(self.policies, free, self.cost) if plan.clip is Clip.EXACT else None
+        chain = () if isinstance(self.want, Search) else self.want
+        freed = planned(chain, free, self.cost) if chain and plan.clip is Clip.EXACT else None
         return {
             "simulated": timeline.seconds,
             "bound": bounds(plan, self.cost)[0].seconds,

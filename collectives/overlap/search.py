@@ -264,16 +264,18 @@ def planned(chain: tuple[Policy, ...], graph: Graph, cost: Cost) -> Plan:
 
 def chain_of(text: str) -> tuple[Policy, ...]:
     """`ddp`, `bytescheduler:slice=1M,credit=4M`, or some of those joined by +. Raises UserError."""
-    return tuple(_one(part, text) for part in text.split("+"))
+    named = [knobs_of(part) for part in text.split("+")]
+    return tuple(policy_named(name, **knobs) for name, knobs in named)
 
 
-def _one(part: str, text: str) -> Policy:
-    name, _, knobs = part.partition(":")
+def knobs_of(text: str) -> tuple[str, Mapping[str, str]]:
+    """The name and the knobs of `name:knob=value,knob=value`. Raises UserError."""
+    name, _, knobs = text.partition(":")
     values = [knob.partition("=") for knob in knobs.split(",") if knob]
     for key, equals, _ in values:
         if not equals:
             raise UserError(f"policy {text}: {key!r} is no knob=value")
-    return policy_named(name, **{key: value for key, _, value in values})
+    return name, {key: value for key, _, value in values}
 
 
 def said(policy: Policy) -> str:

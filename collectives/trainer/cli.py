@@ -61,14 +61,14 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from collectives.overlap.cli import split_policies
-    from collectives.overlap.search import chain_of
+    from collectives.trainer.choosing import wanted
     from collectives.trainer.contest import Contest
 
     if arguments.output and not Path(arguments.output).is_dir():
         raise UserError(f"{arguments.output}: there is no such folder")
     policies = tuple(split_policies(arguments.policies))
     for name in policies:
-        chain_of(name)  # refuses what there is not before ranks start
+        wanted(name)  # refuses what there is not before ranks start
     contest = Contest(policies, arguments.steps, arguments.rounds, arguments.output or "", arguments.json)
     return _start("overlap run", arguments, contest.run)
 

@@ -82,7 +82,7 @@ class Parallel:
 class Overlap:
     """The policy that makes the Plan, and its knobs; or a plan that was made before."""
 
-    policy: str = "poseidon"  # `syntony overlap list` shows all
+    policy: str = "poseidon"  # `syntony overlap list` shows all; A+B: both; "search": what is best on real steps
     knobs: Mapping[str, Any] = field(default_factory=dict)
     plan: str = ""  # a plan's file, instead
     profile: int = 2  # steps that are measured before, and forgotten

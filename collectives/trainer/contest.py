@@ -20,15 +20,13 @@ from collectives.overlap.cost import Cost
 from collectives.overlap.formats.chakra import write_chakra
 from collectives.overlap.formats.perfetto import Row, planned, write_trace
 from collectives.overlap.plan import Plan
-from collectives.overlap.search import chain_of
-from collectives.overlap.search import planned as plan_of
 from collectives.overlap.simulation import simulate
 from collectives.trainer import text
+from collectives.trainer.choosing import chosen, wanted
 from collectives.trainer.config import Config
 from collectives.trainer.mesh import Mesh
 from collectives.trainer.profile import profiled
 from collectives.trainer.rank import Rank, World
-from topologies.command import UserError
 from topologies.wording import time as told
 
 Spans = dict[str, tuple[float, float]]
@@ -49,13 +47,14 @@ class Contest:
         data = text.read(config.data, config.model.context)
         rank = Rank(config, mesh, world)
         batch = text.Loader(data, config, mesh)
-        cost = profiled(rank, max(2, config.overlap.profile), batch, config.optimizer.lr)
-        plans = {name: self._plan(name, rank, world, cost) for name in self.policies}
+        rate = config.optimizer.lr
+        cost = profiled(rank, max(2, config.overlap.profile), batch, rate)
+        plans = {name: chosen(wanted(name), rank, cost, batch, rate) for name in self.policies}
         seconds: dict[str, list[float]] = {name: [] for name in plans}
         kept: dict[str, Spans] = {}
         for _ in range(self.rounds):
             for name, plan in plans.items():
-                took, kept[name] = self._steps(rank, plan, batch, config.optimizer.lr)
+                took, kept[name] = self._steps(rank, plan, batch, rate)
                 seconds[name] += took
         found = [json.loads(blob) for blob in world.gather(json.dumps([seconds, kept]).encode())]
         if mesh.rank == 0:
@@ -65,19 +64,6 @@ class Contest:
             self._tell(plans, cost, slowest)
             for name, plan in plans.items() if self.folder else ():
                 self._draw(name, plan, cost, [each[1][name] for each in found], mesh)
-
-    def _plan(self, name: str, rank: Rank, world: World, cost: Cost) -> Plan:
-        made, refused = "", ""
-        if rank.mesh.rank == 0:
-            try:
-                plan = plan_of(chain_of(name), rank.recorded(), cost)
-                made, refused = plan.text, plan.simulated and f"policy {name} is simulated only: {plan.simulated}"
-            except UserError as error:
-                refused = str(error)
-        made, refused = json.loads(world.tell(json.dumps([made, refused])))
-        if refused:
-            raise UserError(refused)
-        return Plan.from_text(made)
 
     def _steps(self, rank: Rank, plan: Plan, batch: Any, rate: float) -> tuple[list[float], Spans]:
         """Seconds of the steps after one that warms up; begin and end of the last one's ops."""

@@ -23,10 +23,10 @@ from collectives.overlap.bounds import bounds
 from collectives.overlap.cost import Cost
 from collectives.overlap.engine import HEARD, OverlapError
 from collectives.overlap.plan import Plan
-from collectives.overlap.policies import policy
 from collectives.overlap.simulation import simulate
 from collectives.trainer import text
 from collectives.trainer.checkpoint import Progress, digest, load, newest, save
+from collectives.trainer.choosing import chosen, wanted
 from collectives.trainer.config import Config
 from collectives.trainer.mesh import Mesh
 from collectives.trainer.profile import cost_of, plain, profiled
@@ -131,10 +131,8 @@ def _plan(config: Config, rank: Rank, batch: text.Loader) -> tuple[Plan, Cost]:
     cost = profiled(rank, steps, batch, config.optimizer.lr) if steps else cost_of(rank.recorded(), {}, {})
     if config.overlap.plan:
         return Plan.read(config.overlap.plan), cost
-    made = ""
-    if rank.mesh.rank == 0:
-        made = policy(config.overlap.policy, **config.overlap.knobs).plan(rank.recorded(), cost).text
-    return Plan.from_text(rank.world.tell(made)), cost
+    want = wanted(config.overlap.policy, config.overlap.knobs)
+    return chosen(want, rank, cost, batch, config.optimizer.lr), cost
 
 
 def _lines(rank: Rank, seen: list[Seen], tokens: int, bound: float) -> list[Line]:

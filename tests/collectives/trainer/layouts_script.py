@@ -52,6 +52,7 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
         "bytescheduler": ("parallel.dp=2", "overlap.policy=bytescheduler", "overlap.knobs.slice=4K"),
         "dear, held out": ("parallel.dp=2", "overlap.policy=dear", "run.held_out=1"),
         "ooo": ("parallel.dp=2", "parallel.zero=1", "overlap.policy=ooo_backprop"),
+        "search": ("parallel.dp=2", "overlap.policy=search", "overlap.knobs.seconds=0.5"),
         "resumed": ("run.resume={folder}/step-2",),
         "newest": ("run.resume=newest", "run.save={folder}"),
         "resumed elsewhere": ("run.resume={folder}/step-2", "parallel.dp=2", "parallel.pp=2", "parallel.zero=2"),

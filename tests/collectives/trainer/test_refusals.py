@@ -41,6 +41,26 @@ def test_too_little_memory_counts_activations(tmp_path: Path, monkeypatch: pytes
     loop.train(replace(small(source), data=Data(source=str(source), rows=16, microbatches=8)), None)
 
 
+@pytest.mark.parametrize(
+    ("policy", "knobs", "refusal"),
+    [
+        ("serach", {}, "did you mean"),
+        ("search:tries=3", {}, "search has the knobs seconds, of a core, and tried"),
+        ("search", {"seconds": 0}, "search has the knobs"),
+        ("search", {"tried": "many"}, "are numbers"),
+        ("need:slice", {}, "'slice' is no knob=value"),
+        ("fifo", {"slice": 1}, "fifo"),
+        ("t3", {}, "nothing moves on"),
+    ],
+)
+def test_policies_that_cannot_plan(tmp_path: Path, policy: str, knobs: dict[str, object], refusal: str) -> None:
+    source = tmp_path / "text.py"
+    source.write_text("the quick brown fox jumps over the lazy dog\n" * 200)
+    config = replace(small(source), data=Data(source=str(source), rows=2), overlap=Overlap(policy, knobs, profile=0))
+    with pytest.raises(UserError, match=refusal):
+        loop.train(config, None)
+
+
 def test_a_plan_from_a_file_is_run_and_another_ranks_plan_refused(tmp_path: Path) -> None:
     done = launch(2, plan_script.__file__, tmp_path)
     hashes = re.findall(r"plan ([0-9a-f]{16})$", done.stdout, re.MULTILINE)

@@ -1,0 +1,99 @@
+"""The plan of a run: what policies make; of `search`, the best of what it found, after real steps of each.
+
+search, simulated -> the best few -> [steps of A] [steps of B] .. on these ranks -> whose slowest rank was fastest
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from collectives.overlap.cost import Cost
+from collectives.overlap.plan import Plan
+from collectives.overlap.policies import Policy
+from collectives.overlap.policies import policy as policy_named
+from collectives.overlap.search import chain_of, knobs_of, planned, search
+from collectives.trainer.rank import Rank
+from collectives.trainer.text import Microbatches
+from topologies.command import UserError
+
+_STEPS = 3  # of each plan that is tried, and one before that warms up
+
+
+@dataclass(frozen=True)
+class Search:
+    """seconds: of one core for simulating; tried: plans that get real steps."""
+
+    seconds: float = 10.0
+    tried: int = 3
+
+
+def wanted(text: str, knobs: Mapping[str, Any] | None = None) -> tuple[Policy, ...] | Search:
+    """`search` (`search:seconds=20,tried=5`), or policies as --policy reads them. Raises UserError.
+
+    knobs    of the only policy, where `text` names none
+    """
+    name, given = knobs_of(text) if text.partition(":")[0] == "search" else (text, {})
+    if name != "search":
+        return (policy_named(text, **knobs),) if knobs else chain_of(text)
+    values: dict[str, Any] = {**given, **(knobs or {})}
+    try:
+        seconds, tried = float(values.pop("seconds", Search.seconds)), int(values.pop("tried", Search.tried))
+    except ValueError as error:
+        raise UserError(f"policy {text}: seconds and tried are numbers ({error})") from error
+    if values or seconds <= 0 or tried < 1:
+        raise UserError(f"policy {text}: search has the knobs seconds, of a core, and tried, a number of plans")
+    return Search(seconds, tried)
+
+
+def chosen(
+    want: tuple[Policy, ...] | Search, rank: Rank, cost: Cost, batch: Callable[[int], Microbatches], rate: float
+) -> Plan:
+    """The same on all ranks. Weights of steps that are tried are forgotten. Collective.
+
+    rate    the learning rate of these steps
+    Raises UserError, on all ranks alike.
+    """
+    made: list[str] = []
+    refused = ""
+    if rank.mesh.rank == 0:
+        try:
+            made = [plan.text for plan in _plans(want, rank, cost)]
+        except UserError as error:
+            refused = str(error)
+    made, refused = json.loads(rank.world.tell(json.dumps([made, refused])))
+    if refused:
+        raise UserError(refused)
+    plans = [Plan.from_text(text) for text in made]
+    if len(plans) == 1:
+        return plans[0]
+    mine = [_seconds(rank, plan, batch, rate) for plan in plans]
+    everybody = [json.loads(blob) for blob in rank.world.gather(json.dumps(mine).encode())]
+    slowest = [max(of_ranks) for of_ranks in zip(*everybody, strict=True)]
+    return plans[slowest.index(min(slowest))]
+
+
+def _plans(want: tuple[Policy, ...] | Search, rank: Rank, cost: Cost) -> list[Plan]:
+    if isinstance(want, Search):
+        found = search(rank.recorded(), cost, want.seconds)
+        return [candidate.plan for candidate in found.candidates[: want.tried]]
+    plan = planned(want, rank.recorded(), cost)
+    if plan.simulated:
+        raise UserError(f"policy {plan.policy} is simulated only: {plan.simulated}")
+    return [plan]
+
+
+def _seconds(rank: Rank, plan: Plan, batch: Callable[[int], Microbatches], rate: float) -> float:
+    rank.begin(plan)
+    took = []
+    for step in range(_STEPS + 1):
+        begin = time.monotonic()
+        rank.step(batch(step), rate)
+        took.append(time.monotonic() - begin)
+    rank.rest()
+    rank.close()
+    return median(took[1:])
