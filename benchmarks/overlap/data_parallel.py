@@ -68,6 +68,7 @@ def _entries(compute: str, forward: float) -> list[Entry]:
         *(ours("need:slice=512K", clip) for clip in ("off", "optimistic", "exact")),
         ours("need:slice=1M", "exact", zero=1),  # gathers hide behind the forward
         ours("poseidon", "off"),
+        ours(settings.SEARCH, "off"),
         ours("need:slice=512K", "off", "gloo"),
     ]
 

@@ -23,6 +23,7 @@ MODELS: Mapping[str, Mapping[str, Any]] = {  # of the trainer
     "real": THIN["model"],
     "emulated": {**THIN["model"], "context": 32, "rows": 8},
 }
+SEARCH = "search:seconds=5"  # the policy that tries the others
 _PARTS = THIN["model"]["blocks"] + 2
 
 

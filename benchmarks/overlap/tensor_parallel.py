@@ -66,7 +66,9 @@ def entries(compute: str) -> list[Entry]:
         *found,
         *(ours(compute, policy, sequence) for sequence in (False, True) for policy in ("fifo", "domino")),
         *(ours(compute, f"collective_matmul:pieces={pieces}", False) for pieces in (2, 4)),
-        *(ours(compute, "dualpipe+collective_matmul:pieces=2", False, backend) for backend in ("syntony", "gloo")),
+        *(ours(compute, f"dualpipe+collective_matmul:pieces={pieces}", False) for pieces in (2, 4)),
+        ours(compute, "dualpipe+collective_matmul:pieces=4", False, "gloo"),
+        ours(compute, settings.SEARCH, False),
     ]
 
 
