@@ -24,10 +24,10 @@ from benchmarks.tables import Table
 GOAL = 1.8
 """Over synchronous torch on gloo, at a ratio of 1."""
 HOSTS = {"real": 2, "emulated": 4}  # two cores compute for two ranks at a time
-MODEL = {"blocks": 2, "width": 256, "heads": 4, "hidden": 768, "context": 128}
+MODEL = {"blocks": 4, "width": 256, "heads": 4, "hidden": 768, "context": 128}
 SIZES: Mapping[str, tuple[Mapping[str, Any], int]] = {  # model, and sequences of a microbatch
     "real": ({"blocks": 2, "width": 512, "heads": 8, "hidden": 1408, "context": 128}, 4),
-    "emulated": (MODEL, 8),
+    "emulated": (MODEL, 4),
 }
 FORWARD = 0.2  # seconds of a block's forward on one rank that had it alone, where it is emulated
 MICROBATCHES = 4

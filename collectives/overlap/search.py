@@ -1,7 +1,7 @@
 """Search: the registry's policies with their knobs turned, simulated; the best few are worth a real step.
 
     defaults   every policy that can plan this step, as it is: what comes out at least ties the best of them
-    chains     what changes the pipeline, followed by what orders sums: `dualpipe+bytescheduler`
+    chains     what changes who computes when, followed by what moves otherwise: `dualpipe+bytescheduler`
     dp         fusion by dynamic programming (passes/fuse.py) under every order
     grid       the best ones' knobs, exhaustively
     bayes      the same by a Gaussian process and expected improvement (Jones et al., 1998), as ByteScheduler is tuned
@@ -42,6 +42,7 @@ LARGE = 4000
 """Ops, above which a smaller step is looked at first."""
 _PARTS = 800  # at most so many more Ops from cutting gradients, so that no plan is larger than it is worth
 _FINALISTS = 4
+_SIDE_BY_SIDE = ("dualpipe",)  # one microbatch's backward beside another's forward, also without a pipeline
 _SLOW = ("need", "pace", "collective_matmul", "centauri", "coconet", "t3", "ooo_backprop", "oases", "domino")
 """Policies that try several plans, or cut every layer: asked last."""
 
@@ -159,16 +160,14 @@ class _Search:
         return policy.with_knobs(slice=1 << math.ceil(math.log2(least)))
 
     def _chained(self) -> None:
-        """The best that change the pipeline, each followed by the best that do not."""
+        """The best that change who computes when, each followed by the best that do not."""
         layout = self._graph.layout
-        if layout is None or layout.pp == 1:
-            return
         alone = [one for one in self.ranked() if len(one.chain) == 1]
-        pipes = [one.chain[0] for one in alone if one.plan.graph.layout != layout]
-        others = [one.chain[0] for one in alone if one.plan.graph.layout == layout and one.plan.policy != "serial"]
+        pipes = [one for one in alone if one.plan.graph.layout != layout or one.plan.policy in _SIDE_BY_SIDE]
+        others = [one for one in alone if one not in pipes and one.plan.policy != "serial"]
         for first, then in product(pipes[:2], others[:4]):
             if not self.late():
-                self.ask(first, then)
+                self.ask(first.chain[0], then.chain[0])
 
     def _fused(self) -> None:
         try:

@@ -79,8 +79,10 @@ def chosen(
 
 def _plans(want: tuple[Policy, ...] | Search, rank: Rank, cost: Cost) -> list[Plan]:
     if isinstance(want, Search):
-        found = search(rank.recorded(), cost, want.seconds)
-        return [candidate.plan for candidate in found.candidates[: want.tried]]
+        best: dict[str, Plan] = {}  # of all that differ in knobs only: what was not foreseen is much the same for them
+        for candidate in search(rank.recorded(), cost, want.seconds).candidates:
+            best.setdefault(candidate.plan.policy, candidate.plan)
+        return list(best.values())[: want.tried]
     plan = planned(want, rank.recorded(), cost)
     if plan.simulated:
         raise UserError(f"policy {plan.policy} is simulated only: {plan.simulated}")
