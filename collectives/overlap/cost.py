@@ -43,6 +43,7 @@ class Cost:
     memory       seconds per byte of weights that an optimizer updates, or a norm reads
     measured     seconds of computing by name of the recorded Op; parts of it share them by their amounts. Of an Op
                  that moves: seconds on its link, by its own name
+    launch       seconds of what is measured that do not depend on amounts: each part has all of them
     overhead     seconds between two launches of a lane
     contention   computing gets slower by this fraction while its device moves something
     level        wires of a layout that a policy has cut into more replicas (lanes `dp` and `replicas`, which are other
@@ -53,6 +54,7 @@ class Cost:
     wires: Mapping[str, Wire] = field(default_factory=dict)
     memory: float = 0.0
     measured: Mapping[str, float] = field(default_factory=dict)
+    launch: float = 0.0
     overhead: float = 0.0
     contention: float = 0.0
     level: Callable[[Layout], Mapping[str, Wire]] | None = None
@@ -63,11 +65,12 @@ class Cost:
         Raises UserError for a lane or a kind that no wire is known for.
         """
         taken, waited, wires = np.zeros(len(graph)), np.zeros(len(graph)), self.wires_of(graph)
-        whole: dict[tuple[str, ...], float] = {}  # amount of all parts of what was measured
+        whole: dict[tuple[str, ...], tuple[float, int]] = {}  # amount of all parts of what was measured, and how many
         if self.measured:
             for op in graph:
                 if op.of and not op.kind.moves:
-                    whole[op.of] = whole.get(op.of, 0.0) + op.amount
+                    amount, parts = whole.get(op.of, (0.0, 0))
+                    whole[op.of] = amount + op.amount, parts + 1
         for row, op in enumerate(graph):
             known = self._known(graph, op.name)
             if op.kind.moves:
@@ -75,10 +78,10 @@ class Cost:
                 waited[row] = line.alpha
                 taken[row] = line.fixed + op.amount * line.beta if known is None else known
                 continue
-            if known is None and whole.get(op.of):
+            if known is None and op.of in whole:
                 sources = [self._known(graph, name) for name in op.of]
                 if None not in sources:
-                    known = sum(filter(None, sources)) * op.amount / whole[op.of]
+                    known = self._part(sum(filter(None, sources)), op.amount, *whole[op.of])
             if known is not None:
                 taken[row] = known
             elif op.kind in (Kind.OPTIMIZE, Kind.NORM):
@@ -86,6 +89,11 @@ class Cost:
             else:
                 taken[row] = op.amount / self.flops
         return taken, waited
+
+    def _part(self, seconds: float, amount: float, whole: float, parts: int) -> float:
+        """Of what takes so many seconds in one."""
+        launch = min(self.launch, seconds)
+        return launch + (seconds - launch) * (amount / whole if whole else 1 / parts)
 
     def wires_of(self, graph: Graph) -> Mapping[str, Wire]:
         """By lane of the graph."""
@@ -108,7 +116,7 @@ class Cost:
         if whole is None or not graph.layers:
             return None
         both = graph.layers[int(rest.partition(".")[0])].backward
-        return whole * both[word == Kind.BACKWARD_WEIGHT] / (sum(both) or 1.0)
+        return self._part(whole, both[word == Kind.BACKWARD_WEIGHT], sum(both), 2)
 
 
 def _line(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:

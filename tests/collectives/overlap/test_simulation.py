@@ -230,6 +230,23 @@ def test_measured_seconds_are_shared_by_parts() -> None:
     np.testing.assert_allclose(seconds[:2], [5.0, 10.0])
 
 
+def test_every_part_is_launched_also_one_that_computes_nothing() -> None:
+    graph = generate(dense(1), Layout())
+    measured = {"fwd.0.0": 0.5, "bwd.0.0": 9.0}
+    parts = graph.with_ops(
+        [
+            *(graph["fwd.0.0"]._replace(name=f"fwd.0.0/{i}", amount=0.0, of=("fwd.0.0",)) for i in range(2)),
+            *(graph["bwd.0.0"]._replace(name=f"bwd.0.0/{i}", amount=i + 1.0, of=("bwd.0.0",)) for i in range(2)),
+        ]
+    )
+    seconds, _ = Cost(1e9, measured=measured).seconds(parts)
+    np.testing.assert_allclose(seconds, [0.25, 0.25, 3.0, 6.0])
+    seconds, _ = Cost(1e9, measured=measured, launch=1.5).seconds(parts)
+    np.testing.assert_allclose(seconds, [0.5, 0.5, 4.0, 6.5])  # no more than was measured
+    seconds, _ = Cost(1e9, measured=measured, launch=1.0).seconds(split_backward(graph))
+    np.testing.assert_allclose(seconds[:3], [0.5, 5.0, 5.0])
+
+
 def test_speed() -> None:
     """1e5 ops in under a second is the goal; printed, not asserted."""
     graph = generate(sharded(160), Layout(dp=4, tp=8, pp=4, microbatches=76))
