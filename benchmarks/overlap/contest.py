@@ -53,6 +53,11 @@ class Timed:
     def seconds(self) -> float:
         return median(self.steps)
 
+    @property
+    def name(self) -> str:
+        """The label; of a search also what it has found."""
+        return f"{self.label} ({self.told['policy']})" if "search" in self.label else self.label
+
 
 class Contender(Protocol):
     """One rank's part."""

@@ -92,13 +92,13 @@ def _row(one: Timed, tuned: Timed, default: Timed, goal: float) -> Row:
     share = f"{bound / seconds:.0%}" if bound else ""
     spread = f"{1e3 * min(one.steps):.0f}-{1e3 * max(one.steps):.0f}"
     missed = f"{gain:.2f}x tuned DDP, not {goal:g}x" if gain < goal else ""
-    cells = (one.label, f"{1e3 * seconds:.0f}", spread, simulated, share, f"{gain:.2f}", f"{over_default:.2f}")
+    cells = (one.name, f"{1e3 * seconds:.0f}", spread, simulated, share, f"{gain:.2f}", f"{over_default:.2f}")
     return Row(cells, missed)
 
 
 def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
     columns = (
-        ("contender", -26),
+        ("contender", -34),
         ("ms", 6),
         ("least-most", 10),
         ("sim. ms", 7),

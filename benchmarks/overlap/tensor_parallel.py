@@ -65,6 +65,7 @@ def entries(compute: str) -> list[Entry]:
     return [
         *found,
         *(ours(compute, policy, sequence) for sequence in (False, True) for policy in ("fifo", "domino")),
+        ours(compute, "domino:batches=4", False),
         *(ours(compute, f"collective_matmul:pieces={pieces}", False) for pieces in (2, 4)),
         *(ours(compute, f"dualpipe+collective_matmul:pieces={pieces}", False) for pieces in (2, 4)),
         ours(compute, "dualpipe+collective_matmul:pieces=4", False, "gloo"),
@@ -86,7 +87,7 @@ def row(one: Timed, peers: Sequence[Timed], missed: str) -> Row:
     """`peers`: over whom gains are."""
     bound = one.told.get("bound")
     cells = (
-        one.label,
+        one.name,
         f"{1e3 * one.seconds:.0f}",
         f"{1e3 * min(one.steps):.0f}-{1e3 * max(one.steps):.0f}",
         f"{1e3 * one.told['simulated']:.0f}" if bound else "",
