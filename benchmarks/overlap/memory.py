@@ -109,7 +109,7 @@ def _step(rank: Rank, name: str) -> Found:
     rank.close()
     peak = simulate(rank.plan, cost).peak
     seen = [max(most for at, most, _ in rows if at == device) for device in sorted(peak)]
-    whole = [each * sum(flat.elements for flat in rank.flats) for each in (4, 4, 8)]
+    whole = [each * sum(flat.elements for _, flat in rank.parts_of(rank.plan)) for each in (4, 4, 8)]
     return Found([peak[device] for device in sorted(peak)], seen, [kept for *_, kept in rows], whole)
 
 

@@ -9,7 +9,8 @@ Rules that whoever runs it must know:
 
 - A `recv` and the `send` of the same layer, microbatch and direction are one message; nothing else links them.
 - `gather.{layer}.{microbatch}.f|b` (weights sharded) is made once for microbatches that a chunk takes in a row, and
-  named after the first of them; the weights may go when the last compute Op that waits for it has ended.
+  named after the first of them; the weights may go when the last compute Op that waits for it has ended. Experts that
+  come to the tokens come once a step, and stay to its last backward; with zero=3 they come and go as all weights do.
 - `opt` waits for the `norm` of every device (clip exact); what ranks of other devices found comes with the norm itself.
 """
 
@@ -95,10 +96,13 @@ class _Step:
         self.uses: list[str] = []  # on the current device: the first task's last Op that needs each gathered weight
         self.begun: set[int] = set()  # layers that have gradients
         self.verified = False  # the device has looked at the last step's norm
+        self.staying: dict[int, str] = {}  # by layer: the gather of weights that stay for the step, and
+        self.final: dict[int, int] = {}  # by chunk of the current device: the last microbatch that needs weights
 
     def ops(self) -> Iterator[Op]:
         for device, tasks in enumerate(self.order.orders):
             self.uses, self.verified = [], False
+            self.final = {task.chunk: task.microbatch for task in tasks if task.kind in "BX"}
             for (kind, chunk), row in groupby(tasks, key=lambda task: (task.kind, task.chunk)):
                 yield from self._row(device, kind, chunk, [task.microbatch for task in row])
             yield from self._update(device)
@@ -106,11 +110,12 @@ class _Step:
     def _row(self, device: int, kind: str, chunk: int, microbatches: list[int]) -> Iterator[Op]:
         """A chunk's tasks of one kind in a row share gathered weights."""
         members = self.chunks[chunk] if kind == "F" else self.chunks[chunk][::-1]
-        gathers: dict[int, str] = {}
-        last = microbatches[-1]
+        passing: dict[int, str] = {}
         for microbatch in microbatches:
             for i in members:
                 layer, way = self.layers[i], "f" if kind == "F" else "b"
+                stays = layer.gathered and self.layout.zero < 3
+                gathers, last = (self.staying, self.final[chunk]) if stays else (passing, microbatches[-1])
                 if kind != "W" and i not in gathers and self._sharded(i, 3):
                     gathers[i] = f"gather.{i}.{microbatch}.{way}"
                     ahead = [] if len(self.uses) <= self.layout.prefetch else [self.uses[-1 - self.layout.prefetch]]
@@ -124,7 +129,8 @@ class _Step:
                         lagged=[f"opt.{i}"],
                         holds=layer.weights,
                     )
-                shed = layer.weights if i in gathers and microbatch == last else 0
+                ends = microbatch == last and not (stays and kind == "F")
+                shed = layer.weights if i in gathers and ends else 0
                 weights = [gathers[i]] if i in gathers else []
                 if kind == "F":
                     yield from self._forward(device, i, microbatch, weights, shed)
@@ -269,13 +275,14 @@ class _Step:
                 yield Op(f"share.{i}", Kind.ALL_REDUCE, device, "tp", layer.shared, tuple(sums[i]), layer=i)
                 sums[i] = [f"share.{i}"]
             if count > 1:
-                kind = Kind.REDUCE_SCATTER if layout.zero else Kind.ALL_REDUCE
-                frees = size - size / count if layout.zero >= 2 else 0
+                kind = Kind.REDUCE_SCATTER if self._level(i) else Kind.ALL_REDUCE
+                frees = size - size / count if self._level(i) >= 2 else 0
                 yield self._moved(f"reduce.{i}", kind, i, deps=sums[i], frees=frees)
                 sums[i] = [f"reduce.{i}"]
-            if "replicas" in self.groups and lane == "dp":
+            copies = {"dp": "replicas", "ep": "edp"}.get(lane, "")
+            if copies in self.groups:
                 op = self._moved(f"replicas.{i}", Kind.ALL_REDUCE, i, deps=sums[i])
-                yield op._replace(lane="replicas", amount=size / count)
+                yield op._replace(lane=copies, amount=size / count)
                 sums[i] = [f"replicas.{i}"]
         norms: tuple[str, ...] = ()
         if layout.clip is not Clip.OFF:
@@ -338,14 +345,19 @@ class _Step:
 
     def _group(self, i: int) -> tuple[str, int]:
         """Which lane sums the layer's gradients, among how many ranks."""
-        lane = "edp" if self.layers[i].expert and self.layout.ep > 1 else "dp"
+        layer = self.layers[i]
+        lane = "ep" if layer.gathered else "edp" if layer.expert and self.layout.ep > 1 else "dp"
         return lane, self.groups.get(lane, 1)
 
+    def _level(self, i: int) -> int:
+        """What is sharded of the layer: as `Layout.zero`, but for experts that come to the tokens."""
+        return 3 if self.layers[i].gathered else self.layout.zero
+
     def _sharded(self, i: int, level: int) -> bool:
-        return self.layout.zero >= level and self._group(i)[1] > 1 and self.layers[i].weights > 0
+        return self._level(i) >= level and self._group(i)[1] > 1 and self.layers[i].weights > 0
 
     def _gathers(self, i: int) -> bool:
-        return self.layout.zero in (1, 2) and self._sharded(i, 1)
+        return self._level(i) in (1, 2) and self._sharded(i, 1)
 
     def _shard(self, i: int) -> float:
-        return self.layers[i].weights / (self._group(i)[1] if self.layout.zero else 1)
+        return self.layers[i].weights / (self._group(i)[1] if self._level(i) else 1)

@@ -48,6 +48,9 @@ class Layer:
                  without what it took from the one before
     output       bytes that one microbatch hands to the next layer
     expert       its weights are spread over the group `ep`: copies are summed over `edp`, not over `dp`
+    gathered     its experts come to the tokens: they are sharded over `ep`, with copies over `edp`, and gathered there
+                 before they are used
+    moved        the same layer, gathered, which a policy may put in its place; None: there is none
     joined       it takes more than one tensor from the layer before, so a pipeline is never cut between them
     shared       bytes of its weights, the last ones, whose gradients `tp` sums: its ranks see parts of the sequence
     backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation
@@ -62,6 +65,8 @@ class Layer:
     activations: int = 0
     output: int = 0
     expert: bool = False
+    gathered: bool = False
+    moved: Layer | None = None
     joined: bool = False
     shared: int = 0
     backward: tuple[float, float] = (1.0, 1.0)

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from types import MappingProxyType
 
 from collectives.overlap.graph import Layer, Transfer
@@ -204,7 +205,12 @@ class _Maker:
         inner = routed * (m.ffn * matrices // tp + m.hidden) * self._form.element
         moves = [_exchange("dispatch", "ep", moved), _exchange("combine", "ep", moved)] if ep > 1 else []
         segments = [gate, ffn, combine] if moves else [gate + ffn + combine]
-        return self._layer(f"experts.{block}", weights, segments, moves, kept=inner, expert=ep > 1)
+        made = partial(self._layer, f"experts.{block}", segments=segments, kept=inner, expert=ep > 1)
+        if not moves:
+            return made(weights, moves=moves)
+        still = [replace(move, forward=None, backward=None, bytes=0, parts="") for move in moves]
+        gathered = replace(made(weights * ep, moves=still), expert=False, gathered=True)
+        return replace(made(weights, moves=moves), moved=gathered)
 
     def _has_experts(self, block: int) -> bool:
         return self._model.experts > 0 and block % self._model.every == self._model.every - 1

@@ -212,12 +212,12 @@ def _shown(thing: Any) -> dict[str, object]:
     for name, (_, default) in _fields(type(thing)).items():
         value = getattr(thing, name)
         if value != default:
-            shown[name] = (
-                [_shown(v) if isinstance(v, (Piece, Transfer)) else v for v in value]
-                if isinstance(value, tuple)
-                else value
-            )
+            shown[name] = [_told(each) for each in value] if isinstance(value, tuple) else _told(value)
     return shown
+
+
+def _told(value: object) -> object:
+    return _shown(value) if isinstance(value, (Piece, Transfer, Layer)) else value
 
 
 def _strings(name: str, value: object, where: str) -> tuple[str, ...]:
@@ -236,7 +236,8 @@ def _kind(name: str, value: object, where: str) -> Kind | None:
 _READERS: Mapping[str, Callable[[str, object, str], Any]] = {
     **dict.fromkeys(("deps", "lagged", "of", "ops"), _strings),
     **dict.fromkeys(("segments", "backward"), _numbers),
-    **dict.fromkeys(("forward",), _kind),
+    "forward": _kind,
+    "moved": lambda name, value, where: _read(Layer, value, f"{where}: {name}"),
     "pieces": lambda name, value, where: tuple(
         _read(Piece, row, f"{where}: {name}[{i}]") for i, row in _each(value, f"{where}: {name}")
     ),

@@ -22,7 +22,7 @@ from collectives.overlap.passes import relayout
 from collectives.overlap.passes.backward import delay_weight_grad, split_backward
 from collectives.overlap.passes.cut import chunk, slice
 from collectives.overlap.passes.defer import defer
-from collectives.overlap.passes.experts import move_experts, replicate_hot_experts
+from collectives.overlap.passes.experts import replicate_hot_experts
 from collectives.overlap.passes.fuse import fuse, fuse_best
 from collectives.overlap.passes.recompute import hide_recompute
 from collectives.overlap.plan import Plan
@@ -406,10 +406,10 @@ def schemoe(graph: Graph, cost: Cost, degree: int) -> Decided:
 
 @_policy("Liu et al., Janus, SIGCOMM 2023")
 def janus(graph: Graph, cost: Cost) -> Decided:
-    """Experts move instead of tokens, where that is faster."""
+    """Experts move instead of tokens, where that is faster: once a step each, whatever the number of microbatches. All
+    layers alike, and experts at once, not one by one as they come."""
     _lanes(graph, "ep")
-    moved = Decided(move_experts(graph), orders.need, simulated="the trainer moves tokens, not experts")
-    return _best(cost, [Decided(graph), moved])
+    return _best(cost, [Decided(graph), Decided(relayout.move_experts(graph), orders.need)])
 
 
 @_policy("Gao et al., FlowMoE, NeurIPS 2025", degree=(2, DEGREES), slice=(M, SIZES))

@@ -340,4 +340,5 @@ def _heavier(layer: Layer, times: int) -> Layer:
         products=layer.products * times,
         inputs=layer.inputs * times,
         shared=layer.shared * times,
+        moved=layer.moved and _heavier(layer.moved, times),
     )

@@ -60,7 +60,7 @@ def whole(rank: Rank) -> dict[str, Tensor]:
 def digest(rank: Rank) -> str:
     """sha256 of all weights, on rank 0. At rest. Collective."""
     found = hashlib.sha256()
-    names = {layer.label(weight) for layer in rank.layers for weight in layer.weights}
+    names = {layer.label(weight) for layer, _ in rank.parts for weight in layer.weights}
     for name, tensor in whole(rank).items():
         if name in names:
             found.update(name.encode() + tensor.numpy().tobytes())

@@ -155,7 +155,7 @@ def _mean(of_ranks: list[list[float]]) -> float | None:
 
 
 def _opening(config: Config, rank: Rank, data: text.Text, plan: Plan) -> str:
-    count = sum(math.prod(weight.full_shape) for layer in rank.layers for weight in layer.weights)
+    count = sum(math.prod(weight.full_shape) for layer, _ in rank.parts for weight in layer.weights)
     sizes = " ".join(f"{n} {getattr(config.parallel, n)}" for n in ("dp", "tp", "pp", "ep", "cp", "zero"))
     emulated = ", compute EMULATED" if config.run.compute == "emulated" else ""
     return (
@@ -169,13 +169,14 @@ def _opening(config: Config, rank: Rank, data: text.Text, plan: Plan) -> str:
 def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
     """Refuses what this machine cannot hold: weights, gradients, optimizer, and what the plan (None: the step as it is
     recorded) has of activations, gathered weights and sharded gradients at most."""
-    layers = sum(flat.elements for flat in rank.flats) / config.parallel.pp
     sizes = config.parallel
-    shards = sizes.dp * sizes.cp // sizes.replicas
-    state = [layers / (shards if sizes.zero >= level else 1) for level in (3, 1, 1)]
-    turns = config.data.microbatches // sizes.dp
-    sums = layers * (math.ceil(math.log2(turns)) + (sizes.zero < 2))
-    lasting = 4 * (sum(state) + sums)
+    turns = math.ceil(math.log2(config.data.microbatches // sizes.dp))
+    every = sizes.zero, sizes.dp * sizes.cp // sizes.replicas
+    lasting = 0.0
+    for i, (_, flat) in enumerate(rank.parts_of(plan) if plan else rank.parts):
+        zero, shards = (3, sizes.ep) if plan and plan.graph.layers[i].gathered else every
+        state = sum(1 / shards if zero >= level else 1 for level in (3, 1, 1))
+        lasting += 4 * flat.elements * (state + turns + (zero < 2)) / sizes.pp
     _refuse_above_free(rank, lasting, 0.0)  # before anything of that size is tried
     plan = plan or replace(plain(rank.recorded()), windows={})  # in pipelines one window for all peers can wait forever
     peak = simulate(plan, cost_of(plan.graph, {}, {})).peak

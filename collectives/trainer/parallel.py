@@ -18,18 +18,21 @@ from collectives.trainer.model import transformer
 from collectives.trainer.tensor_parallel.split import tensor_parallel
 
 
-def parallelized(model: Model, mesh: Mesh, rows: int, element: int, even: bool = False) -> list[Layer]:
+def parallelized(
+    model: Model, mesh: Mesh, rows: int, element: int, even: bool = False, moved: bool = False
+) -> list[Layer]:
     """All layers, of which a pipeline device takes its own. Raises UserError where the sizes do not fit.
 
     rows, element    sequences in a microbatch, and bytes of a number that travels
     even             tokens go to experts in turn, and no rank asks how many will come
+    moved            experts come to the tokens, not tokens to the experts
     """
     tokens = rows * (model.context // mesh.size("cp"))
     model = replace(model, balance=model.balance / mesh.size("tp"))  # every rank of `tp` has the same router
     layers = transformer(model, rows, even)
     layers = context_parallel(layers, model, mesh, tokens, element)
     layers = tensor_parallel(layers, model, mesh, tokens, element)
-    layers = expert_parallel(layers, model, mesh, tokens, element, even)
+    layers = expert_parallel(layers, model, mesh, tokens, element, even, moved)
     return [layer.fused() for layer in _blocks(layers)]
 
 

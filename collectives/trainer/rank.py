@@ -25,7 +25,7 @@ from collectives.overlap.layout import Clip, Layout
 from collectives.overlap.op import COMPUTE, Kind
 from collectives.overlap.plan import Plan
 from collectives.torch_backend import communicator_of
-from collectives.trainer.activations import Held, held
+from collectives.trainer.activations import held
 from collectives.trainer.config import Config
 from collectives.trainer.data_parallel.flat import ALIGNMENT, Flat
 from collectives.trainer.data_parallel.holding import Holding
@@ -41,6 +41,7 @@ from topologies.command import UserError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _NUMBER = 320  # bytes of the whole numbers that ranks add up
+Part = tuple[Layer, Flat]  # of the model, as a rank has it, and how its weights lie in memory
 
 
 def layout_of(config: Config) -> Layout:
@@ -63,7 +64,7 @@ class World:
         self.mesh, self._timeout, self._backend = mesh, timedelta(seconds=timeout), backend
         self._group = dist.new_group(timeout=self._timeout, group_desc="control") if mesh.world > 1 else None
         self._lanes: dict[tuple[str, str], dist.ProcessGroup | None] = {}  # by name and urgency; None: of one rank
-        self._still = mesh.groups(("dp.still", "edp.still"), self._timeout) if mesh.world > 1 else {}
+        self._still = mesh.groups(("dp.still", "edp.still", "ep.still"), self._timeout) if mesh.world > 1 else {}
 
     def gather(self, blob: bytes, size: int = 0) -> list[bytes]:
         """Everybody's blob in rank order. `size`: bytes that all know to be enough; 0: they find out."""
@@ -101,7 +102,7 @@ class World:
         if not holding.zero:
             return mine
         rows = [torch.empty_like(mine) for _ in range(holding.n)]
-        dist.all_gather(rows, mine, group=self._still["edp.still" if holding.layer.expert else "dp.still"])
+        dist.all_gather(rows, mine, group=self._still[f"{holding.lane}.still"])
         sizes = [part.numel() for part in parts]
         return torch.cat([row.flatten() for row in torch.split(torch.stack(rows), sizes, 1)])
 
@@ -134,27 +135,43 @@ class Rank:
         self.config, self.mesh, self.world = config, mesh, world
         self.dtype = _DTYPES[config.run.dtype]
         rows = config.data.rows
-        even = config.run.compute == "emulated"
-        self.layers = parallelized(config.model, mesh, rows, self.dtype.itemsize, even)
-        if even:
-            self.layers = emulated(self.layers, transformer(config.model, rows), config)
-        parts = ALIGNMENT * config.parallel.dp * config.parallel.cp
-        self.flats = [Flat.of(layer.weights, parts) for layer in self.layers]
+        self.parts = self._cut(moved=False)
+        self.moved = self._cut(moved=True) if mesh.size("ep") > 1 else self.parts
         self.shape = boundary(config.model, mesh, rows)
 
-    @cached_property
-    def held(self) -> list[Held]:
-        """What a microbatch's forward leaves, by layer."""
-        model, data, cp = self.config.model, self.config.data, self.config.parallel.cp
-        tokens = torch.zeros(1, 1, dtype=torch.int64).expand(data.rows, model.context // cp)
-        return held(self.layers, self.flats, (tokens, tokens), self.dtype)
+    def _cut(self, moved: bool) -> list[Part]:
+        """All layers: tokens move to the experts, or (`moved`) these to the tokens."""
+        config, rows = self.config, self.config.data.rows
+        even = config.run.compute == "emulated"
+        layers = parallelized(config.model, self.mesh, rows, self.dtype.itemsize, even, moved)
+        if even:
+            layers = emulated(layers, transformer(config.model, rows), config)
+        parts = ALIGNMENT * config.parallel.dp * config.parallel.cp
+        return [(layer, Flat.of(layer.weights, parts)) for layer in layers]
+
+    def parts_of(self, plan: Plan) -> list[Part]:
+        """All layers as the plan has them."""
+        return [(self.moved if layer.gathered else self.parts)[i] for i, layer in enumerate(plan.graph.layers)]
 
     def recorded(self) -> graph.Graph:
         """The step as it is recorded, before any policy."""
-        return generate(self.described(), layout_of(self.config))
+        return generate(self.described, layout_of(self.config))
 
+    @cached_property
     def described(self) -> tuple[graph.Layer, ...]:
         """The layers as the planner sees them."""
+        own = self._described(self.parts)
+        if self.moved is self.parts:
+            return own
+        return tuple(
+            replace(layer, moved=replace(moved, gathered=True)) if layer.expert else layer
+            for layer, moved in zip(own, self._described(self.moved), strict=True)
+        )
+
+    def _described(self, parts: list[Part]) -> tuple[graph.Layer, ...]:
+        layers, flats = [layer for layer, _ in parts], [flat for _, flat in parts]
+        model, data, cp = self.config.model, self.config.data, self.config.parallel.cp
+        tokens = torch.zeros(1, 1, dtype=torch.int64).expand(data.rows, model.context // cp)
         output = math.prod(self.shape) * self.dtype.itemsize
         return tuple(
             graph.Layer(
@@ -170,7 +187,7 @@ class Rank:
                 joined=layer.joined,
                 shared=4 * (flat.elements - flat.shared) if any(weight.shared for weight in layer.weights) else 0,
             )
-            for layer, flat, kept in zip(self.layers, self.flats, self.held, strict=True)
+            for layer, flat, kept in zip(layers, flats, held(layers, flats, (tokens, tokens), self.dtype), strict=True)
         )
 
     def _fitting(self, transfer: graph.Transfer) -> graph.Transfer:
@@ -181,29 +198,20 @@ class Rank:
         config, mesh = self.config, self.mesh
         self.device = mesh.place["pp"]
         mine = {op.layer for op in plan.graph if op.device == self.device and op.lane == COMPUTE and op.layer >= 0}
-        zero = _zero(plan)
-        holdings, first = {}, {}
-        for index in sorted(mine):
-            layer, flat = self.layers[index], self.flats[index]
-            lane = "edp" if layer.expert else "dp"
-            place = mesh.place["edp"] if layer.expert else mesh.place["within"]
-            n = mesh.size(lane)
-            turns = config.data.microbatches // config.parallel.dp
-            holdings[index] = Holding(
-                index, layer, flat, n, place, zero if n > 1 else 0, turns * layer.sources, self._counted(layer, zero)
-            )
-            first[index] = flat.begin(config.run.seed, layer.name)
+        parts = self.parts_of(plan)
+        holdings = {index: self._holding(index, plan, *parts[index]) for index in sorted(mine)}
+        first = {i: holding.flat.begin(config.run.seed, holding.layer.name) for i, holding in holdings.items()}
         self.plan = plan
         self.engine = Engine(plan, self.device, self.world.groups(plan), canonical=config.run.canonical)
-        copies = mesh.size("replicas"), mesh.place["replicas"]
+        copies = {lane: (mesh.size(lane), mesh.place[lane]) for lane in ("replicas", "edp")}
         self.updates = Updates(
             plan, holdings, first, self.device, self.engine, config.optimizer, self.world.total, copies
         )
         self.interpreter = Interpreter(
             plan,
             self.device,
-            {index: self.layers[index] for index in sorted(mine)},
-            len(self.layers) - 1,
+            {index: holding.layer for index, holding in holdings.items()},
+            len(parts) - 1,
             self.updates,
             self.engine,
             1.0 / (config.data.microbatches * config.parallel.cp),
@@ -239,16 +247,19 @@ class Rank:
                     label = holding.layer.label(weight)
                     yield f"{label}.{key}" if key else label, weight, views[weight.name]
 
-    def _counted(self, layer: Layer, zero: int) -> frozenset[str]:
-        """Weights whose gradient's squares this rank counts for the norm: of several ranks with the same, the first."""
-        place = self.mesh.place
-        copies = place["edp"] if layer.expert else place["data"]
-        if zero and not layer.expert:
-            copies = place["replicas"]
-        elif zero:
-            copies = 0
-        names = [w.name for w in layer.weights if w.whole or place["tp"] == 0]
-        return frozenset(names if copies == 0 else ())
+    def _holding(self, index: int, plan: Plan, layer: Layer, flat: Flat) -> Holding:
+        """Of several ranks with the same weights, the first counts the squares of their gradients for the norm."""
+        mesh, zero = self.mesh, plan.graph.layout.zero if plan.graph.layout is not None else 0
+        lane, place, copies = "dp", "within", "replicas" if zero else "data"
+        if layer.expert:
+            lane, place, copies = "edp", "edp", "" if zero else "edp"
+        if plan.graph.layers[index].gathered:
+            lane, place, copies, zero = "ep", "ep", "edp", 3
+        n, turns = mesh.size(lane), self.config.data.microbatches // self.config.parallel.dp
+        names = [w.name for w in layer.weights if w.whole or mesh.place["tp"] == 0]
+        counted = frozenset(names if not copies or mesh.place[copies] == 0 else ())
+        leaves = turns * layer.sources
+        return Holding(index, layer, flat, lane, n, mesh.place[place], zero if n > 1 else 0, leaves, counted)
 
     def rest(self) -> None:
         """Returns when nothing is under way and all weights are final; the next step may follow. Collective."""
@@ -264,8 +275,3 @@ class Rank:
     def close(self) -> None:
         """No lane is left."""
         self.engine.close()
-
-
-def _zero(plan: Plan) -> int:
-    """What the plan shards; a policy may shard more than the configuration asks for."""
-    return plan.graph.layout.zero if plan.graph.layout is not None else 0

@@ -65,7 +65,8 @@ class Holding:
     """One layer on one rank.
 
     index       of the layer in the model
-    n, place    ranks that sum its gradients, and which of them this is
+    lane        on which its gradients are summed
+    n, place    ranks that do so, and which of them this is
     zero        0 .. 3, as above; 0 where n is 1
     leaves      microbatches (times sources) that this rank's own sum is of
     counted     names of weights whose squares this rank counts (of several with the same weights, one does)
@@ -74,6 +75,7 @@ class Holding:
     index: int
     layer: Layer
     flat: Flat
+    lane: str
     n: int
     place: int
     zero: int

@@ -39,7 +39,7 @@ class Updates:
     """The layers that one rank holds, between their gradients and their next weights.
 
     total      adds up whole numbers over all ranks (norm.py): a small blocking exchange
-    copies     how many there are of the sharded model, and which this is
+    copies     by lane of copies of shards: how many there are, and which this is
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Updates:
         engine: Engine,
         optimizer: Optimizer,
         total: Callable[[int | float], int | float],
-        copies: tuple[int, int],
+        copies: Mapping[str, tuple[int, int]],
     ) -> None:
         self.holdings, self._engine, self._total, self._copies = holdings, engine, total, copies
         self._clip, self._limit, self._graph = plan.clip, optimizer.clip_norm, plan.graph
@@ -72,9 +72,9 @@ class Updates:
         self._optimistic: list[Parameter] = []  # updated, and the norm is not known
         self._blocks: list[Tensor] = []  # sums of squares of what the norm is of
         self._atoms = {op.name: self._covered(op) for op in moving}
-        self._reduces = [op for op in moving if _sums(op)]
+        self._reduces = [op for op in moving if self._sums(op)]
         self._reduces_of = {i: [op for op in self._reduces if _touches(op, i)] for i in holdings}
-        self._replicas = [op for op in moving if op.lane == "replicas"]
+        self._replicas = [op for op in moving if op.kind is not Kind.ALL_GATHER and not self._sums(op)]
         self._gathers = [op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch < 0]
         self._early = {op.name: op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch >= 0}
         self._needed = {index: self._before(index) for index in holdings}
@@ -245,7 +245,7 @@ class Updates:
         for op in more:
             if self._came(op, atom):
                 self._staged[op.name] = torch.cat([_there(each.gradient) for each in self._atoms[op.name]])
-                self._engine.ready(op.name, *_in_place(self._staged[op.name], *self._copies))
+                self._engine.ready(op.name, *_in_place(self._staged[op.name], *self._copies[op.lane]))
         if not more:
             self._summed(atom)
 
@@ -330,7 +330,7 @@ class Updates:
     def _awaited(self, op: Op) -> set[object]:
         """What must come before an op is ready: layers' own gradients for a reduce, else atoms."""
         atoms = self._atoms[op.name]
-        return {atom.layer for atom in atoms} if _sums(op) else set(atoms)
+        return {atom.layer for atom in atoms} if self._sums(op) else set(atoms)
 
     def _came(self, op: Op, what: object) -> bool:
         """Whether it was the last that the op waited for; then it waits for the next step's."""
@@ -339,6 +339,10 @@ class Updates:
         if not missing:
             self._missing[op.name] = self._awaited(op)
         return not missing
+
+    def _sums(self, op: Op) -> bool:
+        """It sums gradients of ranks that hold the same layer, or shards of it; not those of copies of a shard."""
+        return op.kind is not Kind.ALL_GATHER and op.lane == self.holdings[op.pieces[0].layer].lane
 
     def _before(self, index: int) -> list[str]:
         """The ops that a layer's next weights come from, in the order in which each makes the next ones ready."""
@@ -417,11 +421,6 @@ def _in_place(buffer: Tensor, n: int, place: int) -> tuple[Tensor, Tensor]:
 
 def _touches(op: Op, layer: int) -> bool:
     return any(piece.layer == layer for piece in op.pieces)
-
-
-def _sums(op: Op) -> bool:
-    """It sums gradients of ranks that hold the same layer, or shards of it."""
-    return op.kind is not Kind.ALL_GATHER and op.lane != "replicas"
 
 
 def _there(value: T | None) -> T:

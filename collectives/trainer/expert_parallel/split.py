@@ -5,6 +5,9 @@
                        |      `- dispatch          rows go to the ranks of their experts: as many as were chosen
                        `- sizes                    how many these will be; where all know that (`even`), nothing
 
+Or the experts come to the rows (Liu et al., Janus, 2023): a rank's own rows stay, and it has all experts while it uses
+them. The same segments compute the same products then, as on one rank.
+
 Lepikhin et al., GShard (2020), section 3; nothing is dropped (Gale et al., MegaBlocks, 2022, section 3).
 """
 
@@ -101,13 +104,31 @@ class Rows(Transfer):
         return Move(x.contiguous(), x.new_empty(sum(coming), x.shape[1]), input_sizes=going, output_sizes=coming)
 
 
+@dataclass(frozen=True)
+class Still(Transfer):
+    """Nothing travels, where otherwise `name` would."""
+
+    name: str
+
+    @property
+    def planned(self) -> graph.Transfer:
+        return graph.Transfer(self.name, "ep", None, None, 0, parts="")
+
+
 def expert_parallel(
-    layers: list[Layer], model: Model, mesh: Mesh, tokens: int, element: int, even: bool = False
+    layers: list[Layer],
+    model: Model,
+    mesh: Mesh,
+    tokens: int,
+    element: int,
+    even: bool = False,
+    moved: bool = False,
 ) -> list[Layer]:
     """The layers as rank `mesh.place["ep"]` has them: its share of every block's experts.
 
     tokens, element    tokens of a microbatch on one rank, and bytes of an element
     even               every rank's tokens go to the experts alike
+    moved              all experts of every block, and its own rows
     """
     ranks, rank = mesh.size("ep"), mesh.place["ep"]
     if ranks == 1:
@@ -119,13 +140,18 @@ def expert_parallel(
     ways = (Rows("dispatch", ranks, local, size, False), Rows("combine", ranks, local, size, True))
     sizes = None if even else Sizes(8 * model.experts)
 
+    def still(layer: Layer) -> Layer:
+        ways = (None if even else Still("sizes"), Still("dispatch"), Still("combine"))
+        return replace(layer, gaps=(*ways, layer.gaps[-1]))
+
     def mine(layer: Layer) -> Layer:
         weights = tuple(weight.split(0, rank, ranks) for weight in layer.weights)
         if even:
             layer = layer.with_segment(0, _known(layer.segments[0], ranks, rank))
         return replace(layer, weights=weights, gaps=(sizes, *ways, layer.gaps[-1]), expert=True, sources=ranks)
 
-    return [mine(layer) if layer.name.startswith("experts") else layer for layer in layers]
+    cut = still if moved else mine
+    return [cut(layer) if layer.name.startswith("experts") else layer for layer in layers]
 
 
 def _known(arrange: Segment, ranks: int, rank: int) -> Segment:

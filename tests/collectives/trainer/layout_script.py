@@ -18,6 +18,7 @@ from collectives.overlap.graph import Graph
 from collectives.overlap.layout import Clip
 from collectives.overlap.orders import in_order
 from collectives.overlap.passes.cut import chunk
+from collectives.overlap.passes.relayout import move_experts
 from collectives.overlap.plan import Plan
 from collectives.trainer.config import Config, Data, Model, Optimizer, Overlap, Parallel, Run
 from collectives.trainer.context_parallel.split import positions
@@ -35,15 +36,18 @@ def config_of(changes: dict[str, dict[str, Any]], backend: str = "") -> Config:
         data=Data(**{"rows": 2, "microbatches": 4} | changes.get("data", {})),
         optimizer=Optimizer(**{"lr": 1e-2, "clip_norm": 0.5} | changes.get("optimizer", {})),
         parallel=Parallel(**changes.get("parallel", {})),
-        overlap=Overlap(knobs=changes.get("chunk", {})),
+        overlap=Overlap(**changes.get("overlap", {}), knobs=changes.get("chunk", {})),
         run=Run(backend=backend, seed=5),
     )
 
 
-def plan_of(step: Graph, cut: dict[str, Any], clip: str) -> Plan:
-    """Ops in the order of the graph, microbatches cut in parts where `cut` says on which lanes."""
-    graph = chunk(step, cut["count"], cut["lanes"]) if cut else step
-    return Plan("in order", graph, in_order(graph), clip=Clip(clip))
+def plan_of(step: Graph, config: Config) -> Plan:
+    """Ops in the order of the graph; experts move where the policy is janus, microbatches are cut in parts where the
+    knobs say on which lanes."""
+    graph, cut = step, dict(config.overlap.knobs)
+    graph = move_experts(graph) if config.overlap.policy == "janus" else graph
+    graph = chunk(graph, cut["count"], cut["lanes"]) if cut else graph
+    return Plan("in order", graph, in_order(graph), clip=Clip(config.optimizer.clip))
 
 
 def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
@@ -51,7 +55,7 @@ def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
     mesh = Mesh(config.parallel, rank)
     world = World(mesh, 30.0)
     one = Rank(config, mesh, world)
-    one.begin(plan_of(one.recorded(), dict(config.overlap.knobs), config.optimizer.clip))
+    one.begin(plan_of(one.recorded(), config))
     turns = config.data.microbatches // config.parallel.dp
     here = positions(mesh, config.model.context)
     losses = []

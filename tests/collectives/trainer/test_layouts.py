@@ -16,6 +16,8 @@ pytest.importorskip("torch.distributed")
 from tests.collectives.trainer import layout_script
 
 EXPERTS = {"model": {"experts": 4}}
+MOVED = EXPERTS | {"overlap": {"policy": "janus"}}  # experts come to the tokens
+OPTIMISTIC = {"optimizer": {"clip": "optimistic"}}
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "dualpipe_v"]
 TWICE = ("interleaved", "breadth_first")  # two chunks per device
 
@@ -33,6 +35,9 @@ EXACT = {
         "dp2": split(dp=2),
         "ep2": EXPERTS | split(dp=2, ep=2),
         "ep2 in parts": EXPERTS | split(dp=2, ep=2) | chunked("ep"),
+        "ep2 moved": MOVED | split(dp=2, ep=2),
+        "ep2 moved, optimistic": MOVED | split(dp=2, ep=2) | OPTIMISTIC,
+        "ep2 moved zero 3, recompute": MOVED | split(dp=2, ep=2, zero=3, recompute=True),
         **{f"pp2 {name}": split(pp=2, schedule=name, loops=2 if name in TWICE else 1) for name in SCHEDULES},
     },
     4: {
@@ -41,6 +46,10 @@ EXACT = {
         "ep4": EXPERTS | split(dp=4, ep=4),
         "dp4 x ep2 zero 2": EXPERTS | split(dp=4, ep=2, zero=2),
         "dp2 x pp2 x ep2": EXPERTS | split(dp=2, pp=2, ep=2, schedule="zb1p"),
+        "ep4 moved": MOVED | split(dp=4, ep=4),
+        "dp4 x ep2 moved": MOVED | split(dp=4, ep=2),
+        "dp4 x ep2 moved zero 2": MOVED | split(dp=4, ep=2, zero=2),
+        "dp2 x pp2 x ep2 moved": MOVED | split(dp=2, pp=2, ep=2, schedule="zb1p"),
     },
 }
 CLOSE = {
@@ -57,6 +66,7 @@ CLOSE = {
         "pp2 x tp2": split(pp=2, tp=2, sequence=False, schedule="1f1b"),
         "cp2 x tp2 zero 3": split(cp=2, tp=2, zero=3),
         "ep2 x tp2": EXPERTS | split(dp=2, ep=2, tp=2),
+        "ep2 x tp2 moved": MOVED | split(dp=2, ep=2, tp=2),
         "ep2 x tp2 plain": EXPERTS | split(dp=2, ep=2, tp=2, sequence=False) | chunked("ep"),
     },
 }
