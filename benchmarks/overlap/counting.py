@@ -48,6 +48,8 @@ LAYOUTS: Mapping[str, tuple[str, Parallel]] = {
     "cp 4, ring": ("fifo", Parallel(cp=4)),
     "cp 4, ulysses": ("fifo", Parallel(cp=4, attention="ulysses")),
     "dp 4 x ep 4": ("lina", Parallel(dp=4, ep=4)),
+    "dp 4 x ep 4, experts move": ("janus", Parallel(dp=4, ep=4)),
+    "dp 4 x ep 2, experts move": ("janus", Parallel(dp=4, ep=2)),
     "dp 2 x pp 2 x tp 2": ("need", Parallel(dp=2, pp=2, tp=2)),
     "dp 4 x pp 2 x tp 2, zero 2": ("fifo", Parallel(dp=4, pp=2, tp=2, zero=2)),
 }

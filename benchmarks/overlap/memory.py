@@ -1,6 +1,7 @@
 """Memory: what a plan says that its microbatches hold at most, and what a real run has held; and what ZeRO shards.
 
-Activations are counted by storage in every op of a steady step (collectives/trainer/activations.py); weights and what
+Activations, and weights and gradients that come and go, are counted by storage in every op of a steady step
+(collectives/trainer/activations.py), but for a gradient of one microbatch while another's is there; weights and what
 the optimizer remembers between two steps, gradients when all are summed and none is used yet. Rajbhandari et al. (ZeRO,
 2020, section 3) count 2 + 2 + 12 bytes of a weight in mixed precision; in fp32 with AdamW these are 4 + 4 + 8. Level 1
 cuts the last in as many parts as there are ranks, 2 the last two, 3 all of them. At level 1 we hold a rank's part of
@@ -51,6 +52,9 @@ HELD: Mapping[str, tuple[str, Parallel]] = {
     "tp 4, recompute": ("fifo", Parallel(tp=4, recompute=True)),
     "dp 4, delayed weights": ("ooo_backprop", Parallel(dp=4)),
     "cp 4": ("fifo", Parallel(cp=4)),
+    "dp 4, zero 3": ("fifo", Parallel(dp=4, zero=3)),
+    "dp 4 x ep 4": ("janus", Parallel(dp=4, ep=4)),
+    "dp 4 x ep 2, zero 3": ("janus", Parallel(dp=4, ep=2, zero=3)),
 }
 
 
@@ -121,7 +125,7 @@ def _bytes(tensors: Iterable[Tensor | None]) -> int:
 
 def config_of(parallel: Parallel, microbatches: int) -> Config:
     """A small model."""
-    model = Model(blocks=7, width=64, heads=4, hidden=128, context=64)
+    model = Model(blocks=7, width=64, heads=4, hidden=128, context=64, experts=8 if parallel.ep > 1 else 0)
     return Config(model, Data(rows=2, microbatches=microbatches), parallel=parallel)
 
 
@@ -151,7 +155,7 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
     held = (("layout", -22), ("policy", -12), ("planned, kB by device", -32), ("seen", -32), ("gap", 6))
     sharded = (("layout", -22), ("formula: weights, gradients, AdamW, kB", -40), ("seen on a rank", -32), ("gap", 6))
     return (
-        Part("Activations held at most, in a step of 8 microbatches", held, partial(_held, options)),
+        Part("Activations held at most, and what else comes and goes, in a step of 8 microbatches", held, partial(_held, options)),
         Part("Weights, gradients and optimizer of 4 ranks, each", sharded, partial(_sharded, options)),
     )
 

@@ -21,6 +21,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from collectives.overlap.op import Op
 from collectives.trainer.data_parallel.flat import Flat
+from collectives.trainer.data_parallel.leaf import Leaf
 from collectives.trainer.layer import Layer, Transfer, Use
 from collectives.trainer.step import Interpreter, Kept
 
@@ -127,7 +128,8 @@ def _saving(note: Callable[[Tensor], object]) -> Iterator[None]:
 
 
 class Watch:
-    """Counts, while an interpreter runs, what it has put aside. `most`: bytes, since it was last at rest.
+    """Counts, while an interpreter runs, what it has put aside, weights that were gathered for a while, and gradients
+    that will be shards. `most`: bytes, since it was last at rest.
 
     Buffers of messages count from when they are used.
     """
@@ -137,7 +139,9 @@ class Watch:
         self._known: dict[int, tuple[StorageWeakRef, int]] = {}
         self._lasting: set[int] = set()
         self._interpreter, self._run = interpreter, interpreter._segment
+        self._begin = interpreter._leaf
         interpreter._segment = self._segment  # type: ignore[method-assign]
+        interpreter._leaf = self._leaf  # type: ignore[method-assign]
 
     def rest(self) -> None:
         """Between two steps: what is there now does not belong to a microbatch."""
@@ -154,9 +158,21 @@ class Watch:
             for other in parts.values():
                 for product in other.use.products:
                     self._note((product.x, product.dy))
+        self._count()
+        return kept
+
+    def _leaf(self, i: int, m: int) -> Leaf:
+        leaf = self._begin(i, m)
+        self._count()
+        return leaf
+
+    def _count(self) -> None:
+        for wholes in self._interpreter._wholes.values():
+            self._note(wholes.values())
+        homes = [holding._home for holding in self._interpreter.updates.holdings.values() if holding.zero >= 2]
+        self._note(home for home in homes if home is not None)
         self._forget()
         self.most = max(self.most, sum(size for key, (_, size) in self._known.items() if key not in self._lasting))
-        return kept
 
     def _note(self, tensors: Iterable[Tensor]) -> None:
         for tensor in tensors:

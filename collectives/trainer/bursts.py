@@ -39,6 +39,8 @@ def links(rank: Rank, step: Graph) -> dict[tuple[str, Kind], Linear]:
         if op.kind.moves:
             kinds: tuple[Kind, ...] = _SUMS if op.pieces and op.lane != "tp" else (op.kind,)
             wanted[op.lane] |= dict.fromkeys(kinds, bool(op.pieces))
+    if any(layer.moved for layer in step.layers):
+        wanted["ep"] |= dict.fromkeys(_SUMS, True)
     ops = [op for lane, kinds in wanted.items() for kind, sums in kinds.items() for op in _ops(rank, lane, kind, sums)]
     orders: dict[tuple[int, str], list[str]] = defaultdict(list)
     for op in ops:

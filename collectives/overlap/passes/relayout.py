@@ -209,13 +209,14 @@ def _chunks(graph: Graph) -> dict[int, int]:
 
 
 def _shuffled(graph: Graph, tasks: list[list[int]]) -> list[int]:
-    """All rows, each task in its order, evenly; only where something moves does a task give way to the other."""
+    """All rows, each task in its order, evenly; only where its tensors move does a task give way to the other. Weights
+    that come are for both."""
     cards: list[list[list[int]]] = []
     for rows in tasks:
         deck: list[list[int]] = [[]]
         for row in rows:
             deck[-1].append(row)
-            if graph.ops[row].kind.moves:
+            if graph.ops[row].kind.moves and not graph.ops[row].pieces:
                 deck.append([])
         cards.append([card for card in deck if card])
     keyed = [((i + 0.5) / len(deck), hand, card) for hand, deck in enumerate(cards) for i, card in enumerate(deck)]

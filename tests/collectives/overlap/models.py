@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from collectives.overlap.graph import Layer, Transfer
 from collectives.overlap.op import Kind
 
@@ -33,3 +35,14 @@ def experts(count: int) -> list[Layer]:
         else Layer(f"dense{i}", 1000, (4.0,), activations=500, output=100)
         for i in range(count)
     ]
+
+
+def moving(layer: Layer, ranks: int) -> Layer:
+    """A layer of experts, of each of so many ranks, as it is where all of them come to the tokens."""
+    still = tuple(replace(transfer, forward=None, backward=None) for transfer in layer.transfers)
+    return replace(layer, weights=ranks * layer.weights, transfers=still, expert=False, gathered=True)
+
+
+def moved(count: int) -> list[Layer]:
+    """As `experts`, which come to the tokens of two ranks."""
+    return [moving(layer, 2) if layer.expert else layer for layer in experts(count)]

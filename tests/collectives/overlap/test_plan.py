@@ -15,13 +15,14 @@ from collectives.overlap.layout import Clip, Layout
 from collectives.overlap.orders import in_order
 from collectives.overlap.passes.cut import slice
 from collectives.overlap.plan import Plan
-from tests.collectives.overlap.models import experts, sharded
+from tests.collectives.overlap.models import experts, moving, sharded
 from tests.collectives.overlap.test_generate import layouts
 from topologies.command import UserError
 
 
 def example() -> Plan:
     layers = [replace(layer, weights=1 << 20) for layer in experts(2)]
+    layers[1] = replace(layers[1], moved=moving(layers[1], 2))
     graph = slice(generate(layers, Layout(dp=4, ep=2, pp=2, zero=1, clip=Clip.EXACT)), 1 << 18)
     return Plan("example", graph, in_order(graph), {"dp": 5}, {"slice": 1 << 18}, Clip.EXACT, {"dp": 1})
 

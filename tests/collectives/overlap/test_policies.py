@@ -14,7 +14,9 @@ from collectives.overlap.layout import Clip, Layout
 from collectives.overlap.op import COMPUTE, Kind
 from collectives.overlap.plan import Plan
 from collectives.overlap.policies import POLICIES, policy
+from collectives.overlap.search import chain_of, planned
 from collectives.overlap.simulation import bound, simulate
+from tests.collectives.overlap.models import moving
 from topologies.command import UserError
 
 WEIGHTS = 1 << 22
@@ -40,8 +42,10 @@ def tensor(count: int = 8) -> list[Layer]:
     return inner(count, "tp", ("enter", "leave"), kinds, False)
 
 
-def experts(count: int = 8) -> list[Layer]:
-    return inner(count, "ep", ("dispatch", "combine"), (Kind.ALL_TO_ALL,) * 4, True)
+def experts(ep: int = 4, weights: int = WEIGHTS) -> list[Layer]:
+    found = inner(8, "ep", ("dispatch", "combine"), (Kind.ALL_TO_ALL,) * 4, True)
+    found = [replace(layer, weights=weights) for layer in found]
+    return [replace(layer, moved=moving(layer, ep)) for layer in found]
 
 
 STEPS = {
@@ -53,7 +57,7 @@ STEPS = {
     "tp": (tensor(), Layout(dp=2, tp=4, microbatches=2)),
     "recompute": (tensor(), Layout(tp=4, microbatches=2, recompute=True)),
     "ep": (experts(), Layout(dp=4, ep=4, microbatches=2)),
-    "dp x ep": (experts(), Layout(dp=4, ep=2, microbatches=2)),
+    "dp x ep": (experts(2), Layout(dp=4, ep=2, microbatches=2)),
     "pp": (dense(8), Layout(pp=4, dp=2, microbatches=8)),
 }
 
@@ -108,7 +112,11 @@ def test_every_policy_keeps_the_work(step: str) -> None:
             if op.name.startswith("reduce"):
                 summed.update({piece.layer: piece.bytes for piece in op.pieces})
         grouped = "dp" in layout.groups or "edp" in layout.groups
-        want = {i: layer.weights for i, layer in enumerate(layers) if grouped and not (layer.expert and layout.ep == 4)}
+        want = {
+            i: layer.weights
+            for i, layer in enumerate(plan.graph.layers)
+            if layer.gathered or (grouped and not (layer.expert and layout.ep == 4))
+        }
         assert summed == want, name
         # What the trainer calls Ops is found in the plan.
         if plan.graph.layout == layout and not plan.simulated:
@@ -219,15 +227,27 @@ def test_memory_changes_with_the_policy() -> None:
 
 
 def test_janus_moves_experts_where_they_are_small() -> None:
-    small = [replace(layer, weights=MOVED // 64) for layer in experts()]
-    graph = generate(small, Layout(dp=4, ep=4, microbatches=2))
+    graph = generate(experts(weights=MOVED // 64), Layout(dp=4, ep=4, microbatches=2))
     cost = priced(graph)
     plan = policy("janus").plan(graph, cost)
-    assert plan.simulated
-    assert not any(op.kind is Kind.ALL_TO_ALL for op in plan.graph)
+    assert not plan.simulated
+    assert {op.kind for op in plan.graph if op.lane == "ep"} == {Kind.ALL_GATHER, Kind.REDUCE_SCATTER}
+    moved = Counter(op.layer for op in plan.graph if op.lane == "ep")
+    assert set(moved.values()) == {2}  # once there and once back, whatever the number of microbatches
     assert simulate(plan, cost).seconds < seconds(graph, cost, "gshard") / 1.5
     large = generate(experts(), Layout(dp=4, ep=4, microbatches=2))
-    assert not policy("janus").plan(large, priced(large)).simulated
+    assert any(op.kind is Kind.ALL_TO_ALL for op in policy("janus").plan(large, priced(large)).graph)
+
+
+def test_microbatches_side_by_side_share_experts_that_have_come() -> None:
+    graph = generate(experts(weights=MOVED // 64), Layout(dp=4, ep=4, microbatches=4))
+    cost = priced(graph)
+    plan = planned(chain_of("janus+dualpipe:batches=2"), graph, cost)
+    assert simulate(plan, cost).seconds < seconds(graph, cost, "dualpipe", batches=2)
+    assert sum(op.kind is Kind.ALL_GATHER for op in plan.graph) == 8
+    assert not any(op.kind is Kind.ALL_TO_ALL for op in plan.graph)
+    sharded = generate(dense(), Layout(dp=4, zero=3, microbatches=4))
+    assert seconds(sharded, priced(sharded), "dualpipe", batches=2) < seconds(sharded, priced(sharded), "fifo")
 
 
 @pytest.mark.parametrize(
