@@ -38,7 +38,7 @@ EXPERTS = 8
 DEGREES = (1, 2, 4)
 OURS = (
     settings.SEARCH,
-    *("fifo", "gshard", "tutel", "fastermoe", "pipemoe", "schemoe", "lina:slice=256K"),
+    *("fifo", "gshard", "tutel", "fastermoe", "pipemoe", "schemoe", "janus", "lina:slice=256K"),
     *("flowmoe:slice=256K", "flowmoe:slice=256K,degree=4", "flowmoe:slice=256K,degree=8"),
     "dualpipe:batches=2+lina:slice=256K",
 )

@@ -155,7 +155,11 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
     held = (("layout", -22), ("policy", -12), ("planned, kB by device", -32), ("seen", -32), ("gap", 6))
     sharded = (("layout", -22), ("formula: weights, gradients, AdamW, kB", -40), ("seen on a rank", -32), ("gap", 6))
     return (
-        Part("Activations held at most, and what else comes and goes, in a step of 8 microbatches", held, partial(_held, options)),
+        Part(
+            "Activations held at most, and what else comes and goes, in a step of 8 microbatches",
+            held,
+            partial(_held, options),
+        ),
         Part("Weights, gradients and optimizer of 4 ranks, each", sharded, partial(_sharded, options)),
     )
 

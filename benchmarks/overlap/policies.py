@@ -91,6 +91,9 @@ LABS: Mapping[str, Bench] = {
 LABS = {
     **LABS,
     "recompute": replace(LABS["tp"], options={**LABS["tp"].options, "parallel": {"tp": 4, "recompute": True}}),
+    "small experts": replace(
+        LABS["ep"], options={**LABS["ep"].options, "model": {**_WIDE, "hidden": 64, "experts": 8, "top": 2}}
+    ),
 }
 
 

@@ -39,6 +39,7 @@ every = 100
 backend = "gloo"
 """
 SAVING = "run.save={folder}", "run.save_every=2"
+MIXTURE = ("model.experts=4",)
 OFF, OPTIMISTIC = ("optimizer.clip=off",), ("optimizer.clip=optimistic",)
 LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
     "": {
@@ -56,6 +57,15 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
         "resumed": ("run.resume={folder}/step-2",),
         "newest": ("run.resume=newest", "run.save={folder}"),
         "resumed elsewhere": ("run.resume={folder}/step-2", "parallel.dp=2", "parallel.pp=2", "parallel.zero=2"),
+    },
+    "experts": {
+        "experts": (*MIXTURE, "run.save={folder}/experts", "run.save_every=2"),
+        "experts, moved": (*MIXTURE, "parallel.dp=2", "parallel.ep=2", "overlap.policy=janus"),
+        "experts, resumed to move": (
+            *MIXTURE, "run.resume={folder}/experts/step-2", "parallel.dp=4", "parallel.ep=2", "parallel.zero=1",
+            "overlap.policy=janus", "run.backend=syntony", "run.save={folder}/moved", "run.save_every=3",
+        ),
+        "experts, resumed": (*MIXTURE, "run.resume={folder}/moved/step-3", "parallel.pp=2"),
     },
     "off": {
         "off, one": OFF,
