@@ -67,6 +67,10 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "experts, resumed": (*MIXTURE, "run.resume={folder}/moved/step-3", "parallel.pp=2"),
     },
+    "experts, off": {
+        "experts, off": (*MIXTURE, *OFF),
+        "experts, off, moved": (*MIXTURE, *OFF, "parallel.dp=2", "parallel.ep=2", "overlap.policy=janus"),
+    },
     "off": {
         "off, one": OFF,
         "off, bytescheduler": ("parallel.dp=2", "overlap.policy=bytescheduler", *OFF),
