@@ -86,8 +86,9 @@ def cut(graph: Graph, counts: Mapping[str, int]) -> Graph:
 
 def _parts(graph: Graph, op: Op, count: int) -> list[Op]:
     if op.pieces:
-        unit = ALIGNMENT * graph.groups.get(op.lane, 1)
         total = sum(piece.bytes for piece in op.pieces)
+        shards = round(total / op.amount)  # copies of which are summed; else 1
+        unit = ALIGNMENT * shards * graph.groups.get(op.lane, 1)
         count = max(1, min(count, total // unit))
     if count == 1:
         return [op]

@@ -8,7 +8,8 @@ from collectives.overlap.generate import generate
 from collectives.overlap.graph import Layer, Transfer
 from collectives.overlap.layout import Layout
 from collectives.overlap.op import Kind
-from collectives.overlap.passes.cut import chunk
+from collectives.overlap.passes.cut import ALIGNMENT, chunk, slice
+from tests.collectives.overlap.models import moved
 
 ROWS = (Transfer("enter", "tp", None, Kind.ALL_REDUCE, 8), Transfer("leave", "tp", Kind.ALL_REDUCE, None, 8))
 GROUPS = (
@@ -30,6 +31,18 @@ def cut_by(*lanes: str) -> set[str]:
     return {op.of[0] for op in graph if op.of and (op.layer == 3 or op.name.partition("/")[0].endswith(".f"))} | {
         op.of[0] for op in graph if op.of and op.kind is Kind.FORWARD
     }
+
+
+def test_slices_of_copies_can_be_shared_by_shards() -> None:
+    layers = [replace(layer, weights=1 << 16) for layer in moved(2)]
+    for layout, lane, shards in (
+        (Layout(dp=8, ep=4), "edp", 4),
+        (Layout(dp=12, zero=2, replicas=2), "replicas", 6),
+    ):
+        graph = slice(generate(layers, layout), 3000)
+        begins = [piece.begin for op in graph if op.lane == lane for piece in op.pieces]
+        assert len(begins) > len(layers)
+        assert all(begin % (ALIGNMENT * shards) == 0 for begin in begins)
 
 
 def test_experts_are_cut_between_their_all_to_alls() -> None:

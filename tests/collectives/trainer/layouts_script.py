@@ -63,7 +63,7 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
         "experts, moved": (*MIXTURE, "parallel.dp=2", "parallel.ep=2", "overlap.policy=janus"),
         "experts, resumed to move": (
             *MIXTURE, "run.resume={folder}/experts/step-2", "parallel.dp=4", "parallel.ep=2", "parallel.zero=1",
-            "overlap.policy=janus", "run.backend=syntony", "run.save={folder}/moved", "run.save_every=3",
+            "overlap.policy=janus+need:slice=4K", "run.backend=syntony", "run.save={folder}/moved", "run.save_every=3",
         ),
         "experts, resumed": (*MIXTURE, "run.resume={folder}/moved/step-3", "parallel.pp=2"),
     },
