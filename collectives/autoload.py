@@ -21,7 +21,7 @@ def register() -> None:
     if backend is None or hasattr(backend, "SYNTONY"):
         return
     try:
-        backend.register_backend("syntony", create, extended_api=True, devices=["cpu"])
+        backend.register_backend("syntony", create, extended_api=True, devices=["cpu", "cuda"])
     except Exception as error:  # whatever a future torch objects to, `import torch` must not fail for it
         import warnings
 

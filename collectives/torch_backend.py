@@ -68,8 +68,10 @@ def shrink_group(excluded: Sequence[int] = (), group: dist.ProcessGroup | None =
     from torch.distributed import distributed_c10d as c10d
 
     old: Any = group or dist.group.WORLD
+    ours = old._get_backend(torch.device("cpu"))
     survivors = communicator_of(group).shrink(excluded)
     gone = set(range(old.size())) - set(survivors.members)
+    devices = [torch.device(each) for each in old._device_types if old._get_backend(torch.device(each)) is ours]
     timeout = _backend(group).options._timeout
     from csrc import _torch
 
@@ -77,7 +79,8 @@ def shrink_group(excluded: Sequence[int] = (), group: dist.ProcessGroup | None =
     found = c10d._prepare_shrink_target_group(old)
     new: Any = c10d._finalize_shrunk_group(found, gone, backend)
     custom = dist.ProcessGroup.BackendType.CUSTOM
-    new._register_backend(torch.device("cpu"), custom, backend)
+    for device in devices:
+        new._register_backend(device, custom, backend)
     new._set_default_backend(custom)
     return new  # type: ignore[no-any-return]
 

@@ -12,6 +12,8 @@ What goes wrong is heard of later: by the next call, or close(). A kernel that w
 and the next call names whom it waited for and tells all ranks. A rank that dies or aborts ends the kernels of all:
 `control` has a receive posted that nobody answers, which is over when a peer is lost.
 
+The torch backend launches on a stream of its own and asks what is taken (torch_calls.py).
+
 Not done, and said by name: ranks on several hosts, priorities and parts, factors, messages, loaded schedules. An
 average is rounded twice, as a sum and when it is divided; the CPU's is rounded once. Plans are kept for as long as the
 group, since graphs may hold them: calls of ever new sizes fill the GPU's memory.
@@ -27,7 +29,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,6 +63,36 @@ class Call:
     algorithm: str
 
 
+class _Shape(NamedTuple):
+    """What calls have in common that one Plan serves."""
+
+    collective: str
+    op: str
+    root: int
+    elements: tuple[int, ...]
+    dtype: str
+    algorithm: str
+    protocol: str
+
+    @staticmethod
+    def of(call: Call, dtype: str) -> _Shape:
+        elements = tuple(size for _, _, size in call.blocks)
+        size = max(elements, default=0) * _core.itemsize(dtype)
+        name = call.algorithm
+        if name == "auto":
+            name = "two_shot" if call.collective == "all_reduce" and size > ONE_SHOT_BYTES else "direct"
+        protocol = "ll" if call.even and size <= LOW_LATENCY_BYTES else "simple"
+        return _Shape(call.collective, call.op, call.root, elements, dtype, name, protocol)
+
+    def program(self, ranks: int) -> _core.Program:
+        known = {each.name for each in _core.algorithms() if self.collective in each.collectives}
+        if self.algorithm not in known:
+            raise UsageError(
+                f"{self.algorithm!r} does not run {self.collective} on GPUs; possible are {', '.join(sorted(known))}"
+            )
+        return _core.build(self.algorithm, self.collective, ranks, self.root, None)
+
+
 def executor() -> Any:
     """csrc._cuda; RuntimeError where it was not built or there is no GPU."""
     try:
@@ -83,7 +115,8 @@ class CudaGroup:
         control = group.split(0, group.rank, 0.0, "of GPUs")
         assert control is not None, "only ranks without a color get no group"
         self._control = control
-        self._plans: dict[tuple[Any, ...], Any] = {}
+        self._plans: dict[_Shape, Any] = {}
+        self._taken: dict[_Shape, bool] = {}
         self._launched = 0
         self._latest: deque[str] = deque(maxlen=1024)
         self._told = False  # somebody has heard of what went wrong
@@ -111,7 +144,8 @@ class CudaGroup:
         sharing = sum(other["gpu"] == mine["gpu"] for other in at)
 
         def exported() -> dict[str, Any]:
-            self._executor = cuda.Executor(self.device, self.rank, cuda.ArenaShape(self.size), sharing)
+            self._arena_shape = cuda.ArenaShape(self.size)
+            self._executor = cuda.Executor(self.device, self.rank, self._arena_shape, sharing)
             arena = self._executor.arena
             handle = cuda.export_memory(arena).hex() if any(other["process"] != mine["process"] for other in at) else ""
             return {"arena": arena, "handle": handle, "blocks": self._executor.blocks}
@@ -155,40 +189,48 @@ class CudaGroup:
             raise UsageError(
                 f"avg on GPUs divides in place, which a {type(target.owner).__name__} cannot; sum and divide"
             )
-        self.check()
-        plan = self._plan(call, buffers[0])
-        pointers = [
-            call.blocks[block][space] if space < 2 and rank == self.rank else 0 for rank, space, block in plan.bases
-        ]
-        self._executor.set_timeout(seconds)
-        self._executor.launch(plan, pointers, current_stream(target.owner, self.device))
-        self._launched += 1
-        elements = sum(size for _, _, size in call.blocks)
-        self._latest.append(f"{call.collective} #{self._launched} ({elements} x {target.dtype})")
+        self.launch(call, target.dtype, seconds, current_stream(target.owner, self.device))
         if average and any(output for _, output, _ in call.blocks):
             # A tensor that wants gradients refuses it; what it shares its memory with does not.
             array = target.owner.detach() if hasattr(target.owner, "detach") else target.owner
             array /= self.size
 
-    def _plan(self, call: Call, buffer: Buffer) -> Any:
-        elements = tuple(size for _, _, size in call.blocks)
-        size = max(elements, default=0) * buffer.itemsize
-        name = call.algorithm
-        if name == "auto":
-            name = "two_shot" if call.collective == "all_reduce" and size > ONE_SHOT_BYTES else "direct"
-        protocol = "ll" if call.even and size <= LOW_LATENCY_BYTES else "simple"
-        key = (call.collective, call.op, call.root, elements, buffer.dtype, name, protocol)
-        if key not in self._plans:
-            known = {each.name for each in _core.algorithms() if call.collective in each.collectives}
-            if name not in known:
-                raise UsageError(
-                    f"{name!r} does not run {call.collective} on GPUs; possible are {', '.join(sorted(known))}"
-                )
-            program = _core.build(name, call.collective, self.size, call.root, None)
-            self._plans[key] = self._cuda.Plan(
-                self._executor, program, buffer.dtype, call.op, elements, protocol=protocol, blocks=self._blocks
+    def launch(self, call: Call, dtype: str, seconds: float, stream: int) -> None:
+        """As run(), for blocks of `dtype` on this group's GPU and a stream by its handle."""
+        self.check()
+        plan = self._plan(call, dtype)
+        pointers = [
+            call.blocks[block][space] if space < 2 and rank == self.rank else 0 for rank, space, block in plan.bases
+        ]
+        self._executor.set_timeout(seconds)
+        self._executor.launch(plan, pointers, stream)
+        self._launched += 1
+        elements = sum(size for _, _, size in call.blocks)
+        self._latest.append(f"{call.collective} #{self._launched} ({elements} x {dtype})")
+
+    def takes(self, call: Call, dtype: str) -> bool:
+        """Whether a Plan can be made of it at every rank: all ranks say the same."""
+        shape = _Shape.of(call, dtype)
+        if shape not in self._taken:
+            try:
+                program = shape.program(self.size)
+                for rank in range(self.size):
+                    self._cuda.lowered(
+                        program, rank, dtype, call.op, shape.elements, self._arena_shape, shape.protocol, self._blocks
+                    )
+                self._taken[shape] = True
+            except ValueError:
+                self._taken[shape] = False
+        return self._taken[shape]
+
+    def _plan(self, call: Call, dtype: str) -> Any:
+        shape = _Shape.of(call, dtype)
+        if shape not in self._plans:
+            program = shape.program(self.size)
+            self._plans[shape] = self._cuda.Plan(
+                self._executor, program, dtype, call.op, shape.elements, protocol=shape.protocol, blocks=self._blocks
             )
-        return self._plans[key]
+        return self._plans[shape]
 
     def check(self) -> None:
         """Raises what has gone wrong so far, with operation and ranks, and sees to it that all ranks hear of it."""

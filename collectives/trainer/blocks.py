@@ -92,17 +92,17 @@ def causal(qkv: tuple[Tensor, Tensor, Tensor], rotary: bool) -> Tensor:
 
 def rotated(x: Tensor, start: int = 0) -> Tensor:
     """Rotary positions start, start + 1, .. (Su et al. 2021) on x (rows, heads, length, depth)."""
-    cosine, sine = _angles(start, x.shape[2], x.shape[3], x.dtype)
+    cosine, sine = _angles(start, x.shape[2], x.shape[3], x.dtype, x.device)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cosine - second * sine, first * sine + second * cosine), dim=-1)
 
 
 @lru_cache(maxsize=16)
-def _angles(start: int, length: int, depth: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _angles(start: int, length: int, depth: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
-        speeds = 10000.0 ** (-torch.arange(0, depth, 2, dtype=torch.float64) / depth)
-        angles = torch.arange(start, start + length, dtype=torch.float64)[:, None] * speeds
-        return angles.cos().to(dtype), angles.sin().to(dtype)
+        speeds = 10000.0 ** (-torch.arange(0, depth, 2, dtype=torch.float64, device="cpu") / depth)
+        angles = torch.arange(start, start + length, dtype=torch.float64, device="cpu")[:, None] * speeds
+        return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
 
 
 def mlp(model: Model, rows: int, index: int) -> Layer:

@@ -42,7 +42,7 @@ class Progress:
 def whole(rank: Rank) -> dict[str, Tensor]:
     """All tensors, whole: on rank 0; empty on others. At rest. Collective."""
     mine = {
-        name: (weight.full_shape, weight.offset or (0,) * len(weight.shape), block.clone())
+        name: (weight.full_shape, weight.offset or (0,) * len(weight.shape), block.cpu())
         for name, weight, block in rank.tensors()
     }
     keep = rank.mesh.place["data"] == 0 or any(holding.layer.expert for holding in rank.updates.holdings.values())
@@ -52,7 +52,7 @@ def whole(rank: Rank) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for blob in blobs:
         for name, (shape, offset, block) in pickle.loads(blob).items():
-            into = found.setdefault(name, torch.empty(shape))
+            into = found.setdefault(name, torch.empty(shape, device="cpu"))
             into[tuple(slice(at, at + size) for at, size in zip(offset, block.shape, strict=True))] = block
     return dict(sorted(found.items()))
 
@@ -119,7 +119,7 @@ def load(rank: Rank, folder: str) -> Progress:
                 has = f"has it as {tuple(known[stem].size)}" if stem in known else "has none"
                 raise UserError(f"[run] resume: the model has a weight {stem} of {weight.full_shape}, {folder} {has}")
             names |= {name for name in known if name == stem or name.startswith(f"{stem}.")}
-    tensors = {name: torch.empty(known[name].size, dtype=known[name].properties.dtype) for name in names}
+    tensors = {name: torch.empty(known[name].size, dtype=known[name].properties.dtype, device="cpu") for name in names}
     with _quietly():
         dcp.load(tensors, storage_reader=reader, no_dist=True)
     counts = {name.partition(".")[2]: value for name, value in tensors.items() if name.startswith("optimizer.")}

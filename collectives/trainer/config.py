@@ -97,6 +97,7 @@ class Run:
     backend: str = "syntony"  # any torch backend
     canonical: bool = True  # sums in one association whatever the layout, to the bit; else as the backend likes
     dtype: Literal["float32", "bfloat16"] = "float32"
+    device: str = "cpu"  # where it is computed: cpu, cuda, or another that torch knows
     compute: Literal["real", "emulated"] = "real"
     forward: float = 0.001  # emulated: seconds of one block's forward for one microbatch; a backward takes twice that
     threads: int = 1
@@ -248,6 +249,13 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
         refuse("optimizer", "name", f"it must be an elementwise one of torch.optim: {', '.join(ELEMENTWISE)}")
     if optimizer.clip != "off" and optimizer.clip_norm <= 0:
         refuse("optimizer", "clip_norm", "it must be above 0")
+    if config.run.device != "cpu":
+        if config.overlap.profile:
+            refuse("overlap", "profile", f"what ops cost on {config.run.device} is not measured yet: it must be 0")
+        if config.run.canonical and config.run.backend != "syntony":
+            refuse("run", "canonical", f"sums on {config.run.device} are canonical with backend syntony only")
+        if config.run.compute != "real":
+            refuse("run", "compute", "that is a matter of the CPU's clock: device must be cpu")
     if config.run.resume == "newest" and not config.run.save:
         refuse("run", "resume", "then [run] save must say in which folder checkpoints are")
     if model.hidden == 0:

@@ -62,7 +62,7 @@ class Weight:
             return torch.ones(self.shape)
         digest = hashlib.sha256(f"{seed} {self.branch or layer} {self.name}".encode()).digest()
         source = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-        whole = torch.empty(self.full_shape).normal_(0.0, self.spread, generator=source)
+        whole = torch.empty(self.full_shape, device="cpu").normal_(0.0, self.spread, generator=source)
         offset = self.offset or (0,) * len(self.shape)
         return whole[tuple(slice(start, start + size) for start, size in zip(offset, self.shape, strict=True))]
 

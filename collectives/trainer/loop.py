@@ -49,7 +49,8 @@ def train(config: Config, exchange: Exchange | None, work: Work | None = None) -
         mesh = Mesh(config.parallel, place)
         world = World(mesh, config.run.timeout)
         try:
-            (work or _train)(config, mesh, world)
+            with _computing_on(config.run.device):
+                (work or _train)(config, mesh, world)
         except OverlapError as error:
             world.abort(f"{HEARD}{error}")
             raise RankError(f"rank {place} stops: {error}") from error
@@ -202,6 +203,18 @@ def _free() -> int:
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         return 0
+
+
+@contextmanager
+def _computing_on(device: str) -> Iterator[None]:
+    """Tensors that are made without saying where are made there. On a GPU, local ranks take turns."""
+    if device == "cpu":
+        yield
+        return
+    place = int(os.environ.get("LOCAL_RANK", "0")) % torch.accelerator.device_count()
+    torch.accelerator.set_device_index(place)
+    with torch.device(device, place):
+        yield
 
 
 @contextmanager

@@ -72,7 +72,7 @@ class World:
             return [blob]
         if not size:
             size = max(int.from_bytes(each, "big") for each in self.gather(len(blob).to_bytes(8, "big"), 8))
-        mine = torch.zeros(size + 8, dtype=torch.uint8)
+        mine = torch.zeros(size + 8, dtype=torch.uint8, device="cpu")
         mine[: len(blob) + 8] = torch.frombuffer(bytearray(len(blob).to_bytes(8, "big") + blob), dtype=torch.uint8)
         found = [torch.empty_like(mine) for _ in range(self.mesh.world)]
         dist.all_gather(found, mine, group=self._group)

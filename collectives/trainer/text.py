@@ -56,7 +56,7 @@ class Loader:
 
     def __call__(self, step: int | None) -> Microbatches:
         """(tokens, targets) of every microbatch; without a step, of the held-out text."""
-        config = self.config
+        config, run = self.config, self.config.run
         turns, here = config.data.microbatches // config.parallel.dp, positions(self.mesh, config.model.context)
         found = []
         for index in range(self.mesh.place["dp"] * turns, (self.mesh.place["dp"] + 1) * turns):
@@ -65,7 +65,8 @@ class Loader:
                 whole = self.text.held_out(config.run.seed, index, *size)
             else:
                 whole = self.text.batch(config.run.seed, step, index, *size)
-            found.append((whole[0][:, here].contiguous(), whole[1][:, here].contiguous()))
+            tokens, targets = (each.to(run.device)[:, here].contiguous() for each in whole)
+            found.append((tokens, targets))
         return found
 
 

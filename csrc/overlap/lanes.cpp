@@ -18,6 +18,20 @@ std::int64_t now() {
       .count();
 }
 
+/// A thread's stream on the device that its lane's tensors are on, for as long as they are on that.
+class OwnStream {
+ public:
+  void enter(const c10::Device& device) {
+    if (guard_ && guard_->current_device() == device) return;
+    guard_.reset();
+    guard_.emplace(glue::side_stream(device));
+  }
+  [[nodiscard]] c10::Stream stream() const { return guard_->current_stream(); }
+
+ private:
+  std::optional<c10::StreamGuard> guard_;
+};
+
 }  // namespace
 
 struct Lanes::State {
@@ -26,7 +40,8 @@ struct Lanes::State {
   Task task;
   std::uint64_t asked = 0;  // runs that were made ready, or will be by the op before
   std::uint64_t ended = 0;
-  bool ready = false;  // and not launched
+  bool ready = false;             // and not launched
+  std::optional<c10::Event> end;  // of the last run, on a device
   Record record;
 };
 
@@ -85,11 +100,15 @@ void Lanes::close() {
 
 void Lanes::ready(int op, Task task) {
   std::vector<Task> used;  // dropped last, without the mutex
+  const c10::Device device = task.input.device();
+  if (glue::has_streams(device)) task.ready = glue::event_on(glue::current_stream(device));
   const std::scoped_lock lock(mutex_);
   used.swap(used_);
   rethrow();
   State& state = states_.at(static_cast<std::size_t>(op));
   TORCH_CHECK(state.asked == state.ended, "op ", state.slot.name, " is made ready again before its last run has ended");
+  TORCH_CHECK(device.is_cpu() || state.slot.move != Move::exchange_sum, "op ", state.slot.name, ": sums on ", device,
+              " are made by Syntony's backend only");
   ++state.asked;
   for (int next = state.slot.next; next >= 0; next = states_[static_cast<std::size_t>(next)].slot.next) {
     ++states_[static_cast<std::size_t>(next)].asked;
@@ -110,13 +129,24 @@ std::pair<bool, std::vector<int>> Lanes::wait(int op, std::chrono::milliseconds 
   const State& state = states_.at(static_cast<std::size_t>(op));
   at_rest_.wait_for(lock, patience, [&] { return failure_ || state.asked == state.ended || !announced_.empty(); });
   rethrow();
-  return {state.asked == state.ended, std::exchange(announced_, {})};
+  const bool at_rest = state.asked == state.ended;
+  if (at_rest) follow(state);
+  return {at_rest, take_announced()};
 }
 
 std::vector<int> Lanes::ended() {
   const std::scoped_lock lock(mutex_);
   rethrow();
+  return take_announced();
+}
+
+std::vector<int> Lanes::take_announced() {
+  for (const int op : announced_) follow(states_[static_cast<std::size_t>(op)]);
   return std::exchange(announced_, {});
+}
+
+void Lanes::follow(const State& state) const {
+  if (state.end) state.end->block(glue::current_stream(state.end->device()));
 }
 
 std::vector<Record> Lanes::take_records() {
@@ -151,6 +181,7 @@ void Lanes::fail(int op) {
 
 void Lanes::launch_in_order(Lane& lane) {
   if (lane.order.ops.empty()) return;
+  OwnStream own;
   std::unique_lock lock(mutex_);
   while (true) {
     const int op = lane.order.ops[lane.cursor];
@@ -165,6 +196,10 @@ void Lanes::launch_in_order(Lane& lane) {
     lane.bytes += state.slot.bytes;
     lock.unlock();
     try {
+      if (const std::optional<c10::Event>& ready = state.task.ready) {
+        own.enter(ready->device());
+        ready->block(own.stream());
+      }
       WorkPtr work = start(lane, op);
       lock.lock();
       lane.flying.emplace_back(op, std::move(work));
@@ -177,27 +212,35 @@ void Lanes::launch_in_order(Lane& lane) {
 }
 
 void Lanes::complete_in_order(Lane& lane) {
+  OwnStream own;
   std::unique_lock lock(mutex_);
   while (true) {
     lane.flight.wait(lock, [&] { return !lane.flying.empty() || stop_ || failure_; });
     if (lane.flying.empty()) return;
     const auto [op, work] = lane.flying.front();
+    State& state = states_[static_cast<std::size_t>(op)];
+    const bool on_device = state.task.ready.has_value();
     lock.unlock();
     try {
+      if (on_device) own.enter(state.task.ready->device());
       if (work) work->wait();
       finish(lane, op);
     } catch (...) {
       return fail(op);
     }
     lock.lock();
-    State& state = states_[static_cast<std::size_t>(op)];
+    if (on_device) state.end = glue::event_on(own.stream());
     lane.flying.pop_front();
     lane.bytes -= state.slot.bytes;
     state.record.end = now();
     records_.push_back(state.record);
     ++state.ended;
     const Task& task = used_.emplace_back(std::exchange(state.task, {}));
-    if (state.slot.next >= 0) make_ready(state.slot.next, {.input = task.output, .output = task.input});
+    if (state.slot.next >= 0) {
+      Task next{.input = task.output, .output = task.input};
+      if (on_device) next.ready = glue::event_on(own.stream());
+      make_ready(state.slot.next, std::move(next));
+    }
     if (state.slot.announce) announced_.push_back(op);
     lane.turn.notify_one();
     at_rest_.notify_all();

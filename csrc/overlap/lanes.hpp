@@ -11,6 +11,9 @@
 // Two threads per lane, so that an op whose turn has come never waits for somebody who waits. None of them ever wants
 // the interpreter's lock: tensors that were used are dropped by the next caller of ready(). Everything here is guarded
 // by one mutex; an op's tensors are touched outside of it, by the thread whose turn it is.
+//
+// On a device both threads have streams of their own. What ready() hears of starts after the caller's current stream
+// (an event), and who waits for an op, or hears of its end, has his stream wait for it, not himself.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -22,11 +25,14 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 #include <vector>
+
+#include "torch/device/streams.hpp"
 
 namespace syntony::overlap {
 
@@ -65,6 +71,7 @@ struct Order {
 struct Task {
   at::Tensor input, output;
   std::vector<std::int64_t> input_rows{}, output_rows{};  // NOLINT(readability-redundant-member-init)
+  std::optional<c10::Event> ready{};                      // on a device: its tensors are
 };
 
 /// When an op's run was made ready, launched and over: nanoseconds of the steady clock. `step` counts from 0.
@@ -108,6 +115,9 @@ class Lanes {
   [[nodiscard]] c10::intrusive_ptr<c10d::Work> start(Lane& lane, int op);
   void finish(Lane& lane, int op);
   void make_ready(int op, Task task);
+  /// The caller's current stream waits for the op's last end, if that was on a device.
+  void follow(const State& state) const;
+  std::vector<int> take_announced();
   void rethrow() const;
 
   std::vector<State> states_;

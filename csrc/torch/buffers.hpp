@@ -57,6 +57,16 @@ class Buffers {
     for (const auto& [tensor, content] : staged_) tensor.copy_(content);
   }
 
+  /// Calls `visit` with every tensor whose memory was handed out, and those that will be filled.
+  template <typename Visit>
+  void each(const Visit& visit) const {
+    for (const at::Tensor& tensor : held_) visit(tensor);
+    for (const auto& [tensor, content] : staged_) {
+      visit(tensor);
+      visit(content);
+    }
+  }
+
  private:
   static bool lies_plainly(const at::Tensor& tensor) {
     return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();

@@ -10,12 +10,7 @@ namespace syntony::glue {
 
 WorkPtr SyntonyBackend::send(Tensors& tensors, int destination, int tag) {
   Launch launch(*this, OpType::SEND, "syntony:send", tensors);
-  const at::Tensor& tensor = launch.single(tensors);
-  const std::uint32_t to = launch.peer(destination, "destination rank");
-  launch.start([&](Communicator& group, const CallOptions& options) {
-    return group.send(launch.buffers().input(tensor), tensor.nbytes(), to, launch.checked(tag), options);
-  });
-  return launch.finish(tensors);
+  return launch.send(tensors, launch.peer(destination, "destination rank"), tag);
 }
 
 WorkPtr SyntonyBackend::recv(Tensors& tensors, int source, int tag) {
@@ -30,8 +25,7 @@ WorkPtr SyntonyBackend::recvAnysource(Tensors& tensors, int tag) {
 
 WorkPtr SyntonyBackend::barrier(const BarrierOptions& options) {
   Launch launch(*this, OpType::BARRIER, "syntony:barrier", {}, options);
-  launch.start([](Communicator& group, const CallOptions& call) { return group.barrier(call); });
-  return launch.finish({});
+  return launch.barrier(options);
 }
 
 void SyntonyBackend::monitoredBarrier(const BarrierOptions& options, bool /*wait_all_ranks*/) {
@@ -50,17 +44,51 @@ void SyntonyBackend::monitoredBarrier(const BarrierOptions& options, bool /*wait
 }
 
 WorkPtr SyntonyBackend::endCoalescing() {
-  std::vector<c10::intrusive_ptr<SyntonyWork>> members;
+  std::vector<WorkPtr> members;
   {
     const std::scoped_lock lock(coalescing_mutex_);
     TORCH_CHECK(coalesced_, "syntony rank ", rank_, ": endCoalescing without startCoalescing");
     members = std::move(*coalesced_);
     coalesced_.reset();
   }
-  auto work = c10::make_intrusive<SyntonyWork>(process_, rank_, OpType::COALESCED, "syntony:coalesced", Tensors());
-  for (const auto& member : members) work->add(member);
-  work->launched({}, timing_, nullptr);  // its members have told of their ends
-  return work;
+  const auto together = [&]<typename W>(const c10::intrusive_ptr<W>& work) -> WorkPtr {
+    for (const WorkPtr& member : members) {
+      const auto part = c10::dynamic_intrusive_pointer_cast<W>(member);
+      TORCH_CHECK(part, "syntony rank ", rank_, ": coalesced calls are all on the CPU, or all on one other device");
+      work->add(part);
+    }
+    work->launched({}, timing_, nullptr);  // its members have told of their ends
+    return work;
+  };
+  if (const auto first = members.empty() ? nullptr : c10::dynamic_intrusive_pointer_cast<DeviceWork>(members[0])) {
+    return together(c10::make_intrusive<DeviceWork>(process_, rank_, OpType::COALESCED, "syntony:coalesced", Tensors(),
+                                                    first->device()));
+  }
+  return together(c10::make_intrusive<SyntonyWork>(process_, rank_, OpType::COALESCED, "syntony:coalesced", Tensors()));
+}
+
+OnDevice& SyntonyBackend::on(const at::Device& device) {
+  const std::scoped_lock lock(on_device_mutex_);
+  (void)communicator();  // not in a forked child
+  if (!on_device_) on_device_ = std::make_unique<OnDevice>(process_, communicator_, device, getGroupUid());
+  TORCH_CHECK(on_device_->device() == device, "syntony rank ", rank_, ": this group has begun on ",
+              on_device_->device(), "; tensors on ", device, " need a group of their own");
+  return *on_device_;
+}
+
+void SyntonyBackend::abort() {
+  if (process_->forked()) return;
+  const std::string why = "torch asked rank " + std::to_string(rank_) + " to abort the group";
+  communicator_->abort(why);
+  if (const std::scoped_lock lock(on_device_mutex_); on_device_) on_device_->abort(why);
+}
+
+void SyntonyBackend::shutdown() {
+  if (process_->forked()) return;
+  in_torch_terms([&] {
+    if (const std::scoped_lock lock(on_device_mutex_); on_device_) on_device_->shutdown();
+    communicator_->shutdown();
+  });
 }
 
 // ---- other groups, memory -------------------------------------------------------------------------------------------
@@ -100,7 +128,8 @@ at::Tensor SyntonyBackend::allocateTensor(long size, at::TensorOptions options) 
 }
 
 c10d::ErrorType SyntonyBackend::getError() {
-  const std::exception_ptr failure = communicator().error();
+  std::exception_ptr failure = communicator().error();
+  if (const std::scoped_lock lock(on_device_mutex_); !failure && on_device_) failure = on_device_->error();
   if (!failure) return c10d::ErrorType::SUCCESS;
   try {
     std::rethrow_exception(failure);

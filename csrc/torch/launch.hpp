@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/runtime/blocks.hpp"
+#include "torch/request.hpp"
 #include "torch/syntony_backend.hpp"
 
 namespace syntony::glue {
@@ -27,6 +28,10 @@ class Launch {
          std::chrono::milliseconds timeout = c10d::kUnsetTimeout, bool async = true)
       : backend_(backend), title_(title), coalescing_(backend.coalescing()), waits_(!async && !coalescing_) {
     if (timeout > std::chrono::milliseconds(0)) options_.timeout = timeout;
+    if (!inputs.empty() && has_streams(inputs[0].device())) {
+      move_to(inputs[0].device(), type, inputs);
+      return;
+    }
     options_.async = !waits_ || backend.watched();
     if (!options_.async && !at::hasCallbacks()) return;  // nobody will ask for a Work
     work_ = c10::make_intrusive<SyntonyWork>(backend.process(), backend.getRank(), type, title, inputs);
@@ -48,16 +53,20 @@ class Launch {
   }
   void check_dense(const at::Tensor& tensor) const {
     require(tensor.layout() == at::kStrided, "only supports dense tensors (invalid tensor layout)");
-    require(tensor.is_cpu(), "only supports CPU tensors, got one on ", tensor.device());
+    const at::Device device = tensor.device();
+    require(device.is_cpu() || has_streams(device),
+            "only supports CPU tensors and those of devices with streams, got one on ", device);
+    const at::Device here = on_device_ ? on_device_->device() : at::Device(at::kCPU);
+    require(device == here, "got tensors on ", here, " and ", device, "; all tensors of a call are on one device");
   }
-  /// The only tensor of `tensors`, dense and on the CPU. `role` stands in the message: "input ".
+  /// The only tensor of `tensors`, dense. `role` stands in the message: "input ".
   const at::Tensor& single(const Tensors& tensors, const char* role = "") const {
     require(!tensors.empty(), "requires non-empty ", role, "tensor list");
     require(tensors.size() == 1, "requires a single-element ", role, "tensor list");
     check_dense(tensors[0]);
     return tensors[0];
   }
-  /// One dense CPU tensor per rank, of `like`'s type; of its size too if `even`, else only this rank's own.
+  /// One dense tensor per rank, of `like`'s type; of its size too if `even`, else only this rank's own.
   void check_list(const Tensors& tensors, const at::Tensor& like, bool even) const {
     require(tensors.size() == ranks(), "Incorrect list size ", tensors.size(), ". List size should be ", ranks(),
             ", same as size of the process group.");
@@ -69,6 +78,9 @@ class Launch {
       require(any_size || tensors[i].numel() == like.numel(), "invalid tensor size at index ", i, " (expected ",
               like.numel(), " elements, got ", tensors[i].numel(), ")");
     }
+  }
+  void check_pairs(std::size_t outputs, std::size_t inputs) const {
+    require(outputs == inputs, "requires input/output tensor lists to have the same length");
   }
   const Tensors& single_list(const Lists& lists, const at::Tensor& like, bool even) const {
     require(lists.size() == 1, "requires a single-element list containing a list with ", ranks(), " tensors");
@@ -96,7 +108,10 @@ class Launch {
 
   // Memory: one block per rank, in the tensors of a list, or one after the other in one tensor.
 
-  [[nodiscard]] Buffers& buffers() const { return work_ ? *work_->buffers() : own_; }
+  [[nodiscard]] Buffers& buffers() const {
+    if (device_work_) return *device_work_->buffers();
+    return work_ ? *work_->buffers() : own_;
+  }
   [[nodiscard]] Blocks inputs(const Tensors& list) const {
     Blocks blocks;
     for (const at::Tensor& tensor : list) blocks.push_back({buffers().input(tensor), nullptr, elements_of(tensor)});
@@ -139,10 +154,12 @@ class Launch {
   void move(Collective collective, const at::Tensor& like, std::uint32_t root, Blocks blocks, bool even = true) {
     const std::optional<DType> dtype = dtype_of(like.scalar_type());
     for (Block& block : blocks) block.elements *= dtype ? 1 : like.element_size();
-    start([&](Communicator& group, const CallOptions& options) {
-      return group.run(collective, dtype.value_or(DType::uint8), ReduceOp::sum, root, std::move(blocks), options, {},
-                       even);
-    });
+    run({.collective = collective,
+         .type = like.scalar_type(),
+         .dtype = dtype.value_or(DType::uint8),
+         .root = root,
+         .blocks = std::move(blocks),
+         .even = even});
   }
   /// A collective that reduces.
   void reduce(Collective collective, const at::Tensor& like, const c10d::ReduceOp& op, std::uint32_t root,
@@ -156,33 +173,97 @@ class Launch {
     require(op.op_ < kMeanings.size(), "unknown ReduceOp ", static_cast<int>(op.op_));
     const Scaling scaling{.average = op.op_ == c10d::ReduceOp::AVG, .factor = factor_of(op)};
     require(scaling.factor == 1.0 || like.is_floating_point() || like.is_complex(), "PREMUL_SUM needs a floating type");
-    start([&](Communicator& group, const CallOptions& options) {
-      return group.run(collective, *dtype, kMeanings[op.op_], root, std::move(blocks), options, scaling, even);
-    });
+    run({.collective = collective,
+         .type = like.scalar_type(),
+         .dtype = *dtype,
+         .op = kMeanings[op.op_],
+         .root = root,
+         .blocks = std::move(blocks),
+         .scaling = scaling,
+         .weighted = op.op_ == c10d::ReduceOp::PREMUL_SUM,
+         .even = even});
+  }
+  WorkPtr send(const Tensors& tensors, std::uint32_t destination, int tag) {
+    const at::Tensor& tensor = single(tensors);
+    const std::byte* const memory = buffers().input(tensor);
+    if (on_device_) {
+      arrives([&] {
+        return on_device_->send(memory, tensor.nbytes(), destination, checked(tag), options_, device_work_->buffers());
+      });
+    } else {
+      start([&](Communicator& group, const CallOptions& options) {
+        return group.send(memory, tensor.nbytes(), destination, checked(tag), options);
+      });
+    }
+    return finish(tensors);
   }
   WorkPtr receive(const Tensors& tensors, int source, int tag) {
     const at::Tensor& tensor = single(tensors);
-    start([&](Communicator& group, const CallOptions& options) {
-      return group.receive(buffers().output(tensor), tensor.nbytes(), source, checked(tag), options);
-    });
+    std::byte* const memory = buffers().output(tensor);
+    if (on_device_) {
+      arrives([&] {
+        return on_device_->receive(memory, tensor.nbytes(), source, checked(tag), options_, device_work_->buffers());
+      });
+    } else {
+      start([&](Communicator& group, const CallOptions& options) {
+        return group.receive(memory, tensor.nbytes(), source, checked(tag), options);
+      });
+    }
     return finish(tensors);
   }
-  /// Anything else: `call(communicator, options)` starts it.
+  /// After what the current stream of a device holds, if one is named. Torch's dispatcher hands on its number only.
+  WorkPtr barrier(const BarrierOptions& options) {
+    std::optional<at::Device> device = options.device;
+    const std::optional<at::DeviceType> accelerator = at::accelerator::getAccelerator();
+    if (!device && !options.device_ids.empty() && accelerator) {
+      device.emplace(*accelerator, static_cast<at::DeviceIndex>(options.device_ids[0]));
+    }
+    if (device && has_streams(*device)) {
+      move_to(*device, OpType::BARRIER, {});
+      arrives([&] { return on_device_->barrier(options_, device_work_->buffers()); });
+    } else {
+      start([](Communicator& group, const CallOptions& call) { return group.barrier(call); });
+    }
+    return finish({});
+  }
+  /// `outputs` is the result that futures carry. Null when the call was not to be async: torch then asks no more.
+  WorkPtr finish(const Tensors& outputs) {
+    if (device_work_) return handed_out(device_work_, outputs);
+    if (!work_) own_.copy_back();
+    return handed_out(work_, outputs);
+  }
+
+ private:
+  void run(Request request) {
+    if (on_device_) {
+      return arrives([&] { return on_device_->run(std::move(request), options_, device_work_->buffers()); });
+    }
+    start([&](Communicator& group, const CallOptions& options) {
+      return group.run(request.collective, request.dtype, request.op, request.root, std::move(request.blocks), options,
+                       request.scaling, request.even);
+    });
+  }
   template <typename Call>
   void start(Call&& call) {
     const auto part = in_torch_terms([&] { return call(backend_.communicator(), options_); });
     if (part) work_->add(part);
   }
-  /// `outputs` is the result that futures carry. Null when the call was not to be async: torch then asks no more.
-  WorkPtr finish(const Tensors& outputs) {
-    if (!work_) own_.copy_back();
-    if (work_) backend_.launched(*work_, outputs);
-    if (coalescing_) backend_.coalesce(work_);
-    if (work_ && waits_) work_->wait();
-    return waits_ ? nullptr : WorkPtr(work_);
+  template <typename Call>
+  void arrives(Call&& call) {
+    device_work_->add(in_torch_terms(call));
   }
-
- private:
+  void move_to(const at::Device& device, OpType type, const Tensors& inputs) {
+    on_device_ = &backend_.on(device);
+    device_work_ =
+        c10::make_intrusive<DeviceWork>(backend_.process(), backend_.getRank(), type, title_, inputs, device);
+  }
+  template <typename W>
+  WorkPtr handed_out(const c10::intrusive_ptr<W>& work, const Tensors& outputs) {
+    if (work) backend_.launched(*work, outputs);
+    if (coalescing_) backend_.coalesce(work);
+    if (work && waits_) work->wait();
+    return waits_ ? nullptr : WorkPtr(work);
+  }
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(backend_.getSize()); }
   [[nodiscard]] double factor_of(const c10d::ReduceOp& op) const {
     if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return 1.0;
@@ -199,6 +280,8 @@ class Launch {
   CallOptions options_;
   c10::intrusive_ptr<SyntonyWork> work_;  // null where nobody could ask for it: then the buffers are our own
   mutable Buffers own_;
+  OnDevice* on_device_ = nullptr;  // the tensors are not on the CPU; then work_ is null, and this is the Work:
+  c10::intrusive_ptr<DeviceWork> device_work_;
 };
 
 }  // namespace syntony::glue

@@ -53,7 +53,7 @@ WorkPtr SyntonyBackend::reduce(Tensors& tensors, const ReduceOptions& options) {
 WorkPtr SyntonyBackend::allgather(Lists& outputs, Tensors& inputs, const AllgatherOptions& options) {
   Launch launch(*this, OpType::ALLGATHER, "syntony:all_gather", inputs, options);
   const at::Tensor& input = launch.single(inputs, "input ");
-  c10d::assertInputOutputTensorListsSameSize(launch.failing(), outputs.size(), inputs.size());
+  launch.check_pairs(outputs.size(), inputs.size());
   const Tensors& list = launch.single_list(outputs, input, false);
   launch.move(Collective::all_gather, input, 0, launch.from(input, launch.outputs(list)), even(list));
   return launch.finish(list);
@@ -61,8 +61,12 @@ WorkPtr SyntonyBackend::allgather(Lists& outputs, Tensors& inputs, const Allgath
 
 WorkPtr SyntonyBackend::allgather_coalesced(Lists& outputs, Tensors& inputs, const AllgatherOptions& options) {
   Launch launch(*this, OpType::ALLGATHER_COALESCED, "syntony:all_gather", inputs, options);
-  c10d::assertNonEmptyInputTensorList(launch.failing(), inputs.size());
-  c10d::assertAllgatherCoalescedOutputTensorLists(launch.failing(), outputs, inputs.size(), size_);
+  launch.require(!inputs.empty(), "requires non-empty input tensor list");
+  launch.require(outputs.size() == static_cast<std::size_t>(size_), "output lists should be equal to world size");
+  for (const Tensors& of_rank : outputs) {
+    launch.require(of_rank.size() == inputs.size(), "invalid output size: (expected length ", inputs.size(), ", got ",
+                   of_rank.size(), ")");
+  }
   Tensors result;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors list;
@@ -80,7 +84,7 @@ WorkPtr SyntonyBackend::gather(Lists& outputs, Tensors& inputs, const GatherOpti
   const std::uint32_t root = launch.peer(options.rootRank);
   const at::Tensor& input = launch.single(inputs, "input ");
   const bool here = launch.is_here(root);
-  if (!here) c10d::assertEmptyOutputTensorList(launch.failing(), outputs);
+  launch.require(here || outputs.empty(), "requires empty output on non-root");
   const Tensors gathered = here ? launch.single_list(outputs, input, true) : Tensors();
   launch.move(Collective::gather, input, root,
               launch.from(input, here ? launch.outputs(gathered) : launch.elsewhere(input)));
@@ -88,11 +92,11 @@ WorkPtr SyntonyBackend::gather(Lists& outputs, Tensors& inputs, const GatherOpti
 }
 
 WorkPtr SyntonyBackend::scatter(Tensors& outputs, Lists& inputs, const ScatterOptions& options) {
-  Launch launch(*this, OpType::SCATTER, "syntony:scatter", inputs.empty() ? Tensors() : inputs[0], options);
+  Launch launch(*this, OpType::SCATTER, "syntony:scatter", inputs.empty() ? outputs : inputs[0], options);
   const std::uint32_t root = launch.peer(options.rootRank);
   const at::Tensor& output = launch.single(outputs, "output ");
   const bool here = launch.is_here(root);
-  if (!here) c10d::assertEmptyInputTensorList(launch.failing(), inputs);
+  launch.require(here || inputs.empty(), "requires empty input on non-root");
   launch.move(
       Collective::scatter, output, root,
       launch.into(output, here ? launch.inputs(launch.single_list(inputs, output, true)) : launch.elsewhere(output)));
@@ -100,8 +104,7 @@ WorkPtr SyntonyBackend::scatter(Tensors& outputs, Lists& inputs, const ScatterOp
 }
 
 WorkPtr SyntonyBackend::reduce_scatter(Tensors& outputs, Lists& inputs, const ReduceScatterOptions& options) {
-  Launch launch(*this, OpType::REDUCE_SCATTER, "syntony:reduce_scatter", inputs.empty() ? Tensors() : inputs[0],
-                options);
+  Launch launch(*this, OpType::REDUCE_SCATTER, "syntony:reduce_scatter", inputs.empty() ? outputs : inputs[0], options);
   const at::Tensor& output = launch.single(outputs, "output ");
   const Tensors& list = launch.single_list(inputs, output, false);
   launch.reduce(Collective::reduce_scatter, output, options.reduceOp, 0, launch.into(output, launch.inputs(list)),
@@ -111,7 +114,11 @@ WorkPtr SyntonyBackend::reduce_scatter(Tensors& outputs, Lists& inputs, const Re
 
 WorkPtr SyntonyBackend::alltoall(Tensors& outputs, Tensors& inputs, const AllToAllOptions& options) {
   Launch launch(*this, OpType::ALLTOALL, "syntony:all_to_all", inputs, options);
-  c10d::assertAllToAllTensorListSizes(launch.failing(), outputs.size(), inputs.size(), size_);
+  const auto ranks = static_cast<std::size_t>(size_);
+  launch.require(inputs.size() == ranks, "input tensor list size ", inputs.size(), " does not match world size ",
+                 ranks);
+  launch.require(outputs.size() == ranks, "output tensor list size ", outputs.size(), " does not match world size ",
+                 ranks);
   launch.check_list(inputs, outputs[self()], false);
   launch.check_list(outputs, inputs[self()], false);
   launch.move(Collective::all_to_all, inputs[0], 0, exchanged(launch.inputs(inputs), launch.outputs(outputs), self()),
@@ -124,7 +131,7 @@ WorkPtr SyntonyBackend::alltoall(Tensors& outputs, Tensors& inputs, const AllToA
 WorkPtr SyntonyBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                         const AllgatherOptions& options) {
   Launch launch(*this, OpType::_ALLGATHER_BASE, "syntony:_all_gather_base", inputs, options);
-  c10d::assertInputOutputTensorListsSameSize(launch.failing(), outputs.size(), inputs.size());
+  launch.check_pairs(outputs.size(), inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     launch.check_parts(outputs[i], inputs[i], "output tensor size must be equal to world_size times input tensor size");
     launch.move(Collective::all_gather, inputs[i], 0,
@@ -136,7 +143,7 @@ WorkPtr SyntonyBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensor
 WorkPtr SyntonyBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                         const ReduceScatterOptions& options) {
   Launch launch(*this, OpType::_REDUCE_SCATTER_BASE, "syntony:_reduce_scatter_base", inputs, options);
-  c10d::assertInputOutputTensorListsSameSize(launch.failing(), outputs.size(), inputs.size());
+  launch.check_pairs(outputs.size(), inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     launch.check_parts(inputs[i], outputs[i], "input tensor must be the same size as output size times world size");
     launch.reduce(Collective::reduce_scatter, outputs[i], options.reduceOp, 0,

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "bindings/process.hpp"
+#include "torch/device/device_work.hpp"
+#include "torch/device/on_device.hpp"
 #include "torch/syntony_work.hpp"
 
 namespace syntony::glue {
@@ -50,6 +52,8 @@ class SyntonyBackend : public c10d::Backend {
   [[nodiscard]] const std::shared_ptr<Communicator>& shared() const { return communicator_; }
   [[nodiscard]] const std::shared_ptr<Process>& process() const { return process_; }
   [[nodiscard]] std::size_t self() const { return static_cast<std::size_t>(rank_); }
+  /// Where calls on tensors of a device go that is not the CPU: one device for each group.
+  [[nodiscard]] OnDevice& on(const at::Device& device);
 
   // One tensor (or one list) per rank. What is not asked for as async is over when the call returns, and has no Work.
   WorkPtr broadcast(Tensors& tensors, const BroadcastOptions& options) override;
@@ -97,7 +101,7 @@ class SyntonyBackend : public c10d::Backend {
     const std::scoped_lock lock(coalescing_mutex_);
     return coalesced_.has_value();
   }
-  void coalesce(c10::intrusive_ptr<SyntonyWork> work) {
+  void coalesce(WorkPtr work) {
     const std::scoped_lock lock(coalescing_mutex_);
     if (coalesced_) coalesced_->push_back(std::move(work));
   }
@@ -127,7 +131,10 @@ class SyntonyBackend : public c10d::Backend {
     for (int left = completions_->pending; left > 0; left = completions_->pending) completions_->pending.wait(left);
   }
   [[nodiscard]] bool watched() const { return timing_ || completions_; }  // somebody hears of every end
-  void launched(SyntonyWork& work, const Tensors& outputs) const { work.launched(outputs, timing_, completions_); }
+  template <typename W>
+  void launched(W& work, const Tensors& outputs) const {
+    work.launched(outputs, timing_, completions_);
+  }
 
   const std::string getBackendName() const override { return "syntony"; }
   OptionsPtr getBackendOptions() override { return options_; }
@@ -138,12 +145,8 @@ class SyntonyBackend : public c10d::Backend {
     communicator().set_timeout(timeout);
   }
   c10d::ErrorType getError() override;
-  void abort() override {
-    if (!process_->forked()) communicator_->abort("torch asked rank " + std::to_string(rank_) + " to abort the group");
-  }
-  void shutdown() override {
-    if (!process_->forked()) in_torch_terms([&] { communicator_->shutdown(); });
-  }
+  void abort() override;
+  void shutdown() override;
 
  private:
   /// The backend over a group made out of this one; null for null.
@@ -154,7 +157,9 @@ class SyntonyBackend : public c10d::Backend {
   std::shared_ptr<Communicator> communicator_;
   c10::intrusive_ptr<Options> options_;
   std::mutex coalescing_mutex_;
-  std::optional<std::vector<c10::intrusive_ptr<SyntonyWork>>> coalesced_;
+  std::optional<std::vector<WorkPtr>> coalesced_;
+  std::mutex on_device_mutex_;
+  std::unique_ptr<OnDevice> on_device_;  // made by the first call on such a tensor
   bool timing_ = false;
   std::shared_ptr<Completions> completions_;  // null without a hook
 };

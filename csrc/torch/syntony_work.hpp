@@ -31,6 +31,26 @@ struct Completions {
   std::atomic<int> pending{0};
 };
 
+/// One more end.
+inline void report(Completions& completions, c10d::OpType type, std::uint64_t sequence,
+                   std::chrono::steady_clock::time_point created, std::chrono::steady_clock::time_point ended) {
+  try {
+    completions.hook(std::make_shared<c10d::WorkInfo>(type, sequence, created, ended, ended - created));
+  } catch (const std::exception& error) {
+    TORCH_WARN("syntony: the hook on completions raised ", error.what());
+  }
+  if (completions.pending.fetch_sub(1) == 1) completions.pending.notify_all();
+}
+
+/// The last reference to a tensor may need the interpreter's lock. The thread that makes progress must never wait for
+/// it, so there the buffers are handed to the completion thread.
+inline std::shared_ptr<Buffers> shared_buffers(const std::shared_ptr<Process>& process) {
+  return {new Buffers(), [process](Buffers* buffers) {
+            if (PyGILState_Check() == 0) return process->engine().complete_later([buffers] { delete buffers; });
+            delete buffers;
+          }};
+}
+
 /// One or several operations of the runtime (a coalesced call has several) seen as one. It is done when all are done
 /// and the outputs that were staged are filled; whoever asks first fills them.
 class SyntonyWork : public c10d::Work {
@@ -41,7 +61,7 @@ class SyntonyWork : public c10d::Work {
       : c10d::Work(rank, type, at::hasCallbacks() ? title : nullptr,
                    at::hasCallbacks() ? std::optional(profiled_inputs) : std::nullopt),
         process_(std::move(process)),
-        buffers_(new Buffers(), [&engine = process_->engine()](Buffers* buffers) { release(engine, buffers); }) {}
+        buffers_(shared_buffers(process_)) {}
 
   // While it is made:
 
@@ -60,7 +80,7 @@ class SyntonyWork : public c10d::Work {
     if (completions) completions->pending.fetch_add(1);
     parts_.on_done([self = this_one(), completions = std::move(completions)] {
       self->settle();
-      if (completions) self->report(*completions);
+      if (completions) report(*completions, self->opType_, self->getSequencenumber(), self->created_, self->ended_);
     });
   }
 
@@ -115,12 +135,6 @@ class SyntonyWork : public c10d::Work {
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// The last reference to a tensor may need the interpreter's lock. The thread that makes progress must never wait for
-  /// it, so there the buffers are handed to the completion thread.
-  static void release(Engine& engine, Buffers* buffers) {
-    if (PyGILState_Check() == 0) return engine.complete_later([buffers] { delete buffers; });
-    delete buffers;
-  }
   c10::intrusive_ptr<SyntonyWork> this_one() {
     return c10::intrusive_ptr<SyntonyWork>::unsafe_reclaim_from_nonowning(this);
   }
@@ -131,16 +145,6 @@ class SyntonyWork : public c10d::Work {
       for (const auto& member : members_) member->settle();
       if (recordFunctionEndCallback_) recordFunctionEndCallback_();
     });
-  }
-  void report(Completions& completions) const {
-    const Clock::time_point ended = ended_;
-    try {
-      completions.hook(
-          std::make_shared<c10d::WorkInfo>(opType_, getSequencenumber(), created_, ended, ended - created_));
-    } catch (const std::exception& error) {
-      TORCH_WARN("syntony: the hook on completions raised ", error.what());
-    }
-    if (completions.pending.fetch_sub(1) == 1) completions.pending.notify_all();
   }
 
   std::shared_ptr<Process> process_;  // first: outlives all that runs on its Engine

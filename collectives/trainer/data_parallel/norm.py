@@ -19,7 +19,7 @@ _HALF = 26  # a float64's 53 digits are added as two halves
 
 def exact(terms: Tensor) -> int | float:
     """Their sum times 2^1200, exact; infinity if one of them is not a finite number."""
-    values = terms.numpy()
+    values = terms.cpu().numpy()
     if not np.isfinite(values).all():
         return math.inf
     mantissas, exponents = np.frexp(values)

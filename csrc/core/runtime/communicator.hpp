@@ -128,8 +128,10 @@ class Communicator {
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_.load(); }
   /// Of calls that do not say theirs; every rank must set the same. None: what is usual for the collective.
   void set_priority(std::optional<Priority> priority) { priority_ = priority; }
+  [[nodiscard]] std::optional<Priority> priority() const { return priority_.load(); }
   /// all_reduce and reduce_scatter that ask for no algorithm use `pairwise`.
   void set_canonical(bool canonical) { canonical_ = canonical; }
+  [[nodiscard]] bool canonical() const { return canonical_.load(); }
   /// Sequence number of the last collective started.
   [[nodiscard]] std::uint64_t sequence() const;
   /// The last operations and the counters of this group (runtime/recorder.hpp). Any thread, any time.

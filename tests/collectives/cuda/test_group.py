@@ -75,6 +75,7 @@ class Recorder:
     def __init__(self) -> None:
         self.ranks: dict[int, Executed] = {}
         self.imported: list[bytes] = []
+        self.lowered_for: list[int] = []
         self.broken = -1
 
     def describe(self, device: int) -> dict[str, str]:
@@ -93,6 +94,11 @@ class Recorder:
     def ImportedMemory(self, device: int, exported: bytes) -> Any:  # noqa: N802
         self.imported.append(exported)
         return SimpleNamespace(address=5000 + int(exported.split()[-1]))
+
+    def lowered(self, program: Any, rank: int, dtype: str, op: str, *others: Any) -> None:
+        self.lowered_for.append(rank)
+        if rank == 1 and (dtype, op) == ("complex64", "product"):
+            raise ValueError("rank 1 cannot multiply these")
 
     def Plan(self, executor: Executed, program: Any, dtype: str, op: str, elements: Any, **options: Any) -> Any:  # noqa: N802
         bases = [(executor.rank, 0, 0), (executor.rank, 1, 0), (executor.rank, 2, 0)]
@@ -146,6 +152,47 @@ def test_calls_become_launches(recorder: Recorder) -> None:
 
     assert on_two_ranks(job) == []
     assert recorder.imported == [], "within a process addresses do"
+
+
+def test_what_the_torch_backend_asks(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from collectives.cuda import torch_calls
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=55 + device))
+
+    def described(op: str, dtype: str, algorithm: str = "auto") -> torch_calls.Described:
+        return ("all_reduce", op, 0, [(4096, 8192, 8)], True, dtype, algorithm)
+
+    def job(group: Communicator) -> None:
+        kernels = torch_calls.form(group.capsule(), 0)
+        assert kernels is not None
+        assert torch_calls.takes(kernels, described("sum", "float32"), True)
+        assert not torch_calls.takes(kernels, described("sum", "int32"), True), "an average is divided in floats"
+        assert not torch_calls.takes(kernels, described("product", "complex64"), False), "rank 1 cannot: so nobody does"
+        group.barrier()
+        asked = len(recorder.lowered_for)
+        assert torch_calls.takes(kernels, described("sum", "float32"), False)
+        group.barrier()
+        assert len(recorder.lowered_for) == asked, "it is known by now"
+        torch_calls.launch(kernels, described("sum", "float32", "pairwise"), 3.0)
+        (plan, pointers, stream), *_ = recorder.ranks[group.rank].launched
+        assert (plan.program.name, pointers, stream) == ("pairwise", [4096, 8192, 0], 55)
+        assert recorder.ranks[group.rank].seconds == 3.0
+        kernels.close()
+
+    assert on_two_ranks(job) == []
+
+
+def test_torch_goes_another_way_where_one_rank_has_no_kernels(recorder: Recorder) -> None:
+    pytest.importorskip("torch")
+    from collectives.cuda import torch_calls
+
+    recorder.broken = 1
+
+    def job(group: Communicator) -> None:
+        assert torch_calls.form(group.capsule(), 0) is None
+
+    assert on_two_ranks(job) == []
 
 
 def test_a_plan_serves_all_calls_that_are_alike_and_no_other(recorder: Recorder) -> None:

@@ -64,13 +64,13 @@ def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
         for turn in range(turns):
             source = torch.Generator().manual_seed(1000 * step + mesh.place["dp"] * turns + turn)
             text = torch.randint(
-                config.model.vocabulary, (config.data.rows, config.model.context + 1), generator=source
-            )
+                config.model.vocabulary, (config.data.rows, config.model.context + 1), generator=source, device="cpu"
+            ).to(here.device)
             batch.append((text[:, here], text[:, here + 1]))
         found = one.step(batch, config.optimizer.lr)
         losses.append((mesh.place["data"], step, found))
     one.rest()
-    mine = [(name, weight, tensor.clone()) for name, weight, tensor in one.tensors() if name.count(".") == 1]
+    mine = [(name, weight, tensor.cpu().clone()) for name, weight, tensor in one.tensors() if name.count(".") == 1]
     gathered = [pickle.loads(blob) for blob in world.gather(pickle.dumps((mine, losses)))]
     one.close()
     if rank:
@@ -78,7 +78,7 @@ def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
     wholes: dict[str, torch.Tensor] = {}
     for tensors, _ in gathered:
         for name, weight, tensor in tensors:
-            whole = wholes.setdefault(name, torch.full(weight.full_shape, torch.nan))
+            whole = wholes.setdefault(name, torch.full(weight.full_shape, torch.nan, device="cpu"))
             offset = weight.offset or (0,) * len(weight.shape)
             place = tuple(slice(a, a + n) for a, n in zip(offset, weight.shape, strict=True))
             assert torch.isnan(whole[place]).all() or torch.equal(whole[place], tensor), f"{name} differs between ranks"

@@ -1,0 +1,116 @@
+// The handle that torch gives out for an operation on a device's tensors.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "torch/device/arrival.hpp"
+#include "torch/syntony_work.hpp"
+
+namespace syntony::glue {
+
+/// One or several operations seen as one. wait() makes the *current stream* wait; the host is held only until the
+/// device's streams know of the operation's end (arrival.hpp).
+class DeviceWork : public c10d::Work {
+ public:
+  DeviceWork(std::shared_ptr<Process> process, int rank, c10d::OpType type, const char* title,
+             const Tensors& profiled_inputs, const c10::Device& device)
+      : c10d::Work(rank, type, at::hasCallbacks() ? title : nullptr,
+                   at::hasCallbacks() ? std::optional(profiled_inputs) : std::nullopt),
+        process_(std::move(process)),
+        buffers_(shared_buffers(process_)),
+        device_(device) {}
+
+  // While it is made:
+
+  [[nodiscard]] const std::shared_ptr<Buffers>& buffers() const { return buffers_; }
+  [[nodiscard]] const c10::Device& device() const { return device_; }
+  void add(std::shared_ptr<Arrival> part) { parts_.push_back(std::move(part)); }
+  void add(const c10::intrusive_ptr<DeviceWork>& member) {
+    parts_.insert(parts_.end(), member->parts_.begin(), member->parts_.end());
+    outputs_.insert(outputs_.end(), member->outputs_.begin(), member->outputs_.end());
+  }
+  /// Everything is under way. `outputs` is the operation's result.
+  void launched(const Tensors& outputs, bool /*timed*/, std::shared_ptr<Completions> completions) {
+    outputs_.insert(outputs_.end(), outputs.begin(), outputs.end());
+    buffers_.reset();  // who moves them has them
+    if (!recordFunctionEndCallback_ && !completions) return;
+    if (completions) completions->pending.fetch_add(1);
+    when_queued([self = this_one(), completions = std::move(completions)] {
+      if (self->recordFunctionEndCallback_) self->recordFunctionEndCallback_();
+      if (completions) report(*completions, self->opType_, 0, self->created_, Clock::now());
+    });
+  }
+
+  // What torch asks:
+
+  bool isCompleted() override {
+    return std::ranges::all_of(parts_, [](const auto& part) { return part->done(); });
+  }
+  bool isSuccess() const override { return !exception(); }
+  std::exception_ptr exception() const override {
+    for (const auto& part : parts_) {
+      if (const std::exception_ptr error = part->error()) return torch_error(error);
+    }
+    return nullptr;
+  }
+  int sourceRank() const override { return parts_.empty() ? -1 : parts_.front()->source(); }
+  Tensors result() override { return outputs_; }
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
+    const auto limit = timeout > kNoTimeout ? std::optional(timeout) : std::nullopt;
+    for (const auto& part : parts_) {
+      const bool queued = in_torch_terms([&] { return part->wait(limit); });
+      TORCH_CHECK_WITH(DistBackendError, queued, "syntony rank ", rank_, ": Timed out waiting ", timeout.count(),
+                       " ms for ", c10d::opTypeToString(opType_), "; the operation itself goes on");
+    }
+    const c10::Stream stream = current_stream(device_);
+    for (const auto& part : parts_) part->precede(stream);
+    return true;
+  }
+  void synchronize() override { wait(); }
+  /// As any future of torch's that has a device: whoever waits for it, his stream waits.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    const std::scoped_lock lock(mutex_);
+    if (future_) return future_;
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                       std::vector<c10::Device>{device_});
+    when_queued([self = this_one(), future = future_, state = at::ThreadLocalState()] {
+      const at::ThreadLocalStateGuard caller(state);
+      if (const std::exception_ptr error = self->exception()) return future->setError(error);
+      const c10::Stream stream = side_stream(self->device_);
+      const c10::StreamGuard guard(stream);  // of whose state the future takes note
+      for (const auto& part : self->parts_) part->precede(stream);
+      future->markCompleted(c10::IValue(self->outputs_));
+    });
+    return future_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  c10::intrusive_ptr<DeviceWork> this_one() {
+    return c10::intrusive_ptr<DeviceWork>::unsafe_reclaim_from_nonowning(this);
+  }
+  /// On the completion thread, which may wait for the interpreter.
+  void when_queued(std::function<void()> callback) {
+    const auto left = std::make_shared<std::atomic<std::size_t>>(parts_.size() + 1);
+    const auto one_less = [left, process = process_, callback = std::move(callback)] {
+      if (left->fetch_sub(1) == 1) process->engine().complete_later(callback);
+    };
+    for (const auto& part : parts_) part->on_settled(one_less);
+    one_less();
+  }
+
+  std::shared_ptr<Process> process_;
+  std::shared_ptr<Buffers> buffers_;
+  c10::Device device_;
+  std::vector<std::shared_ptr<Arrival>> parts_;
+  Tensors outputs_;
+  const Clock::time_point created_ = Clock::now();
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+}  // namespace syntony::glue

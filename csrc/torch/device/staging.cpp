@@ -1,0 +1,223 @@
+#include "torch/device/staging.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "torch/errors.hpp"
+
+namespace syntony::glue {
+
+namespace {
+constexpr std::size_t kLine = 64;
+}
+
+/// Bytes of the device that have a place in a slot.
+struct Staging::Span {
+  const std::byte* memory = nullptr;
+  std::size_t offset = 0;
+  std::size_t bytes = 0;
+};
+
+struct Staging::Call {
+  std::optional<Request> request;
+  c10::Event ready;
+  CallOptions options;
+  std::shared_ptr<Buffers> buffers;
+  std::shared_ptr<Arrival> arrival;
+  std::size_t most = 0;  // elements of a block in one piece
+  std::size_t pieces = 1;
+  std::size_t begun = 0;
+  std::exception_ptr failure;
+};
+
+struct Staging::Slot {
+  at::Tensor memory;
+  c10::Event up;  // of the last piece in it
+
+  std::byte* at(std::size_t bytes) {
+    if (!memory.defined() || memory.nbytes() < bytes) memory = pinned_bytes(bytes);
+    return static_cast<std::byte*>(memory.data_ptr());
+  }
+};
+
+struct Staging::Piece {
+  std::shared_ptr<Call> call;
+  std::size_t number = 0;
+  Slot* slot = nullptr;
+  c10::Event down;               // its inputs are in the slot
+  std::vector<Block> blocks{};   // in the slot
+  std::vector<Span> outputs{};   // what goes up
+  std::shared_ptr<Work> work{};  // on the wire
+
+  [[nodiscard]] bool last() const { return number + 1 == call->pieces; }
+};
+
+Staging::Staging(std::shared_ptr<Communicator> group, const c10::Device& device)
+    : group_(std::move(group)), device_(device), down_(side_stream(device)), up_(side_stream(device)) {
+  for (std::size_t i = 0; i < kSlots; ++i) slots_.push_back({{}, c10::Event(device.type())});
+  thread_ = std::thread([this] { live(); });
+  pthread_setname_np(thread_.native_handle(), "syntony staging");
+}
+
+Staging::~Staging() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+  }
+  came_.notify_all();
+  group_->shutdown();
+  thread_.join();
+}
+
+std::shared_ptr<Arrival> Staging::run(std::optional<Request> request, c10::Event ready, CallOptions options,
+                                      std::shared_ptr<Buffers> buffers) {
+  const c10::impl::VirtualGuardImpl impl(device_.type());
+  buffers->each([&](const at::Tensor& tensor) {  // which the caller may drop before we have come to it
+    impl.recordDataPtrOnStream(tensor.storage().data_ptr(), down_);
+    impl.recordDataPtrOnStream(tensor.storage().data_ptr(), up_);
+  });
+  options.async = true;
+  auto call = std::make_shared<Call>(std::move(request), std::move(ready), std::move(options), std::move(buffers),
+                                     std::make_shared<Arrival>());
+  if (call->request && !call->request->own_sizes_only() && !call->request->blocks.empty()) {
+    const Request& asked = *call->request;
+    const std::size_t at_once = asked.blocks.size() / (asked.collective == Collective::all_to_all ? group_->size() : 1);
+    const std::size_t longest = std::ranges::max(asked.blocks, {}, &Block::elements).elements;
+    call->most = std::max<std::size_t>(1, kPieceBytes / (asked.element_bytes() * at_once));
+    call->pieces = std::max<std::size_t>(1, (longest + call->most - 1) / call->most);
+  }
+  const std::shared_ptr<Arrival> arrival = call->arrival;
+  {
+    const std::scoped_lock lock(mutex_);
+    calls_.push_back(std::move(call));
+  }
+  came_.notify_one();
+  return arrival;
+}
+
+void Staging::live() {
+  std::deque<Piece> flying;  // oldest first; the first `started` are on the wire
+  std::size_t started = 0;
+  while (true) {
+    while (flying.size() < kSlots) {
+      std::optional<Piece> piece = next(flying.empty());
+      if (!piece) break;
+      go_down(flying.emplace_back(std::move(*piece)));
+    }
+    if (flying.empty()) return;
+    // What is down goes on its way; but nobody who has arrived waits for what is still being computed.
+    const bool waiting = started < flying.size();
+    if (waiting && (started == 0 || flying[started].down.query())) {
+      start(flying[started++]);
+    } else {
+      finish(flying.front());
+      flying.pop_front();
+      --started;
+    }
+  }
+}
+
+std::optional<Staging::Piece> Staging::next(bool wait) {
+  std::unique_lock lock(mutex_);
+  if (wait) came_.wait(lock, [&] { return stop_ || !calls_.empty(); });
+  if (calls_.empty()) return std::nullopt;
+  const std::shared_ptr<Call> call = calls_.front();
+  Piece piece{
+      .call = call, .number = call->begun++, .slot = &slots_[pieces_++ % kSlots], .down = c10::Event(device_.type())};
+  if (piece.last()) calls_.pop_front();
+  return piece;
+}
+
+void Staging::go_down(Piece& piece) {
+  Call& call = *piece.call;
+  try {
+    if (piece.number == 0) call.ready.block(down_);
+    const Request nothing;
+    const Request& request = call.request ? *call.request : nothing;
+    const std::size_t element = request.element_bytes();
+    std::vector<Span> inputs;
+    std::size_t used = 0;
+    const auto place = [&](const std::byte* memory, std::size_t bytes) {
+      return Span{memory, std::exchange(used, (used + bytes + kLine - 1) / kLine * kLine), bytes};
+    };
+    std::vector<std::pair<std::optional<std::size_t>, std::optional<std::size_t>>> offsets;
+    for (const Block& block : request.blocks) {
+      const std::size_t begin = std::min(piece.number * call.most, block.elements);
+      const std::size_t elements = call.most == 0 ? block.elements : std::min(block.elements - begin, call.most);
+      auto& [input, output] = offsets.emplace_back();
+      if (block.input != nullptr) {
+        inputs.push_back(place(block.input + begin * element, elements * element));
+        input = inputs.back().offset;
+      }
+      const bool in_place = block.input == block.output;
+      if (block.output != nullptr) {
+        const Span span = in_place ? inputs.back() : place(block.output + begin * element, elements * element);
+        output = span.offset;
+        if (!in_place || reduces(request.collective)) piece.outputs.push_back(span);  // else it is there already
+      }
+      piece.blocks.push_back({.elements = elements});
+    }
+    std::byte* const memory = piece.slot->at(std::max(used, kLine));
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+      if (offsets[i].first) piece.blocks[i].input = memory + *offsets[i].first;
+      if (offsets[i].second) piece.blocks[i].output = memory + *offsets[i].second;
+    }
+    piece.slot->up.block(down_);
+    const c10::StreamGuard guard(down_);
+    for (const Span& span : inputs) {
+      if (span.bytes == 0) continue;
+      piece.slot->memory.narrow(0, static_cast<std::int64_t>(span.offset), static_cast<std::int64_t>(span.bytes))
+          .copy_(bytes_at(span.memory, span.bytes, device_), /*non_blocking=*/true);
+    }
+    piece.down.record(down_);
+  } catch (...) {
+    call.failure = std::current_exception();
+  }
+}
+
+void Staging::start(Piece& piece) {
+  Call& call = *piece.call;
+  if (call.failure) return;
+  try {
+    piece.down.synchronize();
+    piece.work = call.request
+                     ? group_->run(call.request->collective, call.request->dtype, call.request->op, call.request->root,
+                                   piece.blocks, call.options, call.request->scaling, call.request->even)
+                     : group_->barrier(call.options);
+  } catch (...) {
+    call.failure = std::current_exception();
+  }
+}
+
+void Staging::finish(Piece& piece) {
+  Call& call = *piece.call;
+  try {
+    if (piece.work) piece.work->wait();
+    if (!call.failure) {
+      const c10::StreamGuard guard(up_);
+      if (piece.number == 0) call.ready.block(up_);
+      for (const Span& span : piece.outputs) {
+        if (span.bytes == 0) continue;
+        bytes_at(span.memory, span.bytes, device_)
+            .copy_(piece.slot->memory.narrow(0, static_cast<std::int64_t>(span.offset),
+                                             static_cast<std::int64_t>(span.bytes)),
+                   /*non_blocking=*/true);
+      }
+      piece.slot->up.record(up_);
+      if (piece.last()) call.buffers->copy_back();
+    }
+  } catch (...) {
+    call.failure = std::current_exception();
+  }
+  if (!piece.last()) return;
+  call.buffers.reset();
+  if (call.failure) {
+    call.arrival->failed(call.failure);
+  } else {
+    call.arrival->queued(event_on(up_));
+  }
+}
+
+}  // namespace syntony::glue

@@ -1,0 +1,74 @@
+// Collectives on a device's memory by way of the host's: down, over the transports, up; pieces of a call overlap, and
+// so do calls.
+//
+//     device ──down──▶ slot ── an operation of the group ──▶ slot ──up──▶ device
+//     stream `down`    [p3]      [p2] (and p1, if it is not over)  [p0]   stream `up`
+//
+// A slot is pinned memory for one piece. Down, the copies of a piece wait (in the stream) until its slot's last piece
+// has gone up; the host waits until they are there before it starts the operation.
+//
+// Ranks see the same calls in the same order, cut alike. The group is for these calls alone: what others start in
+// between, on other threads, has an order of its own.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "torch/buffers.hpp"
+#include "torch/device/arrival.hpp"
+#include "torch/request.hpp"
+
+namespace syntony::glue {
+
+/// Of one group and device. run() may be called by any thread; everything else is the business of a thread of its own.
+class Staging {
+ public:
+  /// Where this lies has been measured on no device. It is part of what ranks must agree on.
+  static constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+  static constexpr std::size_t kSlots = 4;
+
+  Staging(std::shared_ptr<Communicator> group, const c10::Device& device);
+  /// Ends what is under way: the group is shut down.
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  [[nodiscard]] Communicator& group() const { return *group_; }
+  /// What comes after `ready`: `request`, whose blocks lie in memory of the device that `buffers` hold; or, without
+  /// one, a barrier.
+  std::shared_ptr<Arrival> run(std::optional<Request> request, c10::Event ready, CallOptions options,
+                               std::shared_ptr<Buffers> buffers);
+
+ private:
+  struct Call;
+  struct Span;
+  struct Slot;
+  struct Piece;
+
+  void live();
+  /// The next piece; if there is none, waits for it or returns nothing.
+  std::optional<Piece> next(bool wait);
+  void go_down(Piece& piece);
+  void start(Piece& piece);
+  void finish(Piece& piece);
+
+  std::shared_ptr<Communicator> group_;
+  c10::Device device_;
+  c10::Stream down_, up_;
+  std::vector<Slot> slots_;
+  std::size_t pieces_ = 0;  // so far
+  std::mutex mutex_;        // guards the next three
+  std::condition_variable came_;
+  std::deque<std::shared_ptr<Call>> calls_;
+  bool stop_ = false;
+  std::thread thread_;  // last: uses all of it
+};
+
+}  // namespace syntony::glue

@@ -1,0 +1,56 @@
+"""A device that is late: its memory is the host's, but its streams do their work milliseconds after they were told to.
+
+What does not wait for an event reads what was there before, so it stands for a GPU wherever the matter is what waits
+for what. Late also is what becomes of freed memory (late/late_memory.hpp).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import types
+from pathlib import Path
+
+import torch
+
+NAME = "late"
+_ROOT = Path(__file__).parent / "late"
+
+
+def build(folder: Path) -> Path:
+    """Compiles the extension."""
+    include, library = Path(torch.__path__[0]) / "include", folder / "liblate.so"
+    abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
+    command = ["g++", "-std=c++20", "-O0", "-fPIC", "-shared", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
+    command += ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include"), f"-I{_ROOT}"]
+    command += [str(_ROOT / "late_device.cpp"), "-o", str(library)]
+    command += [str(include.parent / "lib" / f"lib{name}.so") for name in ("torch", "torch_cpu", "c10")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return library
+
+
+def load(library: str | Path) -> None:
+    """Makes `late` a device of this process, and of no other: call it after forking."""
+    torch.utils.rename_privateuse1_backend(NAME)
+    module = types.ModuleType(f"torch.{NAME}")
+    module.__dict__.update(
+        _is_in_bad_fork=lambda: False,
+        _lazy_init=lambda: None,
+        is_initialized=lambda: True,
+        is_available=lambda: True,
+        current_device=lambda: 0,
+        set_device=lambda device: None,
+        device_count=lambda: 1,
+        synchronize=lambda device=None: torch.accelerator.synchronize(),
+        manual_seed_all=lambda seed: None,
+        current_stream=lambda device=None: torch.accelerator.current_stream(),
+        get_amp_supported_dtype=lambda: [torch.bfloat16, torch.float16],
+    )
+    torch._register_device_module(NAME, module)
+    torch.ops.load_library(str(library))
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=False)
+
+
+def lateness(milliseconds: float) -> None:
+    """Before each task of a stream, from now on."""
+    torch.ops.late.lateness(int(1000 * milliseconds))
