@@ -1,14 +1,14 @@
 // The late device as torch sees it: a PrivateUse1 backend with streams, events, an allocator and copies of its own.
 // Every other operator is computed by the CPU, in between two copies that the caller waits for.
 #include <ATen/EmptyTensor.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/copy_native.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
-#include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <ATen/native/CPUFallback.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
@@ -38,7 +38,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getDefaultStream(c10::Device) const override { return named(0); }
   c10::Stream getNewStream(c10::Device, int) const override { return named(next_side_stream()); }
   c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override { return named(next_side_stream()); }
-  c10::Stream exchangeStream(c10::Stream next) const override { return named(std::exchange(current_stream, next.id())); }
+  c10::Stream exchangeStream(c10::Stream next) const override {
+    return named(std::exchange(current_stream, next.id()));
+  }
   bool queryStream(const c10::Stream& of) const override { return stream(of.id()).idle(); }
   void synchronizeStream(const c10::Stream& of) const override { stream(of.id()).synchronize(); }
   void synchronizeDevice(const c10::DeviceIndex) const override {
@@ -172,13 +174,17 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_reshape_alias", [](const at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride) {
     return at::native::_reshape_alias(self, size, stride);
   });
-  m.impl("resize_", [](const at::Tensor& self, c10::IntArrayRef size, std::optional<at::MemoryFormat> format)
-                        -> const at::Tensor& { return at::native::resize_(self, size, format); });
+  m.impl(
+      "resize_",
+      [](const at::Tensor& self, c10::IntArrayRef size, std::optional<at::MemoryFormat> format) -> const at::Tensor& {
+        return at::native::resize_(self, size, format);
+      });
   m.impl("_copy_from", copy_from);
   m.impl("_copy_from_and_resize", copy_from_and_resize);
   m.impl("_local_scalar_dense", local_scalar);
-  m.impl("set_.source_Tensor",
-         [](at::Tensor& self, const at::Tensor& source) -> at::Tensor& { return at::native::set_tensor_(self, source); });
+  m.impl("set_.source_Tensor", [](at::Tensor& self, const at::Tensor& source) -> at::Tensor& {
+    return at::native::set_tensor_(self, source);
+  });
   m.impl("set_.source_Storage",
          [](at::Tensor& self, at::Storage source) -> at::Tensor& { return at::native::set_(self, std::move(source)); });
   m.impl("set_.source_Storage_storage_offset", set_storage);

@@ -1,6 +1,7 @@
 // Memory of the late device: the host's, reused as a caching allocator of a real device reuses it. A freed block is at
 // once good for what comes later in the stream it was made for, and is overwritten there; only other streams on which
-// it was recorded are waited for. So whoever uses freed memory, or memory that a stream still needs, gets wrong numbers.
+// it was recorded are waited for. So whoever uses freed memory, or memory that a stream still needs, gets wrong
+// numbers.
 #pragma once
 
 #include <c10/core/Allocator.h>
