@@ -58,10 +58,10 @@ def busy() -> None:
     return None
 
 
-def lateness(milliseconds: float) -> None:
+def lateness(milliseconds: float, side: float | None = None) -> None:
     """Before each task of a stream, from now on."""
     if NAME == "late":
-        late_device.lateness(milliseconds)
+        late_device.lateness(milliseconds, side)
 
 
 def at_last(work: Any) -> None:
@@ -297,12 +297,16 @@ def freed_at_once(rank: int, size: int) -> None:
     torch.accelerator.synchronize()
     for number, output in enumerate(outputs):
         assert torch.equal(output.cpu(), torch.cat([drawn(each, 4096) + number for each in range(size)])), number
-    for _ in range(10):
-        dist.all_reduce(uploaded(drawn(rank, 4096)), async_op=True)  # its sum goes up into memory that nobody wants
-        others = [uploaded(torch.full((4096,), 3.0)) for _ in range(3)]
-        busy()
-        for other in others:
-            assert (other.cpu() == 3.0).all(), "a sum came up into another tensor's memory"
+    lateness(0.05, side=20)
+    dist.all_reduce(uploaded(drawn(rank, 4096)), async_op=True)  # its sum goes up late, into memory that nobody wants
+    others = []
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        others.append(uploaded(torch.full((4096,), 3.0)))
+        time.sleep(0.002)
+    torch.accelerator.synchronize()
+    for other in others:
+        assert (other.cpu() == 3.0).all(), "a sum came up into another tensor's memory"
 
 
 def messages(rank: int, size: int) -> None:

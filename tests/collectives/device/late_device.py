@@ -51,6 +51,6 @@ def load(library: str | Path) -> None:
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=False)
 
 
-def lateness(milliseconds: float) -> None:
-    """Before each task of a stream, from now on."""
-    torch.ops.late.lateness(int(1000 * milliseconds))
+def lateness(milliseconds: float, side: float | None = None) -> None:
+    """Before each task of a stream, from now on; `side`: of streams that are not the default one."""
+    torch.ops.late.lateness(int(1000 * milliseconds), int(1000 * (milliseconds if side is None else side)))

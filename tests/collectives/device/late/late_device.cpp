@@ -193,7 +193,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&on_cpu>()); }
 
 TORCH_LIBRARY(late, m) {
-  m.def("lateness(int microseconds) -> ()", [](std::int64_t us) { lateness_us = static_cast<int>(us); });
+  m.def("lateness(int microseconds, int side) -> ()", [](std::int64_t us, std::int64_t side_us) {
+    lateness_us = static_cast<int>(us);
+    side_lateness_us = static_cast<int>(side_us);
+  });
 }
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)

@@ -15,11 +15,12 @@
 
 namespace late {
 
-/// How long a stream dawdles before each task.
-inline std::atomic<int> lateness_us{1000};
+/// How long streams dawdle before each task: the default one, and all others.
+inline std::atomic<int> lateness_us{1000}, side_lateness_us{1000};
 
 class Stream {
  public:
+  explicit Stream(const std::atomic<int>& lateness) : lateness_(lateness) {}
   void put(std::function<void()> task) {
     const std::scoped_lock lock(mutex_);
     if (!thread_.joinable()) thread_ = std::thread([this] { live(); });
@@ -44,7 +45,7 @@ class Stream {
       const std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
-      std::this_thread::sleep_for(std::chrono::microseconds(lateness_us));
+      std::this_thread::sleep_for(std::chrono::microseconds(lateness_));
       task();
       lock.lock();
       ++done_;
@@ -52,6 +53,7 @@ class Stream {
     }
   }
 
+  const std::atomic<int>& lateness_;
   std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
@@ -64,7 +66,9 @@ inline constexpr std::int64_t kStreams = 9;
 inline Stream& stream(std::int64_t id) {
   static auto* const streams = new std::vector<std::unique_ptr<Stream>>([] {
     std::vector<std::unique_ptr<Stream>> made;
-    for (std::int64_t i = 0; i < kStreams; ++i) made.push_back(std::make_unique<Stream>());
+    for (std::int64_t i = 0; i < kStreams; ++i) {
+      made.push_back(std::make_unique<Stream>(i == 0 ? lateness_us : side_lateness_us));
+    }
     return made;
   }());
   return *streams->at(static_cast<std::size_t>(id));
