@@ -207,10 +207,16 @@ def _free() -> int:
 
 @contextmanager
 def _computing_on(device: str) -> Iterator[None]:
-    """Tensors that are made without saying where are made there. On a GPU, local ranks take turns."""
+    """Tensors that are made without saying where are made there. On a GPU, local ranks take turns.
+
+    Raises UserError where this machine has no such device.
+    """
     if device == "cpu":
         yield
         return
+    here = torch.accelerator.current_accelerator(check_available=True)
+    if here is None or here.type != device:
+        raise UserError(f"[run] device is {device}, but torch finds {here or 'none'} here, beside cpu")
     place = int(os.environ.get("LOCAL_RANK", "0")) % torch.accelerator.device_count()
     torch.accelerator.set_device_index(place)
     with torch.device(device, place):

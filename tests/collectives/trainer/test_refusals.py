@@ -41,6 +41,13 @@ def test_too_little_memory_counts_activations(tmp_path: Path, monkeypatch: pytes
     loop.train(replace(small(source), data=Data(source=str(source), rows=16, microbatches=8)), None)
 
 
+def test_a_device_that_is_not_here(tmp_path: Path) -> None:
+    source = tmp_path / "text.py"
+    source.write_text("the quick brown fox jumps over the lazy dog\n" * 200)
+    with pytest.raises(UserError, match=r"\[run\] device is gpu, but torch finds .* here, beside cpu"):
+        loop.train(replace(small(source), run=Run(steps=0, device="gpu")), None)
+
+
 @pytest.mark.parametrize(
     ("policy", "knobs", "refusal"),
     [
