@@ -29,7 +29,7 @@ class Search:
     """seconds: of one core for simulating; tried: plans that get real steps."""
 
     seconds: float = 10.0
-    tried: int = 3
+    tried: int = 4
 
 
 def wanted(text: str, knobs: Mapping[str, Any] | None = None) -> tuple[Policy, ...] | Search:
@@ -79,9 +79,9 @@ def chosen(
 
 def _plans(want: tuple[Policy, ...] | Search, rank: Rank, cost: Cost) -> list[Plan]:
     if isinstance(want, Search):
-        best: dict[str, Plan] = {}  # of all that differ in knobs only: what was not foreseen is much the same for them
+        best: dict[str, Plan] = {}  # of all with one mechanism: what was not foreseen is much the same for them
         for candidate in search(rank.recorded(), cost, want.seconds).candidates:
-            best.setdefault(candidate.plan.policy, candidate.plan)
+            best.setdefault(candidate.plan.policy.partition("+")[0], candidate.plan)
         return list(best.values())[: want.tried]
     plan = planned(want, rank.recorded(), cost)
     if plan.simulated:
