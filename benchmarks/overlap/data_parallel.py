@@ -65,12 +65,12 @@ def _entries(compute: str, forward: float) -> list[Entry]:
         *settings.grid("ddp", "ddp", ("gloo",), "bucket", BUCKETS, **subject),
         *settings.grid("ddp", "ddp", ("syntony",), "bucket", (1.0, 2.0), **subject),
         Entry("ddp hook need", "ddp", {**subject, "backend": "syntony", "bucket": 1.0, "policy": "need"}),
-        *(ours("need:slice=512K", clip) for clip in ("off", "optimistic", "exact")),
+        *(ours("need:slice=1M", clip) for clip in ("off", "optimistic", "exact")),
         *(ours(policy, "exact") for policy in ("dear", "centauri")),  # halves of sums: only the first wait for the norm
         ours("need:slice=1M", "exact", zero=1),  # the same with sharded weights
         ours("poseidon", "off"),
         ours(settings.SEARCH, "off"),
-        ours("need:slice=512K", "off", "gloo"),
+        ours("need:slice=1M", "off", "gloo"),
     ]
 
 
