@@ -42,7 +42,7 @@ class Progress:
 def whole(rank: Rank) -> dict[str, Tensor]:
     """All tensors, whole: on rank 0; empty on others. At rest. Collective."""
     mine = {
-        name: (weight.full_shape, weight.offset or (0,) * len(weight.shape), block.cpu())
+        name: (weight.full_shape, weight.offset or (0,) * len(weight.shape), block.to("cpu", copy=True))
         for name, weight, block in rank.tensors()
     }
     keep = rank.mesh.place["data"] == 0 or any(holding.layer.expert for holding in rank.updates.holdings.values())
