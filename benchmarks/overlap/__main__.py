@@ -14,6 +14,7 @@ from benchmarks.overlap import (
     data_parallel,
     expert_parallel,
     explaining,
+    grid,
     long,
     memory,
     pipeline,
@@ -27,6 +28,7 @@ from benchmarks.tables import run
 
 TABLES = (
     data_parallel.TABLE,
+    grid.TABLE,
     sharded.TABLE,
     tensor_parallel.TABLE,
     expert_parallel.TABLE,

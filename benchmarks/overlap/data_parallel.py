@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from benchmarks.goals import Part, Row
 from benchmarks.overlap import settings
@@ -33,9 +34,11 @@ def trainer(
     compute: str = "real",
     zero: int = 0,
     forward: float = settings.FORWARD,
+    model: Mapping[str, Any] | None = None,
 ) -> Entry:
-    """The trainer, each rank with one microbatch. `forward`: seconds of a block, where computing is emulated."""
-    sizes = dict(settings.MODELS[compute])
+    """The trainer, each rank with one microbatch. `forward`: seconds of a block, where computing is emulated;
+    `model`: another one than the setting's."""
+    sizes = dict(model or settings.MODELS[compute])
     rows = sizes.pop("rows")
     run = {"compute": "emulated", "forward": forward} if compute == "emulated" else {}
     words = [f"ours {clip} {policy.partition(':')[0]}"]

@@ -10,7 +10,8 @@ Every rank has four microbatches. Who cuts experts overlaps what moves with them
 quarter of a block, and beside them nothing moves. Microbatches side by side also have one's attention computed while
 the other's tokens travel. As a forward computes a third of a step and moves half of it, it pays to have a backward
 beside it (dualpipe). How near to 2x torch all that comes depends on how much of its wire gloo leaves idle; so emulated
-hosts have 8 experts, tokens 256 wide and fast wires, and compute for 1.5 seconds, of which overhead is little.
+hosts have 8 experts, tokens 256 wide, and compute for 3 seconds, of which overhead is little, and to which wires fit
+that the lab can emulate.
 
 The second part has as many bytes of gradients as of tokens: what comes first on the wire is what it is about.
     x fifo      the trainer's fifo over this; x cut: fifo's order with experts in parts (the trainer's tutel)
@@ -45,7 +46,7 @@ OURS = (
 FIRST = OURS[-5:]
 """Their all_to_alls go first."""
 TURNS = 4  # microbatches of a rank
-FORWARD = 0.03125  # seconds of a block's forward for one of them, where it is emulated
+FORWARD = 0.0625  # seconds of a block's forward for one of them, where it is emulated
 BLOCK: Mapping[str, Any] = {"width": 256, "heads": 4, "hidden": 512, "context": 128, "experts": EXPERTS}
 BLOCKS = {"real": 2, "emulated": 4}
 ROWS, FEW = 4, 1  # sequences of a microbatch; where gradients weigh as much as tokens
