@@ -84,7 +84,8 @@ def entries(compute: str, mixed: bool = False) -> list[Entry]:
 
 def _rows(ratio: float, compute: str, mixed: bool, options: argparse.Namespace) -> Iterator[Row]:
     hosts = HOSTS[compute]
-    rate = settings.rate_of(ratio, hosts, sections(compute, mixed), sections(compute, mixed, forward=0.0))
+    known = 3 * FORWARD * BLOCKS[compute] * TURNS if compute == "emulated" else None
+    rate = settings.rate_of(ratio, hosts, sections(compute, mixed), sections(compute, mixed, forward=0.0), known)
     found = hold(settings.star(hosts, rate), Work(tuple(entries(compute, mixed)), options.steps, options.rounds))
     synchronous = best(found, "torch gloo", "tutel gloo degree 1")
     tutel, elsewhere = best(found, "tutel gloo"), best(found, "torch syntony", "tutel syntony")

@@ -64,14 +64,18 @@ def rate_for(ratio: float, hosts: int, subject: Mapping[str, Any]) -> tuple[floa
     return min(max(wanted, SLOWEST), FASTEST), compute.seconds
 
 
-def rate_of(ratio: float, hosts: int, whole: Mapping[str, Any], moving: Mapping[str, Any]) -> float:
+def rate_of(
+    ratio: float, hosts: int, whole: Mapping[str, Any], moving: Mapping[str, Any], computing: float | None = None
+) -> float:
     """Bytes/s at which what a blocking step (blocking.py) moves takes `ratio` times what it computes. `moving`: of the
-    same step, computing nothing."""
+    same step, computing nothing; `computing`: seconds that the step computes, where they are known."""
     entries = tuple(
         Entry(label, "blocking", {**sections, "backend": "gloo"})
         for label, sections in (("whole", whole), ("moving", moving))
     )
     step, communication = (timed.seconds for timed in hold(star(hosts, MEASURED_AT), Work(entries, 3, 1)))
+    if computing is not None:  # a sleep also hides what a step that computes nothing has to do between two messages
+        communication = step - computing
     wanted = MEASURED_AT * communication / (ratio * max(step - communication, 1e-3))
     return min(max(wanted, SLOWEST), FASTEST)
 

@@ -102,7 +102,9 @@ COLUMNS = (("contender", -50), ("ms", 6), ("least-most", 10), ("sim. ms", 7), ("
 
 def _rows(ratio: float, compute: str, options: argparse.Namespace) -> Iterator[Row]:
     hosts = HOSTS[compute]
-    rate = settings.rate_of(ratio, hosts, sections(compute, False), sections(compute, False, forward=0.0))
+    blocks = SIZES[compute][0]["blocks"]
+    known = 3 * FORWARD * blocks * MICROBATCHES / hosts if compute == "emulated" else None
+    rate = settings.rate_of(ratio, hosts, sections(compute, False), sections(compute, False, forward=0.0), known)
     found = hold(settings.star(hosts, rate), Work(tuple(entries(compute)), options.steps, options.rounds))
     peers = best(found, "torch gloo", "dtensor gloo"), best(found, "torch syntony", "dtensor syntony")
     fastest, wrong = best(found, "ours"), losses(found, best(found, "torch gloo"))
