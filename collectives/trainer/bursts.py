@@ -25,7 +25,7 @@ from collectives.overlap.op import Kind, Op, Piece
 from collectives.overlap.plan import Plan
 from collectives.trainer.rank import Rank
 
-SIZES = (32 << 10, 256 << 10)  # bytes
+SIZES = (64 << 10, 1 << 20)  # bytes
 EACH = 6  # ops of each size
 _TIMES = 3  # the first is not counted
 _SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER)
