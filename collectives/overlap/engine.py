@@ -20,8 +20,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -43,6 +42,7 @@ _MOVES = {
     Kind.SEND: _torch.Move.SEND,
     Kind.RECV: _torch.Move.RECV,
 }
+_SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
 HEARD = "it stops: "  # opens the reason of who aborts a group because another one has failed
 _PATIENCE = timedelta(milliseconds=200)  # between two looks for Ctrl-C
 
@@ -104,7 +104,7 @@ class Engine:
         self._last: dict[str, int] = {}  # by op: the slot whose end is its own
         self._missing: dict[str, set[str]] = {}
         self._halves: dict[str, Record] = {}
-        orders: dict[str, tuple[dist.ProcessGroup, list[int], int]] = {}
+        orders: dict[str, tuple[dist.ProcessGroup, int, list[int]]] = {}  # group, window, slots
         tags = _tags(plan)
         for (owner, lane), names in plan.orders.items():
             if owner != device or lane == COMPUTE:
@@ -112,45 +112,37 @@ class Engine:
             if lane not in groups:
                 raise UserError(f"the plan has a lane {lane!r}, and no group was given for it")
             window = plan.windows.get(lane, 0)
-            ours = groups[lane]._get_backend(torch.device("cpu")).name() == "syntony"
+            ours = _backend_of(groups[lane]).name() == "syntony"
             if ours:
                 communicator_of(groups[lane]).set_canonical(canonical)
             for name in names:
                 op = plan.graph[name]
-                sums = canonical and bool(op.pieces) and not ours
-                halves = sums and op.kind is Kind.ALL_REDUCE
-                move = _torch.Move.EXCHANGE_SUM if sums and op.kind in _SUMS else _MOVES[op.kind]
                 key = f"{lane}.{op.kind}.{op.peer}" if op.kind in (Kind.SEND, Kind.RECV) else lane
-                then = len(self._slots) + 1 if halves else -1
-                self._add(orders, key, groups[lane], window, op, move, tags.get(name, 0), then)
+                queue = orders.setdefault(key, (groups[lane], window, []))[2]
+                if not canonical or not op.pieces or ours or op.kind not in _SUMS:
+                    self._add(queue, op, _MOVES[op.kind], tags.get(name, 0))
+                    continue
+                halves = op.kind is Kind.ALL_REDUCE
+                self._add(queue, op, _torch.Move.EXCHANGE_SUM, then=len(self._slots) + 1 if halves else -1)
                 if halves:
                     second = gather_lane(lane)
                     if second not in groups:
                         raise UserError(f"canonical all_reduces on lane {lane!r} need a second group, {second!r}")
-                    self._add(orders, second, groups[second], 0, op, _torch.Move.ALL_GATHER, 0, -1)
-        backends = {key: _backend_of(group) for key, (group, _, _) in orders.items()}
+                    self._add(orders.setdefault(second, (groups[second], 0, []))[2], op, _torch.Move.ALL_GATHER)
         self.groups = groups
         self._lanes = _torch.Lanes(
-            self._slots, [_torch.Order(key, backends[key], ops, window) for key, (_, ops, window) in orders.items()]
+            self._slots,
+            [_torch.Order(key, _backend_of(group), ops, window) for key, (group, window, ops) in orders.items()],
         )
 
-    def _add(
-        self,
-        orders: dict[str, tuple[dist.ProcessGroup, list[int], int]],
-        lane: str,
-        group: dist.ProcessGroup,
-        window: int,
-        op: Op,
-        move: _torch.Move,
-        tag: int,
-        then: int,
-    ) -> None:
+    def _add(self, queue: list[int], op: Op, move: _torch.Move, tag: int = 0, then: int = -1) -> None:
+        """A slot of a queue. `then`: the slot that begins when this one has ended."""
         place = len(self._slots)
         self._slots.append(_torch.Slot(op.name, move, int(op.amount), op.peer, tag, then, then < 0))
         self._names.append(op.name)
         self._index.setdefault(op.name, place)
         self._last[op.name] = place
-        orders.setdefault(lane, (group, [], window))[1].append(place)
+        queue.append(place)
 
     # ---- what the trainer says --------------------------------------------------------------------------------------
 
@@ -202,27 +194,29 @@ class Engine:
                 first, second = self._bound[part]
             else:
                 first, second = input, input if output is None else output
-            with self._naming():
+            try:
                 self._lanes.ready(self._index[part], first, second, input_rows, output_rows)
+            except RuntimeError as error:
+                self._failed(error)
 
     def wait(self, name: str) -> None:
         """Returns when every run of an op (or of its parts) that was made ready has ended, actions included."""
         for part in self._parts(name):
             place, done = self._last[part], False
             while not done:
-                with self._naming():
+                try:
                     done, ended = self._lanes.wait(place, _PATIENCE)
+                except RuntimeError as error:
+                    self._failed(error)
                 self._act(ended)
 
     def poll(self) -> None:
         """Runs the actions of what has ended."""
-        with self._naming():
+        try:
             ended = self._lanes.ended()
+        except RuntimeError as error:
+            self._failed(error)
         self._act(ended)
-
-    def knows(self, name: str) -> bool:
-        """This device moves something for that op."""
-        return bool(self._parts(name))
 
     def records(self) -> list[Record]:
         """What has ended since the last call; of two halves, from the first's beginning to the second's end."""
@@ -244,9 +238,7 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # ---- inside -----------------------------------------------------------------------------------------------------
@@ -264,6 +256,16 @@ class Engine:
         if ended and self._afterwards is not None:
             self._afterwards()
 
+    def _failed(self, error: RuntimeError) -> NoReturn:
+        """Raises what a group has raised, as an OverlapError that names step and op where it is of one."""
+        place, step = self._lanes.failed()
+        if place < 0:
+            raise error
+        op = self.plan.graph[self._names[place]]
+        said = self._worldly(op.lane, str(error))
+        text = f"step {self._numbers[step]}: {op.kind} of {op.name} on lane {op.lane!r}: {said}"
+        raise OverlapError(text) from error
+
     def _worldly(self, lane: str, said: str) -> str:
         """What a group of Syntony's has said, with ranks by their numbers in the world."""
         if _backend_of(self.groups[lane]).name() != "syntony":
@@ -272,32 +274,6 @@ class Engine:
         here, *others = said.split(HEARD, 1)  # what it was told by another rank is in the world's numbers
         here = re.sub(r"\brank (\d+)\b", lambda found: f"rank {members[int(found[1])]}", here)
         return HEARD.join([here, *others])
-
-    def _naming(self) -> _Naming:
-        return _Naming(self)
-
-
-_SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
-
-
-class _Naming:
-    """Turns what a group raises into an OverlapError that names step and op."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if not isinstance(error, RuntimeError):
-            return
-        place, step = self._engine._lanes.failed()
-        if place < 0:
-            return
-        op = self._engine.plan.graph[self._engine._names[place]]
-        number, said = self._engine._numbers[step], self._engine._worldly(op.lane, str(error))
-        raise OverlapError(f"step {number}: {op.kind} of {op.name} on lane {op.lane!r}: {said}") from error
 
 
 def _backend_of(group: dist.ProcessGroup) -> Any:

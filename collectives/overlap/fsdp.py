@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
+from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 from torch.optim import Optimizer
 
 from topologies.command import UserError
@@ -67,35 +66,27 @@ def _group(ranks: Sequence[int], backend: str) -> dist.ProcessGroup:
     return group
 
 
-class _Gather(AllGather):
+class _Gather(DefaultAllGather):
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
-
-    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
     ) -> dist.Work | None:
-        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # before torch 2.13
-        return cast("dist.Work | None", gather(output_tensor, input_tensor, group=self._group, async_op=async_op))
+        return super().__call__(output_tensor, input_tensor, self._group, async_op)
 
 
-class _Scatter(ReduceScatter):
+class _Scatter(DefaultReduceScatter):
     """Starts sums, and ends them in finish()."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         self._group = group
         self._under_way: list[tuple[dist.Work, Tensor, Tensor]] = []
 
-    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
-
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
-    ) -> dist.Work | None:
-        scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # before torch 2.13
-        work = scatter(output_tensor, input_tensor, group=self._group, async_op=True)
+    ) -> Any:  # nothing to wait for here
+        work = super().__call__(output_tensor, input_tensor, self._group, dist.ReduceOp.SUM, async_op=True)
         self._under_way.append((work, output_tensor, input_tensor))
         return None
 

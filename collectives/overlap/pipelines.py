@@ -63,17 +63,6 @@ class Pipeline:
                     raise UserError(f"{task} is in the order of device {device}, but lies on {self.places[task.chunk]}")
         finish(self, Times())
 
-    def in_flight(self) -> tuple[int, ...]:
-        """Per device the most microbatches of chunks whose activations are held at once."""
-        most = []
-        for order in self.orders:
-            held = peak = 0
-            for task in order:
-                held += (task.kind == "F") - (task.kind in "BW")
-                peak = max(peak, held)
-            most.append(peak)
-        return tuple(most)
-
 
 def needs(task: Task, chunks: int, split: bool) -> Task | None:
     """What of the same microbatch must have ended before the task, in the chain of chunks; None: nothing."""

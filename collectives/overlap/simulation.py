@@ -92,16 +92,6 @@ def simulate(plan: Plan, cost: Cost, steps: int = 5) -> Timeline:
     return _timeline(plan, cost, times, count, float(last))
 
 
-def bound(plan: Plan, cost: Cost) -> float:
-    """Seconds that no order of these Ops can beat: the busiest processor's, or the busiest link's."""
-    columns = columns_of(plan.graph, cost, plan.orders, plan.windows, plan.priorities)
-    load: dict[int, float] = {}
-    for ways in ("out", "into"):
-        for link, seconds in zip(columns[ways], columns["seconds"], strict=True):
-            load[link] = load.get(link, 0.0) + seconds
-    return max((seconds for link, seconds in load.items() if link >= 0), default=0.0)
-
-
 def columns_of(
     graph: Graph,
     cost: Cost,

@@ -56,10 +56,3 @@ class Tree:
         if not keep_spare:
             self._spare.clear()
         return self._nodes.popitem()[1]
-
-
-def tree_sum(terms: list[Tensor]) -> Tensor:
-    """The same sum of what is there at once; the terms are left alone."""
-    while len(terms) > 1:
-        terms = [torch.add(*terms[i : i + 2]) if i + 1 < len(terms) else terms[i] for i in range(0, len(terms), 2)]
-    return terms[0]
