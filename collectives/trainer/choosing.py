@@ -6,7 +6,6 @@ search, simulated -> the best few -> [steps of A] [steps of B] .. on these ranks
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -21,7 +20,7 @@ from collectives.trainer.rank import Rank
 from collectives.trainer.text import Microbatches
 from topologies.command import UserError
 
-_STEPS = 3  # of each plan that is tried, and one before that warms up
+_STEPS = 3  # of each plan that is tried
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def chosen(
     plans = [Plan.from_text(text) for text in made]
     if len(plans) == 1:
         return plans[0]
-    mine = [_seconds(rank, plan, batch, rate) for plan in plans]
+    mine = [median(rank.trial(plan, _STEPS, batch, rate).seconds) for plan in plans]
     everybody = [json.loads(blob) for blob in rank.world.gather(json.dumps(mine).encode())]
     slowest = [max(of_ranks) for of_ranks in zip(*everybody, strict=True)]
     return plans[slowest.index(min(slowest))]
@@ -87,15 +86,3 @@ def _plans(want: tuple[Policy, ...] | Search, rank: Rank, cost: Cost) -> list[Pl
     if plan.simulated:
         raise UserError(f"policy {plan.policy} is simulated only: {plan.simulated}")
     return [plan]
-
-
-def _seconds(rank: Rank, plan: Plan, batch: Callable[[int], Microbatches], rate: float) -> float:
-    rank.begin(plan)
-    took = []
-    for step in range(_STEPS + 1):
-        begin = time.monotonic()
-        rank.step(batch(step), rate)
-        took.append(time.monotonic() - begin)
-    rank.rest()
-    rank.close()
-    return median(took[1:])

@@ -9,7 +9,6 @@ Perfetto trace with the plan above what was measured, and a Chakra trace that `s
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -54,8 +53,9 @@ class Contest:
         kept: dict[str, Spans] = {}
         for _ in range(self.rounds):
             for name, plan in plans.items():
-                took, kept[name] = self._steps(rank, plan, batch, rate)
-                seconds[name] += took
+                trial = rank.trial(plan, self.steps, batch, rate)
+                seconds[name] += trial.seconds
+                kept[name] = trial.spans
         found = [json.loads(blob) for blob in world.gather(json.dumps([seconds, kept]).encode())]
         if mesh.rank == 0:
             slowest = {
@@ -64,22 +64,6 @@ class Contest:
             self._tell(plans, cost, slowest)
             for name, plan in plans.items() if self.folder else ():
                 self._draw(name, plan, cost, [each[1][name] for each in found], mesh)
-
-    def _steps(self, rank: Rank, plan: Plan, batch: Any, rate: float) -> tuple[list[float], Spans]:
-        """Seconds of the steps after one that warms up; begin and end of the last one's ops."""
-        rank.begin(plan)
-        took = []
-        for step in range(self.steps + 1):
-            rank.interpreter.spans.clear()
-            rank.engine.records()
-            begin = time.monotonic()
-            rank.step(batch(step), rate)
-            took.append(time.monotonic() - begin)
-        spans = {span.name: (span.begin, span.end) for span in rank.interpreter.spans}
-        spans |= {record.name: (record.begin, record.end) for record in rank.engine.records()}
-        rank.rest()
-        rank.close()
-        return took[1:], {name: span for name, span in spans.items() if name in plan.graph.by_name}
 
     def _tell(self, plans: dict[str, Plan], cost: Cost, seconds: dict[str, list[float]]) -> None:
         rows: list[dict[str, Any]] = [

@@ -34,22 +34,14 @@ def plain(graph: Graph) -> Plan:
 
 
 def profiled(rank: Rank, steps: int, batch: Callable[[int], Microbatches], rate: float) -> Cost:
-    """Runs `steps` steps (and one before, to warm up), whose weights are forgotten. Equal on all ranks. Collective."""
+    """What so many steps took, whose weights are forgotten. Equal on all ranks. Collective."""
     step = rank.recorded()
-    rank.begin(plain(step))
+    trial = rank.trial(plain(step), steps, batch, rate)
     took: dict[str, list[float]] = defaultdict(list)
-    for number in range(steps + 1):
-        if number == 1:
-            took.clear()
-            rank.interpreter.spans.clear()
-            rank.updates.spent.clear()
-        rank.step(batch(number), rate)
-    rank.rest()
-    for span in rank.interpreter.spans:
+    for span in trial.computed:
         took[span.name].append(span.end - span.begin)
     mine = {name: median(seconds) for name, seconds in took.items()}
-    mine |= {f"opt.{layer}": spent / steps for layer, spent in rank.updates.spent.items()}
-    rank.close()
+    mine |= {f"opt.{layer}": spent / steps for layer, spent in trial.updating.items()}
     everybody = [json.loads(blob) for blob in rank.world.gather(json.dumps(mine).encode())]
     found: dict[str, list[float]] = defaultdict(list)
     for each in everybody:

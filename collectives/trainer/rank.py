@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 
@@ -19,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from collectives.overlap import graph
-from collectives.overlap.engine import Engine, gather_lane, urgency
+from collectives.overlap.engine import Engine, Record, gather_lane, urgency
 from collectives.overlap.generate import generate
 from collectives.overlap.layout import Clip, Layout
 from collectives.overlap.op import COMPUTE, Kind
@@ -35,7 +36,7 @@ from collectives.trainer.layer import Layer, Weight
 from collectives.trainer.mesh import Mesh
 from collectives.trainer.model import transformer
 from collectives.trainer.parallel import boundary, parallelized
-from collectives.trainer.step import Interpreter, Redo
+from collectives.trainer.step import Interpreter, Redo, Span
 from collectives.trainer.text import Microbatches
 from topologies.command import UserError
 
@@ -126,6 +127,28 @@ class World:
         self._lanes |= {(name, word): made.get(name) for name, word in wanted if name in fresh}
         found = {name: self._lanes[name, word] for name, word in wanted}
         return {name: group for name, group in found.items() if group is not None}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What steps of a plan took, but for one more before them, which warms up.
+
+    seconds     of each step
+    computed    when compute ops ran, and
+    moved       when those that move did, which of step 1 may be of the one before
+    updating    seconds in optimizers, by layer, of all steps
+    """
+
+    seconds: list[float]
+    computed: list[Span]
+    moved: list[Record]
+    updating: dict[int, float]
+
+    @property
+    def spans(self) -> dict[str, tuple[float, float]]:
+        """Of each op the last begin and end."""
+        computed = {span.name: (span.begin, span.end) for span in self.computed}
+        return computed | {record.name: (record.begin, record.end) for record in self.moved}
 
 
 class Rank:
@@ -231,6 +254,23 @@ class Rank:
                 return [] if losses is None else losses.tolist()
             except Redo:
                 continue
+
+    def trial(self, plan: Plan, steps: int, batch: Callable[[int], Microbatches], rate: float) -> Trial:
+        """Begins a plan, takes its steps and closes it: the weights are forgotten. Collective."""
+        self.begin(plan)
+        seconds = []
+        for number in range(steps + 1):
+            if number == 1:
+                self.interpreter.spans.clear()
+                self.updates.spent.clear()
+                self.engine.records()
+            begin = time.monotonic()
+            self.step(batch(number), rate)
+            seconds.append(time.monotonic() - begin)
+        self.rest()
+        found = Trial(seconds[1:], self.interpreter.spans, self.engine.records(), self.updates.spent)
+        self.close()
+        return found
 
     def tensors(self) -> Iterator[tuple[str, Weight, Tensor]]:
         """Weights, and what the optimizer remembers of them: names, and this rank's blocks. Collective, at rest.

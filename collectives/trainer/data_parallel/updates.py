@@ -162,7 +162,7 @@ class Updates:
 
     def foresee(self) -> None:
         """What the last step has made stands: copies of it are made for updates that may be taken back."""
-        if self._clip is Clip.OPTIMISTIC:
+        if self._clip is Clip.OPTIMISTIC and self.rate is not None:
             layers = reversed(list(self.holdings.values()))
             self.slices.remember_ahead([[each for a in layer.atoms for each in a.parameters] for layer in layers])
 
