@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from collectives.overlap.graph import Graph, Layer, Transfer
 from collectives.overlap.layout import Clip as Clip
@@ -137,44 +138,14 @@ class Plan:
             raise FileError(f'{where}: not a plan: "format" must be "{FORMAT}"')
         if data.get("version") != VERSION:
             raise FileError(f"{where}: version {shown(data.get('version'))} of a plan; this reads version {VERSION}")
-        names = (
-            "policy",
-            "knobs",
-            "clip",
-            "simulated",
-            "windows",
-            "priorities",
-            "groups",
-            "layout",
-            "layers",
-            "ops",
-            "orders",
-        )
-        for key in (*names, *data):
-            if key not in data or key not in (*names, "format", "version"):
+        for key in (*_FIELDS, *data):
+            if key not in data or key not in (*_FIELDS, "format", "version"):
                 problem = "is missing" if key not in data else "is not a field of a plan"
                 raise FileError(f'{where}: "{key}" {problem}')
-        layout = data["layout"]
-        graph = Graph(
-            tuple(_read(Op, row, f"{where}: ops[{i}]") for i, row in _each(data["ops"], f"{where}: ops")),
-            tuple(_read(Layer, row, f"{where}: layers[{i}]") for i, row in _each(data["layers"], f"{where}: layers")),
-            _counts(data["groups"], f"{where}: groups"),
-            None if layout is None else _read(Layout, layout, f"{where}: layout"),
-        )
-        orders = {}
-        for i, row in _each(data["orders"], f"{where}: orders"):
-            order = _read(_Order, row, f"{where}: orders[{i}]")
-            orders[order.device, order.lane] = order.ops
-        plan = Plan(
-            _value("policy", str, data["policy"], where),
-            graph,
-            orders,
-            _counts(data["windows"], f"{where}: windows"),
-            _value("knobs", dict, data["knobs"], where),
-            _value("clip", Clip, data["clip"], where),
-            _counts(data["priorities"], f"{where}: priorities"),
-            _value("simulated", str, data["simulated"], where),
-        )
+        found = {name: _typed(kind, data[name], where, name) for name, kind in _FIELDS.items()}
+        graph = Graph(*(found.pop(name) for name in ("ops", "layers", "groups", "layout")))
+        orders = {(order.device, order.lane): order.ops for order in found.pop("orders")}
+        plan = Plan(graph=graph, orders=orders, **found)
         try:
             plan.check()
         except UserError as error:
@@ -189,6 +160,23 @@ class _Order:
     ops: tuple[str, ...]
 
 
+_arguments = cache(get_args)
+_OBJECTS = (Op, Layer, Transfer, Piece, Layout, _Order)
+_FIELDS: Mapping[str, Any] = {
+    "policy": str,
+    "knobs": dict,
+    "clip": Clip,
+    "simulated": str,
+    "windows": dict[str, int],
+    "priorities": dict[str, int],
+    "groups": dict[str, int],
+    "layout": Layout | None,
+    "layers": tuple[Layer, ...],
+    "ops": tuple[Op, ...],
+    "orders": tuple[_Order, ...],
+}
+
+
 def _dump(value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
@@ -197,19 +185,17 @@ def _rows(key: str, rows: Iterator[object]) -> str:
     return f'"{key}": [\n' + ",\n".join(map(_dump, rows)) + "]"
 
 
-def _fields(kind: Any) -> Mapping[str, tuple[str, object]]:
+@cache
+def _fields(kind: Any) -> Mapping[str, tuple[Any, object]]:
     """Type and default of each field of a dataclass, or of Op."""
-    if kind is Op:
-        return {
-            name: (type_.__forward_arg__, Op._field_defaults.get(name)) for name, type_ in Op.__annotations__.items()
-        }
-    return {one.name: (str(one.type), one.default) for one in fields(kind)}
+    defaults = Op._field_defaults if kind is Op else {one.name: one.default for one in fields(kind)}
+    return {name: (type_, defaults.get(name)) for name, type_ in get_type_hints(kind).items()}
 
 
 def _shown(thing: Any) -> dict[str, object]:
     """The fields that are not their defaults."""
     shown: dict[str, object] = {}
-    for name, (_, default) in _fields(type(thing)).items():
+    for name, (_, default) in _fields(thing.__class__).items():
         value = getattr(thing, name)
         if value != default:
             shown[name] = [_told(each) for each in value] if isinstance(value, tuple) else _told(value)
@@ -220,32 +206,20 @@ def _told(value: object) -> object:
     return _shown(value) if isinstance(value, (Piece, Transfer, Layer)) else value
 
 
-def _strings(name: str, value: object, where: str) -> tuple[str, ...]:
-    return tuple(_value(f"{name}[{i}]", str, item, where) for i, item in _each(value, f"{where}: {name}"))
-
-
-def _numbers(name: str, value: object, where: str) -> tuple[float, ...]:
-    return tuple(_value(f"{name}[{i}]", float, item, where) for i, item in _each(value, f"{where}: {name}"))
-
-
-def _kind(name: str, value: object, where: str) -> Kind | None:
-    return None if value is None else _value(name, Kind, value, where)
-
-
-# Of fields that are not one plain value: how they are read.
-_READERS: Mapping[str, Callable[[str, object, str], Any]] = {
-    **dict.fromkeys(("deps", "lagged", "of", "ops"), _strings),
-    **dict.fromkeys(("segments", "backward"), _numbers),
-    "forward": _kind,
-    "moved": lambda name, value, where: _read(Layer, value, f"{where}: {name}"),
-    "pieces": lambda name, value, where: tuple(
-        _read(Piece, row, f"{where}: {name}[{i}]") for i, row in _each(value, f"{where}: {name}")
-    ),
-    "transfers": lambda name, value, where: tuple(
-        _read(Transfer, row, f"{where}: {name}[{i}]") for i, row in _each(value, f"{where}: {name}")
-    ),
-}
-_PLAIN = {"int": int, "float": float, "str": str, "bool": bool, "Kind": Kind, "Clip": Clip}
+def _typed(kind: Any, value: object, where: str, name: str) -> Any:
+    """What stands in a field of this type."""
+    parts = _arguments(kind)
+    if not parts:
+        return _read(kind, value, f"{where}: {name}") if kind in _OBJECTS else _value(name, kind, value, where)
+    if NoneType in parts:
+        return None if value is None else _typed(parts[0], value, where, name)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise FileError(f"{where}: {name} is {shown(value)}; it must be a list")
+        return tuple([_typed(parts[0], each, where, f"{name}[{i}]") for i, each in enumerate(value)])
+    if not isinstance(value, dict):
+        raise FileError(f"{where}: {name} is {shown(value)}; it must be an object")
+    return {key: _typed(parts[1], each, f"{where}: {name}", key) for key, each in value.items()}
 
 
 def _read(kind: Any, row: object, where: str) -> Any:
@@ -257,11 +231,7 @@ def _read(kind: Any, row: object, where: str) -> Any:
     for name, value in row.items():
         if name not in known:
             raise FileError(f'{where} has "{name}"; it may have {", ".join(known)}')
-        plain = _PLAIN.get(known[name][0])
-        if kind is Transfer and name == "backward":
-            found[name] = _kind(name, value, where)
-        else:
-            found[name] = _value(name, plain, value, where) if plain else _READERS[name](name, value, where)
+        found[name] = _typed(known[name][0], value, where, name)
     try:
         return kind(**found)
     except TypeError:
@@ -284,15 +254,3 @@ def _value(name: str, kind: Any, value: object, where: str) -> Any:
         word = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "an object"}[kind]
         raise FileError(f'{where}: "{name}" is {shown(value)}; it must be {word}')
     return value
-
-
-def _each(rows: object, where: str) -> Iterator[tuple[int, object]]:
-    if not isinstance(rows, list):
-        raise FileError(f"{where} is {shown(rows)}; it must be a list")
-    return enumerate(rows)
-
-
-def _counts(data: object, where: str) -> dict[str, int]:
-    if not isinstance(data, dict):
-        raise FileError(f"{where} is {shown(data)}; it must be an object")
-    return {name: _value(name, int, value, where) for name, value in data.items()}
