@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from collectives.overlap.cost import Cost, Wire
+from collectives.overlap.graph import in_turn
 from collectives.overlap.op import COMPUTE, Kind, Op
 from collectives.overlap.plan import Plan
 from topologies.wording import time
@@ -65,10 +66,6 @@ class _Step:
             # A message ends when both ends were there and its bytes have moved.
             other = sends[op.name.partition(".")[2]].deps if op.kind is Kind.RECV else ()
             self.before.append([row[name] for name in (*op.deps, *other)])
-        self.after: list[list[int]] = [[] for _ in self.ops]
-        for number, names in enumerate(self.before):
-            for name in names:
-                self.after[name].append(number)
         self.resources: dict[tuple[int, str, str], list[int]] = {}
         wires = cost.wires_of(plan.graph)
         for number, op in enumerate(self.ops):
@@ -84,19 +81,9 @@ class _Step:
             else:
                 said = f"what device {device} {way} keeps its link {link!r} for {time(total)}"
                 yield Bound(total, "link", said, names)
-        order = self._order()
+        order = in_turn(dict(enumerate(self.before)))
         for anchor in self._anchors():
             yield from self._around(anchor, order)
-
-    def _order(self) -> list[int]:
-        missing = [len(before) for before in self.before]
-        order = [row for row, count in enumerate(missing) if count == 0]
-        for row in order:  # grows
-            for after in self.after[row]:
-                missing[after] -= 1
-                if missing[after] == 0:
-                    order.append(after)
-        return order
 
     def _anchors(self) -> list[int]:
         """What the first forward of each device waits for from the step before."""

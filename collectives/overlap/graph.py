@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from collectives.overlap.layout import Layout
 from collectives.overlap.op import Kind, Op
 from topologies.command import UserError
+
+Node = TypeVar("Node", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -124,21 +127,26 @@ class Graph:
             raise UserError(f"ops wait for each other in a circle within one step: {' -> '.join(circle)}")
 
     def _circle(self) -> list[str]:
-        missing = {op.name: len(op.deps) for op in self.ops}
-        after: dict[str, list[str]] = {}
-        for op in self.ops:
-            for name in op.deps:
-                after.setdefault(name, []).append(op.name)
-        ready = [name for name, count in missing.items() if count == 0]
-        while ready:
-            for name in after.get(ready.pop(), ()):
-                missing[name] -= 1
-                if missing[name] == 0:
-                    ready.append(name)
-        stuck = {name for name, count in missing.items() if count > 0}
+        stuck = self.by_name.keys() - set(in_turn({op.name: op.deps for op in self.ops}))
         if not stuck:
             return []
         path = [min(stuck)]
         while path[-1] not in path[:-1]:
             path.append(next(name for name in self[path[-1]].deps if name in stuck))
         return path[path.index(path[-1]) :]
+
+
+def in_turn(before: Mapping[Node, Sequence[Node]]) -> list[Node]:
+    """All nodes, each behind those that come before it. What is in a circle, or behind one, is left out."""
+    missing = {node: len(others) for node, others in before.items()}
+    after: dict[Node, list[Node]] = {}
+    for node, others in before.items():
+        for other in others:
+            after.setdefault(other, []).append(node)
+    found = [node for node, count in missing.items() if count == 0]
+    for node in found:  # grows
+        for other in after.get(node, ()):
+            missing[other] -= 1
+            if missing[other] == 0:
+                found.append(other)
+    return found

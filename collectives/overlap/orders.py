@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from collectives.overlap.cost import Cost
-from collectives.overlap.graph import Graph
+from collectives.overlap.graph import Graph, in_turn
 from collectives.overlap.op import COMPUTE, Kind, Op
 from collectives.overlap.plan import Lane
 from collectives.overlap.simulation import columns_of
@@ -59,7 +59,11 @@ def critical(graph: Graph, cost: Cost) -> Urgency:
             if op.device in previous:
                 after.setdefault(previous[op.device], []).append((op.name, 0))
             previous[op.device] = op.name
-    order = _sorted(graph, after)
+    before: dict[str, list[str]] = {name: [] for name in took}
+    for name, others in after.items():
+        for other, lag in others:
+            before[other] += [] if lag else [name]
+    order = in_turn(before)
     rank: dict[str, float] = {}
     for _ in range(2):  # the last step, then the one before it
         next_step, rank = rank, {}
@@ -153,19 +157,3 @@ def _followers(graph: Graph) -> dict[str, list[tuple[str, int]]]:
         if op.kind is Kind.RECV:
             after.setdefault(f"send{op.name[4:]}", []).append((op.name, 0))
     return after
-
-
-def _sorted(graph: Graph, after: Mapping[str, list[tuple[str, int]]]) -> list[str]:
-    """Names, each before those that wait for it in the same step."""
-    missing = {op.name: 0 for op in graph}
-    for followers in after.values():
-        for name, lag in followers:
-            missing[name] += not lag
-    free = [name for name, count in missing.items() if not count]
-    for name in free:
-        for other, lag in after.get(name, ()):
-            if not lag:
-                missing[other] -= 1
-                if not missing[other]:
-                    free.append(other)
-    return free
