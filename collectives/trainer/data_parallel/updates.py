@@ -64,6 +64,7 @@ class Updates:
         self._place_gradients()
         for index, holding in holdings.items():
             holding.settle(_cuts(moving, index, holding.flat.elements), first[index])
+        self._wholes = {i: holding.whole for i, holding in holdings.items() if holding.whole is not None}
         self.slices = Slices(optimizer, [(a.weights[part], decays) for a in self._every() for part, decays in a.parts])
         owned = iter(self.slices.parameters)
         for atom in self._every():
@@ -90,7 +91,7 @@ class Updates:
         for op in self._replicas:
             engine.then(op.name, lambda op=op: self._copied(op))  # type: ignore[misc]
         for op in self._gathers:
-            engine.then(op.name, lambda op=op: self._gathered(op))  # type: ignore[misc]
+            engine.then(op.name, lambda op=op: self._unpack(op, self._wholes))  # type: ignore[misc]
         engine.afterwards(lambda: self._update_due(_ENOUGH))
 
     # ---- what the step says -----------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ class Updates:
         """A step begins. In the first, nobody starts gathers that the plan has put before the forward."""
         for op in self._gathers if first else ():
             if any(self._graph[dep].lagged for dep in op.deps):
-                self._engine.ready(op.name, *self._gather(op, [self._whole(each) for each in self._atoms[op.name]]))
+                self._gather(op, self._wholes)
 
     def settle(self, index: int) -> None:
         """Returns when the layer's weights are those that the last step has made."""
@@ -280,7 +281,7 @@ class Updates:
                 atom.gradient = None
             for op in self._gathers:
                 if atom in self._missing[op.name] and self._came(op, atom):
-                    self._engine.ready(op.name, *self._gather(op, [self._whole(each) for each in self._atoms[op.name]]))
+                    self._gather(op, self._wholes)
 
     def _step(self, atoms: Sequence[Atom], scale: float) -> None:
         """The optimizer, where gradients are not void; nearly always all are of one step, and have its rate."""
@@ -293,37 +294,35 @@ class Updates:
         for atom in atoms:
             self.spent[atom.layer] = self.spent.get(atom.layer, 0.0) + spent * atom.size
 
-    def _gathered(self, op: Op) -> None:
-        self._unpack(op, [self._whole(atom) for atom in self._atoms[op.name]])
-
     # ---- weights on demand (ZeRO-3) ---------------------------------------------------------------------------------
 
     def gather(self, name: str, wholes: Mapping[int, Tensor]) -> None:
         """Makes a gather before use ready; its layers' weights will lie in `wholes`."""
-        op = self._early[name]
         for index in wholes:
             self.settle(index)
-        self._engine.ready(name, *self._gather(op, [wholes[a.layer][a.begin : a.end] for a in self._atoms[name]]))
+        self._gather(self._early[name], wholes)
 
     def unpack(self, name: str, wholes: Mapping[int, Tensor]) -> None:
         """The gather has ended: weights may be used."""
-        self._unpack(self._early[name], [wholes[a.layer][a.begin : a.end] for a in self._atoms[name]])
+        self._unpack(self._early[name], wholes)
 
-    def _gather(self, op: Op, wholes: list[Tensor]) -> tuple[Tensor, Tensor]:
-        mine = torch.cat([atom.weights for atom in self._atoms[op.name]])  # a copy: it may be part of the output
-        if len(wholes) == 1:
-            return mine, wholes[0]
-        self._staged[op.name] = torch.empty(sum(whole.numel() for whole in wholes))
-        return mine, self._staged[op.name]
+    def _gather(self, op: Op, wholes: Mapping[int, Tensor]) -> None:
+        atoms = self._atoms[op.name]
+        mine = torch.cat([atom.weights for atom in atoms])  # a copy: it may be part of the output
+        into = [wholes[atom.layer][atom.begin : atom.end] for atom in atoms]
+        if len(into) > 1:
+            into = [torch.empty(sum(atom.end - atom.begin for atom in atoms))]
+            self._staged[op.name] = into[0]
+        self._engine.ready(op.name, mine, into[0])
 
-    def _unpack(self, op: Op, wholes: list[Tensor]) -> None:
-        staged = self._staged.pop(op.name, None)
+    def _unpack(self, op: Op, wholes: Mapping[int, Tensor]) -> None:
+        staged, atoms = self._staged.pop(op.name, None), self._atoms[op.name]
         if staged is None:
             return
-        n = self.holdings[self._atoms[op.name][0].layer].n
-        rows = torch.split(staged.view(n, -1), [whole.numel() // n for whole in wholes], 1)
-        for whole, row in zip(wholes, rows, strict=True):
-            whole.view(n, -1).copy_(row)
+        n = self.holdings[atoms[0].layer].n
+        rows = torch.split(staged.view(n, -1), [atom.size for atom in atoms], 1)
+        for atom, row in zip(atoms, rows, strict=True):
+            wholes[atom.layer][atom.begin : atom.end].view(n, -1).copy_(row)
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
@@ -383,9 +382,6 @@ class Updates:
         if holding.zero < 2:
             self._lasting[atom] = own
         return own
-
-    def _whole(self, atom: Atom) -> Tensor:
-        return _there(self.holdings[atom.layer].whole)[atom.begin : atom.end]
 
     def _place_gradients(self) -> None:
         """Gradients that stay lie side by side, so that unions of neighbours need no copy."""
