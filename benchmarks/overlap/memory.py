@@ -103,8 +103,8 @@ def _step(rank: Rank, name: str) -> Found:
     rank.updates.clip = summed  # type: ignore[method-assign]
     tokens = torch.zeros(config.data.rows, config.model.context // config.parallel.cp, dtype=torch.int64)
     for _ in range(2):
-        watch.rest()
-        rank.step([(tokens, tokens)] * (config.data.microbatches // config.parallel.dp), 1e-5)
+        with watch.step():
+            rank.step([(tokens, tokens)] * (config.data.microbatches // config.parallel.dp), 1e-5)
         rank.rest()
     weights = _bytes([*(atom.weights for atom in atoms), *(holding.whole for holding in holdings)])
     remembered = _bytes([each for atom in atoms for each in rank.updates.memories(atom).values()])

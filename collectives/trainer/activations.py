@@ -19,9 +19,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from collectives.overlap.op import Op
 from collectives.trainer.data_parallel.flat import Flat
-from collectives.trainer.data_parallel.leaf import Leaf
 from collectives.trainer.layer import Layer, Transfer, Use
 from collectives.trainer.step import Interpreter, Kept
 
@@ -128,8 +126,8 @@ def _saving(note: Callable[[Tensor], object]) -> Iterator[None]:
 
 
 class Watch:
-    """Counts, while an interpreter runs, what it has put aside, weights that were gathered for a while, and gradients
-    that will be shards. `most`: bytes, since it was last at rest.
+    """Counts, in steps of an interpreter, what it has put aside, weights that were gathered for a while, and gradients
+    that will be shards. `most`: bytes of the last step.
 
     Buffers of messages count from when they are used.
     """
@@ -138,33 +136,27 @@ class Watch:
         self.most = 0
         self._known: dict[int, tuple[StorageWeakRef, int]] = {}
         self._lasting: set[int] = set()
-        self._interpreter, self._run = interpreter, interpreter._segment
-        self._begin = interpreter._leaf
-        interpreter._segment = self._segment  # type: ignore[method-assign]
-        interpreter._leaf = self._leaf  # type: ignore[method-assign]
+        self._interpreter = interpreter
+        interpreter.watch = self._ran
 
-    def rest(self) -> None:
-        """Between two steps: what is there now does not belong to a microbatch."""
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Around one step; what is there before does not belong to a microbatch."""
         self._forget()
         self._lasting, self.most = set(self._known), 0
-
-    def _segment(self, op: Op, inputs: Tensors) -> Kept:
         with _saving(lambda tensor: self._note((tensor,))):
-            kept = self._run(op, inputs)
-        self._note(kept.inputs)
-        if torch.is_grad_enabled():
-            self._note((*kept.outputs, *kept.use.leaves.values()))
-        for parts in self._interpreter._kept.values():
-            for other in parts.values():
-                for product in other.use.products:
-                    self._note((product.x, product.dy))
-        self._count()
-        return kept
+            yield
 
-    def _leaf(self, i: int, m: int) -> Leaf:
-        leaf = self._begin(i, m)
+    def _ran(self, kept: Kept | None) -> None:
+        if kept is not None:
+            self._note(kept.inputs)
+            if torch.is_grad_enabled():
+                self._note((*kept.outputs, *kept.use.leaves.values()))
+            for parts in self._interpreter._kept.values():
+                for other in parts.values():
+                    for product in other.use.products:
+                        self._note((product.x, product.dy))
         self._count()
-        return leaf
 
     def _count(self) -> None:
         for wholes in self._interpreter._wholes.values():

@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from collectives.overlap.engine import Engine
-from collectives.overlap.layout import Clip
 from collectives.overlap.op import COMPUTE, Kind, Op
 from collectives.overlap.plan import Plan
 from collectives.trainer.crossing import Crossing, Load
@@ -128,6 +127,7 @@ class Interpreter:
         self._views: dict[int, dict[str, Tensor]] = {}  # weights, by layer
         self.step = -1
         self.spans: list[Span] = []
+        self.watch: Callable[[Kept | None], None] = lambda kept: None  # told of segments that ran, and of backwards
 
     def run(self, microbatches: Sequence[tuple[Tensor, Tensor]], number: int = -1) -> Tensor | None:
         """One step on this rank's microbatches (tokens, targets): their losses, where the device has the head.
@@ -256,7 +256,9 @@ class Interpreter:
         use = Use(self._weights(op), op.microbatch, self._share)
         outputs = self.layers[op.layer].segments[op.segment].run(use, *inputs)
         use.weights = {}
-        return Kept(inputs, outputs, use)
+        kept = Kept(inputs, outputs, use)
+        self.watch(kept)
+        return kept
 
     def _backward(self, op: Op) -> None:
         i, m, s = op.layer, op.microbatch, op.segment
@@ -270,6 +272,7 @@ class Interpreter:
         pairs = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]
         sought = [tensor for tensor in kept.inputs if tensor.requires_grad]
         use, leaf = kept.use, self._leaf(i, m)
+        self.watch(None)
         use.weights = self._weights(op)
         use.at_once = leaf.multiply if op.kind is Kind.BACKWARD else None
         wanted = [*sought, *use.leaves.values()]
@@ -330,8 +333,7 @@ class Interpreter:
             self._withheld[i] = self._late.get(i, set()) - self._done
 
     def _norm(self, op: Op) -> None:
-        if self.plan.clip is Clip.EXACT:
-            self.updates.clip()
+        self.updates.clip()
 
     def _optimize(self, op: Op) -> None:
         self.updates.optimize(op.layer)

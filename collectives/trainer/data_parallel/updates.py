@@ -123,14 +123,15 @@ class Updates:
 
     def finish(self) -> None:
         """Returns when all of the last step's updates are done, also those that the plan has put into the next one."""
-        if self._clip is Clip.EXACT:
-            self.clip()
+        self.clip()
         for index in self.holdings:
             self.optimize(index)
             self.settle(index)
 
     def clip(self) -> None:
-        """The `norm` op of a plan with exact clipping: after all sums, before all optimizers."""
+        """The `norm` op, with exact clipping: after all sums, before all optimizers."""
+        if self._clip is not Clip.EXACT:
+            return
         for index in self.holdings:
             self.settle(index)
         if any(atom.gradient is not None for atom in self._every()):
