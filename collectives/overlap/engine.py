@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -51,9 +50,9 @@ class OverlapError(RuntimeError):
     """Communication of a step has failed. The message names the step, the op, its lane, and what the group said."""
 
 
-@dataclass(frozen=True)
-class Record:
-    """One run of an op: seconds of time.monotonic() at which it was made ready, was launched, and had ended."""
+class Record(NamedTuple):
+    """One run of an op: seconds of time.monotonic() at which it was made ready, was launched, and had ended. Of what is
+    computed: at which its turn had come, all that it waits for was there, and it had ended."""
 
     name: str
     step: int
@@ -228,7 +227,7 @@ class Engine:
                 self._halves[name] = record
                 continue
             first = self._halves.pop(name, record)
-            found.append(replace(record, ready=first.ready, begin=first.begin))
+            found.append(record._replace(ready=first.ready, begin=first.begin))
         return found
 
     def close(self) -> None:

@@ -17,6 +17,8 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from topologies.command import UserError
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
+_ONE = "blocks width heads top rows microbatches dp tp pp ep cp replicas loops prefetch threads every"
+_LEAST = dict.fromkeys(_ONE.split(), 1) | {"context": 2, "vocabulary": 256}  # of whole numbers; of others 0
 
 
 @dataclass(frozen=True)
@@ -215,23 +217,11 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
     def refuse(section: str, key: str, sentence: str) -> NoReturn:
         raise UserError(f"{where(section, key)}: [{section}] {key} is {_value(config, section, key)!r}; {sentence}")
 
-    least = {"blocks": 1, "width": 1, "heads": 1, "context": 2, "vocabulary": 256, "hidden": 0, "experts": 0, "top": 1}
-    least |= {
-        "rows": 1,
-        "microbatches": 1,
-        "steps": 0,
-        "threads": 1,
-        "every": 1,
-        "warmup": 0,
-        "save_every": 0,
-        "held_out": 0,
-    }
-    least |= dict.fromkeys(("dp", "tp", "pp", "ep", "cp", "replicas", "loops", "prefetch"), 1) | {"profile": 0}
     for section in fields(config):
         for each in fields(getattr(config, section.name)):
             value = _value(config, section.name, each.name)
-            if type(value) is int and value < least.get(each.name, 0):
-                refuse(section.name, each.name, f"it must be {least.get(each.name, 0)} or more")
+            if type(value) is int and value < _LEAST.get(each.name, 0):
+                refuse(section.name, each.name, f"it must be {_LEAST.get(each.name, 0)} or more")
     if model.width % model.heads:
         refuse("model", "heads", f"it must divide width, which is {model.width}")
     if model.positions == "rotary" and model.width // model.heads % 2:

@@ -36,7 +36,7 @@ from collectives.trainer.layer import Layer, Weight
 from collectives.trainer.mesh import Mesh
 from collectives.trainer.model import transformer
 from collectives.trainer.parallel import boundary, parallelized
-from collectives.trainer.step import Interpreter, Redo, Span
+from collectives.trainer.step import Interpreter, Redo
 from collectives.trainer.text import Microbatches
 from topologies.command import UserError
 
@@ -140,15 +140,14 @@ class Trial:
     """
 
     seconds: list[float]
-    computed: list[Span]
+    computed: list[Record]
     moved: list[Record]
     updating: dict[int, float]
 
     @property
     def spans(self) -> dict[str, tuple[float, float]]:
         """Of each op the last begin and end."""
-        computed = {span.name: (span.begin, span.end) for span in self.computed}
-        return computed | {record.name: (record.begin, record.end) for record in self.moved}
+        return {run.name: (run.begin, run.end) for run in (*self.computed, *self.moved)}
 
 
 class Rank:

@@ -25,7 +25,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from collectives.overlap.engine import Engine
+from collectives.overlap.engine import Engine, Record
 from collectives.overlap.op import COMPUTE, Kind, Op
 from collectives.overlap.plan import Plan
 from collectives.trainer.crossing import Crossing, Load
@@ -45,17 +45,6 @@ class Kept:
     inputs: Tensors
     outputs: Tensors
     use: Use
-
-
-@dataclass(frozen=True)
-class Span:
-    """When a compute op ran; seconds of time.monotonic(). `begin` is after its waits, `ready` before them."""
-
-    name: str
-    step: int
-    ready: float
-    begin: float
-    end: float
 
 
 class Redo(Exception):  # noqa: N818
@@ -126,7 +115,7 @@ class Interpreter:
         self._check_parts()
         self._views: dict[int, dict[str, Tensor]] = {}  # weights, by layer
         self.step = -1
-        self.spans: list[Span] = []
+        self.spans: list[Record] = []  # of compute ops
         self.watch: Callable[[Kept | None], None] = lambda kept: None  # told of segments that ran, and of backwards
 
     def run(self, microbatches: Sequence[tuple[Tensor, Tensor]], number: int = -1) -> Tensor | None:
@@ -167,7 +156,7 @@ class Interpreter:
                 self.updates.complete(i)
             for name in self._watching.get(op.name, ()):
                 self._gather_after(op.name, name)
-            self.spans.append(Span(op.name, self.step, ready, begin, time.monotonic()))
+            self.spans.append(Record(op.name, self.step, ready, begin, time.monotonic()))
             self._engine.poll()
         if self._void:
             self.updates.finish()

@@ -25,7 +25,8 @@ from types import MappingProxyType
 from collectives.overlap.formats.wire import WireError, field, fields, numbers, packed, read_bytes, varint
 from collectives.overlap.graph import Graph
 from collectives.overlap.op import COMPUTE, Kind, Op
-from collectives.overlap.plan import Lane, Plan
+from collectives.overlap.orders import in_order
+from collectives.overlap.plan import Plan
 from topologies.command import UserError
 from topologies.file_format import write_bytes
 
@@ -137,10 +138,7 @@ def read_chakra(path: str | Path) -> Recorded:
         plan = Plan.from_text(text, f"{path}: its plan")
         return Recorded(plan, {name: span for name, span in times.items() if name in plan.graph.by_name})
     graph = Graph(tuple(_paired(ops, path)))
-    orders: dict[Lane, list[str]] = {}
-    for op in graph:
-        orders.setdefault((op.device, op.lane), []).append(op.name)
-    plan = Plan("recorded", graph, {lane: tuple(names) for lane, names in orders.items()})
+    plan = Plan("recorded", graph, in_order(graph))
     plan.check()
     return Recorded(plan, {name: span for name, span in times.items() if name in graph.by_name})
 
