@@ -15,6 +15,8 @@ from topologies.cli import add_json
 from topologies.command import Command, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from collectives.overlap.plan import Plan
     from collectives.overlap.simulation import Timeline
 
@@ -32,29 +34,25 @@ def _list(options: argparse.Namespace) -> int:
     from collectives.overlap.pipelines import PIPELINES
     from collectives.overlap.policies import POLICIES
 
-    if options.json:
-        policies = [
-            {"name": one.name, "paper": one.paper, "about": one.about, "knobs": one.values} for one in POLICIES.values()
-        ]
-        models = {name: {**vars(model), "parameters": model.parameters} for name, model in MODELS.items()}
-        machines = {name: vars(machine) for name, machine in MACHINES.items()}
-        told = {"policies": policies, "models": models, "pipelines": list(PIPELINES), "machines": machines}
-        print(json.dumps(told))
-        return 0
-    print("policies (--policy NAME:KNOB=VALUE,..; joined by + they work one after another)")
+    policies = [
+        {"name": one.name, "paper": one.paper, "about": one.about, "knobs": one.values} for one in POLICIES.values()
+    ]
+    models = {name: {**vars(model), "parameters": model.parameters} for name, model in MODELS.items()}
+    machines = {name: vars(machine) for name, machine in MACHINES.items()}
+    lines = ["policies (--policy NAME:KNOB=VALUE,..; joined by + they work one after another)"]
     for one in POLICIES.values():
         knobs = ", ".join(f"{name}={value}" for name, value in one.values.items())
-        print(
-            f"  {one.name:<18} {one.paper}\n  {'':<18} {' '.join(one.about.split())}" + (f" [{knobs}]" if knobs else "")
-        )
-    print("\nmodels (--model; one's own as gpt:hidden=512,blocks=8)")
+        about = " ".join(one.about.split()) + (f" [{knobs}]" if knobs else "")
+        lines += [f"  {one.name:<18} {one.paper}", f"  {'':<18} {about}"]
+    lines += ["", "models (--model; one's own as gpt:hidden=512,blocks=8)"]
     for name, model in MODELS.items():
-        print(f"  {name:<18} {model.parameters / 1e9:8.3g} billion parameters   {model.source}")
-    print(f"\npipelines (--layout schedule=..): {', '.join(PIPELINES)}")
-    print("\nmachines (--machine NAME:network=25e9,..)")
+        lines.append(f"  {name:<18} {model.parameters / 1e9:8.3g} billion parameters   {model.source}")
+    lines += ["", f"pipelines (--layout schedule=..): {', '.join(PIPELINES)}"]
+    lines += ["", "machines (--machine NAME:network=25e9,..)"]
     for name, machine in MACHINES.items():
-        print(f"  {name:<18} " + ", ".join(f"{key} {value:g}" for key, value in vars(machine).items()))
-    return 0
+        lines.append(f"  {name:<18} " + ", ".join(f"{key} {value:g}" for key, value in vars(machine).items()))
+    told = {"policies": policies, "models": models, "pipelines": list(PIPELINES), "machines": machines}
+    return _tell(options, told, lines)
 
 
 # ---- plan, simulate, explain ----------------------------------------------------------------------------------------
@@ -71,17 +69,13 @@ def _plan(options: argparse.Namespace) -> int:
     if options.output:
         _folder(options.output)
         plan.write(options.output)
-    if options.json:
-        told = {"policy": plan.policy, "hash": plan.hash, "ops": len(plan.graph), "knobs": dict(plan.knobs)}
-        print(json.dumps(told | {"seconds": timeline.seconds, "file": options.output}))
-        return 0
-    print(f"{title}: plan of {plan.policy}, {plan.hash[:16]}")
+    lines = [f"{title}: plan of {plan.policy}, {plan.hash[:16]}"]
     for (device, lane), names in sorted(plan.orders.items()):
         first = ", ".join(names[:6]) + (f", .. {len(names)} ops" if len(names) > 6 else "")
-        print(f"  device {device} {lane:<8} {first}")
-    if options.output:
-        print(f"written to {options.output}")
-    return 0
+        lines.append(f"  device {device} {lane:<8} {first}")
+    lines += [f"written to {options.output}"] if options.output else []
+    told = {"policy": plan.policy, "hash": plan.hash, "ops": len(plan.graph), "knobs": dict(plan.knobs)}
+    return _tell(options, told | {"seconds": timeline.seconds, "file": options.output}, lines)
 
 
 def _configure_simulate(parser: argparse.ArgumentParser) -> None:
@@ -96,20 +90,17 @@ def _simulate(options: argparse.Namespace) -> int:
     plan, timeline, title = _predicted(options)
     best = bounds(plan, timeline.cost)[0]
     row = _row(timeline)
-    if options.json:
-        busy = [
-            {"device": device, "lane": lane, "seconds": took} for (device, lane), took in sorted(timeline.busy.items())
-        ]
-        print(json.dumps({"title": title, "policy": plan.policy, **row, "busy": busy}))
-        return 0
-    print(f"{title}: {plan.policy} (predicted)")
-    print(f"  step        {time(timeline.seconds)}")
-    print(f"  bound       {time(best.seconds)}: {best.witness}")
-    print(f"  efficiency  {row['efficiency']:.1%}")
-    print(f"  exposed     {time(row['exposed_seconds'])} of communication, on the device that has most")
-    print(f"  memory      {_bytes(row['peak_bytes'])} of activations, gathered weights and sharded gradients at most")
-    print("  busy        " + ", ".join(_busy(timeline)))
-    return 0
+    busy = [{"device": device, "lane": lane, "seconds": took} for (device, lane), took in sorted(timeline.busy.items())]
+    lines = [
+        f"{title}: {plan.policy} (predicted)",
+        f"  step        {time(timeline.seconds)}",
+        f"  bound       {time(best.seconds)}: {best.witness}",
+        f"  efficiency  {row['efficiency']:.1%}",
+        f"  exposed     {time(row['exposed_seconds'])} of communication, on the device that has most",
+        f"  memory      {_bytes(row['peak_bytes'])} of activations, gathered weights and sharded gradients at most",
+        f"  busy        {', '.join(_busy(timeline))}",
+    ]
+    return _tell(options, {"title": title, "policy": plan.policy, **row, "busy": busy}, lines)
 
 
 def _busy(timeline: Timeline) -> list[str]:
@@ -137,12 +128,8 @@ def _explain(options: argparse.Namespace) -> int:
         if plan.clip is Clip.EXACT and plan is not asked.plan:  # a plan that was read does not say what it was made of
             unclipped = plan_of(replace(asked, graph=without_norms(asked.graph)), options.policy)
         found = explain(simulate(plan, asked.cost), options.top, unclipped)
-    if options.json:
-        print(json.dumps({"title": asked.title, "policy": plan.policy, **report(found)}))
-        return 0
-    print(f"{asked.title}: {plan.policy}")
-    print("\n".join(told(found)))
-    return 0
+    lines = [f"{asked.title}: {plan.policy}", *told(found)]
+    return _tell(options, {"title": asked.title, "policy": plan.policy, **report(found)}, lines)
 
 
 # ---- compare, search ------------------------------------------------------------------------------------------------
@@ -174,14 +161,9 @@ def _compare(options: argparse.Namespace) -> int:
             continue
         rows.append({"policy": name, **_row(timeline)})
     rows.sort(key=lambda row: row["seconds"])
-    if options.json:
-        print(json.dumps({"title": asked.title, "policies": rows, "refused": refused}))
-        return 0
-    print(f"{asked.title} (predicted)")
-    print("\n".join(_table(rows)))
-    if refused:
-        print(f"not for this step: {', '.join(refused)}")
-    return 0
+    lines = [f"{asked.title} (predicted)", *_table(rows)]
+    lines += [f"not for this step: {', '.join(refused)}"] if refused else []
+    return _tell(options, {"title": asked.title, "policies": rows, "refused": refused}, lines)
 
 
 def split_policies(text: str) -> list[str]:
@@ -260,16 +242,13 @@ def _search(options: argparse.Namespace) -> int:
     if options.output:
         best[0].plan.write(options.output)
     rows = [{"policy": one.maker, **_row(simulate(one.plan, asked.cost))} for one in best]
-    if options.json:
-        print(json.dumps({"title": asked.title, "plans": rows, "tried": found.tried, "file": options.output}))
-        return 0
-    print(f"{asked.title}: {found.tried} plans simulated, the best (predicted)")
-    print("\n".join(_table(rows)))
+    lines = [f"{asked.title}: {found.tried} plans simulated, the best (predicted)", *_table(rows)]
     if found.small:
-        print(f"  looked for in a step of {found.small} ops with fewer, heavier layers; those shown are of all layers")
-    if options.output:
-        print(f"  the best is written to {options.output}")
-    return 0
+        lines += [
+            f"  looked for in a step of {found.small} ops with fewer, heavier layers; those shown are of all layers"
+        ]
+    lines += [f"  the best is written to {options.output}"] if options.output else []
+    return _tell(options, {"title": asked.title, "plans": rows, "tried": found.tried, "file": options.output}, lines)
 
 
 # ---- trace, traffic -------------------------------------------------------------------------------------------------
@@ -307,8 +286,7 @@ def _trace(options: argparse.Namespace) -> int:
     else:
         raise UserError(f"{path}: the name must end in .json (Perfetto, chrome://tracing) or .et (Chakra)")
     files = [str(file) for file in written]
-    print(json.dumps({"files": files}) if options.json else f"written to {', '.join(files)}")
-    return 0
+    return _tell(options, {"files": files}, [f"written to {', '.join(files)}"])
 
 
 def _configure_traffic(parser: argparse.ArgumentParser) -> None:
@@ -336,20 +314,22 @@ def _traffic(options: argparse.Namespace) -> int:
     if options.output:
         draw(found, asked.title, options.output)
     told = report(found)
-    if options.json:
-        print(json.dumps(told | {"file": options.output}))
-        return 0
-    print(f"{asked.title}: bytes that ranks send in a step")
+    lines = [f"{asked.title}: bytes that ranks send in a step"]
     for lane, total in sorted(told["bytes"].items(), key=lambda item: -item[1]):
-        print(f"  {lane:<9} {_bytes(total):>10}   {found[lane].sum(axis=1).max():>16,} by the rank that sends most")
-    if not told["bytes"]:
-        print("  none")
-    if options.output:
-        print(f"drawn to {options.output}")
-    return 0
+        most = found[lane].sum(axis=1).max()
+        lines.append(f"  {lane:<9} {_bytes(total):>10}   {most:>16,} by the rank that sends most")
+    lines += [] if told["bytes"] else ["  none"]
+    lines += [f"drawn to {options.output}"] if options.output else []
+    return _tell(options, told | {"file": options.output}, lines)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+
+
+def _tell(options: argparse.Namespace, told: Mapping[str, Any], lines: Iterable[str]) -> int:
+    """For machines, or for people."""
+    print(json.dumps(told) if options.json else "\n".join(lines))
+    return 0
 
 
 def _predicted(options: argparse.Namespace) -> tuple[Plan, Timeline, str]:
