@@ -42,8 +42,7 @@ class Progress:
 def whole(rank: Rank) -> dict[str, Tensor]:
     """All tensors, whole: on rank 0; empty on others. At rest. Collective."""
     mine = {
-        name: (weight.full_shape, weight.offset or (0,) * len(weight.shape), block.to("cpu", copy=True))
-        for name, weight, block in rank.tensors()
+        name: (weight.full_shape, weight.place, block.to("cpu", copy=True)) for name, weight, block in rank.tensors()
     }
     keep = rank.mesh.place["data"] == 0 or any(holding.layer.expert for holding in rank.updates.holdings.values())
     blobs = rank.world.gather(pickle.dumps(mine if keep else {}))
@@ -51,9 +50,8 @@ def whole(rank: Rank) -> dict[str, Tensor]:
         return {}
     found: dict[str, Tensor] = {}
     for blob in blobs:
-        for name, (shape, offset, block) in pickle.loads(blob).items():
-            into = found.setdefault(name, torch.empty(shape, device="cpu"))
-            into[tuple(slice(at, at + size) for at, size in zip(offset, block.shape, strict=True))] = block
+        for name, (shape, place, block) in pickle.loads(blob).items():
+            found.setdefault(name, torch.empty(shape, device="cpu"))[place] = block
     return dict(sorted(found.items()))
 
 
@@ -131,9 +129,7 @@ def load(rank: Rank, folder: str) -> Progress:
             flat = torch.zeros(holding.flat.elements)
             for weight, at in holding.flat.places:
                 source = tensors[".".join(filter(None, (holding.layer.label(weight), kind)))]
-                offset = weight.offset or (0,) * len(weight.shape)
-                block = source[tuple(slice(b, b + size) for b, size in zip(offset, weight.shape, strict=True))]
-                flat[at : at + weight.elements] = block.flatten()
+                flat[at : at + weight.elements] = source[weight.place].flatten()
             rank.updates.restore(holding.index, kind, flat, counts)
     torch.set_rng_state(tensors["rng"])
     return Progress(**json.loads(bytes(tensors["trainer"].numpy())))

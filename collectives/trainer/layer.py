@@ -56,6 +56,12 @@ class Weight:
     def full_shape(self) -> tuple[int, ...]:
         return self.whole or self.shape
 
+    @property
+    def place(self) -> tuple[slice, ...]:
+        """Where the block lies in the whole."""
+        offset = self.offset or (0,) * len(self.shape)
+        return tuple(slice(start, start + size) for start, size in zip(offset, self.shape, strict=True))
+
     def begin(self, seed: int, layer: str) -> Tensor:
         """First values of the block. They depend on the seed, the layer it was made in and its name, on no layout."""
         if self.spread == 0:
@@ -63,8 +69,7 @@ class Weight:
         digest = hashlib.sha256(f"{seed} {self.branch or layer} {self.name}".encode()).digest()
         source = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
         whole = torch.empty(self.full_shape, device="cpu").normal_(0.0, self.spread, generator=source)
-        offset = self.offset or (0,) * len(self.shape)
-        return whole[tuple(slice(start, start + size) for start, size in zip(offset, self.shape, strict=True))]
+        return whole[self.place]
 
     def split(self, axis: int, index: int, parts: int) -> Weight:
         """The block `index` of `parts` equal ones along `axis` of this block."""

@@ -37,13 +37,14 @@ class Text:
     files: int
     digest: str
 
-    def batch(self, seed: int, step: int, index: int, rows: int, context: int) -> tuple[Tensor, Tensor]:
-        """Microbatch `index` of a step: (rows, context) tokens, int64, and the tokens that follow each of them."""
-        return _windows(self.training, (seed, step, index), rows, context)
+    def batch(self, seed: int, step: int | None, index: int, rows: int, context: int) -> tuple[Tensor, Tensor]:
+        """Microbatch `index` of a step: (rows, context) tokens, int64, and the tokens that follow each of them.
 
-    def held_out(self, seed: int, index: int, rows: int, context: int) -> tuple[Tensor, Tensor]:
-        """Microbatch `index` of the validation text, the same in every step."""
-        return _windows(self.validation, (seed, index), rows, context)
+        step    None: of the validation text, always the same
+        """
+        if step is None:
+            return _windows(self.validation, (seed, index), rows, context)
+        return _windows(self.training, (seed, step, index), rows, context)
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,7 @@ class Loader:
         turns, here = config.data.microbatches // config.parallel.dp, positions(self.mesh, config.model.context)
         found = []
         for index in range(self.mesh.place["dp"] * turns, (self.mesh.place["dp"] + 1) * turns):
-            size = config.data.rows, config.model.context
-            if step is None:
-                whole = self.text.held_out(config.run.seed, index, *size)
-            else:
-                whole = self.text.batch(config.run.seed, step, index, *size)
+            whole = self.text.batch(config.run.seed, step, index, config.data.rows, config.model.context)
             tokens, targets = (each.to(run.device)[:, here].contiguous() for each in whole)
             found.append((tokens, targets))
         return found

@@ -79,10 +79,9 @@ def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
     for tensors, _ in gathered:
         for name, weight, tensor in tensors:
             whole = wholes.setdefault(name, torch.full(weight.full_shape, torch.nan, device="cpu"))
-            offset = weight.offset or (0,) * len(weight.shape)
-            place = tuple(slice(a, a + n) for a, n in zip(offset, weight.shape, strict=True))
-            assert torch.isnan(whole[place]).all() or torch.equal(whole[place], tensor), f"{name} differs between ranks"
-            whole[place] = tensor
+            here = whole[weight.place]
+            assert torch.isnan(here).all() or torch.equal(here, tensor), f"{name} differs between ranks"
+            here.copy_(tensor)
     digest = hashlib.sha256()
     for name in sorted(wholes):
         assert not torch.isnan(wholes[name]).any(), name

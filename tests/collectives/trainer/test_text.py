@@ -28,7 +28,7 @@ def test_batches_depend_on_step_and_microbatch_only(tmp_path: Path) -> None:
     assert torch.equal(tokens, again.batch(0, 5, 3, 4, 16)[0])
     for other in ((1, 5, 3), (0, 6, 3), (0, 5, 2)):
         assert not torch.equal(tokens, text.batch(*other, 4, 16)[0])
-    assert torch.equal(text.held_out(0, 0, 2, 16)[0], again.held_out(0, 0, 2, 16)[0])
+    assert torch.equal(text.batch(0, None, 0, 2, 16)[0], again.batch(0, None, 0, 2, 16)[0])
 
 
 def test_a_new_file_moves_no_other(tmp_path: Path) -> None:
