@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from collectives.trainer.checkpoint import whole
+from collectives.trainer.layer import Weight
 
 
 def test_a_weight_travels_without_its_neighbours() -> None:
@@ -20,7 +21,7 @@ def test_a_weight_travels_without_its_neighbours() -> None:
         return [blob]
 
     views = flat.split(1024)
-    weight = SimpleNamespace(full_shape=(1024,), offset=None, shape=(1024,))
+    weight = Weight("weight", (1024,), 0.02)
     rank: Any = SimpleNamespace(
         tensors=lambda: [(f"layer.{i}", weight, view) for i, view in enumerate(views)],
         mesh=SimpleNamespace(place={"data": 0}, rank=0),
