@@ -86,7 +86,7 @@ class Array:
         """What the stream computes before the call."""
 
         def compute() -> None:
-            time.sleep(5 * LATE)
+            time.sleep(12 * LATE)
             self.values[:] = values
 
         self._stream.put(compute)

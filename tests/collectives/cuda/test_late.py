@@ -14,17 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import topologies
 from collectives import Communicator
 from collectives.buffers import UsageError
 from collectives.cuda import forming, group, staging
 from csrc import _core
-from synth.collective import Collective
-from synth.engines.engine import Budget
-from synth.engines.registry import engine_named
-from synth.formats import schedule_file
 from synth.program import Program
 from tests.collectives.cuda.late_gpu import Array, LateGpu
+from tests.collectives.cuda.schedules import schedule
 from tests.collectives.ranks import Ranks
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
 
@@ -142,6 +138,7 @@ def test_arrays_are_kept_as_long_as_they_are_worked_on(gpu: LateGpu) -> None:
         work = ranks.all_reduce(array, async_op=True)
         assert work is not None
         del array, work
+        stream.synchronize()  # which is through with it, while the kernel begins
         gc.collect()
         assert alive() is not None
         gpu.ranks[ranks.rank].wait()
@@ -180,14 +177,6 @@ def test_an_average_beside_the_stream_is_divided_there(gpu: LateGpu, monkeypatch
 
 
 # ---- whose Programs -------------------------------------------------------------------------------------------------
-
-
-def schedule(folder: Path, network: str, kind: str, engine: str) -> Path:
-    graph = topologies.parse(network)
-    collective = Collective.make(kind, graph.ranks)
-    path = folder / f"{engine}.json"
-    schedule_file.write(engine_named(engine).run(graph, collective, 1 << 20, Budget()), path)
-    return path
 
 
 def test_programs_are_those_of_the_cpu(gpu: LateGpu, tmp_path: Path) -> None:
