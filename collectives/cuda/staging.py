@@ -302,8 +302,6 @@ class StagedGroup:
         if piece.work is not None:
             piece.work.wait()
         up = self._up.handle
-        if piece.number == 0:
-            piece.staged.ready.precede(up)
         memory = int(piece.slot.memory.address)
         for span in piece.outputs:
             if span.bytes:

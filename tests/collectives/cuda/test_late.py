@@ -221,6 +221,16 @@ def test_programs_that_are_right_in_one_place_only(gpu: LateGpu, in_place: bool)
             stream.synchronize()
             assert np.array_equal(seen[0], part(0, 100) + part(1, 100))
             assert not apart or np.array_equal(given[0], part(ranks.rank, 100))
+        slow = Array(gpu, 100, stream=gpu.Stream(0)).become(part(ranks.rank, 100))
+        quick = Array(gpu, 100, stream=gpu.Stream(0))  # whose copy must not lie where the other's does
+        both = []
+        for array in (slow, quick):
+            ranks.all_reduce(array, algorithm="picky")
+            both.append(array.seen())
+        for other in (slow, quick):
+            other._stream.synchronize()
+        assert np.array_equal(both[0][0], part(0, 100) + part(1, 100))
+        assert both[1][0].tolist() == [2 * 99] * 100
 
     on_ranks(gpu, 2, job)
 
