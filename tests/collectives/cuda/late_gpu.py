@@ -138,6 +138,7 @@ class Executor:
         self.launched.append(plan)
 
     def _run(self, plan: Plan, blocks: list[list[int]]) -> None:
+        assert self._gpu.may_compute.wait(60)
         time.sleep(5 * LATE)
         group, name = self._gpu.kernels[self.rank], f"{plan.program.hash}"
         group.add_program(name, plan.program)
@@ -159,6 +160,8 @@ class LateGpu:
     def __init__(self) -> None:
         self.kernels: dict[int, _core.Communicator] = {}
         self.ranks: dict[int, Executor] = {}
+        self.may_compute = threading.Event()
+        self.may_compute.set()
         self.captures = False
         self.broken = False  # copies fail
         self._numbers = itertools.count(1)

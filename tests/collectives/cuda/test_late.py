@@ -96,12 +96,21 @@ def test_streams_wait_for_each_other(gpu: LateGpu) -> None:
     on_ranks(gpu, 3, lambda ranks: compare(ranks, gpu, 100))
 
 
+def let_go(ranks: Communicator, gpu: LateGpu) -> None:
+    """All ranks have seen what is so while a kernel has not ended."""
+    ranks.barrier()
+    gpu.may_compute.set()
+
+
 def test_calls_follow_each_other_across_streams(gpu: LateGpu) -> None:
+    gpu.may_compute.clear()
+
     def job(ranks: Communicator) -> None:
         array = Array(gpu, 10, stream=gpu.Stream(0)).become(1)
         first = ranks.all_reduce(array, async_op=True)
         assert first is not None
         assert not first.done
+        let_go(ranks, gpu)
         other = Array(gpu, 10, stream=gpu.Stream(0)).become(5)
         ranks.all_reduce(other)
         assert first.wait()
@@ -115,11 +124,14 @@ def test_calls_follow_each_other_across_streams(gpu: LateGpu) -> None:
 
 
 def test_the_host_waits_for_arrays_that_know_no_stream(gpu: LateGpu) -> None:
+    gpu.may_compute.clear()
+
     def job(ranks: Communicator) -> None:
         array = Array(gpu, 10).become(1)
         work = ranks.all_reduce(array, async_op=True)
         assert work is not None
         assert not work.wait(1e-3)
+        let_go(ranks, gpu)
         assert work.wait(30.0)
         assert array.values.tolist() == [2] * 10
         again = ranks.all_reduce(array, async_op=True)
@@ -131,6 +143,8 @@ def test_the_host_waits_for_arrays_that_know_no_stream(gpu: LateGpu) -> None:
 
 
 def test_arrays_are_kept_as_long_as_they_are_worked_on(gpu: LateGpu) -> None:
+    gpu.may_compute.clear()
+
     def job(ranks: Communicator) -> None:
         stream = gpu.Stream(0)
         array = Array(gpu, 10, stream=stream).become(1)
@@ -138,9 +152,10 @@ def test_arrays_are_kept_as_long_as_they_are_worked_on(gpu: LateGpu) -> None:
         work = ranks.all_reduce(array, async_op=True)
         assert work is not None
         del array, work
-        stream.synchronize()  # which is through with it, while the kernel begins
+        stream.synchronize()  # which is through with it
         gc.collect()
         assert alive() is not None
+        let_go(ranks, gpu)
         gpu.ranks[ranks.rank].wait()
         stream.synchronize()
         later = ranks.all_reduce(Array(gpu, 10, stream=stream), async_op=True)
@@ -240,9 +255,14 @@ def test_what_cannot_be_lowered_is_refused_at_all_ranks(gpu: LateGpu) -> None:
         array = Array(gpu, 8, "complex64", gpu.Stream(0))
         with pytest.raises(UsageError, match="cannot run on a GPU here: product of complex64 is not among"):
             ranks.all_reduce(array, op="product")
+        given, taken = Array(gpu, 6), Array(gpu, 3 * ranks.rank + 3)
+        with pytest.raises(
+            UsageError, match=r"algorithm ring relays data .* use `direct` for an all_to_all with uneven"
+        ):
+            ranks.all_to_all(given, taken, [1, 2, 3], [ranks.rank + 1] * 3, algorithm="ring")
         ranks.all_reduce(array)
 
-    on_ranks(gpu, 2, job)
+    on_ranks(gpu, 3, job)
 
 
 # ---- several hosts --------------------------------------------------------------------------------------------------
