@@ -156,8 +156,8 @@ def test_arrays_are_kept_as_long_as_they_are_worked_on(gpu: LateGpu) -> None:
         gc.collect()
         assert alive() is not None
         let_go(ranks, gpu)
-        gpu.ranks[ranks.rank].wait()
-        stream.synchronize()
+        for each in list(gpu.streams.values()):
+            each.synchronize()
         later = ranks.all_reduce(Array(gpu, 10, stream=stream), async_op=True)
         gc.collect()
         assert alive() is None
