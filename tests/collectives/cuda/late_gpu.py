@@ -104,6 +104,9 @@ class Memory:
         self._bytes = np.full(max(size, 1), 0xA5, np.uint8)
         self.address = self._bytes.ctypes.data
 
+    def __del__(self) -> None:
+        self._bytes[:] = 0x5A  # who comes too late shall see it
+
 
 class Plan:
     def __init__(self, executor: Executor, program: Any, dtype: str, op: str, elements: Any, **options: Any) -> None:

@@ -276,6 +276,13 @@ def joined(rank: Rank) -> tuple[Communicator, LateGpu]:
 
 def between_hosts(rank: Rank, path: Path) -> None:
     ranks, gpu = joined(rank)
+    ever_larger = [Array(gpu, size, stream=gpu.Stream(0)) for size in (10, 20, 30, 40, 500, 600, 700, 800, 900)]
+    for array, work in [(array, ranks.all_reduce(array, async_op=True)) for array in ever_larger]:
+        assert work is not None
+        assert work.wait()
+        seen = array.seen()
+        array._stream.synchronize()
+        assert (seen[0] == 4 * 99).all()
     for count in (1, 3000):
         compare(ranks, gpu, count)
     for algorithm in ("ring", "hierarchical", "dbt", ranks.load(path)):
@@ -289,11 +296,11 @@ def between_hosts(rank: Rank, path: Path) -> None:
     given = Array(gpu, 4 * (rank.rank + 1), stream=gpu.Stream(0)).become(rank.rank)
     taken = Array(gpu, 10, stream=given._stream)
     ranks.all_to_all(given, taken, [rank.rank + 1] * 4, [1, 2, 3, 4])
-    seen = halves.seen(), taken.seen()
+    averages, came = halves.seen(), taken.seen()
     for stream in list(gpu.streams.values()):
         stream.synchronize()
-    assert seen[0][0].tolist() == [1.5] * 5000
-    assert seen[1][0].tolist() == [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
+    assert averages[0].tolist() == [1.5] * 5000
+    assert came[0].tolist() == [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
     with pytest.raises(ValueError, match="algorithm shared needs all ranks on one host; these are on 2"):
         ranks.all_reduce(halves, algorithm="shared")
     gpu.captures = True
