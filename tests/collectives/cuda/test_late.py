@@ -158,6 +158,7 @@ def test_arrays_are_kept_as_long_as_they_are_worked_on(gpu: LateGpu) -> None:
         let_go(ranks, gpu)
         for each in list(gpu.streams.values()):
             each.synchronize()
+        ranks.barrier()  # the other's streams wait for us from here on
         later = ranks.all_reduce(Array(gpu, 10, stream=stream), async_op=True)
         gc.collect()
         assert alive() is None
