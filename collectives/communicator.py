@@ -154,8 +154,8 @@ class Communicator(Verbs):
     def close(self) -> None:
         """Says goodbye: this rank's exit is then no failure to the others.
 
-        After collectives on GPUs, it waits for them and for the other ranks to close, and raises the CommunicationError
-        that nobody has heard of yet.
+        After collectives on GPUs, it waits for them and, on one host, for the other ranks to close, and raises the
+        CommunicationError that nobody has heard of yet.
         """
         gpus, self._gpus = self._gpus, None
         try:

@@ -15,13 +15,22 @@ from collectives.calls import Block
 from csrc import _core
 
 if TYPE_CHECKING:
+    from collectives.cuda.arrival import Arrival
     from collectives.cuda.group import CudaGroup
+    from collectives.cuda.staging import StagedGroup
 
 
 class Work:
-    """An operation in flight (`async_op=True`). Its arrays must not be touched before it is done."""
+    """An operation in flight (`async_op=True`). Its arrays must not be touched before it is done.
 
-    def __init__(self, work: _core.Work) -> None:
+    Arrays on a GPU are worked on in a stream of the group's, behind what their library's current stream holds at the
+    call, and kept for as long. wait() lets what that library's then current stream gets from here on come after it, and
+    holds the host no longer than that takes: nothing by kernels, until the wire is done with it between hosts. Of a
+    library that tells no stream, the host waits to the end. wait() raises what has gone wrong by then, the next call or
+    close() what does later.
+    """
+
+    def __init__(self, work: _core.Work | Arrival) -> None:
         self._work = work
 
     @property
@@ -54,7 +63,8 @@ class Verbs:
     async_op   return a Work at once instead of None at the end
     timeout    seconds; default: the group's
 
-    Arrays on a GPU are queued in the current stream of their library (cuda/group.py says what is not done for them).
+    Arrays on a GPU are queued in the current stream of their library, on one host by kernels, on several by way of the
+    hosts' memory (cuda/group.py and cuda/staging.py say what is not done for them).
 
     Raises ValueError (UsageError) for a call that cannot mean anything, before anything has been sent;
     CommunicationError for what goes wrong between ranks.
@@ -64,7 +74,7 @@ class Verbs:
         self._core = core
         self.rank: int = core.rank
         self.size: int = core.size
-        self._gpus: CudaGroup | None = None  # formed by the first call with arrays on GPUs
+        self._gpus: CudaGroup | StagedGroup | None = None  # formed by the first call with arrays on GPUs
 
     # ---- collectives ------------------------------------------------------------------------------------------------
 
@@ -396,9 +406,8 @@ class Verbs:
         first, last = buffers[0], buffers[-1]
         calls.apart(collective, first, last, blocks)
         if first.device >= 0 or last.device >= 0:
-            usual = factor == 1.0 and priority is None and partition is None and not async_op
-            self._run_on_gpu(collective, buffers, blocks, op, root, even, algorithm, timeout, usual)
-            return None
+            usual = factor == 1.0 and priority is None and partition is None
+            return self._run_on_gpu(collective, buffers, blocks, op, root, even, algorithm, timeout, async_op, usual)
         work = self._core.run(
             collective=collective,
             dtype=first.dtype,
@@ -427,17 +436,17 @@ class Verbs:
         even: bool,
         algorithm: str,
         timeout: float | None,
+        async_op: bool,
         usual: bool,
-    ) -> None:
-        """Queues it on the current stream (collectives/cuda/group.py)."""
-        from collectives.cuda import group
+    ) -> Work | None:
+        """Queues it on or beside the current stream (collectives/cuda)."""
+        from collectives.cuda.call import Call
+        from collectives.cuda.group import CudaGroup
+        from collectives.cuda.staging import StagedGroup
 
         if not usual:
-            raise UsageError(
-                f"{collective} of arrays on GPUs returns when it is in the stream's queue, and knows no async_op, "
-                "priority, partition or factor"
-            )
-        call = group.Call(
+            raise UsageError(f"{collective} of arrays on GPUs knows no priority, partition or factor")
+        call = Call(
             collective,
             calls.reduction(collective, op, buffers[0]),
             calls.member(f"the root of {collective}", root, self.size),
@@ -446,5 +455,7 @@ class Verbs:
             algorithm,
         )
         if self._gpus is None:
-            self._gpus = group.CudaGroup(self._core, max(buffer.device for buffer in buffers))
-        self._gpus.run(call, buffers, op == "avg", calls.seconds(timeout) or self._core.timeout)
+            by = CudaGroup if len(self._core.boxes) == 1 else StagedGroup
+            self._gpus = by(self._core, max(buffer.device for buffer in buffers))
+        arrival = self._gpus.run(call, buffers, op == "avg", calls.seconds(timeout) or self._core.timeout, async_op)
+        return None if arrival is None else Work(arrival)

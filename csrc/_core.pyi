@@ -695,6 +695,9 @@ class Communicator:
     def notes(self) -> list[str]:
         """What the ranks' tuners told each other when the group was made, by rank."""
 
+    def program_hash(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = "auto") -> int:
+        """Program.hash of program_for's, at once."""
+
     def program_for(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = "auto") -> Program:
         """The Program that a call would run."""
 

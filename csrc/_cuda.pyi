@@ -71,6 +71,19 @@ class Memory:
     def copy_from(self, other: Memory, stream: Stream) -> None:
         """CUDA's own copy of all bytes of `other`, which has as many, in the stream."""
 
+class PinnedMemory:
+    """Zeroed memory of the host that a GPU's copies reach by themselves."""
+
+    def __init__(self, bytes: int) -> None: ...
+    @property
+    def address(self) -> int: ...
+
+def copy(device: int, to: int, from_: int, bytes: int, stream: int) -> None:
+    """Between memories of GPU and host, in the stream."""
+
+def capturing(device: int, stream: int) -> bool:
+    """Whether the stream is recorded into a graph instead of being run."""
+
 def export_memory(address: int) -> bytes:
     """What another process on this host needs to reach this device memory (CUDA IPC)."""
 
@@ -102,7 +115,13 @@ class Event:
     """A point in a stream, with its time."""
 
     def __init__(self, device: int) -> None: ...
-    def record(self, stream: Stream) -> None: ...
+    def record(self, stream: int) -> None: ...
+    def precede(self, stream: int) -> None:
+        """What the stream gets from here on comes after what was recorded last, if anything was."""
+    @property
+    def done(self) -> bool:
+        """Whether all that was recorded is over, or has failed, of which who waits for it hears."""
+    def synchronize(self) -> None: ...
     def seconds_since(self, earlier: Event) -> float: ...
 
 class ArenaShape:

@@ -182,9 +182,9 @@ class EventTimer:
     def _times(self, calls: Sequence[Call]) -> list[int]:
         gpu = self._gpu
         events = [gpu.cuda.Event(gpu.number) for _ in range(len(calls) + 1)]
-        events[0].record(gpu.stream)
+        events[0].record(gpu.stream.handle)
         for call, event in zip(calls, events[1:], strict=True):
             call()
-            event.record(gpu.stream)
+            event.record(gpu.stream.handle)
         gpu.finish()
         return [round(after.seconds_since(before) * 1e9) for before, after in pairwise(events)]

@@ -162,10 +162,10 @@ def copy_rate(cuda: Any, size: int) -> float:
     times = []
     for _ in range(REPLAYS + 1):
         before, after = cuda.Event(0), cuda.Event(0)
-        before.record(stream)
+        before.record(stream.handle)
         for _ in range(EFFORT.iterations):
             target.copy_from(source, stream)
-        after.record(stream)
+        after.record(stream.handle)
         stream.synchronize()
         times.append(after.seconds_since(before) / EFFORT.iterations)
     return float(2 * size / statistics.median(times[1:]))  # the first wakes the GPU up

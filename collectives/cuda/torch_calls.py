@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from collectives import process
-from collectives.cuda.group import DIVIDED, Block, Call, CudaGroup
+from collectives.cuda.call import Block, Call
+from collectives.cuda.group import DIVIDED, CudaGroup
 from csrc import _core
 
 Described = tuple[str, str, int, Sequence[Block], bool, str, str]

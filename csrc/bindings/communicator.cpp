@@ -26,6 +26,7 @@
 #include "bindings/process.hpp"
 #include "bindings/tuner.hpp"
 #include "core/error.hpp"
+#include "core/program/prepared_program.hpp"
 #include "core/runtime/blocks.hpp"
 #include "core/runtime/recorder_dump.hpp"
 
@@ -462,10 +463,17 @@ void bind_group(nb::module_& m) {
           "notes", [](const Self& self) { return self.group().notes(); },
           "What the ranks' tuners told each other when the group was made, by rank.")
       .def(
+          "program_hash",
+          [](const Self& self, std::string_view collective, std::uint32_t root, std::size_t bytes,
+             const std::string& algorithm) {
+            return self.group().program_for(collective_named(collective), root, bytes, algorithm)->hash();
+          },
+          "collective"_a, "root"_a = 0, "bytes"_a = 0, "algorithm"_a = "auto", "Of program_for's, at once.")
+      .def(
           "program_for",
           [](const Self& self, std::string_view collective, std::uint32_t root, std::size_t bytes,
              const std::string& algorithm) {
-            return Program(self.group().program_for(collective_named(collective), root, bytes, algorithm));
+            return Program(self.group().program_for(collective_named(collective), root, bytes, algorithm)->program());
           },
           "collective"_a, "root"_a = 0, "bytes"_a = 0, "algorithm"_a = "auto", "The Program that a call would run.")
       .def(

@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstring>
 #include <stdexcept>
 
@@ -103,6 +104,14 @@ MappedMemory::MappedMemory(std::size_t bytes) {
 }
 MappedMemory::~MappedMemory() { static_cast<void>(cudaFreeHost(data_)); }
 
+HostWords::HostWords() : memory_(sizeof(Words)) { words() = {}; }
+void HostWords::abort() { std::atomic_ref(words().abort).store(1, std::memory_order_relaxed); }
+std::optional<Trouble> HostWords::trouble() const {
+  const Trouble found = words().trouble;
+  if (found.kind == Trouble::none) return std::nullopt;
+  return found;
+}
+
 std::string export_memory(const std::byte* memory) {
   Exported exported{};
   exported.offset = offset_in_allocation(memory);
@@ -130,6 +139,17 @@ ImportedMemory::~ImportedMemory() {
   static_cast<void>(cudaSetDevice(before));
 }
 
+void copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream) {
+  const OnDevice here(device);
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "copying between a GPU and the host");
+}
+
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &capturing), "looking at the stream");
+  return capturing != cudaStreamCaptureStatusNone;
+}
+
 Graph::Graph(cudaGraph_t captured) {
   const cudaError_t status = cudaGraphInstantiate(&executable_, captured, 0);
   static_cast<void>(cudaGraphDestroy(captured));
@@ -145,10 +165,9 @@ Stream::Stream(int device) : device_(device) {
 Stream::~Stream() { static_cast<void>(cudaStreamDestroy(stream_)); }
 void Stream::synchronize() const { check(cudaStreamSynchronize(stream_), "waiting for a stream"); }
 void Stream::wait_for(const Stream& other) {
-  const OnDevice here(device_);
   Event event(other.device_);
   event.record(other.stream_);
-  check(cudaStreamWaitEvent(stream_, event.handle(), 0), "letting a stream wait for another");
+  event.precede(stream_);
 }
 void Stream::begin_capture() {
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "beginning to capture a stream");
@@ -168,6 +187,16 @@ void Event::record(cudaStream_t stream) {
   const OnDevice here(device_);
   check(cudaEventRecord(event_, stream), "recording an event");
 }
+void Event::precede(cudaStream_t stream) const {
+  const OnDevice here(device_);
+  check(cudaStreamWaitEvent(stream, event_, 0), "letting a stream wait for another");
+}
+bool Event::done() const {
+  if (cudaEventQuery(event_) != cudaErrorNotReady) return true;
+  static_cast<void>(cudaGetLastError());  // an answer, over which nobody else shall stumble
+  return false;
+}
+void Event::synchronize() const { check(cudaEventSynchronize(event_), "waiting for an event"); }
 double Event::seconds_since(const Event& earlier) const {
   float milliseconds = 0;
   check(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "reading an event's time");

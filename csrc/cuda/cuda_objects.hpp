@@ -6,9 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "cuda/device/arena.hpp"
 
 namespace syntony::cuda {
 
@@ -67,7 +70,7 @@ class DeviceMemory {
   std::byte* data_ = nullptr;
 };
 
-/// Memory of the host that kernels read and write while they run.
+/// Pinned memory of the host: kernels read and write it while they run, copies from and to it wait for nobody.
 class MappedMemory {
  public:
   explicit MappedMemory(std::size_t bytes);
@@ -78,6 +81,29 @@ class MappedMemory {
 
  private:
   void* data_ = nullptr;
+};
+
+/// What the host and the kernels of a rank tell each other while these run: that they shall stop, and why they did. Any
+/// thread may use it.
+class HostWords {
+ public:
+  HostWords();
+  /// Lanes stop where they are.
+  void abort();
+  /// Nothing while all is well.
+  [[nodiscard]] std::optional<Trouble> trouble() const;
+  /// For a launch:
+  [[nodiscard]] std::uint32_t* abort_word() const { return &words().abort; }
+  [[nodiscard]] Trouble* trouble_words() const { return &words().trouble; }
+
+ private:
+  struct Words {
+    std::uint32_t abort;
+    Trouble trouble;
+  };
+  [[nodiscard]] Words& words() const { return *static_cast<Words*>(memory_.data()); }
+
+  MappedMemory memory_;
 };
 
 /// What another process needs to reach this device memory: an IPC handle of its allocation and where it begins there.
@@ -98,6 +124,11 @@ class ImportedMemory {
   void* base_ = nullptr;
   std::byte* data_ = nullptr;
 };
+
+/// Copies between memories of GPU and host, in the stream.
+void copy(int device, std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream);
+/// Whether the stream is recorded into a graph instead of being run; `device` is the current one.
+[[nodiscard]] bool is_capturing(cudaStream_t stream);
 
 /// A captured stream, ready to be launched again and again.
 class Graph {
@@ -139,6 +170,11 @@ class Event {
   Event& operator=(const Event&) = delete;
   [[nodiscard]] cudaEvent_t handle() const { return event_; }
   void record(cudaStream_t stream);
+  /// What the stream gets from here on comes after what was recorded last, if anything was.
+  void precede(cudaStream_t stream) const;
+  /// Whether all that was recorded is over, or has failed, of which who waits for it hears.
+  [[nodiscard]] bool done() const;
+  void synchronize() const;
   /// Seconds from `earlier` to this one, both of which have happened.
   [[nodiscard]] double seconds_since(const Event& earlier) const;
 

@@ -1,7 +1,6 @@
 #include "cuda/executor.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <stdexcept>
 #include <string>
 
@@ -58,10 +57,7 @@ Executor::Executor(int device, std::uint32_t rank, const ArenaShape& shape, std:
       blocks_(blocks_for_a_rank(device, ranks_on_device, false)),
       arena_(device, arena_bytes(shape)),
       arenas_(device, shape.ranks * sizeof(std::byte*)),
-      words_(sizeof(HostWords)),
-      last_(device) {
-  words() = {};
-}
+      last_(device) {}
 
 Executor::~Executor() {
   // What still runs uses the arena and the words.
@@ -116,8 +112,8 @@ void Executor::launch(const Plan& plan, std::span<std::byte* const> pointers, cu
   launch.rank = rank_;
   launch.number = launches_ + 1;
   launch.arenas = reinterpret_cast<std::byte* const*>(arenas_.data());
-  launch.abort = &words().abort;
-  launch.trouble = &words().trouble;
+  launch.abort = words_.abort_word();
+  launch.trouble = words_.trouble_words();
   launch.bulk = form.bulk;
   launch.timeout = static_cast<std::uint64_t>(timeout_.count());
   for (std::size_t i = 0; i < pointers.size(); ++i) {
@@ -133,12 +129,8 @@ void Executor::launch(const Plan& plan, std::span<std::byte* const> pointers, cu
   }
 
   const OnDevice here(device_);
-  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &capturing), "looking at the stream");
-  const bool captured = capturing != cudaStreamCaptureStatusNone;
-  if (!captured && last_stream_ && *last_stream_ != stream) {
-    check(cudaStreamWaitEvent(stream, last_.handle(), 0), "waiting for the last launch");
-  }
+  const bool captured = is_capturing(stream);
+  if (!captured && last_stream_ && *last_stream_ != stream) last_.precede(stream);
   run_lanes(launch, stream);
   ++launches_;
   if (captured) return;
@@ -147,15 +139,7 @@ void Executor::launch(const Plan& plan, std::span<std::byte* const> pointers, cu
 }
 
 void Executor::wait() const {
-  if (last_stream_) check(cudaEventSynchronize(last_.handle()), "waiting for the last launch");
-}
-
-void Executor::abort() { std::atomic_ref(words().abort).store(1, std::memory_order_relaxed); }
-
-std::optional<Trouble> Executor::trouble() const {
-  const Trouble found = words().trouble;
-  if (found.kind == Trouble::none) return std::nullopt;
-  return found;
+  if (last_stream_) last_.synchronize();
 }
 
 Plan::Plan(const Executor& executor, const PreparedProgram& program, DType dtype, ReduceOp op,

@@ -67,17 +67,11 @@ class Executor {
 
   /// Until all launches have ended; those of graphs are not known here.
   void wait() const;
-  void abort();
+  void abort() { words_.abort(); }
   /// Nothing while all is well.
-  [[nodiscard]] std::optional<Trouble> trouble() const;
+  [[nodiscard]] std::optional<Trouble> trouble() const { return words_.trouble(); }
 
  private:
-  struct HostWords {
-    std::uint32_t abort;
-    Trouble trouble;
-  };
-  [[nodiscard]] HostWords& words() const { return *static_cast<HostWords*>(words_.data()); }
-
   int device_;
   std::uint32_t rank_;
   ArenaShape shape_;
@@ -85,7 +79,7 @@ class Executor {
   std::uint32_t blocks_ = 0;
   DeviceMemory arena_;
   DeviceMemory arenas_;  // the pointers to all, for the kernel
-  MappedMemory words_;
+  HostWords words_;
   Event last_;  // the end of the last launch,
   std::optional<cudaStream_t> last_stream_;
   std::chrono::nanoseconds timeout_{0};

@@ -1,6 +1,5 @@
 #include "cuda/nvls.hpp"
 
-#include <atomic>
 #include <stdexcept>
 #include <string>
 
@@ -23,13 +22,7 @@ NvlsShape checked(const NvlsShape& shape, const Multicast& memory, std::uint32_t
 }  // namespace
 
 SwitchedGroup::SwitchedGroup(const Multicast& memory, std::uint32_t rank, const NvlsShape& shape)
-    : memory_(memory),
-      rank_(rank),
-      shape_(checked(shape, memory, rank)),
-      words_(sizeof(HostWords)),
-      last_(memory.device()) {
-  words() = {};
-}
+    : memory_(memory), rank_(rank), shape_(checked(shape, memory, rank)), last_(memory.device()) {}
 
 SwitchedGroup::~SwitchedGroup() {
   // What still runs uses the memory and the words.
@@ -42,29 +35,17 @@ void SwitchedGroup::launch(Collective collective, DType dtype, ReduceOp op, cons
   launch.own = memory_.own();
   launch.input = input;
   launch.output = output;
-  launch.abort = &words().abort;
-  launch.trouble = &words().trouble;
+  launch.abort = words_.abort_word();
+  launch.trouble = words_.trouble_words();
   launch.timeout = static_cast<std::uint64_t>(timeout_.count());
 
   const OnDevice here(memory_.device());
-  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  check(cudaStreamIsCapturing(stream, &capturing), "looking at the stream");
-  const bool captured = capturing != cudaStreamCaptureStatusNone;
-  if (!captured && last_stream_ && *last_stream_ != stream) {
-    check(cudaStreamWaitEvent(stream, last_.handle(), 0), "waiting for the last launch");
-  }
+  const bool captured = is_capturing(stream);
+  if (!captured && last_stream_ && *last_stream_ != stream) last_.precede(stream);
   run_switched(launch, memory_.all(), stream);
   if (captured) return;
   last_.record(stream);
   last_stream_ = stream;
-}
-
-void SwitchedGroup::abort() { std::atomic_ref(words().abort).store(1, std::memory_order_relaxed); }
-
-std::optional<Trouble> SwitchedGroup::trouble() const {
-  const Trouble found = words().trouble;
-  if (found.kind == Trouble::none) return std::nullopt;
-  return found;
 }
 
 }  // namespace syntony::cuda

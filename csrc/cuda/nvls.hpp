@@ -41,21 +41,15 @@ class SwitchedGroup {
 
   /// Of every launch from here on; zero: none.
   void set_timeout(std::chrono::nanoseconds timeout) { timeout_ = timeout; }
-  void abort();
+  void abort() { words_.abort(); }
   /// Nothing while all is well.
-  [[nodiscard]] std::optional<Trouble> trouble() const;
+  [[nodiscard]] std::optional<Trouble> trouble() const { return words_.trouble(); }
 
  private:
-  struct HostWords {
-    std::uint32_t abort;
-    Trouble trouble;
-  };
-  [[nodiscard]] HostWords& words() const { return *static_cast<HostWords*>(words_.data()); }
-
   const Multicast& memory_;
   std::uint32_t rank_;
   NvlsShape shape_;
-  MappedMemory words_;
+  HostWords words_;
   Event last_;
   std::optional<cudaStream_t> last_stream_;
   std::chrono::nanoseconds timeout_{0};

@@ -321,11 +321,8 @@ std::shared_ptr<Work> Communicator::call(Collective collective, DType dtype, Red
   if (own_sizes_only && options.partition > 0) {
     refuse("an all_to_all with uneven sizes cannot be partitioned: each rank knows only its own sizes");
   }
-  const bool sums = collective == Collective::all_reduce || collective == Collective::reduce_scatter;
-  const std::string algorithm = options.algorithm != "auto" ? options.algorithm
-                                : own_sizes_only            ? "direct"
-                                : sums && canonical_        ? "pairwise"
-                                                            : "auto";
+  const std::string algorithm =
+      own_sizes_only && options.algorithm == "auto" ? "direct" : asked(collective, options.algorithm);
   const bool weighted = scaling.factor != 1.0;
   const bool crossed = crossing(blocks, element_bytes);
   const std::size_t blocks_at_once = blocks.size() / (collective == Collective::all_to_all ? size() : 1);
@@ -442,16 +439,21 @@ void Communicator::set_turns(const std::string& name, Collective collective, std
   selector_->set_turns(name, collective, std::move(turns));
 }
 
+std::string Communicator::asked(Collective collective, const std::string& algorithm) const {
+  const bool sums = collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+  return algorithm == "auto" && sums && canonical_ ? "pairwise" : algorithm;
+}
+
 std::pair<std::string, std::string> Communicator::choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                          const std::string& algorithm) {
-  return selector_->choice(collective, root, bytes, algorithm);
+  return selector_->choice(collective, root, bytes, asked(collective, algorithm));
 }
 
 const std::vector<std::string>& Communicator::notes() const { return group_->fabric().notes(); }
 
-const Program& Communicator::program_for(Collective collective, std::uint32_t root, std::size_t bytes,
-                                         const std::string& algorithm) {
-  return selector_->select(collective, root, bytes, algorithm).program->program();
+std::shared_ptr<const PreparedProgram> Communicator::program_for(Collective collective, std::uint32_t root,
+                                                                 std::size_t bytes, const std::string& algorithm) {
+  return selector_->select(collective, root, bytes, asked(collective, algorithm)).program;
 }
 
 }  // namespace syntony

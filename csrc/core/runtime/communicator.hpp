@@ -28,6 +28,7 @@ namespace syntony {
 
 class Engine;
 class Group;
+class PreparedProgram;
 class Selector;
 class Tuner;
 
@@ -116,8 +117,9 @@ class Communicator {
   /// What the ranks told each other when they met (runtime/tuner.hpp), by rank.
   [[nodiscard]] const std::vector<std::string>& notes() const;
   /// The Program that a call would run: what `auto` means for these bytes here.
-  [[nodiscard]] const Program& program_for(Collective collective, std::uint32_t root, std::size_t bytes,
-                                           const std::string& algorithm = "auto");
+  [[nodiscard]] std::shared_ptr<const PreparedProgram> program_for(Collective collective, std::uint32_t root,
+                                                                   std::size_t bytes,
+                                                                   const std::string& algorithm = "auto");
 
   /// Fails the group on all ranks, naming this rank and `why`.
   void abort(const std::string& why);
@@ -143,6 +145,8 @@ class Communicator {
   std::shared_ptr<Work> call(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
                              std::vector<Block> blocks, const CallOptions& options, const Scaling& scaling, bool even,
                              std::function<void()> finally);
+  /// What `auto` is where sums are to be canonical.
+  [[nodiscard]] std::string asked(Collective collective, const std::string& algorithm) const;
   [[nodiscard]] Lifetime lifetime(const CallOptions& options) const;
   std::shared_ptr<Work> finish(std::shared_ptr<Work> work, const CallOptions& options) const;
 

@@ -101,6 +101,22 @@ void bind_objects(nb::module_& m) {
             self.copy_from(other, stream.handle());
           },
           "other"_a, "stream"_a, "CUDA's own copy, in the stream.");
+  nb::class_<MappedMemory>(m, "PinnedMemory", "Zeroed memory of the host that copies of a GPU wait for nobody in.")
+      .def(nb::init<std::size_t>(), "bytes"_a)
+      .def_prop_ro("address", [](const MappedMemory& self) { return reinterpret_cast<std::uintptr_t>(self.data()); });
+  m.def(
+      "copy",
+      [](int device, std::uintptr_t to, std::uintptr_t from, std::size_t bytes, std::uintptr_t stream) {
+        copy(device, pointer(to), pointer(from), bytes, stream_at(stream));
+      },
+      "device"_a, "to"_a, "from_"_a, "bytes"_a, "stream"_a, "Between GPU and host, in the stream.");
+  m.def(
+      "capturing",
+      [](int device, std::uintptr_t stream) {
+        const OnDevice here(device);
+        return is_capturing(stream_at(stream));
+      },
+      "device"_a, "stream"_a, "Whether it is recorded into a graph.");
   nb::class_<ImportedMemory>(m, "ImportedMemory", "Another process's device memory, for as long as this is kept.")
       .def(
           "__init__",
@@ -130,7 +146,12 @@ void bind_objects(nb::module_& m) {
   nb::class_<Event>(m, "Event", "A point in a stream, with its time.")
       .def(nb::init<int>(), "device"_a)
       .def(
-          "record", [](Event& self, const Stream& stream) { self.record(stream.handle()); }, "stream"_a)
+          "record", [](Event& self, std::uintptr_t stream) { self.record(stream_at(stream)); }, "stream"_a)
+      .def(
+          "precede", [](const Event& self, std::uintptr_t stream) { self.precede(stream_at(stream)); }, "stream"_a,
+          "What the stream gets from here on comes after what was recorded.")
+      .def_prop_ro("done", &Event::done)
+      .def("synchronize", &Event::synchronize, nb::call_guard<nb::gil_scoped_release>())
       .def("seconds_since", &Event::seconds_since, "earlier"_a);
 }
 

@@ -7,6 +7,7 @@ offsets, flags and names are right, and nothing about speed.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 
 from collectives import Communicator
 from csrc import _core
+from tests.collectives.cuda.schedules import schedule
 from tests.collectives.ranks import Ranks
 from tests.csrc.cuda.gpu import _cuda, needs_gpu
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
@@ -26,7 +28,7 @@ class OnGpu:
     """An array in GPU memory, at a stream."""
 
     def __init__(self, values: np.ndarray, stream: Any) -> None:
-        self.dtype, self.memory = values.dtype, _cuda.Memory(0, max(values.nbytes, 16))
+        self.dtype, self.stream, self.memory = values.dtype, stream, _cuda.Memory(0, max(values.nbytes, 16))
         self.memory.write(values.tobytes())
         self.__cuda_array_interface__ = {
             "shape": values.shape, "typestr": values.dtype.str, "data": (self.memory.address, False),
@@ -36,6 +38,12 @@ class OnGpu:
     def values(self) -> np.ndarray:
         count = int(self.__cuda_array_interface__["shape"][0])
         return np.frombuffer(self.memory.read(count * self.dtype.itemsize), self.dtype)
+
+    def copied(self) -> Any:
+        """What the stream finds in it when it has come here."""
+        copy = _cuda.Memory(0, len(self.memory))
+        copy.copy_from(self.memory, self.stream)
+        return copy
 
 
 def part(rank: int, count: int) -> np.ndarray:
@@ -71,6 +79,16 @@ def collectives(group: Communicator) -> None:
         sent = OnGpu(part(group.rank, count), stream)
         group.broadcast(sent, root=1)
         right(sent, part(1, count), "broadcast")
+        beside = OnGpu(part(group.rank, count), stream)
+        group.all_reduce(beside)
+        work = group.all_reduce(beside, async_op=True)
+        assert work is not None
+        assert work.wait()
+        seen = beside.copied()
+        stream.synchronize()
+        assert work.done
+        total = group.size * sum(part(rank, count) for rank in ranks)
+        assert seen.read(total.nbytes) == total.tobytes(), "async_op"
 
 
 def in_a_process(rank: Rank) -> None:
@@ -82,6 +100,28 @@ def in_a_process(rank: Rank) -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_processes_give_what_numpy_gives(ranks: int) -> None:
     run_as_processes(in_a_process, ranks, deadline=300.0)
+
+
+def loaded(rank: Rank, path: Path) -> None:
+    with Communicator(rank.join(timeout=200.0).raw) as group:
+        name = group.load(path)
+        stream = _cuda.Stream(0)
+        for count in SIZES:
+            array = OnGpu(part(group.rank, count), stream)
+            group.all_reduce(array, algorithm=name)
+            stream.synchronize()
+            assert np.array_equal(array.values(), sum(part(k, count) for k in range(group.size)))
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("engine", ["forest", "greedy"])
+def test_loaded_schedules_give_what_numpy_gives(engine: str, tmp_path: Path) -> None:
+    run_as_processes(loaded, 4, schedule(tmp_path, "ring:4", "all_reduce", engine), deadline=300.0)
+
+
+@pytest.mark.timeout(400)
+def test_hosts_give_what_numpy_gives() -> None:
+    run_as_processes(in_a_process, 4, hosts=("one", "one", "other", "other"), deadline=300.0)
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
