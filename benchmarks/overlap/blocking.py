@@ -66,7 +66,7 @@ class Weights:
 
     def __init__(self, layer: BlockingLayer) -> None:
         self._layer = layer
-        self.share, self.leaves, self.at_once = layer.share, dict[str, Tensor](), self.made
+        self.share, self.leaves, self.at_once, self.even = layer.share, dict[str, Tensor](), self.made, False
         self.weights = {weight.name: self[weight.name] for weight in layer.layer.weights}
 
     def __getitem__(self, name: str) -> Tensor:

@@ -23,7 +23,7 @@ from benchmarks.goals import Part, Row
 from benchmarks.tables import Table
 from collectives.launch import Exchange, run_ranks
 from collectives.overlap.plan import Plan
-from collectives.overlap.policies import policy
+from collectives.overlap.search import chain_of, planned
 from collectives.overlap.traffic import CANONICAL, Matrix, traffic
 from collectives.torch_backend import communicator_of
 from collectives.trainer.config import Config, Data, Model, Optimizer, Parallel, Run
@@ -50,6 +50,7 @@ LAYOUTS: Mapping[str, tuple[str, Parallel]] = {
     "dp 4 x ep 4": ("lina", Parallel(dp=4, ep=4)),
     "dp 4 x ep 4, experts move": ("janus", Parallel(dp=4, ep=4)),
     "dp 4 x ep 2, experts move": ("janus", Parallel(dp=4, ep=2)),
+    "dp 4 x ep 2, shadows": ("fastermoe:hot=2", Parallel(dp=4, ep=2)),
     "dp 2 x pp 2 x tp 2": ("need", Parallel(dp=2, pp=2, tp=2)),
     "dp 4 x pp 2 x tp 2, zero 2": ("fifo", Parallel(dp=4, pp=2, tp=2, zero=2)),
 }
@@ -60,7 +61,7 @@ def counted(config: Config, name: str, into: Path, exchange: Exchange | None) ->
 
     def work(config: Config, mesh: Mesh, world: World) -> None:
         rank = Rank(config, mesh, world)
-        made = policy(name).plan(rank.recorded(), cost_of(rank.recorded(), {}, {})).text
+        made = planned(chain_of(name), rank.recorded(), cost_of(rank.recorded(), {}, {})).text
         rank.begin(Plan.from_text(made))
         turns = config.data.microbatches // config.parallel.dp
         tokens = torch.zeros(config.data.rows, config.model.context // config.parallel.cp, dtype=torch.int64)
@@ -76,8 +77,8 @@ def counted(config: Config, name: str, into: Path, exchange: Exchange | None) ->
         if mesh.rank == 0:
             layout = rank.plan.graph.layout
             assert layout is not None
-            planned = {lane: matrix.tolist() for lane, matrix in traffic(rank.plan, layout).items()}
-            into.write_text(json.dumps([rows, planned]))
+            said = {lane: matrix.tolist() for lane, matrix in traffic(rank.plan, layout).items()}
+            into.write_text(json.dumps([rows, said]))
         rank.close()
 
     return train(config, exchange, work)
@@ -125,7 +126,7 @@ def _planned(planned: Mapping[str, list[list[int]]], lane: str, rows: list[dict[
 
 
 def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
-    columns = (("layout", -26), ("policy", -8), ("ranks", 5), ("bytes counted", 13), ("planned", 13), ("lanes", -20))
+    columns = (("layout", -26), ("policy", -15), ("ranks", 5), ("bytes counted", 13), ("planned", 13), ("lanes", -20))
     return (Part("Bytes between ranks in one step, each pair's compared", columns, partial(_rows, options)),)
 
 

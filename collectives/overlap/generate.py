@@ -10,7 +10,8 @@ Rules that whoever runs it must know:
 - A `recv` and the `send` of the same layer, microbatch and direction are one message; nothing else links them.
 - `gather.{layer}.{microbatch}.f|b` (weights sharded) is made once for microbatches that a chunk takes in a row, and
   named after the first of them; the weights may go when the last compute Op that waits for it has ended. Experts that
-  come to the tokens come once a step, and stay to its last backward; with zero=3 they come and go as all weights do.
+  come to the tokens (a layer's shadow) come once a step, and stay to its last backward; with zero=3 they come and go
+  as all weights do.
 - `opt` waits for the `norm` of every device (clip exact); what ranks of other devices found comes with the norm itself.
 """
 
@@ -86,12 +87,17 @@ def _check(layers: Sequence[Layer], layout: Layout) -> None:
 
 class _Step:
     def __init__(self, layers: Sequence[Layer], layout: Layout, order: Pipeline, chunks: tuple[range, ...]) -> None:
-        self.layers, self.layout, self.order, self.chunks = layers, layout, order, chunks
-        self.device = [order.places[chunk] for chunk, members in enumerate(chunks) for _ in members]
+        nothing = Layer("", 0, ())
+        self.count = len(layers)
+        self.layers = (*layers, *(layer.shadow or nothing for layer in layers))
+        self.layout, self.order, self.chunks = layout, order, chunks
+        self.device = 2 * [order.places[chunk] for chunk, members in enumerate(chunks) for _ in members]
         self.split = {task[1:] for tasks in order.orders for task in tasks if task.kind == "X"}
         self.groups = layout.groups
         self.updated = {  # the Op of the last step that made a layer's weights
-            i: (f"gather.{i}" if self._gathers(i) else f"opt.{i}",) for i, layer in enumerate(layers) if layer.weights
+            i: (f"gather.{i}" if self._gathers(i) else f"opt.{i}",)
+            for i, layer in enumerate(self.layers)
+            if layer.weights
         }
         self.uses: list[str] = []  # on the current device: the first task's last Op that needs each gathered weight
         self.begun: set[int] = set()  # layers that have gradients
@@ -113,25 +119,27 @@ class _Step:
         passing: dict[int, str] = {}
         for microbatch in microbatches:
             for i in members:
-                layer, way = self.layers[i], "f" if kind == "F" else "b"
-                stays = layer.gathered and self.layout.zero < 3
-                gathers, last = (self.staying, self.final[chunk]) if stays else (passing, microbatches[-1])
-                if kind != "W" and i not in gathers and self._sharded(i, 3):
-                    gathers[i] = f"gather.{i}.{microbatch}.{way}"
-                    ahead = [] if len(self.uses) <= self.layout.prefetch else [self.uses[-1 - self.layout.prefetch]]
-                    self.uses.append(self._last(kind, i, microbatch))
-                    yield self._moved(
-                        gathers[i],
-                        Kind.ALL_GATHER,
-                        i,
-                        microbatch,
-                        deps=ahead,
-                        lagged=[f"opt.{i}"],
-                        holds=layer.weights,
-                    )
-                ends = microbatch == last and not (stays and kind == "F")
-                shed = layer.weights if i in gathers and ends else 0
-                weights = [gathers[i]] if i in gathers else []
+                way, weights, shed = "f" if kind == "F" else "b", list[str](), 0
+                ahead = [] if len(self.uses) <= self.layout.prefetch else [self.uses[-1 - self.layout.prefetch]]
+                for part in (i, self.count + i):
+                    size, stays = self.layers[part].weights, part != i and self.layout.zero < 3
+                    gathers, last = (self.staying, self.final[chunk]) if stays else (passing, microbatches[-1])
+                    if kind != "W" and part not in gathers and self._sharded(part, 3):
+                        gathers[part] = f"gather.{part}.{microbatch}.{way}"
+                        use = self._last(kind, i, microbatch)
+                        self.uses += [use] if use not in self.uses[-1:] else []
+                        yield self._moved(
+                            gathers[part],
+                            Kind.ALL_GATHER,
+                            part,
+                            microbatch,
+                            deps=ahead,
+                            lagged=[f"opt.{part}"],
+                            holds=size,
+                        )
+                    if part in gathers:
+                        weights.append(gathers[part])
+                        shed += size if microbatch == last and not (stays and kind == "F") else 0
                 if kind == "F":
                     yield from self._forward(device, i, microbatch, weights, shed)
                 else:
@@ -171,7 +179,7 @@ class _Step:
             if not final:
                 moved = yield from self._transfer(i, m, s, "f", name)
                 before = [moved or name, *weights]
-        if i + 1 < len(self.layers) and self.device[i + 1] != device:
+        if i + 1 < self.count and self.device[i + 1] != device:
             yield self._side(Kind.SEND, i, m, "f", device, self.device[i + 1], (name,))
 
     def _backward(self, device: int, kind: str, i: int, m: int, weights: list[str], shed: int) -> Iterator[Op]:
@@ -184,7 +192,7 @@ class _Step:
                 after = (self._name(Kind.BACKWARD_INPUT, i, m, s),)
                 yield self._gradient(device, word, i, m, s, layer.segments[s] * factor, after, (), 0)
             return
-        if i == len(self.layers) - 1:
+        if i == self.count - 1:
             before = self._name(Kind.FORWARD, i, m, segments[0])
         else:
             way = yield from self._message(i + 1, i, m, "b")
@@ -238,7 +246,8 @@ class _Step:
         their own that stays, unless they are sharded."""
         layer = self.layers[i]
         made = kind is not Kind.BACKWARD_INPUT
-        holds = layer.weights if made and i not in self.begun and self._sharded(i, 2) else 0
+        fresh = (i, self.count + i) if made and i not in self.begun else ()
+        holds = sum(self.layers[part].weights for part in fresh if self._sharded(part, 2))
         if made:
             self.begun.add(i)
         if s == 0:
@@ -255,21 +264,19 @@ class _Step:
 
     def _update(self, device: int) -> Iterator[Op]:
         """Gradients summed, their norm, weights updated and gathered. Last layers first: their gradients are."""
-        layout, mine = (
-            self.layout,
-            [i for i in range(len(self.layers)) if self.device[i] == device and self.layers[i].weights],
-        )
+        layout, own = self.layout, [i for i in range(self.count) if self.device[i] == device]
+        mine = [part for i in own for part in (i, self.count + i) if self.layers[part].weights]
         sums: dict[int, list[str]] = {}
         for i in reversed(mine):
             layer, lane, count = self.layers[i], *self._group(i)
-            size = layer.weights
-            parts = range(len(layer.segments))
+            size, user = layer.weights, i % self.count
+            parts = range(len(self.layers[user].segments))
             sums[i] = [
-                self._name(Kind.BACKWARD_WEIGHT, i, m, s)
-                if (self._chunk(i), m) in self.split
-                else self._name(Kind.BACKWARD, i, m, s)
+                self._name(Kind.BACKWARD_WEIGHT, user, m, s)
+                if (self._chunk(user), m) in self.split
+                else self._name(Kind.BACKWARD, user, m, s)
                 for m in range(layout.microbatches)
-                for s in (parts if (self._chunk(i), m) in self.split else (0,))
+                for s in (parts if (self._chunk(user), m) in self.split else (0,))
             ]
             if layer.shared and "tp" in self.groups:
                 yield Op(f"share.{i}", Kind.ALL_REDUCE, device, "tp", layer.shared, tuple(sums[i]), layer=i)
@@ -309,12 +316,12 @@ class _Step:
         holds: float = 0,
         frees: float = 0,
     ) -> Op:
-        """A layer's gradients or weights, moved by its group."""
+        """A layer's gradients or weights, or its shadow's, moved by its group."""
         size = self.layers[i].weights
         piece = (Piece(i, 0, size),)
-        lane, device = self._group(i)[0], self.device[i]
+        lane, device, user = self._group(i)[0], self.device[i], i % self.count
         return Op(
-            name, kind, device, lane, size, tuple(deps), tuple(lagged), i, m, pieces=piece, holds=holds, frees=frees
+            name, kind, device, lane, size, tuple(deps), tuple(lagged), user, m, pieces=piece, holds=holds, frees=frees
         )
 
     def _transfer(self, i: int, m: int, s: int, way: str, after: str) -> Generator[Op, None, str]:
@@ -345,13 +352,12 @@ class _Step:
 
     def _group(self, i: int) -> tuple[str, int]:
         """Which lane sums the layer's gradients, among how many ranks."""
-        layer = self.layers[i]
-        lane = "ep" if layer.gathered else "edp" if layer.expert and self.layout.ep > 1 else "dp"
+        lane = "ep" if i >= self.count else "edp" if self.layers[i].expert and self.layout.ep > 1 else "dp"
         return lane, self.groups.get(lane, 1)
 
     def _level(self, i: int) -> int:
         """What is sharded of the layer: as `Layout.zero`, but for experts that come to the tokens."""
-        return 3 if self.layers[i].gathered else self.layout.zero
+        return 3 if i >= self.count else self.layout.zero
 
     def _sharded(self, i: int, level: int) -> bool:
         return self._level(i) >= level and self._group(i)[1] > 1 and self.layers[i].weights > 0

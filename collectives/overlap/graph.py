@@ -51,9 +51,10 @@ class Layer:
                  without what it took from the one before
     output       bytes that one microbatch hands to the next layer
     expert       its weights are spread over the group `ep`: copies are summed over `edp`, not over `dp`
-    gathered     its experts come to the tokens: they are sharded over `ep`, with copies over `edp`, and gathered there
-                 before they are used
-    moved        the same layer, gathered, which a policy may put in its place; None: there is none
+    hot          so many experts of all its ranks, the first, come to the tokens (hot_numbers); and
+    shadow       their weights, as a layer without segments: sharded over `ep`, with copies over `edp`, and gathered
+                 there before this layer uses them. Its number is `Graph.shadow`. None: all tokens go to their experts
+    moved        the same layer with more and more of its experts hot, at last all: what a policy may put in its place
     joined       it takes more than one tensor from the layer before, so a pipeline is never cut between them
     shared       bytes of its weights, the last ones, whose gradients `tp` sums: its ranks see parts of the sequence
     backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation
@@ -68,13 +69,21 @@ class Layer:
     activations: int = 0
     output: int = 0
     expert: bool = False
-    gathered: bool = False
-    moved: Layer | None = None
+    hot: int = 0
+    shadow: Layer | None = None
+    moved: tuple[Layer, ...] = ()
     joined: bool = False
     shared: int = 0
     backward: tuple[float, float] = (1.0, 1.0)
     products: int = 0
     inputs: int = 0
+
+
+def hot_numbers(experts: int, ranks: int) -> list[int]:
+    """How many experts of a block may come to the tokens: of each rank of `ep` one, two, four, .., or all; so every
+    rank keeps as many of the others."""
+    local = experts // ranks
+    return [ranks << power for power in range((local - 1).bit_length())] + [experts]
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,10 @@ class Graph:
     @cached_property
     def devices(self) -> tuple[int, ...]:
         return tuple(sorted({op.device for op in self.ops}))
+
+    def shadow(self, layer: int) -> int:
+        """The number by which Ops and Pieces call the shadow of a layer: behind those of all layers."""
+        return len(self.layers) + layer
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
         """The same step with other Ops."""

@@ -22,7 +22,7 @@ from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
 
-from collectives.overlap.graph import Layer, Transfer
+from collectives.overlap.graph import Layer, Transfer, hot_numbers
 from collectives.overlap.layout import Layout
 from collectives.overlap.op import Kind
 from topologies.command import UserError
@@ -208,9 +208,19 @@ class _Maker:
         made = partial(self._layer, f"experts.{block}", segments=segments, kept=inner, expert=ep > 1)
         if not moves:
             return made(weights, moves=moves)
+        local = m.experts // ep
         still = [replace(move, forward=None, backward=None, bytes=0, parts="") for move in moves]
-        gathered = replace(made(weights * ep, moves=still), expert=False, gathered=True)
-        return replace(made(weights, moves=moves), moved=gathered)
+
+        def without(count: int) -> Layer:
+            """So many of each rank's experts come to the tokens."""
+            share = 1 - count / local
+            fewer = [replace(move, bytes=round(move.bytes * share)) for move in moves] if count < local else still
+            shadow = Layer(f"shadow.{block}", weights // local * count * ep, ())
+            return replace(made(weights // local * (local - count), moves=fewer), hot=count * ep, shadow=shadow)
+
+        return replace(
+            made(weights, moves=moves), moved=tuple(without(hot // ep) for hot in hot_numbers(m.experts, ep))
+        )
 
     def _has_experts(self, block: int) -> bool:
         return self._model.experts > 0 and block % self._model.every == self._model.every - 1

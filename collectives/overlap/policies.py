@@ -22,7 +22,7 @@ from collectives.overlap.passes import relayout
 from collectives.overlap.passes.backward import delay_weight_grad, split_backward
 from collectives.overlap.passes.cut import chunk, slice
 from collectives.overlap.passes.defer import defer
-from collectives.overlap.passes.experts import replicate_hot_experts
+from collectives.overlap.passes.experts import move_experts, with_shadows
 from collectives.overlap.passes.fuse import fuse, fuse_best
 from collectives.overlap.passes.recompute import hide_recompute
 from collectives.overlap.plan import Plan
@@ -371,16 +371,15 @@ def tutel(graph: Graph, cost: Cost, degree: int) -> Decided:
     return _best(cost, [Decided(chunk(graph, one, lanes)) for one in ([degree] if degree else DEGREES)])
 
 
-@_policy(
-    "He et al., FasterMoE, PPoPP 2022", tokens=(0.3, (0.0, 0.3, 0.5)), weights=(0.25, (0.25,)), degree=(2, DEGREES)
-)
-def fastermoe(graph: Graph, cost: Cost, tokens: float, weights: float, degree: int) -> Decided:
-    """Shadows of experts that are in demand, where they pay (with or without, what is faster); tokens in groups."""
+@_policy("He et al., FasterMoE, PPoPP 2022", hot=(0, (0,)), degree=(2, DEGREES))
+def fastermoe(graph: Graph, cost: Cost, hot: int, degree: int) -> Decided:
+    """Shadows of `hot` experts on all ranks (0: as many as pay, or none); the others' tokens in groups. Static here: a
+    plan knows no demand, so the hot ones are a block's first, and pay as if asked for as often as the others. There,
+    each iteration's tokens choose."""
     lanes = _lanes(graph, "ep")
-    shadow = "copies of hot experts are not in the trainer" if tokens else ""
-    with_them = [replicate_hot_experts(graph, tokens, weights)] if tokens else []
-    cuts = [(chunk(one, degree, lanes), why) for one, why in [(graph, ""), *((one, shadow) for one in with_them)]]
-    return _best(cost, [Decided(one, simulated=why) for one, why in cuts])
+    shadowed = [move_experts(graph, hot)] if hot else with_shadows(graph)
+    found = [Decided(chunk(one, degree, lanes), orders.need) for one in shadowed]
+    return _best(cost, found if hot else [Decided(chunk(graph, degree, lanes)), *found])
 
 
 @_policy("Shi et al., PipeMoE, INFOCOM 2023")
@@ -409,7 +408,7 @@ def janus(graph: Graph, cost: Cost) -> Decided:
     """Experts move instead of tokens, where that is faster: once a step each, whatever the number of microbatches. All
     layers alike, and experts at once, not one by one as they come."""
     _lanes(graph, "ep")
-    return _best(cost, [Decided(graph), Decided(relayout.move_experts(graph), orders.need)])
+    return _best(cost, [Decided(graph), Decided(move_experts(graph), orders.need)])
 
 
 @_policy("Gao et al., FlowMoE, NeurIPS 2025", degree=(2, DEGREES), slice=(M, SIZES))

@@ -340,5 +340,6 @@ def _heavier(layer: Layer, times: int) -> Layer:
         products=layer.products * times,
         inputs=layer.inputs * times,
         shared=layer.shared * times,
-        moved=layer.moved and _heavier(layer.moved, times),
+        shadow=layer.shadow and _heavier(layer.shadow, times),
+        moved=tuple(_heavier(other, times) for other in layer.moved),
     )

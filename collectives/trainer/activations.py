@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from collectives.trainer.data_parallel.flat import Flat
-from collectives.trainer.layer import Layer, Transfer, Use
+from collectives.trainer.layer import SHADOW, Layer, Transfer, Use
 from collectives.trainer.step import Interpreter, Kept
 
 Tensors = tuple[Tensor, ...]
@@ -45,8 +45,10 @@ def held(layers: Sequence[Layer], flats: Sequence[Flat], batch: Tensors, dtype: 
     chosen = {kind: layers[kinds.index(kind)] for kind in dict.fromkeys(kinds)}
     weights = {}
     for kind in chosen:
-        flat = flats[kinds.index(kind)]
+        flat, shadow = flats[kinds.index(kind)], chosen[kind].shadow
         weights[kind] = flat.views(torch.zeros(flat.elements, dtype=dtype))
+        near = shadow.weights if shadow is not None else ()
+        weights[kind] |= {f"{SHADOW}{weight.name}": torch.zeros(weight.shape, dtype=dtype) for weight in near}
     one, two = (_Trial(chosen, weights, tuple(t[:1].expand(n, -1) for t in batch)) for n in (1, 2))
     lasting, rows, found = one.storages.keys() & two.storages.keys(), len(batch[0]), {}
     for kind in chosen:
@@ -68,7 +70,7 @@ class _Trial:
             aside, products, inputs = set[int](), set[int](), set[int]()
             tensors = (*tensors, targets) if kind == "head" else tensors
             for number, segment in enumerate(layer.segments):
-                use, saved = _Watched(weights[kind]), list[Tensor]()
+                use, saved = _Watched(weights[kind], even=True), list[Tensor]()
                 given = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors)
                 with torch.enable_grad(), _saving(saved.append):
                     outputs = segment.run(use, *given)

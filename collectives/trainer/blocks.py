@@ -120,19 +120,20 @@ def mlp(model: Model, rows: int, index: int) -> Layer:
 
 
 def feed_forward(model: Model, rows: int) -> tuple[Weight, Weight, Callable[..., Tensor], float]:
-    """Weights up and down, the function feed(use, h, block=None, source=0), and its operations for one microbatch."""
+    """Weights up and down, the function feed(use, h, block=None, source=0, of=""), and its operations for one
+    microbatch. `of`: what comes before the weights' names."""
     gated = model.activation == "swiglu"
     up = Weight("up", (1 + gated, model.hidden, model.width), 0.02)
     down = Weight("down", (model.width, model.hidden), 0.02 / math.sqrt(2 * model.blocks))
 
-    def feed(use: Use, h: Tensor, block: int | None = None, source: int = 0) -> Tensor:
-        made = use.linear(h, "up", block, source)
+    def feed(use: Use, h: Tensor, block: int | None = None, source: int = 0, of: str = "") -> Tensor:
+        made = use.linear(h, f"{of}up", block, source)
         if gated:
             gate, value = made.chunk(2, dim=-1)
             made = F.silu(gate) * value
         else:
             made = F.gelu(made, approximate="tanh")
-        return use.linear(made, "down", block, source)
+        return use.linear(made, f"{of}down", block, source)
 
     return up, down, feed, 2.0 * rows * model.context * model.width * model.hidden * (2 + gated)
 

@@ -41,16 +41,16 @@ class Progress:
 
 def whole(rank: Rank) -> dict[str, Tensor]:
     """All tensors, whole: on rank 0; empty on others. At rest. Collective."""
-    mine = {
-        name: (weight.full_shape, weight.place, block.to("cpu", copy=True)) for name, weight, block in rank.tensors()
-    }
+    mine = [
+        (name, weight.full_shape, weight.place, block.to("cpu", copy=True)) for name, weight, block in rank.tensors()
+    ]
     keep = rank.mesh.place["data"] == 0 or any(holding.layer.expert for holding in rank.updates.holdings.values())
-    blobs = rank.world.gather(pickle.dumps(mine if keep else {}))
+    blobs = rank.world.gather(pickle.dumps(mine if keep else []))
     if rank.mesh.rank:
         return {}
     found: dict[str, Tensor] = {}
     for blob in blobs:
-        for name, (shape, place, block) in pickle.loads(blob).items():
+        for name, shape, place, block in pickle.loads(blob):
             found.setdefault(name, torch.empty(shape, device="cpu"))[place] = block
     return dict(sorted(found.items()))
 
@@ -58,7 +58,7 @@ def whole(rank: Rank) -> dict[str, Tensor]:
 def digest(rank: Rank) -> str:
     """sha256 of all weights, on rank 0. At rest. Collective."""
     found = hashlib.sha256()
-    names = {layer.label(weight) for layer, _ in rank.parts for weight in layer.weights}
+    names = {layer.label(weight) for layer, _ in rank.parts.values() for weight in layer.weights}
     for name, tensor in whole(rank).items():
         if name in names:
             found.update(name.encode() + tensor.numpy().tobytes())

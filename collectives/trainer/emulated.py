@@ -87,8 +87,9 @@ def _run(real: Run, seconds: float, rows: int, slots: int) -> Run:
 
     def run(use: Use, *tensors: Tensor) -> tuple[Tensor, ...]:
         first = tensors[0]
-        whole = slots if first.dim() == 2 and first.is_floating_point() else rows
-        took = seconds * len(first) / whole
+        slotted = first.dim() == 2 and first.is_floating_point()  # rows that came, and those that stayed
+        alike = [len(tensor) for tensor in tensors if tensor.shape[1:] == first.shape[1:]]
+        took = seconds * (sum(alike) / slots if slotted else len(first) / rows)
         return lasting(took, made, use, took, *tensors)
 
     def made(use: Use, took: float, *tensors: Tensor) -> tuple[Tensor, ...]:

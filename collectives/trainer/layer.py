@@ -25,6 +25,8 @@ from torch import Tensor
 
 from collectives.overlap import graph
 
+SHADOW = "shadow."  # before the names of what a layer uses beside its own weights
+
 
 @dataclass(frozen=True)
 class Weight:
@@ -33,7 +35,7 @@ class Weight:
     shape    of the block (matrices are (.., outputs, inputs))
     spread   standard deviation of its first values; 0: it begins as ones
     shared   the ranks of `tp` have the same one, and gradients that are parts of a sum (sequence parallelism)
-    branch   the layer it was made in, if that has been welded to another
+    branch   the layer it was made in, if that has been welded to another, or if this is its shadow's
     """
 
     name: str
@@ -74,8 +76,12 @@ class Weight:
     def split(self, axis: int, index: int, parts: int) -> Weight:
         """The block `index` of `parts` equal ones along `axis` of this block."""
         size = self.shape[axis] // parts
+        return self.block(axis, index * size, size)
+
+    def block(self, axis: int, begin: int, size: int) -> Weight:
+        """`size` of this block's places along `axis`, from `begin` on."""
         offset = list(self.offset or (0,) * len(self.shape))
-        offset[axis] += index * size
+        offset[axis] += begin
         shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
         return replace(self, shape=shape, whole=self.full_shape, offset=tuple(offset))
 
@@ -109,14 +115,17 @@ class Product:
 class Use:
     """One run of one segment on one microbatch: where it finds weights, and where gradients of weights collect.
 
-    weights      of the layer, by name (no autograd). Whoever runs the backward may have put others in their place
+    weights      of the layer, by name, and of its shadow (`shadow.up`); no autograd. Whoever runs the backward may have
+                 put others in their place
     microbatch   of this rank, 0 ..
     share        of one microbatch in the step's loss (what extra losses are multiplied with)
+    even         nobody knows the router yet: tokens go to the experts in turn
     """
 
     weights: Mapping[str, Tensor]
     microbatch: int = 0
     share: float = 1.0
+    even: bool = False
     leaves: dict[str, Tensor] = field(default_factory=dict)  # weights that autograd differentiates
     products: list[Product] = field(default_factory=list)  # gradients of matrices, to be computed later, or
     at_once: Callable[[Product], None] | None = None  # what computes them while their factors are still in cache
@@ -229,6 +238,7 @@ class Layer:
 
     gaps     between the segments; None: empty
     expert   its weights are spread over the lane `ep`
+    shadow   weights that it uses beside its own, as a layer without segments; all ranks of `ep` have them together
     joined   it takes all that the layer before returns, not only x: a pipeline is never cut between them
     sources  ranks whose microbatches meet in it (of an expert layer, the ranks of `ep`): gradients of the same turn's
              microbatches are summed apart, in the order of the global microbatch index
@@ -241,6 +251,7 @@ class Layer:
     expert: bool = False
     joined: bool = False
     sources: int = 1
+    shadow: Layer | None = None
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:

@@ -156,7 +156,7 @@ def _mean(of_ranks: list[list[float]]) -> float | None:
 
 
 def _opening(config: Config, rank: Rank, data: text.Text, plan: Plan) -> str:
-    count = sum(math.prod(weight.full_shape) for layer, _ in rank.parts for weight in layer.weights)
+    count = sum(math.prod(weight.full_shape) for layer, _ in rank.parts.values() for weight in layer.weights)
     sizes = " ".join(f"{n} {getattr(config.parallel, n)}" for n in ("dp", "tp", "pp", "ep", "cp", "zero"))
     emulated = ", compute EMULATED" if config.run.compute == "emulated" else ""
     return (
@@ -174,8 +174,8 @@ def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
     turns = math.ceil(math.log2(config.data.microbatches // sizes.dp))
     every = sizes.zero, sizes.dp * sizes.cp // sizes.replicas
     lasting = 0.0
-    for i, (_, flat) in enumerate(rank.parts_of(plan) if plan else rank.parts):
-        zero, shards = (3, sizes.ep) if plan and plan.graph.layers[i].gathered else every
+    for i, (_, flat) in (rank.parts_of(plan) if plan else rank.parts).items():
+        zero, shards = (3, sizes.ep) if plan and i >= len(plan.graph.layers) else every
         state = sum(1 / shards if zero >= level else 1 for level in (3, 1, 1))
         lasting += 4 * flat.elements * (state + turns + (zero < 2)) / sizes.pp
     _refuse_above_free(rank, lasting, 0.0)  # before anything of that size is tried

@@ -5,6 +5,8 @@
 
 What the router hands on stays on the rank: (x, h, weight, chosen). An expert's rows are multiplied apart for every
 source (the rank whose microbatch they are of): these products are the same in every layout, bit for bit.
+
+The first experts may be the layer's shadow: whoever asks for one of these is near it, and its rows do not travel.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from torch import Tensor
 from collectives.trainer.blocks import added, feed_forward, normed
 from collectives.trainer.config import Model
 from collectives.trainer.expert_parallel.router import also_loss, choose, imbalance, slots, unite
-from collectives.trainer.layer import Layer, Segment, Use, Weight
+from collectives.trainer.layer import SHADOW, Layer, Segment, Use, Weight
 
 
 def mixture(model: Model, rows: int, index: int, even: bool = False) -> tuple[Layer, Layer]:
@@ -26,7 +28,7 @@ def mixture(model: Model, rows: int, index: int, even: bool = False) -> tuple[La
 
     def route(use: Use, x: Tensor) -> tuple[Tensor, ...]:
         h, _ = normed(use, x, "gate_norm")
-        probabilities, weight, chosen = choose(use.linear(h, "gate").flatten(0, 1), model.top, even)
+        probabilities, weight, chosen = choose(use.linear(h, "gate").flatten(0, 1), model.top, even or use.even)
         return x, h, also_loss(weight, imbalance(probabilities, chosen), model.balance * use.share), chosen
 
     gate = (Weight("gate", (model.experts, model.width), 0.02), Weight("gate_norm", (model.width,), 0))
@@ -37,21 +39,36 @@ def mixture(model: Model, rows: int, index: int, even: bool = False) -> tuple[La
 
     def arrange(use: Use, x: Tensor, h: Tensor, weight: Tensor, chosen: Tensor) -> tuple[Tensor, ...]:
         made, order, inverse, counts = slots(h.flatten(0, 1), chosen, model.experts)
-        return counts, counts, made, order, inverse, weight, x
+        hot = _experts(use, SHADOW)
+        asked, counts = counts[:hot], counts[hot:]
+        near = made.new_empty(0, model.width)
+        if hot:
+            near, made = torch.split(made, [int(asked.sum()), int(counts.sum())])
+        return counts, counts, made, near, asked, order, inverse, weight, x
 
     def pack(use: Use, coming: Tensor, going: Tensor, made: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         return made, going, coming, *rest
 
-    def fed(use: Use, arrived: Tensor, going: Tensor, coming: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        local = len(use.weights["up"])
-        parts = torch.split(arrived, coming.tolist())
-        answers = [feed(use, part, at % local, at // local) if len(part) else part for at, part in enumerate(parts)]
-        return torch.cat(answers), going, coming, *rest
+    def answered(use: Use, rows: Tensor, counts: Tensor, of: str = "") -> Tensor:
+        local, parts = _experts(use, of), torch.split(rows, counts.tolist())
+        found = [feed(use, part, at % local, at // local, of) if len(part) else part for at, part in enumerate(parts)]
+        return torch.cat(found) if found else rows
+
+    def fed(
+        use: Use, arrived: Tensor, going: Tensor, coming: Tensor, near: Tensor, asked: Tensor, *rest: Tensor
+    ) -> tuple[Tensor, ...]:
+        return answered(use, arrived, coming), going, coming, answered(use, near, asked, SHADOW), asked, *rest
 
     def join(use: Use, answers: Tensor, going: Tensor, coming: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
-        order, inverse, weight, x = rest
-        y = unite(answers, weight, order, inverse)
+        near, _, order, inverse, weight, x = rest
+        every = [rows for rows in (near, answers) if len(rows)]
+        y = unite(every[0] if len(every) == 1 else torch.cat(every), weight, order, inverse)
         return y.view(len(x), -1, y.shape[-1]), x
 
     segments = (Segment(arrange), Segment(pack), Segment(fed, flops * model.top), Segment(join), Segment(added))
     return router, Layer(f"experts_{index}", weights, segments, (None,) * 4, joined=True)
+
+
+def _experts(use: Use, of: str) -> int:
+    """How many the rank has while it uses them."""
+    return len(use.weights[f"{of}up"]) if f"{of}up" in use.weights else 0

@@ -18,21 +18,19 @@ from collectives.trainer.model import transformer
 from collectives.trainer.tensor_parallel.split import tensor_parallel
 
 
-def parallelized(
-    model: Model, mesh: Mesh, rows: int, element: int, even: bool = False, moved: bool = False
-) -> list[Layer]:
+def parallelized(model: Model, mesh: Mesh, rows: int, element: int, even: bool = False, hot: int = 0) -> list[Layer]:
     """All layers, of which a pipeline device takes its own. Raises UserError where the sizes do not fit.
 
     rows, element    sequences in a microbatch, and bytes of a number that travels
     even             tokens go to experts in turn, and no rank asks how many will come
-    moved            experts come to the tokens, not tokens to the experts
+    hot              so many experts of every block come to the tokens, not tokens to these experts
     """
     tokens = rows * (model.context // mesh.size("cp"))
     model = replace(model, balance=model.balance / mesh.size("tp"))  # every rank of `tp` has the same router
     layers = transformer(model, rows, even)
     layers = context_parallel(layers, model, mesh, tokens, element)
     layers = tensor_parallel(layers, model, mesh, tokens, element)
-    layers = expert_parallel(layers, model, mesh, tokens, element, even, moved)
+    layers = expert_parallel(layers, model, mesh, tokens, element, even, hot)
     return [layer.fused() for layer in _blocks(layers)]
 
 

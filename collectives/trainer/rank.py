@@ -43,6 +43,7 @@ from topologies.command import UserError
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _NUMBER = 320  # bytes of the whole numbers that ranks add up
 Part = tuple[Layer, Flat]  # of the model, as a rank has it, and how its weights lie in memory
+Parts = Mapping[int, Part]  # by number: layers, and behind them shadows (`Graph.shadow`)
 
 
 def layout_of(config: Config) -> Layout:
@@ -156,24 +157,34 @@ class Rank:
     def __init__(self, config: Config, mesh: Mesh, world: World) -> None:
         self.config, self.mesh, self.world = config, mesh, world
         self.dtype = _DTYPES[config.run.dtype]
-        rows = config.data.rows
-        self.parts = self._cut(moved=False)
-        self.moved = self._cut(moved=True) if mesh.size("ep") > 1 else self.parts
-        self.shape = boundary(config.model, mesh, rows)
+        self._cuts: dict[int, Parts] = {}
+        self.parts = self._cut(hot=0)
+        self.shape = boundary(config.model, mesh, config.data.rows)
 
-    def _cut(self, moved: bool) -> list[Part]:
-        """All layers: tokens move to the experts, or (`moved`) these to the tokens."""
+    def _cut(self, hot: int) -> Parts:
+        """The whole model; so many experts of each block come to the tokens."""
+        if hot not in self._cuts:
+            self._cuts[hot] = self._cut_anew(hot)
+        return self._cuts[hot]
+
+    def _cut_anew(self, hot: int) -> Parts:
         config, rows = self.config, self.config.data.rows
         even = config.run.compute == "emulated"
-        layers = parallelized(config.model, self.mesh, rows, self.dtype.itemsize, even, moved)
+        layers = parallelized(config.model, self.mesh, rows, self.dtype.itemsize, even, hot)
         if even:
             layers = emulated(layers, transformer(config.model, rows), config)
         parts = ALIGNMENT * config.parallel.dp * config.parallel.cp
-        return [(layer, Flat.of(layer.weights, parts)) for layer in layers]
+        numbered = dict(enumerate(layers))
+        numbered |= {len(layers) + i: layer.shadow for i, layer in enumerate(layers) if layer.shadow is not None}
+        return {number: (layer, Flat.of(layer.weights, parts)) for number, layer in numbered.items()}
 
-    def parts_of(self, plan: Plan) -> list[Part]:
-        """All layers as the plan has them."""
-        return [(self.moved if layer.gathered else self.parts)[i] for i, layer in enumerate(plan.graph.layers)]
+    def parts_of(self, plan: Plan) -> Parts:
+        """All layers, and their shadows, as the plan has them."""
+        found: dict[int, Part] = {}
+        for i, layer in enumerate(plan.graph.layers):
+            numbers = (i, plan.graph.shadow(i)) if layer.shadow is not None else (i,)
+            found |= {number: self._cut(layer.hot)[number] for number in numbers}
+        return dict(sorted(found.items()))
 
     def recorded(self) -> graph.Graph:
         """The step as it is recorded, before any policy."""
@@ -182,19 +193,22 @@ class Rank:
     @cached_property
     def described(self) -> tuple[graph.Layer, ...]:
         """The layers as the planner sees them."""
-        own = self._described(self.parts)
-        if self.moved is self.parts:
-            return own
+        ranks = self.mesh.size("ep")
+        numbers = graph.hot_numbers(self.config.model.experts, ranks) if ranks > 1 else []
+        moved = [self._described(hot) for hot in numbers]
         return tuple(
-            replace(layer, moved=replace(moved, gathered=True)) if layer.expert else layer
-            for layer, moved in zip(own, self._described(self.moved), strict=True)
+            replace(layer, moved=tuple(other[i] for other in moved)) if layer.expert else layer
+            for i, layer in enumerate(self._described(0))
         )
 
-    def _described(self, parts: list[Part]) -> tuple[graph.Layer, ...]:
-        layers, flats = [layer for layer, _ in parts], [flat for _, flat in parts]
+    def _described(self, hot: int) -> tuple[graph.Layer, ...]:
+        parts = self._cut(hot)
+        own = [part for part in parts.values() if part[0].segments]
+        layers, flats = [layer for layer, _ in own], [flat for _, flat in own]
         model, data, cp = self.config.model, self.config.data, self.config.parallel.cp
         tokens = torch.zeros(1, 1, dtype=torch.int64).expand(data.rows, model.context // cp)
         output = math.prod(self.shape) * self.dtype.itemsize
+        kept_by = held(layers, flats, (tokens, tokens), self.dtype)
         return tuple(
             graph.Layer(
                 layer.name,
@@ -208,8 +222,10 @@ class Rank:
                 expert=layer.expert,
                 joined=layer.joined,
                 shared=4 * (flat.elements - flat.shared) if any(weight.shared for weight in layer.weights) else 0,
+                hot=hot if layer.shadow is not None else 0,
+                shadow=_stored(*parts[len(own) + i]) if layer.shadow is not None else None,
             )
-            for layer, flat, kept in zip(layers, flats, held(layers, flats, (tokens, tokens), self.dtype), strict=True)
+            for i, (layer, flat, kept) in enumerate(zip(layers, flats, kept_by, strict=True))
         )
 
     def _fitting(self, transfer: graph.Transfer) -> graph.Transfer:
@@ -221,7 +237,7 @@ class Rank:
         self.device = mesh.place["pp"]
         mine = {op.layer for op in plan.graph if op.device == self.device and op.lane == COMPUTE and op.layer >= 0}
         parts = self.parts_of(plan)
-        holdings = {index: self._holding(index, plan, *parts[index]) for index in sorted(mine)}
+        holdings = {i: self._holding(i, plan, *part) for i, part in parts.items() if i in mine and part[0].weights}
         first = {i: holding.flat.begin(config.run.seed, holding.layer.name) for i, holding in holdings.items()}
         self.plan = plan
         self.engine = Engine(plan, self.device, self.world.groups(plan), canonical=config.run.canonical)
@@ -232,8 +248,8 @@ class Rank:
         self.interpreter = Interpreter(
             plan,
             self.device,
-            {index: holding.layer for index, holding in holdings.items()},
-            len(parts) - 1,
+            {i: layer for i, (layer, _) in parts.items() if i in mine and layer.segments},
+            len(plan.graph.layers) - 1,
             self.updates,
             self.engine,
             1.0 / (config.data.microbatches * config.parallel.cp),
@@ -292,7 +308,7 @@ class Rank:
         lane, place, copies = "dp", "within", "replicas" if zero else "data"
         if layer.expert:
             lane, place, copies = "edp", "edp", "" if zero else "edp"
-        if plan.graph.layers[index].gathered:
+        if index >= len(plan.graph.layers):
             lane, place, copies, zero = "ep", "ep", "edp", 3
         n, turns = mesh.size(lane), self.config.data.microbatches // self.config.parallel.dp
         names = [w.name for w in layer.weights if w.whole or mesh.place["tp"] == 0]
@@ -314,3 +330,8 @@ class Rank:
     def close(self) -> None:
         """No lane is left."""
         self.engine.close()
+
+
+def _stored(layer: Layer, flat: Flat) -> graph.Layer:
+    """A shadow, as the planner sees it."""
+    return graph.Layer(layer.name, 4 * flat.elements, ())

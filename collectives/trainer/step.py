@@ -31,7 +31,7 @@ from collectives.overlap.plan import Plan
 from collectives.trainer.crossing import Crossing, Load
 from collectives.trainer.data_parallel.leaf import Leaf
 from collectives.trainer.data_parallel.updates import Updates
-from collectives.trainer.layer import Layer, Move, Transfer, Use
+from collectives.trainer.layer import SHADOW, Layer, Move, Transfer, Use
 from topologies.command import UserError
 
 Tensors = tuple[Tensor, ...]
@@ -82,6 +82,10 @@ class Interpreter:
         self._receives = [op for op in moving if op.kind is Kind.RECV]
         self._alone = all(op.pieces and op.kind is Kind.ALL_REDUCE for op in moving)  # forwards need nobody
         self._recomputed = {(op.layer, op.microbatch, op.segment) for op in self._ops if op.kind is Kind.RECOMPUTE}
+        self._used = {  # by layer: whose weights its segments use, and what comes before their names
+            i: {index: prefix for index, prefix in ((i, ""), (graph.shadow(i), SHADOW)) if index in updates.holdings}
+            for i in layers
+        }
         self._gathers = {
             op.name: op for op in moving if op.kind is Kind.ALL_GATHER and op.pieces and op.microbatch >= 0
         }
@@ -135,6 +139,7 @@ class Interpreter:
         if self._boundary[1] is not torch.float32:
             self._views.clear()  # they are of the last step's weights, rounded
         self._losses: dict[int, list[Tensor]] = {}
+        self._arrived = Counter[int]()  # by layer: microbatches whose gradients are summed
         self._done: set[str] = set()  # compute ops of this step
         self._withheld: dict[int, set[str]] = {}  # layers with all gradients, and what their sums wait for beside these
         self._verified = self._void = False
@@ -311,15 +316,14 @@ class Interpreter:
         leaf.ops -= 1
         if leaf.ops:
             return
-        holding = self.updates.holdings[i]
         del self._leaves[i, m]
         leaf.finish()
-        for source, buffer in enumerate(leaf.buffers):
-            holding.tree.add(source * len(self._batch) + m, buffer)
-        holding.arrived += 1
-        if holding.arrived == len(self._batch):
-            holding.arrived = 0
-            self._withheld[i] = self._late.get(i, set()) - self._done
+        for tree, place, buffer in leaf.sums:
+            tree.add(place, buffer)
+        self._arrived[i] += 1
+        if self._arrived[i] == len(self._batch):
+            for index in self._used[i]:
+                self._withheld[index] = self._late.get(index, set()) - self._done
 
     def _norm(self, op: Op) -> None:
         self.updates.clip()
@@ -402,25 +406,37 @@ class Interpreter:
             self._wholes.pop(self._gathers[name].sources[0], None)
 
     def _weights(self, op: Op) -> dict[str, Tensor]:
-        holding = self.updates.holdings[op.layer]
+        found: dict[str, Tensor] = {}
+        for index, prefix in self._used[op.layer].items():
+            found |= {f"{prefix}{name}": view for name, view in self._views_of(index, op).items()}
+        return found
+
+    def _views_of(self, index: int, op: Op) -> dict[str, Tensor]:
+        holding = self.updates.holdings[index]
         for name in op.deps:
             for part in self.plan.parts.get(name, ()):
                 if part in self._gathers:
                     wholes = self._wholes[self._gathers[part].sources[0]]
-                    self.updates.unpack(part, wholes)
-                    return holding.flat.views(wholes[op.layer].to(self._boundary[1]))
-        if op.layer not in self._views:
+                    if index in wholes:
+                        self.updates.unpack(part, wholes)
+                        return holding.flat.views(wholes[index].to(self._boundary[1]))
+        if index not in self._views:
             assert holding.whole is not None
-            self._views[op.layer] = holding.flat.views(holding.whole.to(self._boundary[1]))
-        return self._views[op.layer]
+            self._views[index] = holding.flat.views(holding.whole.to(self._boundary[1]))
+        return self._views[index]
 
     def _leaf(self, i: int, m: int) -> Leaf:
         if (i, m) not in self._leaves:
-            layer, holding = self.layers[i], self.updates.holdings[i]
-            turns = len(self._batch)
-            buffers = [holding.tree.leaf(source * turns + m) for source in range(layer.sources)]
-            views = [holding.views(buffer) for buffer in buffers]
-            self._leaves[i, m] = Leaf(buffers, views, self._makers[i, m])
+            sources, turns = self.layers[i].sources, len(self._batch)
+            leaf = self._leaves[i, m] = Leaf([], [{} for _ in range(sources)], self._makers[i, m])
+            for index, prefix in self._used[i].items():
+                holding = self.updates.holdings[index]
+                for source in range(holding.layer.sources):
+                    place = source * turns + m
+                    buffer = holding.tree.leaf(place)
+                    leaf.sums.append((holding.tree, place, buffer))
+                    views = holding.views(buffer).items()
+                    leaf.views[source] |= {f"{prefix}{name}": view for name, view in views}
         return self._leaves[i, m]
 
 

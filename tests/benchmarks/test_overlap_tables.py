@@ -130,7 +130,8 @@ def test_another_loss_is_a_miss() -> None:
 
 def test_a_step_sends_the_bytes_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNTONY_ALGO", "")  # the table's own goes with the test
-    chosen = ("dp 4, zero 3", "dp 4 x ep 4", "dp 4 x ep 2, experts move", "pp 4, zbv", "tp 4, sequence", "cp 4, ring")
+    experts = ("dp 4 x ep 4", "dp 4 x ep 2, experts move", "dp 4 x ep 2, shadows")
+    chosen = ("dp 4, zero 3", *experts, "pp 4, zbv", "tp 4, sequence", "cp 4, ring")
     monkeypatch.setattr(counting, "LAYOUTS", {name: counting.LAYOUTS[name] for name in chosen})
     rows = list(counting._rows(argparse.Namespace(ranks=0)))
     assert [row.missed for row in rows] == [""] * len(chosen)

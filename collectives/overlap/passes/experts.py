@@ -1,39 +1,43 @@
-"""Experts that most tokens want, copied to all ranks before their layer; other tokens travel as before."""
+"""Experts that come to the tokens: all of them, or those in demand, whose tokens then stay where they are.
+
+    tokens travel       dispatch ─▶ ffn ─▶ combine        of every microbatch
+    experts travel      gather ─▶ ffn .. ffn ─▶ reduce    once a step (zero=3: as often as all weights come and go)
+
+They are a layer's shadow (collectives/overlap/graph.py); the layer keeps the others, and its ops their names and work.
+"""
 
 from __future__ import annotations
 
-from collectives.overlap.graph import Graph
-from collectives.overlap.op import Kind, Op
+from collections.abc import Iterator
+
+from collectives.overlap.generate import generate
+from collectives.overlap.graph import Graph, Layer
 from topologies.command import UserError
 
 
-def replicate_hot_experts(graph: Graph, tokens: float, weights: float) -> Graph:
-    """`tokens`: the share of tokens that the copied experts take off the wires; `weights`: what a rank's experts that
-    are copied are of its weights. Copies come as `hot.{layer}.f` and their gradients go back as `hot.{layer}.b`."""
-    expert = {i for i, layer in enumerate(graph.layers) if layer.expert}
-    if not expert or "ep" not in graph.groups:
-        raise UserError("this step has no experts that lie on other ranks (ep=1)")
-    copies = weights * graph.groups["ep"]
-    begun: set[int] = set()
-    ended: dict[int, list[str]] = {}
-    found: list[Op] = []
-    for op in graph:
-        layer, size, deps = op.layer, copies * graph.layers[op.layer].weights if op.layer >= 0 else 0.0, op.deps
-        if layer in expert and op.kind is Kind.FORWARD and op.segment == 1:
-            if layer not in begun:
-                begun.add(layer)
-                lagged = next(o.lagged for o in graph if o.layer == layer and o.kind is Kind.FORWARD and o.segment == 0)
-                brought = Op(f"hot.{layer}.f", Kind.BROADCAST, op.device, "ep", size, lagged=lagged, layer=layer)
-                found.append(brought._replace(holds=size))
-            deps = (*deps, f"hot.{layer}.f")
-        elif layer in expert and op.kind in (Kind.BACKWARD, Kind.BACKWARD_WEIGHT) and op.segment == 1:
-            ended.setdefault(layer, []).append(op.name)
-        elif layer in expert and op.microbatch < 0 and layer in ended:
-            # The layer's own update waits until the copies' gradients are back.
-            after = tuple(ended.pop(layer))
-            back = Op(f"hot.{layer}.b", Kind.ALL_REDUCE, op.device, "ep", size, after, layer=layer, frees=size)
-            found.append(back)
-            deps = (*deps, back.name)
-        amount = op.amount * (1 - tokens) if op.kind is Kind.ALL_TO_ALL and layer in expert else op.amount
-        found.append(op._replace(deps=deps, amount=amount))
-    return graph.with_ops(found)
+def move_experts(graph: Graph, hot: int = 0) -> Graph:
+    """The first `hot` experts of every block come (0: all), are gathered by the ranks of `ep` before a step uses them,
+    and their gradients go back in shards, as weights do with zero=3; their copies are summed over `edp`, as replicas
+    are. Raises UserError for a number that the layers do not come in."""
+    if graph.layout is None or not any(layer.moved for layer in graph.layers):
+        raise UserError("this step has no experts that could come to the tokens")
+
+    def chosen(layer: Layer) -> Layer:
+        found = [other for other in layer.moved if not hot or other.hot == hot][-1:]
+        if layer.moved and not found:
+            known = ", ".join(str(other.hot) for other in layer.moved)
+            raise UserError(
+                f"{hot} experts cannot come to the tokens: of layer {layer.name} it can be {known}: of each rank of "
+                f"ep={graph.groups['ep']} one, two, four and so on, or all"
+            )
+        return found[0] if found else layer
+
+    return generate([chosen(layer) for layer in graph.layers], graph.layout)
+
+
+def with_shadows(graph: Graph) -> Iterator[Graph]:
+    """The step with some of its experts moved: every number that there can be, but not all of them."""
+    limits = [layer.moved[-1].hot for layer in graph.layers if layer.moved]
+    numbers = {other.hot for layer in graph.layers for other in layer.moved if other.hot < min(limits)}
+    for hot in sorted(numbers):
+        yield move_experts(graph, hot)

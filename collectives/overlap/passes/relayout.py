@@ -46,15 +46,6 @@ def by_level(graph: Graph, local: int) -> Graph:
     return generate(graph.layers, replace(layout, zero=max(1, layout.zero), replicas=ranks // local))
 
 
-def move_experts(graph: Graph) -> Graph:
-    """No token travels: experts are gathered by the ranks of `ep` before a step uses them, and their gradients go back
-    in shards, as weights do with zero=3; their copies are summed over `edp`, as replicas are."""
-    layout = layout_of(graph)
-    if not any(layer.moved for layer in graph.layers):
-        raise UserError("this step has no experts that could come to the tokens")
-    return generate([layer.moved or layer for layer in graph.layers], layout)
-
-
 def after_backward(graph: Graph) -> Graph:
     """Sums of gradients wait for all that their device computes before updates."""
     last = {op.device: op.name for op in graph if op.lane == COMPUTE and op.microbatch >= 0}

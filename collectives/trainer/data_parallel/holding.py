@@ -84,7 +84,6 @@ class Holding:
     atoms: list[Atom] = field(default_factory=list)
     whole: Tensor | None = None  # weights, where they are not sharded
     summed: Tensor | None = None  # this rank's gradient, whole
-    arrived: int = 0  # microbatches whose gradients are in the tree
     _home: Tensor | None = None
     _views: dict[int, dict[str, Tensor]] = field(default_factory=dict)
     _left: set[Atom] = field(default_factory=set)  # atoms that are not reduced yet

@@ -6,17 +6,20 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from collectives.trainer.data_parallel.tree import Tree
 from collectives.trainer.layer import Product
 
 
 @dataclass
 class Leaf:
-    """Buffers and their views, one of each source.
+    """Where they are made, and where they are added up.
 
-    ops    that will still make gradients
+    views    of each source by name
+    ops      that will still make gradients
+    sums     trees that take them: at which leaf, and the buffer that the views lie in
     """
 
-    buffers: list[Tensor]
+    sums: list[tuple[Tree, int, Tensor]]
     views: list[dict[str, Tensor]]
     ops: int
     written: set[tuple[int, str, int | None]] = field(default_factory=set)

@@ -5,8 +5,9 @@
                        |      `- dispatch          rows go to the ranks of their experts: as many as were chosen
                        `- sizes                    how many these will be; where all know that (`even`), nothing
 
-Or the experts come to the rows (Liu et al., Janus, 2023): a rank's own rows stay, and it has all experts while it uses
-them. The same segments compute the same products then, as on one rank.
+Or experts come to the rows: all of them (Liu et al., Janus, 2023), or the first ones, which are taken to be in demand
+(He et al., FasterMoE, 2022). They are the layer's shadow: every rank has it while it uses it, and rows for it stay.
+The same segments compute the same products then, as on one rank. In parts, the first one has the rows that stay.
 
 Lepikhin et al., GShard (2020), section 3; nothing is dropped (Gale et al., MegaBlocks, 2022, section 3).
 """
@@ -84,7 +85,8 @@ class Rows(Transfer):
             part = torch.zeros_like(numbers)
             self._parted(part, count)[:, index] = self._parted(numbers, count)[:, index]
             mine.append(part)
-        return *mine, *kept[2:]
+        near, asked, *rest = kept[2:]
+        return *mine, *((near, asked) if index == 0 else (near[:0], torch.zeros_like(asked))), *rest
 
     def join_kept(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         going, coming = (torch.stack(numbers).sum(0) for numbers in list(zip(*parts, strict=True))[:2])
@@ -122,36 +124,42 @@ def expert_parallel(
     tokens: int,
     element: int,
     even: bool = False,
-    moved: bool = False,
+    hot: int = 0,
 ) -> list[Layer]:
     """The layers as rank `mesh.place["ep"]` has them: its share of every block's experts.
 
     tokens, element    tokens of a microbatch on one rank, and bytes of an element
     even               every rank's tokens go to the experts alike
-    moved              all experts of every block, and its own rows
+    hot                so many experts of every block, the first, come to the rows; the others are spread
     """
     ranks, rank = mesh.size("ep"), mesh.place["ep"]
     if ranks == 1:
         return layers
     if model.experts % ranks:
         raise UserError(f"[parallel] ep is {ranks}; it must divide [model] experts, which is {model.experts}")
-    size = tokens * model.top * model.width * element
-    local = model.experts // ranks
-    ways = (Rows("dispatch", ranks, local, size, False), Rows("combine", ranks, local, size, True))
-    sizes = None if even else Sizes(8 * model.experts)
-
-    def still(layer: Layer) -> Layer:
-        ways = (None if even else Still("sizes"), Still("dispatch"), Still("combine"))
-        return replace(layer, gaps=(*ways, layer.gaps[-1]))
+    spread = model.experts - hot
+    if spread < 0 or spread % ranks:
+        raise UserError(
+            f"the plan has {hot} of {model.experts} experts come to the tokens; of the others each of ep={ranks} ranks "
+            "must keep as many"
+        )
+    local = spread // ranks
+    size = tokens * model.top * model.width * element * spread // model.experts
+    gaps: tuple[Transfer | None, ...] = (None if even else Still("sizes"), Still("dispatch"), Still("combine"))
+    if spread:
+        ways = (Rows("dispatch", ranks, local, size, False), Rows("combine", ranks, local, size, True))
+        gaps = (None if even else Sizes(8 * spread), *ways)
 
     def mine(layer: Layer) -> Layer:
-        weights = tuple(weight.split(0, rank, ranks) for weight in layer.weights)
-        if even:
+        near = tuple(replace(weight.block(0, 0, hot), branch=layer.name) for weight in layer.weights)
+        weights = tuple(weight.block(0, hot + rank * local, local) for weight in layer.weights)
+        shadow = Layer(layer.name.replace("experts", "shadow"), near, (), ()) if hot else None
+        if even and spread:
             layer = layer.with_segment(0, _known(layer.segments[0], ranks, rank))
-        return replace(layer, weights=weights, gaps=(sizes, *ways, layer.gaps[-1]), expert=True, sources=ranks)
+        layer = replace(layer, weights=weights if spread else (), shadow=shadow, expert=True, sources=ranks)
+        return replace(layer, gaps=(*gaps, layer.gaps[-1]))
 
-    cut = still if moved else mine
-    return [cut(layer) if layer.name.startswith("experts") else layer for layer in layers]
+    return [mine(layer) if layer.name.startswith("experts") else layer for layer in layers]
 
 
 def _known(arrange: Segment, ranks: int, rank: int) -> Segment:

@@ -37,12 +37,22 @@ def experts(count: int) -> list[Layer]:
     ]
 
 
-def moving(layer: Layer, ranks: int) -> Layer:
-    """A layer of experts, of each of so many ranks, as it is where all of them come to the tokens."""
+def moving(layer: Layer, ranks: int) -> tuple[Layer, ...]:
+    """A layer of two experts of each of so many ranks, as it is where half of them come to the tokens, and all."""
+    fewer = tuple(replace(transfer, bytes=transfer.bytes // 2) for transfer in layer.transfers)
     still = tuple(replace(transfer, forward=None, backward=None) for transfer in layer.transfers)
-    return replace(layer, weights=ranks * layer.weights, transfers=still, expert=False, gathered=True)
+    half, whole = (Layer(f"shadow of {layer.name}", ranks * layer.weights // share, ()) for share in (2, 1))
+    return (
+        replace(layer, weights=layer.weights // 2, transfers=fewer, hot=ranks, shadow=half),
+        replace(layer, weights=0, transfers=still, hot=2 * ranks, shadow=whole),
+    )
 
 
 def moved(count: int) -> list[Layer]:
     """As `experts`, which come to the tokens of two ranks."""
-    return [moving(layer, 2) if layer.expert else layer for layer in experts(count)]
+    return [moving(layer, 2)[1] if layer.expert else layer for layer in experts(count)]
+
+
+def shadowed(count: int) -> list[Layer]:
+    """As `experts`, half of which come to the tokens of two ranks."""
+    return [moving(layer, 2)[0] if layer.expert else layer for layer in experts(count)]

@@ -34,7 +34,10 @@ def cut_by(*lanes: str) -> set[str]:
 
 
 def test_slices_of_copies_can_be_shared_by_shards() -> None:
-    layers = [replace(layer, weights=1 << 16) for layer in moved(2)]
+    first, second = moved(2)
+    assert second.shadow is not None
+    shadow = replace(second.shadow, weights=1 << 16)
+    layers = [replace(first, weights=1 << 16), replace(second, shadow=shadow)]
     for layout, lane, shards in (
         (Layout(dp=8, ep=4), "edp", 4),
         (Layout(dp=12, zero=2, replicas=2), "replicas", 6),

@@ -12,7 +12,7 @@ from collectives.overlap.generate import generate, split
 from collectives.overlap.graph import Layer
 from collectives.overlap.layout import Clip, Layout
 from collectives.overlap.op import COMPUTE, Kind
-from tests.collectives.overlap.models import dense, experts, moved, sharded
+from tests.collectives.overlap.models import dense, experts, moved, shadowed, sharded
 from topologies.command import UserError
 
 
@@ -38,7 +38,7 @@ def layouts(draw: st.DrawFn) -> Layout:
 
 
 @settings(max_examples=60, deadline=None)
-@given(layouts(), st.sampled_from([dense, sharded, experts, moved]))
+@given(layouts(), st.sampled_from([dense, sharded, experts, moved, shadowed]))
 def test_every_layout(layout: Layout, model) -> None:
     layers = model(8)
     graph = generate(layers, layout)  # checks names, edges and circles
@@ -106,20 +106,36 @@ def test_experts_that_come_to_the_tokens_come_once_and_go_back_once() -> None:
     graph = generate(moved(2), Layout(dp=4, ep=2, microbatches=2))
     assert Kind.ALL_TO_ALL not in {op.kind for op in graph}
     (gather,) = [op for op in graph if op.kind is Kind.ALL_GATHER]
-    assert (gather.name, gather.lane, gather.lagged, gather.holds) == ("gather.1.0.f", "ep", ("opt.1",), 8000)
+    assert graph.shadow(1) == 3
+    assert (gather.name, gather.lane, gather.lagged, gather.holds) == ("gather.3.0.f", "ep", ("opt.3",), 8000)
     users = [op.name for op in graph if op.layer == 1 and op.lane == COMPUTE and op.kind is not Kind.OPTIMIZE]
     assert [op.name for op in graph if gather.name in op.deps] == users
     activations = 500
     assert [op.frees for op in graph if op.name in ("bwd.1.0.0", "bwd.1.1.0")] == [activations, activations + 8000]
-    back, copies = graph["reduce.1"], graph["replicas.1"]
+    back, copies = graph["reduce.3"], graph["replicas.3"]
     assert (back.kind, back.lane, back.amount, back.frees) == (Kind.REDUCE_SCATTER, "ep", 8000, 4000)
     assert (copies.kind, copies.lane, copies.amount) == (Kind.ALL_REDUCE, "edp", 4000)
-    assert graph["opt.1"].deps == ("replicas.1",)
+    assert graph["opt.3"].deps == ("replicas.3",)
     assert (graph["reduce.0"].kind, graph["reduce.0"].lane) == (Kind.ALL_REDUCE, "dp")
     # Where all weights come and go, so do these.
     zero = generate(moved(2), Layout(dp=4, ep=2, microbatches=2, zero=3))
     names = [op.name for op in zero if op.kind is Kind.ALL_GATHER and op.layer == 1]
-    assert names == ["gather.1.0.f", "gather.1.0.b", "gather.1.1.f", "gather.1.1.b"]
+    assert names == ["gather.3.0.f", "gather.3.0.b", "gather.3.1.f", "gather.3.1.b"]
+
+
+def test_shadows_come_beside_what_stays() -> None:
+    graph = generate(shadowed(2), Layout(dp=4, ep=2, microbatches=2))
+    (gather,) = [op for op in graph if op.kind is Kind.ALL_GATHER]
+    assert (gather.name, gather.lane, gather.holds) == ("gather.3.0.f", "ep", 4000)
+    assert {op.amount for op in graph if op.kind is Kind.ALL_TO_ALL} == {50}
+    last = graph["bwd.1.1.0"]
+    assert (last.frees, last.lagged, gather.name in last.deps) == (500 + 4000, (), True)
+    assert (graph["reduce.1"].lane, graph["reduce.1"].amount, graph["opt.1"].amount) == ("edp", 2000, 2000)
+    assert (graph["reduce.3"].lane, graph["reduce.3"].amount, graph["opt.3"].amount) == ("ep", 4000, 2000)
+    # Both come and go together, as early as weights of the layer after the next.
+    zero = generate(shadowed(6), Layout(dp=4, ep=2, zero=3))
+    both = [op for op in zero if op.kind is Kind.ALL_GATHER and op.layer == 3 and op.name.endswith("f")]
+    assert [(op.name, op.deps) for op in both] == [("gather.3.0.f", ("fwd.1.0.2",)), ("gather.9.0.f", ("fwd.1.0.2",))]
 
 
 def test_memory_of_sharded_weights_is_that_of_what_is_prefetched() -> None:

@@ -116,8 +116,10 @@ def test_every_policy_keeps_the_work(step: str) -> None:
         want = {
             i: layer.weights
             for i, layer in enumerate(plan.graph.layers)
-            if layer.gathered or (grouped and not (layer.expert and layout.ep == 4))
+            if layer.weights and grouped and not (layer.expert and layout.ep == 4)
         }
+        shadows = {plan.graph.shadow(i): layer.shadow for i, layer in enumerate(plan.graph.layers) if layer.shadow}
+        want |= {i: shadow.weights for i, shadow in shadows.items()}
         assert summed == want, name
         # What the trainer calls Ops is found in the plan.
         if plan.graph.layout == layout and not plan.simulated:
@@ -240,6 +242,23 @@ def test_janus_moves_experts_where_they_are_small() -> None:
     assert any(op.kind is Kind.ALL_TO_ALL for op in policy("janus").plan(large, priced(large)).graph)
 
 
+def test_fastermoe_copies_experts_where_that_pays() -> None:
+    graph = generate(experts(weights=MOVED // 64), Layout(dp=4, ep=4, microbatches=2))
+    cost = priced(graph)
+    plan = policy("fastermoe").plan(graph, cost)
+    assert not plan.simulated
+    moved = Counter((op.layer, op.kind) for op in plan.graph if op.lane == "ep" and op.pieces)
+    assert set(moved.values()) == {1}
+    assert len(moved) == 2 * len(graph.layers)
+    tokens = sum(op.amount for op in graph if op.kind is Kind.ALL_TO_ALL)
+    assert sum(op.amount for op in plan.graph if op.kind is Kind.ALL_TO_ALL) == tokens / 2
+    assert simulate(plan, cost).seconds < seconds(graph, cost, "tutel", degree=2) / 1.15
+    large = generate(experts(weights=64 * WEIGHTS), Layout(dp=4, ep=4, microbatches=2))
+    assert not any(op.pieces and op.lane == "ep" for op in policy("fastermoe").plan(large, priced(large)).graph)
+    told = policy("fastermoe", hot=4).plan(large, priced(large))
+    assert {layer.hot for layer in told.graph.layers} == {4}
+
+
 def test_microbatches_side_by_side_share_experts_that_have_come() -> None:
     graph = generate(experts(weights=MOVED // 64), Layout(dp=4, ep=4, microbatches=4))
     cost = priced(graph)
@@ -265,6 +284,7 @@ def test_microbatches_side_by_side_share_experts_that_have_come() -> None:
         ("domino", "tp", {"batches": 3}, "microbatches=2; it must be a multiple of 3"),
         ("tutel", "tp", {}, "nothing moves on ep"),
         ("lynx", "tp", {}, "set recompute=true"),
+        ("fastermoe", "dp x ep", {"hot": 3}, "of layer layer0 it can be 2, 4: of each rank of ep=2"),
         ("syndicate", "dp", {"local": 3}, "must divide the 4 ranks"),
     ],
 )

@@ -18,7 +18,7 @@ from collectives.overlap.graph import Graph
 from collectives.overlap.layout import Clip
 from collectives.overlap.orders import in_order
 from collectives.overlap.passes.cut import chunk
-from collectives.overlap.passes.relayout import move_experts
+from collectives.overlap.passes.experts import move_experts
 from collectives.overlap.plan import Plan
 from collectives.trainer.config import Config, Data, Model, Optimizer, Overlap, Parallel, Run
 from collectives.trainer.context_parallel.split import positions
@@ -42,10 +42,11 @@ def config_of(changes: dict[str, dict[str, Any]], backend: str = "") -> Config:
 
 
 def plan_of(step: Graph, config: Config) -> Plan:
-    """Ops in the order of the graph; experts move where the policy is janus, microbatches are cut in parts where the
-    knobs say on which lanes."""
+    """Ops in the order of the graph; all experts move where the policy is janus, the first N where it is fastermoe:N,
+    microbatches are cut in parts where the knobs say on which lanes."""
     graph, cut = step, dict(config.overlap.knobs)
-    graph = move_experts(graph) if config.overlap.policy == "janus" else graph
+    name, _, hot = config.overlap.policy.partition(":")
+    graph = move_experts(graph, int(hot or 0)) if name in ("janus", "fastermoe") else graph
     graph = chunk(graph, cut["count"], cut["lanes"]) if cut else graph
     return Plan("in order", graph, in_order(graph), clip=Clip(config.optimizer.clip))
 

@@ -66,6 +66,11 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
             "overlap.policy=janus+need:slice=4K", "run.backend=syntony", "run.save={folder}/moved", "run.save_every=3",
         ),
         "experts, resumed": (*MIXTURE, "run.resume={folder}/moved/step-3", "parallel.pp=2"),
+        "experts, resumed to shadows": (
+            *MIXTURE, "run.resume={folder}/experts/step-2", "parallel.dp=2", "parallel.ep=2",
+            "overlap.policy=fastermoe", "overlap.knobs.hot=2", "run.save={folder}/shadows", "run.save_every=3",
+        ),
+        "experts, resumed from shadows": (*MIXTURE, "run.resume={folder}/shadows/step-3", "parallel.dp=2"),
     },
     "experts, off": {
         "experts, off": (*MIXTURE, *OFF),

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from collectives.trainer import emulated  # noqa: E402
 from collectives.trainer.config import Config, Data, Model, Parallel, Run  # noqa: E402
-from collectives.trainer.layer import Layer, Use  # noqa: E402
+from collectives.trainer.layer import SHADOW, Layer, Use  # noqa: E402
 from collectives.trainer.mesh import Mesh  # noqa: E402
 from collectives.trainer.model import transformer  # noqa: E402
 from collectives.trainer.parallel import parallelized  # noqa: E402
@@ -28,19 +28,21 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return naps
 
 
-def layers(ep: int = 2) -> dict[str, Layer]:
+def layers(ep: int = 2, hot: int = 0) -> dict[str, Layer]:
     config = Config(
         MODEL,
         Data(rows=ROWS, microbatches=ep),
         parallel=Parallel(dp=ep, ep=ep),
         run=Run(compute="emulated", forward=FORWARD),
     )
-    mine = parallelized(MODEL, Mesh(config.parallel), ROWS, 4, even=True)
+    mine = parallelized(MODEL, Mesh(config.parallel), ROWS, 4, even=True, hot=hot)
     return {layer.name: layer for layer in emulated.emulated(mine, transformer(MODEL, ROWS), config)}
 
 
 def use(layer: Layer) -> Use:
-    return Use({weight.name: torch.zeros(weight.shape) for weight in layer.weights})
+    near = layer.shadow.weights if layer.shadow is not None else ()
+    names = {weight.name: weight for weight in layer.weights} | {f"{SHADOW}{weight.name}": weight for weight in near}
+    return Use({name: torch.zeros(weight.shape) for name, weight in names.items()})
 
 
 def test_parts_of_a_microbatch_take_their_share_of_the_seconds(slept: list[float]) -> None:
@@ -70,18 +72,31 @@ def test_every_expert_gets_as_many_rows_and_what_stays_is_handed_on(slept: list[
     routed = made["block_0"].segments[0].run(use(made["block_0"]), torch.ones(ROWS, 8, 16))
     experts = made["experts_0"]
     assert [gap.planned.name for gap in experts.transfers] == ["dispatch", "combine"]  # nobody asks how many
-    rows, going, coming, *_, kept = experts.segments[0].run(use(experts), *routed)
+    rows, going, coming, near, asked, *_, kept = experts.segments[0].run(use(experts), *routed)
     assert going.tolist() == coming.tolist() == [ROWS * 8 * MODEL.top // 4] * 4
     assert kept is routed[0]
     assert len(rows) == going.sum()
     slept.clear()
-    answers, handed, *_ = experts.segments[1].run(use(experts), rows, going, coming)
+    answers, handed, *_ = experts.segments[1].run(use(experts), rows, going, coming, near, asked)
     whole = sum(slept)
     assert handed is going
     assert answers.shape == rows.shape
     slept.clear()
-    experts.segments[1].run(use(experts), rows[: len(rows) // 4], going // 4, coming // 4)
+    experts.segments[1].run(use(experts), rows[: len(rows) // 4], going // 4, coming // 4, near, asked)
     assert sum(slept) == pytest.approx(whole / 4)
+
+
+def test_rows_that_stay_take_their_seconds_too(slept: list[float]) -> None:
+    every = []
+    for hot in (0, 2, 4):
+        made = layers(hot=hot)
+        routed = made["block_0"].segments[0].run(use(made["block_0"]), torch.ones(ROWS, 8, 16))
+        slept.clear()
+        arrived, *rest = made["experts_0"].segments[0].run(use(made["experts_0"]), *routed)
+        made["experts_0"].segments[1].run(use(made["experts_0"]), arrived, *rest)
+        assert len(arrived) == ROWS * 8 * MODEL.top * (4 - hot) // 4
+        every.append(sum(slept))
+    assert every == pytest.approx([every[0]] * 3)
 
 
 def test_what_is_done_counts_and_nobody_gives_the_processor_away_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from tests.collectives.trainer import layout_script
 
 EXPERTS = {"model": {"experts": 4}}
 MOVED = EXPERTS | {"overlap": {"policy": "janus"}}  # experts come to the tokens
+HOT = EXPERTS | {"overlap": {"policy": "fastermoe:2"}}  # the first two do, and other tokens travel
+EIGHT = {"model": {"experts": 8}, "overlap": {"policy": "fastermoe:4"}}
 OPTIMISTIC = {"optimizer": {"clip": "optimistic"}}
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "dualpipe_v"]
 TWICE = ("interleaved", "breadth_first")  # two chunks per device
@@ -38,6 +40,10 @@ EXACT = {
         "ep2 moved": MOVED | split(dp=2, ep=2),
         "ep2 moved, optimistic": MOVED | split(dp=2, ep=2) | OPTIMISTIC,
         "ep2 moved zero 3, recompute": MOVED | split(dp=2, ep=2, zero=3, recompute=True),
+        "ep2 hot": HOT | split(dp=2, ep=2),
+        "ep2 hot in parts": EIGHT | split(dp=2, ep=2) | chunked("ep"),
+        "ep2 hot, optimistic": HOT | split(dp=2, ep=2) | OPTIMISTIC,
+        "ep2 hot zero 3, recompute": HOT | split(dp=2, ep=2, zero=3, recompute=True),
         **{f"pp2 {name}": split(pp=2, schedule=name, loops=2 if name in TWICE else 1) for name in SCHEDULES},
     },
     4: {
@@ -49,6 +55,11 @@ EXACT = {
         "ep4 moved": MOVED | split(dp=4, ep=4),
         "dp4 x ep2 moved": MOVED | split(dp=4, ep=2),
         "dp4 x ep2 moved zero 2": MOVED | split(dp=4, ep=2, zero=2),
+        "ep4 hot": EIGHT | split(dp=4, ep=4),
+        "dp4 x ep2 hot zero 1": HOT | split(dp=4, ep=2, zero=1),
+        "dp4 x ep2 hot zero 2": HOT | split(dp=4, ep=2, zero=2),
+        "dp4 x ep2 hot zero 3": HOT | split(dp=4, ep=2, zero=3),
+        "dp2 x pp2 x ep2 hot": HOT | split(dp=2, pp=2, ep=2, schedule="zb1p"),
         "dp2 x pp2 x ep2 moved": MOVED | split(dp=2, pp=2, ep=2, schedule="zb1p"),
     },
 }
@@ -67,14 +78,15 @@ CLOSE = {
         "cp2 x tp2 zero 3": split(cp=2, tp=2, zero=3),
         "ep2 x tp2": EXPERTS | split(dp=2, ep=2, tp=2),
         "ep2 x tp2 moved": MOVED | split(dp=2, ep=2, tp=2),
+        "ep2 x tp2 hot": HOT | split(dp=2, ep=2, tp=2),
         "ep2 x tp2 plain": EXPERTS | split(dp=2, ep=2, tp=2, sequence=False) | chunked("ep"),
     },
 }
 
 
 @functools.cache
-def alone(experts: bool) -> tuple[str, list[float]]:
-    case = [("alone", EXPERTS if experts else {})]
+def alone(experts: int) -> tuple[str, list[float]]:
+    case = [("alone", {"model": {"experts": experts}} if experts else {})]
     _, digest, losses = json.loads(launch(1, layout_script.__file__, "gloo", json.dumps(case)).stdout)
     return digest, losses
 
@@ -96,6 +108,6 @@ def test_layouts_train_alike(ranks: int, backend: str, names: Collection[str]) -
     found = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
     assert found.keys() == cases.keys(), f"{done.stdout}\n{done.stderr[-3000:]}"
     for name, case in cases.items():
-        digest, losses = alone("model" in case)
+        digest, losses = alone(case.get("model", {}).get("experts", 0))
         assert found[name][1] == pytest.approx(losses, rel=1e-5), name
         assert (found[name][0] == digest) == (name in EXACT[ranks]), name
