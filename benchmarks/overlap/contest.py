@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
@@ -43,7 +42,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds of each counted step, of the slowest rank; and what else the contender has to tell."""
+    """Seconds from each step's end on the last rank to the next one's; and what else the contender has to tell."""
 
     label: str
     steps: tuple[float, ...]
@@ -72,13 +71,17 @@ class Contender(Protocol):
         """Gives everything back."""
 
 
-def time_steps(contender: Contender, steps: int, clock: Callable[[], float] = time.perf_counter) -> list[float]:
-    """Seconds of all but the first of `steps` steps."""
-    moments = []
+def ends_of(contender: Contender, steps: int, clock: Callable[[], float] = time.monotonic) -> list[float]:
+    """When each of so many steps had ended, in seconds of a clock that all of this machine's processes share.
+
+    A step has ended when it has on the last rank: where steps overlap, ranks end them by turns sooner and later, and
+    the largest of the ranks' own durations would be longer than a step is.
+    """
+    ends = []
     for _ in range(steps):
         contender.step()
-        moments.append(clock())
-    return [after - before for before, after in pairwise(moments)]
+        ends.append(clock())
+    return ends
 
 
 def hold(plan: Plan, work: Work) -> list[Timed]:

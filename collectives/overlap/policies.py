@@ -19,7 +19,7 @@ from collectives.overlap.graph import Graph
 from collectives.overlap.layout import Clip
 from collectives.overlap.op import Kind
 from collectives.overlap.passes import relayout
-from collectives.overlap.passes.backward import delay_weight_grad, split_backward
+from collectives.overlap.passes.backward import delay_weight_grad, last_backwards, split_backward
 from collectives.overlap.passes.cut import chunk, slice
 from collectives.overlap.passes.defer import defer
 from collectives.overlap.passes.experts import move_experts, with_shadows
@@ -131,8 +131,10 @@ def _in_turn(graph: Graph, count: int, lanes: Collection[str]) -> Graph:
 
 
 def _best(cost: Cost, choices: Iterable[Decided]) -> Decided:
-    """The one whose plan is simulated fastest; the first of equals."""
-    return min(choices, key=lambda choice: simulate(choice.plan("", {}, cost), cost).seconds)
+    """The one whose plan is simulated fastest; the first of those that are within a millionth."""
+    found = [(simulate(choice.plan("", {}, cost), cost).seconds, choice) for choice in choices]
+    least = min(seconds for seconds, _ in found)
+    return next(choice for seconds, choice in found if seconds <= least * (1 + 1e-6))
 
 
 def _lanes(graph: Graph, *lanes: str) -> tuple[str, ...]:
@@ -148,6 +150,7 @@ SIZES = (256 * K, 512 * K, M, 2 * M, 4 * M, 8 * M, 16 * M)
 DEGREES = (1, 2, 4, 8)
 GRADIENTS = ("dp", "edp", "replicas")
 LAST = dict.fromkeys(GRADIENTS, 1)  # sums of gradients give way to everything else on their link
+LATE = (4, 8)  # first layers whose gradients of weights may come last
 
 # ---- plain ----------------------------------------------------------------------------------------------------------
 
@@ -166,14 +169,25 @@ def serial(graph: Graph, cost: Cost) -> Decided:
 
 @_policy("none: the order that the simulator finds best in most steps", slice=(M, SIZES))
 def need(graph: Graph, cost: Cost, slice: int) -> Decided:
-    """Slices, the soonest needed first, over the cut between steps."""
-    return _best(cost, [Decided(_sliced(one, slice), orders.need, priorities=LAST) for one in _over_the_cut(graph)])
+    """Slices, the soonest needed first, over the cut between steps; gradients of the first layers' weights late, where
+    that pays."""
+    found = [one for late in _first_layers_late(graph) for one in _over_the_cut(late)]
+    return _best(cost, [Decided(_sliced(one, slice), orders.need, priorities=LAST) for one in found])
 
 
 def _over_the_cut(graph: Graph) -> list[Graph]:
     """Updates deferred; where weights are gathered afterwards, of more or fewer layers."""
     gathers = any(op.kind is Kind.ALL_GATHER and op.microbatch < 0 for op in graph)
     return [defer(graph, share) for share in ((1.0, 0.83, 0.75, 0.67, 0.5) if gathers else (1.0,))]
+
+
+def _first_layers_late(graph: Graph) -> list[Graph]:
+    """As it is, and with late gradients of so many first layers' weights, unless it has an order of its own."""
+    own = graph.layout is None or graph.layout.pp > 1 or any(op.kind is Kind.BACKWARD_WEIGHT for op in graph)
+    if own or not any(op.lane in GRADIENTS for op in graph):
+        return [graph]
+    late = [split_backward(graph, last_backwards(graph, first)) for first in LATE]
+    return [graph, *(delay_weight_grad(split, first) for split, first in zip(late, LATE, strict=True))]
 
 
 def _sliced(graph: Graph, size: int) -> Graph:
@@ -325,7 +339,9 @@ def ooo_backprop(graph: Graph, cost: Cost, first: int) -> Decided:
     A pipeline takes gradients of inputs first."""
     if graph.layout and graph.layout.pp > 1:
         return Decided(relayout.reorder_pipeline(graph, "zb1p", cost))
-    return Decided(defer(delay_weight_grad(split_backward(graph), first)), orders.need)
+    chained = any(op.kind.moves and op.microbatch >= 0 and not op.pieces for op in graph)
+    split = split_backward(graph, None if chained else last_backwards(graph, first))
+    return Decided(defer(delay_weight_grad(split, first)), orders.need)
 
 
 @_policy("Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024", memory=("1p", ("1p", "2p", "v")))

@@ -28,6 +28,7 @@ from collectives.trainer import text
 from collectives.trainer.checkpoint import Progress, digest, load, newest, save
 from collectives.trainer.choosing import chosen, wanted
 from collectives.trainer.config import Config
+from collectives.trainer.heap import keep_freed_memory
 from collectives.trainer.mesh import Mesh
 from collectives.trainer.profile import cost_of, plain, profiled
 from collectives.trainer.progress import Line, Log, Seen
@@ -44,6 +45,7 @@ def train(config: Config, exchange: Exchange | None, work: Work | None = None) -
     work    what to do instead of training
     """
     be_reproducible(config.run.threads)
+    keep_freed_memory()
     torch.manual_seed(config.run.seed)
     with _group(config, exchange) as place:
         mesh = Mesh(config.parallel, place)

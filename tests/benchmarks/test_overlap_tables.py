@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.overlap import contest, counting, memory, rank
-from benchmarks.overlap.contest import Entry, Timed, Work, best, time_steps, work_of
+from benchmarks.overlap.contest import Entry, Timed, Work, best, ends_of, work_of
 from benchmarks.overlap.data_parallel import trainer
 from benchmarks.overlap.policies import LABS, _lab, simulated
 from benchmarks.overlap.published import PUBLISHED
@@ -29,7 +29,7 @@ REAL = {
 }
 
 
-def test_the_first_step_of_a_block_is_not_counted() -> None:
+def test_steps_are_timed_by_their_ends() -> None:
     class Contender:
         def step(self) -> None:
             moments.append(moments[-1] + len(moments))
@@ -41,7 +41,7 @@ def test_the_first_step_of_a_block_is_not_counted() -> None:
             pass
 
     moments = [0.0]
-    assert time_steps(Contender(), 4, clock=lambda: moments[-1]) == [2.0, 3.0, 4.0]
+    assert ends_of(Contender(), 4, clock=lambda: moments[-1]) == [1.0, 3.0, 6.0, 10.0]
 
 
 def test_work_survives_its_text() -> None:

@@ -2,19 +2,25 @@
 
 bwd 2  bwd 1  bwd 0             X2 W2 X1 W1 X0 W0               split
                                 X2 W2 X1 X0 W0 W1               delay of the first 2: layer 0 leaves first
+                                bwd 2 X1 X0 W0 W1               the same, where nothing waits for X but X
+
+The first sums that the next step needs begin last of all, beside nothing. Late gradients are what they hide behind: the
+sum of layer 0 moves beside W1, that of layer 1 beside the first forwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from collectives.overlap.graph import Graph
 from collectives.overlap.op import Kind, Op
 
 
-def split_backward(graph: Graph) -> Graph:
-    """Every `bwd` becomes `bwd_x` and, right behind it, `bwd_w`."""
-    names = {op.name: (f"bwd_x{op.name[3:]}", f"bwd_w{op.name[3:]}") for op in graph if op.kind is Kind.BACKWARD}
+def split_backward(graph: Graph, which: Collection[str] | None = None) -> Graph:
+    """Every `bwd` (or `which` of them, all segments of each layer and microbatch) becomes `bwd_x` and, right behind it,
+    `bwd_w`."""
+    split = [op.name for op in graph if op.kind is Kind.BACKWARD and (which is None or op.name in which)]
+    names = {name: (f"bwd_x{name[3:]}", f"bwd_w{name[3:]}") for name in split}
 
     def edges(op: Op) -> tuple[str, ...]:
         # Sums of gradients wait for weights, everything else for inputs.
@@ -29,7 +35,7 @@ def split_backward(graph: Graph) -> Graph:
 
     def rewired() -> Iterator[Op]:
         for op in graph:
-            if op.kind is not Kind.BACKWARD:
+            if op.name not in names:
                 yield op._replace(deps=edges(op))
                 continue
             inputs, weights = graph.layers[op.layer].backward if graph.layers else (1.0, 1.0)
@@ -58,6 +64,14 @@ def split_backward(graph: Graph) -> Graph:
     return graph.with_ops(rewired())
 
 
+def last_backwards(graph: Graph, first: int) -> set[str]:
+    """Of a graph without stages, each `bwd` of the last microbatch of so many first layers."""
+    backwards = [op for op in graph if op.kind is Kind.BACKWARD]
+    last = {op.layer: op.microbatch for op in backwards}
+    layers = sorted(last)[:first]
+    return {op.name for op in backwards if op.layer in layers and op.microbatch == last[op.layer]}
+
+
 def _weights(graph: Graph, name: str) -> list[str]:
     """W of all segments of the layer and microbatch of a `bwd`."""
     op = graph[name]
@@ -82,10 +96,10 @@ def delay_weight_grad(graph: Graph, first: int) -> Graph:
             for op in ops:
                 if op.kind is Kind.BACKWARD_WEIGHT and rank[op.layer] < first:
                     late.setdefault(op.microbatch, []).append(op)
+                    if op.layer == lowest and op.segment == 0:
+                        yield from _released(late, op.microbatch, rank)
                 else:
                     yield op
-                    if op.kind is Kind.BACKWARD_INPUT and op.layer == lowest and op.segment == 0:
-                        yield from _released(late, op.microbatch, rank)
             for microbatch in list(late):
                 yield from _released(late, microbatch, rank)
 

@@ -52,7 +52,7 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
         "hybrid": ("parallel.dp=4", "parallel.zero=3", "parallel.replicas=2"),
         "bytescheduler": ("parallel.dp=2", "overlap.policy=bytescheduler", "overlap.knobs.slice=4K"),
         "dear, held out": ("parallel.dp=2", "overlap.policy=dear", "run.held_out=1"),
-        "ooo": ("parallel.dp=2", "parallel.zero=1", "overlap.policy=ooo_backprop"),
+        "ooo": ("parallel.dp=2", "parallel.zero=1", "overlap.policy=ooo_backprop:first=2+need:slice=4K"),
         "search": ("parallel.dp=2", "overlap.policy=search", "overlap.knobs.seconds=0.5"),
         "resumed": ("run.resume={folder}/step-2",),
         "newest": ("run.resume=newest", "run.save={folder}"),
@@ -60,6 +60,7 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "experts": {
         "experts": (*MIXTURE, "run.save={folder}/experts", "run.save_every=2"),
+        "experts, ooo": (*MIXTURE, "parallel.dp=2", "parallel.ep=2", "overlap.policy=ooo_backprop+need:slice=4K"),
         "experts, moved": (*MIXTURE, "parallel.dp=2", "parallel.ep=2", "overlap.policy=janus"),
         "experts, resumed to move": (
             *MIXTURE, "run.resume={folder}/experts/step-2", "parallel.dp=4", "parallel.ep=2", "parallel.zero=1",
