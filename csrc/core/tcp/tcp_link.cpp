@@ -39,8 +39,9 @@ void TcpLink::post(StreamKey key, std::uint64_t number, const FrameHeader& heade
                            .number = number,
                            .window = key.window,
                            .channel = key.channel};
-  // Round-robin; streams begin at different flows.
-  flows_[(number + key.channel + key.window) % flows_.size()].push(prefix, header, payload);
+  // A message's slices are dealt to the flows from the same one on, whatever the operation: so those of an operation
+  // are on every flow before those of the operations after it, which never share the wire with it by halves.
+  flows_[(header.slice + key.channel) % flows_.size()].push(prefix, header, payload);
 }
 
 void TcpLink::owe_credit(TcpReceiver& receiver) {

@@ -336,9 +336,52 @@ void filled_room(std::uint64_t) {
   require(flow.read(frames) == TcpFlow::Outcome::moved && frames.complete == 2, "both frames");
 }
 
-constexpr std::array kStreamTests{
-    Test{"streams", streams}, Test{"flow_control", flow_control}, Test{"quiet", quiet},
-    Test{"asleep", asleep},   Test{"filled_room", filled_room},   Test{"unknown_streams", unknown_streams}};
+/// Operations in flight have windows of their own. What an earlier one sends is on every flow before what a later one
+/// does, however many slices each message has; and all flows are used.
+void launched_first(std::uint64_t) {
+  constexpr std::uint32_t kLength = 10;
+  const StreamShape shape{.ranks = 2, .channels = 1, .windows = 3, .depth = 4, .slot_bytes = 100};
+  run_ranks(2, [&shape](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect({.flows = 2});
+    if (rank.rank == 1) {
+      TcpTransport transport(shape, rank.identity(), peers);
+      for (const auto& [window, slices] : {std::pair{0U, 3U}, {1U, 2U}, {2U, 3U}, {0U, 1U}}) {
+        for (std::uint32_t slice = 0; slice < slices; ++slice) {
+          Sender& sender = transport.sender(0, 0, window);
+          require(sender.reserve() != nullptr, "room");
+          FrameHeader header = rank.header(0, kLength);
+          header.slice = slice;
+          sender.commit(header);
+        }
+      }
+      transport.wake();
+      require(transport.drain(kPatience), "all of it arrives");
+      rank.meet();
+      return;
+    }
+    rank.meet();
+    std::array<std::vector<std::uint32_t>, 2> windows;
+    for (std::size_t flow = 0; flow < windows.size(); ++flow) {
+      std::array<std::byte, sizeof(FramePrefix) + sizeof(FrameHeader) + kLength> frame{};
+      while (::recv(peers[0].flows[flow].get(), frame.data(), frame.size(), MSG_DONTWAIT) ==
+             static_cast<ssize_t>(frame.size())) {
+        FramePrefix prefix;
+        std::memcpy(&prefix, frame.data(), sizeof(prefix));
+        windows[flow].push_back(prefix.window);
+      }
+    }
+    require(windows[0] == std::vector<std::uint32_t>{0, 0, 1, 2, 2, 0}, "the first flow, in the order of launches");
+    require(windows[1] == std::vector<std::uint32_t>{0, 1, 2}, "the second one too");
+  });
+}
+
+constexpr std::array kStreamTests{Test{"streams", streams},
+                                  Test{"flow_control", flow_control},
+                                  Test{"quiet", quiet},
+                                  Test{"asleep", asleep},
+                                  Test{"filled_room", filled_room},
+                                  Test{"launched_first", launched_first},
+                                  Test{"unknown_streams", unknown_streams}};
 
 }  // namespace
 
