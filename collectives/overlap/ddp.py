@@ -262,11 +262,13 @@ class DdpOverlap:
         for number, bucket in enumerate(self._layers):
             seconds = max(forward[number], 1e-9)
             back = backward[self._buckets.index(bucket)] / seconds
-            layers.append(Layer(f"bucket {number}", bucket.buffer.nbytes, (seconds,), backward=(0.0, back)))
+            layers.append(Layer(f"bucket {number}", bucket.buffer.nbytes, (seconds,), backward=(back, 0.0)))
         clip = Clip.OFF if self._clip_norm is None else Clip.EXACT
         graph = generate(layers, Layout(dp=self._group.size(), clip=clip))
         plan = self._policy.plan(graph, Cost(wires={"dp": wire}))
         for op in plan.graph:
+            if op.kind is Kind.BACKWARD_WEIGHT:
+                raise UserError(f"policy {self._policy.name!r} computes {op.name} apart, and autograd with its layer")
             if op.kind.moves and op.kind is not Kind.ALL_REDUCE:
                 raise UserError(f"policy {self._policy.name!r} wants {op.kind} of {op.name}, and DDP only all_reduces")
             if len({piece.layer for piece in op.pieces}) > 1:

@@ -57,7 +57,8 @@ class Layer:
     moved        the same layer with more and more of its experts hot, at last all: what a policy may put in its place
     joined       it takes more than one tensor from the layer before, so a pipeline is never cut between them
     shared       bytes of its weights, the last ones, whose gradients `tp` sums: its ranks see parts of the sequence
-    backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation
+    backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation;
+                 the second is 0 where nobody can make the two apart
     products     bytes of `activations` that are there still after the backward for inputs, for that of weights
     inputs       bytes that a forward leaves that will be computed again
     """

@@ -182,9 +182,11 @@ def _over_the_cut(graph: Graph) -> list[Graph]:
 
 
 def _first_layers_late(graph: Graph) -> list[Graph]:
-    """As it is, and with late gradients of so many first layers' weights, unless it has an order of its own."""
+    """As it is, and with late gradients of so many first layers' weights, unless it has an order of its own, or these
+    gradients are not made apart."""
     own = graph.layout is None or graph.layout.pp > 1 or any(op.kind is Kind.BACKWARD_WEIGHT for op in graph)
-    if own or not any(op.lane in GRADIENTS for op in graph):
+    apart = all(layer.backward[1] > 0 for layer in graph.layers)
+    if own or not apart or not any(op.lane in GRADIENTS for op in graph):
         return [graph]
     late = [split_backward(graph, last_backwards(graph, first)) for first in LATE]
     return [graph, *(delay_weight_grad(split, first) for split, first in zip(late, LATE, strict=True))]

@@ -10,7 +10,7 @@ sum of layer 0 moves beside W1, that of layer 1 beside the first forwards.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from collectives.overlap.graph import Graph
 from collectives.overlap.op import Kind, Op
@@ -19,16 +19,20 @@ from collectives.overlap.op import Kind, Op
 def split_backward(graph: Graph, which: Collection[str] | None = None) -> Graph:
     """Every `bwd` (or `which` of them, all segments of each layer and microbatch) becomes `bwd_x` and, right behind it,
     `bwd_w`."""
-    split = [op.name for op in graph if op.kind is Kind.BACKWARD and (which is None or op.name in which)]
-    names = {name: (f"bwd_x{name[3:]}", f"bwd_w{name[3:]}") for name in split}
+    names: dict[str, tuple[str, str]] = {}
+    weights_of: dict[tuple[int, int], list[str]] = {}  # W of all segments and parts, by layer and microbatch
+    for op in graph:
+        if op.kind is Kind.BACKWARD and (which is None or op.name in which):
+            names[op.name] = f"bwd_x{op.name[3:]}", f"bwd_w{op.name[3:]}"
+            weights_of.setdefault((op.layer, op.microbatch), []).append(names[op.name][1])
 
-    def edges(op: Op) -> tuple[str, ...]:
-        # Sums of gradients wait for weights, everything else for inputs.
+    def edges(op: Op, before: Sequence[str]) -> tuple[str, ...]:
+        # Sums of gradients and updates wait for weights, everything else for inputs.
         sums = op.microbatch < 0
         found = []
-        for name in op.deps:
+        for name in before:
             if sums and name in names:
-                found += _weights(graph, name)
+                found += weights_of[graph[name].layer, graph[name].microbatch]
             else:
                 found.append(names[name][0] if name in names else name)
         return tuple(dict.fromkeys(found))
@@ -36,7 +40,7 @@ def split_backward(graph: Graph, which: Collection[str] | None = None) -> Graph:
     def rewired() -> Iterator[Op]:
         for op in graph:
             if op.name not in names:
-                yield op._replace(deps=edges(op))
+                yield op._replace(deps=edges(op, op.deps), lagged=edges(op, op.lagged))
                 continue
             inputs, weights = graph.layers[op.layer].backward if graph.layers else (1.0, 1.0)
             share = inputs / ((inputs + weights) or 1.0)
@@ -45,7 +49,8 @@ def split_backward(graph: Graph, which: Collection[str] | None = None) -> Graph:
             yield op._replace(
                 name=first,
                 kind=Kind.BACKWARD_INPUT,
-                deps=edges(op),
+                deps=edges(op, op.deps),
+                lagged=edges(op, op.lagged),
                 amount=op.amount * share,
                 of=tuple(f"bwd_x{source[3:]}" for source in op.of),
                 holds=0.0,
@@ -70,14 +75,6 @@ def last_backwards(graph: Graph, first: int) -> set[str]:
     last = {op.layer: op.microbatch for op in backwards}
     layers = sorted(last)[:first]
     return {op.name for op in backwards if op.layer in layers and op.microbatch == last[op.layer]}
-
-
-def _weights(graph: Graph, name: str) -> list[str]:
-    """W of all segments of the layer and microbatch of a `bwd`."""
-    op = graph[name]
-    count = len(graph.layers[op.layer].segments) if graph.layers else 1
-    stem = f"bwd_w.{op.layer}.{op.microbatch}"
-    return [stem] if count == 1 else [f"{stem}.{segment}" for segment in range(count)]
 
 
 def delay_weight_grad(graph: Graph, first: int) -> Graph:

@@ -22,7 +22,10 @@ def test_the_same_bits_as_ddp(backend: str, policy: str, clip: float) -> None:
     assert done.stdout.count("passed") == 2, f"{done.stdout}\n{done.stderr[-3000:]}"
 
 
-def test_a_policy_that_ddp_cannot_follow_is_refused() -> None:
-    done = launch(2, SCRIPT, "syntony", "dear", 0.0)
+@pytest.mark.parametrize(
+    ("policy", "why"), [("dear", "and DDP only all_reduces"), ("ooo_backprop", "apart, and autograd with its layer")]
+)
+def test_a_policy_that_ddp_cannot_follow_is_refused(policy: str, why: str) -> None:
+    done = launch(2, SCRIPT, "syntony", policy, 0.0)
     assert "passed" not in done.stdout
-    assert "and DDP only all_reduces" in done.stderr
+    assert why in done.stderr

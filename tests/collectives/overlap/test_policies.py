@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -194,6 +195,18 @@ def test_named_systems_gain_where_their_papers_do() -> None:
     assert gain("pp", "breadth_first") > 1.1
     assert gain("dp", "ooo_backprop") > 1.05
     assert gain("recompute", "lynx", ahead=8) > 1.02
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_backwards_are_split_whatever_came_before(step: str) -> None:
+    graph = generate(*STEPS[step])
+    cost = priced(graph, 0.5)
+    for first in POLICIES:
+        for second in ("need", "ooo_backprop"):
+            with suppress(UserError):  # some do not fit together, and say so
+                plan = planned(chain_of(f"{first}+{second}"), graph, cost)
+                plan.graph.check()
+                simulate(plan, cost)
 
 
 @pytest.mark.parametrize(("microbatches", "ratio"), [(1, 0.5), (2, 0.2)])
