@@ -188,8 +188,7 @@ def _first_layers_late(graph: Graph) -> list[Graph]:
     apart = all(layer.backward[1] > 0 for layer in graph.layers)
     if own or not apart or not any(op.lane in GRADIENTS for op in graph):
         return [graph]
-    late = [split_backward(graph, last_backwards(graph, first)) for first in LATE]
-    return [graph, *(delay_weight_grad(split, first) for split, first in zip(late, LATE, strict=True))]
+    return [graph, *(delay_weight_grad(split_backward(graph, last_backwards(graph, n)), n) for n in LATE)]
 
 
 def _sliced(graph: Graph, size: int) -> Graph:

@@ -1,8 +1,8 @@
 """Memory that a step has freed stays with the process, since the next step asks for as much.
 
 By default glibc gives the top of its heap back whenever a backward has freed a layer's activations, and the kernel
-clears the same pages again in the next forward: thousands of page faults a step, a few percent of its time. What the
-process holds at most is the same.
+clears the same pages again in the next forward: thousands of page faults a step, a few percent of its time. In return
+the process holds between two steps what it holds at their peak.
 """
 
 from __future__ import annotations
