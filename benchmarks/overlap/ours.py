@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -14,8 +15,7 @@ from torch import Tensor
 
 from collectives.overlap.bounds import bounds
 from collectives.overlap.cost import Cost
-from collectives.overlap.explain import explain, without_norms
-from collectives.overlap.layout import Clip
+from collectives.overlap.explain import Making, explain
 from collectives.overlap.search import planned
 from collectives.overlap.simulation import simulate
 from collectives.trainer.choosing import Search, chosen, wanted
@@ -87,15 +87,15 @@ class Trainer:
         plan, mine = self.rank.plan, json.dumps(mean(self.losses) if self.losses else None)
         found = [json.loads(blob) for blob in self.rank.world.gather(mine.encode())]  # of pipelines one stage knows it
         timeline = simulate(plan, self.cost)
-        free = without_norms(self.rank.recorded())
-        chain = () if isinstance(self.want, Search) else self.want
-        freed = planned(chain, free, self.cost) if chain and plan.clip is Clip.EXACT else None
+        made = None
+        if not isinstance(self.want, Search):
+            made = Making(self.rank.recorded(), partial(planned, self.want))
         return {
             "simulated": timeline.seconds,
             "bound": bounds(plan, self.cost)[0].seconds,
             "compute": max(seconds for (_, lane), seconds in timeline.busy.items() if lane == "compute"),
             "policy": plan.policy,
-            "changes": {change.what: change.saving for change in explain(timeline, 1, freed).changes},
+            "changes": {change.what: change.saving for change in explain(timeline, 1, made).changes},
             "loss": next(loss for loss in found if loss is not None),
         }
 

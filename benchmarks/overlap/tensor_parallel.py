@@ -30,9 +30,9 @@ SIZES: Mapping[str, tuple[Mapping[str, Any], int]] = {  # model, and sequences o
     "emulated": (MODEL, 4),
 }
 FORWARD = 0.4  # seconds of a block's forward on one rank that had it alone, where it is emulated
-MICROBATCHES = 4
+MICROBATCHES = 8
 """In one forward computing takes a third of the step's and communication half: only the backward of another microbatch
-(dualpipe) makes up for it."""
+(dualpipe, interleave) makes up for it. The first forward and the last backward have none."""
 
 
 def sections(compute: str, sequence: bool, forward: float = FORWARD) -> dict[str, Any]:
@@ -64,11 +64,10 @@ def entries(compute: str) -> list[Entry]:
                 found.append(Entry(f"dtensor {backend}{word}", "dtensor", options))
     return [
         *found,
-        *(ours(compute, policy, sequence) for sequence in (False, True) for policy in ("fifo", "domino")),
+        *(ours(compute, policy, sequence) for sequence in (False, True) for policy in ("fifo", "domino", "interleave")),
         *(ours(compute, f"{policy}:batches={batches}", False) for policy, batches in (("domino", 4), ("dualpipe", 2))),
-        *(ours(compute, f"collective_matmul:pieces={pieces}", False) for pieces in (2, 4)),
-        *(ours(compute, f"dualpipe+collective_matmul:pieces={pieces}", False) for pieces in (2, 4)),
-        ours(compute, "dualpipe+collective_matmul:pieces=4", False, "gloo"),
+        *(ours(compute, f"{first}collective_matmul:pieces=4", False) for first in ("", "dualpipe+")),
+        ours(compute, "interleave", False, "gloo"),
         ours(compute, settings.SEARCH, False),
     ]
 

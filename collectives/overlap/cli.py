@@ -117,17 +117,17 @@ def _configure_explain(parser: argparse.ArgumentParser) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from collectives.overlap.explain import explain, report, told, without_norms
-    from collectives.overlap.layout import Clip
+    from collectives.overlap.explain import Making, explain, report, told
     from collectives.overlap.simulation import simulate
     from synth.progress import progress
 
     with progress("explaining"):
         asked = problem(options)
-        plan, unclipped = plan_of(asked, options.policy), None
-        if plan.clip is Clip.EXACT and plan is not asked.plan:  # a plan that was read does not say what it was made of
-            unclipped = plan_of(replace(asked, graph=without_norms(asked.graph)), options.policy)
-        found = explain(simulate(plan, asked.cost), options.top, unclipped)
+        plan = plan_of(asked, options.policy)
+        made = Making(
+            asked.graph, lambda graph, cost: plan_of(replace(asked, graph=graph, cost=cost), options.policy)
+        )  # a plan that was read does not say what it was made of
+        found = explain(simulate(plan, asked.cost), options.top, None if plan is asked.plan else made)
     lines = [f"{asked.title}: {plan.policy}", *told(found)]
     return _tell(options, {"title": asked.title, "policy": plan.policy, **report(found)}, lines)
 

@@ -11,11 +11,11 @@ Two Ops that are exposed at the same moment are both counted, so savings do not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -127,11 +127,19 @@ def without(cost: Cost, names: Iterable[str]) -> Cost:
     return _Without(**{key: value for key, value in vars(cost).items() if key != "gone"}, gone=frozenset(names))
 
 
-def explain(timeline: Timeline, top: int = 8, unclipped: Plan | None = None) -> Explanation:
+class Making(NamedTuple):
+    """What a plan was made of, and by whom."""
+
+    step: Graph
+    policy: Callable[[Graph, Cost], Plan]
+
+
+def explain(timeline: Timeline, top: int = 8, made: Making | None = None) -> Explanation:
     """Why what is exposed is exposed.
 
-    top          so many Ops, and groups of Ops, are simulated away
-    unclipped    of a plan that clips: what its policy makes of the step `without_norms`; without it, the same orders
+    top     so many Ops, and groups of Ops, are simulated away
+    made    how the plan was made, so that other wires and rules get the plan that the policy makes for them; without
+            it, they get the same one
     """
     plan, cost = timeline.plan, timeline.cost
     found = sorted(_exposed(timeline), key=lambda one: -one.seconds)
@@ -158,7 +166,7 @@ def explain(timeline: Timeline, top: int = 8, unclipped: Plan | None = None) -> 
         for (what, reason), members in largest
         if sum(one.seconds for one in members) >= _WORTH * timeline.seconds
     )
-    return Explanation(timeline, bounds(plan, cost), ops, groups, tuple(_changes(timeline, unclipped)))
+    return Explanation(timeline, bounds(plan, cost), ops, groups, tuple(_changes(timeline, made)))
 
 
 def _ends(op: Op, plan: Plan) -> list[str]:
@@ -198,21 +206,26 @@ def _reason(timeline: Timeline, row: int) -> tuple[Reason, str]:
     return (reasons[Wait(wait)], name) if wait in reasons and name else (Reason.FIRST, "")
 
 
-def _changes(timeline: Timeline, unclipped: Plan | None) -> list[Change]:
+def _changes(timeline: Timeline, made: Making | None) -> list[Change]:
     """Other machines and other rules, each simulated; those that help."""
     plan, cost = timeline.plan, timeline.cost
     tried: list[tuple[str, Plan, Cost]] = []
+
+    def at(other: Cost) -> tuple[Plan, Cost]:
+        return (made.policy(made.step, other) if made else plan), other
+
     wires = cost.wires_of(plan.graph)
     for lane in sorted({op.lane for op in plan.graph if op.kind.moves}):
         names = [op.name for op in plan.graph if op.lane == lane]
         tried.append((f"nothing moved on {lane}", plan, without(cost, names)))
     for link in sorted({wire.link for lane, wire in wires.items() if any(op.lane == lane for op in plan.graph)}):
-        tried.append((f"link {link!r} were twice as fast", plan, _scaled(cost, wires, link, 1.0, 0.5)))
-    tried.append(("messages had no latency", plan, replace(_scaled(cost, wires, None, 0.0, 1.0), overhead=0.0)))
+        tried.append((f"link {link!r} were twice as fast", *at(_scaled(cost, wires, link, 1.0, 0.5))))
+    tried.append(("messages had no latency", *at(replace(_scaled(cost, wires, None, 0.0, 1.0), overhead=0.0))))
     if plan.windows:
         tried.append(("windows had no limit", replace(plan, windows={}), cost))
     if plan.clip is Clip.EXACT:
-        tried.append(("updates did not wait for clipping", unclipped or _unclipped(plan), cost))
+        free = made.policy(without_norms(made.step), cost) if made else _unclipped(plan)
+        tried.append(("updates did not wait for clipping", free, cost))
     found = [Change(what, timeline.seconds - simulate(other, price).seconds) for what, other, price in tried]
     return sorted((one for one in found if one.saving >= _WORTH * timeline.seconds), key=lambda one: -one.saving)
 

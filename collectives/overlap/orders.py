@@ -2,12 +2,13 @@
 
 urgency    fifo: all alike, so that the first ready goes first       need: the sooner its next use, the sooner
            critical: the longer the way from it to the end           by_class: kind by kind, then fifo
+           staggered: critical, and microbatches begin one after another
 listed     one simulation in which lanes choose for themselves; what they did in a steady step is the order
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from collectives.overlap.cost import Cost
 from collectives.overlap.graph import Graph, in_turn
@@ -50,8 +51,6 @@ def need(graph: Graph, cost: Cost) -> Urgency:
 
 def critical(graph: Graph, cost: Cost) -> Urgency:
     """By the longest way in seconds to the end of the next step (upward rank); the longest first."""
-    seconds, latency = cost.seconds(graph)
-    took = {op.name: seconds[row] + latency[row] for row, op in enumerate(graph)}
     after = _followers(graph)
     previous: dict[int, str] = {}
     for op in graph:
@@ -59,18 +58,37 @@ def critical(graph: Graph, cost: Cost) -> Urgency:
             if op.device in previous:
                 after.setdefault(previous[op.device], []).append((op.name, 0))
             previous[op.device] = op.name
+    return {name: -way for name, way in _ways(graph, cost, after, steps=2).items()}
+
+
+def staggered(share: float) -> Rule:
+    """By the longest way to the end, where computing has no order either; a microbatch follows the one before it by
+    this share of the longest way of all. With 0 they would go side by side, with 1 one after another."""
+
+    def rule(graph: Graph, cost: Cost) -> Urgency:
+        ways = _ways(graph, cost, _followers(graph), steps=1)
+        apart = share * max(ways.values())
+        return {op.name: apart * max(op.microbatch, 0) - ways[op.name] for op in graph}
+
+    return rule
+
+
+def _ways(graph: Graph, cost: Cost, after: Mapping[str, Sequence[tuple[str, int]]], steps: int) -> dict[str, float]:
+    """Seconds of the longest way from each Op to the end of so many steps."""
+    seconds, latency = cost.seconds(graph)
+    took = {op.name: seconds[row] + latency[row] for row, op in enumerate(graph)}
     before: dict[str, list[str]] = {name: [] for name in took}
     for name, others in after.items():
         for other, lag in others:
             before[other] += [] if lag else [name]
     order = in_turn(before)
     rank: dict[str, float] = {}
-    for _ in range(2):  # the last step, then the one before it
+    for _ in range(steps):  # the last step, then the one before it
         next_step, rank = rank, {}
         for name in reversed(order):
             ways = [next_step.get(other, 0.0) if lag else rank[other] for other, lag in after.get(name, ())]
             rank[name] = took[name] + max(ways, default=0.0)
-    return {name: -way for name, way in rank.items()}
+    return rank
 
 
 def by_class(*kinds: Kind) -> Rule:
@@ -110,8 +128,11 @@ def listed(
     if loose:
         # What is not movable follows one another, and gives way to updates, but not to what could be done later.
         lanes.add(COMPUTE)
-        asked |= {op.name: 0.0 for op in graph if op.lane == COMPUTE}
-        asked |= {name: 1.0 if graph[name].kind is Kind.RECOMPUTE else urgency.get(name, 0.0) - 1e16 for name in loose}
+        kept = [op.name for op in graph if op.lane == COMPUTE and op.kind not in movable]
+        asked |= dict.fromkeys(kept, 0.0)
+        if kept:
+            sooner = {name: urgency.get(name, 0.0) - 1e16 for name in loose}
+            asked |= {name: 1.0 if graph[name].kind is Kind.RECOMPUTE else at for name, at in sooner.items()}
     columns = columns_of(graph.with_ops(_chained(graph, movable)), cost, orders, {}, priorities or {}, asked, lanes)
     times = _core.simulate_steps(**columns, steps=5)
     launch, ready, end = (times[column].reshape(5, -1)[3] for column in ("launch", "ready", "end"))

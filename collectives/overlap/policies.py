@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from math import gcd
 from typing import Any, NamedTuple
@@ -150,6 +150,7 @@ SIZES = (256 * K, 512 * K, M, 2 * M, 4 * M, 8 * M, 16 * M)
 DEGREES = (1, 2, 4, 8)
 GRADIENTS = ("dp", "edp", "replicas")
 LAST = dict.fromkeys(GRADIENTS, 1)  # sums of gradients give way to everything else on their link
+STAGGERS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of a microbatch's way, between it and the next
 LATE = (4, 8)  # first layers whose gradients of weights may come last
 
 # ---- plain ----------------------------------------------------------------------------------------------------------
@@ -450,6 +451,19 @@ def domino(graph: Graph, cost: Cost, batches: int) -> Decided:
     lanes = _lanes(graph, "tp")
     alone = graph.layout is None or graph.layout.microbatches == 1  # then its rows take turns
     return Decided(_in_turn(graph, batches, lanes) if alone else relayout.side_by_side(graph, batches))
+
+
+@_policy("none: list scheduling (Graham, 1969) of computing, too", pieces=(0, (0, *DEGREES)))
+def interleave(graph: Graph, cost: Cost, pieces: int) -> Decided:
+    """Computing takes what is ready, of whatever microbatch, the longest way to the end first; microbatches begin one
+    after another. How far apart, and in how many pieces (0), is simulated. What moves has its link alone, unless others
+    are faster in flight with it."""
+    lanes = _lanes(graph, "tp", "cp", "ep")
+    cut = [chunk(graph, count, lanes) for count in ([pieces] if pieces else DEGREES)]
+    unlike = {len(one): one for one in cut}.values()
+    found = [relayout.first_come(one, cost, orders.staggered(share)) for one in unlike for share in STAGGERS]
+    alone = _best(cost, [Decided(one, orders.critical, dict.fromkeys(lanes, 1), LAST) for one in found])
+    return _best(cost, [alone, replace(alone, windows={})])
 
 
 @_policy("DeepSeek-AI, DualPipe (DeepSeek-V3 Technical Report), 2024", batches=(1, (1, 2)))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
+from collectives.overlap import orders
 from collectives.overlap.cost import Cost
 from collectives.overlap.generate import generate, split, times_of
-from collectives.overlap.graph import Graph
+from collectives.overlap.graph import Graph, in_turn
 from collectives.overlap.layout import Layout
 from collectives.overlap.op import COMPUTE, Kind, Op
 from collectives.overlap.pipelines import Pipeline, Task, Times, pipeline, places
@@ -123,6 +125,22 @@ def forward_beside_backward(graph: Graph, count: int = 1) -> Graph:
     forward, backward = ([[Task(kind, 0, i) for i in group] for group in groups] for kind in "FB")
     between = [[*ahead, *behind] for ahead, behind in zip(forward[1:], backward[:-1], strict=True)]
     return _dealt(graph, [forward[0], *between, backward[-1]])
+
+
+def first_come(graph: Graph, cost: Cost, rule: orders.Rule) -> Graph:
+    """Computing in the order in which a device does it that takes, whenever it is free, what the rule finds most urgent
+    of all that is ready, of whatever microbatch (list scheduling). Not for pipelines, nor where activations are
+    computed again, which has no time of its own."""
+    layout = layout_of(graph)
+    if layout.pp > 1 or layout.recompute:
+        raise UserError("this order is for steps with pp=1 and recompute=false")
+    kinds = {op.kind for op in graph if op.lane == COMPUTE}
+    found = orders.listed(graph, cost, rule(graph, cost), movable=kinds)
+    before = {op.name: list(op.deps) for op in graph}
+    for (_, lane), names in found.items():
+        for first, second in pairwise(names if lane == COMPUTE else ()):
+            before[second].append(first)
+    return graph.with_ops(graph[name] for name in in_turn(before))
 
 
 def _dealt(graph: Graph, hands: Sequence[Sequence[Task]]) -> Graph:

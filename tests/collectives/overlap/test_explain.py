@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from collectives.overlap.bounds import bounds
 from collectives.overlap.cost import Cost, Linear, Wire, ring_wire
-from collectives.overlap.explain import Reason, explain, report, told, without, without_norms
+from collectives.overlap.explain import Making, Reason, explain, report, told, without, without_norms
 from collectives.overlap.generate import generate
 from collectives.overlap.graph import Graph
 from collectives.overlap.layout import Clip, Layout
@@ -108,13 +108,25 @@ def test_what_clipping_costs_is_what_the_policy_would_do_without_it() -> None:
     layers, cost = dense(6), Cost(wires={"dp": ring_wire(2, 120.0, 1e-3)}, memory=1e-4)
     need = policy("need", slice=64)
     clipped, free = (need.plan(generate(layers, Layout(dp=2, clip=clip)), cost) for clip in (Clip.EXACT, Clip.OFF))
-    unclipped = need.plan(without_norms(generate(layers, Layout(dp=2, clip=Clip.EXACT))), cost)
-    assert unclipped.text == free.text
+    step = generate(layers, Layout(dp=2, clip=Clip.EXACT))
+    assert need.plan(without_norms(step), cost).text == free.text
     before, what = simulate(clipped, cost), "updates did not wait for clipping"
-    told = {change.what: change.saving for change in explain(before, unclipped=unclipped).changes}[what]
+    told = {change.what: change.saving for change in explain(before, made=Making(step, need.plan)).changes}[what]
     kept = {change.what: change.saving for change in explain(before).changes}[what]
     assert told == pytest.approx(before.seconds - simulate(free, cost).seconds)
     assert kept < told
+
+
+def test_faster_wires_get_the_plan_that_the_policy_makes_for_them() -> None:
+    """With slow wires few updates go over the cut between steps, with fast ones all do."""
+    step, need = generate(dense(12), Layout(dp=2, zero=1)), policy("need", slice=64)
+    cost, faster = (Cost(wires={"dp": ring_wire(2, rate)}, memory=1e-4) for rate in (20.0, 40.0))
+    plan = need.plan(step, cost)
+    before, what = simulate(plan, cost), "link 'network' were twice as fast"
+    after = simulate(need.plan(step, faster), faster)
+    told = {change.what: change.saving for change in explain(before, made=Making(step, need.plan)).changes}[what]
+    assert told == pytest.approx(before.seconds - after.seconds)
+    assert told > {change.what: change.saving for change in explain(before).changes}[what]
 
 
 @settings(max_examples=10, deadline=None)

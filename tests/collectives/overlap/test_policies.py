@@ -242,6 +242,27 @@ def test_more_microbatches_side_by_side_hide_more() -> None:
         seconds("dualpipe", batches=3)
 
 
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.5])
+def test_interleave_takes_whatever_is_ready(ratio: float) -> None:
+    graph = generate(tensor(), Layout(tp=4, microbatches=4))
+    cost = priced(graph, ratio)
+    plan = policy("interleave").plan(graph, cost)
+    plan.graph.check()
+    assert Counter(op.sources for op in policy("interleave", pieces=1).plan(graph, cost).graph) == Counter(
+        op.sources for op in graph
+    )
+    others = [("dualpipe", {"batches": 2}), ("domino", {"batches": 4}), ("collective_matmul", {"pieces": 4})]
+    assert simulate(plan, cost).seconds <= min(seconds(graph, cost, name, **knobs) for name, knobs in others)
+    assert simulate(plan, cost).seconds < 1.12 * 4 * max(1.0, ratio)
+    computed = plan.orders[0, COMPUTE]
+    assert plan.windows == {"tp": 1}  # nothing is won by having more in flight where starts cost nothing
+    slow = replace(cost, wires={lane: ring_wire(4, 1e3 * MOVED, 0.5) for lane in cost.wires})
+    assert policy("interleave").plan(graph, slow).windows == {}
+    first = [min(i for i, name in enumerate(computed) if plan.graph[name].microbatch == m) for m in range(4)]
+    assert first == sorted(first)  # microbatches begin in turn
+    assert first[3] < max(i for i, name in enumerate(computed) if plan.graph[name].microbatch == 0)
+
+
 def test_memory_changes_with_the_policy() -> None:
     graph = generate([replace(layer, activations=32 * MOVED) for layer in dense(8)], Layout(pp=4, dp=2, microbatches=8))
     cost = priced(graph, 0.1)
@@ -314,6 +335,7 @@ def test_microbatches_side_by_side_share_experts_that_have_come() -> None:
         ("domino", "dp", {}, "nothing moves on tp"),
         ("domino", "tp", {"batches": 3}, "microbatches=2; it must be a multiple of 3"),
         ("tutel", "tp", {}, "nothing moves on ep"),
+        ("interleave", "recompute", {}, "with pp=1 and recompute=false"),
         ("lynx", "tp", {}, "set recompute=true"),
         ("fastermoe", "dp x ep", {"hot": 3}, "of layer layer0 it can be 2, 4: of each rank of ep=2"),
         ("syndicate", "dp", {"local": 3}, "must divide the 4 ranks"),

@@ -14,11 +14,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from collectives.overlap.cost import Cost, ring_wire
 from collectives.overlap.graph import Graph
 from collectives.overlap.layout import Clip
-from collectives.overlap.orders import in_order
+from collectives.overlap.orders import in_order, staggered
 from collectives.overlap.passes.cut import chunk
 from collectives.overlap.passes.experts import move_experts
+from collectives.overlap.passes.relayout import first_come
 from collectives.overlap.plan import Plan
 from collectives.trainer.config import Config, Data, Model, Optimizer, Overlap, Parallel, Run
 from collectives.trainer.context_parallel.split import positions
@@ -43,11 +45,14 @@ def config_of(changes: dict[str, dict[str, Any]], backend: str = "") -> Config:
 
 def plan_of(step: Graph, config: Config) -> Plan:
     """Ops in the order of the graph; all experts move where the policy is janus, the first N where it is fastermoe:N,
-    microbatches are cut in parts where the knobs say on which lanes."""
+    microbatches are cut in parts where the knobs say on which lanes, and shuffled where the policy is interleave."""
     graph, cut = step, dict(config.overlap.knobs)
     name, _, hot = config.overlap.policy.partition(":")
     graph = move_experts(graph, int(hot or 0)) if name in ("janus", "fastermoe") else graph
     graph = chunk(graph, cut["count"], cut["lanes"]) if cut else graph
+    if name == "interleave":
+        wires = {lane: ring_wire(ranks, 1e6) for lane, ranks in graph.groups.items()}
+        graph = first_come(graph, Cost(1e8, wires), staggered(0.4))
     return Plan("in order", graph, in_order(graph), clip=Clip(config.optimizer.clip))
 
 

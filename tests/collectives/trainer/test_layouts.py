@@ -28,8 +28,8 @@ def split(**sizes: Any) -> dict[str, Any]:
     return {"parallel": sizes}
 
 
-def chunked(*lanes: str) -> dict[str, Any]:
-    return {"chunk": {"count": 2, "lanes": lanes}}
+def chunked(*lanes: str, policy: str = "") -> dict[str, Any]:
+    return {"chunk": {"count": 2, "lanes": lanes}} | ({"overlap": {"policy": policy}} if policy else {})
 
 
 EXACT = {
@@ -37,6 +37,7 @@ EXACT = {
         "dp2": split(dp=2),
         "ep2": EXPERTS | split(dp=2, ep=2),
         "ep2 in parts": EXPERTS | split(dp=2, ep=2) | chunked("ep"),
+        "ep2 interleaved": EXPERTS | split(dp=2, ep=2) | chunked("ep", policy="interleave"),
         "ep2 moved": MOVED | split(dp=2, ep=2),
         "ep2 moved, optimistic": MOVED | split(dp=2, ep=2) | OPTIMISTIC,
         "ep2 moved zero 3, recompute": MOVED | split(dp=2, ep=2, zero=3, recompute=True),
@@ -50,6 +51,7 @@ EXACT = {
         "dp2 x pp2": split(dp=2, pp=2),
         "pp4 zbv": split(pp=4, schedule="zbv"),
         "ep4": EXPERTS | split(dp=4, ep=4),
+        "dp4 x ep2 interleaved zero 3": EXPERTS | split(dp=4, ep=2, zero=3) | chunked("ep", policy="interleave"),
         "dp4 x ep2 zero 2": EXPERTS | split(dp=4, ep=2, zero=2),
         "dp2 x pp2 x ep2": EXPERTS | split(dp=2, pp=2, ep=2, schedule="zb1p"),
         "ep4 moved": MOVED | split(dp=4, ep=4),
@@ -68,6 +70,7 @@ CLOSE = {
         "tp2": split(tp=2, sequence=False),
         "tp2 sequence": split(tp=2),
         "tp2 in parts": split(tp=2) | chunked("tp"),
+        "tp2 interleaved": split(tp=2) | chunked("tp", policy="interleave"),
         "tp2 experts": EXPERTS | split(tp=2),
         "cp2 ring": split(cp=2),
         "cp2 ulysses": split(cp=2, attention="ulysses"),
