@@ -5,7 +5,7 @@
     ratio    of what summing gradients takes to what computing takes
     ddp      the best of its bucket sizes on gloo; x ddp: that over the trainer
 
-Nothing is tuned to a cell: the trainer has the same policy in all of them.
+Nothing is tuned to a wire: the trainer has one policy in all cells, and more than twelve blocks share twelve layers.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ SHAPES = ((3, 384), (6, 256), (12, 192), (24, 128), (48, 96))  # blocks, width
 RATES = (60, 120, 200, 320, 480)  # Mbit/s
 BUCKETS = (0, 1.0, 4.0)  # MB; 0: as DDP is without being asked
 POLICY = "need:slice=1M"
+LAYERS = 12  # that the trainer makes of more blocks: thin ones share a layer, as their gradients share DDP's buckets
 COMPUTING = 1.0  # seconds of a step
 
 
@@ -38,6 +39,7 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
         forward = COMPUTING / 3 / blocks
         sleeping = {"subject": "emulated", "model": {"layers": blocks, "weights": floats, "seconds": COMPUTING}}
         model = {"blocks": blocks, "width": width, "heads": 2, "hidden": 8 * width // 3, "context": 32, "rows": 8}
+        model["together"] = max(1, blocks // LAYERS)
         entries: list[Entry] = settings.grid("ddp", "ddp", ("gloo",), "bucket", BUCKETS, **sleeping)
         entries.append(trainer(POLICY, "off", compute="emulated", forward=forward, model=model))
         for rate in options.rate or RATES:

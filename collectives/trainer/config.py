@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from topologies.command import UserError
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
-_ONE = "blocks width heads top rows microbatches dp tp pp ep cp replicas loops prefetch threads every"
+_ONE = "blocks width heads top rows microbatches dp tp pp ep cp replicas loops prefetch threads every together"
 _LEAST = dict.fromkeys(_ONE.split(), 1) | {"context": 2, "vocabulary": 256}  # of whole numbers; of others 0
 
 
@@ -36,6 +36,7 @@ class Model:
     experts: int = 0
     top: int = 2
     balance: float = 0.01  # weight of the load-balancing loss
+    together: int = 1  # so many blocks are one layer, of fewer and longer ops: for many thin ones
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,10 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
         refuse("model", "heads", "rotary positions need an even width / heads")
     if model.experts and model.top > model.experts:
         refuse("model", "top", f"there are {model.experts} experts")
+    if model.blocks % model.together:
+        refuse("model", "together", f"it must divide blocks, which is {model.blocks}")
+    if model.together > 1 and (model.experts or sizes.tp * sizes.cp > 1):
+        refuse("model", "together", "blocks in which something travels (experts, tp, cp) are layers of their own")
     if data.microbatches % sizes.dp:
         refuse("data", "microbatches", f"dp, which is {sizes.dp}, must divide it")
     turns = data.microbatches // sizes.dp

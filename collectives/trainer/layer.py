@@ -64,11 +64,16 @@ class Weight:
         offset = self.offset or (0,) * len(self.shape)
         return tuple(slice(start, start + size) for start, size in zip(offset, self.shape, strict=True))
 
+    @property
+    def own_name(self) -> str:
+        """As it was called before its layer was welded to others that have one of the same name."""
+        return self.name.rpartition(".")[2]
+
     def begin(self, seed: int, layer: str) -> Tensor:
         """First values of the block. They depend on the seed, the layer it was made in and its name, on no layout."""
         if self.spread == 0:
             return torch.ones(self.shape)
-        digest = hashlib.sha256(f"{seed} {self.branch or layer} {self.name}".encode()).digest()
+        digest = hashlib.sha256(f"{seed} {self.branch or layer} {self.own_name}".encode()).digest()
         source = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
         whole = torch.empty(self.full_shape, device="cpu").normal_(0.0, self.spread, generator=source)
         return whole[self.place]
@@ -271,7 +276,7 @@ class Layer:
 
     def label(self, weight: Weight) -> str:
         """What a weight is called in the whole model, whatever its branch has been welded to."""
-        return f"{weight.branch or self.name}.{weight.name}"
+        return f"{weight.branch or self.name}.{weight.own_name}"
 
     def weight(self, name: str) -> Weight:
         return next(weight for weight in self.weights if weight.name == name)
@@ -292,10 +297,37 @@ class Layer:
         return replace(self, segments=tuple(segments))
 
 
-def welded(name: str, first: Layer, second: Layer) -> Layer:
-    """Two layers as one: fewer and larger ops, gathers and sums. Names of their weights and transfers must differ."""
-    weights = tuple(replace(weight, branch=layer.name) for layer in (first, second) for weight in layer.weights)
-    return Layer(name, weights, first.segments + second.segments, (*first.gaps, None, *second.gaps))
+def welded(name: str, layers: Sequence[Layer]) -> Layer:
+    """Layers as one: fewer and larger ops, gathers and sums. Names of their transfers must differ; weights of a name
+    that an earlier one has get a number before it: `1.qkv`."""
+    taken: set[str] = set()
+    weights, segments, gaps = list[Weight](), list[Segment](), list[Transfer | None]()
+    for place, layer in enumerate(layers):
+        prefix = f"{place}." if taken & {weight.name for weight in layer.weights} else ""
+        named = [replace(one, name=prefix + one.name, branch=one.branch or layer.name) for one in layer.weights]
+        taken |= {weight.name for weight in named}
+        weights += named
+        segments += [_within(segment, prefix) if prefix else segment for segment in layer.segments]
+        gaps += [*([None] if gaps or place else []), *layer.gaps]
+    return Layer(name, tuple(weights), tuple(segments), tuple(gaps))
+
+
+@dataclass(frozen=True)
+class _Within:
+    """The Use of a welded layer, as one of its dense blocks sees it."""
+
+    use: Use
+    prefix: str
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.use[self.prefix + name]
+
+    def linear(self, x: Tensor, name: str, block: int | None = None, source: int = 0) -> Tensor:
+        return self.use.linear(x, self.prefix + name, block, source)
+
+
+def _within(segment: Segment, prefix: str) -> Segment:
+    return replace(segment, run=lambda use, *tensors: segment.run(_Within(use, prefix), *tensors))
 
 
 def _joined(first: Segment, second: Segment) -> Segment:

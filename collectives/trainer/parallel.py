@@ -31,7 +31,7 @@ def parallelized(model: Model, mesh: Mesh, rows: int, element: int, even: bool =
     layers = context_parallel(layers, model, mesh, tokens, element)
     layers = tensor_parallel(layers, model, mesh, tokens, element)
     layers = expert_parallel(layers, model, mesh, tokens, element, even, hot)
-    return [layer.fused() for layer in _blocks(layers)]
+    return [layer.fused() for layer in _together(list(_blocks(layers)), model.together)]
 
 
 def _blocks(layers: list[Layer]) -> Iterator[Layer]:
@@ -42,10 +42,17 @@ def _blocks(layers: list[Layer]) -> Iterator[Layer]:
         layer, *others = layers[place : place + 2]
         fits = ("mlp", "router") if not any(layer.gaps) else ("mlp",)
         if layer.name.startswith("attention") and others[0].name.startswith(fits):
-            layer = welded(layer.name.replace("attention", "block"), layer, others[0])
+            layer = welded(layer.name.replace("attention", "block"), (layer, others[0]))
             place += 1
         yield layer
         place += 1
+
+
+def _together(layers: list[Layer], count: int) -> list[Layer]:
+    """So many neighbouring blocks in one layer."""
+    first, *blocks, last = layers
+    hands = [blocks[place : place + count] for place in range(0, len(blocks), count)]
+    return [first, *(welded(hand[0].name, hand) if count > 1 else hand[0] for hand in hands), last]
 
 
 def boundary(model: Model, mesh: Mesh, rows: int) -> tuple[int, int, int]:
