@@ -239,7 +239,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Layer:
-    """A block of one or two residual branches, the embedding, or the head.
+    """One or two residual branches of a block, blocks that share a layer, the embedding, or the head.
 
     gaps     between the segments; None: empty
     expert   its weights are spread over the lane `ep`

@@ -1,7 +1,7 @@
 """The model as one rank has it: the whole one, cut by every parallelism in turn, from outside. Then the two branches of
-a block become one layer, and segments with nothing between them one segment.
+a block become one layer, as do neighbouring blocks where the model says so, and segments with nothing between them one.
 
-transformer -> context_parallel -> tensor_parallel -> expert_parallel -> blocks -> fused
+transformer -> context_parallel -> tensor_parallel -> expert_parallel -> blocks -> together -> fused
 """
 
 from __future__ import annotations
