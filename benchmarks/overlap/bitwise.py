@@ -39,12 +39,14 @@ def _layouts() -> dict[str, tuple[str, ...]]:
     exact |= {"dp 2 x pp 2": ("parallel.dp=2", "parallel.pp=2")}
     exact |= {f"dp 2 {policy}": ("parallel.dp=2", f"overlap.policy={policy}") for policy in POLICIES}
     exact |= {"dp 2, clip optimistic": ("parallel.dp=2", "optimizer.clip=optimistic")}
+    exact |= {"dp 2, blocks together": ("parallel.dp=2", "model.together=3")}
     return exact
 
 
 EXACT = _layouts()
 WITH_EXPERTS = {
     "ep 4": ("parallel.dp=4", "parallel.ep=4"),
+    "ep 2 interleave": ("parallel.dp=2", "parallel.ep=2", "overlap.policy=interleave"),
     "dp 4 x ep 2, zero 2": ("parallel.dp=4", "parallel.ep=2", "parallel.zero=2"),
     "dp 2 x pp 2 x ep 2": ("parallel.dp=2", "parallel.pp=2", "parallel.ep=2"),
 }

@@ -68,10 +68,10 @@ def split(layers: Sequence[Layer], chunks: int) -> tuple[range, ...]:
 
 
 def _check(layers: Sequence[Layer], layout: Layout) -> None:
-    loops = 2 if layout.schedule in ("zbv", "dualpipe_v") else layout.loops
-    if len(layers) < layout.pp * loops:
+    chunks = layout.pp * layout.chunks
+    if len(layers) < chunks:
         raise UserError(
-            f"{len(layers)} layers are too few for {layout.pp * loops} chunks (pp {layout.pp} x {loops} per device)"
+            f"{len(layers)} layers are too few for {chunks} chunks (pp {layout.pp} x {layout.chunks} per device)"
         )
     for layer in layers:
         if len(layer.segments) != len(layer.transfers) + 1:

@@ -81,6 +81,11 @@ class Layout:
         return self.dp * self.cp * self.tp * self.pp
 
     @property
+    def chunks(self) -> int:
+        """Of the model, on a device: a V has two."""
+        return 2 if PIPELINES[self.schedule].valley else self.loops
+
+    @property
     def groups(self) -> Mapping[str, int]:
         """Ranks of each group that has more than one, by lane."""
         sizes = {

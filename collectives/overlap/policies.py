@@ -458,6 +458,7 @@ def interleave(graph: Graph, cost: Cost, pieces: int) -> Decided:
     """Computing takes what is ready, of whatever microbatch, the longest way to the end first; microbatches begin one
     after another. How far apart, and in how many pieces (0), is simulated. What moves has its link alone, unless others
     are faster in flight with it."""
+    relayout.unordered(graph, "interleave")
     lanes = _lanes(graph, "tp", "cp", "ep")
     cut = [chunk(graph, count, lanes) for count in ([pieces] if pieces else DEGREES)]
     unlike = {len(one): one for one in cut}.values()

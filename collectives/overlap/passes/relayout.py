@@ -12,7 +12,7 @@ from collectives.overlap.generate import generate, split, times_of
 from collectives.overlap.graph import Graph, in_turn
 from collectives.overlap.layout import Layout
 from collectives.overlap.op import COMPUTE, Kind, Op
-from collectives.overlap.pipelines import Pipeline, Task, Times, pipeline, places
+from collectives.overlap.pipelines import Pipeline, Task, Times, pipeline
 from topologies.command import UserError
 
 
@@ -65,6 +65,12 @@ def pipelined(graph: Graph, what: str) -> None:
         raise UserError(f"{what} orders a pipeline, and this step has pp=1")
 
 
+def unordered(graph: Graph, what: str) -> None:
+    """Raises UserError where a step has an order of its own: a pipeline's, or when to compute activations again."""
+    if layout_of(graph).pp > 1 or layout_of(graph).recompute:
+        raise UserError(f"{what} orders steps with pp=1 and recompute=false")
+
+
 def reorder_pipeline(graph: Graph, schedule: str, cost: Cost | None = None) -> Graph:
     """The pipeline in another schedule; with a cost, one that is searched knows what its tasks and messages take."""
     pipelined(graph, schedule)
@@ -78,7 +84,7 @@ def reorder_pipeline(graph: Graph, schedule: str, cost: Cost | None = None) -> G
 def measured_times(graph: Graph, cost: Cost, layout: Layout) -> Times:
     """What an average chunk's tasks and a message take by this cost."""
     seconds, latency = cost.seconds(graph)
-    chunks = layout.pp * (2 if layout.schedule in ("zbv", "dualpipe_v") else layout.loops)
+    chunks = layout.pp * layout.chunks
     total = dict.fromkeys(Kind, 0.0)
     for op, took in zip(graph, seconds, strict=True):
         total[op.kind] += took
@@ -129,11 +135,7 @@ def forward_beside_backward(graph: Graph, count: int = 1) -> Graph:
 
 def first_come(graph: Graph, cost: Cost, rule: orders.Rule) -> Graph:
     """Computing in the order in which a device does it that takes, whenever it is free, what the rule finds most urgent
-    of all that is ready, of whatever microbatch (list scheduling). Not for pipelines, nor where activations are
-    computed again, which has no time of its own."""
-    layout = layout_of(graph)
-    if layout.pp > 1 or layout.recompute:
-        raise UserError("this order is for steps with pp=1 and recompute=false")
+    of all that is ready, of whatever microbatch (list scheduling)."""
     kinds = {op.kind for op in graph if op.lane == COMPUTE}
     found = orders.listed(graph, cost, rule(graph, cost), movable=kinds)
     before = {op.name: list(op.deps) for op in graph}
@@ -212,8 +214,7 @@ def zipped(graph: Graph, count: int, across: bool) -> Graph:
 
 def _chunks(graph: Graph) -> dict[int, int]:
     layout = layout_of(graph)
-    loops = 2 if layout.schedule in ("zbv", "dualpipe_v") else layout.loops
-    members = split(graph.layers, len(places(layout.pp, loops, False)))
+    members = split(graph.layers, layout.pp * layout.chunks)
     return {layer: chunk for chunk, layers in enumerate(members) for layer in layers}
 
 

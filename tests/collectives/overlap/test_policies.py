@@ -335,7 +335,7 @@ def test_microbatches_side_by_side_share_experts_that_have_come() -> None:
         ("domino", "dp", {}, "nothing moves on tp"),
         ("domino", "tp", {"batches": 3}, "microbatches=2; it must be a multiple of 3"),
         ("tutel", "tp", {}, "nothing moves on ep"),
-        ("interleave", "recompute", {}, "with pp=1 and recompute=false"),
+        ("interleave", "recompute", {}, "orders steps with pp=1 and recompute=false"),
         ("lynx", "tp", {}, "set recompute=true"),
         ("fastermoe", "dp x ep", {"hot": 3}, "of layer layer0 it can be 2, 4: of each rank of ep=2"),
         ("syndicate", "dp", {"local": 3}, "must divide the 4 ranks"),
