@@ -17,6 +17,8 @@ from topologies.command import Command, UserError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from collectives.overlap.cost import Cost
+    from collectives.overlap.graph import Graph
     from collectives.overlap.plan import Plan
     from collectives.overlap.simulation import Timeline
 
@@ -124,10 +126,13 @@ def _explain(options: argparse.Namespace) -> int:
     with progress("explaining"):
         asked = problem(options)
         plan = plan_of(asked, options.policy)
-        made = Making(
-            asked.graph, lambda graph, cost: plan_of(replace(asked, graph=graph, cost=cost), options.policy)
-        )  # a plan that was read does not say what it was made of
-        found = explain(simulate(plan, asked.cost), options.top, None if plan is asked.plan else made)
+
+        def again(step: Graph, cost: Cost) -> Plan:
+            return plan_of(replace(asked, graph=step, cost=cost), options.policy)
+
+        # A plan that was read does not say what it was made of.
+        made = None if plan is asked.plan else Making(asked.graph, again)
+        found = explain(simulate(plan, asked.cost), options.top, made)
     lines = [f"{asked.title}: {plan.policy}", *told(found)]
     return _tell(options, {"title": asked.title, "policy": plan.policy, **report(found)}, lines)
 

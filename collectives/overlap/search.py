@@ -42,10 +42,8 @@ LARGE = 4000
 """Ops, above which a smaller step is looked at first."""
 _PARTS = 800  # at most so many more Ops from cutting gradients, so that no plan is larger than it is worth
 _FINALISTS = 4
-_SIDE_BY_SIDE = (
-    "dualpipe",
-    "interleave",
-)  # one microbatch's backward beside another's forward, also without a pipeline
+_SIDE_BY_SIDE = ("dualpipe", "interleave")
+"""Policies that have one microbatch's backward beside another's forward, also without a pipeline."""
 _SLOW = (
     *("need", "pace", "collective_matmul", "centauri", "coconet", "t3", "ooo_backprop", "oases", "domino"),
     "interleave",

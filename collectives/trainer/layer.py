@@ -308,7 +308,7 @@ def welded(name: str, layers: Sequence[Layer]) -> Layer:
         taken |= {weight.name for weight in named}
         weights += named
         segments += [_within(segment, prefix) if prefix else segment for segment in layer.segments]
-        gaps += [*([None] if gaps or place else []), *layer.gaps]
+        gaps += [*[None] * (place > 0), *layer.gaps]
     return Layer(name, tuple(weights), tuple(segments), tuple(gaps))
 
 
