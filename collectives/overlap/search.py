@@ -99,12 +99,16 @@ def search(
     for one in first.ranked():
         if one.chain:
             best.setdefault(tuple(policy.name for policy in one.chain), one.chain)
-    longest = 0.0
-    for chain in list(best.values())[:_FINALISTS]:
-        before = time.process_time()
-        if not (full.found and before + longest > begin + seconds):
+    finalists, growth = list(best.values())[:_FINALISTS], len(graph) / len(small)
+
+    def expected(chain: tuple[Policy, ...]) -> float:
+        return growth * first.spent[_maker(chain)]
+
+    for chain in finalists:
+        if time.process_time() + expected(chain) < begin + seconds:
             full.ask(*chain)
-            longest = max(longest, time.process_time() - before)
+    if not full.found:
+        full.ask(*min(finalists, key=expected))
     return Found(tuple(full.ranked()), first.tried + full.tried, first.refused, len(small))
 
 
@@ -113,6 +117,7 @@ class _Search:
         self._graph, self._cost, self._deadline, self._luck, self._runnable = graph, cost, deadline, luck, runnable
         self.found: dict[str, Candidate] = {}
         self.refused: dict[str, str] = {}
+        self.spent: dict[str, float] = {}  # seconds of a core, by maker
         self.tried = 0
         self._moved = sum(op.amount for op in graph if op.pieces)
 
@@ -138,7 +143,7 @@ class _Search:
     def ask(self, *chain: Policy) -> float:
         """Seconds of the plan that these policies make one after another; infinite where there is none."""
         fitted = tuple(map(self._fitted, chain))
-        maker = "+".join(map(said, fitted))
+        maker, begin = _maker(fitted), time.process_time()
         if maker in self.found:
             return self.found[maker].seconds
         try:
@@ -146,6 +151,8 @@ class _Search:
         except UserError as error:
             self.refused[maker] = str(error)
             return math.inf
+        finally:
+            self.spent[maker] = time.process_time() - begin
 
     def _keep(self, plan: Plan, maker: str, chain: tuple[Policy, ...] = ()) -> float:
         if plan.simulated and self._runnable:
@@ -285,6 +292,10 @@ def said(policy: Policy) -> str:
     """A policy with its knobs, as --policy reads it."""
     knobs = ",".join(f"{name}={value}" for name, value in policy.values.items())
     return f"{policy.name}:{knobs}" if knobs else policy.name
+
+
+def _maker(chain: tuple[Policy, ...]) -> str:
+    return "+".join(map(said, chain))
 
 
 def _settings(policy: Policy) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,8 @@ from collectives.overlap.generate import generate
 from collectives.overlap.graph import Graph
 from collectives.overlap.layout import Layout
 from collectives.overlap.models import layers_of, model_named
-from collectives.overlap.policies import POLICIES
+from collectives.overlap.passes.defer import defer
+from collectives.overlap.policies import POLICIES, Decided, Policy
 from collectives.overlap.search import METHODS, chain_of, improvement, planned, said, search, smaller
 from collectives.overlap.simulation import simulate
 from tests.collectives.overlap.models import dense, experts, sharded
@@ -96,3 +99,25 @@ def test_a_smaller_step_is_as_heavy() -> None:
     assert totals(small) == pytest.approx(totals(graph), rel=0.01)
     odd = generate(dense(1) + sharded(8) + dense(3), layout)
     assert smaller(odd) is odd
+
+
+def test_nothing_is_begun_that_takes_longer_than_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that is the best of a small step, but takes a millisecond for every Op to say so."""
+    asked = []
+
+    def patient(graph: Graph, cost: Cost) -> Decided:
+        asked.append(len(graph))
+        end = time.process_time() + 1e-3 * len(graph)
+        while time.process_time() < end:
+            pass
+        return Decided(defer(graph))
+
+    known = {"fifo": POLICIES["fifo"], "patient": Policy("patient", "none", "", patient, {}, {})}
+    monkeypatch.setattr("collectives.overlap.search.POLICIES", known)
+    monkeypatch.setattr("collectives.overlap.search.LARGE", 100)
+    graph = generate(dense(1502), Layout(dp=2))
+    cost = Cost(wires={"dp": ring_wire(2, 300.0)})
+    found = search(graph, cost, 1.0, methods=())
+    assert [said(policy) for policy in found.candidates[0].chain] == ["fifo"]
+    assert asked == [len(smaller(graph))]
+    assert len(found.candidates) == 1
