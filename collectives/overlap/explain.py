@@ -219,8 +219,8 @@ def _changes(timeline: Timeline, made: Making | None) -> list[Change]:
         names = [op.name for op in plan.graph if op.lane == lane]
         tried.append((f"nothing moved on {lane}", plan, without(cost, names)))
     for link in sorted({wire.link for lane, wire in wires.items() if any(op.lane == lane for op in plan.graph)}):
-        tried.append((f"link {link!r} were twice as fast", *at(_scaled(cost, wires, link, 1.0, 0.5))))
-    tried.append(("messages had no latency", *at(replace(_scaled(cost, wires, None, 0.0, 1.0), overhead=0.0))))
+        tried.append((f"link {link!r} were twice as fast", *at(_scaled(cost, link, 1.0, 0.5))))
+    tried.append(("messages had no latency", *at(replace(_scaled(cost, None, 0.0, 1.0), overhead=0.0))))
     if plan.windows:
         tried.append(("windows had no limit", replace(plan, windows={}), cost))
     if plan.clip is Clip.EXACT:
@@ -230,18 +230,22 @@ def _changes(timeline: Timeline, made: Making | None) -> list[Change]:
     return sorted((one for one in found if one.saving >= _WORTH * timeline.seconds), key=lambda one: -one.saving)
 
 
-def _scaled(cost: Cost, wires: Mapping[str, Wire], link: str | None, alpha: float, beta: float) -> Cost:
+def _scaled(cost: Cost, link: str | None, alpha: float, beta: float) -> Cost:
     """With wires whose latencies and seconds per byte are so many times what they were, on one link or on all."""
-    scaled = {
-        lane: wire
-        if link not in (None, wire.link)
-        else Wire(
-            {kind: Linear(line.alpha * alpha, line.beta * beta, line.fixed) for kind, line in wire.kinds.items()},
-            wire.link,
-        )
-        for lane, wire in wires.items()
-    }
-    return replace(cost, wires=scaled, level=lambda _: scaled)
+    level = cost.level
+
+    def scaled(wires: Mapping[str, Wire]) -> dict[str, Wire]:
+        return {
+            lane: wire
+            if link not in (None, wire.link)
+            else Wire(
+                {kind: Linear(line.alpha * alpha, line.beta * beta, line.fixed) for kind, line in wire.kinds.items()},
+                wire.link,
+            )
+            for lane, wire in wires.items()
+        }
+
+    return replace(cost, wires=scaled(cost.wires), level=None if level is None else lambda lay: scaled(level(lay)))
 
 
 def without_norms(graph: Graph) -> Graph:

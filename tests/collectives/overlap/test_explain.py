@@ -129,6 +129,14 @@ def test_faster_wires_get_the_plan_that_the_policy_makes_for_them() -> None:
     assert told > {change.what: change.saving for change in explain(before).changes}[what]
 
 
+def test_a_policy_may_make_replicas_of_its_own() -> None:
+    step, syndicate = generate(dense(6), Layout(dp=4)), policy("syndicate")
+    cost = Cost(wires={"dp": ring_wire(4, 500.0)})
+    before = simulate(syndicate.plan(step, cost), cost)
+    said = {change.what: change.saving for change in explain(before, made=Making(step, syndicate.plan)).changes}
+    assert said["link 'network' were twice as fast"] > 0
+
+
 @settings(max_examples=10, deadline=None)
 @given(LAYOUTS)
 def test_explanations_can_be_told(layout: Layout) -> None:
