@@ -90,7 +90,6 @@ LABS: Mapping[str, Bench] = {
 }
 LABS = {
     **LABS,
-    "levels": replace(LABS["dp"], options={**LABS["dp"].options, "parallel": {"dp": HOSTS, "zero": 1, "replicas": 2}}),
     "recompute": replace(LABS["tp"], options={**LABS["tp"].options, "parallel": {"tp": 4, "recompute": True}}),
     "small experts": replace(
         LABS["ep"], options={**LABS["ep"].options, "model": {**_WIDE, "hidden": 64, "experts": 8, "top": 2}}

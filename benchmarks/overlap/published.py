@@ -111,9 +111,9 @@ PUBLISHED = (
     ),
     Published(
         "syndicate", "--model gpt2-xl --layout dp=16 --batch 4 --machine a100:flops=62e12,box=130e9,network=12.5e9",
-        "fifo", 1.21, 1.74, "Mahajan et al., NSDI 2023, abstract: 21 to 74 %", "levels",
-        "much of it is its two levels: fifo's one ring is as slow as the network between the boxes; in the lab both "
-        "sum level by level, and have one network", True,
+        "fifo", 1.21, 1.74, "Mahajan et al., NSDI 2023, abstract: 21 to 74 %", "dp",
+        "much of it is its two levels: fifo's one ring is as slow as the network between the boxes; the lab has one "
+        "network", True,
     ),
     Published(
         "centauri", "--model gpt3-6.7b --layout dp=4,tp=8,microbatches=2 --machine a100:network=6e9", "fifo", 1.0, 1.49,

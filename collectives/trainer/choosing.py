@@ -80,21 +80,9 @@ def _plans(want: tuple[Policy, ...] | Search, rank: Rank, cost: Cost) -> list[Pl
     if isinstance(want, Search):
         best: dict[str, Plan] = {}  # of all with one mechanism: what was not foreseen is much the same for them
         for candidate in search(rank.recorded(), cost, want.seconds).candidates:
-            if _replicas(candidate.plan) != rank.config.parallel.replicas:
-                continue
             best.setdefault(candidate.plan.policy.partition("+")[0], candidate.plan)
         return list(best.values())[: want.tried]
     plan = planned(want, rank.recorded(), cost)
     if plan.simulated:
         raise UserError(f"policy {plan.policy} is simulated only: {plan.simulated}")
-    replicas, given = _replicas(plan), rank.config.parallel.replicas
-    if replicas != given:
-        raise UserError(
-            f"policy {plan.policy} sums level by level, with {replicas} replicas of a sharded model, and [parallel] "
-            f"replicas is {given}; the trainer does so with parallel.zero=1 and parallel.replicas={replicas}"
-        )
     return [plan]
-
-
-def _replicas(plan: Plan) -> int:
-    return plan.graph.layout.replicas if plan.graph.layout is not None else 1

@@ -32,7 +32,7 @@ from collectives.trainer.heap import keep_freed_memory
 from collectives.trainer.mesh import Mesh
 from collectives.trainer.profile import cost_of, plain, profiled
 from collectives.trainer.progress import Line, Log, Seen
-from collectives.trainer.rank import Rank, World
+from collectives.trainer.rank import Rank, World, layout_of
 from collectives.trainer.reproducible import be_reproducible
 from topologies.command import UserError
 
@@ -174,7 +174,8 @@ def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
     recorded) has of activations, gathered weights and sharded gradients at most."""
     sizes = config.parallel
     turns = math.ceil(math.log2(config.data.microbatches // sizes.dp))
-    every = sizes.zero, sizes.dp * sizes.cp // sizes.replicas
+    layout = (plan.graph.layout if plan else None) or layout_of(config)
+    every = layout.zero, layout.groups.get("dp", 1)
     lasting = 0.0
     for i, (_, flat) in (rank.parts_of(plan) if plan else rank.parts).items():
         zero, shards = (3, sizes.ep) if plan and i >= len(plan.graph.layers) else every

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from types import MappingProxyType
 
 import torch.distributed as dist
 
+from collectives.overlap.layout import Layout
 from collectives.trainer.config import Parallel
 from csrc import _torch
 from topologies.command import UserError
@@ -41,6 +42,10 @@ class Mesh:
     @property
     def world(self) -> int:
         return math.prod((self.sizes.pp, self.sizes.dp, self.sizes.cp, self.sizes.tp))
+
+    def under(self, layout: Layout | None) -> Mesh:
+        """The same ranks, with as many replicas as a plan's layout has; None: as before."""
+        return self if layout is None else replace(self, sizes=replace(self.sizes, replicas=layout.replicas))
 
     @cached_property
     def place(self) -> Mapping[str, int]:

@@ -9,13 +9,14 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import numpy as np
 
 from collectives.overlap.cost import Cost, Linear, Wire
 from collectives.overlap.graph import Graph
-from collectives.overlap.layout import Clip
+from collectives.overlap.layout import Clip, Layout
 from collectives.overlap.op import COMPUTE, Kind
 from collectives.overlap.orders import in_order
 from collectives.overlap.plan import Plan
@@ -69,4 +70,21 @@ def cost_of(step: Graph, found: dict[str, list[float]], seen: Mapping[tuple[str,
     computing = [seconds for name, seconds in measured.items() if name.startswith(("fwd.", "bwd."))]
     launch = float(np.quantile(computing, _LIGHTEST)) if computing else 0.0
     cost = Cost(flops / spent if spent else 1e10, wires, updating / updated if updated else 0.0, measured, launch)
-    return replace(cost, measured={name: seconds for name, seconds in measured.items() if not name.startswith("norm")})
+    level = partial(_by_level, wires, step.layout.groups["dp"]) if step.layout and "dp" in wires else None
+    kept = {name: seconds for name, seconds in measured.items() if not name.startswith("norm")}
+    return replace(cost, measured=kept, level=level)
+
+
+def _by_level(wires: Mapping[str, Wire], ranks: int, layout: Layout) -> Mapping[str, Wire]:
+    """Of a layout with replicas, by what so many ranks took as one `dp` group: of n ranks, a rank sends n - 1 messages
+    of a phase, and (n - 1) / n of the bytes."""
+    found = dict(wires)
+    for lane in ("dp", "replicas"):
+        n = layout.groups.get(lane, 1)
+        messages, share = (n - 1) / (ranks - 1), (1 - 1 / n) / (1 - 1 / ranks)
+        kinds = {
+            kind: Linear(line.alpha * messages, line.beta * share, line.fixed * messages)
+            for kind, line in wires["dp"].kinds.items()
+        }
+        found[lane] = replace(wires["dp"], kinds=kinds)
+    return found

@@ -65,8 +65,8 @@ class World:
     def __init__(self, mesh: Mesh, timeout: float, backend: str | None = None) -> None:
         self.mesh, self._timeout, self._backend = mesh, timedelta(seconds=timeout), backend
         self._group = dist.new_group(timeout=self._timeout, group_desc="control") if mesh.world > 1 else None
-        self._lanes: dict[tuple[str, str], dist.ProcessGroup | None] = {}  # by name and urgency; None: of one rank
-        self._still = mesh.groups(("dp.still", "edp.still", "ep.still"), self._timeout) if mesh.world > 1 else {}
+        self._lanes: dict[tuple[str, int, str], dist.ProcessGroup | None] = {}  # by name, ranks, urgency; None: of one
+        self._still: dict[tuple[str, int], dist.ProcessGroup] = {}  # of lanes, by name and ranks
 
     def gather(self, blob: bytes, size: int = 0) -> list[bytes]:
         """Everybody's blob in rank order. `size`: bytes that all know to be enough; 0: they find out."""
@@ -104,7 +104,7 @@ class World:
         if not holding.zero:
             return mine
         rows = [torch.empty_like(mine) for _ in range(holding.n)]
-        dist.all_gather(rows, mine, group=self._still[f"{holding.lane}.still"])
+        dist.all_gather(rows, mine, group=self._still[holding.lane, holding.n])
         sizes = [part.numel() for part in parts]
         return torch.cat([row.flatten() for row in torch.split(torch.stack(rows), sizes, 1)])
 
@@ -116,17 +116,25 @@ class World:
 
     def groups(self, plan: Plan) -> Mapping[str, dist.ProcessGroup]:
         """A group for each of the plan's lanes, and where the backend is not Syntony's one for second halves of sums on
-        it; those of the plan before where they are as urgent. Collective."""
+        it; those of plans before where they have the same ranks and are as urgent. Collective."""
         if self.mesh.world == 1:
             return {}
-        words = urgency(plan)
+        mesh, words = self.mesh.under(plan.graph.layout), urgency(plan)
+        still = [lane for lane in ("dp", "edp", "ep") if (lane, mesh.size(lane)) not in self._still]
+        for name, group in mesh.groups(tuple(f"{lane}.still" for lane in still), self._timeout).items():
+            lane = name.partition(".")[0]
+            self._still[lane, mesh.size(lane)] = group
         lanes = sorted({lane for _, lane in plan.orders} - {COMPUTE})
         halves = (self._backend or dist.get_backend()) != "syntony"
-        wanted = [(name, words[lane]) for lane in lanes for name in (lane, gather_lane(lane))[: 1 + halves]]
-        fresh = tuple(name for name, word in wanted if (name, word) not in self._lanes)
-        made = self.mesh.groups(fresh, self._timeout, self._backend, words)
-        self._lanes |= {(name, word): made.get(name) for name, word in wanted if name in fresh}
-        found = {name: self._lanes[name, word] for name, word in wanted}
+        wanted = {
+            name: (name, mesh.size(lane), words[lane])
+            for lane in lanes
+            for name in (lane, gather_lane(lane))[: 1 + halves]
+        }
+        fresh = tuple(name for name, key in wanted.items() if key not in self._lanes)
+        made = mesh.groups(fresh, self._timeout, self._backend, words)
+        self._lanes |= {wanted[name]: made.get(name) for name in fresh}
+        found = {name: self._lanes[key] for name, key in wanted.items()}
         return {name: group for name, group in found.items() if group is not None}
 
 
@@ -233,11 +241,12 @@ class Rank:
 
     def begin(self, plan: Plan) -> None:
         """First weights, and all that runs the plan."""
-        config, mesh = self.config, self.mesh
+        config, mesh = self.config, self.mesh.under(plan.graph.layout)
         self.device = mesh.place["pp"]
         mine = {op.layer for op in plan.graph if op.device == self.device and op.lane == COMPUTE and op.layer >= 0}
         parts = self.parts_of(plan)
-        holdings = {i: self._holding(i, plan, *part) for i, part in parts.items() if i in mine and part[0].weights}
+        kept = {i: part for i, part in parts.items() if i in mine and part[0].weights}
+        holdings = {i: self._holding(i, plan, mesh, *part) for i, part in kept.items()}
         first = {i: holding.flat.begin(config.run.seed, holding.layer.name) for i, holding in holdings.items()}
         self.plan = plan
         self.engine = Engine(plan, self.device, self.world.groups(plan), canonical=config.run.canonical)
@@ -302,9 +311,9 @@ class Rank:
                     label = holding.layer.label(weight)
                     yield f"{label}.{key}" if key else label, weight, views[weight.name]
 
-    def _holding(self, index: int, plan: Plan, layer: Layer, flat: Flat) -> Holding:
+    def _holding(self, index: int, plan: Plan, mesh: Mesh, layer: Layer, flat: Flat) -> Holding:
         """Of several ranks with the same weights, the first counts the squares of their gradients for the norm."""
-        mesh, zero = self.mesh, plan.graph.layout.zero if plan.graph.layout is not None else 0
+        zero = plan.graph.layout.zero if plan.graph.layout is not None else 0
         lane, place, copies = "dp", "within", "replicas" if zero else "data"
         if layer.expert:
             lane, place, copies = "edp", "edp", "" if zero else "edp"

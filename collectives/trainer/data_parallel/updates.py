@@ -126,6 +126,7 @@ class Updates:
         self.clip()
         for index in self.holdings:
             self.optimize(index)
+        for index in self.holdings:
             self.settle(index)
 
     def clip(self) -> None:
