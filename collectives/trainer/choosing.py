@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from collectives.overlap.cost import Cost
+from collectives.overlap.graph import Graph
 from collectives.overlap.plan import Plan
 from collectives.overlap.policies import Policy
 from collectives.overlap.policies import policy as policy_named
@@ -21,6 +22,7 @@ from collectives.trainer.text import Microbatches
 from topologies.command import UserError
 
 _STEPS = 3  # of each plan that is tried
+_SIZES = ("dp", "tp", "pp", "ep", "cp", "microbatches")
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,10 @@ def wanted(text: str, knobs: Mapping[str, Any] | None = None) -> tuple[Policy, .
 
     knobs    of the only policy, where `text` names none
     """
-    name, given = knobs_of(text) if text.partition(":")[0] == "search" else (text, {})
+    name, said = knobs_of(text) if text.partition(":")[0] == "search" else (text, {})
     if name != "search":
         return (policy_named(text, **knobs),) if knobs else chain_of(text)
-    values: dict[str, Any] = {**given, **(knobs or {})}
+    values: dict[str, Any] = {**said, **(knobs or {})}
     try:
         seconds, tried = float(values.pop("seconds", Search.seconds)), int(values.pop("tried", Search.tried))
     except ValueError as error:
@@ -47,6 +49,27 @@ def wanted(text: str, knobs: Mapping[str, Any] | None = None) -> tuple[Policy, .
     if values or seconds <= 0 or tried < 1:
         raise UserError(f"policy {text}: search has the knobs seconds, of a core, and tried, a number of plans")
     return Search(seconds, tried)
+
+
+def given(path: str, rank: Rank) -> Plan:
+    """A plan that was made before. Raises UserError where it is of another step than this run's."""
+    plan, step = Plan.read(path), rank.recorded()
+    asked, has = _form(step), _form(plan.graph)
+    if has != asked:
+        raise UserError(f"[overlap] plan: {path} is of a step with {has or 'no layout'}; this run's has {asked}")
+    for layer, (_, flat) in zip(plan.graph.layers, rank.parts_of(plan).values(), strict=False):
+        if layer.weights != 4 * flat.elements:
+            raise UserError(
+                f"[overlap] plan: {path} has a layer {layer.name!r} with {layer.weights:g} bytes of weights; in this "
+                f"run's model it has {4 * flat.elements}"
+            )
+    return plan
+
+
+def _form(step: Graph) -> str:
+    """Of what no policy changes."""
+    sizes = step.layout and [f"{name} {getattr(step.layout, name)}" for name in _SIZES]
+    return ", ".join([*sizes, f"layers {len(step.layers)}"]) if sizes else ""
 
 
 def chosen(

@@ -26,7 +26,7 @@ from collectives.overlap.plan import Plan
 from collectives.overlap.simulation import simulate
 from collectives.trainer import text
 from collectives.trainer.checkpoint import Progress, digest, load, newest, save
-from collectives.trainer.choosing import chosen, wanted
+from collectives.trainer.choosing import chosen, given, wanted
 from collectives.trainer.config import Config
 from collectives.trainer.heap import keep_freed_memory
 from collectives.trainer.mesh import Mesh
@@ -133,7 +133,7 @@ def _plan(config: Config, rank: Rank, batch: text.Loader) -> tuple[Plan, Cost]:
     steps = config.overlap.profile
     cost = profiled(rank, steps, batch, config.optimizer.lr) if steps else cost_of(rank.recorded(), {}, {})
     if config.overlap.plan:
-        return Plan.read(config.overlap.plan), cost
+        return given(config.overlap.plan, rank), cost
     want = wanted(config.overlap.policy, config.overlap.knobs)
     return chosen(want, rank, cost, batch, config.optimizer.lr), cost
 

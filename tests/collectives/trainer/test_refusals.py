@@ -10,8 +10,14 @@ import pytest
 
 pytest.importorskip("torch.distributed")
 
+from collectives.overlap.generate import generate
+from collectives.overlap.graph import Graph
+from collectives.overlap.op import COMPUTE, Kind, Op
 from collectives.trainer import loop
 from collectives.trainer.config import Config, Data, Model, Overlap, Parallel, Run
+from collectives.trainer.mesh import Mesh
+from collectives.trainer.profile import plain
+from collectives.trainer.rank import Rank, World
 from tests.collectives.running import launch
 from tests.collectives.trainer import plan_script
 from topologies.command import UserError
@@ -46,6 +52,27 @@ def test_a_device_that_is_not_here(tmp_path: Path) -> None:
     source.write_text("the quick brown fox jumps over the lazy dog\n" * 200)
     with pytest.raises(UserError, match=r"\[run\] device is gpu, but torch finds .* here, beside cpu"):
         loop.train(replace(small(source), run=Run(steps=0, device="gpu")), None)
+
+
+def test_a_plan_of_another_step(tmp_path: Path) -> None:
+    source, path = tmp_path / "text.py", tmp_path / "plan.json"
+    source.write_text("the quick brown fox jumps over the lazy dog\n" * 200)
+    config = replace(small(source), overlap=Overlap(plan=str(path), profile=0))
+    whole = Rank(config, mesh := Mesh(config.parallel), World(mesh, 1.0)).recorded()
+    assert whole.layout is not None
+    wider = tuple(replace(layer, weights=2 * layer.weights) for layer in whole.layers)
+    for step, refusal in (
+        (generate(whole.layers, replace(whole.layout, dp=2)), "a step with dp 2, .* this run's has dp 1, "),
+        (generate(whole.layers[1:], whole.layout), "layers 3; this run's has dp 1, .* layers 4"),
+        (generate(wider, whole.layout), "in this run's model it has [0-9]+$"),
+        (Graph((Op("fwd.0.0.0", Kind.FORWARD, 0, COMPUTE, 1.0),)), "of a step with no layout; this run's has dp 1"),
+    ):
+        plain(step).write(path)
+        with pytest.raises(UserError, match=refusal) as found:
+            loop.train(config, None)
+        assert str(path) in str(found.value)
+    plain(whole).write(path)
+    loop.train(config, None)
 
 
 @pytest.mark.parametrize(
