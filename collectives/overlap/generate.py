@@ -110,10 +110,10 @@ class _Step:
             self.uses, self.verified = [], False
             self.final = {task.chunk: task.microbatch for task in tasks if task.kind in "BX"}
             for (kind, chunk), row in groupby(tasks, key=lambda task: (task.kind, task.chunk)):
-                yield from self._row(device, kind, chunk, [task.microbatch for task in row])
+                yield from self._row(kind, chunk, [task.microbatch for task in row])
             yield from self._update(device)
 
-    def _row(self, device: int, kind: str, chunk: int, microbatches: list[int]) -> Iterator[Op]:
+    def _row(self, kind: str, chunk: int, microbatches: list[int]) -> Iterator[Op]:
         """A chunk's tasks of one kind in a row share gathered weights."""
         members = self.chunks[chunk] if kind == "F" else self.chunks[chunk][::-1]
         passing: dict[int, str] = {}
@@ -141,9 +141,9 @@ class _Step:
                         weights.append(gathers[part])
                         shed += size if microbatch == last and not (stays and kind == "F") else 0
                 if kind == "F":
-                    yield from self._forward(device, i, microbatch, weights, shed)
+                    yield from self._forward(i, microbatch, weights, shed)
                 else:
-                    yield from self._backward(device, kind, i, microbatch, weights, shed)
+                    yield from self._backward(kind, i, microbatch, weights, shed)
 
     def _last(self, kind: str, i: int, microbatch: int) -> str:
         word = {"F": Kind.FORWARD, "B": Kind.BACKWARD, "X": Kind.BACKWARD_INPUT}[kind]
@@ -153,7 +153,7 @@ class _Step:
         several = len(self.layers[i].segments) > 1
         return f"{kind}.{i}.{microbatch}.{segment}" if several else f"{kind}.{i}.{microbatch}"
 
-    def _forward(self, device: int, i: int, m: int, weights: list[str], shed: int) -> Iterator[Op]:
+    def _forward(self, i: int, m: int, weights: list[str], shed: int) -> Iterator[Op]:
         layer, before = self.layers[i], list(weights)
         if i > 0:
             way = yield from self._message(i - 1, i, m, "f")
@@ -165,7 +165,7 @@ class _Step:
             yield Op(
                 name,
                 Kind.FORWARD,
-                device,
+                self.device[i],
                 COMPUTE,
                 amount,
                 tuple(before),
@@ -179,10 +179,10 @@ class _Step:
             if not final:
                 moved = yield from self._transfer(i, m, s, "f", name)
                 before = [moved or name, *weights]
-        if i + 1 < self.count and self.device[i + 1] != device:
-            yield self._side(Kind.SEND, i, m, "f", device, self.device[i + 1], (name,))
+        if i + 1 < self.count and self.device[i + 1] != self.device[i]:
+            yield self._side(Kind.SEND, i, m, "f", self.device[i], self.device[i + 1], (name,))
 
-    def _backward(self, device: int, kind: str, i: int, m: int, weights: list[str], shed: int) -> Iterator[Op]:
+    def _backward(self, kind: str, i: int, m: int, weights: list[str], shed: int) -> Iterator[Op]:
         layer = self.layers[i]
         segments = range(len(layer.segments) - 1, -1, -1)
         both, word = layer.backward, {"B": Kind.BACKWARD, "X": Kind.BACKWARD_INPUT, "W": Kind.BACKWARD_WEIGHT}[kind]
@@ -190,7 +190,7 @@ class _Step:
         if kind == "W":
             for s in segments:
                 after = (self._name(Kind.BACKWARD_INPUT, i, m, s),)
-                yield self._gradient(device, word, i, m, s, layer.segments[s] * factor, after, (), 0)
+                yield self._gradient(word, i, m, s, layer.segments[s] * factor, after, (), 0)
             return
         if i == self.count - 1:
             before = self._name(Kind.FORWARD, i, m, segments[0])
@@ -206,7 +206,7 @@ class _Step:
                 yield Op(
                     again,
                     Kind.RECOMPUTE,
-                    device,
+                    self.device[i],
                     COMPUTE,
                     layer.segments[s],
                     (forward, *weights),
@@ -222,17 +222,16 @@ class _Step:
             self.verified = True
             name = self._name(word, i, m, s)
             amount = layer.segments[s] * factor
-            yield self._gradient(device, word, i, m, s, amount, deps, lagged, shed if s == 0 else 0)
+            yield self._gradient(word, i, m, s, amount, deps, lagged, shed if s == 0 else 0)
             before = name
             if s:
                 moved = yield from self._transfer(i, m, s - 1, "b", name)
                 before = moved or name
-        if i > 0 and self.device[i - 1] != device:
-            yield self._side(Kind.SEND, i, m, "b", device, self.device[i - 1], (name,))
+        if i > 0 and self.device[i - 1] != self.device[i]:
+            yield self._side(Kind.SEND, i, m, "b", self.device[i], self.device[i - 1], (name,))
 
     def _gradient(
         self,
-        device: int,
         kind: Kind,
         i: int,
         m: int,
@@ -255,7 +254,7 @@ class _Step:
             delayed = layer.products if kind is not Kind.BACKWARD else 0
             shed += delayed if kind is Kind.BACKWARD_WEIGHT else whole - delayed
         name = self._name(kind, i, m, s)
-        return Op(name, kind, device, COMPUTE, amount, tuple(deps), lagged, i, m, s, holds=holds, frees=shed)
+        return Op(name, kind, self.device[i], COMPUTE, amount, tuple(deps), lagged, i, m, s, holds=holds, frees=shed)
 
     def _left(self, i: int) -> int:
         """What the forward of one microbatch leaves: what came from another device, too."""

@@ -233,13 +233,12 @@ class Interpreter:
             kept.outputs, kept.use.leaves = (), {}
         load = Load(out, tuple(others), tuple(others))
         if s < len(layer.segments) - 1:
-            self._travel(
-                layer.transfers[s], f"{layer.transfers[s].planned.name}.{i}.{m}.f", op, load, ("f", i, m, s + 1)
-            )
+            transfer = layer.transfers[s]
+            self._pass_on(transfer, f"{transfer.planned.name}.{i}.{m}.f", op, load, ("f", i, m, s + 1))
         elif i == self._last:
             self._losses.setdefault(m, []).append(out)
         else:
-            self._hand(f"send.{i}.{m}.f", op, load, ("f", i + 1, m, 0))
+            self._pass_on(_ROWS, f"send.{i}.{m}.f", op, load, ("f", i + 1, m, 0))
 
     def _recompute(self, op: Op) -> None:
         kept, part = self._kept[op.layer, op.microbatch, op.segment], self._places[op.name][0]
@@ -287,12 +286,12 @@ class Interpreter:
         if s:
             transfer = layer.transfers[s - 1]
             load = Load(out, tuple(rest_back), here)
-            self._travel(transfer, f"{transfer.planned.name}.{i}.{m}.b", op, load, ("b", i, m, s - 1))
+            self._pass_on(transfer, f"{transfer.planned.name}.{i}.{m}.b", op, load, ("b", i, m, s - 1))
         elif i:
             rest_back = rest_back[:-1] if i == self._last else rest_back  # targets came from nobody
             load = Load(out, tuple(rest_back), ())
             before = len(self.layers[i - 1].segments) - 1 if i - 1 in self.layers else 0
-            self._hand(f"send.{i}.{m}.b", op, load, ("b", i - 1, m, before))
+            self._pass_on(_ROWS, f"send.{i}.{m}.b", op, load, ("b", i - 1, m, before))
         kept.inputs = ()
         if op.kind is Kind.BACKWARD:
             del self._kept[i, m, s][part]
@@ -349,33 +348,24 @@ class Interpreter:
             del self._between[where]
         return load
 
-    def _hand(self, name: str, op: Op, load: Load, to: tuple[str, int, int, int]) -> None:
-        """To the next layer: in a message of that name, if it is on another device."""
+    def _pass_on(self, transfer: Transfer, name: str, op: Op, load: Load, to: tuple[str, int, int, int]) -> None:
+        """Over a gap, or to the next layer: on a lane, if the plan has ops of that name."""
         if name not in self._moves:
-            self._between.setdefault(to, Crossing(_ROWS)).put(*self._places[op.name], lambda: load)
-            return
-        crossing = self._leaving.setdefault(name, Crossing(_ROWS))
-        crossing.put(*self._places[op.name], lambda: load)
-        if crossing.has(0, 1):
-            self._engine.ready(name, crossing.take(0, 1).x.contiguous())
-            del self._leaving[name]
-
-    def _travel(self, transfer: Transfer, name: str, op: Op, load: Load, to: tuple[str, int, int, int]) -> None:
-        """Over a gap: on a lane, if the plan has ops of that name."""
-        there = self._between.setdefault(to, Crossing(transfer))
-        if name not in self._moves:
-            there.put(*self._places[op.name], lambda: load)
+            self._between.setdefault(to, Crossing(transfer)).put(*self._places[op.name], lambda: load)
             return
         crossing = self._leaving.setdefault(name, Crossing(transfer))
         crossing.put(*self._places[op.name], lambda: load)
-        starting = [planned for planned in self._parts[name] if crossing.has(*self._places[planned])]
-        for planned in starting:
+        for planned in [each for each in self._parts[name] if crossing.has(*self._places[each])]:
             mine = crossing.take(*self._places[planned])
+            if transfer is _ROWS:  # a message to another device
+                self._engine.ready(planned, mine.x.contiguous())
+                continue
             move = (transfer.forward if name.endswith(".f") else transfer.backward)(mine.x, mine.kept)
             if move.input_sizes is None or move.output_sizes is None:
                 self._engine.ready(planned, move.input.view(-1), move.output.view(-1))
             else:
                 self._engine.ready(planned, move.input, move.output, move.input_sizes, move.output_sizes)
+            there = self._between.setdefault(to, Crossing(transfer))
             there.put(*self._places[planned], partial(_landed, move, mine))
         if crossing.taken == len(self._parts[name]):
             del self._leaving[name]
