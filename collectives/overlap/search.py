@@ -107,7 +107,7 @@ def search(
     for chain in finalists:
         if time.process_time() + expected(chain) < begin + seconds:
             full.ask(*chain)
-    if not full.found:
+    if finalists and not full.found:
         full.ask(*min(finalists, key=expected))
     return Found(tuple(full.ranked()), first.tried + full.tried, first.refused, len(small))
 

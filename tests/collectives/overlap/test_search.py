@@ -121,3 +121,10 @@ def test_nothing_is_begun_that_takes_longer_than_what_is_left(monkeypatch: pytes
     assert [said(policy) for policy in found.candidates[0].chain] == ["fifo"]
     assert asked == [len(smaller(graph))]
     assert len(found.candidates) == 1
+
+
+@pytest.mark.parametrize("blocks", [6, 1502])
+def test_what_no_policy_can_plan_is_refused_alike_on_steps_of_all_sizes(blocks: int) -> None:
+    found = search(generate(dense(blocks), Layout(dp=2)), Cost(wires={}), 1.0, methods=())
+    assert found.candidates == ()
+    assert "says nothing about lane 'dp'" in found.refused["fifo"]
