@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
-from topologies import Topology, TopologyError, parse
+from topologies import TopologyError, file_format, parse
 from topologies.families import FAMILIES
 from topologies.show import summarize
 
@@ -87,7 +87,7 @@ def measure(name: str) -> Row:
     build = statistics.median(_seconds(lambda: parse(name)) for _ in range(3))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     topology = parse(name)
-    text = topology.to_json()
+    text = file_format.to_json(topology)
     return Row(
         name,
         topology.ranks,
@@ -95,8 +95,8 @@ def measure(name: str) -> Row:
         len(topology.links),
         build,
         _seconds(lambda: summarize(topology)),
-        _seconds(topology.to_json),
-        _seconds(lambda: Topology.from_json(text)),
+        _seconds(lambda: file_format.to_json(topology)),
+        _seconds(lambda: file_format.from_json(text)),
         peak,
     )
 

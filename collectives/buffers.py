@@ -1,8 +1,9 @@
 """What an array is to the runtime: an address, a number of elements, an element type.
 
-NumPy arrays (ml_dtypes' included), torch tensors and whatever else speaks DLPack are taken as they lie in memory, the
-CPU's or a GPU's (cuda/arrays.py): nothing is copied, results are written in place. torch is never imported here; a
-tensor brings it along.
+NumPy arrays (ml_dtypes' included), torch tensors, cupy arrays and whatever else speaks DLPack or shows
+`__cuda_array_interface__` are taken as they lie in memory, the CPU's or a GPU's: nothing is copied, results are written
+in place. torch and cupy are here when their arrays are; a DLPack object of another library on a GPU needs cupy to be
+read.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from csrc import _core
+
+_DLPACK_CUDA = (2, 13)
+"""kDLCUDA and kDLCUDAManaged of dlpack.h."""
 
 
 class UsageError(ValueError):
@@ -76,10 +80,8 @@ def buffer_of(array: Any, what: str, writable: bool) -> Buffer:
     if seen is not None and (seen[3] or not writable):  # nearly always; what follows is for the rest and its sentences
         return Buffer(seen[0], seen[1], seen[2], array)
     if not isinstance(array, np.ndarray):
-        from collectives.cuda.arrays import buffer_shown, on_gpu
-
-        if on_gpu(array):
-            return buffer_shown(array, what, writable)
+        if _on_gpu(array):
+            return _of_gpu_array(array, what, writable)
         array = _from_dlpack(array, what)
     if not array.flags.c_contiguous:
         raise UsageError(f"{what} is not contiguous in memory (strides {array.strides}); pass a contiguous array")
@@ -87,7 +89,7 @@ def buffer_of(array: Any, what: str, writable: bool) -> Buffer:
         raise UsageError(f"{what} holds {array.dtype.name} in the byte order of another machine; convert it first")
     if writable and not array.flags.writeable:
         raise UsageError(f"{what} is read-only")
-    return Buffer(array.ctypes.data, array.size, known_dtype(array.dtype.name, what), array)
+    return Buffer(array.ctypes.data, array.size, _known_dtype(array.dtype.name, what), array)
 
 
 def host_buffer_of(array: Any, what: str, writable: bool) -> Buffer:
@@ -96,6 +98,13 @@ def host_buffer_of(array: Any, what: str, writable: bool) -> Buffer:
     if found.device >= 0:
         raise UsageError(f"{what} lies on GPU {found.device}; this call moves CPU memory")
     return found
+
+
+def gpu_buffer_of(array: Any, what: str, writable: bool) -> Buffer:
+    """As buffer_of, of arrays on GPUs only."""
+    if not _on_gpu(array):
+        raise UsageError(f"{what} is a {type(array).__name__} that lies on no CUDA GPU")
+    return buffer_of(array, what, writable)
 
 
 def _from_dlpack(array: Any, what: str) -> Any:
@@ -119,11 +128,66 @@ def _of_tensor(tensor: Any, what: str) -> Buffer:
         raise UsageError(
             f"{what} is a conjugate or negative that memory does not hold yet; call .resolve_conj().resolve_neg()"
         )
-    name = known_dtype(str(tensor.dtype).removeprefix("torch."), what)
+    name = _known_dtype(str(tensor.dtype).removeprefix("torch."), what)
     return Buffer(tensor.data_ptr(), tensor.numel(), name, tensor, -1 if place.type == "cpu" else place.index)
 
 
-def known_dtype(name: str, what: str) -> str:
+def _on_gpu(array: Any) -> bool:
+    """Whether it is an array in the memory of a CUDA GPU."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return bool(array.device.type == "cuda")
+    if isinstance(array, np.ndarray):
+        return False
+    if hasattr(array, "__cuda_array_interface__"):
+        return True
+    return hasattr(array, "__dlpack_device__") and int(array.__dlpack_device__()[0]) in _DLPACK_CUDA
+
+
+def _of_gpu_array(array: Any, what: str, writable: bool) -> Buffer:
+    """The memory of an array on a GPU that is no tensor."""
+    device = int(array.__dlpack_device__()[1]) if hasattr(array, "__dlpack_device__") else 0
+    if not hasattr(array, "__cuda_array_interface__"):
+        array = _through_cupy(array, what)
+    return _of_interface(array, what, writable)._replace(device=device)
+
+
+def _through_cupy(array: Any, what: str) -> Any:
+    try:
+        import cupy
+    except ImportError:
+        raise UsageError(f"{what} is a {type(array).__name__}; reading it through DLPack needs cupy") from None
+    try:
+        return cupy.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise UsageError(f"{what} cannot be seen as a cupy array through DLPack: {error}") from None
+
+
+def _of_interface(array: Any, what: str, writable: bool) -> Buffer:
+    """Version 3 of the CUDA array interface, as numba's documentation states it."""
+    shown = array.__cuda_array_interface__
+    kind = np.dtype(shown["typestr"])
+    # A type that NumPy has no letter for (bfloat16) shows as bytes; the array itself knows its name.
+    name = _known_dtype(getattr(getattr(array, "dtype", kind), "name", kind.name), what)
+    if not kind.isnative:
+        raise UsageError(f"{what} holds {kind.name} in the byte order of another machine; convert it first")
+    if shown.get("mask") is not None:
+        raise UsageError(f"{what} is a masked array; pass a plain one")
+    if writable and shown["data"][1]:
+        raise UsageError(f"{what} is read-only")
+    elements, stride = 1, kind.itemsize
+    for size, step in zip(reversed(shown["shape"]), reversed(shown.get("strides") or ()), strict=False):
+        if size > 1 and step != stride:
+            raise UsageError(
+                f"{what} is not contiguous in memory (strides {shown['strides']}); pass a contiguous array"
+            )
+        stride *= size
+    for size in shown["shape"]:
+        elements *= int(size)
+    return Buffer(int(shown["data"][0]), elements, name, array)
+
+
+def _known_dtype(name: str, what: str) -> str:
     """One of ours, or a UsageError."""
     if name not in _core.DTYPES:
         raise UsageError(f"{what} holds {name}; possible are {', '.join(_core.DTYPES)}")

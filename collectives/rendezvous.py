@@ -43,7 +43,7 @@ def _exchange(timeout: float) -> Exchange | None:
     environment = os.environ
     exchange: Exchange
     if any(name in environment for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")):
-        from collectives import MpiBootstrap
+        from collectives.bootstrap import MpiBootstrap
 
         exchange = MpiBootstrap()
     elif "RANK" not in environment or "WORLD_SIZE" not in environment:
@@ -52,12 +52,12 @@ def _exchange(timeout: float) -> Exchange | None:
         # torchrun listens on MASTER_PORT itself: its store is the meeting place.
         from torch.distributed.rendezvous import rendezvous
 
-        from collectives import StoreBootstrap
+        from collectives.bootstrap import StoreBootstrap
 
         store, rank, size = next(rendezvous("env://"))
         exchange = StoreBootstrap(store, rank, size, timeout)
     else:
-        from collectives import TcpBootstrap
+        from collectives.tcp_bootstrap import TcpBootstrap
 
         exchange = TcpBootstrap.from_environment(timeout)
     return exchange

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from synth.schedule import Schedule
+from synth.symmetry import expand
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def aggregation_seconds_per_byte(schedule: Schedule) -> Fraction:
     """Seconds per byte of the collective's size that the switches' limits cost at least; 0 where they have none."""
     if not schedule.in_network:
         return Fraction(0)
-    whole = schedule.expand()
+    whole = expand(schedule)
     weight = whole.collective.chunks.weight[whole.values.chunk[whole.transfers.value]].tolist()
     loads = (sum(weight[row] for row in limit.transfers) / limit.rate for limit in limits_of(whole))
     return max(loads, default=Fraction(0)) * whole.collective.unit

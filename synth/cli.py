@@ -223,13 +223,14 @@ def _report(schedule: Schedule, output: Path | None, seconds: float) -> dict[str
     from synth.checker import CHECKER_VERSION, check_schedule
     from synth.engines.sccl.exact import chunk_count
     from synth.formats.schedule_file import Stamp, content_hash, write
+    from synth.throughput import gap_of
 
     verdict = check_schedule(schedule)
     if not verdict:
         raise AssertionError(f"engine {schedule.engine} made a schedule that the checker refuses: {verdict.fault}")
     if output is not None:
         write(schedule, output, Stamp(str(CHECKER_VERSION), content_hash(schedule)))
-    gap = schedule.gap()
+    gap = gap_of(schedule)
     return {
         "file": str(output) if output is not None else None,
         "engine": schedule.engine,
@@ -244,10 +245,12 @@ def _report(schedule: Schedule, output: Path | None, seconds: float) -> dict[str
 
 
 def _story(schedule: Schedule, report: dict[str, Any]) -> str:
+    from synth.throughput import gap_of
+
     collective = schedule.collective
     steps = counted(report["steps"], "step")
     rounds = f", {counted(report['rounds'], 'round')}" if report["rounds"] is not None else ""
-    gap = schedule.gap()
+    gap = gap_of(schedule)
     lines = [
         f"{collective.kind} on {schedule.topology.name}: {steps}{rounds}, {counted(report['chunks'], 'chunk')} "
         f"(engine {schedule.engine}, {report['seconds']:.2f} s)",

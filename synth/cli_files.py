@@ -128,13 +128,14 @@ def _run_convert(options: argparse.Namespace) -> int:
     if name == "msccl-json":
         from synth.formats.msccl_json_export import msccl_json_text
         from synth.loading import prove_schedule
+        from synth.symmetry import expand
 
         if not isinstance(loaded.content, Schedule):
             raise UserError(f"{options.file}: is a program; .msccl.json holds schedules only")
         schedule = prove_schedule(loaded.content, options.file)
         write_text(output, msccl_json_text(schedule))
         kind, ranks = schedule.collective.kind, schedule.collective.ranks
-        length = counted(len(schedule.expand().transfers), "transfer")
+        length = counted(len(expand(schedule).transfers), "transfer")
     else:
         program = prove(loaded, options.file, target=CONVERSION)
         write_text(output, _program_text(program, name, dialect or "azure", asked))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from synth.free_group import FreeGroup
 from synth.link_orbits import link_orbits, orbits_under
 from synth.schedule import Schedule
-from synth.symmetry import action_of
+from synth.symmetry import action_of, expand
 
 Integers = NDArray[np.signedinteger]
 
@@ -36,7 +36,7 @@ def _loads(schedule: Schedule, by_step: bool) -> Integers:
     """A row per step, or one row for all."""
     order = free_order(schedule) if schedule.symmetry else 1
     if order is None:
-        return _loads(schedule.expand(), by_step)
+        return _loads(expand(schedule), by_step)
     step = schedule.transfers.step
     loads = _listed(schedule, step, schedule.steps) if by_step else _listed(schedule, np.zeros_like(step), 1)
     if not schedule.symmetry:

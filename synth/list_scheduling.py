@@ -19,11 +19,12 @@ import numpy as np
 from synth.moves import moves_of, waits_of
 from synth.rows import pieces
 from synth.schedule import Schedule, Transfers
+from synth.symmetry import expand
 
 
 def by_urgency(schedule: Schedule, size: int) -> Schedule:
     """The whole schedule with steps by list scheduling for `size` bytes; its bounds and proof stay."""
-    whole = schedule.expand()
+    whole = expand(schedule)
     if not len(whole.transfers):
         return whole
     plan = _Plan(whole, size)

@@ -22,6 +22,7 @@ from typing import Any
 
 from synth.program import MAX_SKEW, Program
 from synth.schedule import Schedule, Transfer
+from synth.symmetry import expand
 from synth.target import Target, TargetError, fit
 
 Slot = Any
@@ -44,7 +45,7 @@ def lower(schedule: Schedule, target: Target, builder_of: Any = None) -> Program
             f"this schedule makes switch {schedule.name_of(agent)} add or copy; Programs run on ranks only "
             "(collectives.aggregation runs sums in a software switch)"
         )
-    whole = schedule.expand()
+    whole = expand(schedule)
     return fit(Program.from_core(_Lowering(whole, target, builder_of).program()), target)
 
 

@@ -7,7 +7,9 @@ left are the members, the switches and NICs, and the links among them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from fractions import Fraction
+from functools import cached_property, reduce
+from math import gcd, lcm
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,3 +54,12 @@ class Network:
         paths = ShortestPaths(len(is_rank), tails, heads, is_rank[tails].astype(np.float64))
         members = np.asarray(self.collective.members)
         return np.asarray([paths.distances(member)[members] for member in self.collective.members])
+
+
+def round_bandwidth(topology: Topology) -> Fraction:
+    """The greatest bandwidth of which every link's is a whole multiple: link capacities per round are counted in it."""
+    bandwidths = {link.bandwidth for link in topology.links}
+    if not bandwidths:
+        return Fraction(1)
+    denominator = reduce(lcm, (bandwidth.denominator for bandwidth in bandwidths))
+    return Fraction(reduce(gcd, (int(bandwidth * denominator) for bandwidth in bandwidths)), denominator)

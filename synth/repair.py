@@ -41,6 +41,8 @@ from synth.network import Network
 from synth.reversal import summed, summed_and_spread
 from synth.rows import pieces
 from synth.schedule import Schedule
+from synth.symmetry import expand
+from synth.throughput import seconds_per_byte
 from synth.values import Values
 from topologies.command import UserError
 from topologies.degraded import Degraded, degraded
@@ -80,7 +82,7 @@ def repair(old: Schedule, without: Sequence[str], slowed: Sequence[str], budget:
         if old.in_network or collective.ranks == 1:
             raise NotMendableError("there are no trees to mend")
         time = bounds.throughput.seconds_per_byte
-        mended, took = _mended(old.expand(), damage, rank_at, collective, time, budget)
+        mended, took = _mended(expand(old), damage, rank_at, collective, time, budget)
     except NotMendableError:
         return auto.run(damage.topology, _uncut(collective), 1 << 30, budget)
     bounds = replace(bounds, latency=latency(Network(damage.topology, mended.collective)))
@@ -94,7 +96,7 @@ def repair(old: Schedule, without: Sequence[str], slowed: Sequence[str], budget:
             anew = whole_paths(Network(damage.topology, _uncut(collective)), bounds, flow.ENGINE, budget.left())
         else:
             anew = (flow if paths else forest).run(damage.topology, _uncut(collective), 0, budget)
-    return mended if took <= anew.seconds_per_byte() else anew
+    return mended if took <= seconds_per_byte(anew) else anew
 
 
 def _ranks_left(collective: Collective, damage: Degraded) -> Integers:
@@ -138,7 +140,7 @@ def _mended(
     topology = damage.topology
     if collective.kind in flow.KINDS:
         schedule = _rerouted(old, damage, rank_at, collective, time, budget)
-        return schedule, schedule.seconds_per_byte()
+        return schedule, seconds_per_byte(schedule)
     down = up = None
     if collective.kind not in ("reduce_scatter", "reduce"):
         down = _standing(old, damage, rank_at, backwards=False)
@@ -156,8 +158,8 @@ def _mended(
             trees = _regrafted(topology.reversed(), dual, up, time, slack, None)
             schedule = summed(spread(topology.reversed(), dual, trees), topology)
         else:
-            schedule = _all_reduce(topology, collective, up, down, max(time, old.seconds_per_byte()), slack)
-        took = schedule.seconds_per_byte()
+            schedule = _all_reduce(topology, collective, up, down, max(time, seconds_per_byte(old)), slack)
+        took = seconds_per_byte(schedule)
         if best is None or took < best[0]:
             best = took, schedule
         if float(took / time) <= 1 + 1.5 * slack:

@@ -21,6 +21,7 @@ import numpy as np
 from synth.collective import ChunkTable, Collective
 from synth.link_loads import free_order
 from synth.schedule import Schedule, Transfer, Transfers
+from synth.symmetry import expand
 from synth.values import ValueBuilder
 from topologies.topology import Topology
 
@@ -58,7 +59,7 @@ def summed_and_spread(dual: Schedule, spread: Schedule, collective: Collective) 
     if dual.symmetry != spread.symmetry or not np.array_equal(
         np.unique(dual.values.chunk), np.unique(spread.values.chunk)
     ):
-        dual, spread = dual.expand(), spread.expand()
+        dual, spread = expand(dual), expand(spread)
     sums = _backwards(dual)
     delay = max(dual.steps, len(dual.rounds))
     copies = []
@@ -93,7 +94,7 @@ def _alone(schedule: Schedule) -> Schedule:
     """The schedule, expanded where what is listed for a chunk is not all that moves it."""
     alone = schedule.symmetry and free_order(schedule) is not None
     listed = np.unique(schedule.values.chunk[schedule.transfers.value])
-    return schedule if alone and np.array_equal(listed, np.unique(schedule.values.chunk)) else schedule.expand()
+    return schedule if alone and np.array_equal(listed, np.unique(schedule.values.chunk)) else expand(schedule)
 
 
 def _backwards(dual: Schedule) -> _Sums:

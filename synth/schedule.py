@@ -33,16 +33,15 @@ leaves for the last time, so many sums at once are too many for it (topologies/a
 through a switch that is one of its ends: each of its other switches only forwards.
 
 Symmetric schedules are stored as representatives: with `symmetry` set, `transfers` holds at least one member of each
-orbit (and `values` what they name); `expand()` gives the whole schedule, and every reader of columns starts with it.
+orbit (and `values` what they name); `expand` (synth/symmetry.py) gives the whole schedule, and every reader of columns
+starts with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from functools import cached_property, reduce
-from math import gcd, lcm
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,56 +212,3 @@ class Schedule:
     def steps(self) -> int:
         """The number of steps."""
         return int(self.transfers.step.max(initial=-1)) + 1
-
-    def expand(self) -> Schedule:
-        """The whole schedule: representatives replaced by their orbits. Itself where there is no symmetry."""
-        if not self.symmetry:
-            return self
-        from synth.symmetry import expand
-
-        values, transfers = expand(self)
-        return replace(self, values=values, transfers=transfers, symmetry=())
-
-    def fold(self) -> Schedule:
-        """Representatives of the schedule under those topology generators that it is invariant under."""
-        if self.symmetry:
-            return self
-        from synth.symmetry import fold
-
-        return fold(self)
-
-    def seconds_per_byte(self) -> Fraction:
-        """Seconds per byte of size, for sizes so large that alphas vanish.
-
-        Where rounds are counted, steps are taken as barriers, each as long as its busiest link. Where they are not, the
-        slices of a large message follow one another through the schedule, which is then as slow as its busiest link,
-        or as the busiest of the switches that add (synth/aggregation_limits.py).
-        """
-        from synth.aggregation_limits import aggregation_seconds_per_byte
-        from synth.link_loads import link_loads, link_loads_by_step
-
-        loads = link_loads_by_step(self) if len(self.rounds) else link_loads(self)[None, :]
-        bandwidths = [link.bandwidth for link in self.topology.links]
-        total = Fraction(0)
-        for load in loads:
-            total += max((int(load[link]) / bandwidths[link] for link in np.flatnonzero(load)), default=Fraction(0))
-        total *= self.collective.unit
-        return max(total, aggregation_seconds_per_byte(self.expand())) if self.in_network else total
-
-    def gap(self) -> Fraction | None:
-        """How far `seconds_per_byte` is above the throughput bound: 0 is optimal, 1/4 is a quarter more.
-
-        None where there is no bound, or nothing to move.
-        """
-        if self.bounds is None or not self.bounds.throughput.seconds_per_byte:
-            return None
-        return self.seconds_per_byte() / self.bounds.throughput.seconds_per_byte - 1
-
-
-def round_bandwidth(topology: Topology) -> Fraction:
-    """The greatest bandwidth of which every link's is a whole multiple: link capacities per round are counted in it."""
-    bandwidths = {link.bandwidth for link in topology.links}
-    if not bandwidths:
-        return Fraction(1)
-    denominator = reduce(lcm, (bandwidth.denominator for bandwidth in bandwidths))
-    return Fraction(reduce(gcd, (int(bandwidth * denominator) for bandwidth in bandwidths)), denominator)

@@ -25,6 +25,7 @@ from synth.representatives import representatives_of
 from synth.schedule import Schedule
 from synth.simulation import Messages, Simulation, StuckError
 from synth.store_and_forward import hop_by_hop
+from synth.symmetry import expand
 from synth.utilization import LinkRates
 
 Switching = Literal["cut-through", "store-and-forward"]
@@ -47,7 +48,7 @@ def simulate(
     """
     topology, collective = schedule.topology, schedule.collective
     found = representatives_of(schedule) if schedule.symmetry and not every_message else None
-    whole = schedule if found else schedule.expand()
+    whole = schedule if found else expand(schedule)
     moves = found.moves if found else moves_of(whole)
     moved = flows_of(moves, collective, size, slice_bytes)
     links = len(topology.links)

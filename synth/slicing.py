@@ -16,6 +16,7 @@ import numpy as np
 from synth.collective import ChunkTable
 from synth.rows import pieces
 from synth.schedule import Schedule, Transfers
+from synth.symmetry import expand
 from synth.values import Values
 
 
@@ -24,7 +25,7 @@ def in_slices(schedule: Schedule, slices: int) -> Schedule:
 
     A rank holds a value through transfers of smaller steps only, in each slice as in the whole.
     """
-    whole = schedule.expand()
+    whole = expand(schedule)
     chunks, values, moved = whole.collective.chunks, whole.values, whole.transfers
     piece = np.arange(slices)
     step = (moved.step[:, None].astype(np.int64) + piece).reshape(-1)

@@ -42,13 +42,16 @@ class Action:
     chunks: NDArray[np.signedinteger]
 
 
-def expand(schedule: Schedule) -> tuple[Values, Transfers]:
-    """Values, each named once, and transfers of the whole schedule: orbit after orbit, the listed before its images.
+def expand(schedule: Schedule) -> Schedule:
+    """The whole schedule: representatives replaced by their orbits. Itself where there is no symmetry.
 
-    So what shares a lane and a step leaves in the order in which it is listed, on every lane alike.
+    Values are named once. Transfers stand orbit after orbit, the listed before its images: so what shares a lane and a
+    step leaves in the order in which it is listed, on every lane alike.
 
     Raises SymmetryError for a generator that is no automorphism or does not map members to members, blocks to blocks.
     """
+    if not schedule.symmetry:
+        return schedule
     schedule = _named_once(schedule)
     actions = [action_of(schedule, generator) for generator in schedule.symmetry]
     values, images = _close_values(schedule.values, actions)
@@ -68,14 +71,18 @@ def expand(schedule: Schedule) -> tuple[Values, Transfers]:
         frontier = np.asarray(fresh, rows.dtype).reshape(-1, rows.shape[1])
         whole.append(frontier)
         origins.append(np.asarray(listed, np.int64))
-    return values, _transfers_of(np.concatenate(whole)[np.argsort(np.concatenate(origins), kind="stable")])
+    transfers = _transfers_of(np.concatenate(whole)[np.argsort(np.concatenate(origins), kind="stable")])
+    return replace(schedule, values=values, transfers=transfers, symmetry=())
 
 
 def fold(schedule: Schedule) -> Schedule:
-    """The schedule as representatives under the topology's own generators; itself where none of them fits.
+    """The schedule as representatives under those generators of the topology that it is invariant under.
 
-    Values that no representative names stay in the table: it is renumbered by nobody.
+    Itself where none of them fits, or where it is representatives already. Values that no representative names stay in
+    the table: it is renumbered by nobody.
     """
+    if schedule.symmetry:
+        return schedule
     schedule = _named_once(schedule)
     rows = _rows_of(schedule.transfers)
     present = {row.tobytes() for row in rows}

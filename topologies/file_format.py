@@ -25,7 +25,7 @@ _Choice = TypeVar("_Choice", bound=str)
 
 
 def to_dict(topology: Topology) -> dict[str, Any]:
-    """The file's object, made of plain JSON types."""
+    """The file's object, made of plain JSON types (FORMAT.md)."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -53,7 +53,7 @@ def to_json(topology: Topology) -> str:
 
 
 def from_json(text: str, where: str = "topology") -> Topology:
-    """Parses the file's text; raises `TopologyError` whose sentence starts with `where`."""
+    """Inverse of `to_json`; raises `TopologyError` naming `where`, the field and its position."""
     try:
         data = parse(text, where, "topology file")
     except FileError as error:
@@ -62,7 +62,7 @@ def from_json(text: str, where: str = "topology") -> Topology:
 
 
 def from_dict(data: object, where: str = "topology") -> Topology:
-    """Builds the topology from the file's object; raises `TopologyError` whose sentence starts with `where`."""
+    """Inverse of `to_dict`; `where` opens the sentence of every `TopologyError`."""
     fields = _Fields(data, where, "the file")
     if fields.take("format") != FORMAT:
         raise fields.wrong("format", f'it must be "{FORMAT}"; is this a topology file?')

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -220,32 +220,6 @@ class Topology:
         )
         fitting = tuple(generator for generator in self.generators if all(generator[node] in chosen for node in chosen))
         return replace(self, nodes=nodes, generators=fitting)
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready object of the topology file format (see topologies/FORMAT.md)."""
-        from topologies.file_format import to_dict
-
-        return to_dict(self)
-
-    @staticmethod
-    def from_dict(data: object, where: str = "topology") -> Topology:
-        """Inverse of `to_dict`; `where` opens every error sentence."""
-        from topologies.file_format import from_dict
-
-        return from_dict(data, where)
-
-    def to_json(self) -> str:
-        """The topology file's text."""
-        from topologies.file_format import to_json
-
-        return to_json(self)
-
-    @staticmethod
-    def from_json(text: str, where: str = "topology") -> Topology:
-        """Inverse of `to_json`; raises `TopologyError` naming `where`, the field and its position."""
-        from topologies.file_format import from_json
-
-        return from_json(text, where)
 
     def _check_generators(self) -> None:
         size = len(self.nodes)

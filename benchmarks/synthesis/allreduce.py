@@ -15,6 +15,7 @@ from synth.collective import Collective
 from synth.engines import forest, greedy, pipeline
 from synth.engines.engine import Budget
 from synth.simulator import simulate
+from synth.throughput import seconds_per_byte
 from topologies.parse import parse
 
 SIZE = 10**9
@@ -94,7 +95,7 @@ def _rows() -> Iterator[Row]:
         watch = Stopwatch()
         schedule = forest.run(topology, Collective.make("all_reduce", topology.ranks), SIZE, Budget())
         seconds = watch.stop(schedule)
-        steady = float(1 / schedule.seconds_per_byte()) / 1e9
+        steady = float(1 / seconds_per_byte(schedule)) / 1e9
         reached = simulate(schedule, SIZE, slice_bytes=SLICE).algbw / 1e9
         missed = []
         if reached < ENOUGH * instance.optimum:

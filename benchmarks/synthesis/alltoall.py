@@ -15,6 +15,7 @@ from benchmarks.synthesis.table import Part, Row, Stopwatch, Table
 from synth.collective import Collective
 from synth.engines.engine import Budget
 from synth.engines.flow import run
+from synth.throughput import gap_of
 from topologies.parse import parse
 
 
@@ -52,7 +53,7 @@ def _rows() -> Iterator[Row]:
         schedule = run(topology, Collective.make("all_to_all", topology.ranks), 1 << 30, Budget())
         seconds = watch.stop(schedule)
         assert schedule.bounds is not None
-        gap, algbw = schedule.gap(), f"{schedule.bounds.throughput.algbw / 1e9:.3f}"
+        gap, algbw = gap_of(schedule), f"{schedule.bounds.throughput.algbw / 1e9:.3f}"
         listed = len(schedule.transfers)
         told = gap if not gap or gap.denominator < 100 else f"{float(gap):.2%}"
         cells = (instance.topology, topology.ranks, algbw, told, listed, *seconds.cells, instance.peer)

@@ -21,6 +21,7 @@ from synth.engines.blink.packing import EPSILON
 from synth.engines.blink.search import LOSS, run
 from synth.engines.engine import Budget, EngineError
 from synth.schedule import Schedule
+from synth.throughput import gap_of, seconds_per_byte
 from topologies.parse import parse
 from topologies.topology import Topology
 
@@ -63,15 +64,15 @@ def _rows() -> Iterator[Row]:
         peer: tuple[object, ...] = ("none", "", "")
         with suppress(EngineError):
             exact, took = timed(partial(forest.run, topology, collective, 1 << 30, Budget()))
-            peer = (len(exact.collective.chunks), f"{took.processor:.2f}", _above(exact.gap()))
+            peer = (len(exact.collective.chunks), f"{took.processor:.2f}", _above(gap_of(exact)))
         schedule, seconds = timed(partial(run, topology, collective, 1 << 30, Budget()))
         whole = run(topology, collective, 1 << 30, Budget(), "0")
-        gap = schedule.gap()
+        gap = gap_of(schedule)
         allowed = (1 + EPSILON) / (1 - LOSS) * 1.001
-        reached = float(schedule.seconds_per_byte() / (exact or whole).seconds_per_byte())
-        rate = f"{float(1 / schedule.seconds_per_byte()) / 1e9:.3f}"
+        reached = float(seconds_per_byte(schedule) / seconds_per_byte(exact or whole))
+        rate = f"{float(1 / seconds_per_byte(schedule)) / 1e9:.3f}"
         cells = (
-            topology.name, kind, rate, _above(whole.gap()), len(whole.collective.chunks), _above(gap),
+            topology.name, kind, rate, _above(gap_of(whole)), len(whole.collective.chunks), _above(gap),
             len(schedule.collective.chunks), *seconds.cells, *peer,
         )  # fmt: skip
         yield Row(cells, "loses more than it may" if reached > allowed else "", (schedule,))

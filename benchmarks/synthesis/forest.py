@@ -22,6 +22,7 @@ from synth.engines.engine import Budget
 from synth.engines.forest import Trees, pack, run
 from synth.network import Network
 from synth.schedule import Schedule
+from synth.throughput import gap_of, seconds_per_byte
 from topologies.parse import parse
 from topologies.topology import Topology
 
@@ -68,9 +69,9 @@ def _rows() -> Iterator[Row]:
             verdict = check_schedule(schedule)
             if not verdict:
                 raise WrongScheduleError(f"engine forest on {instance.topology}: {verdict.fault}")
-            reached, ran = schedule.seconds_per_byte(), (schedule,)
+            reached, ran = seconds_per_byte(schedule), (schedule,)
         else:
-            reached = seconds_per_byte(topology, trees)
+            reached = busiest_link(topology, trees)
         gap = reached / bound - 1
         depth = int(trees.depths().max()) + 1
         algbw = f"{float(1 / bound) / 1e9:.3f}"
@@ -96,15 +97,15 @@ def _fixed_rows() -> Iterator[Row]:
         gather = Collective.make("all_gather", topology.ranks)
         for trees in CURVE:
             schedule, seconds = timed(partial(run, topology, gather, 1 << 30, Budget(), str(trees)))
-            reached = f"{float(1 / schedule.seconds_per_byte()) / 1e9:.3f}"
+            reached = f"{float(1 / seconds_per_byte(schedule)) / 1e9:.3f}"
             peer = published.get(trees, "")
             missed = "below what is published" if peer and float(reached) < float(peer) else ""
-            cells = (name, trees, reached, schedule.gap(), *seconds.cells, peer)
+            cells = (name, trees, reached, gap_of(schedule), *seconds.cells, peer)
             yield Row(cells, missed, (schedule,))
 
 
-def seconds_per_byte(topology: Topology, trees: Trees) -> Fraction:
-    """Of the busiest link, recomputed from the trees; WrongScheduleError where one does not span or routes break."""
+def busiest_link(topology: Topology, trees: Trees) -> Fraction:
+    """Its seconds per byte, recomputed from the trees; WrongScheduleError where one does not span or routes break."""
     ranks = topology.ranks
     members = np.sort(np.concatenate((trees.root[:, None], trees.dst), axis=1), axis=1)
     if not (members == np.arange(ranks)).all():

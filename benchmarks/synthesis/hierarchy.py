@@ -17,6 +17,7 @@ from synth.engines.registry import engine_named
 from synth.levels import levels_of
 from synth.schedule import Schedule
 from synth.simulator import simulate
+from synth.throughput import gap_of
 from topologies.parse import parse
 from topologies.topology import Topology
 
@@ -45,7 +46,7 @@ def _rows() -> Iterator[Row]:
         for kind in KINDS:
             engines = [f"hierarchy:{composition.name}" for composition in COMPOSITIONS] + ["forest"]
             made, seconds = _made(topology, kind, engines)
-            gaps = [schedule.gap() or 0 for engine, schedule in made.items() if engine != "forest"]
+            gaps = [gap_of(schedule) or 0 for engine, schedule in made.items() if engine != "forest"]
             cells = [_cell(made[engine]) if engine in made else "-" for engine in engines]
             far = min(gaps) > NEAR
             yield Row((name, kind, levels, *cells, f"{seconds:.2f}"), f"more than {NEAR:.0%} above" if far else "")
@@ -63,7 +64,7 @@ def _made(topology: Topology, kind: str, engines: Sequence[str]) -> tuple[dict[s
 
 
 def _cell(schedule: Schedule) -> str:
-    return f"+{float(schedule.gap() or 0):.1%} {simulate(schedule, SIZE).fraction:.0%}"
+    return f"+{float(gap_of(schedule) or 0):.1%} {simulate(schedule, SIZE).fraction:.0%}"
 
 
 TABLE = Table(

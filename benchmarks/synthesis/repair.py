@@ -18,6 +18,8 @@ from synth.engines import flow, forest
 from synth.engines.engine import Budget
 from synth.repair import repair
 from synth.schedule import Schedule
+from synth.symmetry import expand
+from synth.throughput import gap_of
 from topologies.degraded import degraded
 from topologies.parse import parse
 
@@ -63,14 +65,14 @@ def _rows() -> Iterator[Row]:
         topology = parse(instance.topology)
         engine = flow if instance.kind in flow.KINDS else forest
         watch = Stopwatch()
-        old = engine.run(topology, Collective.make(instance.kind, topology.ranks), 1 << 30, Budget()).expand()
+        old = expand(engine.run(topology, Collective.make(instance.kind, topology.ranks), 1 << 30, Budget()))
         before = watch.read()
         watch = Stopwatch()
         new = repair(old, instance.lost, instance.slowed, Budget())
         seconds = watch.read()
         bound = _bound_seconds(old, instance, new)
         watch.stop(new)  # proven before anything is printed
-        gap, bounds = new.gap(), new.bounds
+        gap, bounds = gap_of(new), new.bounds
         assert gap is not None
         assert bounds is not None
         slow = instance.seconds is not None and seconds.processor > instance.seconds

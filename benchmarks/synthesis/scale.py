@@ -24,6 +24,7 @@ from synth.collective import Collective
 from synth.engines.engine import Budget
 from synth.engines.forest import run
 from synth.formats.schedule_file import write
+from synth.throughput import gap_of
 from topologies.parse import parse
 
 MOST_GAP, MOST_SECONDS, MOST_MEMORY, MOST_BYTES = 0.01, 60.0, 4.0, 50.0
@@ -77,7 +78,7 @@ def _row(instance: Instance) -> Row:
         written = time.process_time() - begin
         megabytes = sum(file.stat().st_size for file in Path(folder).iterdir()) / 1e6
     gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    gap = schedule.gap()
+    gap = gap_of(schedule)
     assert gap is not None
     reached = (float(gap), seconds.processor, gigabytes, megabytes)
     limits = (MOST_GAP, MOST_SECONDS, MOST_MEMORY, MOST_BYTES)

@@ -148,7 +148,7 @@ class Compiled:
         seconds: float = 30.0,
     ) -> Bound:
         """The kernel for these arrays: per rank, the blocks it starts and ends with (contiguous arrays of cupy, torch
-        or whatever arrays.py reads). `stripes`: default as many as fit. `seconds`: how long a wait may last.
+        or whatever `gpu_buffer_of` reads). `stripes`: default as many as fit. `seconds`: how long a wait may last.
 
         GpuError where the GPU cannot do it; UsageError for arrays that do not fit the collective.
         """
@@ -245,7 +245,7 @@ def _arrays(
     program: Program, dtype: str, inputs: Sequence[Blocks], outputs: Sequence[Blocks]
 ) -> tuple[list[list[tuple[int, int]]], list[int], list[int]]:
     """Per rank the addresses of each block, the blocks' elements, and each rank's GPU."""
-    from collectives.cuda.arrays import gpu_buffer_of
+    from collectives.buffers import gpu_buffer_of
 
     count = int(program.chunks[:, 0].max(initial=0)) + 1
     elements = [-1] * count

@@ -8,8 +8,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.network import Network
-from synth.schedule import round_bandwidth
+from synth.network import Network, round_bandwidth
 
 Int32s = NDArray[np.int32]
 

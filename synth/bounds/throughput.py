@@ -24,8 +24,7 @@ from synth.bounds.distance import latency
 from synth.bounds.partition import best_partition
 from synth.bounds.prices import priced
 from synth.collective import Collective
-from synth.network import Network
-from synth.schedule import round_bandwidth
+from synth.network import Network, round_bandwidth
 from topologies.topology import Topology
 
 

@@ -38,6 +38,7 @@ from synth.checker.outcome import check_outcome
 from synth.checker.routes import check_routes
 from synth.checker.verdict import FaultError, Verdict
 from synth.schedule import Schedule, Transfer
+from synth.symmetry import expand
 
 
 def check_schedule(schedule: Schedule) -> Verdict:
@@ -49,7 +50,7 @@ def check_schedule(schedule: Schedule) -> Verdict:
             orbits = orbits_of(schedule)
             if orbits is None:
                 _check_listed_once(columns)
-                columns = Columns(schedule.expand())
+                columns = Columns(expand(schedule))
         _check_switches(columns)
         check_routes(columns)
         check_outcome(columns, Holdings(columns), orbits.chunks if orbits else range(len(columns.block)))

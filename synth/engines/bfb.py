@@ -39,11 +39,12 @@ from synth.engines.bfb_balance import Balance
 from synth.engines.engine import Budget, EngineError, OutOfTimeError
 from synth.free_group import FreeGroup
 from synth.link_orbits import link_orbits
-from synth.network import Network
+from synth.network import Network, round_bandwidth
 from synth.reversal import in_owned_chunks, summed, summed_and_spread
 from synth.rows import pieces
-from synth.schedule import Generator, Schedule, Transfers, round_bandwidth
+from synth.schedule import Generator, Schedule, Transfers
 from synth.symmetry import chunk_permutation
+from synth.throughput import gap_of
 from synth.values import Values
 from topologies.topology import Topology
 
@@ -78,7 +79,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     proof = (
         f"fewest steps{' of both halves' if collective.kind == 'all_reduce' else ''}: all blocks take shortest paths"
     )
-    if schedule.gap() == 0:
+    if gap_of(schedule) == 0:
         proof += "; optimal throughput: the busiest links of all steps, counted exactly, meet the bound"
     return replace(schedule, proof=proof if schedule.steps else "")
 

@@ -47,6 +47,7 @@ from synth.network import Network
 from synth.rows import pieces
 from synth.schedule import Generator, Schedule, Transfer, Transfers
 from synth.symmetry import chunk_permutation
+from synth.throughput import gap_of, seconds_per_byte
 from synth.values import Values
 from topologies.topology import Topology
 
@@ -85,11 +86,11 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     for denominator in denominators(paths, _MOST_WEIGHT // max(int(problem.table.max()), 1)):
         schedule = _schedule(problem, paths, whole_weights(paths, problem.wanted, denominator), denominator)
         found.append(replace(schedule, bounds=bounds))
-        if not found[-1].gap():
+        if not gap_of(found[-1]):
             break
-    best = min(found, key=Schedule.seconds_per_byte)
+    best = min(found, key=seconds_per_byte)
     bounds = replace(bounds, latency=latency(Network(topology, best.collective)))
-    return replace(best, bounds=bounds, proof="" if best.gap() else MEETS_BOUND)
+    return replace(best, bounds=bounds, proof="" if gap_of(best) else MEETS_BOUND)
 
 
 @dataclass(frozen=True, eq=False)

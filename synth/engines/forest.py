@@ -45,6 +45,7 @@ from synth.engines.forest_orbits import trees_by_orbits
 from synth.network import Network
 from synth.reversal import in_owned_chunks, summed, summed_and_spread
 from synth.schedule import Schedule, Transfers
+from synth.throughput import gap_of
 from synth.values import ValueBuilder
 from topologies.topology import Topology
 
@@ -120,7 +121,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
 
 def _proven(schedule: Schedule) -> Schedule:
     """With the proof that it meets the bound, where it does."""
-    return replace(schedule, proof=MEETS_BOUND if schedule.gap() == 0 else "")
+    return replace(schedule, proof=MEETS_BOUND if gap_of(schedule) == 0 else "")
 
 
 def _trees_asked(argument: str) -> int | None:
@@ -161,7 +162,7 @@ def _by_orbits(topology: Topology, collective: Collective) -> Schedule | None:
     else:
         return None
     schedule = replace(schedule, engine=ENGINE, bounds=bounds_of(topology, schedule.collective))
-    gap = schedule.gap()
+    gap = gap_of(schedule)
     return None if gap and gap > _GOOD and collective.ranks <= _WHOLE else schedule
 
 

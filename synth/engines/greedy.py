@@ -35,6 +35,7 @@ from synth.network import Network
 from synth.reversal import in_owned_chunks, summed, summed_and_spread
 from synth.routes import Route, routes_of
 from synth.schedule import Schedule, Transfer, Transfers
+from synth.symmetry import fold
 from synth.values import ValueBuilder
 from topologies.topology import Topology
 
@@ -55,7 +56,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
         schedule = summed(_spread(topology.reversed(), _pipelined(collective.dual()), size, budget), topology)
     else:
         schedule = _spread(topology, _pipelined(collective), size, budget)
-    return replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective)).fold()
+    return fold(replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective)))
 
 
 def _pipelined(collective: Collective) -> Collective:

@@ -37,6 +37,7 @@ from synth.engines import forest, greedy
 from synth.engines.engine import Budget, EngineError, OutOfTimeError
 from synth.network import Network
 from synth.schedule import Schedule, Transfer, Transfers
+from synth.symmetry import expand, fold
 from synth.values import ValueBuilder, Values
 from topologies.topology import Link, Topology
 
@@ -60,7 +61,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
         raise EngineError(
             f"the switches of {topology.name} add {hot} of a buffer, which this engine does for all_reduce"
         )
-    return replace(schedule, bounds=bounds_of(topology, schedule.collective)).fold()
+    return fold(replace(schedule, bounds=bounds_of(topology, schedule.collective)))
 
 
 def _check_help(topology: Topology, collective: Collective) -> None:
@@ -88,9 +89,9 @@ def _pipelined(topology: Topology, collective: Collective) -> Collective:
 def _among_ranks(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
     """An all_reduce in which switches only forward, all transfers listed."""
     try:
-        return forest.run(topology, collective, size, budget).expand()
+        return expand(forest.run(topology, collective, size, budget))
     except EngineError:  # It does not do these wires.
-        return greedy.run(topology, collective, size, budget).expand()
+        return expand(greedy.run(topology, collective, size, budget))
 
 
 def _beside(one: Schedule, share: Fraction, other: Schedule) -> Schedule:

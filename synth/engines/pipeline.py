@@ -34,6 +34,7 @@ from synth.routes import routes_of
 from synth.schedule import Schedule, Transfer, Transfers
 from synth.simulator import simulate
 from synth.slicing import in_slices
+from synth.symmetry import expand
 from synth.values import ValueBuilder
 from topologies.topology import Topology
 
@@ -80,7 +81,7 @@ def _uncut(topology: Topology, collective: Collective, size: int, budget: Budget
 
 def _ordered(schedule: Schedule, size: int) -> Iterator[Schedule]:
     """The schedule in slices, by urgency."""
-    whole = schedule.expand()
+    whole = expand(schedule)
     lightest = float(size * min(whole.collective.share(chunk) for chunk in range(len(whole.collective.chunks))))
     for slices in SLICES:
         if slices == 1 or (lightest >= LEAST_BYTES * slices and len(whole.transfers) * slices <= MOST_TRANSFERS):

@@ -16,7 +16,9 @@ import numpy as np
 from synth.checker import check_schedule
 from synth.collective import Collective
 from synth.formats.msccl_json import read_msccl_json
-from synth.schedule import Schedule, round_bandwidth
+from synth.network import round_bandwidth
+from synth.schedule import Schedule
+from synth.symmetry import expand
 from synth.target import TargetError
 
 _NAMES = {
@@ -41,7 +43,7 @@ Pair = tuple[int, int]
 
 def msccl_json_text(schedule: Schedule) -> str:
     """The document; TargetError when the format cannot say what the Schedule does."""
-    whole = schedule.expand()
+    whole = expand(schedule)
     collective = whole.collective
     _check_expressible(whole)
     cut = len(collective.chunks) // collective.blocks

@@ -24,9 +24,9 @@ from synth.collective import KINDS, ChunkTable, Collective
 from synth.formats.fields import Fields, FileError, parse_json
 from synth.schedule import TRANSFER_COLUMNS, Generator, Schedule, Transfers
 from synth.values import Values
+from topologies import file_format
 from topologies.aggregator import NUMBER_FORMATS
 from topologies.command import UserError
-from topologies.file_format import write_bytes
 from topologies.topology import Topology
 
 FORMAT = "syntony-schedule"
@@ -75,13 +75,13 @@ def write(schedule: Schedule, path: str | Path, stamp: Stamp | None = None, side
         sidecar = path.with_suffix(".npz")
         if sidecar == path:
             raise FileError(f"{path}: the name is that of the sidecar; a schedule file ends in .json")
-        write_bytes(sidecar, packed.getvalue())
+        file_format.write_bytes(sidecar, packed.getvalue())
         document["sidecar"] = {"file": sidecar.name, "sha256": hashlib.sha256(packed.getvalue()).hexdigest()}
     else:
         document["values"] = _table(schedule.values.columns(), "operand", "operands")
         document["transfers"] = _table(schedule.transfers.columns(), "link", "route")
     lines = ",\n".join(f"  {json.dumps(key)}: {_pretty(value)}" for key, value in document.items())
-    write_bytes(path, f"{{\n{lines}\n}}\n".encode())
+    file_format.write_bytes(path, f"{{\n{lines}\n}}\n".encode())
 
 
 def read(path: str | Path) -> Schedule:
@@ -111,7 +111,7 @@ def from_dict(data: object, where: str, folder: Path | None = None) -> tuple[Sch
     for index, feature in enumerate(fields.rows("features")):
         if feature not in FEATURES:
             raise fields.wrong("features", "this feature is not known", index)
-    topology = Topology.from_dict(fields.take("topology"), f"{where}: topology")
+    topology = file_format.from_dict(fields.take("topology"), f"{where}: topology")
     collective = _collective(fields.child("collective"), where, topology)
     values, transfers = _tables(fields, where, folder)
     rounds = fields.column("rounds")
@@ -150,7 +150,7 @@ def _head(schedule: Schedule) -> dict[str, Any]:
     chunks = {"block": collective.chunks.block.tolist(), "weight": collective.chunks.weight.tolist()}
     number_format = {"number_format": schedule.number_format} if schedule.number_format else {}
     return number_format | {
-        "topology": schedule.topology.to_dict(),
+        "topology": file_format.to_dict(schedule.topology),
         "collective": {
             "kind": collective.kind,
             "ranks": collective.ranks,

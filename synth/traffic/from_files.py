@@ -15,6 +15,7 @@ from synth.message_sizes import MessageSizes
 from synth.moves import flows_of, moves_of
 from synth.program import ONE_SIDED, Program
 from synth.schedule import Schedule
+from synth.symmetry import expand
 from synth.traffic.choice import AS_SCHEDULED
 from synth.traffic.job import Job
 from synth.traffic.messages import Messages
@@ -32,7 +33,7 @@ def schedule_messages(schedule: Schedule, size: int) -> Messages:
 
     Raises UserError for Schedules in which switches hold values: they are made for their wires.
     """
-    whole = schedule.expand()
+    whole = expand(schedule)
     moves, collective = moves_of(whole), whole.collective
     if max(moves.src.max(initial=0), moves.dst.max(initial=0)) >= collective.ranks:
         raise UserError("switches take part in this schedule, so it cannot do without the wires that it is made for")
@@ -49,7 +50,7 @@ def schedule_messages(schedule: Schedule, size: int) -> Messages:
 
 def as_scheduled(schedule: Schedule, size: int) -> Traffic:
     """A Schedule on its own wires and routes, as the traffic of one job."""
-    whole = schedule.expand()
+    whole = expand(schedule)
     job = Job(schedule.collective.kind, schedule.collective.members, schedule_messages(whole, size))
     flows = flows_of(moves_of(whole), whole.collective, size).flows
     rows = np.arange(len(flows))

@@ -19,6 +19,8 @@ from synth.engines.greedy import run as greedy
 from synth.engines.registry import engine_named
 from synth.engines.sccl.exact import chunk_count
 from synth.schedule import Transfers
+from synth.symmetry import expand
+from synth.throughput import seconds_per_byte
 from tests.synth.networks import replay
 from topologies.parse import parse
 
@@ -49,7 +51,7 @@ def test_every_instance(number: int, kind: str) -> None:
 
 
 def test_no_time_is_told_of_a_wrong_schedule() -> None:
-    schedule = sccl.solve(sccl.INSTANCES[0], "all_gather").expand()
+    schedule = expand(sccl.solve(sccl.INSTANCES[0], "all_gather"))
     watch = Stopwatch()
     assert watch.stop(schedule).wall >= 0
     forgetful = replace(schedule, transfers=Transfers.of(schedule.transfers.rows()[1:]))
@@ -80,18 +82,18 @@ def test_loads_of_trees_are_recomputed() -> None:
     topology = parse("dgx-a100:2")
     trees = pack(topology, Collective.make("all_gather", 16))
     schedule = run(topology, Collective.make("all_gather", 16), 1 << 20, Budget())
-    assert forest.seconds_per_byte(topology, trees) == schedule.seconds_per_byte()
+    assert forest.busiest_link(topology, trees) == seconds_per_byte(schedule)
     twice = trees.dst.copy()
     twice[3, 5] = twice[3, 4]
     with pytest.raises(WrongScheduleError, match="does not reach every rank"):
-        forest.seconds_per_byte(topology, replace(trees, dst=twice))
+        forest.busiest_link(topology, replace(trees, dst=twice))
     early = trees.src[:, ::-1].copy()
     with pytest.raises(WrongScheduleError, match="does not hold"):
-        forest.seconds_per_byte(topology, replace(trees, src=early))
+        forest.busiest_link(topology, replace(trees, src=early))
     astray = trees.route.copy()
     astray[0] = np.roll(astray[0], 1)
     with pytest.raises(WrongScheduleError, match="a route"):
-        forest.seconds_per_byte(topology, replace(trees, route=astray))
+        forest.busiest_link(topology, replace(trees, route=astray))
 
 
 def test_schedules_are_run(capsys: pytest.CaptureFixture[str]) -> None:

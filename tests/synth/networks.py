@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from synth.collective import KINDS, Collective
 from synth.schedule import Schedule
+from synth.symmetry import expand
 from topologies.aggregator import Aggregator
 from topologies.topology import Link, Node, Topology
 
@@ -60,7 +61,7 @@ def collectives(draw: st.DrawFn, topology: Topology, max_chunks: int = 2) -> Col
 
 def replay(schedule: Schedule, seed: int = 0) -> None:
     """Runs the schedule step by step on random whole numbers; asserts routes, order, rounds and the post-condition."""
-    whole = schedule.expand()
+    whole = expand(schedule)
     topology, collective, values = whole.topology, whole.collective, whole.values
     rng = random.Random(seed)
     numbers = [[rng.getrandbits(60) for _ in range(collective.ranks)] for _ in range(len(collective.chunks))]

@@ -12,6 +12,7 @@ from synth.collective import Collective
 from synth.engines.engine import Budget
 from synth.engines.sccl import search as sccl
 from synth.schedule import Schedule, Transfer, Transfers
+from synth.symmetry import expand
 from synth.values import ValueBuilder
 from topologies import Topology
 from topologies.aggregator import PROFILES
@@ -136,7 +137,7 @@ def engine(topology: str, kind: str, chunks: int, steps: int, rounds: int) -> Sc
     """What the exact engine finds, all transfers listed."""
     wires = parse(topology)
     collective = Collective.make(kind, wires.ranks, chunks)
-    return sccl.run(wires, collective, 1 << 20, Budget(60.0, steps, rounds)).expand()
+    return expand(sccl.run(wires, collective, 1 << 20, Budget(60.0, steps, rounds)))
 
 
 SCHEDULES: dict[str, Callable[[], Schedule]] = {
@@ -159,7 +160,7 @@ SWITCHED: dict[str, Callable[[], Schedule]] = {
 
 def works(schedule: Schedule, runs: int = 3) -> bool:
     """Runs it with numbers, transfers of a step in random order: right sums, real routes, links not overfull."""
-    whole = schedule.expand()
+    whole = expand(schedule)
     possible = _routes_lead(whole) and _links_suffice(whole) and _switches_can(whole)
     return possible and all(_sums_right(whole, seed) for seed in range(runs))
 

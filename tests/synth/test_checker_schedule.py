@@ -17,6 +17,7 @@ from synth.checker.claims import check_bounds
 from synth.collective import KINDS, Collective
 from synth.lower import lower
 from synth.schedule import Schedule, Transfer, Transfers
+from synth.symmetry import fold
 from synth.target import CPU, TargetError
 from synth.values import ValueBuilder, Values
 from tests.synth.schedules import (
@@ -177,7 +178,7 @@ def test_a_cut_that_forgets_a_link_is_refused() -> None:
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_folded_schedules_are_checked_whole(name: str) -> None:
     original = SCHEDULES[name]()
-    assert check_schedule(original.fold()).fault is None
+    assert check_schedule(fold(original)).fault is None
 
 
 # --- switches ---------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from synth.formats import schedule_file
 from synth.formats.program_file import Stamp, from_dict, write_program
 from synth.loading import InvalidError, load, verify
 from synth.schedule import Schedule, Transfers
+from synth.symmetry import fold
 from synth.target import CONVERSION, MSCCL
 from syntony.__main__ import main
 from tests.synth.programs import exchange, one_sided_gather, program, ring_all_reduce
@@ -60,7 +61,7 @@ def test_load_proves_and_lowers(files: dict[str, Path]) -> None:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_written_schedules_load(name: str, tmp_path: Path) -> None:
-    for at, schedule in enumerate((SCHEDULES[name](), SCHEDULES[name]().fold())):
+    for at, schedule in enumerate((SCHEDULES[name](), fold(SCHEDULES[name]()))):
         schedule_file.write(schedule, tmp_path / f"{at}.json")
     assert verify(tmp_path / "0.json").fault is None
     assert load(tmp_path / "1.json").collective == load(tmp_path / "0.json").collective
@@ -139,7 +140,7 @@ def edit_columns(document: dict[str, Any], dice: random.Random) -> str:
 def test_edited_schedule_files_are_refused(tmp_path: Path) -> None:
     """The file that `syntony synth dgx1 all_gather --steps 2 --rounds 3 --chunks 2` writes, as a stranger edits it."""
     path = tmp_path / "f.json"
-    schedule_file.write(SCHEDULES["dgx1 all_gather"]().fold(), path)
+    schedule_file.write(fold(SCHEDULES["dgx1 all_gather"]()), path)
     text = path.read_text()
     for seed in range(60):
         document = json.loads(text)

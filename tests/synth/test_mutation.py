@@ -14,6 +14,7 @@ import pytest
 from synth.checker import Verdict, check_program, check_schedule
 from synth.program import INSTRUCTION_FIELDS, Opcode, Program, ProgramError, Space
 from synth.schedule import Schedule, Transfer, Transfers
+from synth.symmetry import fold
 from tests.synth import random_executor
 from tests.synth.programs import exchange, one_sided_gather, relay_broadcast, ring_all_reduce
 from tests.synth.schedules import SCHEDULES as ON_RANKS
@@ -241,7 +242,7 @@ def test_a_transfer_removed_duplicated_or_redirected_is_refused(name: str, folde
 
     `folded`: as files store them, one transfer per orbit where the schedule is symmetric.
     """
-    original = SCHEDULES[name]().fold() if folded else SCHEDULES[name]()
+    original = fold(SCHEDULES[name]()) if folded else SCHEDULES[name]()
     dice = random.Random(f"{name} {seed}")
     for number in range(20):
         for mutation in (remove, duplicate, redirect):

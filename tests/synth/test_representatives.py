@@ -19,7 +19,7 @@ from synth.representatives import representatives_of
 from synth.schedule import Generator, Schedule, Transfer, Transfers
 from synth.simulation import Simulation
 from synth.simulator import simulate
-from synth.symmetry import chunk_permutation
+from synth.symmetry import chunk_permutation, fold
 from synth.values import ValueBuilder
 from tests.synth.schedules import switch_reduce_scatter
 from topologies.parse import parse
@@ -164,7 +164,7 @@ def test_a_rank_that_stays_in_place_is_expanded() -> None:
     both_ways = Schedule(ring, collective, values, Transfers.of(rows), symmetry=(Generator(mirror, mirror),))
     assert representatives_of(both_ways) is None
     assert len(simulate(both_ways, 8).messages.row) == 2
-    folded = switch_reduce_scatter(4).fold()
+    folded = fold(switch_reduce_scatter(4))
     assert folded.symmetry
     assert representatives_of(folded) is None
     assert simulate(folded, 1 << 20).seconds == pytest.approx(simulate(switch_reduce_scatter(4), 1 << 20).seconds)

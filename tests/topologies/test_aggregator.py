@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.topologies.named import refusal
-from topologies import Topology, TopologyError, parse
+from topologies import TopologyError, file_format, parse
 from topologies.aggregator import NUMBER_FORMATS, PROFILES, Aggregator
 
 
@@ -26,7 +26,7 @@ def test_every_profile_can_be_given_to_a_star_and_survives_the_file(name: str) -
     assert set(profile.aggregator.formats) <= set(NUMBER_FORMATS)
     assert profile.source
     assert profile.summary
-    assert Topology.from_json(topology.to_json()) == topology
+    assert file_format.from_json(file_format.to_json(topology)) == topology
     assert topology.reversed().reversed() == topology
     assert topology.renamed("x").nodes == topology.nodes
 
@@ -101,9 +101,9 @@ def _put(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
     ],
 )
 def test_damage_to_an_aggregator_in_a_file_is_named(change: Callable[[dict[str, Any]], None], sentence: str) -> None:
-    data = json.loads(parse("star:2,aggregator=switchml").to_json())
+    data = json.loads(file_format.to_json(parse("star:2,aggregator=switchml")))
     change(data["nodes"][2])
-    assert sentence in str(refusal(lambda: Topology.from_dict(data)))
+    assert sentence in str(refusal(lambda: file_format.from_dict(data)))
 
 
 def test_the_pool_limits_what_a_worker_moves() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from topologies import Command, UserError, parse
+from topologies import Command, UserError, file_format, parse
 from topologies.cli import COMMANDS
 from topologies.readers import read
 
@@ -66,7 +66,7 @@ def test_show_tells_the_facts(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_show_says_who_is_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
-    data = parse("mesh:3").to_dict()
+    data = file_format.to_dict(parse("mesh:3"))
     data["links"] = [link for link in data["links"] if link["dst"] != 0]
     data["generators"] = []
     Path("cut.json").write_text(json.dumps(data), encoding="utf-8")

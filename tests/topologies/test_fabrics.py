@@ -16,7 +16,7 @@ from functools import lru_cache
 import networkx as nx
 import pytest
 
-from topologies import Topology, TopologyError, parse
+from topologies import Topology, TopologyError, file_format, parse
 from topologies.distance import diameter, longest_route
 from topologies.hosts import hosts_of
 from topologies.symmetry import group_order, orbits
@@ -336,7 +336,7 @@ def test_what_cannot_be_built_is_refused_in_a_sentence(name: str, sentence: str)
 @pytest.mark.parametrize("name", ["megascale:pods=1", "superpod-a100", "dragonfly:a=8,p=4,h=4", "fat-tree:16"])
 def test_large_ones_survive_their_file(name: str) -> None:
     topology = parse(name)
-    assert Topology.from_json(topology.to_json()) == topology
+    assert file_format.from_json(file_format.to_json(topology)) == topology
 
 
 def _layer(name: str) -> str:

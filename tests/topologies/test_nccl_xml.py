@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topologies import Topology, UserError, parse
+from topologies import Topology, UserError, file_format, parse
 from topologies.hosts import hosts_of
 from topologies.readers.nccl_xml import read
 
@@ -87,7 +87,7 @@ def test_the_machine_of_a_shared_file(name: str) -> None:
     assert topology.about.startswith(f"{counted.gpus} GPUs, {counted.nics} NIC")
     (host,) = hosts_of(topology)
     assert (len(host.ranks), len(host.nics)) == (counted.gpus, counted.nics)
-    assert Topology.from_json(topology.to_json()) == topology
+    assert file_format.from_json(file_format.to_json(topology)) == topology
 
 
 def test_every_shared_file_is_in_the_table() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from topologies import UserError, parse
+from topologies import UserError, file_format, parse
 from topologies.readers import FORMATS, read
 
 FILES = {
-    "json": parse("ring:3").to_json(),
+    "json": file_format.to_json(parse("ring:3")),
     "taccl-json": '{"name": "box", "gpus_per_node": 5, "alpha": 1, "node_betas_list": [8], "node_invbws_list": [9]}',
     "nccl-xml": '<?xml version="1.0"?>\n<!-- of\n a box -->\n<system version="1"><cpu/><cpu numaid="1"/></system>',
     "lstopo-xml": '<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n<topology version="2.0"></topology>',

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from topologies import file_format
 from topologies.probed.health import Finding
 from topologies.probed.locality import Cluster
 from topologies.probed.measurements import Measurements
@@ -45,7 +46,7 @@ def as_json(
         "clusters": [list(cluster.ranks) for cluster in root.walk() if cluster.parts],
         "findings": [{"ranks": list(finding.ranks), "sentence": finding.sentence} for finding in findings],
         "healthy": not findings,
-        "topology": topology.to_dict(),
+        "topology": file_format.to_dict(topology),
     }
 
 

@@ -23,6 +23,7 @@ from synth.engines.hierarchy.compositions import Solver
 from synth.network import Network
 from synth.routes import Route, routes_of
 from synth.schedule import Schedule, Transfer, Transfers
+from synth.symmetry import expand
 from synth.values import ValueBuilder
 from topologies.topology import Link, Node, Topology
 
@@ -79,7 +80,7 @@ class LineSolver:
         look = (tuple(node.kind for node in wires.nodes), *(ends.tobytes() for ends in wires.ends))
         key = (solver, root, look, wires.speeds.tobytes(), speeds)
         if key not in self._solved:
-            self._solved[key] = self._solve(wires, solver, root).expand()
+            self._solved[key] = expand(self._solve(wires, solver, root))
         return self._solved[key]
 
     def _solve(self, wires: Topology, solver: Solver, root: int) -> Schedule:

@@ -27,6 +27,7 @@ from synth.engines.hierarchy.lines import LineSolver, wires_of
 from synth.levels import Levels
 from synth.rows import pieces
 from synth.schedule import Schedule, Transfers
+from synth.throughput import seconds_per_byte
 from synth.values import ValueBuilder
 from topologies.topology import Topology
 
@@ -71,7 +72,7 @@ class SolvedLevel:
         for schedule in {id(schedule): schedule for schedule in self._schedules}.values():
             chunks = schedule.collective.chunks
             block = int(chunks.weight[chunks.block == 0].sum()) * schedule.collective.unit
-            seconds.append(schedule.seconds_per_byte() / block)
+            seconds.append(seconds_per_byte(schedule) / block)
         return max(seconds)
 
     def whole(self) -> int:

@@ -25,6 +25,7 @@ from synth.network import Network
 from synth.reversal import in_owned_chunks, summed, summed_and_spread
 from synth.routes import routes_of
 from synth.schedule import Schedule, Transfer, Transfers
+from synth.symmetry import fold
 from synth.values import ValueBuilder
 from topologies.topology import Topology
 
@@ -125,7 +126,7 @@ def judged(schedule: Schedule, *more: str) -> Schedule:
     ]
     if collective.kind == "all_reduce" and (steps, ratio) != (bounds.latency.steps, floor):
         said.append("reduce_scatter then all_gather, other forms are not ruled out")
-    return replace(schedule, bounds=bounds, proof="; ".join([*said, *more])).fold()
+    return fold(replace(schedule, bounds=bounds, proof="; ".join([*said, *more])))
 
 
 def ratio_of(schedule: Schedule) -> Fraction:

@@ -17,6 +17,8 @@ from synth.engines.sccl.exact import judged, least_steps, rounds_floor, rounds_f
 from synth.engines.sccl.frontier import pareto
 from synth.reversal import in_owned_chunks
 from synth.schedule import Schedule
+from synth.symmetry import expand
+from synth.throughput import seconds_per_byte
 from topologies.topology import Topology
 
 SOLVERS = {"": "CP-SAT", "z3": "z3"}
@@ -84,6 +86,6 @@ def _fewest_rounds(topology: Topology, collective: Collective, steps: int, budge
 
 def _cost(schedule: Schedule, size: int) -> float:
     """Seconds at `size` bytes when steps are barriers, each waiting for the slowest alpha in use."""
-    used = set(schedule.expand().transfers.link.tolist())
+    used = set(expand(schedule).transfers.link.tolist())
     alpha = max((schedule.topology.links[link].alpha for link in used), default=0.0)
-    return len(schedule.rounds) * alpha + float(size * schedule.seconds_per_byte())
+    return len(schedule.rounds) * alpha + float(size * seconds_per_byte(schedule))

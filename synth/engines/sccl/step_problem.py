@@ -22,9 +22,8 @@ from typing import Literal
 
 import numpy as np
 
-from synth.network import Network
+from synth.network import Network, round_bandwidth
 from synth.routes import Route
-from synth.schedule import round_bandwidth
 
 
 @dataclass(frozen=True)
