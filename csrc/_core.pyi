@@ -384,7 +384,7 @@ class Program:
     def root(self) -> int: ...
     @property
     def hash(self) -> int:
-        """64-bit FNV-1a over every field: what ranks agree on, and what a proof's stamp names."""
+        """64-bit FNV-1a over every field: what ranks agree on."""
 
     @property
     def fifo_depth(self) -> int:

@@ -220,16 +220,16 @@ def _place(text: str | None) -> Path | None:
 
 def _report(schedule: Schedule, output: Path | None, seconds: float) -> dict[str, Any]:
     """Checks the schedule, writes it where asked, and says what `synth --json` prints."""
-    from synth.checker import CHECKER_VERSION, check_schedule
+    from synth.checker import check_schedule
     from synth.engines.sccl.exact import chunk_count
-    from synth.formats.schedule_file import Stamp, content_hash, write
+    from synth.formats.schedule_file import write
     from synth.throughput import gap_of
 
     verdict = check_schedule(schedule)
     if not verdict:
         raise AssertionError(f"engine {schedule.engine} made a schedule that the checker refuses: {verdict.fault}")
     if output is not None:
-        write(schedule, output, Stamp(str(CHECKER_VERSION), content_hash(schedule)))
+        write(schedule, output)
     gap = gap_of(schedule)
     return {
         "file": str(output) if output is not None else None,

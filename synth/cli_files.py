@@ -45,7 +45,7 @@ def _run_verify(options: argparse.Namespace) -> int:
 
 
 _WRITES = {
-    "json": "program v1: every Program, whole, with its proof's stamp",
+    "json": "program v1: every Program, whole",
     "msccl-xml": "MSCCL XML for msccl-scheduler (:azure, the default), :rccl, :microsoft, or msccl-tools' newer :op; "
     "messages between equal chunks, root 0, at most 256 steps in 216 lanes a rank, FIFO depth 2",
     "mscclpp-json": "an MSCCL++ execution plan; equal chunks, root 0, at most 16 channels, 16 remote buffers and 64 "
@@ -147,10 +147,10 @@ def _run_convert(options: argparse.Namespace) -> int:
 def _program_text(program: Program, name: str, dialect: str, options: ExportOptions) -> str:
     from synth.formats.msccl_xml_export import msccl_xml_text
     from synth.formats.mscclpp_export import mscclpp_text
-    from synth.formats.program_file import Stamp, program_text
+    from synth.formats.program_file import program_text
 
     if name == "json":
-        return program_text(program, Stamp.of_proven(program))
+        return program_text(program)
     if name == "msccl-xml":
         return msccl_xml_text(program, dialect, options)
     return mscclpp_text(program, options)

@@ -3,11 +3,12 @@
 schedule JSON     -> check the Schedule -> lower to the Target -> check the Program
 .msccl.json       -> check the Schedule -> lower to the Target -> check the Program
 portfolio JSON    -> its schedules, one by one
-program JSON      ------------------------------------------->  check the Program (or believe its stamp)
+program JSON      ------------------------------------------->  check the Program
 MSCCL XML         ------------------------------------------->  check the Program
 MSCCL++ plan      ------------------------------------------->  check the Program
 
-A proven one-sided Program becomes two-sided where the Target wants it, and is proven again.
+A proven one-sided Program becomes two-sided where the Target wants it, and is proven again. No file is believed: what
+spares a proof is only that this user's own cache has it (`synth.proofs`).
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from synth.formats.msccl_json import is_algorithm, read_msccl_json
 from synth.formats.msccl_xml import MscclError, read_msccl_xml
 from synth.formats.mscclpp_plan import is_plan
 from synth.formats.mscclpp_program import read_mscclpp
-from synth.formats.program_file import Stamp
 from synth.lower import lower
 from synth.portfolio import Portfolio
 from synth.program import Program
+from synth.proofs import proven
 from synth.schedule import Schedule
 from synth.target import CPU, Target, fit
 from synth.two_sided import needs_two_sides, two_sided
@@ -39,10 +40,9 @@ class InvalidError(UserError):
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a file holds: a Schedule, a Portfolio of them or a Program, and the stamp of a Program file."""
+    """What a file holds: a Schedule, a Portfolio of them or a Program."""
 
     content: Schedule | Portfolio | Program
-    stamp: Stamp | None = None
 
 
 def read(path: str | Path) -> Loaded:
@@ -61,9 +61,9 @@ def read(path: str | Path) -> Loaded:
     data = parse_json(text, str(path))
     kind = data.get("format") if isinstance(data, dict) else None
     if kind == program_file.FORMAT:
-        return Loaded(*program_file.from_dict(data, str(path)))
+        return Loaded(program_file.from_dict(data, str(path)))
     if kind == schedule_file.FORMAT:
-        return Loaded(schedule_file.from_dict(data, str(path), path.parent)[0])
+        return Loaded(schedule_file.from_dict(data, str(path), path.parent))
     if kind == portfolio_file.FORMAT:
         return Loaded(portfolio_file.from_dict(data, str(path), path.parent))
     if is_plan(data):
@@ -78,7 +78,7 @@ def read(path: str | Path) -> Loaded:
 
 
 def verify(path: str | Path, fifo_depth: int | None = None) -> Verdict:
-    """The checker's word on a file; stamps are not believed. UserError when it cannot be read.
+    """The checker's word on a file, today's. UserError when it cannot be read.
 
     A Schedule has no FIFOs; with `fifo_depth` its lowered Program is checked at that depth too.
     """
@@ -127,17 +127,12 @@ def prove(loaded: Loaded, path: str | Path, ranks: int | None = None, target: Ta
     if isinstance(content, Schedule):
         program = lower(prove_schedule(content, path), target)
     else:
-        believed = loaded.stamp is not None and loaded.stamp.holds_for(content)
+        program = content
         if needs_two_sides(content, target):
-            if not believed:
-                _require(check_program(content), path)
-            program, believed = two_sided(content, target), False
-        else:
-            program = content
+            _require(proven(content), path)
+            program = two_sided(content, target)
         program = fit(program, target)
-        if believed:
-            return program
-    _require(check_program(program), path)
+    _require(proven(program), path)
     return program
 
 

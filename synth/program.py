@@ -242,7 +242,7 @@ class Program:
 
     @cached_property
     def hash64(self) -> int:
-        """The core's 64-bit FNV-1a over every field: what ranks agree on and what a stamp names."""
+        """The core's 64-bit FNV-1a over every field: what ranks agree on. No proof rests on it."""
         return int(self.to_core().hash)
 
     def __str__(self) -> str:

@@ -80,12 +80,10 @@ class Algorithm:
         return program
 
     def save(self, path: str | Path, ranks: int | None = None, root: int | None = None) -> None:
-        """Writes the Program file, with the checker's stamp."""
-        from synth.formats.program_file import Stamp, program_text
-        from topologies.file_format import write_text
+        """Writes the Program file."""
+        from synth.formats.program_file import write_program
 
-        program = self.program(ranks, root)
-        write_text(Path(path), program_text(program, Stamp.of_proven(program)))
+        write_program(self.program(ranks, root), path)
 
     def _record(self, ranks: int, root: int, instances: int | None) -> tuple[Recording, Tape]:
         parts = self.instances if instances is None else instances

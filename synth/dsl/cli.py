@@ -25,8 +25,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from synth.dsl.script import algorithm_of, told
-    from synth.formats.program_file import Stamp, program_text
-    from topologies.file_format import write_text
+    from synth.formats.program_file import write_program
 
     output = Path(options.output) if options.output else None
     if output is not None and not output.parent.is_dir():
@@ -42,7 +41,7 @@ def _run(options: argparse.Namespace) -> int:
         raise told(error, Path(algorithm.function.__code__.co_filename)) from error
     print(_story(written, program))
     if output is not None:
-        write_text(output, program_text(program, Stamp.of_proven(program)))
+        write_program(program, output)
         print(f"  file    {output}")
     return 0
 

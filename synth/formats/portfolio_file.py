@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from synth.checker import CHECKER_VERSION
 from synth.formats import schedule_file
 from synth.formats.fields import Fields, FileError
-from synth.formats.schedule_file import Stamp, content_hash
+from synth.formats.schedule_file import content_hash
 from synth.portfolio import Entry, Portfolio
 from topologies.command import UserError
 from topologies.file_format import write_bytes
@@ -27,7 +26,7 @@ def write(portfolio: Portfolio, path: Path) -> list[Path]:
     for number, entry in enumerate(portfolio.entries):
         place = path.with_name(f"{path.stem}.{number}{path.suffix}")
         digest = content_hash(entry.schedule)
-        schedule_file.write(entry.schedule, place, Stamp(str(CHECKER_VERSION), digest))
+        schedule_file.write(entry.schedule, place)
         entries.append({"last": entry.last, "file": place.name, "hash": digest, "engine": entry.schedule.engine})
         paths.append(place)
     document = {

@@ -11,28 +11,25 @@
            [
              {"op": "send", "src": ["input", 0], "to": 1},
              {"op": "recv_reduce", "dst": ["output", 0], "src": ["input", 0], "from": 1, "after": [[0, 0]]}
-           ]]}, ..],
-      "stamp": {"hash": "0x0123456789abcdef", "checker": 1}  optional
+           ]]}, ..]
     }
 
 Instruction keys: op; dst, src as [space, index]; count; from (recv_peer); to (send_peer, the peer of one-sided
 instructions too); channel; operands, a list of [space, index]; after, a list of [lane, instruction]; skew.
 
-The stamp says that the checker of that version has proven the Program of that hash. A reader believes it only while
-both agree; any change of the Program changes the hash.
+Files of earlier days have a "stamp" too, which said that the Program was proven. Readers pass it by, since anybody can
+write one.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from synth.checker.verdict import CHECKER_VERSION
 from synth.formats.fields import INT32, Fields, FileError
 from synth.program import (
     HAS_DST,
@@ -58,32 +55,12 @@ _FLAGS = ("out_of_place", "in_place", "rounds_per_hop")
 _MAX_RANKS = 1 << 16
 
 
-@dataclass(frozen=True)
-class Stamp:
-    """The Program of this hash was proven by this version of the checker."""
-
-    hash64: int
-    checker: int
-
-    @staticmethod
-    def of_proven(program: Program) -> Stamp:
-        """The stamp of a Program that `synth.checker` has just found valid."""
-        return Stamp(program.hash64, CHECKER_VERSION)
-
-    def holds_for(self, program: Program) -> bool:
-        """Whether it spares this checker the proof of this Program."""
-        try:
-            return self.checker == CHECKER_VERSION and self.hash64 == program.hash64
-        except ValueError:  # the core refuses the Program; the checker will say why
-            return False
-
-
-def write_program(program: Program, path: str | Path, stamp: Stamp | None = None) -> None:
+def write_program(program: Program, path: str | Path) -> None:
     """Writes the file, whole or not at all."""
-    write_text(path, program_text(program, stamp))
+    write_text(path, program_text(program))
 
 
-def program_text(program: Program, stamp: Stamp | None = None) -> str:
+def program_text(program: Program) -> str:
     """The file's text."""
     head = {"format": FORMAT, "version": VERSION} | {
         name: getattr(program, name) for name in (*_STRINGS, *_NUMBERS, *_FLAGS)
@@ -92,8 +69,6 @@ def program_text(program: Program, stamp: Stamp | None = None) -> str:
     lines.append(f'  "chunks": {json.dumps(program.chunks.tolist())}')
     agents = ",\n".join(_agent_text(agent) for agent in _agents(program))
     lines.append(f'  "agents": [\n{agents}\n  ]')
-    if stamp is not None:
-        lines.append(f'  "stamp": {{"hash": "{stamp.hash64:#018x}", "checker": {stamp.checker}}}')
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -151,8 +126,8 @@ def _agent_text(agent: dict[str, Any]) -> str:
 # --- reading ---
 
 
-def from_dict(data: object, where: str) -> tuple[Program, Stamp | None]:
-    """The Program of a file's JSON object, and its stamp; FileError names the field. `where` names the file."""
+def from_dict(data: object, where: str) -> Program:
+    """The Program of a file's JSON object; FileError names the field. `where` names the file."""
     fields = Fields(data, where)
     fields.choice("format", (FORMAT,))
     if fields.whole("version") != VERSION:
@@ -171,10 +146,10 @@ def from_dict(data: object, where: str) -> tuple[Program, Stamp | None]:
         )
     for rank, agent in enumerate(agents):
         tables.read_agent(rank, agent, where)
-    stamp = _stamp(fields.child("stamp")) if fields.has("stamp") else None
+    fields.take("stamp", optional=True)
     fields.finish()
     try:
-        return Program.from_columns(scalars | {"chunks": _table(chunks, 2)} | tables.columns()), stamp
+        return Program.from_columns(scalars | {"chunks": _table(chunks, 2)} | tables.columns())
     except ProgramError as error:
         raise FileError(f"{where}: {error}") from None
 
@@ -255,12 +230,3 @@ def _slot(fields: Fields, key: str, slot: object, index: int | None = None) -> l
         case [str(space), int(number)] if space in Space.__members__ and _is_int32(number):
             return [int(Space[space]), number]
     raise fields.wrong(key, 'a slot is ["input", "output" or "scratch", its number]', index)
-
-
-def _stamp(fields: Fields) -> Stamp:
-    text, checker = fields.string("hash"), fields.whole("checker")
-    fields.finish()
-    try:
-        return Stamp(int(text, 16), checker)
-    except ValueError:
-        raise fields.wrong("hash", "it must be a hexadecimal number") from None

@@ -11,7 +11,6 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,14 +38,6 @@ _VALUE_COLUMNS = ("chunk", "rank", "offset", "operand")
 _Arrays = Mapping[str, NDArray[np.signedinteger]]
 
 
-@dataclass(frozen=True)
-class Stamp:
-    """A checker's word that the content with this hash is right."""
-
-    checker: str
-    hash: str
-
-
 def content_hash(schedule: Schedule) -> str:
     """SHA-256 over what a proof depends on, in hexadecimal."""
     digest = hashlib.sha256(json.dumps(_head(schedule), sort_keys=True).encode())
@@ -56,7 +47,7 @@ def content_hash(schedule: Schedule) -> str:
     return digest.hexdigest()
 
 
-def write(schedule: Schedule, path: str | Path, stamp: Stamp | None = None, sidecar_rows: int = SIDECAR_ROWS) -> None:
+def write(schedule: Schedule, path: str | Path, sidecar_rows: int = SIDECAR_ROWS) -> None:
     """Writes the file, and its sidecar where the schedule has more than `sidecar_rows` rows. Raises FileError."""
     path = Path(path)
     document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "features": _features(schedule)} | _head(schedule)
@@ -67,7 +58,6 @@ def write(schedule: Schedule, path: str | Path, stamp: Stamp | None = None, side
         "values": None,
         "transfers": None,
         "sidecar": None,
-        "stamp": None if stamp is None else {"checker": stamp.checker, "hash": stamp.hash},
     }
     if max(len(schedule.transfers), len(schedule.values)) > sidecar_rows:
         packed = io.BytesIO()
@@ -86,11 +76,6 @@ def write(schedule: Schedule, path: str | Path, stamp: Stamp | None = None, side
 
 def read(path: str | Path) -> Schedule:
     """Reads the schedule. Raises FileError with a sentence that names file and field."""
-    return read_stamped(path)[0]
-
-
-def read_stamped(path: str | Path) -> tuple[Schedule, Stamp | None]:
-    """Reads the schedule and its stamp, which counts only if its hash is the schedule's `content_hash`."""
     where = str(path)
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -101,8 +86,8 @@ def read_stamped(path: str | Path) -> tuple[Schedule, Stamp | None]:
     return from_dict(parse_json(text, where), where, Path(path).parent)
 
 
-def from_dict(data: object, where: str, folder: Path | None = None) -> tuple[Schedule, Stamp | None]:
-    """The schedule and stamp that a parsed file holds; `folder` is where its sidecar lies."""
+def from_dict(data: object, where: str, folder: Path | None = None) -> Schedule:
+    """The schedule that a parsed file holds; `folder` is where its sidecar lies."""
     fields = Fields(data, where)
     if fields.take("format") != FORMAT:
         raise fields.wrong("format", f'it must be "{FORMAT}"; is this a schedule file?')
@@ -129,13 +114,13 @@ def from_dict(data: object, where: str, folder: Path | None = None) -> tuple[Sch
         tuple(_generator(generator) for generator in fields.children("symmetry")),
         fields.choice("number_format", NUMBER_FORMATS) if fields.has("number_format") else "",
     )
-    stamp = _stamp(fields.child("stamp")) if fields.has("stamp") else fields.take("stamp")
+    fields.take("stamp", optional=True)  # in files of earlier days; anybody can write one, so it says nothing
     fields.finish()
     _check_indices(schedule, where)
     if fields.seen("features") != _features(schedule):
         needed = ", ".join(_features(schedule)) or "none"
         raise fields.wrong("features", f"what its transfers ask of switches is: {needed}")
-    return schedule, stamp
+    return schedule
 
 
 def _features(schedule: Schedule) -> list[str]:
@@ -312,12 +297,6 @@ def _generator(fields: Fields) -> Generator:
     generator = Generator(tuple(fields.column("nodes").tolist()), tuple(fields.column("chunks").tolist()))
     fields.finish()
     return generator
-
-
-def _stamp(fields: Fields) -> Stamp:
-    stamp = Stamp(fields.string("checker"), fields.string("hash"))
-    fields.finish()
-    return stamp
 
 
 def _bounds(fields: Fields) -> Bounds:

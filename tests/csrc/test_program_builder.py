@@ -240,7 +240,7 @@ def test_columns_round_trip(model: Sequential) -> None:
 
 
 def test_hash_is_the_same_everywhere() -> None:
-    """A stamp written by one build must mean the same to the next: the number is part of Program v1."""
+    """Ranks of two builds agree on it: the number is part of Program v1."""
     assert pair().finish().hash == 3287787262353304690
 
 
@@ -376,6 +376,37 @@ def test_one_sided_instructions_name_the_peers_slots() -> None:
     columns["instructions"][1, DST] = 1
     with pytest.raises(ValueError, match=r"agent 0, lane 1, instruction 0 \(peer_write\): dst takes 1 slot\(s\) from"):
         _core.Program.from_columns(**columns)
+
+
+def crossed(row: list[int], operands: list[list[int]]) -> dict[str, Any]:
+    """Two ranks with both chunks, a light and a heavy one, in every space, in scratch the other way round."""
+    slots = [[rank, space, chunk] for rank in (0, 1) for space in range(3) for chunk in ((0, 1), (1, 0))[space == 2]]
+    return {
+        "name": "crossed", "collective": "all_reduce", "root": 0, "ranks": 2, "fifo_depth": 1,
+        "out_of_place": True, "in_place": True, "rounds_per_hop": True,
+        "chunks": np.array([[0, 1], [0, 9]], np.int32), "slots": np.array(slots, np.int32),
+        "instructions": np.array([row], np.int32), "operands": np.array(operands, np.int32).reshape(-1, 2),
+        "dependencies": np.zeros((0, 2), np.int32),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "operands", "sentence"),
+    [
+        ([0, 0, 1, 1, 1, 0, 0, 1, -1, -1, 0, 0, 0, 0], [], "(copy): src holds chunk 0 in input[0], and dst chunk 1 in"),
+        ([1, 0, 1, 2, 0, 0, 0, 2, -1, -1, 0, 0, 0, 0], [], "agent 1, lane 0, instruction 0 (copy): src holds chunk 0"),
+        ([0, 0, 2, 1, 1, 0, 0, 1, -1, -1, 0, 1, 0, 0], [[0, 1]], "(reduce): src holds chunk 0 in input[0], and dst"),
+        ([0, 0, 2, 1, 1, 0, 1, 1, -1, -1, 0, 2, 0, 0], [[0, 1], [2, 1]], "operand 1 holds chunk 0 in scratch[1], and"),
+        ([0, 0, 5, 1, 1, 0, 0, 1, 1, -1, 0, 0, 0, 0], [], "(recv_reduce): src holds chunk 0 in input[0], and dst"),
+        ([0, 0, 8, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 0], [], "(recv_reduce_copy_send): src holds chunk 0 in input[0]"),
+        ([0, 0, 9, 1, 1, 0, 0, 1, -1, 1, 0, 0, 0, 0], [], "(peer_read): src holds chunk 0 in input[0], and dst chunk"),
+        ([0, 0, 10, 2, 0, 0, 0, 1, -1, 1, 0, 0, 0, 0], [], "(peer_write): src holds chunk 0 in input[0], and dst"),
+    ],
+)
+def test_bytes_move_between_slots_of_one_chunk_only(row: list[int], operands: list[list[int]], sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)) as refusal:
+        _core.Program.from_columns(**crossed(row, operands))
+    assert str(refusal.value).endswith("; chunks differ in size")
 
 
 def test_messages_may_span_slots() -> None:

@@ -31,7 +31,7 @@ def program(
         "chunks": chunks,
         "agents": [{"input": i, "output": o, "scratch": s, "lanes": lanes} for i, o, s, lanes in agents],
     }
-    return from_dict(document | scalars, "by hand")[0]
+    return from_dict(document | scalars, "by hand")
 
 
 def ring_all_reduce(ranks: int, **scalars: Any) -> Program:

@@ -250,7 +250,7 @@ def test_ranks_may_choose_their_memory_mode_one_by_one() -> None:
     lanes[2].append({"op": "copy", "dst": ["scratch", 1], "src": ["input", 0]})
     document = json.loads(program_text(found))
     document["agents"][0] |= {"lanes": lanes, "scratch": [0, 0]}
-    fault = fault_of(from_dict(document, "here")[0])
+    fault = fault_of(from_dict(document, "here"))
     assert fault == (
         "rank 0, lane 2, instruction 1 (copy): gives 0 out of place but (0 + 1) in place; "
         "ranks that choose differently would disagree"

@@ -17,8 +17,9 @@ import synth
 from synth.checker import CHECKER_VERSION, check_program
 from synth.cli_files import COMMANDS
 from synth.formats import schedule_file
-from synth.formats.program_file import Stamp, from_dict, write_program
+from synth.formats.program_file import from_dict, write_program
 from synth.loading import InvalidError, load, verify
+from synth.program import Program
 from synth.schedule import Schedule, Transfers
 from synth.symmetry import fold
 from synth.target import CONVERSION, MSCCL
@@ -100,22 +101,40 @@ def test_targets_limit_what_loads(files: dict[str, Path], tmp_path: Path) -> Non
     assert check_program(two_sided)
 
 
-def test_a_true_stamp_spares_the_proof_and_a_stale_one_does_not(files: dict[str, Path], tmp_path: Path) -> None:
-    path = tmp_path / "stamped.json"
-    wrong = ring_all_reduce(4, rounds_per_hop=False)
-    write_program(wrong, path, Stamp.of_proven(wrong))  # a lie, but a well-made one
-    assert load(path) == wrong
-    assert not verify(path)
-    for stamp in (Stamp.of_proven(exchange(3)), Stamp(wrong.hash64, CHECKER_VERSION + 1)):
-        write_program(wrong, path, stamp)
+def stamped(wrong: Program, path: Path, digest: int) -> None:
+    """The file with the stamp of earlier days, which a reader believed where the hash was right."""
+    write_program(wrong, path)
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"stamp": {"hash": f"{digest:#018x}", "checker": CHECKER_VERSION}}))
+
+
+def test_a_stamp_is_not_believed(tmp_path: Path) -> None:
+    """Each with the very stamp that made it load in earlier days."""
+    lane: list[dict[str, Any]] = [{"op": "copy", "dst": ["output", 0], "src": ["input", 0]}]
+    longer = [*lane, {"op": "recv", "dst": ["output", 0], "from": 1}]
+    for number, wrong in enumerate(
+        (
+            ring_all_reduce(4, rounds_per_hop=False),
+            program("all_reduce", [[0, 1]], [([0], [0], [], [lane])] * 2),  # nobody's sum
+            program("all_reduce", [[0, 1]], [([0], [0], [], [longer]), ([0], [0], [], [lane])]),  # waits in vain
+        )
+    ):
+        path = tmp_path / f"{number}.json"
+        stamped(wrong, path, wrong.hash64)
         with pytest.raises(InvalidError):
             load(path)
+        assert not verify(path)
+
+
+def test_a_stamp_on_a_right_program_does_no_harm(tmp_path: Path) -> None:
+    stamped(exchange(3), tmp_path / "p.json", 1)
+    assert load(tmp_path / "p.json") == exchange(3)
 
 
 def test_a_stamp_on_what_the_core_refuses(tmp_path: Path) -> None:
     lane = [{"op": "copy", "dst": ["output", 0], "src": ["input", 0], "after": [[0, 0]]}]
     waits_for_itself = program("all_reduce", [[0, 1]], [([0], [0], [], [lane])])
-    write_program(waits_for_itself, tmp_path / "p.json", Stamp(0, CHECKER_VERSION))
+    stamped(waits_for_itself, tmp_path / "p.json", 0)
     with pytest.raises(InvalidError, match="deadlock at any FIFO depth"):
         load(tmp_path / "p.json")
 
@@ -211,9 +230,7 @@ def test_convert(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureF
     xml, back = tmp_path / "out.xml", tmp_path / "back.json"
     assert main(["convert", str(files["schedule.json"]), "--to", "msccl-xml", "-o", str(xml)]) == 0
     assert main(["convert", str(xml), "--to", "json", "-o", str(back)]) == 0
-    converted, stamp = from_dict(json.loads(back.read_text()), "back")
-    assert stamp is not None
-    assert stamp.holds_for(converted)
+    converted = from_dict(json.loads(back.read_text()), "back")
     assert capsys.readouterr().out.count("all_gather on 4 ranks") == 2
     assert load(back) == converted
 

@@ -18,7 +18,7 @@ from synth.engines.engine import Budget
 from synth.engines.greedy import run as greedy
 from synth.engines.sccl.exact import solve_exactly
 from synth.formats.fields import FileError
-from synth.formats.schedule_file import Stamp, content_hash, from_dict, read, read_stamped, write
+from synth.formats.schedule_file import content_hash, from_dict, read, write
 from synth.schedule import Schedule
 from synth.symmetry import expand, fold
 from tests.synth.networks import collectives, networks
@@ -43,11 +43,10 @@ def test_round_trip(data: st.DataObject, sidecar: bool, tmp_path_factory: pytest
     topology = data.draw(networks(4))
     schedule = greedy(topology, data.draw(collectives(topology)), 1024, Budget())
     path = tmp_path_factory.mktemp("files") / "schedule.json"
-    stamp = Stamp("1", content_hash(schedule))
-    write(schedule, path, stamp, sidecar_rows=-1 if sidecar else 10**6)
-    assert read_stamped(path) == (schedule, stamp)
+    write(schedule, path, sidecar_rows=-1 if sidecar else 10**6)
+    assert read(path) == schedule
     assert path.with_suffix(".npz").exists() == sidecar
-    assert content_hash(read(path)) == stamp.hash
+    assert content_hash(read(path)) == content_hash(schedule)
 
 
 def test_symmetric_schedules_stay_folded(folded: Schedule, tmp_path: Path) -> None:
@@ -59,13 +58,20 @@ def test_symmetric_schedules_stay_folded(folded: Schedule, tmp_path: Path) -> No
 
 
 def test_hash_sees_every_transfer(folded: Schedule, tmp_path: Path) -> None:
-    write(folded, tmp_path / "f.json", Stamp("1", content_hash(folded)))
+    write(folded, tmp_path / "f.json")
     document = json.loads((tmp_path / "f.json").read_text())
     document["transfers"]["step"][3] ^= 1
     (tmp_path / "f.json").write_text(json.dumps(document))
-    schedule, stamp = read_stamped(tmp_path / "f.json")
-    assert stamp is not None
-    assert stamp.hash != content_hash(schedule)
+    assert content_hash(read(tmp_path / "f.json")) != content_hash(folded)
+
+
+@pytest.mark.parametrize("stamp", [None, {"checker": "1", "hash": "ab"}, "nonsense"])
+def test_stamps_of_old_files_are_passed_by(stamp: object, folded: Schedule, tmp_path: Path) -> None:
+    write(folded, tmp_path / "f.json")
+    document = json.loads((tmp_path / "f.json").read_text())
+    assert "stamp" not in document
+    (tmp_path / "f.json").write_text(json.dumps(document | {"stamp": stamp}))
+    assert read(tmp_path / "f.json") == folded
 
 
 def test_writing_leaves_no_part_behind(folded: Schedule, tmp_path: Path) -> None:
@@ -118,7 +124,6 @@ MALFORMED: list[tuple[Edit, str]] = [
     (lambda d: d["topology"].update(links=5), "topology: links"),
     (lambda d: d["topology"].pop("nodes"), 'topology: the file has no "nodes"'),
     (lambda d: d.update(symmetry=[{"nodes": [0]}]), r'symmetry\[0\] has no "chunks"'),
-    (lambda d: d.update(stamp={"checker": "1"}), 'stamp has no "hash"'),
     (lambda d: d.update(sidecar={"file": "../x.npz", "sha256": "0"}, values=None, transfers=None), "beside this one"),
     (lambda d: d.update(sidecar={"file": "x.npz", "sha256": "0"}), "must be null where there is a sidecar"),
 ]

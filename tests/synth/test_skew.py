@@ -124,7 +124,7 @@ def test_skews_survive_the_file_and_rows_without_them_have_none() -> None:
     import json
 
     program = PROGRAMS["mesh"]()
-    again, _ = from_dict(json.loads(program_text(program)), "here")
+    again = from_dict(json.loads(program_text(program)), "here")
     assert again == program
     assert again.hash64 == program.hash64 != program.without_skew().hash64
     assert "slices behind" in str(program)

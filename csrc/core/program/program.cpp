@@ -14,6 +14,7 @@ namespace {
 constexpr std::array<std::string_view, 8> kCollectiveNames{"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
                                                            "broadcast",  "reduce",     "gather",         "scatter"};
 
+constexpr std::uint32_t kMostRanks = 65'535;  // so that an all_to_all's blocks can be counted in 32 bits
 constexpr std::array<std::string_view, 3> kSpaceNames{"input", "output", "scratch"};
 
 /// What an opcode touches; the rows are in the order of `enum class Opcode`.
@@ -134,6 +135,9 @@ class Validator {
       refuse("root " + std::to_string(program_.root) + " is not one of its " + std::to_string(ranks) + " ranks");
     }
     if (program_.fifo_depth == 0) refuse("fifo_depth is 0; a connection must hold at least 1 message");
+    if (ranks > kMostRanks) {
+      refuse("it has " + std::to_string(ranks) + " agents; " + std::to_string(kMostRanks) + " are the most");
+    }
     const std::uint32_t blocks = block_count(program_.collective, ranks);
     std::vector<bool> seen(blocks, false);
     for (std::size_t i = 0; i < program_.chunks.size(); ++i) {
@@ -202,17 +206,16 @@ class Validator {
     if (shape.sends) check_fifo(instruction, true, instruction.send_peer);
 
     const auto peer = static_cast<std::size_t>(shape.one_sided ? instruction.send_peer : 0);
-    const bool source_at_peer = instruction.opcode == Opcode::peer_read;
-    const bool destination_at_peer = instruction.opcode == Opcode::peer_write;
-    if (shape.reads) {
-      check_slot(instruction, source_at_peer ? program_.agents[peer] : agent, instruction.src, "src");
-    }
+    const Agent& source = instruction.opcode == Opcode::peer_read ? program_.agents[peer] : agent;
+    const Agent& destination = instruction.opcode == Opcode::peer_write ? program_.agents[peer] : agent;
+    if (shape.reads) check_slot(instruction, source, instruction.src, "src");
     if (shape.writes) {
-      check_slot(instruction, destination_at_peer ? program_.agents[peer] : agent, instruction.dst, "dst");
+      check_slot(instruction, destination, instruction.dst, "dst");
       if (instruction.dst.space == Space::input && program_.out_of_place) {
         refuse_here(instruction, "it writes an input slot, which belongs to the caller in a program run out of place");
       }
     }
+    if (shape.reads && shape.writes) check_chunks(instruction, destination, source, instruction.src, "src");
     check_operands(agent, instruction);
     check_dependencies(agent, instruction);
   }
@@ -245,6 +248,26 @@ class Validator {
     }
   }
 
+  /// A slot is as large as its chunk, so only between slots of one chunk is what moves as long at both ends, whatever
+  /// the sizes at launch. The two ends of a message need no such check: a receiver looks at each frame's length.
+  void check_chunks(const Instruction& instruction, const Agent& destination, const Agent& source, Slot from,
+                    const std::string& field) const {
+    const auto& to_chunks = slots_of(destination, instruction.dst.space);
+    const auto& from_chunks = slots_of(source, from.space);
+    for (std::uint32_t k = 0; k < instruction.count; ++k) {
+      const std::uint32_t wanted = to_chunks[instruction.dst.index + k], given = from_chunks[from.index + k];
+      if (wanted == given) continue;
+      refuse_here(instruction, field + " holds chunk " + std::to_string(given) + " in " + slot_name(from, k) +
+                                   ", and dst chunk " + std::to_string(wanted) + " in " +
+                                   slot_name(instruction.dst, k) + "; chunks differ in size");
+    }
+  }
+
+  [[nodiscard]] static std::string slot_name(Slot first, std::uint32_t further) {
+    return std::string(kSpaceNames[static_cast<std::size_t>(first.space)]) + "[" +
+           std::to_string(first.index + further) + "]";
+  }
+
   void check_operands(const Agent& agent, const Instruction& instruction) const {
     if (instruction.operand_count == 0) return;
     if (instruction.opcode != Opcode::reduce) refuse_here(instruction, "only reduce takes operands");
@@ -253,7 +276,10 @@ class Validator {
       refuse_here(instruction, "its operands reach past the agent's " + std::to_string(agent.operands.size()));
     }
     for (std::uint32_t i = 0; i < instruction.operand_count; ++i) {
-      check_slot(instruction, agent, agent.operands[instruction.first_operand + i], "operand " + std::to_string(i));
+      const Slot operand = agent.operands[instruction.first_operand + i];
+      const std::string field = "operand " + std::to_string(i);
+      check_slot(instruction, agent, operand, field);
+      check_chunks(instruction, agent, agent, operand, field);
     }
   }
 

@@ -130,11 +130,12 @@ struct Program {
   [[nodiscard]] bool one_sided() const;               // uses peer_read or peer_write
   /// Relays data between blocks it neither starts nor ends at: ranks must know every block's size, not only their own.
   [[nodiscard]] bool needs_size_matrix() const;
-  /// 64-bit FNV-1a over every field: what ranks agree on, and what a proof's stamp names.
+  /// 64-bit FNV-1a over every field: what ranks agree on. Anybody can find two Programs with one hash.
   [[nodiscard]] std::uint64_t hash() const;
 
-  /// Range checks only (indices, peers, kinds): what an executor needs to be memory-safe. Throws std::invalid_argument
-  /// naming agent, lane and instruction. Correctness is the checker's word (synth/checker).
+  /// All that an executor needs to stay in its own memory, whoever wrote the Program: indices, peers and kinds in
+  /// range, and slots that an instruction moves between of the same chunk, hence of the same size. Throws
+  /// std::invalid_argument naming agent, lane and instruction. Correctness is the checker's word (synth/checker).
   void validate() const;
 };
 

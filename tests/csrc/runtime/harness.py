@@ -74,6 +74,10 @@ class Rank:
         """Waits until all of `members` (default: all ranks) are here, without the runtime."""
         self._gather(f"meet/{name}", b"", range(self.size) if members is None else members)
 
+    def all_say(self, name: str, word: bytes) -> list[bytes]:
+        """What each rank says here, once all of them have, without the runtime."""
+        return self._gather(f"say/{name}", word, range(self.size))
+
 
 # ---- processes ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,43 @@
+"""A folder of this user's cache that nobody else can write.
+
+What is believed without looking again (proofs, machine code) is kept only where no stranger can put anything.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def private_folder(name: str) -> Iterator[int | None]:
+    """A descriptor of $XDG_CACHE_HOME/syntony/`name` (~/.cache without XDG_CACHE_HOME), made where it is missing.
+
+    None where there is no such folder, or where it is not this user's alone to write: a cache that cannot be used is
+    no error. Work relative to the descriptor stays in the folder that was looked at, whatever its path names later.
+    """
+    folder = _open(name)
+    try:
+        yield folder
+    finally:
+        if folder is not None:
+            os.close(folder)
+
+
+def _open(name: str) -> int | None:
+    try:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        path = root / "syntony" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home
+        return None
+    found = os.fstat(folder)
+    if found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return folder
+    os.close(folder)
+    return None
