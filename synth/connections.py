@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.checker.resolved import Resolved
+from synth.instructions import ONE_SIDED, Opcode
 from synth.network import Network
-from synth.program import ONE_SIDED, Opcode
 from synth.routes import routes_of
 from synth.sockets import Sockets
 from topologies.command import UserError

@@ -9,7 +9,8 @@ rank 0
 from __future__ import annotations
 
 from synth.counted import counted
-from synth.program import INSTRUCTION_FIELDS, Opcode, Program, Space
+from synth.instructions import Opcode, Space
+from synth.program import INSTRUCTION_FIELDS, Program
 
 
 def slots(space: int, index: int, count: int) -> str:

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from synth.program import MAX_SKEW, Program
+from synth.instructions import MAX_SKEW
+from synth.program import Program
 from synth.schedule import Schedule, Transfer
 from synth.symmetry import expand
 from synth.target import Target, TargetError, fit

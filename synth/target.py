@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synth.program import ONE_SIDED, RECEIVES, SENDS, Opcode, Program
+from synth.instructions import ONE_SIDED, RECEIVES, SENDS, Opcode
+from synth.program import Program
 from topologies.command import UserError
 
 

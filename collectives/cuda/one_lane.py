@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from synth.instructions import ProgramError
 from synth.optimize.tape import Tape
-from synth.program import Program, ProgramError
+from synth.program import Program
 
 
 def one_lane(program: Program) -> Program:

@@ -30,7 +30,8 @@ import csrc
 from collectives.buffers import UsageError
 from collectives.cuda.zero_copy import Messages, messages
 from csrc import _core
-from synth.program import ONE_SIDED, Opcode, Program
+from synth.instructions import ONE_SIDED, Opcode
+from synth.program import Program
 
 ROOT = Path(csrc.__file__).parent
 HEADERS = (

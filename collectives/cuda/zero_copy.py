@@ -25,7 +25,8 @@ from synth.checker.execution import execute
 from synth.checker.memory import places
 from synth.checker.resolved import Resolved
 from synth.checker.verdict import FaultError
-from synth.program import Opcode, Program, ProgramError, Space
+from synth.instructions import Opcode, ProgramError, Space
+from synth.program import Program
 
 
 @dataclass(frozen=True)

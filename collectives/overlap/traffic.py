@@ -43,8 +43,9 @@ def collective_bytes(kind: str, algorithm: str, ranks: int, size: int, element: 
     """
     from csrc import _core
     from synth.checker.resolved import Resolved
+    from synth.instructions import SENDS
     from synth.message_sizes import MessageSizes
-    from synth.program import SENDS, Program
+    from synth.program import Program
 
     if algorithm not in {one.name for one in _core.algorithms() if kind in one.collectives}:
         known = [one.name for one in _core.algorithms() if kind in one.collectives]

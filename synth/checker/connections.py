@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from synth.checker.resolved import Column, Resolved
-from synth.program import Opcode
+from synth.instructions import Opcode
 
 
 def match(code: Resolved) -> None:

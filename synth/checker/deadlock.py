@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from synth.checker.resolved import Resolved
 from synth.checker.verdict import FaultError
-from synth.program import RECEIVES, SENDS
+from synth.instructions import RECEIVES, SENDS
 
 _SHOWN_LANES = 16
 

@@ -24,7 +24,7 @@ from synth.checker.contract import Contract
 from synth.checker.execution import Execution
 from synth.checker.resolved import Resolved
 from synth.checker.verdict import FaultError, Verdict, listed
-from synth.program import Opcode, Space
+from synth.instructions import Opcode, Space
 
 NOTHING = -1
 

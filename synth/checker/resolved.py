@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.checker.verdict import FaultError, Verdict
-from synth.program import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode, Program
+from synth.instructions import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode
+from synth.program import Program
 
 Column = NDArray[np.int64]
 

@@ -32,8 +32,8 @@ from synth.collective import Collective
 from synth.counted import counted
 from synth.dsl.lines import DslError, here, refused
 from synth.dsl.stages import in_stages
+from synth.instructions import MAX_CHANNELS, Opcode, Space
 from synth.optimize.tape import Slot, Step, Tape
-from synth.program import MAX_CHANNELS, Opcode, Space
 
 Ends = tuple[str, int, int]
 """What a lane of a rank does: (`send` | `recv` | `local`, peer, lane of the user)."""

@@ -14,7 +14,8 @@ from itertools import count, pairwise
 
 import numpy as np
 
-from synth.program import INSTRUCTION_FIELDS, RECEIVES, SENDS, Program
+from synth.instructions import RECEIVES, SENDS
+from synth.program import INSTRUCTION_FIELDS, Program
 
 _COLUMN = {name: at for at, name in enumerate(INSTRUCTION_FIELDS)}
 

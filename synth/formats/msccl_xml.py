@@ -27,7 +27,8 @@ from pathlib import Path
 
 from synth.checker.contract import Contract
 from synth.formats.assembly import COLLECTIVES, Assembly, Place, Slot
-from synth.program import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode, Program, Space
+from synth.instructions import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode, Space
+from synth.program import Program
 from topologies.command import UserError
 from topologies.xml_document import Element, read
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from synth.formats.assembly import Slot
 from synth.formats.mscclpp_plan import Op, Piece
-from synth.program import Opcode, Space
+from synth.instructions import Opcode, Space
 
 Site = tuple[int, Slot]
 PACKETS = 1 << 24

@@ -17,7 +17,7 @@ from enum import Enum
 
 from synth.formats.mscclpp_lanes import Apart, Lane, Place, Row
 from synth.formats.mscclpp_plan import SCRATCH_BYTES, Op, Plan
-from synth.program import Opcode
+from synth.instructions import Opcode
 
 
 class Orders(Enum):

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from synth.checker.contract import Contract
 from synth.formats.assembly import COLLECTIVES
 from synth.formats.fields import Fields, FileError
-from synth.program import Space
+from synth.instructions import Space
 
 BUFFERS = {"i": Space.input, "o": Space.output, "s": Space.scratch}
 CHANNEL_TYPES = ("memory", "port", "switch", "none")

@@ -43,7 +43,8 @@ from synth.formats.mscclpp_lanes import (
 )
 from synth.formats.mscclpp_order import ORDERINGS, Order, Orders
 from synth.formats.mscclpp_plan import Op, Piece, Plan, plan_from_dict
-from synth.program import Opcode, Program, Space
+from synth.instructions import Opcode, Space
+from synth.program import Program
 
 
 def read_mscclpp(data: object, where: str) -> Program:

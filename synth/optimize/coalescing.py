@@ -15,8 +15,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import replace
 
+from synth.instructions import Opcode
 from synth.optimize.tape import Slot, Step, Tape, slots_from
-from synth.program import Opcode
 
 
 def coalesced(tape: Tape, limit: int | None) -> Tape:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from synth.instructions import Opcode, Space
 from synth.optimize.tape import Slot, Step, Tape, slots_from
-from synth.program import Opcode, Program, Space
+from synth.program import Program
 
 Held = tuple[int, Slot]
 """A slot of a rank."""

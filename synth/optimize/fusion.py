@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import replace
 
+from synth.instructions import Opcode, Space
 from synth.optimize.tape import Slot, Step, Tape
-from synth.program import Opcode, Space
 
 Lane = tuple[int, int]
 """(rank, lane)."""

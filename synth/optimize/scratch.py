@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from synth.instructions import Space
 from synth.optimize.tape import Slot, Tape
-from synth.program import Space
 
 
 def trimmed(tape: Tape) -> Tape:

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.checker.resolved import Resolved
+from synth.instructions import ONE_SIDED
 from synth.message_sizes import MessageSizes
 from synth.moves import flows_of, moves_of
-from synth.program import ONE_SIDED, Program
+from synth.program import Program
 from synth.schedule import Schedule
 from synth.symmetry import expand
 from synth.traffic.choice import AS_SCHEDULED

@@ -11,7 +11,8 @@ from collections import defaultdict, deque
 
 import numpy as np
 
-from synth.program import INSTRUCTION_FIELDS, Opcode, Program, Space
+from synth.instructions import Opcode, Space
+from synth.program import INSTRUCTION_FIELDS, Program
 
 Value = tuple[int, float]
 Address = tuple[int, int, int]

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from synth.checker import check_program, check_schedule
 from synth.collective import Collective
+from synth.instructions import ONE_SIDED, Opcode, Space
+from synth.listing import listing as listing_of
 from synth.lower import lower
-from synth.program import ONE_SIDED, Opcode, Program, Space
+from synth.program import Program
 from synth.schedule import Schedule, Transfer, Transfers
 from synth.target import CPU, MSCCL, Target, TargetError, fit
 from synth.values import ValueBuilder
@@ -82,7 +84,7 @@ def test_declared_order_of_a_sum_is_kept() -> None:
     assert program.instructions[row, 5:7].tolist() == [Space.input, 0]
     spaces = program.operands[:3, 0].tolist()
     assert spaces == [Space.scratch] * 3
-    listing = str(program)
+    listing = listing_of(program)
     for slot in program.operands[:3, 1].tolist():
         assert f"recv scratch[{slot}]" in listing
 

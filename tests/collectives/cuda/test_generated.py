@@ -29,9 +29,10 @@ from synth.checker import check_program
 from synth.collective import Collective
 from synth.engines.engine import Budget
 from synth.engines.registry import engine_named
+from synth.instructions import ProgramError
 from synth.lower import lower
 from synth.optimize.tape import Tape
-from synth.program import Program, ProgramError
+from synth.program import Program
 from synth.target import Target
 from tests.collectives.cuda.host_kernels import FLAGS, INCLUDES, Blocks, HostRun, aligned, compile_for_host
 from tests.csrc.program_interpreter import blocks_of, expected_outputs, random_inputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from synth.dsl import Algorithm, Recording, algorithm
-from synth.program import Opcode, Space
+from synth.instructions import Opcode, Space
 from tests.synth.optimize.outcome import same_outcome
 
 

@@ -9,7 +9,8 @@ from synth.checker.connections import match
 from synth.checker.execution import execute
 from synth.checker.memory import Sums, run
 from synth.checker.resolved import Resolved
-from synth.program import Program, Space
+from synth.instructions import Space
+from synth.program import Program
 from tests.synth import random_executor
 
 

@@ -15,6 +15,7 @@ from synth.checker import check_program
 from synth.dsl import Recording, algorithm
 from synth.formats.msccl_xml import read_msccl_xml
 from synth.formats.msccl_xml_export import msccl_xml_text
+from synth.instructions import Opcode, Space
 from synth.loading import load
 from synth.lower import lower
 from synth.optimize import optimize
@@ -24,7 +25,7 @@ from synth.optimize.fusion import fused
 from synth.optimize.lanes import within_lanes
 from synth.optimize.scratch import trimmed
 from synth.optimize.tape import Tape
-from synth.program import Opcode, Program, Space
+from synth.program import Program
 from synth.target import CONVERSION, CPU, MSCCL, TargetError, fit
 from tests.synth.optimize.outcome import same_outcome
 from tests.synth.programs import one_sided_gather, ring_all_reduce
