@@ -197,6 +197,8 @@ Engine::~Engine() {
 
 void Engine::start_threads() {
   std::call_once(threads_started_, [this] {
+    // The first look, which tells later requests from earlier ones, is taken here: the thread may begin much later.
+    if (!trace_folder().empty()) dump_on_demand();
     completion_thread_ = std::make_unique<std::thread>([this] { run_completions(); });
     progress_thread_ = std::make_unique<std::thread>([this] { run_progress(); });
   });
@@ -434,7 +436,6 @@ void Engine::complete_later(std::function<void()> callback) {
 
 void Engine::run_completions() {
   const bool on_demand = !trace_folder().empty();
-  if (on_demand) dump_on_demand();
   std::unique_lock lock(completion_mutex_);
   while (true) {
     const auto wanted = [this] { return completion_stop_ || !completions_.empty(); };
