@@ -18,7 +18,7 @@ SIDE_BY_SIDE  := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 CXX_FILES = $(shell find csrc -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test fuzz sanitize cuda test-cuda lint tidy format clean
+.PHONY: help build programs demo test fuzz sanitize cuda test-cuda lint tidy format clean
 
 help: ## this list
 	@echo 'make TARGET [TORCH=$(TORCH)] [PYTHON=$(PYTHON)] [JOBS=$(JOBS)]'
@@ -47,11 +47,14 @@ build/editable/installed: pyproject.toml $(DEPENDENCIES)
 build: build/editable/installed ## set everything up; after an edit, rebuild what changed
 	@cmake --build build/editable --parallel $(JOBS) -- --quiet
 
+programs: build ## what tests compile (make test does it first)
+	@cmake --build build/editable --parallel $(JOBS) --target test_programs -- --quiet
+
 # ---- what one does with it -------------------------------------------------------------------------------------------
 demo: build ## the story on one screen: detect, synthesize, prove, execute, benchmark, train
 	@$(BIN)/python -m benchmarks.demo
 
-test: build ## the whole test suite, or with TESTS=.. that part of it
+test: programs ## the whole test suite, or with TESTS=.. that part of it
 ifdef TESTS
 	@$(PYTEST) $(TESTS)
 else
@@ -62,7 +65,7 @@ endif
 fuzz: build ## frames, messages, handshakes and files that nobody wrote, millions of them, under sanitizers (minutes)
 	@$(PYTEST) -m soak tests/csrc/test_fuzz.py tests/synth/test_hostile_files.py
 
-sanitize: build ## the runtime under the address, undefined behaviour and thread sanitizers (minutes)
+sanitize: programs ## the runtime under the address, undefined behaviour and thread sanitizers (minutes)
 	@$(PYTEST) -m 'soak or not soak' tests/csrc/test_tcp.py tests/csrc/runtime/test_sanitizers.py \
 	  tests/csrc/cuda/test_interpreter.py tests/collectives/cuda/test_generated.py
 

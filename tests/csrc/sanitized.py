@@ -1,4 +1,4 @@
-"""Programs of the core, built apart from everything else with sanitizers or without: `program("fuzz", ADDRESS)`."""
+"""Programs of the core, built apart from everything else with sanitizers or without: `sanitized("fuzz", ADDRESS)`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.programs import ROOT
+
 ADDRESS = "address,undefined"
 THREAD = "thread"
 
 
-def program(name: str, sanitizers: str) -> Path:
+def sanitized(name: str, sanitizers: str) -> Path:
     """Builds what has changed since the last time: minutes the first time."""
     folder = ROOT / "build" / f"sanitize-{sanitizers.replace(',', '-')}"
     options = [f"-DSYNTONY_SANITIZE={sanitizers}", f"-DPython_EXECUTABLE={sys.executable}", "-DSYNTONY_IN_PLACE=OFF"]
@@ -23,4 +24,4 @@ def program(name: str, sanitizers: str) -> Path:
     for command in run:
         done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return folder / name
+    return folder / "tests" / name

@@ -7,31 +7,21 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-import csrc
-from tests.csrc.sanitized import ADDRESS, ROOT, program
+from tests.csrc.sanitized import ADDRESS, sanitized
+from tests.programs import program
 
 TARGETS = ["frames", "control", "handshake", "aggregator"]
 
 
 @pytest.fixture(scope="module")
-def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fuzz() -> Path:
     """The fuzzer over the library that Python has loaded."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("needs g++")
-    built = tmp_path_factory.mktemp("fuzz") / "fuzz"
-    here = Path(csrc.__file__).parent
-    command = [compiler, "-std=c++20", "-O0", f"-I{ROOT / 'csrc'}", *map(str, sorted(ROOT.glob("csrc/fuzz/*.cpp")))]
-    command += [str(here / "libsyntony.so"), f"-Wl,-rpath,{here}", "-pthread", "-o", str(built)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return built
+    return program("fuzz")
 
 
 def attack(fuzz: Path, target: str, count: int, seed: int) -> str:
@@ -64,6 +54,6 @@ def test_nothing_breaks(fuzz: Path, target: str, count: int) -> None:
     [("frames", 1_000_000), ("control", 1_000_000), ("handshake", 200_000), ("aggregator", 100_000)],
 )
 def test_nothing_breaks_under_sanitizers(target: str, count: int, capsys: pytest.CaptureFixture[str]) -> None:
-    found = attack(program("fuzz", ADDRESS), target, count, random.SystemRandom().randrange(1 << 32))
+    found = attack(sanitized("fuzz", ADDRESS), target, count, random.SystemRandom().randrange(1 << 32))
     with capsys.disabled():
         print("\n" + found, end="")

@@ -1,26 +1,20 @@
-"""TCP between ranks: builds the C++ test program in tests/csrc/tcp and runs each of its tests, under sanitizers."""
+"""TCP between ranks: runs each test of the C++ program in tests/csrc/tcp, under sanitizers."""
 
 from __future__ import annotations
 
 import os
 import random
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-import csrc
+from tests.programs import program as built
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(ROOT.glob("csrc/core/tcp/*.cpp")) + sorted(ROOT.glob("tests/csrc/tcp/*.cpp"))
 NAMES = [name for source in SOURCES for name in re.findall(r'Test\{"(\w+)"', source.read_text())]
-SANITIZERS = {
-    "thread": ["-O1", "-fsanitize=thread"],
-    "address": ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
-}
-STRICT = ["-std=c++20", "-g1", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion"]
 
 
 def run(command: list[str], seconds: float = 120, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -29,30 +23,9 @@ def run(command: list[str], seconds: float = 120, **variables: str) -> subproces
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment, check=False)
 
 
-@pytest.fixture(scope="module", params=list(SANITIZERS))
-def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("needs g++")
-    folder = tmp_path_factory.mktemp(f"tcp-{request.param}")
-    flags = SANITIZERS[request.param]
-    probe = folder / "probe.cpp"
-    probe.write_text("int main() { return 0; }\n")
-    built = run([compiler, *flags, str(probe), "-o", str(folder / "probe")])
-    if built.returncode != 0 or run([str(folder / "probe")]).returncode != 0:
-        pytest.skip(f"the {request.param} sanitizer does not work on this machine")
-
-    # One translation unit: half the time of many. (The build compiles the sources one by one.) What they need of the
-    # rest of the core comes from the library that Python has loaded; make sanitize has all of it under sanitizers.
-    whole = folder / "tcp_test.cpp"
-    whole.write_text("".join(f'#include "{source}"\n' for source in SOURCES))
-    result = folder / "tcp_test"
-    include = [f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'tests/csrc/tcp'}"]
-    here = Path(csrc.__file__).parent
-    library = [str(here / "libsyntony.so"), f"-Wl,-rpath,{here}"]
-    done = run([compiler, *STRICT, *flags, *include, str(whole), *library, "-pthread", "-o", str(result)], seconds=600)
-    assert done.returncode == 0, done.stderr
-    return result
+@pytest.fixture(scope="module", params=["thread", "address"])
+def program(request: pytest.FixtureRequest) -> Path:
+    return built(f"tcp_{request.param}")
 
 
 def passes(program: Path, name: str, seed: int = 1) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from collectives.launch import Exchange, RankError
 from syntony.__main__ import main
 from tests import forked
 from tests.benchmarks.cuda.gpu_of_the_host import HostCuda, _cuda
+from tests.programs import program
 from topologies.command import UserError
 
 RANKS = 3
@@ -42,15 +41,8 @@ def rows(text: str) -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def libnccl(tmp_path_factory: pytest.TempPathFactory) -> str:
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("needs g++")
-    path = tmp_path_factory.mktemp("nccl") / "libnccl.so.2"
-    source = Path(__file__).parent / "nccl_of_the_host.cpp"
-    what = ["-std=c++20", "-shared", "-fPIC", f"-DRANKS={RANKS}", "-DVERSION=23007", str(source), "-o", str(path)]
-    subprocess.run([compiler, *what], check=True, timeout=100)
-    return str(path)
+def libnccl() -> str:
+    return str(program("nccl_of_the_host.so"))
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)

@@ -6,27 +6,12 @@ for what. Late also is what becomes of freed memory (late/late_memory.hpp).
 
 from __future__ import annotations
 
-import subprocess
 import types
 from pathlib import Path
 
 import torch
 
 NAME = "late"
-_ROOT = Path(__file__).parent / "late"
-
-
-def build(folder: Path) -> Path:
-    """Compiles the extension."""
-    include, library = Path(torch.__path__[0]) / "include", folder / "liblate.so"
-    abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
-    command = ["g++", "-std=c++20", "-O0", "-fPIC", "-shared", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}"]
-    command += ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include"), f"-I{_ROOT}"]
-    command += [str(_ROOT / "late_device.cpp"), "-o", str(library)]
-    command += [str(include.parent / "lib" / f"lib{name}.so") for name in ("torch", "torch_cpu", "c10")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    return library
 
 
 def load(library: str | Path) -> None:

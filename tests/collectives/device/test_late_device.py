@@ -10,8 +10,8 @@ from tests.collectives.running import ROOT, launch
 
 pytest.importorskip("torch.distributed")
 
-from tests.collectives.device import late_device
 from tests.collectives.device.device_cases import CASES
+from tests.programs import program
 
 SCRIPT = Path(__file__).parent / "device_cases.py"
 ONLY_ON_GPUS = {"sharded"}  # FSDP2 asks more of a device than the late one has
@@ -25,15 +25,11 @@ RANKS = {
 }
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return late_device.build(tmp_path_factory.mktemp("late"))
-
-
 @pytest.mark.parametrize(
     ("case", "ranks"), [(case, n) for case in CASES if case not in ONLY_ON_GPUS for n in RANKS.get(case, (2, 3))]
 )
-def test_on_a_late_device(library: Path, case: str, ranks: int) -> None:
+def test_on_a_late_device(case: str, ranks: int) -> None:
+    library = program("late_device.so")
     done = launch(ranks, SCRIPT, case, DEVICE="late", LATE_DEVICE=str(library), PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     living = ranks - (case in ("killed", "shrunk"))

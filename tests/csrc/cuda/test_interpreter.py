@@ -9,40 +9,23 @@ from __future__ import annotations
 import os
 import random
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-import csrc
-from tests.csrc.sanitized import THREAD
-from tests.csrc.sanitized import program as sanitized
-
-ROOT = Path(__file__).parents[3]
-HOST_SOURCES = [ROOT / "csrc/cuda" / name for name in ("lowering.cpp", "movements.cpp", "pull.cpp", "switched.cpp")]
-TESTS = sorted(Path(__file__).parent.glob("*.cpp"))
-STRICT = ["-std=c++20", "-O0", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion"]
+from tests.csrc.sanitized import THREAD, sanitized
+from tests.programs import program
 
 
 @pytest.fixture(scope="module")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("g++")
-    if compiler is None:
-        pytest.skip("needs g++")
-    result = tmp_path_factory.mktemp("cuda") / "interpreter"
-    here = Path(csrc.__file__).parent
-    include = [f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'tests/csrc/cuda'}"]
-    library = [str(here / "libsyntony.so"), f"-Wl,-rpath,{here}"]
-    command = [compiler, *STRICT, *include, *map(str, HOST_SOURCES + TESTS), *library, "-pthread", "-o", str(result)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr
-    return result
+def interpreter() -> Path:
+    return program("cuda_interpreter")
 
 
-def passes(program: Path, what: str, seed: int, jobs: int) -> None:
+def passes(interpreter: Path, what: str, seed: int, jobs: int) -> None:
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}
-    command = [str(program), what, str(seed), str(jobs)]
+    command = [str(interpreter), what, str(seed), str(jobs)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, f"seed {seed}: {done.stderr[-8000:]}"
     assert re.fullmatch(r"ok: \d+ jobs\n", done.stdout)

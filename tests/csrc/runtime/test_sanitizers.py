@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.csrc.sanitized import ADDRESS, THREAD, program
+from tests.csrc.sanitized import ADDRESS, THREAD, sanitized
 
 
 @pytest.fixture(scope="session", params=[THREAD, ADDRESS])
 def stress(request: pytest.FixtureRequest) -> Path:
     """The program built with one sanitizer."""
-    return program("stress", request.param)
+    return sanitized("stress", request.param)
 
 
 def run(stress: Path, *arguments: str, slot_bytes: str = "4096") -> None:
