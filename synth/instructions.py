@@ -61,3 +61,21 @@ HAS_DST = _opcode_mask(
 HAS_SRC = _opcode_mask(
     "copy", "reduce", "send", "recv_reduce", "recv_reduce_send", "recv_reduce_copy_send", "peer_read", "peer_write"
 )
+
+INSTRUCTION_FIELDS = (
+    "agent",
+    "lane",
+    "opcode",
+    "dst_space",
+    "dst_index",
+    "src_space",
+    "src_index",
+    "count",
+    "recv_peer",
+    "send_peer",
+    "channel",
+    "operand_count",
+    "dependency_count",
+    "skew",
+)
+"""The columns of a Program's table of instructions."""

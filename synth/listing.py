@@ -1,4 +1,4 @@
-"""A Program as people read it: one line per instruction, in the words of program.hpp.
+"""An instruction as people read it, in the words of program.hpp; `str(program)` lists them all.
 
 rank 0
   lane 0
@@ -8,9 +8,9 @@ rank 0
 
 from __future__ import annotations
 
-from synth.counted import counted
+from collections.abc import Sequence
+
 from synth.instructions import Opcode, Space
-from synth.program import INSTRUCTION_FIELDS, Program
 
 
 def slots(space: int, index: int, count: int) -> str:
@@ -19,11 +19,9 @@ def slots(space: int, index: int, count: int) -> str:
     return f"{Space(space).name}[{index}{end}]"
 
 
-def sentence(program: Program, row: int, operands: list[str]) -> str:
-    """What instruction `row` does; `operands` are its further sources, already written out."""
-    opcode, dst_space, dst_index, src_space, src_index, count, recv_peer, send_peer, channel = (
-        int(program.field(name)[row]) for name in INSTRUCTION_FIELDS[2:11]
-    )
+def sentence(instruction: Sequence[int], operands: list[str]) -> str:
+    """What a row of the table of instructions does; `operands` are its further sources, already written out."""
+    opcode, dst_space, dst_index, src_space, src_index, count, recv_peer, send_peer, channel = instruction[2:11]
     op = Opcode(opcode)
     dst, src = slots(dst_space, dst_index, count), slots(src_space, src_index, count)
     via = f" on channel {channel}" if channel else ""
@@ -56,39 +54,3 @@ def sentence(program: Program, row: int, operands: list[str]) -> str:
             return f"{op.name}{to}{via}"
         case Opcode.wait:
             return f"{op.name} for rank {recv_peer}{via}"
-
-
-def listing(program: Program) -> str:
-    """The whole Program, agent by agent and lane by lane."""
-    modes = [mode for mode in ("out_of_place", "in_place") if getattr(program, mode)]
-    lines = [
-        f"{program.name}: {program.collective} on {counted(program.ranks, 'rank')}"
-        + (f", root {program.root}" if program.root else "")
-        + f", {counted(len(program.chunks), 'chunk')}, FIFO depth {program.fifo_depth}, {' and '.join(modes)}"
-    ]
-    operand = dependency = 0
-    previous = (-1, -1)
-    for row, (agent, lane) in enumerate(program.instructions[:, :2].tolist()):
-        if agent != previous[0]:
-            lines.append(f"rank {agent}")
-        if (agent, lane) != previous:
-            lines.append(f"  lane {lane}")
-        previous = (agent, lane)
-        count, operands, dependencies = (
-            int(program.field(name)[row]) for name in ("count", "operand_count", "dependency_count")
-        )
-        further = [
-            slots(space, index, count) for space, index in program.operands[operand : operand + operands].tolist()
-        ]
-        after = [
-            f"{lane}.{position}" for lane, position in program.dependencies[dependency : dependency + dependencies]
-        ]
-        operand, dependency = operand + operands, dependency + dependencies
-        text = f"    {program.position[row]:3d}  {sentence(program, row, further)}"
-        skew = int(program.field("skew")[row])
-        lines.append(
-            text
-            + (f"    after {', '.join(after)}" if after else "")
-            + (f"    {counted(skew, 'slice')} behind" if skew else "")
-        )
-    return "\n".join(lines)

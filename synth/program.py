@@ -25,10 +25,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from csrc import _core
+from synth.counted import counted
 from synth.instructions import (
     COLLECTIVES,
     HAS_DST,
     HAS_SRC,
+    INSTRUCTION_FIELDS,
     MAX_CHANNELS,
     MAX_SKEW,
     ONE_SIDED,
@@ -38,25 +40,10 @@ from synth.instructions import (
     ProgramError,
     Space,
 )
+from synth.listing import sentence, slots
 
 Table = NDArray[np.int32]
 
-INSTRUCTION_FIELDS = (
-    "agent",
-    "lane",
-    "opcode",
-    "dst_space",
-    "dst_index",
-    "src_space",
-    "src_index",
-    "count",
-    "recv_peer",
-    "send_peer",
-    "channel",
-    "operand_count",
-    "dependency_count",
-    "skew",
-)
 _FIELD = {name: position for position, name in enumerate(INSTRUCTION_FIELDS)}
 _WIDTHS = {"chunks": 2, "slots": 3, "instructions": len(INSTRUCTION_FIELDS), "operands": 2, "dependencies": 2}
 
@@ -199,6 +186,41 @@ class Program:
     def hash64(self) -> int:
         """The core's 64-bit FNV-1a over every field: what ranks agree on. No proof rests on it."""
         return int(self.to_core().hash)
+
+    def __str__(self) -> str:
+        """The whole Program, agent by agent and lane by lane."""
+        modes = [mode for mode in ("out_of_place", "in_place") if getattr(self, mode)]
+        lines = [
+            f"{self.name}: {self.collective} on {counted(self.ranks, 'rank')}"
+            + (f", root {self.root}" if self.root else "")
+            + f", {counted(len(self.chunks), 'chunk')}, FIFO depth {self.fifo_depth}, {' and '.join(modes)}"
+        ]
+        operand = dependency = 0
+        previous = (-1, -1)
+        for row, (agent, lane) in enumerate(self.instructions[:, :2].tolist()):
+            if agent != previous[0]:
+                lines.append(f"rank {agent}")
+            if (agent, lane) != previous:
+                lines.append(f"  lane {lane}")
+            previous = (agent, lane)
+            count, operands, dependencies = (
+                int(self.field(name)[row]) for name in ("count", "operand_count", "dependency_count")
+            )
+            further = [
+                slots(space, index, count) for space, index in self.operands[operand : operand + operands].tolist()
+            ]
+            after = [
+                f"{lane}.{position}" for lane, position in self.dependencies[dependency : dependency + dependencies]
+            ]
+            operand, dependency = operand + operands, dependency + dependencies
+            text = f"    {self.position[row]:3d}  {sentence(self.instructions[row].tolist(), further)}"
+            skew = int(self.field("skew")[row])
+            lines.append(
+                text
+                + (f"    after {', '.join(after)}" if after else "")
+                + (f"    {counted(skew, 'slice')} behind" if skew else "")
+            )
+        return "\n".join(lines)
 
 
 # ---- what every Program must fulfil to be read at all ----------------------------------------------------------------

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from synth.instructions import RECEIVES, SENDS, Opcode, Space
-from synth.program import INSTRUCTION_FIELDS, Program
+from synth.instructions import INSTRUCTION_FIELDS, RECEIVES, SENDS, Opcode, Space
+from synth.program import Program
 from synth.target import Target, TargetError
 
 _Site = tuple[int, int, int]

@@ -21,8 +21,8 @@ import numpy as np
 
 from synth.checker import check_program, least_fifo_depth
 from synth.checker.contract import Contract
-from synth.instructions import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode, Space
-from synth.program import INSTRUCTION_FIELDS, Program
+from synth.instructions import HAS_DST, HAS_SRC, INSTRUCTION_FIELDS, RECEIVES, SENDS, Opcode, Space
+from synth.program import Program
 
 Slot = tuple[Space, int]
 Place = tuple[int, int]

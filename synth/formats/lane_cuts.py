@@ -14,8 +14,8 @@ from itertools import count, pairwise
 
 import numpy as np
 
-from synth.instructions import RECEIVES, SENDS
-from synth.program import INSTRUCTION_FIELDS, Program
+from synth.instructions import INSTRUCTION_FIELDS, RECEIVES, SENDS
+from synth.program import Program
 
 _COLUMN = {name: at for at, name in enumerate(INSTRUCTION_FIELDS)}
 

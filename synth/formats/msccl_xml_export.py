@@ -24,9 +24,9 @@ import numpy as np
 from synth.formats.assembly import COLLECTIVES
 from synth.formats.export_options import ExportOptions
 from synth.formats.msccl_xml import BUFFERS, STEP_TYPES
-from synth.instructions import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode, Space
+from synth.instructions import HAS_DST, HAS_SRC, INSTRUCTION_FIELDS, RECEIVES, SENDS, Opcode, Space
 from synth.optimize.lanes import within_lanes
-from synth.program import INSTRUCTION_FIELDS, Program
+from synth.program import Program
 from synth.target import MSCCL, Target, TargetError, fit
 from synth.two_sided import needs_two_sides, two_sided
 

@@ -31,8 +31,8 @@ import numpy as np
 from synth.formats.assembly import COLLECTIVES
 from synth.formats.export_options import ExportOptions
 from synth.formats.lane_cuts import cut_lanes
-from synth.instructions import HAS_DST, RECEIVES, SENDS, Opcode, Space
-from synth.program import INSTRUCTION_FIELDS, Program
+from synth.instructions import HAS_DST, INSTRUCTION_FIELDS, RECEIVES, SENDS, Opcode, Space
+from synth.program import Program
 from synth.target import PLAN, TargetError, fit
 from synth.two_sided import needs_two_sides, two_sided
 

@@ -31,8 +31,18 @@ from typing import Any
 import numpy as np
 
 from synth.formats.fields import INT32, Fields, FileError
-from synth.instructions import HAS_DST, HAS_SRC, ONE_SIDED, RECEIVES, SENDS, Opcode, ProgramError, Space
-from synth.program import INSTRUCTION_FIELDS, Program, Table
+from synth.instructions import (
+    HAS_DST,
+    HAS_SRC,
+    INSTRUCTION_FIELDS,
+    ONE_SIDED,
+    RECEIVES,
+    SENDS,
+    Opcode,
+    ProgramError,
+    Space,
+)
+from synth.program import Program, Table
 from topologies.file_format import write_text
 
 FORMAT = "syntony-program"

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from synth.checker.program import least_fifo_depth
-from synth.instructions import HAS_DST, HAS_SRC, ONE_SIDED, RECEIVES, SENDS, Opcode, Space
-from synth.program import INSTRUCTION_FIELDS, Program
+from synth.instructions import HAS_DST, HAS_SRC, INSTRUCTION_FIELDS, ONE_SIDED, RECEIVES, SENDS, Opcode, Space
+from synth.program import Program
 
 Slot = tuple[int, int]
 """(space, index)."""

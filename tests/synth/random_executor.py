@@ -11,8 +11,8 @@ from collections import defaultdict, deque
 
 import numpy as np
 
-from synth.instructions import Opcode, Space
-from synth.program import INSTRUCTION_FIELDS, Program
+from synth.instructions import INSTRUCTION_FIELDS, Opcode, Space
+from synth.program import Program
 
 Value = tuple[int, float]
 Address = tuple[int, int, int]

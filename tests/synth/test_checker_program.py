@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from synth.checker import check_program, least_fifo_depth, prove
 from synth.checker.memory import Sums
 from synth.formats.program_file import from_dict, program_text
-from synth.instructions import Opcode
-from synth.program import INSTRUCTION_FIELDS, Program
+from synth.instructions import INSTRUCTION_FIELDS, Opcode
+from synth.program import Program
 from tests.synth import random_executor
 from tests.synth.programs import (
     exchange,

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from synth.checker import check_program, check_schedule
 from synth.collective import Collective
 from synth.instructions import ONE_SIDED, Opcode, Space
-from synth.listing import listing as listing_of
 from synth.lower import lower
 from synth.program import Program
 from synth.schedule import Schedule, Transfer, Transfers
@@ -84,7 +83,7 @@ def test_declared_order_of_a_sum_is_kept() -> None:
     assert program.instructions[row, 5:7].tolist() == [Space.input, 0]
     spaces = program.operands[:3, 0].tolist()
     assert spaces == [Space.scratch] * 3
-    listing = listing_of(program)
+    listing = str(program)
     for slot in program.operands[:3, 1].tolist():
         assert f"recv scratch[{slot}]" in listing
 

@@ -16,7 +16,6 @@ from synth.formats.export_options import ExportOptions
 from synth.formats.msccl_xml import MscclError, read_msccl_xml
 from synth.formats.msccl_xml_export import DIALECTS, msccl_xml_text
 from synth.instructions import Opcode
-from synth.listing import listing
 from synth.program import Program
 from synth.target import TargetError
 from tests.synth import random_executor
@@ -203,7 +202,7 @@ def pair(folder: Path, *edits: tuple[str, str]) -> Program:
 def test_pair(tmp_path: Path) -> None:
     program = pair(tmp_path)
     assert check_program(program).fault is None
-    assert listing(program).splitlines()[1:9] == [
+    assert str(program).splitlines()[1:9] == [
         "rank 0",
         "  lane 0",
         "      0  send input[0] -> rank 1",

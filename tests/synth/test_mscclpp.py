@@ -17,7 +17,6 @@ from synth.formats.export_options import ExportOptions
 from synth.formats.fields import FileError
 from synth.formats.mscclpp_export import mscclpp_text
 from synth.formats.mscclpp_program import read_mscclpp
-from synth.listing import listing
 from synth.loading import load, verify
 from synth.program import Program
 from synth.target import CONVERSION, TargetError
@@ -176,7 +175,7 @@ def test_the_small_plan_is_right() -> None:
     program = read_mscclpp(exchange_plan(), "f")
     assert check_program(program).fault is None
     plan_executor.run(exchange_plan(), random.Random(0))
-    assert listing(program).splitlines()[1:8] == [
+    assert str(program).splitlines()[1:8] == [
         "rank 0",
         "  lane 0",
         "      0  peer_write rank 1's scratch[0] = input[0]",

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from synth.checker import Verdict, check_program, check_schedule
-from synth.instructions import Opcode, ProgramError, Space
-from synth.program import INSTRUCTION_FIELDS, Program
+from synth.instructions import INSTRUCTION_FIELDS, Opcode, ProgramError, Space
+from synth.program import Program
 from synth.schedule import Schedule, Transfer, Transfers
 from synth.symmetry import fold
 from tests.synth import random_executor

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from csrc import _core
 from synth.formats.fields import FileError
 from synth.formats.program_file import from_dict, program_text
-from synth.instructions import COLLECTIVES, Opcode, ProgramError
-from synth.program import INSTRUCTION_FIELDS, Program
+from synth.instructions import COLLECTIVES, INSTRUCTION_FIELDS, Opcode, ProgramError
+from synth.program import Program
 from tests.synth.programs import exchange, one_sided_gather, program, relay_broadcast, ring_all_reduce
 
 PROGRAMS: list[Callable[[], Program]] = [

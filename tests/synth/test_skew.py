@@ -13,10 +13,9 @@ from synth.collective import Collective
 from synth.engines import forest
 from synth.engines.engine import Budget
 from synth.formats.program_file import from_dict, program_text
-from synth.instructions import ProgramError
-from synth.listing import listing
+from synth.instructions import INSTRUCTION_FIELDS, ProgramError
 from synth.lower import lower
-from synth.program import INSTRUCTION_FIELDS, Program
+from synth.program import Program
 from synth.program_simulator import executor_slice, simulate_program
 from synth.schedule import Schedule
 from synth.simulator import simulate
@@ -129,7 +128,7 @@ def test_skews_survive_the_file_and_rows_without_them_have_none() -> None:
     again = from_dict(json.loads(program_text(program)), "here")
     assert again == program
     assert again.hash64 == program.hash64 != program.without_skew().hash64
-    assert "slices behind" in listing(program)
+    assert "slices behind" in str(program)
     short = replace(program, instructions=program.instructions[:, :SKEW])
     assert short == program.without_skew()
 
