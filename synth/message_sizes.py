@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from synth.checker.resolved import Resolved
 from synth.collective import block_count
-from synth.program import ONE_SIDED, RECEIVES, SENDS, Opcode
+from synth.instructions import ONE_SIDED, RECEIVES, SENDS, Opcode
 from synth.rows import first_uses
 
 _SHORTEST_SLICE = 16  # of them are as long as the longest
@@ -41,7 +41,9 @@ class MessageSizes:
         longest = max(1, slice_bytes // int(code.count[talks].max(initial=1)))
         exact, kind = _chunk_bytes(code, size)
         weight = program.chunks[:, 1].astype(np.int64)
-        share = longest * weight // weight.max() + 2
+        heaviest = int(weight.max())
+        exactly = weight if longest * heaviest <= np.iinfo(np.int64).max else weight.astype(object)
+        share = (longest * exactly // heaviest).astype(np.int64) + 2
         full = np.minimum(longest, np.maximum(share, longest // _SHORTEST_SLICE))
         self.chunk_bytes: NDArray[np.float64] = np.asarray([float(chunk) for chunk in exact])[kind]
         self.slice_bytes: NDArray[np.float64] = full.astype(np.float64)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from collectives.buffers import UsageError
 from collectives.cuda.source import Source
-from synth.program import Program, Space
+from synth.instructions import Space
+from synth.program import Program
 
 LAUNCH = np.dtype(
     [(name, np.uint64) for name in ("slots", "chunks", "fifos", "flags", "trouble", "patience")]
@@ -57,8 +58,10 @@ class Sizes:
         after = np.zeros(len(block), np.int64)
         for chunk, (of, share) in enumerate(zip(block.tolist(), weight.tolist(), strict=True)):
             after[chunk] = share + (after[chunk - 1] if chunk and block[chunk - 1] == of else 0)
-        first = count * (after - weight) // totals[block]
-        size = (count * after // totals[block] - first) * itemsize
+        if len(block) and int(count.max()) * int(after.max()) > np.iinfo(np.int64).max:  # many elements, heavy chunks
+            count, after = count.astype(object), after.astype(object)
+        first = (count * (after - weight) // totals[block]).astype(np.int64)
+        size = ((count * after // totals[block]).astype(np.int64) - first) * itemsize
         heaviest = int(weight.max(initial=1))
         share = np.maximum(slice_bytes * weight // heaviest, slice_bytes // _LIGHTEST)
         # Whole vectors, so that every slice lies in its vectors as the first one does.

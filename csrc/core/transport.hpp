@@ -4,7 +4,7 @@
 // of `slot_bytes` that live at the destination:
 //
 //      source                                   destination
-//      reserve() -> room in the next slot       front() -> header of the oldest frame, or nothing yet
+//      reserve(n) -> room in the next slot      front() -> header of the oldest frame, or nothing yet
 //      commit(header): the frame is on its way  payload(), release(): the slot is free again
 //
 // reserve() returns nothing while all slots are taken: that is the only flow control. Frames of a stream arrive in
@@ -20,6 +20,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+
+#include "core/error.hpp"
 
 namespace syntony {
 
@@ -44,11 +47,19 @@ inline void count(SentBytes& sent, std::uint64_t bytes) {
   sent.store(sent.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
 }
 
+/// For Sender::reserve: the caller has cut its message wrongly.
+inline void require_fit(std::size_t bytes, std::uint32_t slot_bytes, std::uint32_t peer) {
+  if (bytes <= slot_bytes) return;
+  throw Error(Error::Kind::invalid, "internal error: a frame of " + std::to_string(bytes) + " bytes for rank " +
+                                        std::to_string(peer) + " does not fit a slot of " + std::to_string(slot_bytes));
+}
+
 class Sender {
  public:
   virtual ~Sender() = default;
-  /// Room for slot_bytes, or nullptr while the stream is full. Idempotent until commit().
-  [[nodiscard]] virtual std::byte* reserve() = 0;
+  /// Room for `bytes`, or nullptr while the stream is full. Idempotent until commit(). Throws Error(invalid) for more
+  /// than a slot takes: nothing is ever written that does not fit.
+  [[nodiscard]] virtual std::byte* reserve(std::size_t bytes) = 0;
   /// Sends `header` and the first header.length bytes of the reserved room.
   virtual void commit(const FrameHeader& header) = 0;
   /// Frames committed that the destination has not released, as far as known here.

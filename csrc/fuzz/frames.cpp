@@ -128,7 +128,7 @@ bool take_frames(std::span<const std::byte> input) {
   TcpTransport transport(kShape, kSelf, peers);
   Sender& sender = transport.sender(1, 1, 0);
   for (std::uint32_t i = 0; i < kCommitted; ++i) {
-    require(sender.reserve() != nullptr, "no room to send");
+    require(sender.reserve(1) != nullptr, "no room to send");
     sender.commit({.token = kSelf.frame_token(), .group = 7, .channel = 1, .length = 1});
   }
   bool refused = false;

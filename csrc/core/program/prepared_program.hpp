@@ -28,8 +28,8 @@ class PreparedProgram {
   /// The elements of its block that `chunk` covers when the block has `elements`.
   [[nodiscard]] ElementRange range(std::uint32_t chunk, std::size_t elements) const {
     const Share& share = shares_[chunk];
-    const std::size_t first = elements * share.before / share.total;
-    return {first, elements * share.after / share.total - first};
+    const std::size_t first = part(elements, share.before, share.total);
+    return {first, part(elements, share.after, share.total) - first};
   }
   /// The elements of a slice of `chunk` when one of the heaviest chunk has `longest`: in proportion to their weights,
   /// and two more for what ranges are rounded. Very light chunks end early instead of sending crumbs.
@@ -38,9 +38,21 @@ class PreparedProgram {
     return std::min(longest, std::max(share, longest / kShortestSlice));
   }
   [[nodiscard]] std::uint32_t block(std::uint32_t chunk) const { return program_.chunks[chunk].block; }
+  /// In how many phases the chunks must move so that no message has more than `slots` slots of one phase, where that
+  /// can be had: chunk c moves in phase c modulo them. 1 for nearly every Program.
+  [[nodiscard]] std::uint32_t phases(std::size_t slots) const;
+  /// The most slots of a message in one phase of so many.
+  [[nodiscard]] std::uint32_t message_slots(std::uint32_t phases) const;
 
  private:
   static constexpr std::size_t kShortestSlice = 16;  // of them are as long as the longest
+
+  /// elements * share / total, share <= total: a product of many elements and heavy chunks takes more than 64 bits.
+  [[nodiscard]] static std::size_t part(std::size_t elements, std::uint64_t share, std::uint64_t total) {
+    std::uint64_t product = 0;
+    if (!__builtin_mul_overflow(std::uint64_t{elements}, share, &product)) return product / total;
+    return static_cast<std::size_t>(static_cast<unsigned __int128>(elements) * share / total);
+  }
 
   struct Share {
     std::uint64_t before, after, total;

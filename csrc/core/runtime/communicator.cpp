@@ -431,8 +431,7 @@ std::shared_ptr<Work> Communicator::receive(std::byte* data, std::size_t bytes, 
 }
 
 void Communicator::add_program(const std::string& name, Program program) {
-  const StreamShape& shape = group_->fabric().shape();
-  selector_->add(name, std::move(program), shape.channels, shape.depth);
+  selector_->add(name, std::move(program), group_->fabric().shape());
 }
 
 void Communicator::set_turns(const std::string& name, Collective collective, std::vector<Turn> turns) {

@@ -43,15 +43,20 @@ Execution::Execution(const PreparedProgram& program, std::uint32_t rank, DType d
       first_slot_{0, agent_.input.size(), agent_.input.size() + agent_.output.size()},
       lanes_(agent_.lanes.size()) {
   slots_.reserve(first_slot_[2] + agent_.scratch.size());
-  const std::size_t longest = std::max<std::size_t>(1, wire.slot_bytes / (element_bytes_ * program.message_slots()));
-  const auto count_slices = [&](std::size_t elements, std::size_t slice) {
-    slices_ = std::max(slices_, static_cast<std::uint32_t>((elements + slice - 1) / slice));
+  const std::size_t frame = wire.slot_bytes / element_bytes_;
+  phases_ = program.phases(frame);
+  const std::size_t longest = std::max<std::size_t>(1, frame / program.message_slots(phases_));
+  const auto count_slices = [&](std::uint32_t chunk, std::size_t elements, std::size_t slice) {
+    if (elements == 0) return;
+    const std::size_t rounds = (elements + slice - 1) / slice;
+    slices_ = std::max(slices_, static_cast<std::uint32_t>((rounds - 1) * phases_ + chunk % phases_ + 1));
   };
   const auto bind = [&](std::uint32_t chunk, std::byte* block, bool private_memory) {
     const ElementRange range = program.range(chunk, blocks[program.block(chunk)].elements);
     const std::size_t slice = program.slice(chunk, longest);
-    count_slices(range.count, slice);
-    slots_.push_back({private_memory ? block : block + range.first * element_bytes_, range.count, slice});
+    count_slices(chunk, range.count, slice);
+    slots_.push_back(
+        {private_memory ? block : block + range.first * element_bytes_, range.count, slice, chunk % phases_});
   };
   for (const std::uint32_t chunk : agent_.input) {
     // The kernels take sources as const; slots have one type because output and scratch are sources too.
@@ -65,9 +70,11 @@ Execution::Execution(const PreparedProgram& program, std::uint32_t rank, DType d
   }
   if (signals(agent_)) {  // signals carry no size: every rank must count slices alike, over all chunks
     for (std::uint32_t chunk = 0; chunk < program.program().chunks.size(); ++chunk) {
-      count_slices(program.range(chunk, blocks[program.block(chunk)].elements).count, program.slice(chunk, longest));
+      count_slices(chunk, program.range(chunk, blocks[program.block(chunk)].elements).count,
+                   program.slice(chunk, longest));
     }
   }
+  if (wire_.uneven) slices_ = std::max(slices_, 1U);  // slice 0 is where the ends of a message compare
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
     if (slices_ == 0 || agent_.lanes[lane].empty()) {
       lanes_[lane].turn = Lane::finished;
@@ -119,16 +126,28 @@ bool Execution::ready(const Instruction& instruction, std::uint32_t slice) const
 }
 
 Execution::Piece Execution::piece(Slot slot, std::uint32_t slice) const {
-  const BoundSlot& bound = slots_[first_slot_[static_cast<std::size_t>(slot.space)] + slot.index];
-  const std::size_t first = slice * bound.slice;
-  if (first >= bound.elements) return {bound.data, 0};
-  return {bound.data + first * element_bytes_, std::min(bound.slice, bound.elements - first)};
+  const BoundSlot& from = bound(slot);
+  if (phases_ > 1) {
+    if (slice % phases_ != from.phase) return {from.data, 0};
+    slice /= phases_;
+  }
+  const std::size_t first = slice * from.slice;
+  if (first >= from.elements) return {from.data, 0};
+  return {from.data + first * element_bytes_, std::min(from.slice, from.elements - first)};
 }
 
 std::size_t Execution::message_elements(Slot first, std::uint32_t count, std::uint32_t slice) const {
   std::size_t elements = 0;
   for (std::uint32_t k = 0; k < count; ++k) elements += piece({first.space, first.index + k}, slice).elements;
   return elements;
+}
+
+std::uint64_t Execution::message_total(Slot first, std::uint32_t count) const {
+  std::uint64_t elements = 0;
+  for (std::uint32_t k = 0; wire_.uneven && k < count; ++k) {
+    elements += bound({first.space, first.index + k}).elements;
+  }
+  return elements * element_bytes_;
 }
 
 Sender& Execution::sender(const Instruction& instruction) const {
@@ -141,22 +160,22 @@ Receiver& Execution::receiver(const Instruction& instruction) const {
   return wire_.transports[peer]->receiver(peer, instruction.channel, wire_.window);
 }
 
-FrameHeader Execution::header(const Instruction& instruction, std::uint32_t slice, std::size_t bytes) const {
+FrameHeader Execution::header(const Instruction& instruction, std::uint32_t slice, std::size_t bytes,
+                              std::uint64_t total) const {
   FrameHeader header = wire_.header;
   header.channel = instruction.channel;
   header.slice = slice;
   header.length = static_cast<std::uint32_t>(bytes);
+  header.total = total;
   return header;
 }
 
-void Execution::check(const FrameHeader& found, const Instruction& instruction, std::uint32_t slice,
-                      std::size_t bytes) const {
-  const bool expected = found.token == wire_.header.token && found.group == wire_.header.group &&
-                        found.sequence == wire_.header.sequence && found.fingerprint == wire_.header.fingerprint &&
-                        found.channel == instruction.channel && found.slice == slice && found.length == bytes;
-  if (!expected) {
-    throw UnexpectedFrame(static_cast<std::uint32_t>(instruction.recv_peer), header(instruction, slice, bytes), found);
-  }
+void Execution::check(const FrameHeader& found, const Instruction& instruction, const FrameHeader& expected) const {
+  const bool alike = found.token == expected.token && found.group == expected.group &&
+                     found.sequence == expected.sequence && found.fingerprint == expected.fingerprint &&
+                     found.channel == expected.channel && found.slice == expected.slice &&
+                     found.length == expected.length && found.total == expected.total;
+  if (!alike) throw UnexpectedFrame(static_cast<std::uint32_t>(instruction.recv_peer), expected, found);
 }
 
 void Execution::reduce_locally(const Instruction& instruction, std::uint32_t slice) {
@@ -203,8 +222,12 @@ bool Execution::perform(const Instruction& instruction, std::uint32_t slice, std
   const bool empty_message = opcode == Opcode::signal || opcode == Opcode::wait;
   const Slot shape = opcode == Opcode::send || combines ? instruction.src : instruction.dst;
   const std::size_t elements = empty_message ? 0 : message_elements(shape, instruction.count, slice);
-  if (elements == 0 && !empty_message) return true;  // both ends know: nothing travels
+  const bool compared = wire_.uneven && slice == 0;
+  if (elements == 0 && !empty_message && !compared) return true;  // both ends know: nothing travels
   const std::size_t bytes = elements * element_bytes_;
+  const auto frame = [&] {
+    return header(instruction, slice, bytes, empty_message ? 0 : message_total(shape, instruction.count));
+  };
 
   Receiver* in = nullptr;
   const std::byte* message = nullptr;
@@ -212,14 +235,14 @@ bool Execution::perform(const Instruction& instruction, std::uint32_t slice, std
     in = &receiver(instruction);
     const FrameHeader* found = in->front();
     if (found == nullptr) return false;
-    check(*found, instruction, slice, bytes);
+    check(*found, instruction, frame());
     message = in->payload();
   }
   Sender* out = nullptr;
   std::byte* room = nullptr;
   if (sends(opcode)) {
     out = &sender(instruction);
-    room = out->reserve();
+    room = out->reserve(bytes);
     if (room == nullptr || (frames != ~0U && out->on_their_way() >= frames)) return false;
   }
 
@@ -243,7 +266,7 @@ bool Execution::perform(const Instruction& instruction, std::uint32_t slice, std
   }
 
   if (out != nullptr) {
-    out->commit(header(instruction, slice, bytes));
+    out->commit(frame());
     count(wire_.sent[static_cast<std::uint32_t>(instruction.send_peer)], bytes);
   }
   if (in != nullptr) in->release();

@@ -5,7 +5,12 @@
 // number of lanes of any number of Executions (the Engine decides which).
 //
 // A message is one frame: `count` slot slices packed one after another. Both ends know its length from the Binding, and
-// a message without bytes is not sent at all.
+// a message without bytes is not sent at all. Where blocks differ in size (Wire::uneven) slice 0 of every message is
+// sent, and says how long the whole message is: one end may believe that there is nothing to send.
+//
+// Chunks move in phases where a message has more slots than its frame has room for elements: in slice s only those of
+// phase s mod P move, each its next elements. So a slice of any message fits a frame, and as slices still touch
+// disjoint bytes in the same order on all ranks, what is proven for one slice stays proven.
 #pragma once
 
 #include <array>
@@ -30,6 +35,7 @@ struct Wire {
   std::uint32_t slot_bytes = 0;
   FrameHeader header;         // token, group, sequence, fingerprint, priority of every frame
   std::span<SentBytes> sent;  // by peer, where Recorder counts what went out
+  bool uneven = false;  // blocks differ in size: slice 0 of every message travels, and its two ends compare its length
 };
 
 /// How far an Execution may go in one step, so that others get their turn between its slices.
@@ -68,7 +74,8 @@ class Execution {
   struct BoundSlot {
     std::byte* data = nullptr;
     std::size_t elements = 0;
-    std::size_t slice = 1;  // elements of each slice but the last
+    std::size_t slice = 1;    // elements of each slice but the last
+    std::uint32_t phase = 0;  // of phases_
   };
   struct Lane {
     std::uint32_t instruction = 0;  // the next one,
@@ -85,19 +92,26 @@ class Execution {
   void advance(Lane& lane, const std::vector<Instruction>& instructions) const;
   [[nodiscard]] Piece piece(Slot slot, std::uint32_t slice) const;
   [[nodiscard]] std::size_t message_elements(Slot first, std::uint32_t count, std::uint32_t slice) const;
+  /// Bytes of the message in all slices, where its two ends compare them; else 0.
+  [[nodiscard]] std::uint64_t message_total(Slot first, std::uint32_t count) const;
+  [[nodiscard]] const BoundSlot& bound(Slot slot) const {
+    return slots_[first_slot_[static_cast<std::size_t>(slot.space)] + slot.index];
+  }
   [[nodiscard]] bool ready(const Instruction& instruction, std::uint32_t slice) const;
   bool perform(const Instruction& instruction, std::uint32_t slice, std::uint32_t frames);
   void reduce_locally(const Instruction& instruction, std::uint32_t slice);
   [[nodiscard]] Sender& sender(const Instruction& instruction) const;
   [[nodiscard]] Receiver& receiver(const Instruction& instruction) const;
-  [[nodiscard]] FrameHeader header(const Instruction& instruction, std::uint32_t slice, std::size_t bytes) const;
-  void check(const FrameHeader& found, const Instruction& instruction, std::uint32_t slice, std::size_t bytes) const;
+  [[nodiscard]] FrameHeader header(const Instruction& instruction, std::uint32_t slice, std::size_t bytes,
+                                   std::uint64_t total) const;
+  void check(const FrameHeader& found, const Instruction& instruction, const FrameHeader& expected) const;
 
   const Agent& agent_;
   DType dtype_;
   ReduceOp op_;
   std::size_t element_bytes_;
   Wire wire_;
+  std::uint32_t phases_ = 1;
   std::uint32_t slices_ = 0;
   std::size_t unfinished_lanes_ = 0;
   std::vector<BoundSlot> slots_;           // input, output, scratch, one after another

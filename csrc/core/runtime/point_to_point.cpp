@@ -82,14 +82,15 @@ bool PointToPoint::push(std::deque<OutgoingMessage>& queue) {
   while (!queue.empty()) {
     OutgoingMessage& message = queue.front();
     Sender& sender = transports_[message.destination]->sender(message.destination, kChannel, window_);
-    std::byte* room = sender.reserve();
+    const std::size_t length = std::min<std::size_t>(slot_bytes_, message.bytes - message.sent);
+    std::byte* room = sender.reserve(length);
     if (room == nullptr) break;
     message.work->record().started();
     FrameHeader header = header_;
     header.sequence = next_message_[message.destination];
     header.fingerprint = message.tag;
     header.slice = message.slice++;
-    header.length = static_cast<std::uint32_t>(std::min<std::size_t>(slot_bytes_, message.bytes - message.sent));
+    header.length = static_cast<std::uint32_t>(length);
     header.total = message.bytes;
     if (header.length > 0) std::memcpy(room, message.data + message.sent, header.length);
     sender.commit(header);

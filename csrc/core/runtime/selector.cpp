@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/kernels/dtype.hpp"
 #include "core/log.hpp"
 #include "core/program/algorithms/algorithms.hpp"
 
@@ -16,6 +17,8 @@ namespace {
 // Measured on one host (2, 4 and 8 ranks on 2 cores); between hosts the wire decides, not these.
 constexpr std::size_t kOneShotBytes = 64U << 10U;  // what a rank may send to save hops: n-1 times everything in one
 constexpr std::size_t kRingChunk = 8U << 10U;      // smaller chunks spend their 2 (n-1) hops on being passed on
+
+constexpr auto kLargestElement = static_cast<std::uint32_t>(std::ranges::max(kDTypes, {}, &DTypeTraits::bytes).bytes);
 
 [[noreturn]] void refuse(const std::string& sentence) { throw Error(Error::Kind::invalid, sentence); }
 
@@ -143,7 +146,7 @@ std::shared_ptr<const PreparedProgram> Selector::program_named(const std::string
   return program;
 }
 
-void Selector::add(const std::string& name, Program program, std::uint32_t channels, std::uint32_t depth) {
+void Selector::add(const std::string& name, Program program, const StreamShape& shape) {
   program.validate();
   if (program.ranks() != ranks_) {
     refuse("the schedule " + name + " is for " + std::to_string(program.ranks()) + " ranks, the group has " +
@@ -152,16 +155,23 @@ void Selector::add(const std::string& name, Program program, std::uint32_t chann
   if (program.one_sided()) {
     refuse("the schedule " + name + " uses peer_read or peer_write, which the CPU executor does not have");
   }
-  if (program.channels() > channels) {
+  if (program.channels() > shape.channels) {
     refuse("the schedule " + name + " uses " + std::to_string(program.channels()) + " channels; a group of " +
-           std::to_string(ranks_) + " ranks has " + std::to_string(channels));
+           std::to_string(ranks_) + " ranks has " + std::to_string(shape.channels));
   }
-  if (program.fifo_depth > depth) {
+  if (program.fifo_depth > shape.depth) {
     refuse("the schedule " + name + " needs connections that hold " + std::to_string(program.fifo_depth) +
-           " messages; ours hold " + std::to_string(depth));
+           " messages; ours hold " + std::to_string(shape.depth));
+  }
+  auto prepared = std::make_shared<PreparedProgram>(std::move(program));
+  const std::uint32_t room = shape.slot_bytes / kLargestElement;
+  if (const std::uint32_t alike = prepared->message_slots(prepared->phases(room)); alike > room) {
+    refuse("the schedule " + name + " sends a chunk " + std::to_string(alike) +
+           " times in one message; a slot of SYNTONY_SLOT_BYTES=" + std::to_string(shape.slot_bytes) + " takes " +
+           std::to_string(room) + " of the largest elements");
   }
   const std::lock_guard lock(mutex_);
-  loaded_[name] = std::make_shared<PreparedProgram>(std::move(program));
+  loaded_[name] = std::move(prepared);
   recent_ = {};
 }
 

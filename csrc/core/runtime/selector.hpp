@@ -18,6 +18,7 @@
 
 #include "core/program/prepared_program.hpp"
 #include "core/runtime/turn.hpp"
+#include "core/transport.hpp"
 
 namespace syntony {
 
@@ -41,7 +42,7 @@ class Selector {
   [[nodiscard]] Selection select(Collective collective, std::uint32_t root, std::size_t bytes,
                                  const std::string& algorithm);
   /// Throws Error(invalid) when this runtime cannot run `program` (wrong number of ranks, instructions it lacks, ..).
-  void add(const std::string& name, Program program, std::uint32_t channels, std::uint32_t depth);
+  void add(const std::string& name, Program program, const StreamShape& shape);
   /// From now on `name` means, for this collective, the first turn whose `last` is not below the bytes; the last turn
   /// serves what is larger. For `auto`, this takes the place of our own choice, but where a turn says `auto` again or
   /// its schedule has another root; other turns name builders or schedules.

@@ -32,9 +32,10 @@ StreamMemory memory_of(const ShmSegment& segment, std::byte* base) {
 class ShmTransport::Outgoing final : public Sender {
  public:
   Outgoing(ShmTransport& transport, std::uint32_t peer, StreamMemory memory)
-      : transport_(transport), local_peer_(transport.segment_.local(peer)), memory_(memory) {}
+      : transport_(transport), local_peer_(transport.segment_.local(peer)), peer_(peer), memory_(memory) {}
 
-  std::byte* reserve() override {
+  std::byte* reserve(std::size_t bytes) override {
+    require_fit(bytes, memory_.slot_bytes, peer_);
     if (sent_ - credit_ >= memory_.depth) {
       credit_ = memory_.released().load(std::memory_order_acquire);
       if (sent_ - credit_ >= memory_.depth) return nullptr;
@@ -43,6 +44,7 @@ class ShmTransport::Outgoing final : public Sender {
   }
 
   void commit(const FrameHeader& header) override {
+    require_fit(header.length, memory_.slot_bytes, peer_);
     SlotLine& slot = memory_.slot(sent_);
     slot.header = header;
     slot.stamp.store(++sent_, std::memory_order_release);
@@ -57,6 +59,7 @@ class ShmTransport::Outgoing final : public Sender {
  private:
   ShmTransport& transport_;
   std::uint32_t local_peer_;
+  std::uint32_t peer_;
   StreamMemory memory_;
   std::uint64_t sent_ = 0;
   std::uint64_t credit_ = 0;

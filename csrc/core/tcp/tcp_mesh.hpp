@@ -21,7 +21,7 @@
 //   TcpControl control(identity, peers);             // takes the control sockets
 //
 //   Sender& sender = transport.sender(peer, channel, window);
-//   if (std::byte* room = sender.reserve()) {
+//   if (std::byte* room = sender.reserve(bytes)) {
 //     std::memcpy(room, data, bytes);
 //     sender.commit({.token = identity.frame_token(), .group = identity.group, .channel = channel, .length = bytes});
 //   }

@@ -19,8 +19,9 @@ TcpSender::TcpSender(TcpLink& link, StreamKey key, const StreamShape& shape)
       slot_bytes_(shape.slot_bytes),
       slots_(shape.depth, shape.slot_bytes) {}
 
-std::byte* TcpSender::reserve() {
+std::byte* TcpSender::reserve(std::size_t bytes) {
   link_.require_open();
+  require_fit(bytes, slot_bytes_, link_.rank());
   return full() ? nullptr : slots_[committed_];
 }
 

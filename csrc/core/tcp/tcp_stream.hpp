@@ -52,7 +52,7 @@ class TcpSender final : public Sender {
   TcpSender(TcpLink& link, StreamKey key, const StreamShape& shape);
 
   /// Throws Error(dead) when the connection is gone: what would be written here could not be delivered.
-  [[nodiscard]] std::byte* reserve() override;
+  [[nodiscard]] std::byte* reserve(std::size_t bytes) override;
   /// Queues the frame; progress() or wake() hands it to the kernel. Throws as reserve() does, and Error(invalid) for a
   /// length beyond the slot or without a slot reserved.
   void commit(const FrameHeader& header) override;

@@ -208,15 +208,15 @@ class Table:
         self.dependencies += [list(needed) for needed in after]
 
 
-def fused_ring(rng: np.random.Generator, ranks: int) -> Columns:
-    """all_reduce round random rings, one per channel, in messages of `count` slots.
+def fused_ring(rng: np.random.Generator, ranks: int, most: int = 3) -> Columns:
+    """all_reduce round random rings, one per channel, in messages of `count` slots, at most `most`.
 
     Chunk group g of a ring starts at its g-th rank; partial sums go once round (recv_reduce_send), the whole sum is
     stored at the last rank (recv_reduce_copy_send) and copied round (recv_copy_send, at last recv). A lane apart sends
     a signal to the right and waits for one from the left before its nop.
     """
     rings = int(rng.integers(1, 4))
-    counts = [int(c) for c in rng.integers(1, 4, rings)]
+    counts = [int(c) for c in rng.integers((most + 1) // 2, most + 1, rings)]
     groups = [[sum(counts[:i]) * ranks + g * counts[i] for g in range(ranks)] for i in range(rings)]
     chunks = [[0, int(w)] for w in rng.integers(1, 5, sum(counts) * ranks)]
     orders = [rng.permutation(ranks).tolist() for _ in range(rings)]
@@ -260,6 +260,13 @@ def fused_ring(rng: np.random.Generator, ranks: int) -> Columns:
 def test_fused_instructions_and_messages_of_several_slots(ranks: int, hosts: str) -> None:
     rng = generator("fused", ranks, hosts)
     programs = [with_inputs(fused_ring(rng, ranks), rng) for _ in range(12)]
+    compare(ranks, programs, rng, hosts)
+
+
+@pytest.mark.parametrize(("ranks", "hosts"), [(3, ""), (3, "abc")])
+def test_messages_of_more_slots_than_a_frame_has_elements(ranks: int, hosts: str) -> None:
+    rng = generator("fused phases", ranks, hosts)
+    programs = [with_inputs(fused_ring(rng, ranks, most), rng) for most in (1500, 1100, 2200)]
     compare(ranks, programs, rng, hosts)
 
 

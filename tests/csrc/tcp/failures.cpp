@@ -66,12 +66,12 @@ void nonsense(std::uint64_t) {
         require(error.kind() == Error::Kind::mismatch && error.ranks() == std::vector<int>{2}, error.what());
         require_in("rank 2 at 127.0.0.1:", error.what());
         require_in(one.complaint, error.what());
-        const Error again = error_of([&] { (void)transport.sender(2, 0, 0).reserve(); });
+        const Error again = error_of([&] { (void)transport.sender(2, 0, 0).reserve(0); });
         require(again.kind() == Error::Kind::dead && again.ranks() == std::vector<int>{2}, again.what());
       }
       Sender& sender = transport.sender(1 - rank.rank, 0, 0);
       Receiver& receiver = transport.receiver(1 - rank.rank, 0, 0);
-      require(sender.reserve() != nullptr, "the others go on");
+      require(sender.reserve(1000) != nullptr, "the others go on");
       sender.commit(rank.header(0, 1000));
       eventually([&] { return transport.progress(), receiver.front() != nullptr; }, "the others go on");
       rank.meet();
@@ -124,7 +124,7 @@ void dead_peer(std::uint64_t) {
                                rank.identity(), std::span(peers));
         Sender& sender = transport.sender(0, 1, 1);
         for (int i = 0; i < 3; ++i) {
-          require(sender.reserve() != nullptr, "room");
+          require(sender.reserve(1000) != nullptr, "room");
           sender.commit(rank.header(1, 1000));
         }
         require(transport.drain(kPatience), "delivered");
@@ -142,7 +142,7 @@ void dead_peer(std::uint64_t) {
     }
     require(receiver.front() == nullptr, "no more");
     require(!transport.progress(), "credits that nobody takes are no fault");
-    const Error error = error_of([&] { (void)transport.sender(1, 0, 0).reserve(); });
+    const Error error = error_of([&] { (void)transport.sender(1, 0, 0).reserve(0); });
     require(error.kind() == Error::Kind::dead && error.ranks() == std::vector<int>{1}, "names rank 1");
     require_in("rank 1 at 127.0.0.1:", error.what());
     require_in("connection", error.what());
@@ -186,7 +186,7 @@ void undelivered(std::uint64_t) {
     }
     TcpTransport transport(shape, rank.identity(), peers);
     Sender& sender = transport.sender(1, 0, 0);
-    while (sender.reserve() != nullptr) sender.commit(rank.header(0, shape.slot_bytes));
+    while (sender.reserve(shape.slot_bytes) != nullptr) sender.commit(rank.header(0, shape.slot_bytes));
     while (transport.progress()) {
     }
     rank.meet();
@@ -196,7 +196,7 @@ void undelivered(std::uint64_t) {
     require(error.kind() == Error::Kind::dead && error.ranks() == std::vector<int>{1}, error.what());
     require_in("frames undelivered", error.what());
     require(!transport.progress() || !transport.progress(), "said once");
-    require_in("rank 1", error_of([&] { (void)sender.reserve(); }).what());
+    require_in("rank 1", error_of([&] { (void)sender.reserve(0); }).what());
     rank.meet();
   });
 }

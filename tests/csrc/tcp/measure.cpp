@@ -28,7 +28,7 @@ void stream_one_way(std::uint32_t flows, std::uint32_t slot_bytes, std::uint32_t
     const Clock::time_point start = Clock::now();
     while (to_send > 0 || to_receive > 0) {
       if (to_send > 0) {
-        if (std::byte* room = sender.reserve()) {
+        if (std::byte* room = sender.reserve(slot_bytes)) {
           std::memcpy(room, data.data(), slot_bytes);
           sender.commit(rank.header(0, slot_bytes));
           --to_send;
@@ -64,7 +64,7 @@ void ping_pong(std::uint32_t flows) {
       const Clock::time_point start = Clock::now();
       for (int turn = 0; turn < 2; ++turn) {
         if (static_cast<int>(rank.rank) == turn) {
-          while (sender.reserve() == nullptr) transport.progress();
+          while (sender.reserve(8) == nullptr) transport.progress();
           sender.commit(rank.header(0, 8));
           transport.progress();
         } else {

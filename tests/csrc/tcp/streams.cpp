@@ -115,10 +115,10 @@ class Courier {
     const Traffic& traffic = *leg.traffic;
     if (leg.frame == traffic.lengths.size()) return;
     Sender& sender = transport_.sender(traffic.destination, traffic.channel, traffic.window);
-    std::byte* const room = sender.reserve();
-    require(sender.reserve() == room, "reserve() is idempotent");
-    if (room == nullptr) return;
     const std::uint32_t length = traffic.lengths[leg.frame];
+    std::byte* const room = sender.reserve(length);
+    require(sender.reserve(length) == room, "reserve() is idempotent");
+    if (room == nullptr) return;
     fill(room, length, traffic.bytes_of_frame(leg.frame));
     FrameHeader header = rank_.header(static_cast<std::uint16_t>(traffic.channel), length);
     header.sequence = leg.frame;
@@ -172,23 +172,25 @@ void flow_control(std::uint64_t) {
       Sender& sender = transport.sender(1, 0, 0);
       require_in("a frame of 101 bytes was committed to a slot of 100",
                  error_of([&] { sender.commit(rank.header(0, 101)); }).what());
+      require_in("a frame of 101 bytes for rank 1 does not fit a slot of 100",
+                 error_of([&] { (void)sender.reserve(101); }).what());
       const auto send = [&] { sender.commit(rank.header(0, 100)); };
       for (std::uint32_t i = 0; i < kSmall.depth; ++i) {
-        require(sender.reserve() != nullptr, "room");
+        require(sender.reserve(100) != nullptr, "room");
         send();
       }
-      require(sender.reserve() == nullptr, "full");
+      require(sender.reserve(100) == nullptr, "full");
       require_in("a slot of 0", error_of(send).what());
       transport.wake();
       rank.meet();
       while (transport.progress()) {
       }
-      require(sender.reserve() == nullptr, "taking them from the kernel frees nothing; only release() does");
+      require(sender.reserve(100) == nullptr, "taking them from the kernel frees nothing; only release() does");
       rank.meet();
       for (int round = 0; round < 10; ++round) {
-        eventually([&] { return transport.progress(), sender.reserve() != nullptr; }, "room comes back");
+        eventually([&] { return transport.progress(), sender.reserve(100) != nullptr; }, "room comes back");
         send();
-        require(sender.reserve() == nullptr, "for one frame only");
+        require(sender.reserve(100) == nullptr, "for one frame only");
         transport.wake();
         rank.meet();
       }
@@ -221,7 +223,7 @@ void quiet(std::uint64_t) {
       rank.meet();
       if (static_cast<int>(rank.rank) == round % 2) {
         Sender& sender = transport.sender(1 - rank.rank, 0, 0);
-        require(sender.reserve() != nullptr, "room");
+        require(sender.reserve(0) != nullptr, "room");
         sender.commit(rank.header(0, 0));
         transport.wake();
         require(readable(descriptor, kPatience), "the credit is seen");
@@ -249,7 +251,7 @@ void asleep(std::uint64_t) {
     int to_receive = 60;
     while (to_send + to_receive > 0) {
       bool moved = false;
-      for (; to_send > 0 && sender.reserve() != nullptr; --to_send, moved = true) {
+      for (; to_send > 0 && sender.reserve(shape.slot_bytes) != nullptr; --to_send, moved = true) {
         sender.commit(rank.header(0, shape.slot_bytes));
       }
       for (; receiver.front() != nullptr; --to_receive, moved = true) receiver.release();
@@ -348,7 +350,7 @@ void launched_first(std::uint64_t) {
       for (const auto& [window, slices] : {std::pair{0U, 3U}, {1U, 2U}, {2U, 3U}, {0U, 1U}}) {
         for (std::uint32_t slice = 0; slice < slices; ++slice) {
           Sender& sender = transport.sender(0, 0, window);
-          require(sender.reserve() != nullptr, "room");
+          require(sender.reserve(kLength) != nullptr, "room");
           FrameHeader header = rank.header(0, kLength);
           header.slice = slice;
           sender.commit(header);
