@@ -41,6 +41,14 @@ std::string difference(const Descriptor& mine, const Descriptor& theirs) {
   add("operation", title(mine), title(theirs));
   add("dtype", std::string(name_of(mine.dtype)), std::string(name_of(theirs.dtype)));
   add("element count", std::to_string(mine.elements), std::to_string(theirs.elements));
+  if (mine.elements == theirs.elements && mine.counts != theirs.counts) {
+    const auto kind = [](const Descriptor& d) { return d.counts == 0 ? "the same for all ranks" : "rank by rank"; };
+    if (mine.counts == 0 || theirs.counts == 0) {
+      add("element counts", kind(mine), kind(theirs));
+    } else {
+      text += std::string(text.empty() ? "" : ", ") + "the element counts of the ranks, though not their sum";
+    }
+  }
   if (reduces(mine.collective)) add("reduction", std::string(name_of(mine.op)), std::string(name_of(theirs.op)));
   if (rooted(mine.collective)) add("root", std::to_string(mine.root), std::to_string(theirs.root));
   if (mine.ordinal != 0 && theirs.ordinal != 0) {
@@ -65,13 +73,19 @@ std::uint64_t fingerprint_of(const Descriptor& d) {
   std::uint64_t hash = 0xcbf29ce484222325ULL;
   mix(hash, d.sequence);
   mix(hash, d.ordinal);
-  mix(hash, d.elements);
+  mix(hash, d.elements ^ d.counts);
   mix(hash, d.program);
   mix(hash, d.root);
   mix(hash, static_cast<std::uint64_t>(d.collective) | static_cast<std::uint64_t>(d.dtype) << 8 |
                 static_cast<std::uint64_t>(d.op) << 16 | static_cast<std::uint64_t>(d.barrier) << 24 |
                 static_cast<std::uint64_t>(d.priority) << 32);
   return hash;
+}
+
+std::uint64_t counts_of(std::span<const Block> blocks) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const Block& block : blocks) mix(hash, block.elements);
+  return hash | 1U;
 }
 
 }  // namespace syntony

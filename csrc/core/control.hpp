@@ -16,6 +16,7 @@
 #include "core/error.hpp"
 #include "core/kernels/dtype.hpp"
 #include "core/priority.hpp"
+#include "core/program/block.hpp"
 #include "core/program/program.hpp"
 
 namespace syntony {
@@ -26,7 +27,8 @@ struct Descriptor {
   std::uint64_t sequence = 0;     // 1, 2, .. in its class of the group; 0 means none yet
   std::uint64_t ordinal = 0;      // 1, 2, .. of all whose class the collective decided; 0: the caller chose a class
   std::uint64_t fingerprint = 0;  // hash of all that ranks must agree on (below)
-  std::uint64_t elements = 0;     // of the whole operation; 0 where ranks need not agree (all_to_all, uneven sizes)
+  std::uint64_t elements = 0;     // of the whole operation; 0 where ranks know only their own (uneven all_to_all)
+  std::uint64_t counts = 0;       // counts_of(..) where `elements` does not say them all: uneven parts, partitions
   std::uint64_t program = 0;      // Program::hash()
   std::uint32_t root = 0;
   Collective collective = Collective::all_reduce;
@@ -36,7 +38,7 @@ struct Descriptor {
   Priority priority = Priority::normal;
   std::array<std::uint8_t, 7> unused{};  // named, so that no chance bytes travel
 };
-static_assert(sizeof(Descriptor) == 56);
+static_assert(sizeof(Descriptor) == 64);
 
 /// "all_reduce #17 (sum of 1024 x float32)"; "high all_reduce #2 (..)" where the caller chose the class, whose number
 /// it then is.
@@ -44,6 +46,8 @@ static_assert(sizeof(Descriptor) == 56);
 /// "count 1024 against 2048 and dtype float32 against float64": what differs, for a mismatch.
 [[nodiscard]] std::string difference(const Descriptor& mine, const Descriptor& theirs);
 [[nodiscard]] std::uint64_t fingerprint_of(const Descriptor& descriptor);
+/// A hash of the element counts of all blocks, never 0.
+[[nodiscard]] std::uint64_t counts_of(std::span<const Block> blocks);
 
 struct PeerStatus {
   enum class State : std::uint8_t { alive, left, dead };

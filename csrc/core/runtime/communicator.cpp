@@ -327,14 +327,21 @@ std::shared_ptr<Work> Communicator::call(Collective collective, DType dtype, Red
   const bool crossed = crossing(blocks, element_bytes);
   const std::size_t blocks_at_once = blocks.size() / (collective == Collective::all_to_all ? size() : 1);
 
+  // Of the whole call: parts that are alike may come from calls that are not.
+  const bool alike = even && options.partition == 0;
+  const std::uint64_t counts = alike || own_sizes_only ? 0 : counts_of(blocks);
+
   const auto prepare = [&](std::vector<Block> part, Staging& staging) {
     std::size_t elements = 0;
     if (even) {
       for (const Block& block : part) elements = std::max(elements, block.elements);
       elements *= blocks_at_once;
+    } else if (!own_sizes_only) {
+      for (const Block& block : part) elements += block.elements;
     }
     Group::Launch launch;
-    Selector::Selection selection = selector_->select(collective, root, elements * element_bytes, algorithm);
+    const std::size_t known_bytes = even ? elements * element_bytes : 0;
+    Selector::Selection selection = selector_->select(collective, root, known_bytes, algorithm);
     launch.program = std::move(selection.program);
     launch.shared = selection.shared;
     const Program& program = launch.program->program();
@@ -349,7 +356,9 @@ std::shared_ptr<Work> Communicator::call(Collective collective, DType dtype, Red
     staging = Staging(weighted || crossed || !fits ? input_bytes(part, element_bytes) : 0);
     if (weighted) apply_factor(part, dtype, scaling.factor, staging, crossed);
     if (crossed && !weighted) stage_all(part, element_bytes, staging);
+    launch.uneven = !even;
     launch.descriptor.elements = elements;
+    launch.descriptor.counts = counts;
     launch.descriptor.program = launch.shared ? kSharedProgram : launch.program->hash();
     launch.descriptor.root = root;
     launch.descriptor.collective = collective;

@@ -86,7 +86,8 @@ class Communicator {
   /// Starts a collective over `blocks`, indexed as program.hpp's `Collective` says (all_to_all: only blocks with this
   /// rank as source or destination need to be filled). Sizes may differ from block to block where the collective has
   /// several; every rank must know them all unless it is a direct all_to_all.
-  /// `even` says that all blocks are equally large on all ranks: then counts are part of the fingerprint.
+  /// `even` says that all blocks are equally large on all ranks. All counts that ranks must know are part of the
+  /// fingerprint; those of an uneven all_to_all are compared pair by pair, as its first frames come.
   /// With a partition, the operation is run as parts one behind the other, of at most so many bytes of the whole
   /// buffer: each of all blocks' next elements, an operation like any other of its size (a sum may so be associated in
   /// another order than without). A part is what a class has in flight, and more urgent ones get in between.

@@ -310,6 +310,7 @@ void Group::prepare(Operation& operation) {
   }
   Wire wire{fabric_->transports(), window, slice_bytes(descriptor.priority, program), fabric_->header(),
             recorder_->sent()};
+  wire.uneven = operation.launch.uneven;
   wire.header.sequence = descriptor.sequence;
   wire.header.fingerprint = descriptor.fingerprint;
   wire.header.priority = static_cast<std::uint16_t>(track);

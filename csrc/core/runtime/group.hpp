@@ -62,6 +62,7 @@ class Group final : public Steppable {
   struct Launch {
     std::shared_ptr<const PreparedProgram> program;  // what runs, or what it does when it runs `shared`
     bool shared = false;
+    bool uneven = false;    // blocks differ in size (Wire::uneven)
     Descriptor descriptor;  // without sequence and fingerprint
     std::vector<Block> blocks;
     std::optional<Priority> priority;  // none: what is usual for the collective

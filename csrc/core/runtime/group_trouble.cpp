@@ -120,6 +120,15 @@ void Group::explain(const UnexpectedFrame& frame) {
   }
   const std::string peer = fabric_->name_of_rank(frame.peer);
   const std::string self = "rank " + std::to_string(fabric_->rank());
+  if (theirs && frame.expected.total != frame.found.total) {
+    const std::size_t element = size_of(ours.dtype);
+    fail(Error::Kind::mismatch,
+         peer + " and " + self + " disagree about element counts: in " + describe(ours) + " " + self + " expects " +
+             std::to_string(frame.expected.total / element) + " elements of " + peer + ", which sends " +
+             std::to_string(frame.found.total / element),
+         both);
+    return;
+  }
   fail(Error::Kind::mismatch,
        peer + " and " + self + " disagree about " + (theirs ? "block sizes: in " : "the operation: in ") +
            describe(ours) + " " + self + " expects " + std::to_string(frame.expected.length) + " bytes of slice " +

@@ -63,7 +63,7 @@ std::span<std::byte> PeerMemory::room(std::size_t bytes) {
 }
 
 BufferAddress PeerMemory::address_of(const std::byte* data, std::size_t bytes) {
-  BufferAddress buffer{.address = reinterpret_cast<std::uint64_t>(data)};
+  BufferAddress buffer{.address = reinterpret_cast<std::uint64_t>(data), .bytes = bytes};
   if (const auto place = ShareableMemory::find(data, bytes)) {
     buffer.offset = place->offset;
     buffer.piece = place->piece;

@@ -27,6 +27,7 @@ namespace syntony {
 struct BufferAddress {
   std::uint64_t address = 0;  // in the owner's process
   std::uint64_t offset = 0;   // in the registered piece,
+  std::uint64_t bytes = 0;    // how long it is: no peer may read more
   std::uint32_t piece = 0;    // whose number this is in the owner's process; 0: not registered
   std::int32_t descriptor = -1;
 };

@@ -117,8 +117,28 @@ class ReferenceSteps final : public SharedSteps {
       staged_ = staged_steps(job_);
       return false;
     }
+    for (std::uint32_t from = 0; from < job_.ranks; ++from) check_length(from);
     if (!reduces(job_.collective)) plan_copies();
     return true;
+  }
+
+  [[nodiscard]] BufferAddress& input_of(std::uint32_t from) const {
+    return input_in(job_.exchange.place(from), job_.shape.blocks_by_destination ? job_.rank : 0);
+  }
+
+  /// Counts are in the fingerprint, so this holds; but nobody reads beyond another's buffer, whatever was called.
+  void check_length(std::uint32_t from) const {
+    if (from == job_.rank || !job_.reads_from(from)) return;
+    const std::uint64_t expected = job_.block(from, job_.rank).elements * job_.element_bytes;
+    const std::uint64_t brought = input_of(from).bytes;
+    if (brought == expected) return;
+    throw Error(Error::Kind::mismatch,
+                "rank " + std::to_string(from) + " and rank " + std::to_string(job_.rank) +
+                    " disagree about element counts: in " + std::string(name_of(job_.collective)) + " rank " +
+                    std::to_string(job_.rank) + " expects " + std::to_string(expected / job_.element_bytes) +
+                    " elements of rank " + std::to_string(from) + ", which brings " +
+                    std::to_string(brought / job_.element_bytes),
+                {static_cast<int>(from), static_cast<int>(job_.rank)});
   }
 
   void plan_copies() {
@@ -126,11 +146,10 @@ class ReferenceSteps final : public SharedSteps {
       const std::uint32_t from = (job_.rank + turn) % job_.ranks;  // not all from the same rank at once
       if (!job_.reads_from(from)) continue;
       const Block& block = job_.block(from, job_.rank);
-      const std::uint32_t to = job_.shape.blocks_by_destination ? job_.rank : 0;
       if (from == job_.rank) {
         if (block.output != block.input) copies_.push_back({from, {}, block.output, block.elements, block.input});
       } else {
-        copies_.push_back({from, input_in(job_.exchange.place(from), to), block.output, block.elements});
+        copies_.push_back({from, input_of(from), block.output, block.elements});
       }
     }
   }
@@ -147,7 +166,7 @@ class ReferenceSteps final : public SharedSteps {
       const std::span<std::byte> room = memory_.room(job_.ranks * kReducedBytes);
       job_.reduce_all(block.output + first * job_.element_bytes, count, [&](std::uint32_t from) {
         if (from == job_.rank) return block.input + first * job_.element_bytes;
-        const BufferAddress& source = input_in(job_.exchange.place(from), shared ? 0 : job_.rank);
+        const BufferAddress& source = input_of(from);
         const std::size_t skipped = first * job_.element_bytes;
         if (const std::byte* mapped = memory_.map(from, source)) return mapped + skipped;
         std::byte* const read = room.data() + from * kReducedBytes;
