@@ -33,7 +33,7 @@ struct TcpIdentity {
 
 inline constexpr std::uint32_t kHelloMagic = 0x48535953;  // "SYSH"
 inline constexpr std::uint32_t kAckMagic = 0x41535953;    // "SYSA"
-inline constexpr std::uint16_t kWireVersion = 2;  // 2: Descriptor::counts
+inline constexpr std::uint16_t kWireVersion = 2;          // 2: Descriptor::counts
 inline constexpr std::uint16_t kControlFlow = 0xffff;
 
 struct Hello {
