@@ -63,7 +63,7 @@ struct Expected {
 };
 
 bool right_status(std::span<const std::byte> body) {
-  constexpr std::size_t kFirst = 24, kEach = 56, kCollective = 44, kDType = 45, kOp = 46, kPriority = 48;
+  constexpr std::size_t kFirst = 24, kEach = 64, kCollective = 52, kDType = 53, kOp = 54, kPriority = 56;
   if (body.size() < kFirst || (body.size() - kFirst) % kEach != 0 || (body.size() - kFirst) / kEach > 48) return false;
   for (std::size_t at = kFirst; at < body.size(); at += kEach) {
     const auto byte = [&](std::size_t offset) { return static_cast<std::size_t>(body[at + offset]); };
