@@ -161,6 +161,7 @@ class _Crew:
         change = next(changes, None)
         stop_at: float | None = None
         first = 0
+        early = [member for member in self._members if member.code is not None]  # while their first lines were awaited
         while any(member.code is None and not member.task.service for member in self._members):
             now = time.monotonic()
             if stop_at is not None and now >= stop_at:
@@ -170,7 +171,8 @@ class _Crew:
                 change = next(changes, None)
             wakes = [] if change is None else [start + change.seconds - now]
             wakes += [] if stop_at is None else [stop_at - now]
-            for member in self._listen(min(wakes, default=None)):
+            ended, early = early or self._listen(min(wakes, default=None)), []
+            for member in ended:
                 wrong = member.code if not member.task.service else member.code or 1
                 if wrong and not first:
                     first = wrong

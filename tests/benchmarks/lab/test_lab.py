@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.lab import kernel, runs
+from benchmarks.lab import kernel, processes, runs
 from benchmarks.lab.faults import parse_fault
 from benchmarks.lab.lab import Lab
 from benchmarks.lab.plan import LabError, Plan, at_rate, delayed, plan_of
 from topologies.command import UserError
 from topologies.parse import parse
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.wires
 RATE = Fraction(50 * 10**6, 8)
 SYNTONY = [sys.executable, "-m", "syntony"]
 
@@ -284,7 +284,16 @@ def test_a_switch_that_cannot_start_is_named(monkeypatch: pytest.MonkeyPatch) ->
         run("star:2,aggregator=sharp", "echo never")
 
 
-def test_a_switch_that_ends_early_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seen", ["while it runs", "when it has ended"])
+def test_a_switch_that_ends_early_is_a_failure(monkeypatch: pytest.MonkeyPatch, seen: str) -> None:
+    if seen == "when it has ended":
+        await_services = processes._Crew.await_services
+
+        def late(crew: processes._Crew) -> None:
+            time.sleep(0.5)
+            await_services(crew)
+
+        monkeypatch.setattr(processes._Crew, "await_services", late)
     monkeypatch.setattr("benchmarks.lab.processes.GRACE", 0.2)
     monkeypatch.setattr("benchmarks.lab.lab.command_of", lambda *_: ("sh", "-c", "echo here; exit 0"))
     code, lines = run("star:2,aggregator=sharp", "sleep 1000")
