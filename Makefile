@@ -12,13 +12,13 @@ PIP := $(BIN)/python -m pip install --quiet
 
 PACKAGES := csrc topologies synth collectives benchmarks syntony
 PYTEST := $(BIN)/python -m pytest --quiet
-# Side by side, a file at a time; the folders with the longest files come first, so that no core waits for the last one.
-LONGEST_FIRST := tests/collectives tests/csrc tests/benchmarks tests/synth tests/syntony tests/topologies
-SIDE_BY_SIDE  := --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+# Side by side: each worker begins with a stretch of the tests, and who has finished takes some of another's.
+SIDE_BY_SIDE := --numprocesses $(JOBS) --dist worksteal
+WHICH := not soak and not sweep
 CXX_FILES = $(shell find csrc -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help build programs demo test fuzz sanitize cuda test-cuda lint tidy format clean
+.PHONY: help build programs demo test test-all fuzz sanitize cuda test-cuda lint tidy format clean
 
 help: ## this list
 	@echo 'make TARGET [TORCH=$(TORCH)] [PYTHON=$(PYTHON)] [JOBS=$(JOBS)]'
@@ -54,13 +54,15 @@ programs: build ## what tests compile (make test does it first)
 demo: build ## the story on one screen: detect, synthesize, prove, execute, benchmark, train
 	@$(BIN)/python -m benchmarks.demo
 
-test: programs ## the whole test suite, or with TESTS=.. that part of it
+test: programs ## the test suite, or with TESTS=.. that part of it
 ifdef TESTS
 	@$(PYTEST) $(TESTS)
 else
-	@$(PYTEST) $(SIDE_BY_SIDE) -m 'not soak and not alone' $(LONGEST_FIRST); first=$$?; \
-	  $(PYTEST) -m 'alone and not soak' && exit $$first
+	@$(PYTEST) $(SIDE_BY_SIDE) -m '$(WHICH) and not alone'; first=$$?; $(PYTEST) -m '$(WHICH) and alone' && exit $$first
 endif
+
+test-all: WHICH := not soak
+test-all: test ## the same with whole sweeps: every rank count, torch's own suite at 2 and 4 ranks
 
 fuzz: build ## frames, messages, handshakes and files that nobody wrote, millions of them, under sanitizers (minutes)
 	@$(PYTEST) -m soak tests/csrc/test_fuzz.py tests/synth/test_hostile_files.py

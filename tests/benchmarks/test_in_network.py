@@ -33,7 +33,7 @@ def test_the_table_compares_with_the_ring_and_with_the_cable() -> None:
     assert "80%" in lines[6]
 
 
-@pytest.mark.alone
+@pytest.mark.wires
 def test_a_small_run_in_the_lab() -> None:
     try:  # containers differ in what they allow
         with Lab(plan_of(parse("star:2"))):

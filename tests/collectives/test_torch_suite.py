@@ -44,7 +44,7 @@ def outcomes(tmp_path: Path, *arguments: object, seconds: float = 380) -> dict[s
     return dict(result["outcomes"])
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("ranks", [3, *(pytest.param(n, marks=pytest.mark.sweep) for n in (2, 4))])
 @pytest.mark.timeout(400)
 def test_what_gloo_passes(ranks: int, tmp_path: Path) -> None:
     import torch

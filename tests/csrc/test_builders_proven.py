@@ -1,7 +1,7 @@
 """Promise 1 for the C++ builders: the checker proves what they write, for every rank count up to 64.
 
 A proof covers every size, both placements (in place and out of place) and every interleaving, at fifo_depth 1. The
-everyday run samples the rank counts; `-m soak` takes them all.
+everyday run samples the rank counts; `make test-all` takes them all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from synth.program import Program
 
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 BUILDERS = [(a.name, collective) for a in _core.algorithms() for collective in a.collectives]
-SAMPLED = (*range(1, 10), 12, 16, 17, 24, 31, 33)
+SAMPLED = (1, 2, 3, 4, 5, 7, 8, 12, 17, 24, 33)
 
 
 def prove(name: str, collective: str, ranks: int, root: int = 0, boxes: list[list[int]] | None = None) -> None:
@@ -50,7 +50,7 @@ def test_builder_is_proven_on_64_ranks(name: str, collective: str) -> None:
     prove(name, collective, 64, 63 if collective in ROOTED else 0)
 
 
-@pytest.mark.soak
+@pytest.mark.sweep
 @pytest.mark.parametrize("ranks", range(1, 65))
 @pytest.mark.parametrize(("name", "collective"), BUILDERS)
 def test_builder_is_proven_on_every_rank_count(name: str, collective: str, ranks: int) -> None:

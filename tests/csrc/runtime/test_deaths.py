@@ -12,7 +12,7 @@ import pytest
 from tests.csrc.runtime.group import failure_of
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
 
-pytestmark = pytest.mark.alone
+ALONE = pytest.mark.alone  # counts what is left on the machine, or tells who is late by less than a second
 HOSTS = pytest.mark.parametrize("hosts", ["", "aabb", "abcd"])
 PROMISE = 20.0  # seconds from a death to the exceptions: less than the time-out, which would end a wait as well
 Failure = tuple[str, tuple[int, ...], str, float]
@@ -71,6 +71,7 @@ def remains(pids: list[int]) -> list[str]:
     return found
 
 
+@ALONE
 @pytest.mark.parametrize("hosts", ["", "aabb"])
 def test_nothing_is_left_when_all_are_killed(hosts: str) -> None:
     with Processes(reduce_for_ever, 4, 1000, hosts=hosts) as ranks:
@@ -182,6 +183,7 @@ def one_never_comes(rank: Rank) -> Failure | None:
     return failure
 
 
+@ALONE
 @HOSTS
 def test_a_rank_that_never_comes_is_named_with_what_it_did_last(hosts: str) -> None:
     results = run_as_processes(one_never_comes, 4, hosts=hosts)
@@ -202,6 +204,7 @@ def stopped(rank: Rank) -> Failure | None:
     return failure_of(lambda: [group.all_reduce(np.zeros(1000), timeout=0.6) for _ in range(1 << 20)])
 
 
+@ALONE
 @pytest.mark.parametrize("hosts", ["", "aab"])
 def test_a_stopped_process_is_late_and_named(hosts: str) -> None:
     """It lives, its sockets are open, it does nothing."""
