@@ -52,7 +52,7 @@ programs: build ## what tests compile (make test does it first)
 
 # ---- what one does with it -------------------------------------------------------------------------------------------
 demo: build ## the story on one screen: detect, synthesize, prove, execute, benchmark, train
-	@$(BIN)/python -m benchmarks.demo
+	@$(BIN)/python -m syntony.benchmarks.demo
 
 test: programs ## the test suite, or with TESTS=.. that part of it
 ifdef TESTS
@@ -65,7 +65,7 @@ test-all: WHICH := not soak
 test-all: test ## the same with whole sweeps: every rank count, torch's own suite at 2 and 4 ranks
 
 fuzz: build ## frames, messages, handshakes and files that nobody wrote, millions of them, under sanitizers (minutes)
-	@$(PYTEST) -m soak tests/csrc/test_fuzz.py tests/synth/test_hostile_files.py
+	@$(PYTEST) -m soak tests/csrc/test_fuzz.py tests/synth/formats/test_hostile_files.py
 
 sanitize: programs ## the runtime under the address, undefined behaviour and thread sanitizers (minutes)
 	@$(PYTEST) -m 'soak or not soak' tests/csrc/test_tcp.py tests/csrc/runtime/test_sanitizers.py \

@@ -11,7 +11,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it now, and a process with th
 import numpy  # noqa: F401
 import pytest  # noqa: F401
 
-from csrc import _core  # noqa: F401
+from syntony import _core  # noqa: F401
 
 with contextlib.suppress(ImportError):  # torch may be absent
     import torch.distributed.checkpoint.state_dict
@@ -19,7 +19,7 @@ with contextlib.suppress(ImportError):  # torch may be absent
     import torch.distributed.pipelining
     import torch.distributed.tensor.parallel
 
-    import collectives.torch_backend  # noqa: F401
+    import syntony.collectives.torch_backend.backend  # noqa: F401
 
     torch.set_num_threads(1)
 

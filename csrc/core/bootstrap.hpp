@@ -1,5 +1,5 @@
 // How ranks that know nothing of each other meet: one function. torch's Store, a TCP rendezvous, MPI and threads of one
-// process all implement it (csrc/torch/store_bootstrap.hpp, collectives/bootstrap.py).
+// process all implement it (csrc/torch/store_bootstrap.hpp, collectives/bootstrap/bootstraps.py).
 #pragma once
 
 #include <cstdint>

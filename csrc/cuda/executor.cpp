@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "cuda/kernel.hpp"
+#include "cuda/kernels/kernel.hpp"
 
 namespace syntony::cuda {
 namespace {

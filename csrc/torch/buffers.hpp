@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/kernels/dtype.hpp"
-#include "core/runtime/communicator.hpp"
+#include "core/group/communicator.hpp"
 
 namespace syntony::glue {
 

@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 #include <vector>
 
-#include "core/runtime/blocks.hpp"
+#include "core/group/blocks.hpp"
 #include "torch/request.hpp"
 #include "torch/syntony_backend.hpp"
 

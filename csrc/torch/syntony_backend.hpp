@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "bindings/process.hpp"
+#include "bindings/core/process.hpp"
 #include "torch/device/device_work.hpp"
 #include "torch/device/on_device.hpp"
 #include "torch/syntony_work.hpp"

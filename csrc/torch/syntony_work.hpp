@@ -15,8 +15,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
-#include "bindings/process.hpp"
-#include "core/runtime/work.hpp"
+#include "bindings/core/process.hpp"
+#include "core/progress/work.hpp"
 #include "torch/buffers.hpp"
 #include "torch/errors.hpp"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.launch import Exchange
+from syntony.collectives.bootstrap.launch import Exchange
 
 _REDUCERS: dict[str, Callable[..., Any]] = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
 

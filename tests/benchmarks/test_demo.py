@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.demo.picture import sparkline
-from benchmarks.demo.text import batch, standard_library
+from syntony.benchmarks.demo.picture import sparkline
+from syntony.benchmarks.demo.text import batch, standard_library
 
 
 def test_the_text_is_the_standard_librarys_own() -> None:
@@ -38,7 +38,7 @@ def test_a_sparkline_goes_from_low_to_high() -> None:
 
 def test_the_model_begins_at_chance_and_sees_no_future() -> None:
     torch = pytest.importorskip("torch")
-    from benchmarks.demo.model import Shape, Transformer
+    from syntony.benchmarks.demo.model import Shape, Transformer
 
     torch.manual_seed(7)
     shape = Shape(layers=2, width=32, heads=2, context=16)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.runtime import kill, mismatch, soak
-from benchmarks.runtime.random_operations import WrongResultError, random_operation
-from benchmarks.runtime.returned import returned_by
-from collectives.launch import Exchange, RankError
+from syntony.benchmarks.runtime import kill, mismatch, soak
+from syntony.benchmarks.runtime.measured.random_operations import WrongResultError, random_operation
+from syntony.benchmarks.runtime.measured.returned import returned_by
+from syntony.collectives.bootstrap.launch import Exchange, RankError
 
 
 def test_a_kill_is_named_by_all_survivors_and_nothing_is_left() -> None:
@@ -33,7 +33,7 @@ def _wrong(exchange: Exchange) -> None:
 
     import numpy as np
 
-    from collectives import Communicator
+    from syntony.collectives import Communicator
 
     with Communicator.create(exchange, 60.0) as group:
         honest = group.all_reduce

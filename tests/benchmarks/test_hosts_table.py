@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.lab.ceiling import Ceiling
-from benchmarks.lab.plan import Plan
-from benchmarks.runtime.hosts import SIZE, Limits, Network
-from benchmarks.runtime.hosts_rank import Job
+from syntony.benchmarks.runtime.hosts import SIZE, Limits, Network
+from syntony.benchmarks.runtime.measured.hosts_rank import Job
+from syntony.lab.plan import Plan
+from syntony.lab.wires.ceiling import Ceiling
 
 MEGA = 1e6
 

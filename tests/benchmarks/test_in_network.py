@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.in_network.__main__ import measured, table
-from benchmarks.in_network.rank import FORMATS
-from benchmarks.lab.lab import Lab
-from benchmarks.lab.plan import LabError, plan_of
-from topologies.parse import parse
+from syntony.benchmarks.in_network.__main__ import measured, table
+from syntony.benchmarks.in_network.rank import FORMATS
+from syntony.lab.lab import Lab
+from syntony.lab.plan import LabError, plan_of
+from syntony.topologies.parse import parse
 
 
 def row(way: str, seconds: float, equal: bool = True) -> dict[str, object]:

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import options
-from benchmarks.elements import ELEMENTS
-from benchmarks.measure import Bench, Effort
-from benchmarks.mpi import libraries
-from benchmarks.mpi.guest import Guest
-from benchmarks.mpi.libraries import LIBRARIES, Library
-from benchmarks.mpi.rank import case_of, fields_of, serve
-from benchmarks.shapes import SHAPES
-from benchmarks.trial import Case, Memory
-from collectives.launch import Exchange, RankError, run_ranks
+from syntony.base.command import UserError
+from syntony.benchmarks.bench import options
+from syntony.benchmarks.bench.elements import ELEMENTS
+from syntony.benchmarks.bench.measure import Bench, Effort
+from syntony.benchmarks.bench.shapes import SHAPES
+from syntony.benchmarks.bench.trial import Case, Memory
+from syntony.benchmarks.mpi import libraries
+from syntony.benchmarks.mpi.guest import Guest
+from syntony.benchmarks.mpi.libraries import LIBRARIES, Library
+from syntony.benchmarks.mpi.rank import case_of, fields_of, serve
+from syntony.collectives.bootstrap.launch import Exchange, RankError, run_ranks
 from tests.benchmarks.stand_in import OffByOne, StandIn
-from topologies.command import UserError
 
 CASE = Case(SHAPES["all_reduce"], ELEMENTS["int32"], "max", 0, 1009)
 EFFORT = Effort(iterations=6, warmups=1)
@@ -41,7 +41,7 @@ def test_a_case_survives_the_line(case: Case) -> None:
 
 
 def test_a_guest_rank_answers_what_it_is_asked() -> None:
-    from benchmarks.contenders import Syntony
+    from syntony.benchmarks.bench.contenders import Syntony
 
     def request(method: str, *arguments: int, in_place: bool = False, case: Case = CASE) -> str:
         fields = {"method": method, "case": fields_of(case), "in_place": in_place, "arguments": arguments}
@@ -120,16 +120,16 @@ def stand_in_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(Library, "require", lambda library: None)
     root = Path(__file__).parents[2]
-    # mpiexec -bind-to none -n 1 PYTHON -m benchmarks.mpi.rank NAME PATH
+    # mpiexec -bind-to none -n 1 PYTHON -m syntony.benchmarks.mpi.rank NAME PATH
     program = "from tests.benchmarks.test_mpi_peers import be_a_guest; import sys; be_a_guest(sys.argv[-1])"
     _install(tmp_path, "mpich", f'cd {root} && for last; do :; done; exec {sys.executable} -c "{program}" "$last"')
 
 
 def be_a_guest(path: str) -> None:
-    """What stands in for benchmarks.mpi.rank: gets the last element wrong in every call."""
+    """What stands in for syntony.benchmarks.mpi.rank: gets the last element wrong in every call."""
     import socket
 
-    from benchmarks.contenders import Syntony
+    from syntony.benchmarks.bench.contenders import Syntony
 
     class Wrong(OffByOne):
         def __init__(self) -> None:
@@ -160,7 +160,7 @@ def test_a_guest_is_measured_and_its_faults_are_counted() -> None:
 def test_real_library(name: str) -> None:
     """Every collective and form that it has, on two ranks."""
     if not LIBRARIES[name].installed:
-        pytest.skip(f"{LIBRARIES[name].package} or mpi4py is not installed (benchmarks/mpi/libraries.py)")
+        pytest.skip(f"{LIBRARIES[name].package} or mpi4py is not installed (src/syntony/benchmarks/mpi/libraries.py)")
 
     def work(exchange: Exchange) -> int:
         guest, bench = Guest(exchange, name, 120.0), Bench(exchange)

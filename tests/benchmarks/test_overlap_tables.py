@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.overlap import contest, counting, memory, rank
-from benchmarks.overlap.contest import Entry, Timed, Work, best, ends_of, work_of
-from benchmarks.overlap.data_parallel import trainer
-from benchmarks.overlap.policies import LABS, _lab, simulated
-from benchmarks.overlap.published import PUBLISHED
-from benchmarks.overlap.settings import grid
-from benchmarks.overlap.tensor_parallel import losses
-from collectives.overlap.policies import POLICIES
-from collectives.overlap.search import chain_of
+from syntony.benchmarks.overlap import counting, memory
+from syntony.benchmarks.overlap.contenders import contest, rank
+from syntony.benchmarks.overlap.contenders.contest import Entry, Timed, Work, best, ends_of, work_of
+from syntony.benchmarks.overlap.contenders.settings import grid
+from syntony.benchmarks.overlap.data_parallel import trainer
+from syntony.benchmarks.overlap.policies import LABS, _lab, simulated
+from syntony.benchmarks.overlap.published import PUBLISHED
+from syntony.benchmarks.overlap.tensor_parallel import losses
+from syntony.overlap.policies.search import chain_of
+from syntony.overlap.policies.table import POLICIES
 from tests.collectives.running import launch
 
 pytest.importorskip("torch.distributed")

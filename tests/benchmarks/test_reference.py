@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.elements import ELEMENTS, Element
-from benchmarks.reference import OPERATIONS, PERIOD, Reference, contribution, fill, wrong_elements
-from benchmarks.shapes import SHAPES
+from syntony.benchmarks.bench.elements import ELEMENTS, Element
+from syntony.benchmarks.bench.reference import OPERATIONS, PERIOD, Reference, contribution, fill, wrong_elements
+from syntony.benchmarks.bench.shapes import SHAPES
 
 NATIVE = [element for element in ELEMENTS.values() if element.numpy_native]
 RANKS = st.integers(1, 40)

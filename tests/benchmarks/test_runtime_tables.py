@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.contenders import Contender, Syntony
-from benchmarks.goals import Part, Row
-from benchmarks.runtime import __main__ as front
-from benchmarks.runtime.duel import Rules, part
-from benchmarks.runtime.sweep import COLLECTIVES, Choice, case_of
-from benchmarks.tables import Table
-from collectives.launch import Exchange
+from syntony.base.command import UserError
+from syntony.benchmarks.bench.contenders import Contender, Syntony
+from syntony.benchmarks.goals import Part, Row
+from syntony.benchmarks.runtime import __main__ as front
+from syntony.benchmarks.runtime.measured.duel import Rules, part
+from syntony.benchmarks.runtime.measured.sweep import COLLECTIVES, Choice, case_of
+from syntony.benchmarks.tables import Table
+from syntony.collectives.bootstrap.launch import Exchange
 from tests.benchmarks.stand_in import OffByOne, StandIn
-from topologies.command import UserError
 
 
 def _table(name: str, *missed: str) -> Table:
@@ -41,7 +41,7 @@ def test_exit_codes(name: str, code: int, monkeypatch: pytest.MonkeyPatch, capsy
     assert front.main([name]) == code
     out, err = capsys.readouterr()
     assert ("MISSED: too slow" in out) == (code == 1)
-    assert err == ("benchmarks.runtime none: there is no peer\n" if code == 2 else "")
+    assert err == ("syntony.benchmarks.runtime none: there is no peer\n" if code == 2 else "")
 
 
 def test_help_names_every_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks import options
-from benchmarks.session import run
-from benchmarks.shapes import SHAPES
-from collectives.launch import Exchange, run_ranks
+from syntony.base.command import UserError
+from syntony.benchmarks.bench import options
+from syntony.benchmarks.bench.session import run
+from syntony.benchmarks.bench.shapes import SHAPES
+from syntony.collectives.bootstrap.launch import Exchange, run_ranks
 from tests.benchmarks.stand_in import OffByOne, Overrun, StandIn
-from topologies.command import UserError
 
 RANKS = 3
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks import simulator
+from syntony.benchmarks import simulator
 
 
 def test_every_case_meets_its_formula(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

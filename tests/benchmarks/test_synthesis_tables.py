@@ -8,21 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.synthesis import forest, sccl
-from benchmarks.synthesis.__main__ import TABLES
-from benchmarks.synthesis.execution import WrongResultError, execute
-from benchmarks.synthesis.table import Part, Row, Stopwatch, Table, WrongScheduleError, show, timed
-from synth.collective import Collective
-from synth.engines.engine import Budget
-from synth.engines.forest import pack, run
-from synth.engines.greedy import run as greedy
-from synth.engines.registry import engine_named
-from synth.engines.sccl.exact import chunk_count
-from synth.schedule import Transfers
-from synth.symmetry import expand
-from synth.throughput import seconds_per_byte
+from syntony.benchmarks.synthesis import forest, sccl
+from syntony.benchmarks.synthesis.__main__ import TABLES
+from syntony.benchmarks.synthesis.execution import WrongResultError, execute
+from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table, WrongScheduleError, show, timed
+from syntony.synth.engines.engine import Budget
+from syntony.synth.engines.forest.search import pack, run
+from syntony.synth.engines.greedy import run as greedy
+from syntony.synth.engines.registry import engine_named
+from syntony.synth.engines.sccl.exact import chunk_count
+from syntony.synth.model.collective import Collective
+from syntony.synth.model.schedule import Transfers
+from syntony.synth.symmetry.groups import expand
+from syntony.synth.symmetry.throughput import seconds_per_byte
+from syntony.topologies.parse import parse
 from tests.synth.networks import replay
-from topologies.parse import parse
 
 QUICK = [(0, "all_gather"), (1, "reduce_scatter"), (9, "reduce"), (21, "all_to_all"), (25, "all_reduce")]
 EVERY = [(number, kind) for number, instance in enumerate(sccl.INSTANCES) for kind in instance.kinds]

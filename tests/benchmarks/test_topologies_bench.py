@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import topologies as bench
-from topologies import parse
-from topologies.families import FAMILIES
+from syntony.benchmarks import topologies as bench
+from syntony.topologies import parse
+from syntony.topologies.families import FAMILIES
 
 
 def test_every_family_is_measured() -> None:

@@ -7,7 +7,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from collectives import dump
+from syntony.collectives import dump
 
 dist.init_process_group("syntony")
 some = dist.new_group([1, 2])

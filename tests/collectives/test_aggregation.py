@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives import CommunicationError, InNetwork, LocalBootstrap, UsageError
-from collectives.aggregator import arguments_of, main
-from topologies.aggregator import PROFILES
+from syntony.collectives import CommunicationError, InNetwork, LocalBootstrap, UsageError
+from syntony.lab.aggregator import arguments_of, main
+from syntony.topologies.aggregator import PROFILES
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A process that adds, by its own word."""
-    command = [sys.executable, "-m", "collectives.aggregator", "--listen", "127.0.0.1:0", "--tenants", "4"]
+    command = [sys.executable, "-m", "syntony.lab.aggregator", "--listen", "127.0.0.1:0", "--tenants", "4"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     first = process.stdout.readline()
@@ -134,7 +134,7 @@ def test_addresses_that_are_none(address: str, sentence: str) -> None:
 WORKER = """
 import sys
 import numpy as np
-from collectives import InNetwork, TcpBootstrap
+from syntony.collectives import InNetwork, TcpBootstrap
 with TcpBootstrap.from_environment() as bootstrap:
     group = InNetwork.create(bootstrap, sys.argv[1])
     numbers = np.ones(1 << 16, np.float32)

@@ -20,8 +20,9 @@ from typing import Any
 
 import pytest
 
-from collectives import LocalBootstrap, StoreBootstrap, TcpBootstrap, tcp_bootstrap
-from topologies.command import UserError
+from syntony.base.command import UserError
+from syntony.collectives import LocalBootstrap, StoreBootstrap, TcpBootstrap
+from syntony.collectives.bootstrap import tcp_bootstrap
 
 ROOT = Path(__file__).parents[2]
 SOON = 0.5  # seconds until somebody gives up, in tests where somebody must
@@ -147,7 +148,7 @@ def test_strangers_disturb_nobody(garbage: str, port: int) -> None:
 
 # ---- the secret -----------------------------------------------------------------------------------------------------
 
-HELLO = struct.Struct("<8sIII")  # as in collectives/tcp_bootstrap.py
+HELLO = struct.Struct("<8sIII")  # as in src/syntony/collectives/bootstrap/tcp_bootstrap.py
 
 
 def with_secret(rank: int, port: int, secret: str, timeout: float = 60.0) -> list[bytes]:
@@ -325,7 +326,7 @@ def test_rank_0_that_is_absent_is_named(port: int) -> None:
 
 def test_rank_0_that_dies_is_named(port: int) -> None:
     script = (
-        f"from collectives import TcpBootstrap\nTcpBootstrap(0, 2, '{HOST}', {port}).all_gather('a', b'')\n"
+        f"from syntony.collectives import TcpBootstrap\nTcpBootstrap(0, 2, '{HOST}', {port}).all_gather('a', b'')\n"
         "import os, sys\nsys.stdin.read()\nos._exit(1)"
     )
     with (
@@ -428,7 +429,7 @@ def test_under_torchrun_the_store_is_named(environment: pytest.MonkeyPatch) -> N
 RANK = """
 import json, sys
 import numpy as np
-from collectives import Communicator, TcpBootstrap
+from syntony.collectives import Communicator, TcpBootstrap
 
 for turn in range(2):
     with Communicator.create(TcpBootstrap.from_environment(), timeout=60.0) as group:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import Communicator, Work
-from csrc import _core
+from syntony import _core
+from syntony.collectives import Communicator, Work
 from tests.collectives.arrays import DOORS, Array, Door, same, starts_of, values, whole_of
 from tests.collectives.ranks import Ranks
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from collectives import Communicator
-from synth.dsl.script import algorithm_of
+from syntony.collectives import Communicator
+from syntony.synth.dsl.script import algorithm_of
 from tests.collectives.test_schedules import COUNTS, execute, on_ranks
 
-EXAMPLES = Path(__file__).parents[2] / "synth" / "dsl" / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src/syntony" / "synth" / "dsl" / "examples"
 
 
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collectives.launch import Exchange, RankError, run_ranks
-from topologies.command import UserError
+from syntony.base.command import UserError
+from syntony.collectives.bootstrap.launch import Exchange, RankError, run_ranks
 
 
 def children() -> list[str]:

@@ -9,16 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import topologies
-from collectives import Communicator, LocalBootstrap, Work
-from csrc import _core
-from synth.collective import Collective
-from synth.engines.engine import Budget
-from synth.engines.registry import engine_named
-from synth.formats import schedule_file
+from syntony import _core, topologies
+from syntony.base.command import UserError
+from syntony.collectives import Communicator, LocalBootstrap, Work
+from syntony.synth.engines.engine import Budget
+from syntony.synth.engines.registry import engine_named
+from syntony.synth.formats import schedule_file
+from syntony.synth.model.collective import Collective
 from tests.collectives.arrays import DOORS, Door, same, values, whole_of
 from tests.collectives.ranks import Ranks
-from topologies.command import UserError
 
 SIZE = 3
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collectives import Communicator
-from collectives.probe import Effort, probe
 from syntony.__main__ import main
+from syntony.collectives import Communicator
+from syntony.collectives.probe import Effort, probe
+from syntony.topologies import file_format
+from syntony.topologies.file_format import from_json
+from syntony.topologies.probed.network import explain
 from tests import forked
 from tests.collectives.ranks import Ranks
-from topologies import file_format
-from topologies.file_format import from_json
-from topologies.probed.network import explain
 
 ROOT = Path(__file__).parents[2]
 

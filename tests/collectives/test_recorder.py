@@ -18,14 +18,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import CommunicationError, Communicator, recorder
-from collectives.recorder import Dump, GroupRecord, Operation
 from syntony.__main__ import main
+from syntony.base.command import UserError
+from syntony.collectives import CommunicationError, Communicator
+from syntony.collectives.recorder import records as recorder
+from syntony.collectives.recorder.records import Dump, GroupRecord, Operation
 from tests import forked
 from tests.collectives.ranks import Ranks
 from tests.collectives.running import HERE, launch
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
-from topologies.command import UserError
 
 
 def joined(rank: Rank, timeout: float = 30.0) -> Communicator:

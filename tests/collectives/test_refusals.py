@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives import CommunicationError, Communicator, LocalBootstrap
-from collectives.buffers import UsageError
-from csrc import _core
+from syntony import _core
+from syntony.collectives import CommunicationError, Communicator, LocalBootstrap
+from syntony.collectives.buffers import UsageError
 from tests.collectives.arrays import OnlyDLPack, same, values
 from tests.collectives.ranks import Ranks
 
@@ -407,7 +407,7 @@ def test_after_close_nothing_runs() -> None:
 
 
 def test_the_builders_are_proven_when_the_environment_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collectives import proof
+    from syntony.collectives import proof
 
     calls = []
 

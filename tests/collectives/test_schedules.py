@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import topologies
-from collectives import Communicator, LocalBootstrap
-from synth.collective import Collective
-from synth.engines.engine import Budget
-from synth.engines.registry import engine_named
-from synth.formats import portfolio_file, schedule_file
-from synth.loading import load
-from synth.portfolio import Entry, Portfolio
-from topologies.command import UserError
+from syntony import topologies
+from syntony.base.command import UserError
+from syntony.collectives import Communicator, LocalBootstrap
+from syntony.synth.engines.engine import Budget
+from syntony.synth.engines.portfolio import Entry, Portfolio
+from syntony.synth.engines.registry import engine_named
+from syntony.synth.formats import portfolio_file, schedule_file
+from syntony.synth.formats.loading import load
+from syntony.synth.model.collective import Collective
 
 FOREIGN = Path(__file__).parents[2].parent / "shared" / "foreign" / "msccl-xml"
 COUNTS = (1, 7, 1000, 50_001)  # elements per block

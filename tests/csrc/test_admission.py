@@ -1,4 +1,4 @@
-"""The admission lemma of csrc/core/runtime/group.hpp, model-checked: proven Programs together do not deadlock.
+"""The admission lemma of csrc/core/group/group.hpp, model-checked: proven Programs together do not deadlock.
 
 The model keeps what matters of a Group: the operations of a class get numbers in one agreed order; a rank runs at most
 the W oldest of each class that it has not finished, operation q over the streams of its class's window q mod W; a

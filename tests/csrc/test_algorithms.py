@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.program_interpreter import blocks_of, expected_outputs, random_inputs, run
 
 ROOTED = ("broadcast", "reduce", "gather", "scatter")

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from csrc import _core
-from synth.checker import check_program, least_fifo_depth
-from synth.program import Program
+from syntony import _core
+from syntony.synth.checker import check_program, least_fifo_depth
+from syntony.synth.model.program import Program
 
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 BUILDERS = [(a.name, collective) for a in _core.algorithms() for collective in a.collectives]

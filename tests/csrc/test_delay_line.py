@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-
-from csrc._core import run_delay_line
+from syntony._emulation import run_delay_line
 
 Figures = tuple[int, int, float, float]
 

@@ -1,4 +1,4 @@
-"""Fuzzing what reads bytes of others: frames, control messages, the handshake, the aggregator (csrc/fuzz).
+"""Fuzzing what reads bytes of others: frames, control messages, the handshake, the aggregator (tests/csrc/fuzz).
 
 A taste in every run, with the library as it is installed; millions under sanitizers by `make fuzz`.
 """

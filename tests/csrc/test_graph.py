@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra, maximum_flow
-
-from csrc._core import FlowNetwork, ShortestPaths
+from syntony._solve import FlowNetwork, ShortestPaths
 
 
 @dataclass(frozen=True)

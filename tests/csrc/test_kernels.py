@@ -16,7 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csrc import _core
+from syntony import _core
 
 ROOT = Path(__file__).parents[2]
 
@@ -334,7 +334,7 @@ def test_refusals() -> None:
 DIGEST = """
 import hashlib
 import numpy as np
-from csrc import _core
+from syntony import _core
 
 rng, digest = np.random.default_rng(20), hashlib.sha256()
 for dtype in _core.DTYPES:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.program_interpreter import blocks_of, ends, random_inputs, run, starts
 
 COLLECTIVES = _core.algorithms()[0].collectives

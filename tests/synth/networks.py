@@ -8,11 +8,11 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from synth.collective import KINDS, Collective
-from synth.schedule import Schedule
-from synth.symmetry import expand
-from topologies.aggregator import Aggregator
-from topologies.topology import Link, Node, Topology
+from syntony.synth.model.collective import KINDS, Collective
+from syntony.synth.model.schedule import Schedule
+from syntony.synth.symmetry.groups import expand
+from syntony.topologies.aggregator import Aggregator
+from syntony.topologies.topology import Link, Node, Topology
 
 
 @st.composite

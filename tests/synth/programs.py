@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from synth.formats.program_file import from_dict
-from synth.program import Program
+from syntony.synth.formats.program_file import from_dict
+from syntony.synth.model.program import Program
 
 Row = dict[str, Any]
 

@@ -11,8 +11,8 @@ from collections import defaultdict, deque
 
 import numpy as np
 
-from synth.instructions import INSTRUCTION_FIELDS, Opcode, Space
-from synth.program import Program
+from syntony.synth.model.instructions import INSTRUCTION_FIELDS, Opcode, Space
+from syntony.synth.model.program import Program
 
 Value = tuple[int, float]
 Address = tuple[int, int, int]

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 
-from synth.collective import Collective
-from synth.engines.engine import Budget
-from synth.engines.sccl import search as sccl
-from synth.schedule import Schedule, Transfer, Transfers
-from synth.symmetry import expand
-from synth.values import ValueBuilder
-from topologies import Topology
-from topologies.aggregator import PROFILES
-from topologies.parse import parse
-from topologies.wiring import Wiring
+from syntony.synth.engines.engine import Budget
+from syntony.synth.engines.sccl import search as sccl
+from syntony.synth.model.collective import Collective
+from syntony.synth.model.schedule import Schedule, Transfer, Transfers
+from syntony.synth.model.values import ValueBuilder
+from syntony.synth.symmetry.groups import expand
+from syntony.topologies import Topology
+from syntony.topologies.aggregator import PROFILES
+from syntony.topologies.graph.wiring import Wiring
+from syntony.topologies.parse import parse
 
 
 def link_between(topology: Topology, src: int, dst: int) -> int:

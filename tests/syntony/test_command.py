@@ -12,7 +12,7 @@ import pytest
 
 from syntony import commands
 from syntony.__main__ import arguments_of, main, parser_of
-from topologies.command import Command, UserError
+from syntony.base.command import Command, UserError
 
 ROOT = Path(__file__).parents[2]
 

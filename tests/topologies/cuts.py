@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import networkx as nx
 
-from topologies import Topology
+from syntony.topologies import Topology
 
 
 def flow_graph(topology: Topology) -> nx.DiGraph:

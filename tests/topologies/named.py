@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from topologies import Link, Node, Topology, TopologyError
-from topologies.families import FAMILIES
+from syntony.topologies import Link, Node, Topology, TopologyError
+from syntony.topologies.families import FAMILIES
 
 EXAMPLES = [family.example for family in FAMILIES.values()]
 

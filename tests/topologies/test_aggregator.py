@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from syntony.topologies import TopologyError, file_format, parse
+from syntony.topologies.aggregator import NUMBER_FORMATS, PROFILES, Aggregator
 from tests.topologies.named import refusal
-from topologies import TopologyError, file_format, parse
-from topologies.aggregator import NUMBER_FORMATS, PROFILES, Aggregator
 
 
 @pytest.mark.parametrize("name", PROFILES)

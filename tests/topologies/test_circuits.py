@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from topologies import Topology, TopologyError, parse
-from topologies.demand import AllReduce, Demand, read_demand
-from topologies.distance import diameter
-from topologies.families.circuits import apportioned, layers, matchings, strides
+from syntony.topologies import Topology, TopologyError, parse
+from syntony.topologies.demand import AllReduce, Demand, read_demand
+from syntony.topologies.families.optical.circuits import apportioned, layers, matchings, strides
+from syntony.topologies.graph.distance import diameter
 
 PATTERNS = ["ring", "all_to_all", "all_reduce", "dp3xtp4", "pp3xtp4", "dp2xpp2xep3", "tp1xep12", "pp12"]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from topologies import Command, UserError, file_format, parse
-from topologies.cli import COMMANDS
-from topologies.readers import read
+from syntony.topologies import Command, UserError, file_format, parse
+from syntony.topologies.cli import COMMANDS
+from syntony.topologies.readers import read
 
 
 @pytest.fixture(autouse=True)

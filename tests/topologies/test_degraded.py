@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syntony.topologies import Permutation, Topology, parse
+from syntony.topologies.file_format import write
+from syntony.topologies.graph.degraded import degraded
+from syntony.topologies.graph.symmetry import orbits
 from tests.topologies.named import refusal
-from topologies import Permutation, Topology, parse
-from topologies.degraded import degraded
-from topologies.file_format import write
-from topologies.symmetry import orbits
 
 NAMES = [
     "torus:3x4",

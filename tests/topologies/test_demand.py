@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from topologies import TopologyError
-from topologies.demand import AllReduce, Demand, read_demand
+from syntony.topologies import TopologyError
+from syntony.topologies.demand import AllReduce, Demand, read_demand
 
 
 def _pairs(demand: Demand) -> dict[tuple[int, int], float]:

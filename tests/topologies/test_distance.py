@@ -9,9 +9,9 @@ import networkx as nx
 import pytest
 from hypothesis import given
 
+from syntony.topologies import Link, Node, Topology, parse
+from syntony.topologies.graph.distance import cut_off, diameter, hops_from, longest_route
 from tests.topologies.named import SMALL, networks
-from topologies import Link, Node, Topology, parse
-from topologies.distance import cut_off, diameter, hops_from, longest_route
 
 
 def _rank_graph(topology: Topology) -> nx.DiGraph:
@@ -83,6 +83,6 @@ def test_the_furthest_of_many_ranks_without_symmetry(seed: int, monkeypatch: pyt
     hops = max(distance for rank in range(150) for distance in hops_from(topology, rank) if distance is not None)
     links = _longest_route(topology)
     assert (diameter(topology), longest_route(topology)) == (hops, links)
-    monkeypatch.setattr("topologies.distance._FEW", 0)
-    monkeypatch.setattr("topologies.distance._BLOCK", 70)
+    monkeypatch.setattr("syntony.topologies.graph.distance._FEW", 0)
+    monkeypatch.setattr("syntony.topologies.graph.distance._BLOCK", 70)
     assert (diameter(topology), longest_route(topology)) == (hops, links)

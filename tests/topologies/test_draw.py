@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 
+from syntony.topologies import Link, Node, Topology, parse
+from syntony.topologies.drawing.draw import to_svg
 from tests.topologies.named import EXAMPLES, SMALL, networks
-from topologies import Link, Node, Topology, parse
-from topologies.draw import to_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 

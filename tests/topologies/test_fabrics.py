@@ -16,10 +16,10 @@ from functools import lru_cache
 import networkx as nx
 import pytest
 
-from topologies import Topology, TopologyError, file_format, parse
-from topologies.distance import diameter, longest_route
-from topologies.hosts import hosts_of
-from topologies.symmetry import group_order, orbits
+from syntony.topologies import Topology, TopologyError, file_format, parse
+from syntony.topologies.graph.distance import diameter, longest_route
+from syntony.topologies.graph.symmetry import group_order, orbits
+from syntony.topologies.hosts import hosts_of
 
 GIGA = 10**9
 

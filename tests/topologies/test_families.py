@@ -8,12 +8,12 @@ from fractions import Fraction
 import networkx as nx
 import pytest
 
+from syntony.topologies import TopologyError, parse
+from syntony.topologies.families import FAMILIES
+from syntony.topologies.graph.distance import diameter
+from syntony.topologies.graph.symmetry import group_order, orbits
 from tests.topologies.cuts import cut, inflow
 from tests.topologies.named import EXAMPLES, SMALL
-from topologies import TopologyError, parse
-from topologies.distance import diameter
-from topologies.families import FAMILIES
-from topologies.symmetry import group_order, orbits
 
 GIGA = 10**9
 
@@ -188,7 +188,7 @@ def test_every_node_has_a_place_of_its_own(name: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
 def test_the_table_of_families_is_complete(family: object) -> None:
-    from topologies.family import Family
+    from syntony.topologies.families.family import Family
 
     assert isinstance(family, Family)
     assert parse(family.example).name == family.example

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import topologies
+from syntony import topologies
+from syntony.topologies import Topology, TopologyError, UserError, file_format, parse
+from syntony.topologies.file_format import write, write_text
+from syntony.topologies.readers import read
 from tests.topologies.named import EXAMPLES, SMALL, names, networks, refusal
-from topologies import Topology, TopologyError, UserError, file_format, parse
-from topologies.file_format import write, write_text
-from topologies.readers import read
 
 
 @given(networks())

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from topologies.hosts import Host, hosts_of
-from topologies.parse import parse
-from topologies.topology import TopologyError
-from topologies.wiring import Wiring
+from syntony.topologies.graph.wiring import Wiring
+from syntony.topologies.hosts import Host, hosts_of
+from syntony.topologies.parse import parse
+from syntony.topologies.topology import TopologyError
 
 
 @pytest.mark.parametrize("name", ["star:4", "torus:2x2", "ring:3", "dgx1", "dgx-a100:1"])

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syntony.base.quantity import rate
+from syntony.topologies import TopologyError, parse
+from syntony.topologies.families import FAMILIES
+from syntony.topologies.families.family import written
+from syntony.topologies.file_format import write
 from tests.topologies.named import refusal
-from topologies import TopologyError, parse
-from topologies.families import FAMILIES
-from topologies.family import written
-from topologies.file_format import write
-from topologies.quantity import rate
 
 
 def test_positional_and_keyword_arguments_name_the_same_network() -> None:

@@ -12,11 +12,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from syntony.topologies import Topology, TopologyError, parse
+from syntony.topologies.families.direct.jellyfish import random_regular
+from syntony.topologies.graph.distance import diameter, hops_from, longest_route
+from syntony.topologies.graph.symmetry import orbits
 from tests.topologies.cuts import cut, inflow
-from topologies import Topology, TopologyError, parse
-from topologies.distance import diameter, hops_from, longest_route
-from topologies.families.jellyfish import random_regular
-from topologies.symmetry import orbits
 
 FOREIGN = Path(__file__).resolve().parents[3] / "shared" / "foreign" / "nccl-topology"
 GIGA = 10**9

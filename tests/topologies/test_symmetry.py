@@ -7,9 +7,9 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syntony.topologies import Permutation, parse
+from syntony.topologies.graph.symmetry import group_order, moving, orbits, swap_and_turn
 from tests.topologies.named import names
-from topologies import Permutation, parse
-from topologies.symmetry import group_order, moving, orbits, swap_and_turn
 
 
 def _closure(size: int, generators: list[Permutation]) -> set[Permutation]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from syntony.topologies import Link, Node, Topology, TopologyError, parse
 from tests.topologies.named import names, networks
-from topologies import Link, Node, Topology, TopologyError, parse
 
 RANKS = (Node(0, "rank", "a"), Node(1, "rank", "b"))
 SWITCH = Node(2, "switch", "s")

@@ -9,7 +9,7 @@
 // reductions. So what waits for one peer never holds up what talks to another, and slices flow through relays.
 //
 // `append` writes any single instruction into a lane that the caller chooses: what a pass over a finished Program needs
-// (synth/optimize). A message must be sent before it is received, in the order of the calls.
+// (synth/lowering/passes). A message must be sent before it is received, in the order of the calls.
 //
 // Dependencies. Between lanes of a rank, the builder orders read-after-write, write-after-read and write-after-write
 // of each slot. Input and output slots of the same chunk count as one location, so a Program is ordered both for

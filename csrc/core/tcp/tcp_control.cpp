@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/tcp/tcp_message.hpp"
-#include "core/tcp/tcp_socket.hpp"
+#include "core/tcp/meeting/tcp_socket.hpp"
 
 namespace syntony {
 namespace {

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "core/control.hpp"
-#include "core/tcp/tcp_mesh.hpp"
+#include "core/tcp/meeting/tcp_mesh.hpp"
 
 namespace syntony {
 

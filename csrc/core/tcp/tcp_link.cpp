@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/tcp/tcp_socket.hpp"
+#include "core/tcp/meeting/tcp_socket.hpp"
 
 namespace syntony {
 

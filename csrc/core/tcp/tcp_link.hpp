@@ -16,7 +16,7 @@
 
 #include "core/error.hpp"
 #include "core/tcp/tcp_flow.hpp"
-#include "core/tcp/tcp_mesh.hpp"
+#include "core/tcp/meeting/tcp_mesh.hpp"
 #include "core/tcp/tcp_stream.hpp"
 
 namespace syntony {

@@ -9,7 +9,7 @@
 #include <cerrno>
 
 #include "core/error.hpp"
-#include "core/tcp/tcp_socket.hpp"
+#include "core/tcp/meeting/tcp_socket.hpp"
 
 namespace syntony {
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "core/tcp/tcp_link.hpp"
-#include "core/tcp/tcp_mesh.hpp"
+#include "core/tcp/meeting/tcp_mesh.hpp"
 
 namespace syntony {
 

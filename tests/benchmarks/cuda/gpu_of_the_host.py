@@ -1,4 +1,4 @@
-"""csrc._cuda without a GPU, for ranks that are threads: memory is the host's, a launch is arithmetic of NumPy.
+"""syntony._cuda without a GPU, for ranks that are threads: memory is the host's, a launch is arithmetic of NumPy.
 
 Programs, lowering and the pointers that a launch wants are the real ones, so a buffer handed over wrongly gives a wrong
 result here too. A launch returns when all ranks have come; it is then done.
@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.program_interpreter import ends, starts
 
-_cuda = pytest.importorskip("csrc._cuda", reason="the CUDA executor was not built here: there is no nvcc")
+_cuda = pytest.importorskip("syntony._cuda", reason="the CUDA executor was not built here: there is no nvcc")
 _SUMS: dict[str, Callable[..., Any]] = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
 
 

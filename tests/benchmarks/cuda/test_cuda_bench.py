@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks import options, report
-from benchmarks.cuda import nccl, one_gpu, session
-from benchmarks.cuda.threads import ThreadExchange, run_threads
-from collectives.launch import Exchange, RankError
 from syntony.__main__ import main
+from syntony.base.command import UserError
+from syntony.benchmarks.bench import options, report
+from syntony.benchmarks.cuda import nccl, one_gpu, session
+from syntony.benchmarks.cuda.threads import ThreadExchange, run_threads
+from syntony.collectives.bootstrap.launch import Exchange, RankError
 from tests import forked
 from tests.benchmarks.cuda.gpu_of_the_host import HostCuda, _cuda
 from tests.programs import program
-from topologies.command import UserError
 
 RANKS = 3
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter")

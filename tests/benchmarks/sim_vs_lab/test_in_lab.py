@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.lab.lab import Lab
-from benchmarks.sim_vs_lab.cells import CASES, FABRICS
-from benchmarks.sim_vs_lab.measurement import measure
-from benchmarks.sim_vs_lab.prediction import Predictor
-from topologies.command import UserError
+from syntony.base.command import UserError
+from syntony.benchmarks.sim_vs_lab.cells import CASES, FABRICS
+from syntony.benchmarks.sim_vs_lab.measurement import measure
+from syntony.benchmarks.sim_vs_lab.prediction import Predictor
+from syntony.lab.lab import Lab
 
 SIZE = 1 << 20
 

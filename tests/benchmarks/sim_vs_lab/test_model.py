@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from benchmarks.sim_vs_lab.cells import CASES, FABRICS, Case, Fabric
-from benchmarks.sim_vs_lab.model import burst_seconds, goodput, network_of, payload_share, sockets_of
-from benchmarks.sim_vs_lab.prediction import Predictor, memory_rate
-from topologies.topology import Topology
+from syntony.benchmarks.sim_vs_lab.cells import CASES, FABRICS, Case, Fabric
+from syntony.benchmarks.sim_vs_lab.model import burst_seconds, goodput, network_of, payload_share, sockets_of
+from syntony.benchmarks.sim_vs_lab.prediction import Predictor, memory_rate
+from syntony.topologies.topology import Topology
 
 SLOT = 128 * 1024
 MEMORY = 1e12

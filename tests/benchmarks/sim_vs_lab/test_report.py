@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.lab.plan import LabError
-from benchmarks.sim_vs_lab.__main__ import main
-from benchmarks.sim_vs_lab.cells import CASES, FABRICS, Cell
-from benchmarks.sim_vs_lab.prediction import Prediction
-from benchmarks.sim_vs_lab.rank import Job, _buffers
-from benchmarks.sim_vs_lab.report import Row, document, summary
+from syntony.benchmarks.sim_vs_lab.__main__ import main
+from syntony.benchmarks.sim_vs_lab.cells import CASES, FABRICS, Cell
+from syntony.benchmarks.sim_vs_lab.prediction import Prediction
+from syntony.benchmarks.sim_vs_lab.rank import Job, _buffers
+from syntony.benchmarks.sim_vs_lab.report import Row, document, summary
+from syntony.lab.plan import LabError
 
 
 def row(simulated: float, *measured: float) -> Row:

@@ -21,9 +21,9 @@ def generated() -> None:
     import cupy
     import numpy as np
 
-    from collectives.cuda.compiled import Compiled
-    from csrc import _core
-    from synth.program import Program
+    from syntony import _core
+    from syntony.collectives.cuda.compiled import Compiled
+    from syntony.synth.model.program import Program
     from tests.collectives.cuda.test_gpu_generated import CASES, arrays, expected
 
     for name, collective, ranks in CASES:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from collectives.cuda.launch import LAUNCH, Room, Sizes, argument, slot_addresses
-from collectives.cuda.source import ROOT, Source
-from csrc import _core
+from syntony import _core
+from syntony.collectives.cuda.launch import LAUNCH, Room, Sizes, argument, slot_addresses
+from syntony.collectives.cuda.source import ROOT, Source
 from tests.csrc.program_interpreter import ends, starts
 
 HOST = Path(__file__).parent / "host"

@@ -1,8 +1,8 @@
-"""In the place of csrc._cuda, a GPU that is late: its memory is the host's, and its streams are threads that do their
+"""In the place of syntony._cuda, a GPU that is late: its memory is the host's, and its streams are threads that do their
 work milliseconds after they were told to.
 
 What does not wait for an event reads what was there before. A kernel is the CPU's run of the very Program, on a group
-of its own; what a GPU could not take of it, csrc._cuda says (`lowered`).
+of its own; what a GPU could not take of it, syntony._cuda says (`lowered`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.program_interpreter import ends, starts
 
 LATE = 0.004
@@ -185,7 +185,7 @@ class LateGpu:
         return Memory(size)
 
     def ArenaShape(self, ranks: int, **shape: int) -> Any:  # noqa: N802
-        from csrc import _cuda
+        from syntony import _cuda
 
         return _cuda.ArenaShape(ranks, **shape)
 
@@ -196,7 +196,7 @@ class LateGpu:
     Plan = Plan
 
     def lowered(self, *arguments: Any) -> Any:
-        from csrc import _cuda
+        from syntony import _cuda
 
         return _cuda.lowered(*arguments)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from synth.program import Program
+from syntony.synth.model.program import Program
 from tests.collectives.cuda.test_generated import BUILDERS, Cases, built
 from tests.csrc.runtime.cases import generator
 from tests.csrc.runtime.test_programs import fused_ring, random_program

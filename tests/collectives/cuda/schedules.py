@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import topologies
-from synth.collective import Collective
-from synth.engines.engine import Budget
-from synth.engines.registry import engine_named
-from synth.formats import schedule_file
+from syntony import topologies
+from syntony.synth.engines.engine import Budget
+from syntony.synth.engines.registry import engine_named
+from syntony.synth.formats import schedule_file
+from syntony.synth.model.collective import Collective
 
 
 def schedule(folder: Path, network: str, kind: str, engine: str) -> Path:

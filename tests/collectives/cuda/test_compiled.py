@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from collectives.buffers import UsageError
-from collectives.cuda import compiled
-from collectives.cuda.compiled import Compiled, GpuError, machine_code
-from collectives.cuda.source import generate
-from csrc import _core
-from synth.program import Program
+from syntony import _core
+from syntony.collectives.buffers import UsageError
+from syntony.collectives.cuda import compiled
+from syntony.collectives.cuda.compiled import Compiled, GpuError, machine_code
+from syntony.collectives.cuda.source import generate
+from syntony.synth.model.program import Program
 
 
 @pytest.fixture

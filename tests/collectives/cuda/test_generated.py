@@ -19,21 +19,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-import topologies
-from collectives.buffers import UsageError
-from collectives.cuda.launch import Sizes
-from collectives.cuda.one_lane import one_lane
-from collectives.cuda.source import ROOT, Source, arithmetic, generate
-from csrc import _core
-from synth.checker import check_program
-from synth.collective import Collective
-from synth.engines.engine import Budget
-from synth.engines.registry import engine_named
-from synth.instructions import ProgramError
-from synth.lower import lower
-from synth.optimize.tape import Tape
-from synth.program import Program
-from synth.target import Target
+from syntony import _core, topologies
+from syntony.collectives.buffers import UsageError
+from syntony.collectives.cuda.launch import Sizes
+from syntony.collectives.cuda.one_lane import one_lane
+from syntony.collectives.cuda.source import ROOT, Source, arithmetic, generate
+from syntony.synth.checker import check_program
+from syntony.synth.engines.engine import Budget
+from syntony.synth.engines.registry import engine_named
+from syntony.synth.lowering.lower import lower
+from syntony.synth.lowering.passes.tape import Tape
+from syntony.synth.model.collective import Collective
+from syntony.synth.model.instructions import ProgramError
+from syntony.synth.model.program import Program
+from syntony.synth.model.target import Target
 from tests.collectives.cuda.host_kernels import FLAGS, INCLUDES, Blocks, HostRun, aligned, compile_for_host
 from tests.csrc.program_interpreter import blocks_of, expected_outputs, random_inputs
 from tests.csrc.runtime.cases import generator
@@ -268,7 +267,7 @@ def test_refusals(call: Callable[[Program], Any], words: str) -> None:
 
 
 def test_importing_the_package_imports_neither_cupy_nor_torch() -> None:
-    code = "import sys, collectives.cuda.source; sys.exit(any(m in sys.modules for m in ('cupy', 'torch')))"
+    code = "import sys, syntony.collectives.cuda.source; sys.exit(any(m in sys.modules for m in ('cupy', 'torch')))"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 

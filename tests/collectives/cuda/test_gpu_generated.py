@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.cuda.compiled import Compiled, GpuError
-from csrc import _core
-from synth.program import Program
+from syntony import _core
+from syntony.collectives.cuda.compiled import Compiled, GpuError
+from syntony.synth.model.program import Program
 from tests.csrc.program_interpreter import blocks_of, ends, starts
 from tests.csrc.runtime.cases import generator
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives import Communicator
-from csrc import _core
+from syntony import _core
+from syntony.collectives import Communicator
 from tests.collectives.cuda.schedules import schedule
 from tests.collectives.ranks import Ranks
 from tests.csrc.cuda.gpu import _cuda, needs_gpu

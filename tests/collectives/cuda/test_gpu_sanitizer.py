@@ -26,7 +26,7 @@ def sanitizer() -> str:
 @pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
 @pytest.mark.parametrize("whose", ["interpreter", "generated"])
 def test_it_finds_nothing(request: pytest.FixtureRequest, whose: str, tool: str) -> None:
-    cuda = pytest.importorskip("csrc._cuda", reason="the CUDA executor was not built here: there is no nvcc")
+    cuda = pytest.importorskip("syntony._cuda", reason="the CUDA executor was not built here: there is no nvcc")
     if cuda.device_count() == 0:
         pytest.skip("there is no CUDA GPU on this machine")
     if whose == "generated":

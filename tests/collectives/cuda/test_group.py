@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives import Communicator, LocalBootstrap
-from collectives.cuda import forming
-from csrc import _core
+from syntony import _core
+from syntony.collectives import Communicator, LocalBootstrap
+from syntony.collectives.cuda import forming
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
 
 
@@ -37,7 +37,7 @@ class Shown:
 
 
 class Executed:
-    """In the place of csrc._cuda.Executor: it writes down, and is in trouble when told so."""
+    """In the place of syntony._cuda.Executor: it writes down, and is in trouble when told so."""
 
     def __init__(self, recorder: Recorder, rank: int, sharing: int) -> None:
         self.recorder, self.rank, self.sharing = recorder, rank, sharing
@@ -69,7 +69,7 @@ class Executed:
 
 
 class Recorder:
-    """In the place of csrc._cuda."""
+    """In the place of syntony._cuda."""
 
     def __init__(self) -> None:
         self.ranks: dict[int, Executed] = {}
@@ -161,7 +161,7 @@ def test_calls_become_launches(recorder: Recorder) -> None:
 
 def test_what_the_torch_backend_asks(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    from collectives.cuda import torch_calls
+    from syntony.collectives.cuda import torch_calls
 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=55 + device))
 
@@ -191,7 +191,7 @@ def test_what_the_torch_backend_asks(recorder: Recorder, monkeypatch: pytest.Mon
 
 def test_torch_goes_another_way_where_one_rank_has_no_kernels(recorder: Recorder) -> None:
     pytest.importorskip("torch")
-    from collectives.cuda import torch_calls
+    from syntony.collectives.cuda import torch_calls
 
     recorder.broken = 1
 

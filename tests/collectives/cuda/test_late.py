@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives import Communicator
-from collectives.buffers import UsageError
-from collectives.cuda import forming, group, staging
-from csrc import _core
-from synth.program import Program
+from syntony import _core
+from syntony.collectives import Communicator
+from syntony.collectives.buffers import UsageError
+from syntony.collectives.cuda import forming, group, staging
+from syntony.synth.model.program import Program
 from tests.collectives.cuda.late_gpu import Array, LateGpu
 from tests.collectives.cuda.schedules import schedule
 from tests.collectives.ranks import Ranks
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
 
-pytest.importorskip("csrc._cuda", reason="the CUDA executor was not built here: there is no nvcc")
+pytest.importorskip("syntony._cuda", reason="the CUDA executor was not built here: there is no nvcc")
 HOSTS = ("one", "one", "other", "other")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from csrc import _core
+from syntony import _emulation
 
 MAGIC = 0x41595341
 WELCOME, BEGIN, EXPONENTS, CHUNK, LEAVE, FAILURE = range(1, 7)
@@ -25,7 +25,7 @@ Array = NDArray[Any]
 @contextmanager
 def aggregator(**options: Any) -> Iterator[str]:
     """The address of an aggregator that serves as long as the block runs."""
-    served = _core.Aggregator(**options)
+    served = _emulation.Aggregator(**options)
     thread = threading.Thread(target=served.run)
     thread.start()
     try:
@@ -60,11 +60,11 @@ class Job:
     def __init__(self, address: str, ranks: int, timeout: float = 20.0) -> None:
         self.address, self.ranks, self.timeout, self.token = address, ranks, timeout, os.urandom(16)
 
-    def join(self, rank: int) -> _core.AggregationClient:
-        return _core.AggregationClient(self.address, self.token, rank, self.ranks, self.timeout)
+    def join(self, rank: int) -> _emulation.AggregationClient:
+        return _emulation.AggregationClient(self.address, self.token, rank, self.ranks, self.timeout)
 
     def reduce(
-        self, client: _core.AggregationClient, source: Array, number_format: str = "", timeout: float | None = None
+        self, client: _emulation.AggregationClient, source: Array, number_format: str = "", timeout: float | None = None
     ) -> Array:
         target = np.empty_like(source)
         dtype = source.dtype.name

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csrc import _core
+from syntony import _core, _emulation
 from tests.csrc.aggregator.serving import (
     BEGIN,
     CHUNK,
@@ -322,4 +322,4 @@ def test_garbage_never_harms_the_others(seed: int) -> None:
 )
 def test_options_that_cannot_be(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        _core.Aggregator(**options)
+        _emulation.Aggregator(**options)

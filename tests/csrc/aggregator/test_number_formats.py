@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from csrc import _core
+from syntony import _emulation
 
 Columns = st.SearchStrategy[list[np.ndarray]]
 BLOCK = 256
@@ -19,7 +19,7 @@ BLOCK = 256
 
 def through(number_format: str, sources: list[np.ndarray]) -> np.ndarray:
     total = np.empty_like(sources[0])
-    _core.sum_through_switch(number_format, total, sources)
+    _emulation.sum_through_switch(number_format, total, sources)
     return total
 
 
@@ -165,11 +165,11 @@ def test_loss_of_precision_by_format() -> None:
 )
 def test_what_cannot_be_added_is_refused(number_format: str, ranks: int, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        _core.sum_through_switch(number_format, np.empty(1, np.float32), [np.ones(1, np.float32)] * ranks)
+        _emulation.sum_through_switch(number_format, np.empty(1, np.float32), [np.ones(1, np.float32)] * ranks)
 
 
 def test_carries() -> None:
-    assert _core.carries("int32_block", "float32")
-    assert _core.carries("bfloat16", "bfloat16")
-    assert not _core.carries("float32", "float64")
-    assert not _core.carries("int32_block", "int32")
+    assert _emulation.carries("int32_block", "float32")
+    assert _emulation.carries("bfloat16", "bfloat16")
+    assert not _emulation.carries("float32", "float64")
+    assert not _emulation.carries("int32_block", "int32")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from csrc import _core
+from syntony import _core, _emulation
 from tests.csrc.aggregator.serving import Array, Job, aggregator, everybody
 
 
@@ -60,7 +60,7 @@ def test_converted_formats_give_what_workers_and_switch_compute_in_one_place(
     expected = np.empty(elements, np.float32)
     for begin in range(0, elements, per_chunk):  # blocks do not cross chunks
         parts = [np.ascontiguousarray(source[begin : begin + per_chunk]) for source in sources]
-        _core.sum_through_switch(number_format, expected[begin : begin + per_chunk], parts)
+        _emulation.sum_through_switch(number_format, expected[begin : begin + per_chunk], parts)
     with aggregator(slots=slots, slot_bytes=slot_bytes) as address:
         for result in Job(address, ranks).all_reduce(sources, number_format):
             np.testing.assert_array_equal(result, expected, strict=True)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.program_interpreter import blocks_of, ends, starts
 
 # Streams that share a queue of the GPU would wait for each other; read when CUDA starts.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-_cuda = pytest.importorskip("csrc._cuda", reason="the CUDA executor was not built here: there is no nvcc")
+_cuda = pytest.importorskip("syntony._cuda", reason="the CUDA executor was not built here: there is no nvcc")
 needs_gpu = pytest.mark.skipif(_cuda.device_count() == 0, reason="there is no GPU here")
 
 Arrays = list[dict[int, np.ndarray]]  # by rank, then block

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.cuda.gpu import _cuda, needs_gpu
 
 pytestmark = needs_gpu

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.cuda.gpu import Arrays, VirtualRanks, _cuda, even_sizes, needs_gpu
 from tests.csrc.program_interpreter import ends, starts
 from tests.csrc.runtime import elements

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.cuda.gpu import VirtualRanks, needs_gpu
 from tests.csrc.runtime.cases import generator
 from tests.csrc.runtime.test_programs import interpreted, random_program

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from csrc import _core
-from synth.checker import check_program
-from synth.program import Program
+from syntony import _core
+from syntony.synth.checker import check_program
+from syntony.synth.model.program import Program
 
-_cuda = pytest.importorskip("csrc._cuda", reason="the CUDA executor was not built here: there is no nvcc")
+_cuda = pytest.importorskip("syntony._cuda", reason="the CUDA executor was not built here: there is no nvcc")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", *ROOTED)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.program_interpreter import blocks_of, ends, starts
 from tests.csrc.runtime import elements
 from tests.csrc.runtime.group import Bytes, Group

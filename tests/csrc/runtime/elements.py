@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.runtime.group import Bytes
 
 Values = np.ndarray[Any, Any]

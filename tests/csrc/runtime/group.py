@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from csrc import _core
+from syntony import _core
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 

@@ -30,7 +30,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NoReturn
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.runtime.group import Group
 from tests.forked import start
 

@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/runtime/communicator.hpp"
-#include "core/runtime/engine.hpp"
-#include "core/runtime/recorder_dump.hpp"
+#include "core/group/communicator.hpp"
+#include "core/progress/progress_engine.hpp"
+#include "core/recorder/recorder_dump.hpp"
 
 namespace {
 

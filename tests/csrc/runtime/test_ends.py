@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.runtime.group import failure_of
 from tests.csrc.runtime.harness import ROOT, Processes, Rank, run_as_processes, run_as_threads
 
@@ -139,7 +139,7 @@ def test_a_forked_child_goes_quietly_and_the_parent_goes_on(hosts: str) -> None:
 
 SCRIPT = """
 import threading, numpy as np
-from csrc import _core
+from syntony import _core
 from tests.csrc.runtime.group import Group
 from tests.csrc.runtime.harness import Members, _Meeting
 import time
@@ -159,7 +159,7 @@ threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
 
 
 OWN = "process = _core.Process()"
-SHARED = "from collectives.process import current; process = current()"
+SHARED = "from syntony.collectives.bootstrap.process import current; process = current()"
 IN_FLIGHT = "groups[rank].receive(np.zeros(1, np.uint8), 1 - rank, async_op=True)"
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives import LocalBootstrap
-from csrc import _core
+from syntony import _core
+from syntony.collectives import LocalBootstrap
 from tests.csrc.runtime.group import Group, failure_of
 
 HELLO = struct.Struct("<IHH16sIIII")  # magic, version, flow, token, group, from, to, flows

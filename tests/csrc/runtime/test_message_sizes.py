@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csrc import _core
-from synth.checker import check_program
-from synth.program import Program
+from syntony import _core
+from syntony.synth.checker import check_program
+from syntony.synth.model.program import Program
 from tests.csrc.runtime.harness import Rank, run_as_processes
 from tests.csrc.runtime.test_programs import INPUT, OUTPUT, Columns, Table
 

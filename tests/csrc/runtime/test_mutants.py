@@ -15,7 +15,7 @@ import random
 import numpy as np
 import pytest
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.program_interpreter import blocks_of, ends, starts
 from tests.csrc.runtime.cases import ALGORITHMS, COLLECTIVES, ROOTED
 from tests.csrc.runtime.group import Bytes, Group

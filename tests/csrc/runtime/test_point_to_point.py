@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.runtime.cases import generator
 from tests.csrc.runtime.group import failure_of
 from tests.csrc.runtime.harness import Rank, run_as_processes, run_as_threads

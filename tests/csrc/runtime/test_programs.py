@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.program_interpreter import Machine, expected_outputs, random_inputs
 from tests.csrc.runtime.cases import generator
 from tests.csrc.runtime.harness import Rank, run_as_processes

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csrc import _core
+from syntony import _core
 from tests.csrc.runtime.cases import COLLECTIVES, ROOTED, even_case, generator, run_cases
 from tests.csrc.runtime.group import Group
 from tests.csrc.runtime.harness import Rank, run_as_processes, run_as_threads

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdlib>
 
-#include "core/tcp/tcp_interfaces.hpp"
+#include "core/tcp/meeting/tcp_interfaces.hpp"
 #include "ranks.hpp"
 
 namespace tests {

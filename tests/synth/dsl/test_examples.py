@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from synth.checker import check_program
-from synth.dsl import Algorithm
-from synth.dsl.script import algorithm_of
-from synth.formats.msccl_xml import read_msccl_xml
-from synth.formats.msccl_xml_export import msccl_xml_text
-from synth.program_simulator import simulate_program
-from synth.target import MSCCL
-from tests.synth.optimize.outcome import same_outcome
-from topologies.parse import parse
+from syntony.synth.checker import check_program
+from syntony.synth.dsl import Algorithm
+from syntony.synth.dsl.script import algorithm_of
+from syntony.synth.formats.msccl.xml_export import msccl_xml_text
+from syntony.synth.formats.msccl.xml_file import read_msccl_xml
+from syntony.synth.model.target import MSCCL
+from syntony.synth.simulation.program_simulator import simulate_program
+from syntony.topologies.parse import parse
+from tests.synth.lowering.passes.outcome import same_outcome
 
-EXAMPLES = Path(__file__).parents[3] / "synth" / "dsl" / "examples"
+EXAMPLES = Path(__file__).parents[3] / "src/syntony" / "synth" / "dsl" / "examples"
 SIZES = {
     "all_pairs": (2, 3, 6),
     "double_tree": (2, 3, 7, 8),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from synth.dsl import Algorithm, Recording, algorithm
-from synth.instructions import Opcode, Space
-from tests.synth.optimize.outcome import same_outcome
+from syntony.synth.dsl import Algorithm, Recording, algorithm
+from syntony.synth.model.instructions import Opcode, Space
+from tests.synth.lowering.passes.outcome import same_outcome
 
 
 @algorithm("all_reduce", ranks=3)
@@ -112,7 +112,7 @@ def test_what_is_not_whole_waits_in_scratch() -> None:
 def test_an_algorithm_is_a_program_file(tmp_path: object) -> None:
     from pathlib import Path
 
-    from synth.loading import load
+    from syntony.synth.formats.loading import load
 
     path = Path(str(tmp_path)) / "f.json"
     all_reduce.save(path)

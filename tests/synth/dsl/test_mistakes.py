@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from synth.dsl import Chunk, DslError, Recording, algorithm
+from syntony.synth.dsl import Chunk, DslError, Recording, algorithm
 
 Body = Callable[[Recording], None]
 stray: list[Chunk] = []

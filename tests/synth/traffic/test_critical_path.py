@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from synth.traffic import paths
-from synth.traffic.choice import Choice
-from synth.traffic.critical_path import critical_path, shares, told
-from synth.traffic.hot_links import hottest, table
-from synth.traffic.job import Job
-from synth.traffic.messages import Messages
-from synth.traffic.patterns import pattern_messages
-from synth.traffic.run import run
-from topologies import UserError, parse
+from syntony.synth.traffic import paths
+from syntony.synth.traffic.choice import Choice
+from syntony.synth.traffic.critical_path import critical_path, shares, told
+from syntony.synth.traffic.hot_links import hottest, table
+from syntony.synth.traffic.job import Job
+from syntony.synth.traffic.messages import Messages
+from syntony.synth.traffic.patterns.table import pattern_messages
+from syntony.synth.traffic.run import run
+from syntony.topologies import UserError, parse
 
 SIZE = 100e6
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.traffic.choice import Choice
-from synth.traffic.interleave import interleave
-from synth.traffic.job import Job
-from synth.traffic.messages import Messages
-from synth.traffic.run import run
-from topologies.topology import Topology
-from topologies.wiring import Wiring
+from syntony.synth.traffic.choice import Choice
+from syntony.synth.traffic.interleave import interleave
+from syntony.synth.traffic.job import Job
+from syntony.synth.traffic.messages import Messages
+from syntony.synth.traffic.run import run
+from syntony.topologies.graph.wiring import Wiring
+from syntony.topologies.topology import Topology
 
 RATE = 1e9
 

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from synth.traffic.choice import Choice
-from synth.traffic.jobs_file import EXAMPLE, parse_jobs, read_jobs
 from syntony.__main__ import main
-from topologies import UserError, parse
-from topologies.heat_map import colour, heat_map
+from syntony.synth.formats.jobs_file import EXAMPLE, parse_jobs, read_jobs
+from syntony.synth.traffic.choice import Choice
+from syntony.topologies import UserError, parse
+from syntony.topologies.drawing.heat_map import colour, heat_map
 
 HEAD = 'topology = "star:4"\n'
 JOB = '[[job]]\npattern = "all_reduce:ring"\nsize = "1M"\n'

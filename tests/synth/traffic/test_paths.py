@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.flows import Paths
-from synth.traffic.choice import Choice
-from synth.traffic.paths import MAX_PATHS, PathFinder
+from syntony.synth.simulation.flows import Paths
+from syntony.synth.traffic.choice import Choice
+from syntony.synth.traffic.paths import MAX_PATHS, PathFinder
+from syntony.topologies import Link, Node, Topology, UserError, parse
 from tests.synth.networks import networks
-from topologies import Link, Node, Topology, UserError, parse
 
 
 def plain_search(topology: Topology, src: int, dst: int) -> set[tuple[int, ...]]:

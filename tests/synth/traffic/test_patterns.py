@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from synth.traffic.choice import Choice
-from synth.traffic.job import Job
-from synth.traffic.messages import Messages
-from synth.traffic.patterns import PATTERNS, pattern_messages, written
-from synth.traffic.run import Outcome, run
-from topologies import UserError, parse
+from syntony.synth.traffic.choice import Choice
+from syntony.synth.traffic.job import Job
+from syntony.synth.traffic.messages import Messages
+from syntony.synth.traffic.patterns.table import PATTERNS, pattern_messages, written
+from syntony.synth.traffic.run import Outcome, run
+from syntony.topologies import UserError, parse
 
 RATE, ALPHA = 1e9, 1e-6  # of a star's links; a message takes two
 SIZE = 64e6

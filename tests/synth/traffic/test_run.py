@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from csrc import _core
-from synth.collective import Collective
-from synth.engines.engine import Budget
-from synth.engines.greedy import run as greedy
-from synth.program import Program
-from synth.program_simulator import simulate_program
-from synth.simulator import simulate as simulate_schedule
-from synth.traffic.choice import Choice
-from synth.traffic.from_files import program_messages, schedule_messages
-from synth.traffic.job import Job
-from synth.traffic.messages import Messages
-from synth.traffic.patterns import pattern_messages
-from synth.traffic.run import Outcome, Shift, run
+from syntony import _core
+from syntony.synth.engines.engine import Budget
+from syntony.synth.engines.greedy import run as greedy
+from syntony.synth.model.collective import Collective
+from syntony.synth.model.program import Program
+from syntony.synth.simulation.program_simulator import simulate_program
+from syntony.synth.simulation.schedule_simulator import simulate as simulate_schedule
+from syntony.synth.traffic.choice import Choice
+from syntony.synth.traffic.from_files import program_messages, schedule_messages
+from syntony.synth.traffic.job import Job
+from syntony.synth.traffic.messages import Messages
+from syntony.synth.traffic.patterns.table import pattern_messages
+from syntony.synth.traffic.run import Outcome, Shift, run
+from syntony.topologies import Topology, UserError, parse
 from tests.synth.networks import networks
-from topologies import Topology, UserError, parse
 
 RATE, ALPHA = 1e9, 1e-6
 SIZE = 100e6

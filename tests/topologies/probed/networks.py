@@ -7,8 +7,8 @@ from itertools import permutations
 
 import numpy as np
 
-from topologies.probed.locality import Cluster, clusters
-from topologies.probed.measurements import Crossing, Measurements
+from syntony.topologies.probed.locality import Cluster, clusters
+from syntony.topologies.probed.measurements import Crossing, Measurements
 
 Wire = Callable[[int, int], tuple[float, float]]
 

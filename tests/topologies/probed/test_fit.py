@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies.probed.fit import fit
+from syntony.topologies.probed.fit import fit
 
 SIZES = [8, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22]
 

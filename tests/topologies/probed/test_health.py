@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syntony.topologies.probed.health import examine
 from tests.topologies.probed.networks import measured, two_level
-from topologies.probed.health import examine
 
 
 @given(st.integers(2, 9), st.integers(0, 2**32 - 1))

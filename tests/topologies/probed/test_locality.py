@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syntony.topologies.probed.locality import Cluster
 from tests.topologies.probed.networks import measured, two_level
-from topologies.probed.locality import Cluster
 
 
 def ranks_of(root: Cluster) -> list[tuple[int, ...]]:

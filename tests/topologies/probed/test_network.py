@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from syntony.topologies.file_format import from_json, to_json
+from syntony.topologies.probed.network import explain
 from tests.topologies.probed.networks import measured, two_level
-from topologies.file_format import from_json, to_json
-from topologies.probed.network import explain
 
 
 def test_wires_of_their_own_become_a_full_mesh() -> None:

@@ -1,1 +1,0 @@
-"""Adding in the network against a ring, measured in the lab: `python -m benchmarks.in_network`."""

@@ -1,1 +1,0 @@
-"""What overlap is measured by: one table per promise, `python -m benchmarks.overlap TABLE`."""

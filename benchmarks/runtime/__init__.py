@@ -1,1 +1,0 @@
-"""What the runtime is measured by: one table per promise, `python -m benchmarks.runtime TABLE`."""

@@ -1,1 +1,0 @@
-"""What the synthesizer is measured by: one table per kind of engine, `python -m benchmarks.synthesis TABLE`."""

@@ -1,1 +1,0 @@
-"""A transformer trainer to read in an evening: its loop is an interpreter of a Plan (`collectives.overlap`)."""

@@ -1,0 +1,508 @@
+// The Communicator for Python. Buffers come as addresses: what an array is, the Python layer knows
+// (collectives/verbs.py). Every call that may block gives up the interpreter's lock.
+#include "core/group/communicator.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings/core/memory.hpp"
+#include "bindings/core/process.hpp"
+#include "bindings/core/tuner.hpp"
+#include "core/error.hpp"
+#include "core/program/prepared_program.hpp"
+#include "core/group/blocks.hpp"
+#include "core/recorder/recorder_dump.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace syntony {
+namespace {
+
+using std::chrono::milliseconds;
+
+// ---- values ---------------------------------------------------------------------------------------------------------
+
+DType dtype_named(std::string_view name) {
+  const auto at = std::ranges::find(kDTypes, name, &DTypeTraits::name);
+  if (at == kDTypes.end()) throw std::invalid_argument("unknown dtype '" + std::string(name) + "'");
+  return static_cast<DType>(at - kDTypes.begin());
+}
+
+ReduceOp op_named(std::string_view name) {
+  const auto at = std::ranges::find(kReduceOps, name);
+  if (at == kReduceOps.end()) throw std::invalid_argument("unknown op '" + std::string(name) + "'");
+  return static_cast<ReduceOp>(at - kReduceOps.begin());
+}
+
+std::optional<Priority> priority_named(const std::optional<std::string>& name) {
+  if (!name) return std::nullopt;
+  const auto at = std::ranges::find(kPriorityNames, *name);
+  if (at == kPriorityNames.end()) {
+    throw std::invalid_argument("unknown priority '" + *name + "': possible are low, normal, high");
+  }
+  return static_cast<Priority>(at - kPriorityNames.begin());
+}
+
+/// Rounded up, so that no positive wait becomes "the default" (0).
+milliseconds from_seconds(double seconds) {
+  if (std::isnan(seconds) || seconds < 0) throw std::invalid_argument("a timeout is a number of seconds, not negative");
+  return milliseconds(static_cast<std::int64_t>(std::ceil(std::min(seconds, 1e12) * 1e3)));
+}
+
+/// Keeps a Python object alive for the runtime. Where the last holder lacks the interpreter's lock, waiting for it is
+/// left to the completion thread.
+std::shared_ptr<const void> held(Engine& engine, nb::object object) {
+  return {object.release().ptr(), [&engine](PyObject* pointer) {
+            if (PyGILState_Check() == 1) {
+              Py_DECREF(pointer);
+              return;
+            }
+            engine.complete_later([pointer] {
+              if (!nb::is_alive()) return;
+              const nb::gil_scoped_acquire lock;
+              Py_DECREF(pointer);
+            });
+          }};
+}
+
+// ---- meeting --------------------------------------------------------------------------------------------------------
+
+/// Any Python object with `rank`, `size` and `all_gather(name, blob) -> list[bytes]`.
+class PythonBootstrap : public Bootstrap {
+ public:
+  explicit PythonBootstrap(const nb::object& object)
+      : object_(object),
+        rank_(nb::cast<std::uint32_t>(object.attr("rank"))),
+        size_(nb::cast<std::uint32_t>(object.attr("size"))) {}
+
+  [[nodiscard]] std::uint32_t rank() const override { return rank_; }
+  [[nodiscard]] std::uint32_t size() const override { return size_; }
+  std::vector<std::string> all_gather(const std::string& name, const std::string& blob) override {
+    const nb::gil_scoped_acquire lock;
+    const nb::object gathered = object_.attr("all_gather")(name, nb::bytes(blob.data(), blob.size()));
+    std::vector<std::string> blobs;
+    for (const nb::handle item : gathered) {
+      const auto bytes = nb::cast<nb::bytes>(item);
+      blobs.emplace_back(bytes.c_str(), bytes.size());
+    }
+    if (blobs.size() != size_) {
+      throw std::invalid_argument("the bootstrap's all_gather gave " + std::to_string(blobs.size()) + " blobs for " +
+                                  std::to_string(size_) + " ranks");
+    }
+    return blobs;
+  }
+
+ private:
+  const nb::object& object_;  // the caller's
+  std::uint32_t rank_, size_;
+};
+
+// ---- what Python holds ----------------------------------------------------------------------------------------------
+
+struct PythonProcess {
+  std::shared_ptr<Process> value = std::make_shared<Process>();
+};
+
+struct PythonWork {
+  std::shared_ptr<Process> process;  // the Engine outlives the Work
+  std::shared_ptr<Work> value;
+};
+
+class PythonCommunicator {
+ public:
+  PythonCommunicator(const PythonProcess& process, const nb::object& bootstrap, double timeout, std::string name,
+                     std::vector<std::uint32_t> job_ranks, const nb::object& tuner)
+      : process_(process.value) {
+    PythonBootstrap adapter(bootstrap);
+    CommunicatorOptions options{.timeout = from_seconds(timeout),
+                                .name = std::move(name),
+                                .job_ranks = std::move(job_ranks),
+                                .tuner = PythonTuner::of(tuner)};
+    const nb::gil_scoped_release unlocked;
+    group_ = process_->join(adapter, std::move(options));
+  }
+  PythonCommunicator(std::shared_ptr<Process> process, std::shared_ptr<Communicator> group)
+      : process_(std::move(process)), group_(std::move(group)) {}
+  ~PythonCommunicator() {
+    const nb::gil_scoped_release unlocked;
+    group_.reset();
+  }
+  PythonCommunicator(const PythonCommunicator&) = delete;
+  PythonCommunicator& operator=(const PythonCommunicator&) = delete;
+
+  [[nodiscard]] Communicator& group() const {
+    if (process_->forked()) {
+      throw Error(Error::Kind::invalid,
+                  "this process was forked from the one that made the group; a child must make its own");
+    }
+    return *group_;
+  }
+
+  [[nodiscard]] CallOptions options(std::string algorithm, double timeout, bool async, nb::object keep_alive) const {
+    CallOptions options;
+    options.algorithm = std::move(algorithm);
+    options.timeout = from_seconds(timeout);
+    options.async = async;
+    if (async) options.keep_alive = held(process_->engine(), std::move(keep_alive));
+    return options;
+  }
+
+  /// split() or shrink(): a new group, or None.
+  template <typename Make>
+  PythonCommunicator* made(Make&& make) const {
+    const nb::gil_scoped_release unlocked;
+    std::shared_ptr<Communicator> other = process_->adopt(make(group()));
+    return other == nullptr ? nullptr : new PythonCommunicator(process_, std::move(other));
+  }
+
+  [[nodiscard]] nb::capsule capsule() const {
+    return nb::capsule(new std::shared_ptr<Communicator>(group_), kCommunicatorCapsule,
+                       [](void* memory) noexcept { delete static_cast<std::shared_ptr<Communicator>*>(memory); });
+  }
+
+  /// Nothing for what is over already.
+  template <typename Start>
+  std::optional<PythonWork> started(Start&& start) const {
+    const nb::gil_scoped_release unlocked;
+    std::shared_ptr<Work> work = start(group());
+    if (!work) return std::nullopt;
+    return PythonWork{process_, std::move(work)};
+  }
+
+ private:
+  std::shared_ptr<Process> process_;
+  std::shared_ptr<Communicator> group_;
+};
+
+using Address =
+    std::tuple<std::uintptr_t, std::uintptr_t, std::size_t>;  // of a Block: input, output (0: none), elements
+
+std::vector<Block> blocks_at(const std::vector<Address>& addresses) {
+  std::vector<Block> blocks;
+  blocks.reserve(addresses.size());
+  for (const auto& [input, output, elements] : addresses) {
+    blocks.push_back({.input = reinterpret_cast<const std::byte*>(input),
+                      .output = reinterpret_cast<std::byte*>(output),
+                      .elements = elements});
+  }
+  return blocks;
+}
+
+// ---- errors ---------------------------------------------------------------------------------------------------------
+
+constexpr const char* kKinds[] = {"invalid", "mismatch", "timeout", "dead", "aborted", "system"};
+
+/// A CommunicationError with `kind` and `ranks`; wrong arguments are ValueErrors.
+void translate(const std::exception_ptr& error, void* type) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    if (e.kind() == Error::Kind::invalid) {
+      PyErr_SetString(PyExc_ValueError, e.what());
+      return;
+    }
+    nb::list ranks;
+    for (const int rank : e.ranks()) ranks.append(rank);
+    const nb::object instance = nb::handle(static_cast<PyObject*>(type))(e.what());
+    instance.attr("kind") = kKinds[static_cast<std::size_t>(e.kind())];
+    instance.attr("ranks") = nb::tuple(ranks);
+    PyErr_SetObject(static_cast<PyObject*>(type), instance.ptr());
+  }
+}
+
+void bind_error(nb::module_& m) {
+  PyObject* const type = PyErr_NewExceptionWithDoc(
+      "csrc._core.CommunicationError",
+      "Something went wrong between ranks. `kind`: mismatch, timeout, dead, aborted or system; `ranks`: the guilty.",
+      PyExc_RuntimeError, nullptr);
+  if (type == nullptr) throw nb::python_error();
+  m.attr("CommunicationError") = nb::steal(type);  // the module keeps it, as long as the translator
+  nb::register_exception_translator(translate, type);
+}
+
+// ---- the usual call -------------------------------------------------------------------------------------------------
+
+/// The call that is made nearly always: whole arrays in even parts. True when that is done. False for any other call,
+/// and for one that is wrong: collectives/calls.py has the sentences.
+bool run_even(const PythonCommunicator& self, std::string_view collective, nb::handle input, nb::handle output,
+              std::string_view op, std::string_view algorithm, bool async, std::optional<double> timeout) {
+  if (async || (timeout && !(*timeout > 0))) return false;
+  const auto operation = std::ranges::find(kReduceOps, op);
+  const std::optional<Memory> source = memory_of(input);
+  const std::optional<Memory> target = output.is_none() ? source : memory_of(output);
+  if (!source || !target || !target->writable || source->dtype != target->dtype || operation == kReduceOps.end())
+    return false;
+  const std::size_t element_bytes = size_of(source->dtype);
+  const Collective wanted = collective_named(collective);
+  const bool in_place = wanted == Collective::all_reduce && source->data == target->data;
+  const bool overlap = source->data < target->data + target->elements * element_bytes &&
+                       target->data < source->data + source->elements * element_bytes;
+  if (overlap && !in_place) return false;
+  const nb::gil_scoped_release unlocked;
+  Communicator& group = self.group();
+  std::optional<std::vector<Block>> blocks =
+      even_blocks(wanted, group.rank(), group.size(), {source->data, target->data, source->elements}, target->elements,
+                  element_bytes);
+  if (!blocks) return false;
+  CallOptions options;
+  if (algorithm != options.algorithm) options.algorithm = algorithm;
+  if (timeout) options.timeout = from_seconds(*timeout);
+  group.run(wanted, source->dtype, static_cast<ReduceOp>(operation - kReduceOps.begin()), 0, std::move(*blocks),
+            options);
+  return true;
+}
+
+// ---- bindings -------------------------------------------------------------------------------------------------------
+
+void bind_process(nb::module_& m) {
+  nb::class_<PythonProcess>(m, "Process", "The runtime in this operating system process: one Engine for all groups.")
+      .def(nb::init<>())
+      .def_prop_ro("forked", [](const PythonProcess& self) { return self.value->forked(); })
+      .def(
+          "close", [](const PythonProcess& self) { self.value->close(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "Ends all groups and waits for their callbacks.")
+      .def(
+          "capsule",
+          [](const PythonProcess& self) {
+            return nb::capsule(new std::shared_ptr<Process>(self.value), kProcessCapsule,
+                               [](void* memory) noexcept { delete static_cast<std::shared_ptr<Process>*>(memory); });
+          },
+          "For csrc._torch.");
+}
+
+void bind_work(nb::module_& m) {
+  nb::class_<PythonWork>(m, "Work", "An operation in flight.")
+      .def_prop_ro("done", [](const PythonWork& self) { return self.value->done(); })
+      .def_prop_ro(
+          "source", [](const PythonWork& self) { return self.value->source(); }, "The rank that a message came from.")
+      .def_prop_ro("sequence", [](const PythonWork& self) { return self.value->descriptor().sequence; })
+      .def(
+          "on_done",
+          [](const PythonWork& self, nb::callable callback) {
+            self.value->on_done([kept = held(self.process->engine(), std::move(callback))] {
+              if (!nb::is_alive()) return;
+              const nb::gil_scoped_acquire lock;
+              try {
+                nb::handle(static_cast<const PyObject*>(kept.get()))();
+              } catch (nb::python_error& error) {
+                error.discard_as_unraisable("a callback of an operation");
+              }
+            });
+          },
+          "callback"_a, "Calls it once, when done: at once if it is, else on the thread of completions.")
+      .def(
+          "wait",
+          [](const PythonWork& self, std::optional<double> timeout) {
+            const nb::gil_scoped_release unlocked;
+            return self.value->wait(timeout ? std::optional(from_seconds(*timeout)) : std::nullopt);
+          },
+          "timeout"_a = nb::none(),
+          "Drives the operation until it is done and raises its error. False if `timeout` seconds passed first.");
+}
+
+void bind_group(nb::module_& m) {
+  using Self = PythonCommunicator;
+  nb::class_<Self>(m, "Communicator", "One rank's end of a group. Buffers are addresses.")
+      .def(nb::init<const PythonProcess&, const nb::object&, double, std::string, std::vector<std::uint32_t>,
+                    const nb::object&>(),
+           "process"_a, "bootstrap"_a, "timeout"_a, "name"_a, "job_ranks"_a = std::vector<std::uint32_t>(),
+           "tuner"_a = nb::none(), "`tuner` is kept for ever, as groups may outlive the interpreter.")
+      .def_static(
+          "of_capsule",
+          [](const PythonProcess& process, const nb::capsule& group) {
+            return new Self(process.value,
+                            *static_cast<std::shared_ptr<Communicator>*>(group.data(kCommunicatorCapsule)));
+          },
+          "process"_a, "capsule"_a, "The group of a torch backend (csrc._torch).")
+      .def("capsule", &Self::capsule, "For csrc._torch.")
+      .def(
+          "split",
+          [](const Self& self, std::optional<std::uint64_t> color, std::int64_t key, double timeout, std::string name) {
+            return self.made([&](Communicator& group) {
+              return group.split(color, key, {.timeout = from_seconds(timeout), .name = std::move(name)});
+            });
+          },
+          "color"_a.none(), "key"_a, "timeout"_a, "name"_a, nb::rv_policy::take_ownership,
+          "A group of those with the same color, or None without one. Collective; timeout 0: the group's.")
+      .def(
+          "shrink",
+          [](const Self& self, const std::vector<std::uint32_t>& excluded, double timeout, std::string name) {
+            return self.made([&](Communicator& group) {
+              return group.shrink(excluded, {.timeout = from_seconds(timeout), .name = std::move(name)});
+            });
+          },
+          "excluded"_a, "timeout"_a, "name"_a, nb::rv_policy::take_ownership,
+          "A group of those that live and are not excluded. Collective over them; this group is shut down.")
+      .def_prop_ro(
+          "members", [](const Self& self) { return self.group().members(); },
+          "By rank: its rank in the group that this one was made out of.")
+      .def_prop_ro("rank", [](const Self& self) { return self.group().rank(); })
+      .def_prop_ro("size", [](const Self& self) { return self.group().size(); })
+      .def_prop_ro(
+          "boxes", [](const Self& self) { return self.group().boxes(); }, "The ranks of each host.")
+      .def_prop_ro("sequence", [](const Self& self) { return self.group().sequence(); })
+      .def(
+          "record",
+          [](const Self& self) {
+            const std::string pickle = pickle_of({self.group().recorder()});
+            return nb::bytes(pickle.data(), pickle.size());
+          },
+          "A dump (recorder_dump.hpp) of this group alone.")
+      .def(
+          "counters", [](const Self& self) { return counters_text({self.group().recorder()}); },
+          "The counters of this group as Prometheus text.")
+      .def(
+          "run",
+          [](const Self& self, std::string_view collective, std::string_view dtype, std::string_view op,
+             std::uint32_t root, const std::vector<Address>& blocks, std::string algorithm,
+             const std::optional<std::string>& priority, std::size_t partition, double timeout, bool async,
+             bool average, double factor, bool even, nb::object keep_alive) {
+            CallOptions options = self.options(std::move(algorithm), timeout, async, std::move(keep_alive));
+            options.priority = priority_named(priority);
+            options.partition = partition;
+            return self.started([&](Communicator& group) {
+              return group.run(collective_named(collective), dtype_named(dtype), op_named(op), root, blocks_at(blocks),
+                               options, {.average = average, .factor = factor}, even);
+            });
+          },
+          nb::kw_only(), "collective"_a, "dtype"_a, "op"_a = "sum", "root"_a = 0, "blocks"_a, "algorithm"_a = "auto",
+          "priority"_a = nb::none(), "partition"_a = 0, "timeout"_a = 0.0, "async_op"_a = false, "average"_a = false,
+          "factor"_a = 1.0, "even"_a = true, "keep_alive"_a = nb::none(),
+          "Starts a collective over blocks (input address, output address, elements).")
+      .def("run_even", &run_even, "collective"_a, "input"_a.none(), "output"_a.none(), "op"_a, "algorithm"_a,
+           "async_op"_a, "timeout"_a.none(),
+           "The call that is made nearly always, with arrays in even parts; waits for it. False, and nothing done, for "
+           "any other call.")
+      .def(
+          "all_reduce_together",
+          [](const Self& self, std::string_view dtype, std::string_view op, const std::vector<Address>& buffers,
+             std::string algorithm, const std::optional<std::string>& priority, double timeout, bool async,
+             bool average, nb::object keep_alive) {
+            CallOptions options = self.options(std::move(algorithm), timeout, async, std::move(keep_alive));
+            options.priority = priority_named(priority);
+            return self.started([&](Communicator& group) {
+              return group.all_reduce_together(dtype_named(dtype), op_named(op), blocks_at(buffers), options,
+                                               {.average = average});
+            });
+          },
+          nb::kw_only(), "dtype"_a, "op"_a = "sum", "buffers"_a, "algorithm"_a = "auto", "priority"_a = nb::none(),
+          "timeout"_a = 0.0, "async_op"_a = false, "average"_a = false, "keep_alive"_a = nb::none(),
+          "One all_reduce over buffers (input address, output address, elements), packed and unpacked.")
+      .def(
+          "barrier",
+          [](const Self& self, const std::optional<std::string>& priority, double timeout, bool async) {
+            CallOptions options = self.options("auto", timeout, async, nb::none());
+            options.priority = priority_named(priority);
+            return self.started([&](Communicator& group) { return group.barrier(options); });
+          },
+          "priority"_a = nb::none(), "timeout"_a = 0.0, "async_op"_a = false)
+      .def(
+          "send",
+          [](const Self& self, std::uintptr_t address, std::size_t bytes, std::uint32_t destination, std::uint64_t tag,
+             double timeout, bool async, nb::object keep_alive) {
+            const CallOptions options = self.options("auto", timeout, async, std::move(keep_alive));
+            return self.started([&](Communicator& group) {
+              return group.send(reinterpret_cast<const std::byte*>(address), bytes, destination, tag, options);
+            });
+          },
+          "address"_a, "bytes"_a, "destination"_a, "tag"_a = 0, "timeout"_a = 0.0, "async_op"_a = false,
+          "keep_alive"_a = nb::none())
+      .def(
+          "receive",
+          [](const Self& self, std::uintptr_t address, std::size_t bytes, int source, std::uint64_t tag, double timeout,
+             bool async, nb::object keep_alive) {
+            const CallOptions options = self.options("auto", timeout, async, std::move(keep_alive));
+            return self.started([&](Communicator& group) {
+              return group.receive(reinterpret_cast<std::byte*>(address), bytes, source, tag, options);
+            });
+          },
+          "address"_a, "bytes"_a, "source"_a, "tag"_a = 0, "timeout"_a = 0.0, "async_op"_a = false,
+          "keep_alive"_a = nb::none(), "`source` -1 receives from any rank.")
+      .def(
+          "add_program",
+          [](const Self& self, const std::string& name, const Program& program) {
+            self.group().add_program(name, program);
+          },
+          "name"_a, "program"_a, "Makes a Program available as an algorithm. The caller has had it proven.")
+      .def(
+          "set_turns",
+          [](const Self& self, const std::string& name, std::string_view collective,
+             const std::vector<TurnTuple>& turns) {
+            self.group().set_turns(name, collective_named(collective), turns_of(turns));
+          },
+          "name"_a, "collective"_a, "turns"_a,
+          "Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first "
+          "that reaches; the last one serves what is larger. Every rank must say the same.")
+      .def(
+          "choice",
+          [](const Self& self, std::string_view collective, std::uint32_t root, std::size_t bytes,
+             const std::string& algorithm) {
+            return self.group().choice(collective_named(collective), root, bytes, algorithm);
+          },
+          "collective"_a, "root"_a = 0, "bytes"_a = 0, "algorithm"_a = "auto",
+          "The algorithm that a call would run, and why.")
+      .def_prop_ro(
+          "notes", [](const Self& self) { return self.group().notes(); },
+          "What the ranks' tuners told each other when the group was made, by rank.")
+      .def(
+          "program_hash",
+          [](const Self& self, std::string_view collective, std::uint32_t root, std::size_t bytes,
+             const std::string& algorithm) {
+            return self.group().program_for(collective_named(collective), root, bytes, algorithm)->hash();
+          },
+          "collective"_a, "root"_a = 0, "bytes"_a = 0, "algorithm"_a = "auto", "Of program_for's, at once.")
+      .def(
+          "program_for",
+          [](const Self& self, std::string_view collective, std::uint32_t root, std::size_t bytes,
+             const std::string& algorithm) {
+            return Program(self.group().program_for(collective_named(collective), root, bytes, algorithm)->program());
+          },
+          "collective"_a, "root"_a = 0, "bytes"_a = 0, "algorithm"_a = "auto", "The Program that a call would run.")
+      .def(
+          "abort", [](const Self& self, const std::string& why) { self.group().abort(why); }, "why"_a,
+          nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "shutdown", [](const Self& self) { self.group().shutdown(); }, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "set_priority",
+          [](const Self& self, const std::optional<std::string>& name) {
+            self.group().set_priority(priority_named(name));
+          },
+          "priority"_a)
+      .def(
+          "set_canonical", [](const Self& self, bool canonical) { self.group().set_canonical(canonical); },
+          "canonical"_a)
+      .def(
+          "set_timeout", [](const Self& self, double timeout) { self.group().set_timeout(from_seconds(timeout)); },
+          "timeout"_a)
+      .def_prop_ro("timeout",
+                   [](const Self& self) { return std::chrono::duration<double>(self.group().timeout()).count(); });
+}
+
+}  // namespace
+}  // namespace syntony
+
+void bind_communicator(nb::module_& m) {
+  syntony::bind_error(m);
+  syntony::bind_process(m);
+  syntony::bind_work(m);
+  syntony::bind_group(m);
+}

@@ -1,0 +1,70 @@
+// What an operating system process owns of the runtime: one Engine and the groups over it. Both front doors, the Python
+// bindings and the torch backend, share one.
+//
+// fork:  a child inherits the memory but not the Engine's threads, and its parent's peers know nothing of it. In a
+// child
+//        `forked()` is true and nothing may be used; a child that wants groups makes a Process of its own.
+// exit:  `close()` ends the groups while callbacks can still run, before the interpreter tears itself down.
+#pragma once
+
+#include <future>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/group/communicator.hpp"
+#include "core/progress/progress_engine.hpp"
+
+namespace syntony {
+
+class Process {
+ public:
+  Process() : engine_(std::make_shared<Engine>()) {}
+
+  [[nodiscard]] bool forked() const { return engine_->forked(); }
+  [[nodiscard]] Engine& engine() const { return *engine_; }
+
+  /// Makes a group's Communicator. Collective: returns when all ranks have come.
+  std::shared_ptr<Communicator> join(Bootstrap& bootstrap, CommunicatorOptions options) {
+    return adopt(std::make_shared<Communicator>(engine_, bootstrap, std::move(options)));
+  }
+
+  /// Takes a group made out of another one (or null) to those that close() ends.
+  std::shared_ptr<Communicator> adopt(std::shared_ptr<Communicator> group) {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(groups_, [](const std::weak_ptr<Communicator>& old) { return old.expired(); });
+    groups_.push_back(group);
+    joined_ = true;
+    return group;
+  }
+
+  /// Ends all groups and waits until their callbacks have run. Call without the interpreter's lock.
+  void close() {
+    if (forked()) return;
+    std::vector<std::weak_ptr<Communicator>> groups;
+    {
+      const std::scoped_lock lock(mutex_);
+      groups.swap(groups_);
+      if (!joined_) return;  // no group, no threads
+    }
+    for (const auto& candidate : groups) {
+      if (const auto group = candidate.lock()) group->shutdown();
+    }
+    std::promise<void> ran;
+    engine_->complete_later([&ran] { ran.set_value(); });
+    ran.get_future().wait();
+  }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Communicator>> groups_;
+  bool joined_ = false;
+};
+
+/// Names of the capsules in which the two extension modules hand each other these values.
+inline constexpr const char* kProcessCapsule = "syntony.Process";            // std::shared_ptr<Process>*
+inline constexpr const char* kCommunicatorCapsule = "syntony.Communicator";  // std::shared_ptr<Communicator>*
+
+}  // namespace syntony

@@ -1,0 +1,67 @@
+// A Tuner written in Python: any object with
+//
+//      note(rank, boxes) -> str
+//      agreed(boxes, notes) -> ([(name, Program), ..], [(table, collective, [(last bytes, algorithm, why), ..]), ..])
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/group/tuner.hpp"
+
+namespace syntony {
+
+using TurnTuple = std::tuple<std::size_t, std::string, std::string>;  // last bytes, algorithm, why
+
+inline std::vector<Turn> turns_of(const std::vector<TurnTuple>& tuples) {
+  std::vector<Turn> turns;
+  turns.reserve(tuples.size());
+  for (const auto& [last, algorithm, why] : tuples) turns.push_back({last, algorithm, why});
+  return turns;
+}
+
+/// The object is never let go: groups may end after the interpreter. A process needs only one.
+class PythonTuner : public Tuner {
+ public:
+  explicit PythonTuner(const nanobind::object& object) : object_(object.inc_ref()) {}
+
+  /// Null for None.
+  static std::shared_ptr<const Tuner> of(const nanobind::object& object) {
+    return object.is_none() ? nullptr : std::make_shared<const PythonTuner>(object);
+  }
+
+  [[nodiscard]] std::string note(std::uint32_t rank, const Boxes& boxes) const override {
+    const nanobind::gil_scoped_acquire lock;
+    return nanobind::cast<std::string>(object_.attr("note")(rank, boxes));
+  }
+
+  [[nodiscard]] Tuning agreed(const Boxes& boxes, const std::vector<std::string>& notes) const override {
+    using Table = std::tuple<std::string, std::string, std::vector<TurnTuple>>;
+    const nanobind::gil_scoped_acquire lock;
+    const nanobind::object answer = object_.attr("agreed")(boxes, notes);
+    Tuning tuning;
+    for (const nanobind::handle entry : answer[0]) {
+      const auto& program = nanobind::cast<const Program&>(entry[1]);
+      tuning.programs.emplace_back(nanobind::cast<std::string>(entry[0]), program);
+    }
+    for (const auto& [name, collective, turns] : nanobind::cast<std::vector<Table>>(answer[1])) {
+      tuning.tables.push_back({name, collective_named(collective), turns_of(turns)});
+    }
+    return tuning;
+  }
+
+ private:
+  nanobind::handle object_;
+};
+
+}  // namespace syntony

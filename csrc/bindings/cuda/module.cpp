@@ -1,0 +1,325 @@
+// syntony._cuda: the CUDA executor as Python sees it. Addresses and streams are integers, so it is at home with cupy,
+// torch and ctypes alike. Programs are those of syntony._core, which must have been imported.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <tuple>
+
+#include "cuda/executor.hpp"
+#include "cuda/nvls.hpp"
+#include "cuda/pull.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace syntony::cuda {
+namespace {
+
+constexpr std::string_view kProtocolNames[] = {"simple", "ll", "ll128"};
+
+template <class Names>
+std::size_t find_name(const Names& names, std::string_view name, std::string_view what) {
+  const auto at = std::ranges::find(names, name);
+  if (at != std::ranges::end(names)) return static_cast<std::size_t>(at - std::ranges::begin(names));
+  throw std::invalid_argument("there is no " + std::string(what) + " '" + std::string(name) + "'");
+}
+
+DType dtype_named(std::string_view name) {
+  const auto at = std::ranges::find(kDTypes, name, &DTypeTraits::name);
+  if (at == kDTypes.end()) throw std::invalid_argument("there is no dtype '" + std::string(name) + "'");
+  return static_cast<DType>(at - kDTypes.begin());
+}
+
+std::byte* pointer(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
+std::uintptr_t address(const std::byte* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
+cudaStream_t stream_at(std::uintptr_t handle) { return reinterpret_cast<cudaStream_t>(handle); }
+
+std::vector<std::byte*> pointers(const std::vector<std::uintptr_t>& addresses) {
+  std::vector<std::byte*> all;
+  for (const std::uintptr_t each : addresses) all.push_back(pointer(each));
+  return all;
+}
+
+LoweringOptions options_of(std::string_view protocol, std::uint32_t blocks, std::uint32_t instances, bool bulk) {
+  return {static_cast<Protocol>(find_name(kProtocolNames, protocol, "protocol")), blocks, bulk, instances};
+}
+
+using BaseRow = std::tuple<std::uint32_t, int, std::uint32_t>;  // rank, space, block
+
+std::vector<BaseRow> bases_of(const KernelForm& form) {
+  std::vector<BaseRow> rows;
+  for (const Base& base : form.bases) rows.emplace_back(base.rank, static_cast<int>(base.space), base.block);
+  return rows;
+}
+
+nb::object told(const std::optional<Trouble>& found) {
+  if (!found) return nb::none();
+  nb::dict trouble;
+  trouble["kind"] = found->kind == Trouble::aborted ? "aborted" : "timed out";
+  trouble["launch"] = found->launch;
+  trouble["lane"] = found->lane;
+  trouble["instruction"] = found->instruction;
+  trouble["slice"] = found->slice;
+  trouble["peer"] = found->peer == kNone ? nb::object(nb::none()) : nb::cast(found->peer);
+  return trouble;
+}
+
+void bind_objects(nb::module_& m) {
+  nb::class_<DeviceMemory>(m, "Memory", "Zeroed memory of a GPU.")
+      .def(nb::init<int, std::size_t>(), "device"_a, "bytes"_a)
+      .def_prop_ro("address", [](const DeviceMemory& self) { return address(self.data()); })
+      .def("__len__", &DeviceMemory::size)
+      .def(
+          "write",
+          [](DeviceMemory& self, const nb::bytes& bytes, std::size_t offset) {
+            const std::span given(reinterpret_cast<const std::byte*>(bytes.c_str()), bytes.size());
+            const nb::gil_scoped_release others_may_run;
+            self.write(given, offset);
+          },
+          "bytes"_a, "offset"_a = 0)
+      .def(
+          "read",
+          [](const DeviceMemory& self, std::size_t bytes, std::size_t offset) {
+            std::vector<std::byte> to(bytes);
+            {
+              const nb::gil_scoped_release others_may_run;
+              self.read(to, offset);
+            }
+            return nb::bytes(to.data(), to.size());
+          },
+          "bytes"_a, "offset"_a = 0)
+      .def(
+          "copy_from",
+          [](DeviceMemory& self, const DeviceMemory& other, const Stream& stream) {
+            self.copy_from(other, stream.handle());
+          },
+          "other"_a, "stream"_a, "CUDA's own copy, in the stream.");
+  nb::class_<MappedMemory>(m, "PinnedMemory", "Zeroed memory of the host that copies of a GPU wait for nobody in.")
+      .def(nb::init<std::size_t>(), "bytes"_a)
+      .def_prop_ro("address", [](const MappedMemory& self) { return reinterpret_cast<std::uintptr_t>(self.data()); });
+  m.def(
+      "copy",
+      [](int device, std::uintptr_t to, std::uintptr_t from, std::size_t bytes, std::uintptr_t stream) {
+        copy(device, pointer(to), pointer(from), bytes, stream_at(stream));
+      },
+      "device"_a, "to"_a, "from_"_a, "bytes"_a, "stream"_a, "Between GPU and host, in the stream.");
+  m.def(
+      "capturing",
+      [](int device, std::uintptr_t stream) {
+        const OnDevice here(device);
+        return is_capturing(stream_at(stream));
+      },
+      "device"_a, "stream"_a, "Whether it is recorded into a graph.");
+  nb::class_<ImportedMemory>(m, "ImportedMemory", "Another process's device memory, for as long as this is kept.")
+      .def(
+          "__init__",
+          [](ImportedMemory* self, int device, const nb::bytes& exported) {
+            new (self) ImportedMemory(device, {exported.c_str(), exported.size()});
+          },
+          "device"_a, "exported"_a)
+      .def_prop_ro("address", [](const ImportedMemory& self) { return address(self.data()); });
+  m.def(
+      "export_memory",
+      [](std::uintptr_t at) {
+        const std::string exported = export_memory(pointer(at));
+        return nb::bytes(exported.data(), exported.size());
+      },
+      "address"_a, "What another process on this host needs for ImportedMemory.");
+  nb::class_<Graph>(m, "Graph", "A captured stream.")
+      .def(
+          "launch", [](Graph& self, const Stream& stream) { self.launch(stream.handle()); }, "stream"_a,
+          nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<Stream>(m, "Stream", "A stream of a GPU that waits for no other.")
+      .def(nb::init<int>(), "device"_a)
+      .def_prop_ro("handle", [](const Stream& self) { return reinterpret_cast<std::uintptr_t>(self.handle()); })
+      .def("synchronize", &Stream::synchronize, nb::call_guard<nb::gil_scoped_release>())
+      .def("wait_for", &Stream::wait_for, "other"_a)
+      .def("begin_capture", &Stream::begin_capture)
+      .def("end_capture", &Stream::end_capture);
+  nb::class_<Event>(m, "Event", "A point in a stream, with its time.")
+      .def(nb::init<int>(), "device"_a)
+      .def(
+          "record", [](Event& self, std::uintptr_t stream) { self.record(stream_at(stream)); }, "stream"_a)
+      .def(
+          "precede", [](const Event& self, std::uintptr_t stream) { self.precede(stream_at(stream)); }, "stream"_a,
+          "What the stream gets from here on comes after what was recorded.")
+      .def_prop_ro("done", &Event::done)
+      .def("synchronize", &Event::synchronize, nb::call_guard<nb::gil_scoped_release>())
+      .def("seconds_since", &Event::seconds_since, "earlier"_a);
+}
+
+void bind_executor(nb::module_& m) {
+  nb::class_<ArenaShape>(m, "ArenaShape", "The FIFOs between the ranks of a group; all of them have the same.")
+      .def(
+          "__init__",
+          [](ArenaShape* self, std::uint32_t ranks, std::uint32_t channels, std::uint32_t depth,
+             std::uint32_t slot_bytes,
+             std::uint32_t line_bytes) { new (self) ArenaShape{ranks, channels, depth, slot_bytes, line_bytes}; },
+          "ranks"_a, "channels"_a = ArenaShape{}.channels, "depth"_a = ArenaShape{}.depth,
+          "slot_bytes"_a = ArenaShape{}.slot_bytes, "line_bytes"_a = ArenaShape{}.line_bytes)
+      .def_ro("ranks", &ArenaShape::ranks)
+      .def_ro("channels", &ArenaShape::channels)
+      .def_prop_ro("bytes", [](const ArenaShape& self) { return arena_bytes(self); });
+  nb::class_<Executor>(m, "Executor", "One rank's side of a group of GPUs.")
+      .def(nb::init<int, std::uint32_t, const ArenaShape&, std::uint32_t>(), "device"_a, "rank"_a, "shape"_a,
+           "ranks_on_device"_a = 1)
+      .def_prop_ro("arena", [](const Executor& self) { return address(self.arena()); })
+      .def_prop_ro("blocks", &Executor::blocks)
+      .def(
+          "connect", [](Executor& self, const std::vector<std::uintptr_t>& arenas) { self.connect(pointers(arenas)); },
+          "arenas"_a, "The address of every rank's arena, by rank.")
+      .def(
+          "set_timeout",
+          [](Executor& self, double seconds) {
+            self.set_timeout(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+          },
+          "seconds"_a, "Of every launch from here on; 0: none.")
+      .def(
+          "launch",
+          [](Executor& self, const Plan& plan, const std::vector<std::uintptr_t>& addresses, std::uintptr_t stream) {
+            self.launch(plan, pointers(addresses), stream_at(stream));
+          },
+          nb::call_guard<nb::gil_scoped_release>(),  // a full queue waits, and what it waits for may need a rank's
+                                                     // thread
+          "plan"_a, "pointers"_a, "stream"_a, "`pointers` as plan.bases; 0 for this rank's scratch means the plan's.")
+      .def("wait", &Executor::wait, nb::call_guard<nb::gil_scoped_release>(), "Until all launches have ended.")
+      .def("abort", &Executor::abort, "Lanes stop where they are; the group must be made anew.")
+      .def("trouble", [](const Executor& self) { return told(self.trouble()); });
+  nb::class_<Plan>(m, "Plan", "A lowered Program on a GPU. Keep it for as long as launches or graphs use it.")
+      .def(
+          "__init__",
+          [](Plan* self, const Executor& executor, const Program& program, std::string_view dtype, std::string_view op,
+             const std::vector<std::size_t>& elements, std::string_view protocol, std::uint32_t blocks,
+             std::uint32_t instances, bool bulk) {
+            new (self) Plan(executor, PreparedProgram(program), dtype_named(dtype),
+                            static_cast<ReduceOp>(find_name(kReduceOps, op, "operator")), elements,
+                            options_of(protocol, blocks, instances, bulk));
+          },
+          "executor"_a, "program"_a, "dtype"_a, "op"_a, "elements"_a, "protocol"_a = "simple", "blocks"_a = 0,
+          "instances"_a = 0, "bulk"_a = false)
+      .def_prop_ro("bases", [](const Plan& self) { return bases_of(self.form()); })
+      .def_prop_ro("scratch", [](const Plan& self) { return address(self.scratch()); })
+      .def_prop_ro("lanes", [](const Plan& self) { return self.form().lanes.size(); })
+      .def_prop_ro("blocks", [](const Plan& self) { return self.form().blocks; })
+      .def_prop_ro("slices", [](const Plan& self) { return self.form().slices; })
+      .def_prop_ro("instances", [](const Plan& self) { return self.form().instances; });
+}
+
+void bind_switches(nb::module_& m) {
+  nb::class_<NvlsShape>(m, "SwitchedShape", "Staging and flags of a group behind switches; all ranks have the same.")
+      .def(
+          "__init__",
+          [](NvlsShape* self, std::uint32_t ranks, std::uint32_t blocks, std::uint32_t slot_bytes) {
+            new (self) NvlsShape{ranks, blocks, slot_bytes};
+          },
+          "ranks"_a, "blocks"_a = NvlsShape{}.blocks, "slot_bytes"_a = NvlsShape{}.slot_bytes)
+      .def_prop_ro("bytes", [](const NvlsShape& self) { return nvls_bytes(self); });
+  nb::class_<Multicast>(m, "Multicast", "Memory of several GPUs behind one address. All join, then all bind.")
+      .def(nb::init<int, std::uint32_t, std::size_t>(), "device"_a, "ranks"_a, "bytes"_a)
+      .def(
+          "__init__",
+          [](Multicast* self, int device, std::uint32_t ranks, std::size_t bytes, const nb::bytes& exported) {
+            new (self) Multicast(device, ranks, bytes, {exported.c_str(), exported.size()});
+          },
+          "device"_a, "ranks"_a, "bytes"_a, "exported"_a)
+      .def("exported",
+           [](const Multicast& self) {
+             const std::string exported = self.exported();
+             return nb::bytes(exported.data(), exported.size());
+           })
+      .def("join", &Multicast::join)
+      .def("bind", &Multicast::bind);
+  nb::class_<SwitchedGroup>(m, "SwitchedGroup", "One rank's side of collectives through NVLink switches (nvls).")
+      .def(nb::init<const Multicast&, std::uint32_t, const NvlsShape&>(), "memory"_a, "rank"_a, "shape"_a,
+           nb::keep_alive<1, 2>())
+      .def(
+          "launch",
+          [](SwitchedGroup& self, std::string_view collective, std::string_view dtype, std::string_view op,
+             std::uintptr_t input, std::uintptr_t output, std::size_t elements, std::uintptr_t stream) {
+            self.launch(collective_named(collective), dtype_named(dtype),
+                        static_cast<ReduceOp>(find_name(kReduceOps, op, "operator")), pointer(input), pointer(output),
+                        elements, stream_at(stream));
+          },
+          nb::call_guard<nb::gil_scoped_release>(), "collective"_a, "dtype"_a, "op"_a, "input"_a, "output"_a,
+          "elements"_a, "stream"_a, "`elements` of one block of the collective.")
+      .def(
+          "set_timeout",
+          [](SwitchedGroup& self, double seconds) {
+            self.set_timeout(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+          },
+          "seconds"_a)
+      .def("abort", &SwitchedGroup::abort)
+      .def("trouble", [](const SwitchedGroup& self) { return told(self.trouble()); });
+}
+
+}  // namespace
+}  // namespace syntony::cuda
+
+NB_MODULE(_cuda, m) {
+  using namespace syntony::cuda;
+  m.doc() = "The CUDA executor: Programs on GPUs.";
+  m.attr("PROTOCOLS") = nb::make_tuple("simple", "ll", "ll128");
+  m.def("device_count", &device_count, "GPUs that this process can use; 0 where there is no driver.");
+  m.def(
+      "describe",
+      [](int device) {
+        const DeviceFacts found = describe(device);
+        nb::dict facts;
+        facts["name"] = found.name;
+        facts["pci"] = found.pci;
+        facts["architecture"] = std::to_string(found.major) + "." + std::to_string(found.minor);
+        facts["processors"] = found.processors;
+        facts["memory"] = found.memory;
+        facts["multicast"] = found.multicast;
+        facts["driver"] = found.driver;
+        facts["runtime"] = found.runtime;
+        return facts;
+      },
+      "device"_a, "What a report must say about a GPU; versions of CUDA as 13000 for 13.0.");
+  m.def("use", &use, "device"_a, "Makes it the calling thread's, for libraries that ask for the current one.");
+  m.def(
+      "pull",
+      [](std::string_view collective, std::uint32_t ranks, std::uint32_t root) {
+        return pull(syntony::collective_named(collective), ranks, root);
+      },
+      "collective"_a, "ranks"_a, "root"_a = 0, "Direct exchange through peer memory; all_reduce in one shot.");
+  m.def("pull_two_shot", &pull_two_shot, "ranks"_a, "all_reduce: each rank sums its share and hands it to everybody.");
+  m.def(
+      "lowered",
+      [](const syntony::Program& program, std::uint32_t rank, std::string_view dtype, std::string_view op,
+         const std::vector<std::size_t>& elements, const ArenaShape& shape, std::string_view protocol,
+         std::uint32_t blocks, std::uint32_t instances, bool bulk) {
+        const KernelForm form = lower(syntony::PreparedProgram(program), rank, dtype_named(dtype),
+                                      static_cast<syntony::ReduceOp>(find_name(syntony::kReduceOps, op, "operator")),
+                                      elements, shape, options_of(protocol, blocks, instances, bulk));
+        nb::dict facts;
+        facts["bases"] = bases_of(form);
+        facts["scratch_bytes"] = form.scratch_bytes;
+        facts["lanes"] = form.lanes.size();
+        facts["instructions"] = form.instructions.size();
+        facts["blocks"] = form.blocks;
+        facts["slices"] = form.slices;
+        facts["instances"] = form.instances;
+        return facts;
+      },
+      "program"_a, "rank"_a, "dtype"_a, "op"_a, "elements"_a, "shape"_a, "protocol"_a = "simple", "blocks"_a = 1,
+      "instances"_a = 0, "bulk"_a = false,
+      "What a Plan would be, on a machine without a GPU; ValueError where it could not.");
+  m.def(
+      "check_switched",
+      [](std::string_view collective, std::string_view dtype, std::string_view op, const NvlsShape& shape) {
+        static_cast<void>(switched(shape, 0, syntony::collective_named(collective), dtype_named(dtype),
+                                   static_cast<syntony::ReduceOp>(find_name(syntony::kReduceOps, op, "operator")), 1));
+      },
+      "collective"_a, "dtype"_a, "op"_a, "shape"_a, "ValueError where switches do not do it.");
+  bind_objects(m);
+  bind_executor(m);
+  bind_switches(m);
+}

@@ -1,0 +1,54 @@
+// Local searches for Python that mend or balance what exists: trees after a loss, paths that share links.
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+
+#include "bindings/columns.hpp"
+#include "solve/graph/balanced_paths.hpp"
+#include "solve/trees/regraft.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+void bind_mending(nb::module_& m) {
+  using syntony::BalancedPaths, syntony::Column, syntony::span_of;
+  const auto column = [](auto member) {
+    return [member](const BalancedPaths& paths) { return syntony::array_of(paths.*member); };
+  };
+  nb::class_<BalancedPaths>(m, "BalancedPaths", "Paths as columns; see csrc/solve/graph/balanced_paths.hpp.")
+      .def_prop_ro("offset", column(&BalancedPaths::offset), nb::rv_policy::move)
+      .def_prop_ro("link", column(&BalancedPaths::link), nb::rv_policy::move)
+      .def_prop_ro("prices", column(&BalancedPaths::prices), nb::rv_policy::move)
+      .def_ro("time", &BalancedPaths::time)
+      .def_ro("proven", &BalancedPaths::proven);
+  m.def(
+      "balanced_paths",
+      [](std::uint32_t nodes, const Column<std::int32_t>& tails, const Column<std::int32_t>& heads,
+         const Column<double>& capacities, const Column<std::int32_t>& source, const Column<std::int32_t>& target,
+         const Column<std::int64_t>& weight, const Column<std::int64_t>& path_offset,
+         const Column<std::int64_t>& path_link, double time, double tolerance, double seconds) {
+        const nb::gil_scoped_release unlocked;
+        return syntony::balanced_paths({nodes, span_of(tails), span_of(heads), span_of(capacities), span_of(source),
+                                        span_of(target), span_of(weight), span_of(path_offset), span_of(path_link),
+                                        time, tolerance, seconds});
+      },
+      "nodes"_a, "tails"_a, "heads"_a, "capacities"_a, "source"_a, "target"_a, "weight"_a, "path_offset"_a,
+      "path_link"_a, "time"_a, "tolerance"_a, "seconds"_a,
+      "One path per demand, balanced over the links by exponential prices. ValueError where no path leads.");
+  m.def(
+      "regraft",
+      [](std::uint32_t nodes, std::uint32_t receivers, const Column<std::int32_t>& tails,
+         const Column<std::int32_t>& heads, const Column<std::int64_t>& room, const Column<std::int64_t>& most,
+         const Column<std::int64_t>& root, const Column<std::int64_t>& weight, const Column<std::int64_t>& tail,
+         const Column<std::int64_t>& head, const Column<std::int64_t>& route_offset,
+         const Column<std::int64_t>& route_link, std::uint32_t rounds) {
+        const nb::gil_scoped_release unlocked;
+        return syntony::regraft({nodes, receivers, span_of(tails), span_of(heads), span_of(room), span_of(most),
+                                 span_of(root), span_of(weight), span_of(tail), span_of(head), span_of(route_offset),
+                                 span_of(route_link), rounds});
+      },
+      "nodes"_a, "receivers"_a, "tails"_a, "heads"_a, "room"_a, "most"_a, "root"_a, "weight"_a, "tail"_a, "head"_a,
+      "route_offset"_a, "route_link"_a, "rounds"_a,
+      "Trees mended after links were lost (-1 in route_link) or became too slow for what they carry, as a Forest. "
+      "ValueError where a receiver cannot be reached.");
+}

@@ -1,0 +1,175 @@
+// The runtime's front door in C++: ranks, transports and the choice of Programs. Python and torch are thin over it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/bootstrap.hpp"
+#include "core/kernels/dtype.hpp"
+#include "core/priority.hpp"
+#include "core/program/block.hpp"
+#include "core/program/program.hpp"
+#include "core/group/turn.hpp"
+#include "core/progress/work.hpp"
+
+namespace syntony {
+
+class Engine;
+class Group;
+class PreparedProgram;
+class Selector;
+class Tuner;
+
+/// How a `sum` is averaged or weighted; ranks must agree on `average`, factors may differ.
+struct Scaling {
+  bool average = false;  // divide the sum by the number of ranks (integers truncate)
+  double factor = 1.0;   // multiply this rank's input first (floating dtypes)
+};
+
+struct CallOptions {
+  std::string algorithm = "auto";          // a builder's name, or the name of a loaded Program
+  std::chrono::milliseconds timeout{0};    // 0: the group's default
+  bool async = false;                      // false: completed (or failed) when the call returns
+  std::optional<Priority> priority;        // none: the group's, or else usual_priority(collective)
+  std::size_t partition = 0;               // bytes of a part (below); 0: as a whole
+  std::shared_ptr<const void> keep_alive;  // held until the operation is done: the buffers' owner
+};
+
+struct CommunicatorOptions {
+  std::chrono::milliseconds timeout{30 * 60 * 1000};  // split, shrink: 0 is the old group's
+  std::string name = "default";                       // in messages
+  /// By rank: its number in the job, for records; empty: 0, 1, ..
+  std::vector<std::uint32_t> job_ranks{};  // NOLINT(readability-redundant-member-init)
+  /// split, shrink: null is the old group's.
+  std::shared_ptr<const Tuner> tuner{};  // NOLINT(readability-redundant-member-init)
+};
+
+/// A group of ranks. All methods are thread-safe. Ranks must call collectives in the same order; those with a
+/// `priority` only in the order of their class. Ranks must give the same priority and partition. Every rank has its
+/// own; several ranks may live in one process (tests), each with its own Engine or sharing one.
+class Communicator {
+ public:
+  /// Meets the other ranks through `bootstrap` (which may be destroyed afterwards). Collective.
+  Communicator(std::shared_ptr<Engine> engine, Bootstrap& bootstrap, const CommunicatorOptions& options = {});
+  ~Communicator();  // shutdown()
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  [[nodiscard]] std::uint32_t rank() const;
+  [[nodiscard]] std::uint32_t size() const;
+  /// Ranks by host, each list ascending: what `hierarchical` uses.
+  [[nodiscard]] const std::vector<std::vector<std::uint32_t>>& boxes() const;
+
+  /// A group of the ranks that give the same `color`, ranked by `key`, then as here; null without a color. Collective
+  /// over this group, and needs nothing but it (runtime/regroup.hpp). Loaded Programs stay behind.
+  std::shared_ptr<Communicator> split(std::optional<std::uint64_t> color, std::int64_t key,
+                                      CommunicatorOptions options);
+  /// A group of those that live and that nobody `excluded`, in their old order, also when this group has failed.
+  /// Collective over them. This group is shut down then. Throws Error: `aborted` when another rank excluded this one,
+  /// `dead` when a rank died meanwhile (shrink again), `timeout` naming those that did not come.
+  std::shared_ptr<Communicator> shrink(std::span<const std::uint32_t> excluded, CommunicatorOptions options);
+  /// By rank: its rank in the group that this one was split or shrunk from; its own where there is none.
+  [[nodiscard]] const std::vector<std::uint32_t>& members() const { return members_; }
+
+  /// Starts a collective over `blocks`, indexed as program.hpp's `Collective` says (all_to_all: only blocks with this
+  /// rank as source or destination need to be filled). Sizes may differ from block to block where the collective has
+  /// several; every rank must know them all unless it is a direct all_to_all.
+  /// `even` says that all blocks are equally large on all ranks. All counts that ranks must know are part of the
+  /// fingerprint; those of an uneven all_to_all are compared pair by pair, as its first frames come.
+  /// With a partition, the operation is run as parts one behind the other, of at most so many bytes of the whole
+  /// buffer: each of all blocks' next elements, an operation like any other of its size (a sum may so be associated in
+  /// another order than without). A part is what a class has in flight, and more urgent ones get in between.
+  /// Null unless async: it is over then, and what went wrong has been thrown. Throws Error(invalid) at once for bad
+  /// arguments; later failures are the Work's.
+  std::shared_ptr<Work> run(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
+                            std::vector<Block> blocks, const CallOptions& options = {}, const Scaling& scaling = {},
+                            bool even = true);
+  /// One all_reduce over several buffers as if they lay one behind the other: many small ones cost as much as one. They
+  /// are packed and unpacked here, so this is for kilobytes.
+  std::shared_ptr<Work> all_reduce_together(DType dtype, ReduceOp op, std::vector<Block> buffers,
+                                            const CallOptions& options = {}, const Scaling& scaling = {});
+  std::shared_ptr<Work> barrier(const CallOptions& options = {});
+
+  /// Tagged point-to-point: beside the collectives, never in their lanes. source == -1 receives from any rank.
+  std::shared_ptr<Work> send(const std::byte* data, std::size_t bytes, std::uint32_t destination, std::uint64_t tag,
+                             const CallOptions& options = {});
+  std::shared_ptr<Work> receive(std::byte* data, std::size_t bytes, int source, std::uint64_t tag,
+                                const CallOptions& options = {});
+
+  /// Makes a proven Program available under `name` as an algorithm. The caller (Python's loader) has had it checked.
+  void add_program(const std::string& name, Program program);
+  /// Makes `name` an algorithm that depends on the size (runtime/selector.hpp). Every rank must say the same.
+  void set_turns(const std::string& name, Collective collective, std::vector<Turn> turns);
+  /// The algorithm that a call would run, and why (runtime/selector.hpp).
+  [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
+                                                           const std::string& algorithm = "auto");
+  /// What the ranks told each other when they met (runtime/tuner.hpp), by rank.
+  [[nodiscard]] const std::vector<std::string>& notes() const;
+  /// The Program that a call would run: what `auto` means for these bytes here.
+  [[nodiscard]] std::shared_ptr<const PreparedProgram> program_for(Collective collective, std::uint32_t root,
+                                                                   std::size_t bytes,
+                                                                   const std::string& algorithm = "auto");
+
+  /// Fails the group on all ranks, naming this rank and `why`.
+  void abort(const std::string& why);
+  /// Finishes what is in flight and says goodbye. Further calls throw Error(aborted).
+  void shutdown();
+  void set_timeout(std::chrono::milliseconds timeout);
+  /// Of calls that do not say theirs.
+  [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_.load(); }
+  /// Of calls that do not say theirs; every rank must set the same. None: what is usual for the collective.
+  void set_priority(std::optional<Priority> priority) { priority_ = priority; }
+  [[nodiscard]] std::optional<Priority> priority() const { return priority_.load(); }
+  /// all_reduce and reduce_scatter that ask for no algorithm use `pairwise`.
+  void set_canonical(bool canonical) { canonical_ = canonical; }
+  [[nodiscard]] bool canonical() const { return canonical_.load(); }
+  /// Sequence number of the last collective started.
+  [[nodiscard]] std::uint64_t sequence() const;
+  /// The last operations and the counters of this group (runtime/recorder.hpp). Any thread, any time.
+  [[nodiscard]] const std::shared_ptr<Recorder>& recorder() const;
+  /// The error that ended the group, if it has ended.
+  [[nodiscard]] std::exception_ptr error() const;
+
+ private:
+  std::shared_ptr<Work> call(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
+                             std::vector<Block> blocks, const CallOptions& options, const Scaling& scaling, bool even,
+                             std::function<void()> finally);
+  /// What `auto` is where sums are to be canonical.
+  [[nodiscard]] std::string asked(Collective collective, const std::string& algorithm) const;
+  [[nodiscard]] Lifetime lifetime(const CallOptions& options) const;
+  std::shared_ptr<Work> finish(std::shared_ptr<Work> work, const CallOptions& options) const;
+
+  template <typename Choose>
+  std::shared_ptr<Communicator> regroup(CommunicatorOptions options, const Choose& choose);
+
+  /// Notes are empty where there is no Tuner.
+  void tune();
+
+  [[nodiscard]] std::optional<Priority> priority_of(const CallOptions& options) const {
+    return options.priority ? options.priority : priority_.load();
+  }
+
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::atomic<std::optional<Priority>> priority_;
+  std::atomic<bool> canonical_{false};
+  std::shared_ptr<const Tuner> tuner_;
+  std::vector<std::uint32_t> members_;
+  std::mutex regrouping_;
+  std::uint32_t regroupings_ = 0;
+  std::unique_ptr<Selector> selector_;
+  std::unique_ptr<Group> group_;
+};
+
+}  // namespace syntony

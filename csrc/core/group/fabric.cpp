@@ -1,0 +1,200 @@
+#include "core/group/fabric.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <utility>
+
+#include "core/recorder/recorder.hpp"
+#include "core/one_host/shared_exchange.hpp"
+#include "core/shm/shm_board.hpp"
+#include "core/shm/shm_segment.hpp"
+#include "core/shm/shm_transport.hpp"
+#include "core/tcp/tcp_control.hpp"
+#include "core/tcp/tcp_transport.hpp"
+
+namespace syntony {
+namespace {
+
+constexpr std::uint32_t kOperationsInFlight = 2;  // of each class
+constexpr std::uint32_t kMostChannels = 32;
+constexpr std::uint32_t kFewestChannels = 4;
+constexpr std::uint32_t kStreamBudget = 2048;  // channels x pairs of ranks, so that address space stays reasonable
+
+/// Fields of a blob: each as length, ':', bytes.
+void put(std::string& blob, std::string_view field) { blob += std::to_string(field.size()) + ":" + std::string(field); }
+
+std::string take(std::string_view& blob, int from) {
+  std::size_t length = 0;
+  const auto [end, fault] = std::from_chars(blob.data(), blob.data() + blob.size(), length);
+  const auto header = static_cast<std::size_t>(end - blob.data());
+  if (fault != std::errc() || header >= blob.size() || blob[header] != ':' || length > blob.size() - header - 1) {
+    throw Error(Error::Kind::system,
+                "rank " + std::to_string(from) +
+                    " introduced itself in a form that is not ours "
+                    "(is it another version of Syntony?)",
+                {from});
+  }
+  std::string field(blob.substr(header + 1, length));
+  blob.remove_prefix(header + 1 + length);
+  return field;
+}
+
+std::uint64_t number(const std::string& text) {
+  std::uint64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+StreamShape shape_for(std::uint32_t ranks) {
+  StreamShape shape;
+  shape.ranks = ranks;
+  shape.channels = std::clamp(kStreamBudget / (ranks * ranks), kFewestChannels, kMostChannels);
+  shape.slot_bytes =
+      static_cast<std::uint32_t>(environment_number("SYNTONY_SLOT_BYTES", ranks <= 16 ? 128 * 1024 : 64 * 1024));
+  constexpr std::uint32_t kSmallest = 4096, kLargest = 16U << 20U, kUnit = 64;
+  if (shape.slot_bytes < kSmallest || shape.slot_bytes > kLargest || shape.slot_bytes % kUnit != 0) {
+    throw Error(Error::Kind::invalid, "SYNTONY_SLOT_BYTES=" + std::to_string(shape.slot_bytes) +
+                                          " must be a multiple of 64 between 4096 and 16777216");
+  }
+  shape.windows = kPriorities * kOperationsInFlight + 1;
+  constexpr std::uint32_t kLeastCredit = 4096, kMostCredit = 1U << 30U;
+  const std::uint64_t credit = environment_number("SYNTONY_CREDIT", shape.credit);
+  if (credit < kLeastCredit || credit > kMostCredit) {
+    throw Error(Error::Kind::invalid,
+                "SYNTONY_CREDIT=" + std::to_string(credit) + " must be a number of bytes between 4096 and 1073741824");
+  }
+  shape.credit = static_cast<std::uint32_t>(credit);
+  return shape;
+}
+
+}  // namespace
+
+Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::time_point deadline,
+               const std::function<std::string(const Boxes&)>& note)
+    : rank_(bootstrap.rank()), size_(bootstrap.size()), shape_(shape_for(size_)), by_peer_(size_, nullptr) {
+  const std::string unix_address = ShmSegment::fresh_address();
+  const UniqueFd unix_listener = ShmSegment::listen(unix_address);
+  const Token mine = random_token();
+
+  std::string blob;
+  put(blob, host_key());
+  put(blob, host_name());
+  put(blob, std::to_string(::getpid()));
+  put(blob, std::to_string(mine[0]));
+  put(blob, std::to_string(mine[1]));
+  put(blob, unix_address);
+  const std::array<std::pair<std::string, std::string>, 3> settings{{
+      {"SYNTONY_SLOT_BYTES", std::to_string(shape_.slot_bytes)},
+      {"SYNTONY_CREDIT", std::to_string(shape_.credit)},
+      {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())},
+  }};
+  for (const auto& [variable, value] : settings) put(blob, value);
+  std::vector<Member> members;
+  for (std::string_view their : bootstrap.all_gather("introduce", blob)) {
+    const int from = static_cast<int>(members.size());
+    Member member;
+    member.host_key = take(their, from);
+    member.host_name = take(their, from);
+    member.process = static_cast<std::int64_t>(number(take(their, from)));
+    member.token[0] = number(take(their, from));
+    member.token[1] = number(take(their, from));
+    member.unix_address = take(their, from);
+    for (const auto& [variable, value] : settings) {
+      const std::string theirs = take(their, from);
+      if (theirs == value) continue;
+      throw Error(Error::Kind::mismatch,
+                  "rank " + std::to_string(from) + " has " + variable + "=" + theirs + " and rank " +
+                      std::to_string(rank_) + " " + value + ": they must be equal",
+                  {from, static_cast<int>(rank_)});
+    }
+    names_.push_back("rank " + std::to_string(from) + " (process " + std::to_string(member.process) + " on " +
+                     member.host_name + ")");
+    members.push_back(std::move(member));
+  }
+  token_ = members[0].token;
+
+  std::map<std::string, std::uint32_t> box_of_host;
+  for (std::uint32_t rank = 0; rank < size_; ++rank) {
+    const auto [entry, fresh] = box_of_host.try_emplace(members[rank].host_key, boxes_.size());
+    if (fresh) boxes_.emplace_back();
+    boxes_[entry->second].push_back(rank);
+    box_of_.push_back(entry->second);
+  }
+  meet_on_host(members, unix_listener, doorbell, deadline);
+  if (boxes_.size() > 1) meet_across_hosts(bootstrap, deadline);
+  notes_ = bootstrap.all_gather("connected", note(boxes_));
+}
+
+Fabric::~Fabric() {
+  planes_.clear();
+  exchanges_ = {};
+  transports_.clear();
+}
+
+void Fabric::meet_on_host(const std::vector<Member>& members, const UniqueFd& listener, int doorbell,
+                          std::chrono::steady_clock::time_point deadline) {
+  const std::vector<std::uint32_t>& box = boxes_[box_of_[rank_]];
+  if (box.size() == 1) return;
+  const ShmMeeting meeting{members[box.front()].unix_address, token_, box, rank_, doorbell};
+  segment_ = std::make_unique<ShmSegment>(meeting, listener, shape_, deadline);
+  std::vector<pid_t> processes;
+  for (const std::uint32_t rank : box) processes.push_back(static_cast<pid_t>(members[rank].process));
+  planes_.push_back(std::make_unique<ShmBoard>(*segment_, rank_, processes));
+  auto transport = std::make_unique<ShmTransport>(*segment_, rank_);
+  for (const Priority priority : kMostUrgentFirst) {
+    if (boxes_.size() > 1) break;
+    exchanges_[index_of(priority)] =
+        std::make_unique<SharedExchange>(*segment_, *transport, rank_, processes, priority);
+  }
+  transports_.push_back(std::move(transport));
+  for (const std::uint32_t rank : box) {
+    if (rank != rank_) by_peer_[rank] = transports_.back().get();
+  }
+}
+
+void Fabric::meet_across_hosts(Bootstrap& bootstrap, std::chrono::steady_clock::time_point deadline) {
+  const TcpOptions options = TcpOptions::from_environment();
+  TcpListener listener(options);
+  const std::vector<std::string> published = bootstrap.all_gather("tcp", listener.published());
+  std::vector<std::uint32_t> remote;
+  for (std::uint32_t rank = 0; rank < size_; ++rank) {
+    if (box_of_[rank] != box_of_[rank_]) remote.push_back(rank);
+  }
+  const TcpIdentity identity{.token = token_, .group = header().group, .rank = rank_, .ranks = size_};
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  std::vector<TcpPeer> peers = connect_mesh(std::move(listener), options, identity, published, remote, left);
+  planes_.push_back(std::make_unique<TcpControl>(identity, peers));
+  transports_.push_back(std::make_unique<TcpTransport>(shape_, identity, peers));
+  for (const std::uint32_t rank : remote) by_peer_[rank] = transports_.back().get();
+}
+
+FrameHeader Fabric::header() const {
+  FrameHeader header;
+  header.token = token_[0];
+  header.group = static_cast<std::uint32_t>(token_[1]);
+  return header;
+}
+
+std::string Fabric::name_of_rank(std::uint32_t rank) const { return names_[rank]; }
+
+std::vector<int> Fabric::data_descriptors() const {
+  std::vector<int> all;
+  for (const std::unique_ptr<Transport>& transport : transports_) {
+    all.insert(all.end(), transport->descriptors().begin(), transport->descriptors().end());
+  }
+  return all;
+}
+
+std::vector<int> Fabric::control_descriptors() const {
+  std::vector<int> all;
+  for (const std::unique_ptr<ControlPlane>& plane : planes_) {
+    all.insert(all.end(), plane->descriptors().begin(), plane->descriptors().end());
+  }
+  return all;
+}
+
+}  // namespace syntony

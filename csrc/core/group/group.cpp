@@ -1,0 +1,460 @@
+#include "core/group/group.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/kernels/kernels.hpp"
+#include "core/group/operation.hpp"
+#include "core/recorder/recorder_dump.hpp"
+#include "core/group/selector.hpp"
+
+namespace syntony {
+namespace {
+
+using Clock = Work::Clock;
+constexpr std::chrono::milliseconds kLongestDrain{5000};
+constexpr std::chrono::milliseconds kLongestFinish{1000};
+constexpr std::chrono::microseconds kBreathInMemory{200};   // some rounds
+constexpr std::chrono::microseconds kBreathOnWires{10000};  // a slot's bytes at 100 Mbit/s
+
+void remember(std::deque<std::shared_ptr<Work>>& unfinished, const std::shared_ptr<Work>& work) {
+  while (!unfinished.empty() && unfinished.front()->done()) unfinished.pop_front();
+  unfinished.push_back(work);
+}
+
+void live(Recorder::Facts& facts, const Lifetime& lifetime) {
+  const auto nanoseconds = [](Clock::duration time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  };
+  facts.created = nanoseconds(lifetime.created.time_since_epoch());
+  facts.timeout = nanoseconds(lifetime.deadline - lifetime.created);
+}
+
+Recorder::Facts facts_of(const Group::Launch& launch, const Descriptor& descriptor) {
+  Recorder::Facts facts;
+  facts.sequence = descriptor.ordinal != 0 ? descriptor.ordinal : descriptor.sequence;
+  facts.track = descriptor.ordinal != 0 ? Recorder::kUsualTrack : static_cast<std::uint8_t>(descriptor.priority);
+  facts.elements = descriptor.elements;
+  for (const Block& block : launch.blocks) {
+    if (block.input != nullptr) facts.input_elements += block.elements;
+    if (block.output != nullptr) facts.output_elements += block.elements;
+  }
+  facts.peer = static_cast<std::int32_t>(descriptor.root);
+  facts.kind = descriptor.barrier != 0 ? Recorder::kBarrier : static_cast<std::uint8_t>(descriptor.collective);
+  facts.dtype = descriptor.dtype;
+  facts.op = descriptor.op;
+  live(facts, launch.lifetime);
+  return facts;
+}
+
+}  // namespace
+
+Group::Group(std::shared_ptr<Engine> engine, std::unique_ptr<Fabric> fabric, std::string name,
+             std::vector<std::uint32_t> members)
+    : engine_(std::move(engine)),
+      fabric_(std::move(fabric)),
+      name_(std::move(name)),
+      windows_((fabric_->shape().windows - 1) / kPriorities),
+      breath_(fabric_->boxes().size() == 1 ? kBreathInMemory : kBreathOnWires),
+      recorder_(std::make_shared<Recorder>(Recorder::Identity{name_, fabric_->rank(), std::move(members)},
+                                           Recorder::entries_wanted())),
+      messages_(fabric_->rank(), fabric_->transports(), fabric_->shape().windows - 1, fabric_->shape().slot_bytes,
+                fabric_->header(), recorder_->sent()),
+      scratch_(std::size_t{windows_} * kPriorities),
+      scratch_bytes_(scratch_.size(), 0) {
+  for (const Priority priority : kMostUrgentFirst) tracks_[index_of(priority)].priority = priority;
+  enlist(recorder_);
+  engine_->add(*this, fabric_->data_descriptors(), fabric_->control_descriptors());
+}
+
+Group::~Group() { shutdown(); }
+
+std::uint64_t Group::sequence() const {
+  const std::lock_guard lock(mutex_);
+  return std::accumulate(tracks_.begin(), tracks_.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const Track& track) { return sum + track.launched; });
+}
+
+std::exception_ptr Group::error() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+// ---- Callers' side ------------------------------------------------------------------------------------------------
+
+template <typename Queue, typename Item>
+std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, Recorder::Facts facts) {
+  facts.elements = item.bytes;
+  facts.tag = item.tag;
+  live(facts, item.lifetime);
+  const std::lock_guard lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  item.work = std::make_shared<Work>(*engine_, Descriptor{}, recorder_->open(facts, ""));
+  if constexpr (std::is_same_v<Item, OutgoingMessage>) remember(unfinished_, item.work);
+  queue.push_back(item);
+  in_flight_.fetch_add(1, std::memory_order_acq_rel);
+  has_submissions_.store(true, std::memory_order_release);
+  return item.work;
+}
+
+// With the mutex. `used`: an operation that is over and may be this one's body, or null.
+std::unique_ptr<Group::Operation> Group::open(Launch launch, std::unique_ptr<Operation> used) {
+  if (failure_) std::rethrow_exception(failure_);
+  std::unique_ptr<Operation> operation = used ? std::move(used) : std::make_unique<Operation>();
+  operation->launch = std::move(launch);
+  const std::string_view algorithm =
+      operation->launch.shared ? kSharedAlgorithm : std::string_view(operation->launch.program->program().name);
+  Descriptor descriptor = operation->launch.descriptor;
+  descriptor.priority = operation->launch.priority.value_or(usual_priority(descriptor.collective));
+  descriptor.sequence = ++tracks_[index_of(descriptor.priority)].launched;
+  if (!operation->launch.priority) descriptor.ordinal = ++ordinal_;
+  descriptor.fingerprint = fingerprint_of(descriptor);
+  operation->descriptor = descriptor;
+  const Recorder::Ticket record = recorder_->open(facts_of(operation->launch, descriptor), algorithm);
+  if (operation->work.use_count() == 1) {
+    operation->work->reopen(descriptor, record);
+  } else {
+    operation->work = std::make_shared<Work>(*engine_, descriptor, record);
+  }
+  return operation;
+}
+
+// With the mutex.
+std::shared_ptr<Work> Group::submit(Launch launch) {
+  std::unique_ptr<Operation> operation = open(std::move(launch), nullptr);
+  std::shared_ptr<Work> work = operation->work;
+  submitted_.push_back(std::move(operation));
+  remember(unfinished_, work);
+  in_flight_.fetch_add(1, std::memory_order_acq_rel);
+  has_submissions_.store(true, std::memory_order_release);
+  return work;
+}
+
+std::shared_ptr<Work> Group::launch(Launch launch) {
+  const std::lock_guard lock(mutex_);
+  return submit(std::move(launch));
+}
+
+std::shared_ptr<Work> Group::launch(std::vector<Launch> parts) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Work>> works;
+  for (Launch& part : parts) works.push_back(submit(std::move(part)));
+  auto whole = std::make_shared<Work>(*engine_, works.back()->descriptor());
+  whole->gather(works, whole);
+  return whole;
+}
+
+void Group::run(Launch launch) {
+  std::shared_ptr<Work> work;
+  if (engine_->try_acquire()) {
+    try {
+      work = enter(launch);
+    } catch (...) {
+      engine_->release();
+      throw;
+    }
+    engine_->drive_acquired(*work);
+  } else {
+    work = this->launch(std::move(launch));
+  }
+  work->wait();
+}
+
+std::shared_ptr<Work> Group::send(OutgoingMessage message) {
+  Recorder::Facts facts{.input_elements = message.bytes, .peer = static_cast<std::int32_t>(message.destination)};
+  facts.kind = Recorder::kSend;
+  return enqueue(submitted_sends_, std::move(message), facts);
+}
+
+std::shared_ptr<Work> Group::receive(PostedReceive receive) {
+  Recorder::Facts facts{.output_elements = receive.bytes, .peer = receive.source};
+  facts.kind = Recorder::kReceive;
+  return enqueue(submitted_receives_, std::move(receive), facts);
+}
+
+// The planes belong to the owner of progress, so it does the telling; we wait until it has, because our caller may be
+// about to end the process.
+void Group::abort(const std::string& why) {
+  auto told = std::make_shared<Work>(*engine_, Descriptor{});
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    const std::string self = "rank " + std::to_string(fabric_->rank());
+    abort_reason_ = {
+        Error::Kind::aborted, {static_cast<int>(fabric_->rank())}, self + " aborted group " + name_ + ": " + why};
+    failure_ = std::make_exception_ptr(Error(abort_reason_.kind, abort_reason_.sentence, abort_reason_.ranks));
+    aborting_ = told;
+    in_flight_.fetch_add(1, std::memory_order_acq_rel);  // busy until the owner has ended what is in flight
+    abort_requested_.store(true, std::memory_order_release);
+  }
+  told->wait();
+}
+
+void Group::exchange(NoteRound& round) {
+  round.work = std::make_shared<Work>(*engine_, Descriptor{});
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) std::rethrow_exception(failure_);
+    in_flight_.fetch_add(1, std::memory_order_acq_rel);
+    round_.store(&round, std::memory_order_release);
+  }
+  round.work->wait();
+}
+
+void Group::shutdown() {
+  if (closed_.exchange(true)) return;
+  std::deque<std::shared_ptr<Work>> unfinished;
+  {
+    const std::lock_guard lock(mutex_);
+    unfinished.swap(unfinished_);
+  }
+  const Clock::time_point patience = Clock::now() + kLongestFinish;
+  for (const std::shared_ptr<Work>& work : unfinished) engine_->drive(*work, patience);
+  engine_->remove(*this, fabric_->data_descriptors(), fabric_->control_descriptors());
+  // Frames of finished operations may still be on their way out (TCP): they are owed to the peers.
+  for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) {
+    if (!failed_) transport->drain(kLongestDrain);
+  }
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->leave();
+  end({Error::Kind::aborted,
+       {static_cast<int>(fabric_->rank())},
+       "rank " + std::to_string(fabric_->rank()) + " has shut group " + name_ + " down"});
+  if (record_left_.valid()) record_left_.wait_for(kLongestFinish);  // our caller may be about to end the process
+}
+
+// ---- The owner of progress ----------------------------------------------------------------------------------------
+
+void Group::take_submissions() {
+  if (!has_submissions_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex_);
+  collect();
+}
+
+// With the mutex.
+void Group::collect() {
+  has_submissions_.store(false, std::memory_order_relaxed);
+  for (std::unique_ptr<Operation>& operation : submitted_) {
+    const Priority priority = operation->descriptor.priority;
+    tracks_[index_of(priority)].queue.push_back(std::move(operation));
+    set_active(priority, true);
+  }
+  for (OutgoingMessage& message : submitted_sends_) messages_.send(std::move(message));
+  for (PostedReceive& receive : submitted_receives_) messages_.receive(std::move(receive));
+  messages_in_flight_ += submitted_sends_.size() + submitted_receives_.size();
+  submitted_.clear();
+  submitted_sends_.clear();
+  submitted_receives_.clear();
+}
+
+std::uint32_t Group::slice_bytes(Priority priority, const PreparedProgram& program) const {
+  constexpr std::uint32_t kShortest = 4096, kUnit = 64;
+  const StreamShape& shape = fabric_->shape();
+  if (priority != Priority::low) return shape.slot_bytes;
+  const std::uint32_t frames = shape.depth * windows_ * program.most_connections();
+  return std::clamp(shape.credit / frames / kUnit * kUnit, kShortest, shape.slot_bytes);
+}
+
+// An operation of run(): where everything before it is done, it needs no queue.
+std::shared_ptr<Work> Group::enter(Launch& launch) {
+  std::unique_lock lock(mutex_);
+  if (in_flight_.load(std::memory_order_acquire) > 0) {
+    lock.unlock();
+    return this->launch(std::move(launch));
+  }
+  std::unique_ptr<Operation> operation = open(std::move(launch), std::move(spare_));
+  in_flight_.fetch_add(1, std::memory_order_acq_rel);
+  lock.unlock();
+  std::shared_ptr<Work> work = operation->work;
+  const Priority priority = operation->descriptor.priority;
+  admit(tracks_[index_of(priority)], std::move(operation));
+  set_active(priority, true);
+  return work;
+}
+
+void Group::admit(Track& track) {
+  while (!track.queue.empty() && track.queue.front()->descriptor.sequence < track.completed + 1 + windows_) {
+    std::unique_ptr<Operation> next = std::move(track.queue.front());
+    track.queue.pop_front();
+    admit(track, std::move(next));
+  }
+}
+
+void Group::admit(Track& track, std::unique_ptr<Operation> operation) {
+  const Descriptor& descriptor = operation->descriptor;
+  operation->done = false;
+  operation->room = Room::all;
+  if (operation->launch.shared) {
+    operation->execution.reset();
+    operation->shared.emplace(*fabric_->exchange(track.priority), descriptor, operation->launch.blocks);
+  } else {
+    operation->shared.reset();
+    prepare(*operation);
+  }
+  track.history[descriptor.sequence % Track::kRemembered] = descriptor;
+  operation->work->record().admitted();
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->announce(descriptor);
+  track.running.push_back(std::move(operation));
+}
+
+void Group::prepare(Operation& operation) {
+  const Descriptor& descriptor = operation.descriptor;
+  const PreparedProgram& program = *operation.launch.program;
+  const std::span<const Block> blocks = operation.launch.blocks;
+  const std::size_t track = index_of(descriptor.priority);
+  const auto window = static_cast<std::uint32_t>(track * windows_ + descriptor.sequence % windows_);
+  const std::size_t need = Execution::scratch_bytes(program, fabric_->rank(), descriptor.dtype, blocks);
+  if (need > scratch_bytes_[window]) {
+    scratch_[window] = std::make_unique_for_overwrite<std::byte[]>(need);
+    scratch_bytes_[window] = need;
+  }
+  Wire wire{fabric_->transports(), window, slice_bytes(descriptor.priority, program), fabric_->header(),
+            recorder_->sent()};
+  wire.uneven = operation.launch.uneven;
+  wire.header.sequence = descriptor.sequence;
+  wire.header.fingerprint = descriptor.fingerprint;
+  wire.header.priority = static_cast<std::uint16_t>(track);
+  operation.execution.emplace(program, fabric_->rank(), descriptor.dtype, descriptor.op, blocks,
+                              std::span(scratch_[window].get(), need), wire);
+}
+
+bool Group::begin() {
+  if (!busy()) return false;  // what comes for operations that are still to be launched waits in the kernel
+  take_submissions();
+  if (NoteRound* round = round_.load(std::memory_order_acquire)) advance(*round);
+  if (abort_requested_.load(std::memory_order_acquire)) {
+    fail(abort_reason_.kind, abort_reason_.sentence, abort_reason_.ranks);
+  }
+  const bool moved = watched([this] {
+    bool any = false;
+    for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) any |= transport->progress();
+    if (messages_in_flight_ > 0) {  // before the classes, but they do not yield to it: a receive may be posted for long
+      any |= messages_.step();
+      if (!messages_.busy()) in_flight_.fetch_sub(std::exchange(messages_in_flight_, 0), std::memory_order_acq_rel);
+      for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->wake();
+    }
+    return any;
+  });
+  look_for_unsent();
+  return moved;
+}
+
+bool Group::step(Priority priority, Room room) {
+  Track& track = tracks_[index_of(priority)];
+  const bool moved = watched([&] {
+    admit(track);
+    const bool any = advance(track, room);
+    for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->wake();
+    return any;
+  });
+  set_active(priority, !track.queue.empty() || !track.running.empty());
+  look_for_unsent();
+  return moved;
+}
+
+/// Peers may wait for what we have done with.
+void Group::look_for_unsent() {
+  const bool unsent = !failed_ && in_flight_.load(std::memory_order_acquire) == 0 &&
+                      std::ranges::any_of(fabric_->owned_transports(), [](const std::unique_ptr<Transport>& transport) {
+                        return transport->unsent();
+                      });
+  unsent_.store(unsent, std::memory_order_relaxed);
+}
+
+bool Group::turn() {
+  bool moved = begin();
+  for (const Priority priority : kMostUrgentFirst) {
+    if (active(priority)) moved |= step(priority, Room::all);
+  }
+  return moved;
+}
+
+/// Nothing may escape into the thread that serves all groups.
+template <typename Moving>
+bool Group::watched(const Moving& move) {
+  if (failed_) return false;
+  try {
+    const bool moved = move();
+    moves_ += moved ? 1 : 0;
+    return moved;
+  } catch (const UnexpectedFrame& frame) {
+    explain(frame);
+  } catch (const SharedMismatch& mismatch) {
+    explain(mismatch);
+  } catch (const Error& error) {
+    explain(error);
+  } catch (const std::exception& error) {
+    fail(Error::Kind::system, error.what(), {static_cast<int>(fabric_->rank())});
+  }
+  return false;
+}
+
+void Group::advance(NoteRound& round) {
+  std::exception_ptr error;
+  try {
+    if (failed_ && !round.tolerant) std::rethrow_exception(this->error());
+    if (!round.complete(*fabric_, Clock::now())) return;
+  } catch (...) {
+    error = std::current_exception();
+  }
+  round_.store(nullptr, std::memory_order_release);
+  in_flight_.fetch_sub(1, std::memory_order_acq_rel);
+  const std::shared_ptr<Work> work = round.work;  // its caller takes `round` away as soon as it is done
+  work->finish(error);
+}
+
+bool Group::advance(Track& track, Room room) {
+  bool moved = false;
+  for (const std::unique_ptr<Operation>& operation : track.running) moved |= advance(*operation, room);
+  while (!track.running.empty() && track.running.front()->done) {
+    spare_ = std::move(track.running.front());
+    track.running.pop_front();
+  }
+  return moved;
+}
+
+bool Group::advance(Operation& operation, Room room) {
+  if (operation.done) return false;
+  const Pace pace = operation.pace(room);
+  const bool moved = operation.shared ? pace.frames > 0 && operation.shared->step() : operation.execution->step(pace);
+  if (moved) {
+    operation.room = Room::all;  // it stands still anew
+    operation.work->record().started();
+  }
+  if (operation.shared ? operation.shared->done() : operation.execution->done()) finish(operation);
+  return moved || operation.done;
+}
+
+void Group::finish(Operation& operation) {
+  operation.done = true;
+  complete(tracks_[index_of(operation.descriptor.priority)]);
+  if (operation.launch.average) {
+    for (const Block& block : operation.launch.blocks) {
+      if (block.output != nullptr) {
+        divide(operation.descriptor.dtype, block.output, block.elements, static_cast<std::int64_t>(fabric_->size()));
+      }
+    }
+  }
+  if (operation.launch.finally) std::exchange(operation.launch.finally, nullptr)();
+  in_flight_.fetch_sub(1, std::memory_order_acq_rel);
+  operation.work->finish(nullptr);
+  operation.launch.keep_alive.reset();
+  operation.launch.storage = {};
+}
+
+// Before the Work is done: its owner may end the process at once, which must not look like a death in the middle.
+void Group::complete(Track& track) {
+  const std::uint64_t before = track.completed;
+  for (const std::unique_ptr<Operation>& operation : track.running) {
+    if (!operation->done) break;
+    track.completed = std::max(track.completed, operation->descriptor.sequence);
+  }
+  if (track.completed == before) return;
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->complete(track.priority, track.completed);
+}
+
+void Group::sleeping(bool asleep) {
+  for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->sleeping(asleep);
+}
+
+}  // namespace syntony

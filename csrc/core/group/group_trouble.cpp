@@ -1,0 +1,323 @@
+// Group, when something goes wrong: how that is noticed, how it gets a name, and how the group ends with it.
+#include <algorithm>
+#include <utility>
+
+#include "core/log.hpp"
+#include "core/group/group.hpp"
+#include "core/group/operation.hpp"
+#include "core/recorder/recorder_dump.hpp"
+
+namespace syntony {
+namespace {
+
+using Clock = Work::Clock;
+constexpr std::chrono::milliseconds kFirstInquiry{2};  // after nothing has moved for so long
+constexpr std::chrono::milliseconds kInquiryInterval{100};
+constexpr std::chrono::milliseconds kLongestPuzzle{10000};
+constexpr const char* kMessage = "a point-to-point message";
+
+/// What a peer announced in the place of our operation, if it is known.
+std::optional<Descriptor> counterpart(const ControlPlane& plane, std::uint32_t peer, const Descriptor& ours) {
+  if (ours.ordinal != 0) {
+    if (const std::optional<Descriptor> theirs = plane.announced(peer, ours.ordinal)) return theirs;
+  }
+  return plane.announced(peer, ours.priority, ours.sequence);
+}
+
+/// The last operation that a peer has started, as far as they have an order; else the last of this class.
+const Descriptor& last_started(const PeerStatus& status, Priority priority) {
+  const Descriptor& last = *std::ranges::max_element(status.started, {}, &Descriptor::ordinal);
+  return last.ordinal != 0 ? last : status.started[index_of(priority)];
+}
+
+std::string seconds(Clock::duration duration) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count() / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+}  // namespace
+
+ControlPlane* Group::plane_of(std::uint32_t peer) const {
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
+    if (std::ranges::find(plane->peers(), peer) != plane->peers().end()) return plane.get();
+  }
+  return nullptr;
+}
+
+void Group::fail(Error::Kind kind, const std::string& sentence, const std::vector<int>& ranks) {
+  if (failed_) return;
+  const Abort reason{kind, ranks, sentence};
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->abort(reason);
+  recorder_->set_failure(sentence);
+  end(reason);
+  leave_record(sentence);
+}
+
+void Group::end(const Abort& reason) {
+  failed_ = true;
+  std::exception_ptr failure = std::make_exception_ptr(
+      Error(reason.kind, "[rank " + std::to_string(fabric_->rank()) + "] " + reason.sentence, reason.ranks));
+  std::shared_ptr<Work> aborting;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) {
+      failure = failure_;
+    } else {
+      failure_ = failure;
+    }
+    collect();  // from now on submissions are refused: these are the last
+    aborting.swap(aborting_);
+  }
+  for (Track& track : tracks_) {
+    for (std::deque<std::unique_ptr<Operation>>* operations : {&track.running, &track.queue}) {
+      for (const std::unique_ptr<Operation>& operation : *operations) {
+        if (!operation->done) operation->work->finish(failure);
+      }
+      operations->clear();
+    }
+  }
+  messages_.fail(failure);
+  messages_in_flight_ = 0;
+  in_flight_.store(round_.load(std::memory_order_acquire) != nullptr ? 1 : 0, std::memory_order_release);
+  if (aborting) aborting->finish(nullptr);
+}
+
+// Files are slow and others wait for this thread: the completion thread writes.
+void Group::leave_record(const std::string& why) {
+  log(LogLevel::warn, [&] { return "group " + name_ + " has ended: " + why; });
+  if (trace_folder().empty()) return;
+  auto left = std::make_shared<std::promise<void>>();
+  record_left_ = left->get_future();
+  engine_->complete_later([left, recorder = recorder_] {
+    dump_to_trace_folder();
+    left->set_value();
+  });
+}
+
+std::string Group::disagreement(std::uint32_t peer, const Descriptor& ours, const Descriptor& theirs) const {
+  const std::string name = fabric_->name_of_rank(peer);
+  const std::string self = "rank " + std::to_string(fabric_->rank());
+  return name + " and " + self + " disagree: " + self + " runs " + describe(ours) + ", " + name + " " +
+         describe(theirs) + ": " + difference(ours, theirs);
+}
+
+// The frame tells that ranks disagree; what each of them runs, the control plane knows, perhaps only when asked.
+void Group::explain(const UnexpectedFrame& frame) {
+  const std::vector<int> both{static_cast<int>(frame.peer), static_cast<int>(fabric_->rank())};
+  const std::uint64_t sequence = std::min(frame.expected.sequence, frame.found.sequence);  // where they parted
+  const Descriptor& ours = tracks_[frame.expected.priority].history[sequence % Track::kRemembered];
+  ControlPlane* plane = plane_of(frame.peer);
+  const std::optional<Descriptor> theirs = plane != nullptr ? counterpart(*plane, frame.peer, ours) : std::nullopt;
+  if (theirs && theirs->fingerprint != ours.fingerprint && ours.sequence == sequence) {
+    fail(Error::Kind::mismatch, disagreement(frame.peer, ours, *theirs), both);
+    return;
+  }
+  if (!theirs && plane != nullptr) {
+    if (!puzzled_since_) puzzled_since_ = Clock::now();
+    plane->inquire();  // again and again: what is on its way may be older than the frame
+    if (Clock::now() - *puzzled_since_ < kLongestPuzzle)
+      return;  // the frame stays where it is; tend() hears the answer
+  }
+  const std::string peer = fabric_->name_of_rank(frame.peer);
+  const std::string self = "rank " + std::to_string(fabric_->rank());
+  if (theirs && frame.expected.total != frame.found.total) {
+    const std::size_t element = size_of(ours.dtype);
+    fail(Error::Kind::mismatch,
+         peer + " and " + self + " disagree about element counts: in " + describe(ours) + " " + self + " expects " +
+             std::to_string(frame.expected.total / element) + " elements of " + peer + ", which sends " +
+             std::to_string(frame.found.total / element),
+         both);
+    return;
+  }
+  fail(Error::Kind::mismatch,
+       peer + " and " + self + " disagree about " + (theirs ? "block sizes: in " : "the operation: in ") +
+           describe(ours) + " " + self + " expects " + std::to_string(frame.expected.length) + " bytes of slice " +
+           std::to_string(frame.expected.slice) + " of operation #" + std::to_string(frame.expected.sequence) + ", " +
+           peer + " sent " + std::to_string(frame.found.length) + " bytes of slice " +
+           std::to_string(frame.found.slice) + " of operation #" + std::to_string(frame.found.sequence),
+       both);
+}
+
+// The peer's place said so. It announced its operations before it wrote there, so where they parted is known here.
+void Group::explain(const SharedMismatch& mismatch) {
+  const std::vector<int> both{static_cast<int>(mismatch.peer), static_cast<int>(fabric_->rank())};
+  const ControlPlane& plane = *plane_of(mismatch.peer);
+  const auto& history = tracks_[index_of(mismatch.priority)].history;
+  for (std::uint64_t back = std::min<std::uint64_t>(history.size(), mismatch.sequence); back > 0; --back) {
+    const Descriptor& ours = history[(mismatch.sequence - back + 1) % history.size()];
+    const std::optional<Descriptor> theirs = counterpart(plane, mismatch.peer, ours);
+    if (!theirs || theirs->fingerprint == ours.fingerprint) continue;
+    fail(Error::Kind::mismatch, disagreement(mismatch.peer, ours, *theirs), both);
+    return;
+  }
+  fail(Error::Kind::mismatch,
+       fabric_->name_of_rank(mismatch.peer) + " is not in " + describe(history[mismatch.sequence % history.size()]) +
+           " as rank " + std::to_string(fabric_->rank()) + " is",
+       both);
+}
+
+bool Group::heard_of_the_end() {
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->progress();
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
+    const std::optional<Abort> heard = plane->aborted();
+    if (!heard || failed_) continue;
+    fail(heard->kind, heard->sentence, heard->ranks);
+  }
+  return failed_;
+}
+
+// The data plane noticed first. Why, the control plane may know: a goodbye, or an abort that names somebody else.
+void Group::explain(const Error& error) {
+  if (heard_of_the_end()) return;
+  if (error.kind() != Error::Kind::dead || error.ranks().size() != 1) {
+    fail(error.kind(), error.what(), error.ranks());
+    return;
+  }
+  const auto peer = static_cast<std::uint32_t>(error.ranks().front());
+  const ControlPlane* plane = plane_of(peer);
+  const bool left = plane != nullptr && plane->status(peer).state == PeerStatus::State::left;
+  if (left && heard_of_the_end()) return;  // it told why before it left
+  const Operation* owed = first_owed(std::nullopt);
+  fail(left ? Error::Kind::aborted : Error::Kind::dead,
+       fabric_->name_of_rank(peer) + (left ? " left the group before " : " died during ") +
+           (owed != nullptr ? describe(owed->descriptor) : kMessage) + " (" + error.what() + ")",
+       error.ranks());
+}
+
+void Group::tend() {
+  const auto& planes = fabric_->planes();
+  for (const std::unique_ptr<ControlPlane>& plane : planes) plane->progress();
+  const bool ended = std::ranges::any_of(planes, [](const auto& plane) { return plane->aborted().has_value(); });
+  const bool all_there = every_peer([](PeerStatus::State state) { return state == PeerStatus::State::alive; });
+  // What has arrived counts, even from a peer that is gone or has ended the group since: look for it only after nothing
+  // more moves.
+  while ((ended || !all_there) && busy() && turn()) {
+  }
+  if (heard_of_the_end() || !busy()) return;
+  const Clock::time_point now = Clock::now();
+  if (!failed_) look_for_disagreement();
+  if (!failed_ && !all_there) look_for_absent();
+  if (!failed_) look_for_late(now);
+}
+
+void Group::look_for_disagreement() {
+  for (const Track& track : tracks_) {
+    for (const std::unique_ptr<Operation>& operation : track.running) {
+      const Descriptor& ours = operation->descriptor;
+      for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
+        for (const std::uint32_t peer : plane->peers()) {
+          const std::optional<Descriptor> theirs = counterpart(*plane, peer, ours);
+          if (!theirs || theirs->fingerprint == ours.fingerprint) continue;
+          fail(Error::Kind::mismatch, disagreement(peer, ours, *theirs),
+               {static_cast<int>(peer), static_cast<int>(fabric_->rank())});
+          return;
+        }
+      }
+    }
+  }
+}
+
+template <typename Is>
+bool Group::every_peer(const Is& is) const {
+  return std::ranges::all_of(fabric_->planes(), [&](const std::unique_ptr<ControlPlane>& plane) {
+    return std::ranges::all_of(plane->peers(), [&](std::uint32_t peer) { return is(plane->status(peer).state); });
+  });
+}
+
+bool Group::alone() const {
+  return every_peer([](PeerStatus::State state) { return state != PeerStatus::State::alive; });
+}
+
+const Group::Operation* Group::first_owed(std::optional<PeerStatus> to) const {
+  for (const Priority priority : kMostUrgentFirst) {
+    for (const std::unique_ptr<Operation>& operation : tracks_[index_of(priority)].running) {
+      const std::uint64_t completed = to ? to->completed[index_of(priority)] : 0;
+      if (!operation->done && operation->descriptor.sequence > completed) return operation.get();
+    }
+  }
+  return nullptr;
+}
+
+// A peer that is gone is a failure only for operations that it had not completed, and for messages with it. A receive
+// from any source may still be served by the others when one has left, but who knows whose message died with a dead
+// one.
+void Group::look_for_absent() {
+  const std::vector<std::uint32_t> talking = messages_.waiting_for();
+  const bool anyone = messages_.waits_for_anyone();
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
+    for (const std::uint32_t peer : plane->peers()) {
+      const PeerStatus status = plane->status(peer);
+      if (status.state == PeerStatus::State::alive) continue;
+      const Operation* owed = first_owed(status);
+      const bool dead = status.state == PeerStatus::State::dead;
+      const bool silent = std::ranges::find(talking, peer) != talking.end() || (anyone && (dead || alone()));
+      if (owed == nullptr && !silent) continue;
+      if (!dead && heard_of_the_end()) return;  // it told why before it left
+      const std::string what = owed != nullptr ? describe(owed->descriptor) : kMessage;
+      const std::string how = dead ? plane->end_of(peer) : std::string();
+      fail(dead ? Error::Kind::dead : Error::Kind::aborted,
+           fabric_->name_of_rank(peer) + (dead ? " died during " : " left the group before ") + what +
+               (how.empty() ? how : ": it " + how),
+           {static_cast<int>(peer)});
+      return;
+    }
+  }
+}
+
+std::string Group::latecomers(const Operation& operation, std::vector<int>& guilty) const {
+  const Priority priority = operation.descriptor.priority;
+  std::string absent;
+  std::vector<int> inside;
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
+    for (const std::uint32_t peer : plane->peers()) {
+      const PeerStatus status = plane->status(peer);
+      if (status.known && status.started[index_of(priority)].sequence >= operation.descriptor.sequence) {
+        if (status.completed[index_of(priority)] < operation.descriptor.sequence)
+          inside.push_back(static_cast<int>(peer));
+        continue;
+      }
+      guilty.push_back(static_cast<int>(peer));
+      absent += "; " + fabric_->name_of_rank(peer) + " has not started it";
+      absent +=
+          status.known ? " (its last: " + describe(last_started(status, priority)) + ")" : " (nothing heard from it)";
+    }
+  }
+  if (!guilty.empty()) return absent;
+  guilty = inside;
+  std::string waiting;
+  for (const std::uint32_t peer :
+       operation.shared ? operation.shared->waiting_for() : operation.execution->waiting_for()) {
+    waiting += (waiting.empty() ? "" : ", ") + fabric_->name_of_rank(peer);
+  }
+  return "; all ranks are inside it" + (waiting.empty() ? std::string() : ", this one waits for " + waiting);
+}
+
+void Group::look_for_late(Clock::time_point now) {
+  const bool stalled = moves_ == moves_seen_;
+  if (!stalled) {
+    moves_seen_ = moves_;
+    stalled_since_ = now;
+  }
+  const bool first = last_inquiry_ < stalled_since_;
+  if (stalled && now - (first ? stalled_since_ : last_inquiry_) >= (first ? kFirstInquiry : kInquiryInterval)) {
+    last_inquiry_ = now;
+    for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->inquire();
+  }
+  for (const Track& track : tracks_) {
+    for (const std::unique_ptr<Operation>& operation : track.running) {
+      if (operation->done || now < operation->launch.lifetime.deadline) continue;
+      std::vector<int> guilty;
+      const std::string who = latecomers(*operation, guilty);
+      fail(Error::Kind::timeout,
+           describe(operation->descriptor) + " timed out after " + seconds(now - operation->launch.lifetime.created) +
+               " on rank " + std::to_string(fabric_->rank()) + who,
+           guilty);
+      return;
+    }
+  }
+  if (const std::optional<std::string> sentence = messages_.expire(now)) {
+    fail(Error::Kind::timeout, *sentence, {static_cast<int>(fabric_->rank())});
+  }
+}
+
+}  // namespace syntony

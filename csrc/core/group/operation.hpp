@@ -1,0 +1,43 @@
+// A collective on its way through a Group, and how far it gets in a step when more urgent ones leave it little room.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/progress/executor.hpp"
+#include "core/group/group.hpp"
+#include "core/one_host/shared_operation.hpp"
+
+namespace syntony {
+
+struct Group::Operation {
+  static constexpr std::chrono::milliseconds kLongestHold{50};
+  static constexpr std::chrono::milliseconds kPatience{10};
+  static constexpr Pace kHeld{.instructions = 1, .frames = 0};
+  static constexpr Pace kYielding{.instructions = 1, .frames = 1};
+
+  Launch launch;
+  std::shared_ptr<Work> work;
+  Descriptor descriptor;
+  // One of these once admitted:
+  std::optional<Execution> execution;
+  std::optional<SharedOperation> shared;
+  bool done = false;
+  Room room = Room::all;                // what it was left,
+  Work::Clock::time_point still_since;  // and since when it has not moved with that, unless it was all
+
+  [[nodiscard]] Pace pace(Room left) {
+    if (left == Room::all) {
+      room = left;
+      return {};
+    }
+    const Work::Clock::time_point now = Work::Clock::now();
+    if (std::exchange(room, left) != left) still_since = now;
+    if (left == Room::none) return now - still_since < kLongestHold ? kHeld : kYielding;
+    return now - still_since < kPatience ? kYielding : Pace{};
+  }
+};
+
+}  // namespace syntony

@@ -1,0 +1,77 @@
+// How the ranks of a group make another group with nothing but the group they have: its control plane.
+//
+//      split    everybody says colour and key      -> all of one colour meet, in the order of the keys
+//      shrink   everybody says who is gone, again and again until all say the same -> the others meet
+//
+// Both are turns of rounds, an all_gather of notes each (ControlPlane::post). A turn begins with a round of all; the
+// members of the new group then introduce themselves as any group does, with the rounds as their Bootstrap. There is no
+// rank that must survive, and no server.
+//
+// Shrinking works in a failed group. In a round the place of a rank that has died or left without a note stays empty,
+// and it is gone for everybody who noticed; the next round spreads that. In shared memory a note is seen by all or by
+// none, so all decide alike. Over TCP a rank may die having told only some: should that happen in the last round, the
+// new group fails in turn (or cannot form), and says who died.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/bootstrap.hpp"
+#include "core/progress/work.hpp"
+
+namespace syntony {
+
+class Fabric;
+class Group;
+
+/// One all_gather of notes. The owner of progress works on it (Group::exchange).
+struct NoteRound {
+  std::uint64_t number = 0;
+  std::string note;
+  std::vector<std::uint32_t> members;  // ranks of the group, this one among them
+  bool tolerant = false;               // of a failed group, and of members that are gone; else they are errors
+  Work::Clock::time_point deadline;
+  std::vector<std::optional<std::string>> notes;  // by place in `members`; empty: gone
+  std::shared_ptr<Work> work;
+  bool posted = false;
+
+  /// Posts the note, reads what is there. True when every place is decided.
+  /// Throws Error(dead or aborted) naming a rank that is gone, Error(timeout) naming those that did not come.
+  bool complete(const Fabric& fabric, Work::Clock::time_point now);
+};
+
+/// One turn: who will be in the new group, then their Bootstrap. `turn` counts a group's regroupings from 1, alike on
+/// all ranks.
+class Regroup final : public Bootstrap {
+ public:
+  Regroup(Group& group, std::uint32_t turn, Work::Clock::time_point deadline);
+
+  /// Those who have this rank's colour, by key, then by rank. False without a colour: this rank is in no new group.
+  /// Throws what NoteRound::complete throws, and the group's error if it has failed.
+  bool split(std::optional<std::uint64_t> color, std::int64_t key);
+  /// Those who are neither `excluded` by a survivor nor gone, in their old order. Throws Error(aborted) when another
+  /// rank has excluded this one, Error(timeout) naming those that did not come.
+  void shrink(std::span<const std::uint32_t> excluded);
+
+  /// Ranks in the old group, by rank in the new one.
+  [[nodiscard]] const std::vector<std::uint32_t>& members() const { return members_; }
+
+  [[nodiscard]] std::uint32_t rank() const override;
+  [[nodiscard]] std::uint32_t size() const override { return static_cast<std::uint32_t>(members_.size()); }
+  std::vector<std::string> all_gather(const std::string& name, const std::string& blob) override;
+
+ private:
+  std::vector<std::optional<std::string>> exchange(std::string note, bool tolerant);
+
+  Group& group_;
+  std::uint32_t turn_;
+  std::uint32_t round_ = 0;
+  Work::Clock::time_point deadline_;
+  std::vector<std::uint32_t> members_;  // whom the next round is with
+};
+
+}  // namespace syntony

@@ -1,0 +1,190 @@
+#include "core/group/selector.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <iterator>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/kernels/dtype.hpp"
+#include "core/log.hpp"
+#include "core/program/algorithms/algorithms.hpp"
+
+namespace syntony {
+namespace {
+
+// Measured on one host (2, 4 and 8 ranks on 2 cores); between hosts the wire decides, not these.
+constexpr std::size_t kOneShotBytes = 64U << 10U;  // what a rank may send to save hops: n-1 times everything in one
+constexpr std::size_t kRingChunk = 8U << 10U;      // smaller chunks spend their 2 (n-1) hops on being passed on
+
+constexpr auto kLargestElement = static_cast<std::uint32_t>(std::ranges::max(kDTypes, {}, &DTypeTraits::bytes).bytes);
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(Error::Kind::invalid, sentence); }
+
+std::string names_of(std::span<const Algorithm> table) {
+  std::string names = "auto, " + std::string(kSharedAlgorithm);
+  for (const Algorithm& algorithm : table) names += ", " + std::string(algorithm.name);
+  return names;
+}
+
+}  // namespace
+
+Selector::Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes)
+    : ranks_(ranks), boxes_(std::move(boxes)) {
+  if (boxes_.size() == 1) boxes_.clear();  // one host has no levels of its own: `hierarchical` makes some up
+}
+
+std::vector<std::string> Selector::names(Collective collective) {
+  std::vector<std::string> names{std::string(kSharedAlgorithm)};
+  for (const Algorithm& algorithm : algorithms()) {
+    const auto& has = algorithm.collectives;
+    if (std::ranges::find(has, collective) != has.end()) names.emplace_back(algorithm.name);
+  }
+  return names;
+}
+
+Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) const {
+  if (collective == Collective::all_to_all && bytes == 0) return {"direct", "only each pair knows its size"};
+  if (one_host()) return {std::string(kSharedAlgorithm), "all ranks share a host's memory"};
+  if (boxes_.size() > 1 && boxes_.size() < ranks_) return {"hierarchical", "hosts have several ranks each"};
+  const bool small = (ranks_ - 1) * bytes <= kOneShotBytes;
+  switch (collective) {
+    case Collective::all_reduce:
+      if (small) return {"direct", "so few bytes that one hop counts most"};
+      if (bytes < ranks_ * kRingChunk) return {"two_shot", "a ring's chunks would be too small"};
+      return {"ring", "many bytes: every rank moves each only once"};
+    case Collective::broadcast:
+    case Collective::reduce:
+      if (small) return {"direct", "few bytes"};
+      return {"dbt", "on a wire, the root's alone would be the limit"};
+    default:
+      return {"direct", "the usual one for this collective"};
+  }
+}
+
+// Once for each Program and power of two, so that a training run says a few lines and not millions.
+void Selector::tell(const Choice& choice, Collective collective, std::size_t bytes) {
+  if (log_level() < LogLevel::info) return;
+  const auto magnitude = static_cast<int>(std::bit_width(bytes > 0 ? bytes - 1 : 0));
+  if (!told_.emplace(collective, choice.name, magnitude).second) return;
+  write_log(LogLevel::info, std::string(name_of(collective)) + " of " + std::to_string(bytes) +
+                                " bytes: " + choice.name + " (" + std::string(choice.why) + ")");
+}
+
+Selector::Choice Selector::resolved(Collective collective, std::uint32_t root, std::size_t bytes,
+                                    const std::string& algorithm) const {
+  // An all_to_all whose sizes only each pair knows is no matter of size.
+  const bool unknown = collective == Collective::all_to_all && bytes == 0;
+  const auto found = turns_.find({algorithm, collective});
+  if (found == turns_.end() || (unknown && algorithm == "auto")) {
+    return algorithm == "auto" ? automatic(collective, bytes) : Choice{algorithm, "asked for by name"};
+  }
+  const std::vector<Turn>& turns = found->second;
+  const auto reaches = std::ranges::find_if(turns, [bytes](const Turn& one) { return bytes <= one.last; });
+  const Turn& turn = reaches == turns.end() ? turns.back() : *reaches;
+  if (algorithm == "auto") {
+    const auto loaded = loaded_.find(turn.algorithm);
+    const bool elsewhere = loaded != loaded_.end() && loaded->second->program().root != root;
+    if (elsewhere || turn.algorithm == "auto") return automatic(collective, bytes);
+  }
+  return {turn.algorithm, turn.why};
+}
+
+std::pair<std::string, std::string> Selector::choice(Collective collective, std::uint32_t root, std::size_t bytes,
+                                                     const std::string& algorithm) {
+  const std::lock_guard lock(mutex_);
+  const Choice choice = resolved(collective, root, bytes, algorithm);
+  return {choice.name, std::string(choice.why)};
+}
+
+Selector::Selection Selector::select(Collective collective, std::uint32_t root, std::size_t bytes,
+                                     const std::string& algorithm) {
+  const std::lock_guard lock(mutex_);
+  if (algorithm != "auto") return answer(collective, root, bytes, algorithm);
+  const std::tuple question(collective, root, bytes);
+  Recent& recent = recent_[(bytes / 8 + static_cast<std::size_t>(collective)) % recent_.size()];
+  if (recent.question != question) recent = {question, answer(collective, root, bytes, algorithm)};
+  return recent.answer;
+}
+
+Selector::Selection Selector::answer(Collective collective, std::uint32_t root, std::size_t bytes,
+                                     const std::string& algorithm) {
+  const Choice choice = resolved(collective, root, bytes, algorithm);
+  tell(choice, collective, bytes);
+  if (choice.name != kSharedAlgorithm) return {program_named(choice.name, collective, root)};
+  if (!one_host())
+    refuse(ranks_ == 1 ? "algorithm shared needs other ranks"
+                       : "algorithm shared needs all ranks on one host; these are on " + std::to_string(boxes_.size()));
+  return {program_named("direct", collective, root), true};
+}
+
+std::shared_ptr<const PreparedProgram> Selector::program_named(const std::string& name, Collective collective,
+                                                               std::uint32_t root) {
+  if (const auto loaded = loaded_.find(name); loaded != loaded_.end()) {
+    const Program& program = loaded->second->program();
+    if (program.collective != collective) {
+      refuse("the schedule " + name + " does " + std::string(name_of(program.collective)) + ", not " +
+             std::string(name_of(collective)));
+    }
+    if (program.root != root) {
+      refuse("the schedule " + name + " has root " + std::to_string(program.root) + ", not " + std::to_string(root));
+    }
+    return loaded->second;
+  }
+  const Key key{name, collective, root};
+  std::shared_ptr<const PreparedProgram>& program = built_[key];
+  if (!program) {
+    const auto table = algorithms();
+    const auto builder = std::ranges::find(table, name, &Algorithm::name);
+    if (builder == table.end()) refuse("unknown algorithm " + name + ": available are " + names_of(table));
+    if (std::ranges::find(builder->collectives, collective) == builder->collectives.end()) {
+      refuse("algorithm " + name + " has no " + std::string(name_of(collective)));
+    }
+    program = std::make_shared<PreparedProgram>(build(name, collective, ranks_, root, boxes_));
+  }
+  return program;
+}
+
+void Selector::add(const std::string& name, Program program, const StreamShape& shape) {
+  program.validate();
+  if (program.ranks() != ranks_) {
+    refuse("the schedule " + name + " is for " + std::to_string(program.ranks()) + " ranks, the group has " +
+           std::to_string(ranks_));
+  }
+  if (program.one_sided()) {
+    refuse("the schedule " + name + " uses peer_read or peer_write, which the CPU executor does not have");
+  }
+  if (program.channels() > shape.channels) {
+    refuse("the schedule " + name + " uses " + std::to_string(program.channels()) + " channels; a group of " +
+           std::to_string(ranks_) + " ranks has " + std::to_string(shape.channels));
+  }
+  if (program.fifo_depth > shape.depth) {
+    refuse("the schedule " + name + " needs connections that hold " + std::to_string(program.fifo_depth) +
+           " messages; ours hold " + std::to_string(shape.depth));
+  }
+  auto prepared = std::make_shared<PreparedProgram>(std::move(program));
+  const std::uint32_t room = shape.slot_bytes / kLargestElement;
+  if (const std::uint32_t alike = prepared->message_slots(prepared->phases(room)); alike > room) {
+    refuse("the schedule " + name + " sends a chunk " + std::to_string(alike) +
+           " times in one message; a slot of SYNTONY_SLOT_BYTES=" + std::to_string(shape.slot_bytes) + " takes " +
+           std::to_string(room) + " of the largest elements");
+  }
+  const std::lock_guard lock(mutex_);
+  loaded_[name] = std::move(prepared);
+  recent_ = {};
+}
+
+void Selector::set_turns(const std::string& name, Collective collective, std::vector<Turn> turns) {
+  if (turns.empty()) refuse("the table " + name + " has no algorithm for any size");
+  const auto unordered = std::ranges::adjacent_find(turns, std::greater_equal<>{}, &Turn::last);
+  if (unordered != turns.end()) {
+    refuse("the table " + name + " must have ascending sizes, but after " + std::to_string(unordered->last) +
+           " bytes comes " + std::to_string(std::next(unordered)->last));
+  }
+  const std::lock_guard lock(mutex_);
+  turns_[{name, collective}] = std::move(turns);
+  recent_ = {};
+}
+
+}  // namespace syntony

@@ -1,0 +1,88 @@
+// Which Program runs a call. Uses only what every rank knows: the collective, the algorithm asked for, the bytes on
+// which ranks must agree, the boxes. Never local sizes or local measurements, or ranks would choose differently.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/program/prepared_program.hpp"
+#include "core/group/turn.hpp"
+#include "core/transport.hpp"
+
+namespace syntony {
+
+/// The algorithm that is no Program: collectives of one host through its memory (csrc/core/one_host).
+inline constexpr std::string_view kSharedAlgorithm = "shared";
+
+class Selector {
+ public:
+  Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes);
+
+  /// Whom one may ask for by name in this collective, beside `auto` and what is loaded. Not all can serve every group.
+  [[nodiscard]] static std::vector<std::string> names(Collective collective);
+
+  /// What runs a call.
+  struct Selection {
+    std::shared_ptr<const PreparedProgram> program;
+    bool shared = false;  // not the Program itself, but what does the same in the host's memory (csrc/core/one_host)
+  };
+  /// `bytes`: of the whole operation (nccl-tests' size), 0 where ranks do not know it alike.
+  /// Throws Error(invalid) naming what is available.
+  [[nodiscard]] Selection select(Collective collective, std::uint32_t root, std::size_t bytes,
+                                 const std::string& algorithm);
+  /// Throws Error(invalid) when this runtime cannot run `program` (wrong number of ranks, instructions it lacks, ..).
+  void add(const std::string& name, Program program, const StreamShape& shape);
+  /// From now on `name` means, for this collective, the first turn whose `last` is not below the bytes; the last turn
+  /// serves what is larger. For `auto`, this takes the place of our own choice, but where a turn says `auto` again or
+  /// its schedule has another root; other turns name builders or schedules.
+  /// Throws Error(invalid) when there are no turns, or their sizes do not ascend.
+  void set_turns(const std::string& name, Collective collective, std::vector<Turn> turns);
+  /// What `select` would take: the builder's or schedule's name, and why.
+  [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
+                                                           const std::string& algorithm);
+
+ private:
+  using Key = std::tuple<std::string, Collective, std::uint32_t>;
+  /// A builder or a loaded schedule, and why it was chosen.
+  struct Choice {
+    std::string name;
+    std::string_view why;
+  };
+  [[nodiscard]] Choice automatic(Collective collective, std::size_t bytes) const;
+  /// What `algorithm` means for this collective, root and size.
+  [[nodiscard]] Choice resolved(Collective collective, std::uint32_t root, std::size_t bytes,
+                                const std::string& algorithm) const;
+  [[nodiscard]] std::shared_ptr<const PreparedProgram> program_named(const std::string& name, Collective collective,
+                                                                     std::uint32_t root);
+  [[nodiscard]] Selection answer(Collective collective, std::uint32_t root, std::size_t bytes,
+                                 const std::string& algorithm);
+  [[nodiscard]] bool one_host() const { return boxes_.empty() && ranks_ > 1; }
+  void tell(const Choice& choice, Collective collective, std::size_t bytes);
+
+  std::uint32_t ranks_;
+  std::vector<std::vector<std::uint32_t>> boxes_;
+  std::mutex mutex_;
+  std::map<Key, std::shared_ptr<const PreparedProgram>> built_;
+  std::map<std::string, std::shared_ptr<const PreparedProgram>> loaded_;
+  std::map<std::pair<std::string, Collective>, std::vector<Turn>> turns_;
+  std::set<std::tuple<Collective, std::string, int>> told_;  // by size, rounded up to a power of two
+  /// What `auto` was last, as training asks the same again and again.
+  struct Recent {
+    std::optional<std::tuple<Collective, std::uint32_t, std::size_t>> question;
+    Selection answer;
+  };
+  std::array<Recent, 64> recent_;
+};
+
+}  // namespace syntony

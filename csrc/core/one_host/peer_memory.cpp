@@ -1,0 +1,104 @@
+#include "core/one_host/peer_memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/host.hpp"
+#include "core/unique_fd.hpp"
+
+namespace syntony {
+namespace {
+
+constexpr std::size_t kManyMappings = 8;  // of one peer's pieces
+
+bool copy_from(pid_t process, void* to, std::uint64_t address, std::size_t bytes) {
+  auto* at = static_cast<std::byte*>(to);
+  while (bytes > 0) {
+    const iovec local{at, bytes};
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process
+    const iovec remote{reinterpret_cast<void*>(address), bytes};
+    const ssize_t copied = ::process_vm_readv(process, &local, 1, &remote, 1, 0);
+    if (copied < 0 && errno == EINTR) continue;
+    if (copied <= 0) return false;
+    at += copied;
+    address += static_cast<std::uint64_t>(copied);
+    bytes -= static_cast<std::size_t>(copied);
+  }
+  return true;
+}
+
+}  // namespace
+
+PeerMemory::PeerMemory(std::vector<pid_t> processes) : processes_(std::move(processes)), number_(random_token()[0]) {
+#ifdef PR_SET_PTRACER
+  // Where only descendants may be read (Yama), peers of this user shall be able to: they share our work anyway.
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+#endif
+}
+
+PeerMemory::~PeerMemory() { unmap_all(); }
+
+void PeerMemory::unmap_all() {
+  for (const auto& [_, mapping] : mapped_) ::munmap(mapping.data, mapping.bytes);
+  mapped_.clear();
+}
+
+void PeerMemory::trim() {
+  if (mapped_.size() > kManyMappings * processes_.size()) unmap_all();
+}
+
+std::span<std::byte> PeerMemory::room(std::size_t bytes) {
+  if (room_.size() < bytes) room_.resize(bytes);
+  return std::span(room_).first(bytes);
+}
+
+BufferAddress PeerMemory::address_of(const std::byte* data, std::size_t bytes) {
+  BufferAddress buffer{.address = reinterpret_cast<std::uint64_t>(data), .bytes = bytes};
+  if (const auto place = ShareableMemory::find(data, bytes)) {
+    buffer.offset = place->offset;
+    buffer.piece = place->piece;
+    buffer.descriptor = place->descriptor;
+  }
+  return buffer;
+}
+
+bool PeerMemory::convinced(std::uint32_t rank, const Proof& proof) const {
+  const char* const variable = std::getenv("SYNTONY_PEER_READS");
+  if (variable != nullptr && std::string_view(variable) == "0") return false;
+  std::uint64_t number = 0;
+  return copy_from(processes_[rank], &number, proof.address, sizeof(number)) && number == proof.number;
+}
+
+void PeerMemory::read(std::uint32_t rank, std::byte* to, std::uint64_t address, std::size_t bytes) const {
+  if (copy_from(processes_[rank], to, address, bytes)) return;
+  throw Error(Error::Kind::dead, system_sentence("its memory cannot be read any more"), {static_cast<int>(rank)});
+}
+
+const std::byte* PeerMemory::map(std::uint32_t rank, const BufferAddress& buffer) {
+  if (buffer.piece == 0) return nullptr;
+  const std::pair key{rank, buffer.piece};
+  auto known = mapped_.find(key);
+  if (known == mapped_.end()) {
+    const std::string path = "/proc/" + std::to_string(processes_[rank]) + "/fd/" + std::to_string(buffer.descriptor);
+    const UniqueFd memory(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat facts{};
+    if (!memory || ::fstat(memory.get(), &facts) != 0) return nullptr;
+    const auto bytes = static_cast<std::size_t>(facts.st_size);
+    void* const data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, memory.get(), 0);
+    if (data == MAP_FAILED) return nullptr;
+    known = mapped_.emplace(key, Mapping{static_cast<std::byte*>(data), bytes}).first;
+  }
+  return buffer.offset < known->second.bytes ? known->second.data + buffer.offset : nullptr;
+}
+
+}  // namespace syntony

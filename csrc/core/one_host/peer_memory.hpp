@@ -1,0 +1,80 @@
+// How a rank reaches the buffers of another process of its host without their being copied for it.
+//
+//      registered   syntony.collectives.empty() and torch's allocator hook hand out memfds: each is mapped once
+//
+//      any other    process_vm_readv, where the system permits it (the same user; not in every sandbox)
+//
+// SYNTONY_PEER_READS=0 forbids the latter, on all ranks when on one.
+//
+// Peers' memory is only read. So a rank that gave up (a time-out, an abort) may do with its buffers what it likes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "core/shm/shareable_memory.hpp"
+
+namespace syntony {
+
+/// Where a buffer lies, as its owner tells its peers. Plain data.
+struct BufferAddress {
+  std::uint64_t address = 0;  // in the owner's process
+  std::uint64_t offset = 0;   // in the registered piece,
+  std::uint64_t bytes = 0;    // how long it is: no peer may read more
+  std::uint32_t piece = 0;    // whose number this is in the owner's process; 0: not registered
+  std::int32_t descriptor = -1;
+};
+
+class PeerMemory {
+ public:
+  /// `processes`: by rank.
+  explicit PeerMemory(std::vector<pid_t> processes);
+  ~PeerMemory();
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  [[nodiscard]] static BufferAddress address_of(const std::byte* data, std::size_t bytes);
+
+  /// A number at an address: who can read it there can read all ordinary memory of this process.
+  struct Proof {
+    std::uint64_t address = 0;
+    std::uint64_t number = 0;
+  };
+  [[nodiscard]] Proof proof() const { return {reinterpret_cast<std::uint64_t>(&number_), number_}; }
+  [[nodiscard]] bool convinced(std::uint32_t rank, const Proof& proof) const;
+
+  /// Copies `bytes` from `address` in the process of `rank`. Throws Error(dead) naming it when that is impossible.
+  void read(std::uint32_t rank, std::byte* to, std::uint64_t address, std::size_t bytes) const;
+
+  /// The registered buffer as mapped here, or null when it is none or cannot be mapped. Valid until trim().
+  [[nodiscard]] const std::byte* map(std::uint32_t rank, const BufferAddress& buffer);
+  /// Between operations: gives mappings back when there are many, since they keep what their owner may have freed.
+  void trim();
+
+  /// Whether all ranks can read all others' memory, once they have told each other.
+  std::optional<bool> open_to_all;
+  /// Room to read into, kept for the next operation.
+  [[nodiscard]] std::span<std::byte> room(std::size_t bytes);
+
+ private:
+  void unmap_all();
+
+  struct Mapping {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+  };
+
+  std::vector<pid_t> processes_;
+  std::uint64_t number_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Mapping> mapped_;  // by rank and piece
+  std::vector<std::byte> room_;
+};
+
+}  // namespace syntony

@@ -1,0 +1,41 @@
+// One collective of one host's ranks on its way through the rounds of their SharedExchange.
+//
+// No Program, no queue, no header per message: hand-fused for what the profile asks for, and compared bit by bit with
+// the Programs it stands for (tests/csrc/runtime/test_collectives.py).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/one_host/shared_exchange.hpp"
+#include "core/one_host/shared_steps.hpp"
+
+namespace syntony {
+
+class SharedOperation {
+ public:
+  /// `blocks` as in Communicator::run; they and `exchange` must outlive it.
+  SharedOperation(SharedExchange& exchange, const Descriptor& descriptor, std::span<const Block> blocks);
+
+  /// As far as it goes now, but not further than a round, or a part of one that takes long. True when anything moved.
+  /// Throws SharedMismatch, perhaps about the operation before.
+  bool step();
+  [[nodiscard]] bool done() const { return done_; }
+  [[nodiscard]] std::vector<std::uint32_t> waiting_for() const;
+
+ private:
+  [[nodiscard]] bool arrived();
+
+  SharedExchange& exchange_;
+  SharedJob job_;
+  Stamp stamp_;
+  std::uint64_t ticket_;
+  std::unique_ptr<SharedSteps> steps_;  // from its turn on: which ones depends on what the operations before agreed on
+  bool done_ = false;
+  bool shown_ = false;      // this round's
+  std::uint32_t next_ = 0;  // the first peer that has not been seen in this round
+};
+
+}  // namespace syntony

@@ -1,0 +1,32 @@
+// What a rank does in each round of a shared collective (shared_exchange.hpp has the rounds).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/one_host/shared_job.hpp"
+
+namespace syntony {
+
+class SharedSteps {
+ public:
+  SharedSteps() = default;
+  virtual ~SharedSteps() = default;
+  SharedSteps(const SharedSteps&) = delete;
+  SharedSteps& operator=(const SharedSteps&) = delete;
+
+  [[nodiscard]] virtual bool done() const = 0;
+  /// Writes what peers need into this rank's next place. Once per round.
+  virtual void show() = 0;
+  /// Whether this round waits for what `peer` shows.
+  [[nodiscard]] virtual bool needs(std::uint32_t peer) const = 0;
+  /// Reads what the peers showed. False: there is more to do in this round, call again.
+  virtual bool read() = 0;
+};
+
+/// Through copies that stay in cache (staged_steps.cpp).
+[[nodiscard]] std::unique_ptr<SharedSteps> staged_steps(const SharedJob& job);
+/// Straight from the peers' own buffers, where the system lets ranks read them (reference_steps.cpp).
+[[nodiscard]] std::unique_ptr<SharedSteps> reference_steps(const SharedJob& job);
+
+}  // namespace syntony

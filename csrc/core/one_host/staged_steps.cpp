@@ -1,0 +1,174 @@
+// The two ways to cut a collective into rounds (pieces are small enough to stay in cache between ranks):
+//
+//      exchange  (all of them)            round i: show piece i of what others need; read theirs
+//
+//                 rank 0  [ a0 b0 ] ---> | a0 b0 |         all_reduce: everybody adds everything
+//                 rank 1  [ a1 b1 ] ---> | a1 b1 |         all_gather, all_to_all, ..: everybody copies its part
+//
+//      two-shot  (all_reduce and reduce   round i: show piece i without one's own share, and one's share of the sum of
+//                 of many bytes)                   piece i-1; add up one's share of piece i, copy the others' of i-1
+//
+//                 rank 0  [ a0 b0 ] ---> |    b0 |  a = a0+a1 ---> | a |  ---> [ a b ]
+//                 rank 1  [ a1 b1 ] ---> | a1    |  b = b0+b1 ---> | b |  ---> [ a b ]
+//
+// Sums are taken in the order of ranks, so they are equal on all of them.
+#include <algorithm>
+
+#include "core/one_host/shared_job.hpp"
+#include "core/one_host/shared_steps.hpp"
+
+namespace syntony {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;    // what a rank shows in a round, at most
+constexpr std::size_t kOneShotBytes = std::size_t{128} << 10U;  // read by one rank: beyond, shares of a sum pay
+static_assert(kPieceBytes + kPieceBytes / 2 + 2 * kCacheLine <= SharedPlace::kStageBytes);
+
+class ExchangeSteps final : public SharedSteps {
+ public:
+  explicit ExchangeSteps(const SharedJob& job)
+      : job_(job),
+        longest_(std::ranges::max(job.blocks, {}, &Block::elements).elements),
+        piece_(std::max<std::size_t>(1, kPieceBytes / job.destinations / job.element_bytes)),
+        pitch_(std::min(piece_, longest_) * job.element_bytes),
+        inlined_(pitch_ * job.destinations <= SharedPlace::kInlineBytes) {
+    if (!inlined_) pitch_ = (pitch_ + kCacheLine - 1) / kCacheLine * kCacheLine;
+  }
+
+  [[nodiscard]] bool done() const override { return first_ >= longest_; }
+
+  [[nodiscard]] bool needs(std::uint32_t peer) const override { return job_.reads_from(peer); }
+
+  void show() override {
+    if (!job_.shows) return;
+    std::byte* place = room(job_.exchange.next());
+    for (std::uint32_t to = 0; to < job_.destinations; ++to) {
+      if (job_.shape.blocks_by_destination && to == job_.rank) continue;
+      const Block& block = job_.block(job_.rank, to);
+      const Stretch part = piece_of(block);
+      job_.copy(place + to * pitch_, block.input + part.first * job_.element_bytes, part.count);
+    }
+  }
+
+  bool read() override {
+    if (job_.reads) {
+      if (reduces(job_.collective)) {
+        add();
+      } else {
+        take();
+      }
+    }
+    first_ += piece_;
+    return true;
+  }
+
+ private:
+  [[nodiscard]] std::byte* room(SharedPlace& place) const {
+    return inlined_ ? place.inlined.data() : place.stage.data();
+  }
+  [[nodiscard]] Stretch piece_of(const Block& block) const {
+    if (first_ >= block.elements) return {};
+    return {first_, std::min(piece_, block.elements - first_)};
+  }
+  /// Where this round's piece of what `from` has for this rank lies.
+  [[nodiscard]] const std::byte* source(std::uint32_t from, const Block& block, std::size_t first) const {
+    if (from == job_.rank) return block.input + first * job_.element_bytes;
+    return room(job_.exchange.place(from)) + (job_.shape.blocks_by_destination ? job_.rank * pitch_ : 0);
+  }
+
+  void add() {
+    const Block& block = job_.block(0, job_.rank);
+    const Stretch part = piece_of(block);
+    if (part.count == 0) return;
+    job_.reduce_all(block.output + part.first * job_.element_bytes, part.count,
+                    [&](std::uint32_t from) { return source(from, block, part.first); });
+  }
+
+  void take() {
+    for (std::uint32_t from = 0; from < job_.ranks; ++from) {
+      if (!job_.reads_from(from)) continue;
+      const Block& block = job_.block(from, job_.rank);
+      const Stretch part = piece_of(block);
+      if (part.count == 0) continue;
+      job_.copy(block.output + part.first * job_.element_bytes, source(from, block, part.first), part.count);
+    }
+  }
+
+  SharedJob job_;
+  std::size_t longest_;    // block, in elements
+  std::size_t piece_;      // of a block, in elements
+  std::size_t pitch_;      // between the pieces in a place, in bytes
+  bool inlined_;           // in the stamp's own line
+  std::size_t first_ = 0;  // element of this round's piece
+};
+
+class TwoShotSteps final : public SharedSteps {
+ public:
+  explicit TwoShotSteps(const SharedJob& job)
+      : job_(job), block_(job.blocks.front()), piece_(kPieceBytes / job.element_bytes) {}
+
+  [[nodiscard]] bool done() const override { return finished_; }
+  [[nodiscard]] bool needs(std::uint32_t /*peer*/) const override { return true; }
+
+  void show() override {
+    std::byte* stage = job_.exchange.next().stage.data();
+    const Stretch part = piece(first_);
+    for (std::uint32_t to = 0; to < job_.ranks; ++to) {
+      const Stretch share = job_.share(to, part);
+      if (to != job_.rank)
+        job_.copy(stage + (share.first - part.first) * job_.element_bytes, input(share), share.count);
+    }
+  }
+
+  bool read() override {
+    const Stretch part = piece(first_);
+    const Stretch share = job_.share(job_.rank, part);
+    // All peers are in this round, so the next place is free: the sum goes there and waits for show().
+    std::byte* sum = job_.exchange.next().stage.data() + kPieceBytes;
+    if (share.count > 0) {
+      job_.reduce_all(sum, share.count, [&](std::uint32_t from) {
+        if (from == job_.rank) return input(share);
+        return static_cast<const std::byte*>(job_.exchange.place(from).stage.data()) +
+               (share.first - part.first) * job_.element_bytes;
+      });
+      if (job_.reads) job_.copy(output(share), sum, share.count);
+    }
+    if (first_ > 0 && job_.reads) {
+      const Stretch before = piece(first_ - piece_);
+      for (std::uint32_t from = 0; from < job_.ranks; ++from) {
+        const Stretch theirs = job_.share(from, before);
+        if (from != job_.rank)
+          job_.copy(output(theirs), job_.exchange.place(from).stage.data() + kPieceBytes, theirs.count);
+      }
+    }
+    finished_ = first_ >= block_.elements;
+    first_ += piece_;
+    return true;
+  }
+
+ private:
+  [[nodiscard]] Stretch piece(std::size_t first) const {
+    return {first, first < block_.elements ? std::min(piece_, block_.elements - first) : 0};
+  }
+  [[nodiscard]] const std::byte* input(Stretch range) const { return block_.input + range.first * job_.element_bytes; }
+  [[nodiscard]] std::byte* output(Stretch range) const { return block_.output + range.first * job_.element_bytes; }
+
+  SharedJob job_;
+  Block block_;
+  std::size_t piece_;      // elements
+  std::size_t first_ = 0;  // element of this round's piece
+  bool finished_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<SharedSteps> staged_steps(const SharedJob& job) {
+  const bool sums_one_block = job.collective == Collective::all_reduce || job.collective == Collective::reduce;
+  const bool many_bytes = job.blocks[0].elements * job.element_bytes * job.ranks > kOneShotBytes;
+  if (sums_one_block && many_bytes && job.ranks > 2) {  // of two, each would read as much, in more steps
+    return std::make_unique<TwoShotSteps>(job);
+  }
+  return std::make_unique<ExchangeSteps>(job);
+}
+
+}  // namespace syntony

@@ -1,0 +1,294 @@
+#include "core/progress/executor.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/kernels/kernels.hpp"
+
+namespace syntony {
+namespace {
+
+constexpr std::size_t kScratchAlignment = 64;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
+}
+
+bool signals(const Agent& agent) {
+  return std::ranges::any_of(agent.lanes, [](const auto& lane) {
+    return std::ranges::any_of(
+        lane, [](const Instruction& i) { return i.opcode == Opcode::signal || i.opcode == Opcode::wait; });
+  });
+}
+
+}  // namespace
+
+std::size_t Execution::scratch_bytes(const PreparedProgram& program, std::uint32_t rank, DType dtype,
+                                     std::span<const Block> blocks) {
+  std::size_t bytes = 0;
+  for (const std::uint32_t chunk : program.program().agents[rank].scratch) {
+    bytes += aligned(program.range(chunk, blocks[program.block(chunk)].elements).count * size_of(dtype));
+  }
+  return bytes;
+}
+
+Execution::Execution(const PreparedProgram& program, std::uint32_t rank, DType dtype, ReduceOp op,
+                     std::span<const Block> blocks, std::span<std::byte> scratch, const Wire& wire)
+    : agent_(program.program().agents[rank]),
+      dtype_(dtype),
+      op_(op),
+      element_bytes_(size_of(dtype)),
+      wire_(wire),
+      first_slot_{0, agent_.input.size(), agent_.input.size() + agent_.output.size()},
+      lanes_(agent_.lanes.size()) {
+  slots_.reserve(first_slot_[2] + agent_.scratch.size());
+  const std::size_t frame = wire.slot_bytes / element_bytes_;
+  phases_ = program.phases(frame);
+  const std::size_t longest = std::max<std::size_t>(1, frame / program.message_slots(phases_));
+  const auto count_slices = [&](std::uint32_t chunk, std::size_t elements, std::size_t slice) {
+    if (elements == 0) return;
+    const std::size_t rounds = (elements + slice - 1) / slice;
+    slices_ = std::max(slices_, static_cast<std::uint32_t>((rounds - 1) * phases_ + chunk % phases_ + 1));
+  };
+  const auto bind = [&](std::uint32_t chunk, std::byte* block, bool private_memory) {
+    const ElementRange range = program.range(chunk, blocks[program.block(chunk)].elements);
+    const std::size_t slice = program.slice(chunk, longest);
+    count_slices(chunk, range.count, slice);
+    slots_.push_back(
+        {private_memory ? block : block + range.first * element_bytes_, range.count, slice, chunk % phases_});
+  };
+  for (const std::uint32_t chunk : agent_.input) {
+    // The kernels take sources as const; slots have one type because output and scratch are sources too.
+    bind(chunk, const_cast<std::byte*>(blocks[program.block(chunk)].input), false);
+  }
+  for (const std::uint32_t chunk : agent_.output) bind(chunk, blocks[program.block(chunk)].output, false);
+  std::byte* room = scratch.data();
+  for (const std::uint32_t chunk : agent_.scratch) {
+    bind(chunk, room, true);
+    room += aligned(slots_.back().elements * element_bytes_);
+  }
+  if (signals(agent_)) {  // signals carry no size: every rank must count slices alike, over all chunks
+    for (std::uint32_t chunk = 0; chunk < program.program().chunks.size(); ++chunk) {
+      count_slices(chunk, program.range(chunk, blocks[program.block(chunk)].elements).count,
+                   program.slice(chunk, longest));
+    }
+  }
+  if (wire_.uneven) slices_ = std::max(slices_, 1U);  // slice 0 is where the ends of a message compare
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (slices_ == 0 || agent_.lanes[lane].empty()) {
+      lanes_[lane].turn = Lane::finished;
+    } else {
+      lanes_[lane].turn = agent_.lanes[lane].front().skew;
+      ++unfinished_lanes_;
+    }
+  }
+}
+
+bool Execution::step(const Pace& pace) {
+  bool moved = false;
+  for (std::size_t l = 0; l < lanes_.size(); ++l) {
+    Lane& lane = lanes_[l];
+    const std::vector<Instruction>& instructions = agent_.lanes[l];
+    for (std::uint32_t i = 0; i < pace.instructions && lane.turn != Lane::finished; ++i) {
+      const Instruction& instruction = instructions[lane.instruction];
+      const std::uint32_t slice = lane.turn - instruction.skew;
+      if (!ready(instruction, slice) || !perform(instruction, slice, pace.frames)) break;
+      moved = true;
+      advance(lane, instructions);
+      if (lane.turn == Lane::finished) --unfinished_lanes_;
+    }
+  }
+  return moved;
+}
+
+void Execution::advance(Lane& lane, const std::vector<Instruction>& instructions) const {
+  ++lane.instruction;
+  if (lane.instruction < instructions.size() && instructions[lane.instruction].skew <= lane.turn) return;
+  ++lane.turn;
+  while (lane.first < instructions.size() && instructions[lane.first].skew + slices_ <= lane.turn) ++lane.first;
+  if (lane.first == instructions.size()) {
+    lane.turn = Lane::finished;
+    return;
+  }
+  lane.instruction = lane.first;
+  lane.turn = std::max<std::uint32_t>(lane.turn, instructions[lane.first].skew);
+}
+
+bool Execution::ready(const Instruction& instruction, std::uint32_t slice) const {
+  for (std::uint32_t i = 0; i < instruction.dependency_count; ++i) {
+    const Dependency& dependency = agent_.dependencies[instruction.first_dependency + i];
+    const Lane& other = lanes_[dependency.lane];
+    const std::uint32_t turn = slice + agent_.lanes[dependency.lane][dependency.instruction].skew;
+    if (other.turn < turn || (other.turn == turn && other.instruction <= dependency.instruction)) return false;
+  }
+  return true;
+}
+
+Execution::Piece Execution::piece(Slot slot, std::uint32_t slice) const {
+  const BoundSlot& from = bound(slot);
+  if (phases_ > 1) {
+    if (slice % phases_ != from.phase) return {from.data, 0};
+    slice /= phases_;
+  }
+  const std::size_t first = slice * from.slice;
+  if (first >= from.elements) return {from.data, 0};
+  return {from.data + first * element_bytes_, std::min(from.slice, from.elements - first)};
+}
+
+std::size_t Execution::message_elements(Slot first, std::uint32_t count, std::uint32_t slice) const {
+  std::size_t elements = 0;
+  for (std::uint32_t k = 0; k < count; ++k) elements += piece({first.space, first.index + k}, slice).elements;
+  return elements;
+}
+
+std::uint64_t Execution::message_total(Slot first, std::uint32_t count) const {
+  std::uint64_t elements = 0;
+  for (std::uint32_t k = 0; wire_.uneven && k < count; ++k) {
+    elements += bound({first.space, first.index + k}).elements;
+  }
+  return elements * element_bytes_;
+}
+
+Sender& Execution::sender(const Instruction& instruction) const {
+  const auto peer = static_cast<std::uint32_t>(instruction.send_peer);
+  return wire_.transports[peer]->sender(peer, instruction.channel, wire_.window);
+}
+
+Receiver& Execution::receiver(const Instruction& instruction) const {
+  const auto peer = static_cast<std::uint32_t>(instruction.recv_peer);
+  return wire_.transports[peer]->receiver(peer, instruction.channel, wire_.window);
+}
+
+FrameHeader Execution::header(const Instruction& instruction, std::uint32_t slice, std::size_t bytes,
+                              std::uint64_t total) const {
+  FrameHeader header = wire_.header;
+  header.channel = instruction.channel;
+  header.slice = slice;
+  header.length = static_cast<std::uint32_t>(bytes);
+  header.total = total;
+  return header;
+}
+
+void Execution::check(const FrameHeader& found, const Instruction& instruction, const FrameHeader& expected) const {
+  const bool alike = found.token == expected.token && found.group == expected.group &&
+                     found.sequence == expected.sequence && found.fingerprint == expected.fingerprint &&
+                     found.channel == expected.channel && found.slice == expected.slice &&
+                     found.length == expected.length && found.total == expected.total;
+  if (!alike) throw UnexpectedFrame(static_cast<std::uint32_t>(instruction.recv_peer), expected, found);
+}
+
+void Execution::reduce_locally(const Instruction& instruction, std::uint32_t slice) {
+  constexpr std::size_t kFew = 64;
+  std::array<const std::byte*, kFew> few;
+  std::vector<const std::byte*> many;
+  const std::size_t sources = 1 + instruction.operand_count;
+  if (sources > kFew) many.resize(sources);
+  const std::span<const std::byte*> pointers = sources > kFew ? std::span(many) : std::span(few).first(sources);
+
+  for (std::uint32_t k = 0; k < instruction.count; ++k) {
+    const auto at = [&](Slot first) { return piece({first.space, first.index + k}, slice); };
+    const Piece dst = at(instruction.dst);
+    if (dst.elements == 0) continue;
+    pointers[0] = at(instruction.src).data;
+    for (std::uint32_t i = 0; i < instruction.operand_count; ++i) {
+      pointers[1 + i] = at(agent_.operands[instruction.first_operand + i]).data;
+    }
+    reduce(dtype_, op_, dst.data, pointers, dst.elements);
+  }
+}
+
+// One instruction on one slice: false when it cannot happen yet, and then nothing has changed.
+bool Execution::perform(const Instruction& instruction, std::uint32_t slice, std::uint32_t frames) {
+  const Opcode opcode = instruction.opcode;
+  if (opcode == Opcode::nop) return true;
+  if (opcode == Opcode::reduce) {
+    reduce_locally(instruction, slice);
+    return true;
+  }
+  if (opcode == Opcode::copy) {
+    for (std::uint32_t k = 0; k < instruction.count; ++k) {
+      const Piece dst = piece({instruction.dst.space, instruction.dst.index + k}, slice);
+      const Piece src = piece({instruction.src.space, instruction.src.index + k}, slice);
+      if (dst.elements > 0 && dst.data != src.data) std::memcpy(dst.data, src.data, dst.elements * element_bytes_);
+    }
+    return true;
+  }
+
+  const bool combines =
+      opcode == Opcode::recv_reduce || opcode == Opcode::recv_reduce_send || opcode == Opcode::recv_reduce_copy_send;
+  const bool stores = opcode == Opcode::recv || opcode == Opcode::recv_copy_send || opcode == Opcode::recv_reduce ||
+                      opcode == Opcode::recv_reduce_copy_send;
+  const bool empty_message = opcode == Opcode::signal || opcode == Opcode::wait;
+  const Slot shape = opcode == Opcode::send || combines ? instruction.src : instruction.dst;
+  const std::size_t elements = empty_message ? 0 : message_elements(shape, instruction.count, slice);
+  const bool compared = wire_.uneven && slice == 0;
+  if (elements == 0 && !empty_message && !compared) return true;  // both ends know: nothing travels
+  const std::size_t bytes = elements * element_bytes_;
+  const auto frame = [&] {
+    return header(instruction, slice, bytes, empty_message ? 0 : message_total(shape, instruction.count));
+  };
+
+  Receiver* in = nullptr;
+  const std::byte* message = nullptr;
+  if (receives(opcode)) {
+    in = &receiver(instruction);
+    const FrameHeader* found = in->front();
+    if (found == nullptr) return false;
+    check(*found, instruction, frame());
+    message = in->payload();
+  }
+  Sender* out = nullptr;
+  std::byte* room = nullptr;
+  if (sends(opcode)) {
+    out = &sender(instruction);
+    room = out->reserve(bytes);
+    if (room == nullptr || (frames != ~0U && out->on_their_way() >= frames)) return false;
+  }
+
+  std::size_t offset = 0;
+  for (std::uint32_t k = 0; k < instruction.count && !empty_message; ++k) {
+    const Piece shaped = piece({shape.space, shape.index + k}, slice);
+    const std::size_t length = shaped.elements * element_bytes_;
+    if (length == 0) continue;
+    const Piece dst =
+        stores ? piece({instruction.dst.space, instruction.dst.index + k}, slice) : Piece{room + offset, 0};
+    if (combines) {
+      const std::array<const std::byte*, 2> sources{message + offset, shaped.data};
+      reduce(dtype_, op_, dst.data, sources, shaped.elements);
+    } else if (in != nullptr) {
+      std::memcpy(dst.data, message + offset, length);
+    }
+    if (out != nullptr && (in == nullptr || stores)) {
+      std::memcpy(room + offset, in == nullptr ? shaped.data : dst.data, length);
+    }
+    offset += length;
+  }
+
+  if (out != nullptr) {
+    out->commit(frame());
+    count(wire_.sent[static_cast<std::uint32_t>(instruction.send_peer)], bytes);
+  }
+  if (in != nullptr) in->release();
+  return true;
+}
+
+std::vector<std::uint32_t> Execution::waiting_for() const {
+  std::vector<std::uint32_t> peers;
+  for (std::size_t l = 0; l < lanes_.size(); ++l) {
+    if (lanes_[l].turn == Lane::finished) continue;
+    const Instruction& instruction = agent_.lanes[l][lanes_[l].instruction];
+    if (!ready(instruction, lanes_[l].turn - instruction.skew)) continue;
+    if (receives(instruction.opcode) && receiver(instruction).front() == nullptr) {
+      peers.push_back(static_cast<std::uint32_t>(instruction.recv_peer));
+    } else if (sends(instruction.opcode)) {
+      peers.push_back(static_cast<std::uint32_t>(instruction.send_peer));
+    }
+  }
+  std::ranges::sort(peers);
+  const auto repeats = std::ranges::unique(peers);
+  peers.erase(repeats.begin(), repeats.end());
+  return peers;
+}
+
+}  // namespace syntony

@@ -1,0 +1,104 @@
+// Tagged messages between two ranks, beside the collectives: own window, own matching, no Program.
+//
+// A message is cut into frames of one stream per pair; the first frame carries tag and total size. The receiver matches
+// it with the receives posted here, in the order they were posted, by (source, tag); a message that nobody expects yet
+// is kept in ordinary memory, so two ranks that both send first do not block each other.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/progress/work.hpp"
+#include "core/transport.hpp"
+
+namespace syntony {
+
+inline constexpr int kAnySource = -1;
+
+struct OutgoingMessage {
+  std::shared_ptr<Work> work;
+  const std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::uint32_t destination = 0;
+  std::uint64_t tag = 0;
+  Lifetime lifetime;
+  std::shared_ptr<const void> keep_alive;
+  std::size_t sent = 0;
+  std::uint32_t slice = 0;
+};
+
+struct PostedReceive {
+  std::shared_ptr<Work> work;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  int source = kAnySource;
+  std::uint64_t tag = 0;
+  Lifetime lifetime;
+  std::shared_ptr<const void> keep_alive;
+};
+
+/// Owned by a Group and, like it, touched by the owner of progress only.
+class PointToPoint {
+ public:
+  /// `transports` by peer (null for `rank`); `header` holds token and group; `sent` counts bytes by peer.
+  PointToPoint(std::uint32_t rank, std::span<Transport* const> transports, std::uint32_t window,
+               std::uint32_t slot_bytes, const FrameHeader& header, std::span<SentBytes> sent);
+
+  void send(OutgoingMessage message);
+  void receive(PostedReceive receive);
+  /// True when anything moved. Throws Error(mismatch) for a frame that cannot be one of this traffic.
+  bool step();
+  [[nodiscard]] bool busy() const { return pending_sends_ > 0 || !receives_.empty() || claimed_ > 0; }
+
+  /// Peers that something here waits for by name.
+  [[nodiscard]] std::vector<std::uint32_t> waiting_for() const;
+  /// A receive from any source is posted.
+  [[nodiscard]] bool waits_for_anyone() const;
+  /// Drops unmatched receives whose deadline has passed, each with its Error(timeout). Returns the sentence of a send,
+  /// or of a message that stopped half way, whose deadline has passed: then the stream is beyond repair.
+  [[nodiscard]] std::optional<std::string> expire(Work::Clock::time_point now);
+  /// Ends everything with `error`.
+  void fail(const std::exception_ptr& error);
+
+ private:
+  /// A message that is arriving or has arrived, matched or not.
+  struct Arrival {
+    std::uint64_t tag = 0;
+    std::vector<std::byte> data;
+    std::size_t total = 0;
+    std::size_t received = 0;
+    std::optional<PostedReceive> claimant;
+    std::uint32_t next_slice = 0;
+    [[nodiscard]] bool complete() const { return received == total && next_slice > 0; }
+  };
+
+  bool push(std::deque<OutgoingMessage>& queue);
+  bool pull(std::uint32_t peer);
+  void take(std::uint32_t peer, const FrameHeader& header, const std::byte* payload);
+  void begin(std::uint32_t peer, const FrameHeader& header);
+  void settle(std::uint32_t peer);
+  void deliver(std::uint32_t peer, Arrival& arrival);
+  void send_to_self(const OutgoingMessage& message);
+
+  std::uint32_t rank_;
+  std::span<Transport* const> transports_;
+  std::uint32_t window_;
+  std::uint32_t slot_bytes_;
+  FrameHeader header_;
+  std::span<SentBytes> sent_;
+  std::vector<std::deque<OutgoingMessage>> outgoing_;  // by peer
+  std::vector<std::list<Arrival>> arrivals_;           // by peer, oldest first; the last may be incomplete
+  std::vector<std::uint64_t> next_message_;            // by peer: number of the next message we send
+  std::list<PostedReceive> receives_;                  // unmatched, in the order posted
+  std::size_t pending_sends_ = 0;
+  std::size_t claimed_ = 0;
+};
+
+}  // namespace syntony

@@ -1,0 +1,459 @@
+#include "core/progress/progress_engine.hpp"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "core/host.hpp"
+#include "core/recorder/recorder_dump.hpp"
+
+namespace syntony {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTendInterval{2};
+constexpr milliseconds kLongestSleep{20};
+constexpr milliseconds kShortestSleep{1};
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+UniqueFd make_eventfd() {
+  UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd) throw Error(Error::Kind::system, system_sentence("cannot create an eventfd"));
+  return fd;
+}
+
+UniqueFd make_epoll() {
+  UniqueFd fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!fd) throw Error(Error::Kind::system, system_sentence("cannot create an epoll"));
+  return fd;
+}
+
+void watch(const UniqueFd& poll, int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  if (::epoll_ctl(poll.get(), EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST) {
+    throw Error(Error::Kind::system, system_sentence("cannot watch a descriptor"));
+  }
+}
+
+void unwatch(const UniqueFd& poll, int fd) { ::epoll_ctl(poll.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+void drain(const UniqueFd& event) {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(event.get(), &count, sizeof(count));
+}
+
+}  // namespace
+
+/// What an owner does while nothing moves: spin, yield, sleep.
+///
+/// Spinning pays while the peers run on other CPUs, and does nothing but harm when one of them waits for ours. Which it
+/// is shows in how the waits end: while spinning, and the next one may spin longer; later, and it spins less.
+class Engine::Backoff {
+ public:
+  Backoff(Engine& engine, Caller owner) : engine_(engine), owner_(owner) {}
+
+  void moved() {
+    if (idle_ > 0) {
+      const unsigned spins = spins_now();
+      if (idle_ > spins) adapt(engine_.yields_, idle_ <= spins + engine_.yields_, kFewestYields, kMostYields);
+      if (!engine_.crowded_) adapt(engine_.spins_, idle_ <= spins, kFewestSpins, kMostSpins);
+    }
+    idle_ = 0;
+    nap_ = kTendInterval;
+    if (++moves_ % 1024 == 0) tend_if_due();  // one group's traffic must not hide another's trouble
+  }
+
+  void idle(std::optional<Work::Clock::time_point> deadline) {
+    ++idle_;
+    if (idle_ % kGlances == 0) glance();
+    const unsigned spins = spins_now();
+    if (idle_ <= spins) {
+      pause();
+    } else if ((idle_ <= spins + engine_.yields_ && !others_compute()) || engine_.holding_) {
+      yield();
+    } else {
+      milliseconds nap = nap_;
+      if (deadline)
+        nap = std::clamp(std::chrono::ceil<milliseconds>(*deadline - Work::Clock::now()), milliseconds{0}, nap);
+      // What has woken us may be trouble: told by a control descriptor, or, perhaps, by the doorbell.
+      switch (engine_.sleep(owner_, nap)) {
+        case Wake::nothing:
+          nap_ = std::min(nap_ * 2, kLongestSleep);
+          break;
+        case Wake::traffic:
+          nap_ = kTendInterval;
+          break;
+        case Wake::control:
+          last_tended_ = {};  // at once, and all
+          break;
+      }
+      tend_if_due();
+    }
+    if (idle_ % 64 == 0) tend_if_due();
+  }
+
+ private:
+  static constexpr unsigned kFewestSpins = 8;
+  static constexpr unsigned kMostSpins = 1024;  // some 40 us in shared memory
+  static constexpr unsigned kFewestYields = 1;
+  static constexpr unsigned kMostYields = 128;
+  static constexpr unsigned kGlances = 16;  // at the clock: one in so many idle turns
+  static constexpr std::chrono::microseconds kLongestSpin{60};
+  static constexpr std::chrono::microseconds kLongestWatch{300};  // spins and yields together
+  static constexpr milliseconds kLongestYield{1};
+  static constexpr unsigned kAll = 16;         // times that groups at work are tended until all are
+  static constexpr milliseconds kRespect{20};  // for those who compute, before yields are tried again
+
+  [[nodiscard]] unsigned spins_now() const { return engine_.crowded_ ? 0 : engine_.spins_; }
+
+  /// More patience where it was enough, less where it was not: what takes long is slept for from the start.
+  static void adapt(unsigned& patience, bool enough, unsigned least, unsigned most) {
+    patience = enough ? std::min(patience * 2, most) : std::max(patience / 2, least);
+  }
+
+  /// Turns differ: those that look into sockets take ten times as long. So patience also ends by the clock.
+  void glance() {
+    const auto now = Work::Clock::now();
+    if (idle_ == kGlances) idle_since_ = now;
+    const auto watched = now - idle_since_;
+    if (!engine_.crowded_ && idle_ <= engine_.spins_ && watched > kLongestSpin) {
+      engine_.spins_ = std::max(idle_ / 2, kFewestSpins);
+    }
+    if (watched > kLongestWatch) engine_.yields_ = std::max(engine_.yields_ / 2, kFewestYields);
+  }
+
+  /// Among ranks that wait for each other, yields are the fastest way on: microseconds. Where somebody computes, one
+  /// takes as long as the scheduler lets him, and who sleeps is sooner back: what wakes him interrupts who computes.
+  void yield() {
+    const auto before = Work::Clock::now();
+    ::sched_yield();
+    const auto after = Work::Clock::now();
+    if (after - before > kLongestYield) engine_.others_compute_until_ = after + kRespect;
+    tend_if_due();
+  }
+  [[nodiscard]] bool others_compute() const {
+    return engine_.others_compute_until_ != kNever && Work::Clock::now() < engine_.others_compute_until_;
+  }
+
+  void tend_if_due() {
+    const auto now = Work::Clock::now();
+    if (last_tended_ == kNever) last_tended_ = now;  // most waits are over before: they read no clock
+    if (now - last_tended_ < kTendInterval) return;
+    const bool trouble = last_tended_ == Work::Clock::time_point{};
+    last_tended_ = now;
+    engine_.tend(trouble || ++times_tended_ % kAll == 0);
+  }
+
+  Engine& engine_;
+  const Caller owner_;
+  unsigned idle_ = 0;
+  Work::Clock::time_point idle_since_;  // since its first turns
+  unsigned moves_ = 0;
+  milliseconds nap_ = kTendInterval;
+  Work::Clock::time_point last_tended_ = kNever;
+  unsigned times_tended_ = 0;
+};
+
+Engine::Engine()
+    : doorbell_(make_eventfd()), submit_(make_eventfd()), owner_poll_(make_epoll()), idle_poll_(make_epoll()) {
+  watch(owner_poll_, doorbell_.get(), EPOLLIN);
+  watch(owner_poll_, submit_.get(), EPOLLIN);
+  watch(idle_poll_, submit_.get(), EPOLLIN);
+}
+
+Engine::~Engine() {
+  if (forked()) {  // threads do not survive fork: there is nobody to join
+    [[maybe_unused]] auto* progress = progress_thread_.release();
+    [[maybe_unused]] auto* completion = completion_thread_.release();
+    return;
+  }
+  stop_ = true;
+  nudge();
+  if (progress_thread_) progress_thread_->join();
+  {
+    const std::lock_guard lock(completion_mutex_);
+    completion_stop_ = true;
+  }
+  completion_wake_.notify_all();
+  if (completion_thread_) completion_thread_->join();
+}
+
+void Engine::start_threads() {
+  std::call_once(threads_started_, [this] {
+    // The first look, which tells later requests from earlier ones, is taken here: the thread may begin much later.
+    if (!trace_folder().empty()) dump_on_demand();
+    completion_thread_ = std::make_unique<std::thread>([this] { run_completions(); });
+    progress_thread_ = std::make_unique<std::thread>([this] { run_progress(); });
+  });
+}
+
+void Engine::add(Steppable& steppable, std::span<const int> data, std::span<const int> control) {
+  start_threads();
+  visit();
+  groups_.push_back(&steppable);
+  for (const int fd : data) watch(owner_poll_, fd, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+  for (const int fd : control) {
+    // Edge-triggered: a dead peer's pidfd stays readable for ever.
+    watch(owner_poll_, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
+    watch(idle_poll_, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
+    control_.push_back(fd);
+  }
+  release();
+}
+
+void Engine::remove(Steppable& steppable, std::span<const int> data, std::span<const int> control) {
+  visit();
+  std::erase(groups_, &steppable);
+  for (const int fd : data) unwatch(owner_poll_, fd);
+  for (const int fd : control) {
+    unwatch(owner_poll_, fd);
+    unwatch(idle_poll_, fd);
+    std::erase(control_, fd);
+  }
+  release();
+}
+
+void Engine::nudge() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(submit_.get(), &one, sizeof(one));
+}
+
+void Engine::shared_with(std::size_t processes) {
+  cpu_set_t mine;
+  const bool known = ::sched_getaffinity(0, sizeof(mine), &mine) == 0;
+  if (known && processes > static_cast<std::size_t>(CPU_COUNT(&mine))) crowded_ = true;
+}
+
+void Engine::submitted() { nudge(); }
+
+void Engine::finished() {
+  // The work was marked as done before; a driver that starts to wait looks at that after it has counted itself.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (waiting_.load(std::memory_order_acquire) == 0) return;
+  const std::lock_guard lock(mutex_);
+  role_.notify_all();
+}
+
+// A driver waits for the role, or for its work to be done by whoever has it. The Engine's own thread comes last.
+bool Engine::acquire(Caller caller, const Work* work, std::optional<Work::Clock::time_point> deadline) {
+  const auto free = [this] { return !owned_ && visiting_.load() == 0; };
+  std::unique_lock lock(mutex_);
+  if (caller == Caller::thread) {
+    role_.wait(lock, [&] { return free() && waiting_.load() == 0; });
+  } else if (!free()) {
+    waiting_.fetch_add(1);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (owner_asleep_.load()) nudge();
+    const auto wanted = [&] { return free() || (work != nullptr && work->done()); };
+    if (deadline) {
+      role_.wait_until(lock, *deadline, wanted);
+    } else {
+      role_.wait(lock, wanted);
+    }
+    waiting_.fetch_sub(1);
+    if (!free()) {
+      role_.notify_all();  // the thread may have stood back for us
+      return false;
+    }
+  }
+  owned_ = true;
+  driven_.store(caller == Caller::driver, std::memory_order_relaxed);
+  return true;
+}
+
+bool Engine::try_acquire() {
+  const std::lock_guard lock(mutex_);
+  if (owned_ || visiting_.load() != 0 || waiting_.load() != 0) return false;
+  owned_ = true;
+  driven_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+void Engine::visit() {
+  std::unique_lock lock(mutex_);
+  visiting_.fetch_add(1);
+  if (owner_asleep_.load()) nudge();
+  role_.wait(lock, [this] { return !owned_; });
+  visiting_.fetch_sub(1);
+  owned_ = true;
+}
+
+void Engine::release() {
+  const bool more = any_busy() && !stop_;
+  {
+    const std::lock_guard lock(mutex_);
+    owned_ = false;
+  }
+  role_.notify_all();
+  if (more) nudge();  // what is still in flight is the thread's
+}
+
+bool Engine::pass() {
+  bool moved = false;
+  unsigned active = 0;
+  for (Steppable* group : groups_) {
+    moved |= group->begin();
+    active |= group->active();
+  }
+  return pass(active) || moved;
+}
+
+// Operations of one class, nearly always: then there is no clock to be read.
+bool Engine::pass(unsigned active) {
+  const bool several = (active & (active - 1)) != 0;
+  bool moved = false;
+  Room room = Room::all;
+  Work::Clock::time_point held_until{};
+  holding_ = false;
+  for (const Priority priority : kMostUrgentFirst) {
+    const unsigned bit = 1U << index_of(priority);
+    if ((active & bit) == 0) continue;
+    Work::Clock::duration breath{};
+    bool left = false;
+    for (Steppable* group : groups_) {
+      if (!group->active(priority)) continue;
+      const bool it_moved = group->step(priority, room);
+      moved |= it_moved;
+      if (it_moved || (moving_ & bit) == 0) breath = std::max(breath, group->breath());
+      left |= group->active(priority);
+    }
+    if (!several || !left) continue;
+    const Work::Clock::time_point now = Work::Clock::now();
+    Work::Clock::time_point& until = moving_until_[index_of(priority)];
+    until = std::max(until, now + breath);
+    held_until = std::max(held_until, until);
+    room = now < held_until ? Room::none : Room::little;
+    holding_ = now < held_until && held_until - now < kShortestSleep;
+  }
+  moving_ = several ? active : 0;
+  return moved;
+}
+
+void Engine::tend(bool all) {
+  for (Steppable* group : groups_) {
+    if (all || group->busy()) group->tend();
+  }
+}
+
+bool Engine::any_busy() const {
+  return std::ranges::any_of(groups_, [](const Steppable* group) { return group->busy(); });
+}
+
+Engine::Wake Engine::sleep(Caller owner, milliseconds at_most) {
+  Wake wake = Wake::nothing;
+  for (Steppable* group : groups_) group->sleeping(true);
+  owner_asleep_ = true;
+  const bool wanted = visiting_ > 0 || (owner == Caller::thread && waiting_ > 0);
+  if (!wanted && !pass()) {
+    std::array<epoll_event, 16> events;
+    const int count = ::epoll_wait(owner_poll_.get(), events.data(), events.size(), static_cast<int>(at_most.count()));
+    for (int i = 0; i < count; ++i) {
+      const int fd = events[static_cast<std::size_t>(i)].data.fd;
+      if (fd == doorbell_.get()) drain(doorbell_);
+      if (fd == submit_.get()) drain(submit_);
+      const bool control = std::ranges::find(control_, fd) != control_.end();
+      wake = std::max(wake, control ? Wake::control : Wake::traffic);
+    }
+  }
+  owner_asleep_ = false;
+  for (Steppable* group : groups_) group->sleeping(false);
+  return wake;
+}
+
+bool Engine::drive(const Work& work, std::optional<Work::Clock::time_point> deadline) {
+  while (!work.done()) {
+    if (!acquire(Caller::driver, &work, deadline)) {
+      if (work.done()) return true;
+      if (deadline && Work::Clock::now() >= *deadline) return false;
+      continue;
+    }
+    if (!drive_acquired(work, deadline)) return false;
+  }
+  return true;
+}
+
+bool Engine::drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline) {
+  Backoff backoff(*this, Caller::driver);
+  bool late = false;
+  while (!work.done() && !late && visiting_ == 0) {
+    if (pass()) {
+      backoff.moved();
+    } else {
+      backoff.idle(deadline);
+      late = deadline && Work::Clock::now() >= *deadline;
+    }
+  }
+  release();
+  return !late || work.done();
+}
+
+void Engine::run_progress() {
+  while (!stop_) {
+    std::array<epoll_event, 16> events;
+    ::epoll_wait(idle_poll_.get(), events.data(), events.size(), -1);
+    acquire(Caller::thread, nullptr, std::nullopt);
+    drain(submit_);
+    tend(true);
+    Backoff backoff(*this, Caller::thread);
+    while (!stop_ && any_busy()) {
+      if (waiting_ > 0 || visiting_ > 0) {  // a driver does it from here; release() wakes us when it leaves something
+        break;
+      }
+      if (pass()) {
+        backoff.moved();
+      } else {
+        backoff.idle(std::nullopt);
+      }
+    }
+    release();
+  }
+}
+
+void Engine::complete_later(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(completion_mutex_);
+    completions_.push_back(std::move(callback));
+  }
+  completion_wake_.notify_one();
+}
+
+void Engine::run_completions() {
+  const bool on_demand = !trace_folder().empty();
+  std::unique_lock lock(completion_mutex_);
+  while (true) {
+    const auto wanted = [this] { return completion_stop_ || !completions_.empty(); };
+    if (on_demand && !completion_wake_.wait_for(lock, kDemandInterval, wanted)) {
+      lock.unlock();
+      dump_on_demand();
+      lock.lock();
+      continue;
+    }
+    completion_wake_.wait(lock, wanted);
+    if (completions_.empty()) return;
+    std::function<void()> callback = std::move(completions_.front());
+    completions_.pop_front();
+    lock.unlock();
+    callback();
+    callback = nullptr;  // what it held may, in going, call complete_later() itself
+    lock.lock();
+  }
+}
+
+}  // namespace syntony

@@ -1,0 +1,159 @@
+// Who makes progress, and where everybody else waits.
+//
+// One Engine per process serves all groups. At any time at most one thread owns progress: the Engine's own thread, or a
+// caller that waits for its operation and so drives everything itself (no hand-over on the latency path):
+//
+//      idle ---- async submit ----> Engine's thread: pass, pass, .., sleep in epoll, pass ..
+//                                        | a caller wants to wait: the thread hands the role over
+//      sync call / Work::wait ----> caller: pass, pass .. until its work is done, then gives the role back
+//
+// Whoever only visits, to add or remove a group, comes first: a driver may wait long for ranks that need that group.
+// A pass gives every group a turn without blocking, class by class: what is urgent in any group comes before what is
+// less so in all of them, which stand still for as long as it moves and go on with little while it waits (Room,
+// priority.hpp). An owner that finds nothing to do spins, then yields, then sleeps in epoll on the doorbell (an eventfd
+// that peers ring), the sockets and the pidfds of local peers, so a death wakes it. Completion callbacks (Python,
+// futures) run on a third thread, the completion thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "core/priority.hpp"
+#include "core/progress/made_here.hpp"
+#include "core/progress/work.hpp"
+#include "core/unique_fd.hpp"
+
+namespace syntony {
+
+/// Something that the owner of progress steps: a Group.
+class Steppable {
+ public:
+  virtual ~Steppable() = default;
+  /// What precedes the classes' turns: takes what was launched and what has come. True when anything moved.
+  virtual bool begin() = 0;
+  /// One non-blocking turn of a class that is active; true when anything moved.
+  virtual bool step(Priority priority, Room room) = 0;
+  /// How long an operation in flight may stand still in between without having stopped: it waits for its peers' next
+  /// bytes.
+  [[nodiscard]] virtual Work::Clock::duration breath() const = 0;
+  /// Which classes have operations in flight, as of the last begin() or step(): a bit each. For the owner of progress.
+  [[nodiscard]] unsigned active() const { return active_; }
+  [[nodiscard]] bool active(Priority priority) const { return (active_ >> index_of(priority) & 1U) != 0; }
+  /// Has operations in flight. Any thread may ask.
+  [[nodiscard]] virtual bool busy() const = 0;
+  /// The slow path, every few milliseconds while blocked and when a control descriptor fires: deadlines, deaths,
+  /// aborts.
+  virtual void tend() = 0;
+  /// Before (true) and after (false) the owner sleeps: peers must then ring.
+  virtual void sleeping(bool asleep) = 0;
+
+ protected:
+  void set_active(Priority priority, bool active) {
+    const unsigned bit = 1U << index_of(priority);
+    active_ = active ? active_ | bit : active_ & ~bit;
+  }
+
+ private:
+  unsigned active_ = 0;
+};
+
+class Engine {
+ public:
+  Engine();
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Steps `steppable` from now on. `data` descriptors wake an owner that sleeps because it is blocked
+  /// (edge-triggered); `control` descriptors wake the Engine's thread at any time (once per change).
+  void add(Steppable& steppable, std::span<const int> data, std::span<const int> control);
+  /// After it returns, no thread is inside `steppable`. The descriptors must still be open.
+  void remove(Steppable& steppable, std::span<const int> data, std::span<const int> control);
+
+  /// So many processes of this host take part in a group. Where they are more than our cores, nobody spins: those one
+  /// waits for need the core.
+  void shared_with(std::size_t processes);
+  /// Something asynchronous was queued: the Engine's thread takes it up.
+  void submitted();
+  /// Owns progress until `work` is done (true) or `deadline` passes (false).
+  bool drive(const Work& work, std::optional<Work::Clock::time_point> deadline = std::nullopt);
+  /// The same in two steps, for a caller whose operation starts only once it owns progress: takes the role if nobody
+  /// has or wants it, and then either drives (and gives it back) or gives it back. drive_acquired() is false when the
+  /// deadline has passed first; true does not promise that the work is done, as somebody may want to visit.
+  [[nodiscard]] bool try_acquire();
+  bool drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline = std::nullopt);
+  void release();
+  /// Some work became done: whoever waits for the role only to finish that work may go.
+  void finished();
+  /// Runs `callback` on the completion thread.
+  void complete_later(std::function<void()> callback);
+  /// The owner of progress asks: is it a caller that waits (true) or the Engine's thread?
+  [[nodiscard]] bool driven() const { return driven_.load(std::memory_order_relaxed); }
+  /// The eventfd that peers ring to wake this process.
+  [[nodiscard]] int doorbell() const { return doorbell_.get(); }
+  /// True in a child of fork(): the threads are gone and nothing here may be touched.
+  [[nodiscard]] bool forked() const { return !made_here_; }
+
+ private:
+  enum class Caller : std::uint8_t { driver, thread };
+  enum class Wake : std::uint8_t { nothing, traffic, control };  // the most urgent that ended a sleep
+  class Backoff;
+  static constexpr Work::Clock::time_point kNever = Work::Clock::time_point::min();
+
+  bool acquire(Caller caller, const Work* work, std::optional<Work::Clock::time_point> deadline);
+  void visit();
+  bool pass();
+  bool pass(unsigned active);
+  void tend(bool all);
+  [[nodiscard]] bool any_busy() const;
+  Wake sleep(Caller owner, std::chrono::milliseconds at_most);
+  void nudge() const;
+  void run_progress();
+  void run_completions();
+  void start_threads();
+
+  const MadeHere made_here_;
+  UniqueFd doorbell_;    // rung by peers
+  UniqueFd submit_;      // rung by threads of this process
+  UniqueFd owner_poll_;  // epoll of a blocked owner: doorbell, submit, data, control
+  UniqueFd idle_poll_;   // epoll of the idle thread: submit, control
+
+  std::mutex mutex_;  // guards the role
+  std::condition_variable role_;
+  bool owned_ = false;
+  std::atomic<int> waiting_{0};   // drivers that want the role
+  std::atomic<int> visiting_{0};  // visitors that want it
+  std::atomic<bool> owner_asleep_{false};
+  std::atomic<bool> stop_{false};
+
+  std::vector<Steppable*> groups_;                                   // touched by the owner only, like the next eight
+  std::vector<int> control_;                                         // the groups' control descriptors
+  std::atomic<bool> driven_{false};                                  // by a caller, not by the thread
+  Work::Clock::time_point others_compute_until_ = kNever;            // others of this machine need our cores
+  unsigned yields_ = 128;                                            // and how often it yields before it sleeps
+  unsigned spins_ = 256;                                             // how long a blocked owner spins before it yields
+  std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // of each class, counted only while several
+  unsigned moving_ = 0;                                              // are in flight: these, a bit each
+  bool holding_ = false;  // operations stand still whose room comes back before a sleep could end
+  std::atomic<bool> crowded_{false};
+
+  std::mutex completion_mutex_;
+  std::condition_variable completion_wake_;
+  std::deque<std::function<void()>> completions_;
+  bool completion_stop_ = false;
+
+  std::once_flag threads_started_;
+  std::unique_ptr<std::thread> progress_thread_;
+  std::unique_ptr<std::thread> completion_thread_;
+};
+
+}  // namespace syntony

@@ -1,0 +1,100 @@
+// The handle of an operation in flight.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/control.hpp"
+#include "core/recorder/recorder.hpp"
+
+namespace syntony {
+
+class Engine;
+
+/// From when to when an operation may last.
+struct Lifetime {
+  std::chrono::steady_clock::time_point created;
+  std::chrono::steady_clock::time_point deadline;
+};
+
+/// Made by Communicator; shared by the caller and the Engine. Thread-safe.
+class Work {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Work(Engine& engine, const Descriptor& descriptor, Recorder::Ticket record = {})
+      : engine_(engine), descriptor_(descriptor), record_(record) {}
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+  ~Work() = default;
+
+  [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
+  /// Helps the Engine until the operation is done (the waiting thread becomes the owner of progress), then rethrows the
+  /// operation's error, if any. With a timeout, returns false when it passed first; the operation goes on.
+  bool wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  /// The error, or nullptr. Known once done().
+  [[nodiscard]] std::exception_ptr error() const;
+  /// Runs `callback` once, when done: at once if it is already, else on the Engine's completion thread, never on the
+  /// thread that other ranks wait for.
+  void on_done(std::function<void()> callback);
+  /// Point-to-point: the rank the message came from (receive from any), else -1.
+  [[nodiscard]] int source() const { return source_.load(std::memory_order_acquire); }
+  [[nodiscard]] const Descriptor& descriptor() const { return descriptor_; }
+
+ private:
+  friend class Engine;
+  friend class Group;
+  friend class PointToPoint;
+  /// Makes this one the end of `parts`, before any of them is known to the owner of progress.
+  void gather(std::span<const std::shared_ptr<Work>> parts, const std::shared_ptr<Work>& self);
+  /// Called by the owner of progress, once. Hands the callbacks to the completion thread.
+  void finish(std::exception_ptr error);
+  /// Becomes another operation's. Only for who alone holds it.
+  void reopen(const Descriptor& descriptor, Recorder::Ticket record) {
+    descriptor_ = descriptor;
+    record_ = record;
+    done_.store(false, std::memory_order_relaxed);
+  }
+  [[nodiscard]] const Recorder::Ticket& record() const { return record_; }
+
+  Engine& engine_;
+  Descriptor descriptor_;
+  Recorder::Ticket record_;        // its Recorder outlives every Work that is not done
+  std::shared_ptr<Work> whole_;    // that this one is a part of
+  std::size_t parts_missing_ = 0;  // of this one; the owner of progress counts
+  std::atomic<bool> done_{false};
+  std::atomic<int> source_{-1};
+  std::exception_ptr error_;  // written before done_, and never again
+  std::mutex mutex_;          // guards the next
+  std::vector<std::function<void()>> callbacks_;
+};
+
+/// Several operations seen as one: a coalesced call.
+class Works {
+ public:
+  /// Null is none.
+  void add(std::shared_ptr<Work> work) {
+    if (work) all_.push_back(std::move(work));
+  }
+  void add(const Works& others) { all_.insert(all_.end(), others.all_.begin(), others.all_.end()); }
+  [[nodiscard]] bool done() const;
+  /// The first one's that failed.
+  [[nodiscard]] std::exception_ptr error() const;
+  /// As Work's.
+  bool wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  void on_done(std::function<void()> callback);
+  /// The first, or null.
+  [[nodiscard]] const Work* front() const { return all_.empty() ? nullptr : all_.front().get(); }
+
+ private:
+  std::vector<std::shared_ptr<Work>> all_;
+};
+
+}  // namespace syntony

@@ -1,0 +1,67 @@
+#include "core/tcp/meeting/tcp_socket.hpp"
+
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace syntony {
+namespace {
+
+void set_option(int socket, int level, int name, int value, const char* what) {
+  if (setsockopt(socket, level, name, &value, sizeof(value)) != 0) {
+    throw system_error(std::string("cannot set ") + what + " to " + std::to_string(value), errno);
+  }
+}
+
+void tune(int socket) {
+  set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleSeconds, "TCP_KEEPIDLE");
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1, "TCP_KEEPINTVL");
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes, "TCP_KEEPCNT");
+}
+
+}  // namespace
+
+std::string sentence_of(int error_number) { return std::generic_category().message(error_number); }
+
+Error system_error(const std::string& what, int error_number) {
+  return Error(Error::Kind::system, what + " (" + sentence_of(error_number) + ")");
+}
+
+UniqueFd open_tcp_socket(int family) {
+  UniqueFd result(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (!result) throw system_error("cannot open a TCP socket", errno);
+  return result;
+}
+
+void size_buffers(int socket, const TcpOptions& options) {
+  if (options.send_buffer > 0) set_option(socket, SOL_SOCKET, SO_SNDBUF, options.send_buffer, "SO_SNDBUF");
+  if (options.receive_buffer > 0) set_option(socket, SOL_SOCKET, SO_RCVBUF, options.receive_buffer, "SO_RCVBUF");
+}
+
+void tune_data_socket(int socket, const TcpOptions& options) {
+  tune(socket);
+  size_buffers(socket, options);
+}
+
+void tune_control_socket(int socket) {
+  tune(socket);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, (kKeepaliveIdleSeconds + kKeepaliveProbes) * 1000,
+             "TCP_USER_TIMEOUT");
+}
+
+bool acknowledged(int socket) {
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_state == TCP_CLOSE) return true;
+  int queued = 0;
+  return ioctl(socket, SIOCOUTQ, &queued) != 0 || queued == 0;
+}
+
+}  // namespace syntony

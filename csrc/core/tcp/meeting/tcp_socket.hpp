@@ -1,0 +1,37 @@
+// What every TCP socket of a group has in common: never blocking, never delayed, closed on exec, watched while idle.
+#pragma once
+
+#include <string>
+
+#include "core/error.hpp"
+#include "core/tcp/meeting/tcp_options.hpp"
+#include "core/unique_fd.hpp"
+
+namespace syntony {
+
+/// "what (Connection refused)", as Error(system).
+[[nodiscard]] Error system_error(const std::string& what, int error_number);
+/// The operating system's sentence for an errno.
+[[nodiscard]] std::string sentence_of(int error_number);
+
+/// A non-blocking TCP socket. Throws Error(system).
+[[nodiscard]] UniqueFd open_tcp_socket(int family);
+
+/// A host that vanishes sends no farewell. An idle connection to it is given up after about 10 s: keepalive probes
+/// start after 5 s and five of them, one per second, may go unanswered.
+inline constexpr int kKeepaliveIdleSeconds = 5;
+inline constexpr int kKeepaliveProbes = 5;
+
+/// No delay, keepalive, and the buffer sizes that the user asked for.
+void tune_data_socket(int socket, const TcpOptions& options);
+/// No delay, keepalive, and a bound of 10 s on unacknowledged bytes (TCP_USER_TIMEOUT). Data sockets must not have the
+/// latter: the kernel would also count the time for which a live peer, busy computing, reads nothing.
+void tune_control_socket(int socket);
+/// Buffer sizes must be known before a connection is made (the window scale is fixed then): for listeners and dialers.
+void size_buffers(int socket, const TcpOptions& options);
+
+/// True when the peer's kernel has everything that was written to the socket, or never will because it is broken. Only
+/// then does closing it lose nothing: a close with unread input resets the connection and drops what is on its way.
+[[nodiscard]] bool acknowledged(int socket);
+
+}  // namespace syntony

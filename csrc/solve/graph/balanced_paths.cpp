@@ -1,0 +1,223 @@
+#include "solve/graph/balanced_paths.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <queue>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "solve/graph/adjacency.hpp"
+
+namespace syntony {
+namespace {
+
+using Number = std::uint32_t;
+constexpr double kFar = std::numeric_limits<double>::infinity();
+constexpr Number kNone = ~Number{0};
+
+constexpr double kFirstSteepness = 8, kMostSteepness = 4000;
+constexpr double kSteeper = 1.5;   ///< per round that gained little
+constexpr double kGain = 1e-3;     ///< a round that brings the time down by less gained little
+constexpr int kVainRounds = 8;     ///< so many of them at full steepness, and the search ends
+constexpr double kCheaper = 1e-9;  ///< a path that is cheaper by less is as good
+
+class Search {
+ public:
+  explicit Search(const PathRequest& request)
+      : request_(request),
+        leaving_(group_by_tail(request.nodes, request.tails, request.heads)),
+        load_(request.tails.size()),
+        price_(request.tails.size()),
+        path_(request.source.size()),
+        distance_(request.nodes),
+        last_(request.nodes) {
+    for (std::size_t demand = 0; demand < path_.size(); ++demand) {
+      for (auto place = request.path_offset[demand]; place < request.path_offset[demand + 1]; ++place) {
+        path_[demand].push_back(static_cast<Number>(request.path_link[static_cast<std::size_t>(place)]));
+      }
+      add(demand, 1);
+    }
+  }
+
+  BalancedPaths run() {
+    const auto begin = std::chrono::steady_clock::now();
+    BalancedPaths best;
+    best.time = kFar;
+    time_ = request_.time;
+    steepness_ = kFirstSteepness;
+    double before = kFar;
+    for (int vain = 0; vain < kVainRounds;) {
+      reprice();
+      prove(best);
+      route_all();
+      const double time = fullest();
+      if (time < best.time) keep(best, time);
+      const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+      if (best.time <= std::max(best.proven, request_.time) * (1 + request_.tolerance) ||
+          spent.count() > request_.seconds) {
+        break;
+      }
+      if (time > before * (1 - kGain)) {
+        if (steepness_ >= kMostSteepness) ++vain;
+        steepness_ = std::min(steepness_ * kSteeper, kMostSteepness);
+      }
+      before = time;
+      time_ = best.time;
+    }
+    reprice();
+    prove(best);
+    return best;
+  }
+
+ private:
+  void add(std::size_t demand, double sign) {
+    for (const Number link : path_[demand]) load_[link] += sign * static_cast<double>(request_.weight[demand]);
+  }
+
+  [[nodiscard]] double price(Number link) const {
+    const double capacity = request_.capacities[link];
+    return std::exp(std::min(steepness_ * (load_[link] / capacity / time_ - 1), 500.0)) / capacity;
+  }
+
+  void reprice() {
+    for (Number link = 0; link < price_.size(); ++link) price_[link] = price(link);
+  }
+
+  void reprice(const std::vector<Number>& links) {
+    for (const Number link : links) price_[link] = price(link);
+  }
+
+  [[nodiscard]] double cost(const std::vector<Number>& links) const {
+    double sum = 0;
+    for (const Number link : links) sum += price_[link];
+    return sum;
+  }
+
+  [[nodiscard]] double fullest() const {
+    double most = 0;
+    for (Number link = 0; link < load_.size(); ++link) most = std::max(most, load_[link] / request_.capacities[link]);
+    return most;
+  }
+
+  /// Calls `each(first, last)` for the demands of one source after another.
+  template <class Each>
+  void by_source(Each each) {
+    for (std::size_t first = 0; first < path_.size();) {
+      std::size_t last = first;
+      while (last < path_.size() && request_.source[last] == request_.source[first]) ++last;
+      search(static_cast<Number>(request_.source[first]));
+      each(first, last);
+      first = last;
+    }
+  }
+
+  /// What the prices prove now, if it is more than before: what all demands pay, over what all links can earn.
+  void prove(BalancedPaths& best) {
+    double paid = 0, earned = 0;
+    by_source([&](std::size_t first, std::size_t last) {
+      for (std::size_t demand = first; demand < last; ++demand) {
+        paid += static_cast<double>(request_.weight[demand]) * distance_[target(demand)];
+      }
+    });
+    for (Number link = 0; link < price_.size(); ++link) earned += price_[link] * request_.capacities[link];
+    if (paid / earned > best.proven) {
+      best.proven = paid / earned;
+      best.prices = price_;
+    }
+  }
+
+  void route_all() {
+    by_source([&](std::size_t first, std::size_t last) {
+      for (std::size_t demand = first; demand < last; ++demand) reroute(demand);
+    });
+  }
+
+  /// Compares at the prices of the moment, without the demand itself: others of its source have moved just now.
+  void reroute(std::size_t demand) {
+    std::vector<Number>& path = path_[demand];
+    if (distance_[target(demand)] == kFar) {
+      throw std::invalid_argument("node " + std::to_string(target(demand)) + " cannot be reached from node " +
+                                  std::to_string(request_.source[demand]));
+    }
+    other_.clear();
+    for (Number node = target(demand); last_[node] != kNone; node = tail(last_[node])) other_.push_back(last_[node]);
+    std::ranges::reverse(other_);
+    if (path == other_) return;
+    add(demand, -1);
+    reprice(path);
+    if (path.empty() || cost(other_) < cost(path) * (1 - kCheaper)) path.assign(other_.begin(), other_.end());
+    add(demand, 1);
+    reprice(path);
+  }
+
+  [[nodiscard]] Number target(std::size_t demand) const { return static_cast<Number>(request_.target[demand]); }
+  [[nodiscard]] Number tail(Number link) const { return static_cast<Number>(request_.tails[link]); }
+
+  /// Cheapest paths from the node (Dijkstra); `last_[v]`: the link by which v is reached.
+  void search(Number source) {
+    std::ranges::fill(distance_, kFar);
+    distance_[source] = 0;
+    last_[source] = kNone;
+    heap_.emplace(0, source);
+    while (!heap_.empty()) {
+      const auto [far, node] = heap_.top();
+      heap_.pop();
+      if (far > distance_[node]) continue;
+      for (Number place = leaving_.first[node]; place < leaving_.first[node + 1]; ++place) {
+        const Number link = leaving_.arc[place];
+        const auto head = static_cast<Number>(request_.heads[link]);
+        if (far + price_[link] < distance_[head]) {
+          distance_[head] = far + price_[link];
+          last_[head] = link;
+          heap_.emplace(distance_[head], head);
+        }
+      }
+    }
+  }
+
+  void keep(BalancedPaths& best, double time) const {
+    best.time = time;
+    best.link.clear();
+    best.offset.assign(1, 0);
+    for (const std::vector<Number>& path : path_) {
+      best.link.insert(best.link.end(), path.begin(), path.end());
+      best.offset.push_back(static_cast<std::int64_t>(best.link.size()));
+    }
+  }
+
+  const PathRequest& request_;
+  Adjacency leaving_;
+  std::vector<double> load_, price_;       ///< by link
+  std::vector<std::vector<Number>> path_;  ///< by demand
+  double time_ = 0, steepness_ = 0;
+
+  // Of one search; kept so that a search allocates nothing.
+  std::vector<double> distance_;
+  std::vector<Number> last_, other_;
+  std::priority_queue<std::pair<double, Number>, std::vector<std::pair<double, Number>>, std::greater<>> heap_;
+};
+
+}  // namespace
+
+BalancedPaths balanced_paths(const PathRequest& request) {
+  const std::size_t demands = request.source.size(), links = request.tails.size();
+  if (request.target.size() != demands || request.weight.size() != demands ||
+      request.path_offset.size() != demands + 1 || request.capacities.size() != links) {
+    throw std::invalid_argument("the columns of demands or links do not fit together");
+  }
+  if (!(request.time > 0)) throw std::invalid_argument("the time to aim for must be positive");
+  for (std::size_t demand = 0; demand < demands; ++demand) {
+    for (const std::int32_t end : {request.source[demand], request.target[demand]}) {
+      if (end < 0 || static_cast<std::uint32_t>(end) >= request.nodes) {
+        throw std::invalid_argument("demand " + std::to_string(demand) + " ends at node " + std::to_string(end) +
+                                    ", which does not exist");
+      }
+    }
+  }
+  return Search(request).run();
+}
+
+}  // namespace syntony

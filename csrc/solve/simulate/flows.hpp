@@ -1,0 +1,56 @@
+// Flows: what a simulation is asked in its plainest form. So many bytes over these links, once those others are there.
+//
+//     flow 0  [=====]··▶           latency: paid after the last byte has left
+//     flow 1         [===]··▶      after_left 0: a lane sends one message after another
+//     flow 2            [===]··▶   after 0: passes on what has arrived
+//
+// A flow picks its way when it starts, among the paths of its set. Everything is columns; an offset column of k + 1
+// entries cuts another column into k pieces, as in set s = paths set_offset[s] .. set_offset[s + 1].
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "solve/simulate/wires.hpp"
+
+namespace syntony {
+
+enum class PathPolicy : std::uint8_t {
+  fixed,         // the first path of the set
+  spray,         // an even part of the bytes over every path of the set, at one common rate
+  least_loaded,  // the path on which least is under way at the start: see PathChooser
+};
+inline constexpr std::uint8_t kPathPolicies = 3;
+
+struct Flows {
+  std::span<const double> bytes;
+  std::span<const double> latency;  // seconds
+  std::span<const double> release;  // seconds; not before
+  std::span<const std::int64_t> after_offset, after_left_offset;
+  std::span<const std::int32_t> after;       // what must have arrived,
+  std::span<const std::int32_t> after_left;  // and what must have left, before this one starts
+  std::span<const std::int32_t> set;
+  std::span<const std::uint8_t> policy;
+
+  std::span<const std::int64_t> set_offset;   // per set of paths
+  std::span<const std::int64_t> path_offset;  // per path
+  std::span<const std::int32_t> link;         // of the paths, flat,
+  std::span<const double> weight;             // and what each carries per byte of the flow
+  std::span<const double> capacity;           // bytes/s of every link
+
+  [[nodiscard]] std::size_t size() const { return bytes.size(); }
+  /// Throws std::invalid_argument that names the column and the row.
+  void validate() const;
+};
+
+/// Seconds; infinite for what never starts, because it waits in a circle.
+struct FlowTimes {
+  std::vector<double> start, left, arrival;
+  std::vector<std::int32_t> path;  // taken; -1 where several were, or none
+  std::vector<LinkRate> timeline;  // on request; by time
+};
+
+[[nodiscard]] FlowTimes simulate(const Flows& flows, bool timeline);
+
+}  // namespace syntony

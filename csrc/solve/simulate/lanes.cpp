@@ -1,0 +1,389 @@
+#include "solve/simulate/lanes.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "solve/simulate/steady_state.hpp"
+
+namespace syntony {
+namespace {
+
+// States are told apart to this fraction of a full message, in bytes and in seconds.
+constexpr double kStatePrecision = 1e-6;
+constexpr std::int64_t kFinished = std::numeric_limits<std::int64_t>::min();
+
+std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
+
+/// The slices from which on some message is shorter than before, or empty.
+std::vector<std::int64_t> boundaries_of(const LaneProgram& program) {
+  std::vector<std::int64_t> found;
+  for (std::size_t chunk = 0; chunk < program.chunk_bytes.size(); ++chunk) {
+    const double slices = program.chunk_bytes[chunk] / program.slice_bytes[chunk];
+    found.push_back(static_cast<std::int64_t>(std::floor(slices)));
+    found.push_back(static_cast<std::int64_t>(std::ceil(slices)));
+  }
+  std::ranges::sort(found);
+  found.erase(std::ranges::unique(found).begin(), found.end());
+  return found;
+}
+
+/// One simulation: the state between two events.
+class Run {
+ public:
+  Run(const LaneProgram& program, bool every_slice)
+      : program_(program),
+        wires_({program.capacity.begin(), program.capacity.end()}, every_slice),
+        crossings_(program.latency.size()),
+        every_slice_(every_slice),
+        lanes_(program.lanes()),
+        lane_of_(program.rows()),
+        fifos_(program.connections()),
+        queues_(program.route.size()),
+        steady_(boundaries_of(program)) {
+    for (std::size_t path = 0; path < crossings_.size(); ++path) {
+      for (std::int64_t at = program.path_offset[path]; at < program.path_offset[path + 1]; ++at) {
+        crossings_[path].push_back({static_cast<std::uint32_t>(program.link[index(at)]), program.weight[index(at)]});
+      }
+    }
+    for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
+      const std::int64_t first = program.lane_offset[lane], end = program.lane_offset[lane + 1];
+      lanes_[lane].first = first;
+      lanes_[lane].length = end - first;
+      lanes_[lane].slices = program.lane_slices[lane];
+      lanes_[lane].turn = end > first && lanes_[lane].slices > 0 ? skew_of(first) : Lane::finished;
+      for (std::int64_t row = first; row < end; ++row) lane_of_[index(row)] = static_cast<std::uint32_t>(lane);
+      runnable_.push_back(static_cast<std::uint32_t>(lane));
+    }
+    const double fastest = program.capacity.empty() ? 1 : *std::ranges::max_element(program.capacity);
+    share_ = kStatePrecision * (program.slice_bytes.empty() ? 1 : *std::ranges::max_element(program.slice_bytes));
+    moment_ = share_ / fastest;
+  }
+
+  LaneTimes run() && {
+    run_lanes();
+    std::size_t leader = 0;   // the first lane that is not done,
+    std::int64_t looked = 0;  // and the slice in which it was last looked for a steady state, plus one
+    for (auto events = wires_.advance(); !events.empty(); events = wires_.advance()) {
+      for (const WireEvent& event : events) note(event);
+      run_lanes();
+      if (every_slice_) continue;
+      while (leader + 1 < lanes_.size() && lanes_[leader].done()) ++leader, looked = 0;
+      if (lanes_[leader].turn >= looked && !lanes_[leader].done()) {
+        skip(leader);
+        looked = lanes_[leader].turn + 1;
+      }
+    }
+    times_.seconds = wires_.now();
+    times_.timeline.assign(wires_.timeline().begin(), wires_.timeline().end());
+    const auto stuck = std::ranges::find_if_not(lanes_, &Lane::done);
+    if (stuck != lanes_.end()) times_.stuck_row = stuck->first + stuck->position, times_.stuck_slice = slice_of(*stuck);
+    return std::move(times_);
+  }
+
+ private:
+  struct Waiter {
+    std::int64_t turn, position;  // it waits until this row of the lane is done in this turn
+    std::uint32_t lane;
+  };
+  struct Lane {
+    std::int64_t first = 0, length = 0, slices = 0;
+    std::int64_t turn = 0, position = 0;  // where it is
+    std::int64_t earliest = 0;            // the first position that has a slice in this turn
+    bool sending = false, asleep = false;
+    std::vector<Waiter> waiters;
+    static constexpr std::int64_t finished = std::numeric_limits<std::int64_t>::max();
+    [[nodiscard]] bool done() const { return turn == finished; }
+    [[nodiscard]] bool has_done(std::int64_t in_turn, std::int64_t at) const {
+      return turn > in_turn || (turn == in_turn && position > at);
+    }
+  };
+  struct Fifo {
+    std::int64_t taken = 0;   // messages that were in it before
+    std::vector<bool> there;  // the messages in it: whether they have arrived
+    [[nodiscard]] std::int64_t held() const { return static_cast<std::int64_t>(there.size()); }
+    [[nodiscard]] bool ready() const { return !there.empty() && there.front(); }
+  };
+  struct Posted {  // a message on its way
+    std::uint32_t connection;
+    std::int64_t number;  // of the connection's
+    double bytes;
+    std::size_t entry;  // of times_
+  };
+  struct Queue {  // of a flow
+    std::vector<Posted> messages;
+    std::size_t left = 0;  // so many of them are on their way behind the wire; the next one is on it
+  };
+
+  void note(const WireEvent& event) {
+    Queue& queue = queues_[event.tag];
+    const bool arrived = event.kind == WireEvent::Kind::arrived;
+    const Posted message = queue.messages[arrived ? 0 : queue.left];
+    if (every_slice_) (arrived ? times_.arrival : times_.left)[message.entry] = wires_.now();
+    const auto kind = static_cast<ConnectionKind>(program_.kind[message.connection]);
+    if (arrived) {
+      queue.messages.erase(queue.messages.begin());
+      --queue.left;
+      if (kind == ConnectionKind::fifo) {
+        Fifo& fifo = fifos_[message.connection];
+        fifo.there[index(message.number - fifo.taken)] = true;
+        runnable_.push_back(static_cast<std::uint32_t>(program_.drainer[message.connection]));
+      }
+    } else if (++queue.left < queue.messages.size()) {
+      stream(event.tag);
+    }
+    const bool awaited = kind != ConnectionKind::fifo || !program_.buffered;
+    if (awaited && arrived == (kind == ConnectionKind::read)) {
+      sent(static_cast<std::uint32_t>(program_.feeder[message.connection]));
+    }
+  }
+
+  void run_lanes() {
+    for (std::size_t next = 0; next < runnable_.size(); ++next) advance(runnable_[next]);  // NOLINT: it grows
+    runnable_.clear();
+  }
+
+  /// Performs what the lane can perform now.
+  void advance(std::uint32_t number) {
+    Lane& lane = lanes_[number];
+    while (!lane.sending && !lane.asleep && !lane.done()) {
+      const std::int64_t row = lane.first + lane.position;
+      if (waits(number, row)) return;
+      const std::int32_t out = program_.out[index(row)], into = program_.into[index(row)];
+      const std::int64_t slice = slice_of(lane);
+      const double size = out >= 0 || into >= 0 ? bytes(row, slice) : 0;
+      if (size <= 0 && program_.signals[index(row)] == 0) {
+        step(number);
+        continue;
+      }
+      if (into >= 0 && !fifos_[index(into)].ready()) return;
+      if (out < 0) {
+        take(into);
+        step(number);
+        continue;
+      }
+      const auto connection = static_cast<std::uint32_t>(out);
+      const bool fifo = static_cast<ConnectionKind>(program_.kind[connection]) == ConnectionKind::fifo;
+      if (fifo && fifos_[connection].held() >= program_.fifo_depth) return;
+      post(connection, row, slice, size, fifo);
+      if (fifo && program_.buffered) {
+        if (into >= 0) take(into);
+        step(number);
+      } else {
+        lane.sending = true;
+      }
+    }
+  }
+
+  /// Whether the row must wait for another one; then that one wakes the lane.
+  bool waits(std::uint32_t number, std::int64_t row) {
+    Lane& lane = lanes_[number];
+    for (std::int64_t at = program_.need_offset[index(row)]; at < program_.need_offset[index(row) + 1]; ++at) {
+      const std::int64_t needed = program_.need[index(at)];
+      Lane& other = lanes_[lane_of_[index(needed)]];
+      const std::int64_t position = needed - other.first, turn = slice_of(lane) + skew_of(needed);
+      if (other.has_done(turn, position)) continue;
+      other.waiters.push_back({turn, position, number});
+      lane.asleep = true;
+      return true;
+    }
+    return false;
+  }
+
+  void post(std::uint32_t connection, std::int64_t row, std::int64_t slice, double size, bool fifo) {
+    Fifo& places = fifos_[connection];
+    const std::int64_t number = fifo ? places.taken + places.held() : places.taken++;
+    if (fifo) places.there.push_back(false);
+    const std::int64_t first = program_.flow_offset[connection], flows = program_.flow_offset[connection + 1] - first;
+    const auto flow = static_cast<std::uint32_t>(program_.flow[index(first + number % flows)]);
+    if (every_slice_) {
+      times_.row.push_back(row);
+      times_.slice.push_back(slice);
+      times_.path.push_back(program_.route[flow]);
+      for (std::vector<double>* column : {&times_.start, &times_.left, &times_.arrival}) column->push_back(0);
+    }
+    Queue& queue = queues_[flow];
+    queue.messages.push_back({connection, number, size, times_.row.size() - 1});
+    if (queue.messages.size() == queue.left + 1) stream(flow);
+  }
+
+  /// Puts the flow's next message on the wire.
+  void stream(std::uint32_t flow) {
+    const Posted& message = queues_[flow].messages[queues_[flow].left];
+    const std::size_t path = index(program_.route[flow]);
+    wires_.send(flow, crossings_[path], message.bytes, program_.latency[path]);
+    if (every_slice_) times_.start[message.entry] = wires_.now();
+  }
+
+  /// The lane's instruction has put its message on the wire, or has read what it reads.
+  void sent(std::uint32_t number) {
+    Lane& lane = lanes_[number];
+    const std::int32_t into = program_.into[index(lane.first + lane.position)];
+    if (into >= 0) take(into);
+    lane.sending = false;
+    step(number);
+    runnable_.push_back(number);
+  }
+
+  void take(std::int32_t connection) {
+    Fifo& fifo = fifos_[index(connection)];
+    fifo.there.erase(fifo.there.begin());
+    ++fifo.taken;
+    runnable_.push_back(static_cast<std::uint32_t>(program_.feeder[index(connection)]));
+  }
+
+  void step(std::uint32_t number) {
+    Lane& lane = lanes_[number];
+    ++lane.position;
+    if (lane.position == lane.length || skew_of(lane.first + lane.position) > lane.turn) next_turn(lane);
+    std::erase_if(lane.waiters, [&](const Waiter& waiter) {
+      if (!lane.has_done(waiter.turn, waiter.position)) return false;
+      lanes_[waiter.lane].asleep = false;
+      runnable_.push_back(waiter.lane);
+      return true;
+    });
+  }
+
+  /// Skews never decrease along a lane, so the rows that have a slice in a turn are neighbours.
+  void next_turn(Lane& lane) {
+    ++lane.turn;
+    while (lane.earliest < lane.length && skew_of(lane.first + lane.earliest) + lane.slices <= lane.turn) {
+      ++lane.earliest;
+    }
+    lane.position = lane.earliest;
+    lane.turn =
+        lane.earliest == lane.length ? Lane::finished : std::max(lane.turn, skew_of(lane.first + lane.earliest));
+  }
+
+  [[nodiscard]] std::int64_t skew_of(std::int64_t row) const { return program_.skew[index(row)]; }
+  [[nodiscard]] std::int64_t slice_of(const Lane& lane) const {
+    return lane.turn - skew_of(lane.first + lane.position);
+  }
+
+  [[nodiscard]] double bytes(std::int64_t row, std::int64_t slice) const {
+    double sum = 0;
+    for (std::int64_t at = program_.chunk_offset[index(row)]; at < program_.chunk_offset[index(row) + 1]; ++at) {
+      const std::size_t chunk = index(program_.chunk[index(at)]);
+      const double most = program_.slice_bytes[chunk];
+      sum += std::clamp(program_.chunk_bytes[chunk] - static_cast<double>(slice) * most, 0.0, most);
+    }
+    return sum;
+  }
+
+  /// Leaves out whole periods of a steady state, counting turns from the leader's.
+  void skip(std::size_t leader) {
+    const std::int64_t base = lanes_[leader].turn;
+    std::int64_t lowest = base, highest = base;
+    state_.clear();
+    for (const Lane& lane : lanes_) {
+      state_.push_back(lane.done() ? kFinished : (lane.turn - base) * lane.length + lane.position);
+      if (lane.done()) continue;
+      // The slices of a turn: from that of the lane's last row to that of its first one.
+      lowest = std::min(lowest, lane.turn - skew_of(lane.first + lane.length - 1));
+      highest = std::max(highest, lane.turn - skew_of(lane.first));
+    }
+    if (lowest < 0) return;  // some lane has rows that do not take part yet
+    for (std::size_t connection = 0; connection < fifos_.size(); ++connection) {
+      const Fifo& fifo = fifos_[connection];
+      const std::int64_t flows = program_.flow_offset[connection + 1] - program_.flow_offset[connection];
+      state_.insert(state_.end(), {fifo.taken % flows, fifo.held()});
+      state_.insert(state_.end(), fifo.there.begin(), fifo.there.end());
+    }
+    for (const Queue& queue : queues_) {
+      state_.insert(state_.end(),
+                    {static_cast<std::int64_t>(queue.messages.size()), static_cast<std::int64_t>(queue.left)});
+      for (const Posted& message : queue.messages) {
+        state_.insert(state_.end(), {message.connection, message.number - fifos_[message.connection].taken,
+                                     std::llround(message.bytes / share_)});
+      }
+    }
+    wires_.describe(share_, moment_, state_);
+    const auto found = steady_.skip(state_, base, lowest, highest, wires_.now());
+    if (!found) return;
+    for (Lane& lane : lanes_) {
+      if (!lane.done()) lane.turn += found->slices;
+      for (Waiter& waiter : lane.waiters) waiter.turn += found->slices;
+    }
+    wires_.skip(found->seconds);
+  }
+
+  const LaneProgram& program_;
+  Wires wires_;
+  std::vector<std::vector<Crossing>> crossings_;  // per path
+  bool every_slice_;
+  std::vector<Lane> lanes_;
+  std::vector<std::uint32_t> lane_of_;  // per row
+  std::vector<Fifo> fifos_;             // per connection
+  std::vector<Queue> queues_;           // per flow
+  std::vector<std::uint32_t> runnable_;
+  LaneTimes times_;
+  SteadyState steady_;
+  double share_ = 0, moment_ = 0;  // precision of states, in bytes and in seconds
+  std::vector<std::int64_t> state_;
+};
+
+void require(bool fine, const char* what) {
+  if (!fine) throw std::invalid_argument(what);
+}
+
+template <class Item>
+bool all_in(std::span<const Item> column, std::int64_t least, std::size_t limit) {
+  return std::ranges::all_of(column,
+                             [&](Item item) { return item >= least && item < static_cast<std::int64_t>(limit); });
+}
+
+bool cuts(std::span<const std::int64_t> offset, std::size_t pieces, std::size_t size) {
+  return offset.size() == pieces + 1 && offset.front() == 0 && std::ranges::is_sorted(offset) &&
+         offset.back() == static_cast<std::int64_t>(size);
+}
+
+bool positive(std::span<const double> column) {
+  return std::ranges::all_of(column, [](double item) { return std::isfinite(item) && item > 0; });
+}
+
+}  // namespace
+
+void LaneProgram::validate() const {
+  require(cuts(lane_offset, lanes(), rows()), "lane_offset does not cut the rows into lanes");
+  require(skew.size() == rows() && into.size() == rows() && signals.size() == rows(),
+          "skew, into and signals must have an entry per row");
+  for (std::size_t lane = 0; lane < lanes(); ++lane) {
+    const auto skews = skew.subspan(index(lane_offset[lane]), index(lane_offset[lane + 1] - lane_offset[lane]));
+    require(std::ranges::is_sorted(skews) && (skews.empty() || skews.front() >= 0), "skews decrease along a lane");
+  }
+  require(cuts(need_offset, rows(), need.size()), "need_offset does not cut `need` into rows");
+  require(cuts(chunk_offset, rows(), chunk.size()), "chunk_offset does not cut `chunk` into rows");
+  require(feeder.size() == connections() && drainer.size() == connections(),
+          "feeder and drainer must have an entry per connection");
+  require(cuts(flow_offset, connections(), flow.size()), "flow_offset does not cut `flow` into connections");
+  require(all_in(flow, 0, route.size()), "a connection names no flow");
+  require(cuts(path_offset, latency.size(), link.size()), "path_offset does not cut `link` into paths");
+  require(weight.size() == link.size(), "weight must have an entry per link of a path");
+  require(all_in(out, -1, connections()) && all_in(into, -1, connections()), "a row names no connection");
+  require(all_in(need, 0, rows()), "a row needs a row that does not exist");
+  require(all_in(chunk, 0, chunk_bytes.size()), "a row moves a chunk that does not exist");
+  require(all_in(kind, 0, 3), "a connection is 0 fifo, 1 write or 2 read");
+  require(all_in(feeder, 0, lanes()) && all_in(drainer, -1, lanes()), "a connection names no lane");
+  require(all_in(route, 0, latency.size()), "a flow names no path");
+  require(all_in(link, 0, capacity.size()), "a path names no link");
+  require(positive(capacity) && positive(weight), "capacities and weights must be finite and positive");
+  require(slice_bytes.size() == chunk_bytes.size(), "slice_bytes must have an entry per chunk");
+  require(positive(slice_bytes), "slice_bytes must be finite and positive");
+  for (std::size_t row = 0; row < rows(); ++row) {
+    require(into[row] < 0 || (drainer[index(into[row])] >= 0 && kind[index(into[row])] == 0),
+            "a row takes a message from a connection that is no FIFO");
+  }
+  for (std::size_t connection = 0; connection < connections(); ++connection) {
+    require(kind[connection] != 0 || drainer[connection] >= 0, "a FIFO has no drainer");
+    require(flow_offset[connection] < flow_offset[connection + 1], "a connection has no flow");
+  }
+}
+
+LaneTimes simulate(const LaneProgram& program, bool every_slice) {
+  program.validate();
+  return Run(program, every_slice).run();
+}
+
+}  // namespace syntony

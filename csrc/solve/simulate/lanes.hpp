@@ -1,0 +1,79 @@
+// Lanes: a Program as a simulation sees it. Instructions that start messages, take messages, and wait for each other.
+//
+//     rank 0, lane 0:  send ─────────────▶ send ─────────▶ ..       a send lasts until its last byte is on the wire
+//     FIFO 0 -> 1      [=== slice 0 ===]·alpha·▶[=== slice 1 ===]   room for `fifo_depth` messages, on the wire or
+//     there rank 1, lane 2:                  recv_reduce_send ──▶ ..      takes a message once it is there; its place
+//     in the
+//                                                                   FIFO is free again when the instruction is done
+//
+// What an executor does (runtime/executor.hpp), timed by the wires alone: every lane runs its rows once per slice, each
+// `skew` turns late (program/program.hpp); a row waits for others in the same slice, for its message, for room; what is
+// empty in a slice is not sent. Lanes, rows and connections are numbered through; columns and offsets as in flows.hpp.
+//
+//     connection 0  m0 m2 ──▶ flow 0  [== m0 ==][== m1 ==][== m2 ..      messages of a connection take turns over its
+//     connection 1  m1    ──┘                                            flows; a flow carries one at a time, in order
+//
+// With `buffered`, a message leaves from a place in its FIFO: a row is done once it has one, not when it has left.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "solve/simulate/wires.hpp"
+
+namespace syntony {
+
+enum class ConnectionKind : std::uint8_t {
+  fifo,   // messages wait at the other end until they are taken
+  write,  // one-sided: done when the last byte is on the wire
+  read,   // one-sided: done when the last byte has come
+};
+
+struct LaneProgram {
+  std::span<const std::int64_t> lane_offset;  // rows of every lane
+  std::span<const std::int64_t> lane_slices;  // how often it runs them
+  std::span<const std::int64_t> skew;         // per row: the slices that it is behind its lane's turn
+  std::span<const std::int32_t> out, into;    // per row: the connection that it starts a message on, and takes one from
+  std::span<const std::uint8_t> signals;      // per row: whether its message counts though it is empty
+  std::span<const std::int64_t> need_offset;  // per row,
+  std::span<const std::int32_t> need;         // the rows of other lanes that must be done in the same slice
+  std::span<const std::int64_t> chunk_offset;        // per row,
+  std::span<const std::int32_t> chunk;               // the chunks of its message
+  std::span<const double> chunk_bytes, slice_bytes;  // of every chunk, and of a full slice of it
+
+  std::span<const std::uint8_t> kind;             // per connection
+  std::span<const std::int32_t> feeder, drainer;  // its lanes; drainer -1: nobody
+  std::span<const std::int64_t> flow_offset;      // per connection,
+  std::span<const std::int32_t> flow;             // its flows
+  std::span<const std::int32_t> route;            // per flow: its path
+  std::span<const std::int64_t> path_offset;      // links of every path, each link once
+  std::span<const std::int32_t> link;
+  std::span<const double> weight;
+  std::span<const double> latency;   // seconds, of every path
+  std::span<const double> capacity;  // bytes/s, of every link
+  std::int64_t fifo_depth = 1;
+  bool buffered = false;
+
+  [[nodiscard]] std::size_t lanes() const { return lane_slices.size(); }
+  [[nodiscard]] std::size_t rows() const { return out.size(); }
+  [[nodiscard]] std::size_t connections() const { return kind.size(); }
+  /// Throws std::invalid_argument that names what is wrong. Memory safety only: the caller has proven the Program.
+  void validate() const;
+};
+
+struct LaneTimes {
+  double seconds = 0;
+  /// The first row, by lane, that never comes to its end in `stuck_slice`; -1 where all is done.
+  std::int64_t stuck_row = -1, stuck_slice = -1;
+  // One entry per message, where they were asked for.
+  std::vector<std::int64_t> row, slice, path;
+  std::vector<double> start, left, arrival;
+  std::vector<LinkRate> timeline;
+};
+
+/// `every_slice` lives through every slice and keeps the messages and the rates of links; else steady states are
+/// skipped (steady_state.hpp).
+[[nodiscard]] LaneTimes simulate(const LaneProgram& program, bool every_slice);
+
+}  // namespace syntony

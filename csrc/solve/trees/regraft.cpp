@@ -1,0 +1,326 @@
+#include "solve/trees/regraft.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "solve/graph/adjacency.hpp"
+
+namespace syntony {
+namespace {
+
+using Amount = std::int64_t;
+using Number = std::uint32_t;
+
+constexpr Number kNone = ~Number{0};
+constexpr Amount kUnlimited = std::numeric_limits<Amount>::max();
+constexpr std::size_t kMostParts = 4;  ///< after splitting, per tree that came; then trees are split no more
+
+/// `from[v]` is who hangs v on, over `route[v]`; kNone at the root. `cut[v]`: that edge is lost.
+struct Tree {
+  Number root = 0;
+  Amount weight = 0;
+  std::vector<Number> from, route;
+  std::vector<bool> cut;
+  bool broken = false;
+};
+
+class Mending {
+ public:
+  explicit Mending(const RegraftRequest& request)
+      : request_(request),
+        arriving_(group_by_tail(request.nodes, request.heads, request.tails)),
+        load_(request.tails.size()),
+        offset_(request.route_offset.begin(), request.route_offset.end()),
+        via_(request.nodes),
+        width_(request.nodes),
+        seen_(request.nodes) {
+    link_.reserve(request.route_link.size());
+    for (const Amount link : request.route_link) link_.push_back(link < 0 ? kNone : static_cast<Number>(link));
+    trees_.reserve(request.root.size());
+    for (std::size_t number = 0; number < request.root.size(); ++number) read(number);
+  }
+
+  Forest run() {
+    const std::size_t most_trees = kMostParts * trees_.size();
+    for (Number round = 0;; ++round) {
+      if (round > 0 && (round > request_.rounds || !shed())) break;
+      for (std::size_t number = 0; number < trees_.size(); ++number) {
+        if (trees_[number].broken) mend(number, most_trees);
+      }
+    }
+    return columns();
+  }
+
+ private:
+  void read(std::size_t number) {
+    const Number receivers = request_.receivers;
+    Tree tree{.root = static_cast<Number>(request_.root[number]),
+              .weight = request_.weight[number],
+              .from = std::vector<Number>(receivers, kNone),
+              .route = std::vector<Number>(receivers, kNone),
+              .cut = std::vector<bool>(receivers)};
+    const std::size_t first = number * (receivers - 1);
+    for (std::size_t edge = first; edge < first + receivers - 1; ++edge) {
+      const auto head = static_cast<Number>(request_.head[edge]), tail = static_cast<Number>(request_.tail[edge]);
+      if (head >= receivers || tail >= receivers) throw std::invalid_argument("a tree's edge ends at no receiver");
+      tree.from[head] = tail;
+      tree.route[head] = static_cast<Number>(edge);
+      const std::span<const Number> links = links_of(static_cast<Number>(edge));
+      const bool lost = std::ranges::find(links, kNone) != links.end();
+      tree.cut[head] = lost;
+      tree.broken = tree.broken || lost;
+      if (!lost) put(static_cast<Number>(edge), tree.weight);
+    }
+    trees_.push_back(std::move(tree));
+  }
+
+  [[nodiscard]] std::span<const Number> links_of(Number route) const {
+    return std::span(link_).subspan(static_cast<std::size_t>(offset_[route]),
+                                    static_cast<std::size_t>(offset_[route + 1] - offset_[route]));
+  }
+
+  void put(Number route, Amount weight) {
+    for (const Number link : links_of(route)) load_[link] += weight;
+  }
+
+  /// Cuts trees on links that carry more than they may, until they carry what they should. False where none does.
+  bool shed() {
+    std::vector<std::vector<std::pair<Number, Number>>> users(load_.size());
+    bool any = false;
+    for (std::size_t link = 0; link < load_.size(); ++link) any = any || load_[link] > request_.most[link];
+    if (!any) return false;
+    for (Number number = 0; number < trees_.size(); ++number) {
+      const Tree& tree = trees_[number];
+      for (Number node = 0; node < tree.from.size(); ++node) {
+        if (tree.from[node] == kNone) continue;
+        for (const Number link : links_of(tree.route[node])) {
+          if (load_[link] > request_.most[link]) users[link].emplace_back(number, node);
+        }
+      }
+    }
+    for (std::size_t link = 0; link < users.size(); ++link) {
+      std::ranges::shuffle(users[link], random_);
+      for (const auto& [number, node] : users[link]) {
+        if (load_[link] <= request_.room[link]) break;
+        Tree& tree = trees_[number];
+        if (tree.cut[node]) continue;
+        tree.cut[node] = tree.broken = true;
+        put(tree.route[node], -tree.weight);
+      }
+    }
+    return true;
+  }
+
+  void mend(std::size_t number, std::size_t most_trees) {
+    trees_[number].broken = false;
+    spread(trees_[number]);
+    while (!pending_.empty()) {
+      const bool hung = hang(number, request_.room, false) || hang(number, request_.most, false) ||
+                        (trees_.size() < most_trees && hang(number, request_.most, true)) || hang(number, {}, false);
+      if (!hung) {
+        throw std::invalid_argument("receiver " + std::to_string(pending_.front()) + " cannot be reached from " +
+                                    std::to_string(trees_[number].root));
+      }
+      std::erase_if(pending_, [&](Number node) { return reached_[node]; });
+    }
+  }
+
+  /// Finds what the tree reaches still, its children lists, and what is pending: heads of branches, then the rest.
+  void spread(const Tree& tree) {
+    children_.assign(tree.from.size(), {});
+    for (Number node = 0; node < tree.from.size(); ++node) {
+      if (tree.from[node] != kNone && !tree.cut[node]) children_[tree.from[node]].push_back(node);
+    }
+    reached_.assign(tree.from.size(), false);
+    depth_.assign(tree.from.size(), 0);
+    reach(tree.root, 0);
+    pending_.clear();
+    for (Number node = 0; node < tree.from.size(); ++node) {
+      if (tree.cut[node] && !reached_[node]) pending_.push_back(node);
+    }
+    for (std::size_t place = 0; place < pending_.size(); ++place) {
+      const std::vector<Number>& below = children_[pending_[place]];
+      pending_.insert(pending_.end(), below.begin(), below.end());
+    }
+  }
+
+  /// The node, `depth` edges from the root, and all that hangs on it.
+  void reach(Number node, Number depth) {
+    stack_.assign(1, node);
+    reached_[node] = true;
+    depth_[node] = depth;
+    while (!stack_.empty()) {
+      const Number at = stack_.back();
+      stack_.pop_back();
+      for (const Number child : children_[at]) {
+        if (reached_[child]) continue;
+        stack_.push_back(child);
+        reached_[child] = true;
+        depth_[child] = depth_[at] + 1;
+      }
+    }
+  }
+
+  /// Hangs some pending receiver on a reached one within the limit (none: anywhere). `split`: a part of the tree will
+  /// do; the other part is broken still.
+  bool hang(std::size_t number, std::span<const Amount> limit, bool split) {
+    const Amount need = split ? 1 : trees_[number].weight;
+    for (const Number node : pending_) {
+      const std::optional<Found> found = search(node, need, limit);
+      if (!found) continue;
+      if (found->width < trees_[number].weight) {
+        Tree rest = trees_[number];
+        rest.weight -= found->width;
+        rest.broken = true;
+        trees_[number].weight = found->width;
+        trees_.push_back(std::move(rest));
+      }
+      Tree& tree = trees_[number];
+      if (!tree.cut[node]) put(tree.route[node], -tree.weight);
+      tree.cut[node] = false;
+      tree.from[node] = found->from;
+      tree.route[node] = add_route(node, found->last);
+      put(tree.route[node], tree.weight);
+      reach(node, depth_[found->from] + 1);
+      return true;
+    }
+    return false;
+  }
+
+  struct Found {
+    Number from = 0, last = 0;  ///< the reached receiver, and the link that leaves it
+    Amount width = 0;
+  };
+
+  /// The nearest reached receiver from which `need` trees find room to `node`, through relays; of those the nearest to
+  /// the root, and where there are several such, the one with the widest way.
+  std::optional<Found> search(Number node, Amount need, std::span<const Amount> limit) {
+    ++turn_;
+    seen_[node] = turn_;
+    width_[node] = kUnlimited;
+    level_.assign(1, node);
+    std::optional<Found> best;
+    while (!level_.empty() && !best) {
+      next_.clear();
+      for (const Number at : level_) {
+        for (Number place = arriving_.first[at]; place < arriving_.first[at + 1]; ++place) {
+          const Number link = arriving_.arc[place];
+          // Anywhere: the less a link carries of what it may, the wider.
+          const Amount left = limit.empty() ? kUnlimited / 2 - overload(link) : limit[link] - load_[link];
+          if (left < need || (limit.empty() && request_.room[link] == 0)) continue;
+          const auto tail = static_cast<Number>(request_.tails[link]);
+          const Amount width = std::min(width_[at], left);
+          if (tail < request_.receivers) {
+            if (reached_[tail] && (!best || depth_[tail] < depth_[best->from] ||
+                                   (depth_[tail] == depth_[best->from] && width > best->width))) {
+              best = Found{tail, link, width};
+            }
+          } else if (seen_[tail] != turn_) {
+            seen_[tail] = turn_;
+            width_[tail] = width;
+            via_[tail] = link;
+            next_.push_back(tail);
+          }
+          if (best && best->last == link) from_relay_ = at;
+        }
+      }
+      std::swap(level_, next_);
+    }
+    return best;
+  }
+
+  /// In millionths of what the link may carry.
+  [[nodiscard]] Amount overload(Number link) const {
+    return static_cast<Amount>(1e6 * static_cast<double>(load_[link]) / static_cast<double>(request_.most[link] + 1));
+  }
+
+  /// The route that `search` found last: its first link, then from relay to relay as they were met.
+  Number add_route(Number node, Number first) {
+    link_.push_back(first);
+    for (Number at = from_relay_; at != node; at = static_cast<Number>(request_.heads[link_.back()])) {
+      link_.push_back(via_[at]);
+    }
+    offset_.push_back(static_cast<Amount>(link_.size()));
+    return static_cast<Number>(offset_.size() - 2);
+  }
+
+  Forest columns() {
+    Forest forest;
+    for (const Tree& tree : trees_) {
+      forest.root.push_back(tree.root);
+      forest.multiplicity.push_back(tree.weight);
+      spread(tree);
+      stack_.assign(1, tree.root);
+      for (std::size_t place = 0; place < stack_.size(); ++place) {
+        for (const Number child : children_[stack_[place]]) {
+          forest.tail.push_back(tree.from[child]);
+          forest.head.push_back(child);
+          forest.route.push_back(tree.route[child]);
+          stack_.push_back(child);
+        }
+      }
+      forest.offset.push_back(static_cast<Amount>(forest.tail.size()));
+    }
+    forest.route_offset.assign(offset_.begin(), offset_.end());
+    forest.route_link = std::move(link_);
+    return forest;
+  }
+
+  const RegraftRequest& request_;
+  Adjacency arriving_;
+  std::vector<Amount> load_;  ///< by link: trees that it carries
+  std::vector<Tree> trees_;
+  std::vector<Amount> offset_;
+  std::vector<Number> link_;  ///< all routes
+  std::mt19937 random_{0};    // NOLINT(bugprone-random-generator-seed): the same question has the same answer
+
+  // Of the tree that is being mended.
+  std::vector<std::vector<Number>> children_;
+  std::vector<bool> reached_;
+  std::vector<Number> depth_;  ///< of those that are reached
+  std::vector<Number> pending_;
+
+  // Of one search; kept so that a search allocates nothing.
+  std::vector<Number> via_;  ///< by relay: the link by which it leads on
+  std::vector<Amount> width_;
+  std::vector<std::uint64_t> seen_;
+  std::uint64_t turn_ = 0;
+  Number from_relay_ = 0;
+  std::vector<Number> level_, next_, stack_;
+};
+
+void require(bool good, const char* sentence) {
+  if (!good) throw std::invalid_argument(sentence);
+}
+
+}  // namespace
+
+Forest regraft(const RegraftRequest& request) {
+  const std::size_t links = request.tails.size(), trees = request.root.size();
+  require(request.receivers >= 1 && request.receivers <= request.nodes, "there are more receivers than nodes");
+  const std::size_t edges = trees * (request.receivers - 1);
+  require(request.heads.size() == links && request.room.size() == links && request.most.size() == links,
+          "the links' columns are of unequal length");
+  require(request.weight.size() == trees && request.tail.size() == edges && request.head.size() == edges &&
+              request.route_offset.size() == edges + 1,
+          "the trees' columns do not fit together");
+  for (const std::int64_t link : request.route_link) {
+    require(link < static_cast<std::int64_t>(links), "a route takes a link that does not exist");
+  }
+  require(!request.route_offset.empty() && request.route_offset.front() == 0 &&
+              request.route_offset.back() == static_cast<std::int64_t>(request.route_link.size()) &&
+              std::ranges::is_sorted(request.route_offset),
+          "the routes' offsets do not fit their links");
+  for (const std::int64_t root : request.root) {
+    require(root >= 0 && root < static_cast<std::int64_t>(request.receivers), "a tree's root is no receiver");
+  }
+  return Mending(request).run();
+}
+
+}  // namespace syntony

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, commands, words, numbers and strict readers."""

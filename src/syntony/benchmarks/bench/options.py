@@ -1,0 +1,294 @@
+"""The bench's command line: nccl-tests' option names where they mean something here, a refusal where they do not."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from syntony import _core
+from syntony.base.command import UserError
+from syntony.benchmarks.bench.elements import ALIASES, ELEMENTS, Element
+from syntony.benchmarks.bench.measure import Effort
+from syntony.benchmarks.bench.reference import BITWISE, OPERATIONS
+from syntony.benchmarks.bench.shapes import SHAPES, Shape
+from syntony.benchmarks.cuda.names import ALGORITHMS as CUDA_ALGORITHMS
+from syntony.benchmarks.cuda.names import PEERS as CUDA_PEERS
+from syntony.benchmarks.cuda.names import PROTOCOLS
+from syntony.benchmarks.mpi.libraries import LIBRARIES, installed
+
+ALGORITHMS = ("auto", *_core.algorithm_names("all_reduce"))
+"""all_reduce has them all."""
+PEERS = ("gloo", "torch", *LIBRARIES)
+"""`torch` is our own torch backend; the name `mpi` stands for all MPI libraries that are installed."""
+
+DEVICES = ("cpu", "cuda")
+
+# Options of nccl-tests that would do nothing here. A script that passes one is told, not ignored.
+_REFUSED: tuple[tuple[str, str, str], ...] = (
+    ("-g", "--ngpus", "a rank has one GPU or none; --ranks N starts N processes"),
+    ("-m", "--agg_iters", "operations on the same buffer are not grouped"),
+    ("-p", "--parallel_init", "ranks always join at the same time"),
+    ("-z", "--blocking", "the time until results are there is what is reported"),
+    ("-y", "--stream_null", "a rank on a GPU has a stream of its own"),
+    ("-C", "--report_cputime", "the time until results are there is what is reported"),
+    ("-R", "--local_register", "buffers are ordinary memory"),
+    ("-x", "--cta_policy", "a Program says how many thread blocks it wants"),
+    ("-D", "--device_implementation", "there are no kernels beside the executor's"),
+    ("-V", "--device_cta_count", "a Program says how many thread blocks it wants"),
+    ("-M", "--memory", "memory in use is not reported"),
+    ("-u", "--unalign", "buffers are aligned to the page"),
+)
+
+# Options of nccl-tests that only GPUs have.
+_OF_GPUS = {
+    "threads": "-t/--nthreads of nccl-tests means nothing on CPUs: a rank is a process there; --ranks N starts several",
+    "graph": "-G/--cudagraph of nccl-tests means nothing on CPUs: there are no CUDA graphs",
+    "protocol": "--protocol is how messages travel between GPUs; --device cuda has it",
+}
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Options:
+    """A benchmark, fully described. Sizes in bytes, times in seconds."""
+
+    shape: Shape
+    device: str
+    processes: int | None
+    threads: int
+    graph: int
+    protocols: tuple[str, ...]
+    min_bytes: int
+    max_bytes: int
+    step_bytes: int
+    step_factor: int | None
+    effort: Effort
+    cycles: int
+    per_iteration: bool
+    timestamps: bool
+    elements: tuple[Element, ...]
+    operations: tuple[str | None, ...]
+    roots: tuple[int, ...] | None
+    algorithms: tuple[str, ...]
+    schedule: Path | None
+    peers: tuple[str, ...]
+    timeout: float
+    output_file: Path | None
+    csv_file: Path | None
+    results: Path | None
+    json: bool
+
+    def sizes(self) -> Iterator[int]:
+        """The sweep: from `min_bytes` to `max_bytes`, both included."""
+        size = self.min_bytes
+        while size <= self.max_bytes:
+            yield size
+            size = size * self.step_factor if self.step_factor is not None else size + self.step_bytes
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Adds the bench's arguments."""
+    parser.add_argument("collective", choices=list(SHAPES), metavar="COLLECTIVE", help=", ".join(SHAPES))
+    sweep = parser.add_argument_group("sizes (bytes; K, M and G are powers of 1024)")
+    sweep.add_argument("-b", "--minbytes", type=size, default=32 << 20, metavar="SIZE", help="smallest size (32M)")
+    sweep.add_argument("-e", "--maxbytes", type=size, default=None, metavar="SIZE", help="largest size (the smallest)")
+    step = sweep.add_mutually_exclusive_group()
+    step.add_argument("-i", "--stepbytes", type=size, default=1 << 20, metavar="SIZE", help="added at each step (1M)")
+    step.add_argument("-f", "--stepfactor", type=int, default=None, metavar="N", help="multiplied at each step")
+
+    what = parser.add_argument_group("what is run")
+    what.add_argument("-d", "--datatype", default="float", metavar="TYPE", help=f"{', '.join(ELEMENTS)}, all (float)")
+    what.add_argument("-o", "--op", default="sum", metavar="OP", help=f"{', '.join(OPERATIONS)}, all (sum)")
+    what.add_argument("-r", "--root", default="0", metavar="RANK", help="a rank, or all (0)")
+    what.add_argument("--device", choices=DEVICES, default="cpu", help="where buffers lie (cpu)")
+    what.add_argument("--algo", default=None, metavar="A[,B...]", help=f"{', '.join(ALGORITHMS)} (auto)")
+    what.add_argument("--protocol", default=None, metavar="P[,Q...]", help=f"cuda: {', '.join(PROTOCOLS)} (simple)")
+    what.add_argument("--schedule", type=Path, default=None, metavar="FILE", help="a schedule or Program file to run")
+    what.add_argument(
+        "--peers",
+        default="",
+        metavar="P[,Q...]",
+        help=f"who competes: {', '.join(PEERS)}, mpi; cuda: {', '.join(CUDA_PEERS)}",
+    )
+    what.add_argument("--ranks", type=int, default=None, metavar="N", help="processes to start here (2)")
+    what.add_argument("-t", "--nthreads", type=int, default=None, dest="threads", metavar="N",
+                      help="cuda: so many ranks in one process")  # fmt: skip
+
+    how = parser.add_argument_group("how it is measured")
+    how.add_argument("-n", "--iters", type=int, default=20, metavar="N", help="timed iterations (20)")
+    how.add_argument("-w", "--warmup_iters", type=int, default=1, metavar="N", help="iterations before them (1)")
+    how.add_argument("-c", "--check", type=int, default=1, metavar="N", help="checked iterations; 0: no check (1)")
+    how.add_argument("-N", "--run_cycles", type=int, default=1, metavar="N", help="repeat the sweep; 0: for ever (1)")
+    how.add_argument("-a", "--average", type=int, default=1, choices=range(4), help="0 rank 0, 1 mean, 2 min, 3 max")
+    how.add_argument("-I", "--per_iter_timing", action="store_true", help="show min, max, p99, cv%% of iterations")
+    how.add_argument("-K", "--per_iter_skip", type=int, default=0, metavar="N", help="leave the first N out of these")
+    how.add_argument("-G", "--cudagraph", type=int, default=None, dest="graph", metavar="N",
+                     help="cuda: capture the iterations, replay them N times (0)")  # fmt: skip
+    how.add_argument("-T", "--timeout", type=float, default=120.0, metavar="S", help="seconds without progress (120)")
+
+    out = parser.add_argument_group("what is written (existing files are kept: F, F.0, F.1, ...)")
+    out.add_argument("-S", "--report_timestamps", action="store_true", help="end each row with the time of day")
+    out.add_argument(
+        "-J", "--output_file", type=Path, default=None, metavar="FILE", help="JSON as nccl-tests writes it"
+    )
+    out.add_argument("--csv", type=Path, default=None, metavar="FILE", help="a line per row, contender and form")
+    out.add_argument("--results", type=Path, default=None, metavar="FOLDER", help="a page with date, device, versions")
+    out.add_argument("--json", action="store_true", help="print the JSON instead of the table")
+    for short, long, reason in _REFUSED:
+        parser.add_argument(short, long, nargs="?", action=_Refuse, reason=reason, help=argparse.SUPPRESS)
+
+
+def read(arguments: argparse.Namespace) -> Options:
+    """The benchmark that the arguments describe. Raises UserError, naming the option."""
+    shape = SHAPES[arguments.collective]
+    _at_least(arguments.minbytes, 0, "--minbytes")
+    largest = arguments.minbytes if arguments.maxbytes is None else arguments.maxbytes
+    if largest < arguments.minbytes:
+        raise UserError(f"--maxbytes {largest} is less than --minbytes {arguments.minbytes}")
+    if arguments.stepfactor is not None:
+        _at_least(arguments.stepfactor, 2, "--stepfactor")
+        if arguments.minbytes == 0 and largest > 0:
+            raise UserError("--stepfactor cannot leave --minbytes 0; use --stepbytes")
+    _at_least(arguments.stepbytes, 1, "--stepbytes")
+    for name, least in (("iters", 1), ("warmup_iters", 0), ("check", 0), ("run_cycles", 0), ("per_iter_skip", 0)):
+        _at_least(getattr(arguments, name), least, f"--{name}")
+    if arguments.ranks is not None:
+        _at_least(arguments.ranks, 1, "--ranks")
+    if not arguments.timeout > 0:
+        raise UserError(f"--timeout {arguments.timeout:g} must be more than 0 seconds")
+    if arguments.schedule is not None and arguments.algo is not None:
+        raise UserError("--schedule and --algo exclude each other: a schedule file is the algorithm")
+    if shape.name == "sendrecv" and (arguments.schedule is not None or arguments.algo not in (None, "auto")):
+        raise UserError("sendrecv is point to point: --algo and --schedule mean nothing for it")
+    cuda = arguments.device == "cuda"
+    for name, why in _OF_GPUS.items():
+        if not cuda and getattr(arguments, name) is not None:
+            raise UserError(why)
+    if cuda:
+        _check_for_gpus(arguments, shape)
+    elements = _elements(arguments.datatype)
+    return Options(
+        shape=shape,
+        device=arguments.device,
+        processes=arguments.ranks if arguments.threads is None else 1,
+        threads=arguments.threads or 1,
+        graph=arguments.graph or 0,
+        protocols=_listed("--protocol", arguments.protocol or "simple", PROTOCOLS),
+        min_bytes=arguments.minbytes,
+        max_bytes=largest,
+        step_bytes=arguments.stepbytes,
+        step_factor=arguments.stepfactor,
+        effort=Effort(
+            arguments.iters, arguments.warmup_iters, arguments.check, arguments.per_iter_skip, arguments.average
+        ),
+        cycles=arguments.run_cycles,
+        per_iteration=arguments.per_iter_timing,
+        timestamps=arguments.report_timestamps,
+        elements=elements,
+        operations=_operations(arguments.op, elements) if shape.reduces else (None,),
+        roots=_roots(arguments.root) if shape.rooted else (0,),
+        algorithms=_listed("--algo", arguments.algo or "auto", CUDA_ALGORITHMS if cuda else ALGORITHMS),
+        schedule=arguments.schedule,
+        peers=()
+        if not arguments.peers
+        else _listed("--peers", arguments.peers, CUDA_PEERS)
+        if cuda
+        else peers(arguments.peers),
+        timeout=arguments.timeout,
+        output_file=arguments.output_file,
+        csv_file=arguments.csv,
+        results=arguments.results,
+        json=arguments.json,
+    )
+
+
+def size(text: str) -> int:
+    """`8`, `64K`, `1.5M`, `2G`: bytes, with binary suffixes as nccl-tests has them."""
+    suffixes = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    number, unit = (text[:-1], suffixes[text[-1].upper()]) if text[-1:].upper() in suffixes else (text, 1)
+    try:
+        value = float(number) * unit
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1 << 60:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write bytes, or 64K, 1M, 2G")
+    return int(value)
+
+
+def peers(text: str) -> tuple[str, ...]:
+    """Names from a list with commas. Raises UserError for those that are unknown, or not installed."""
+    names = _listed("--peers", text, (*PEERS, "mpi"))
+    chosen = tuple(dict.fromkeys(one for name in names for one in (installed() if name == "mpi" else (name,))))
+    for name in chosen:
+        if name in LIBRARIES:
+            LIBRARIES[name].require()
+    return chosen
+
+
+def _check_for_gpus(arguments: argparse.Namespace, shape: Shape) -> None:
+    if shape.name == "sendrecv":
+        raise UserError("--device cuda runs Programs, and sendrecv is none: it is point to point")
+    if arguments.threads is not None:
+        _at_least(arguments.threads, 1, "--nthreads")
+        if arguments.ranks is not None:
+            raise UserError("--nthreads and --ranks exclude each other: ranks share one process, or have one each")
+    if arguments.graph is not None:
+        _at_least(arguments.graph, 0, "--cudagraph")
+        if arguments.graph > 0 and arguments.per_iter_timing:
+            raise UserError("--per_iter_timing and --cudagraph exclude each other: a graph is timed as a whole")
+
+
+class _Refuse(argparse.Action):
+    """An option that nccl-tests has and that would do nothing here."""
+
+    def __init__(self, *, reason: str, **keywords: object) -> None:
+        super().__init__(**keywords)  # type: ignore[arg-type]
+        self._reason = reason
+
+    def __call__(self, *ignored: object, **also_ignored: object) -> None:
+        raise UserError(f"{'/'.join(self.option_strings)} of nccl-tests means nothing here: {self._reason}")
+
+
+def _at_least(value: int, least: int, option: str) -> None:
+    if value < least:
+        raise UserError(f"{option} {value} must be at least {least}")
+
+
+def _listed(option: str, text: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    chosen = tuple(dict.fromkeys(text.split(",")))
+    for name in chosen:
+        _known(option, name, names, lambda name: name)
+    return chosen
+
+
+def _known(option: str, name: str, names: tuple[str, ...], make: Callable[[str], _T]) -> _T:
+    if name not in names:
+        raise UserError(f"{option} {name}: there are {', '.join(names)}")
+    return make(name)
+
+
+def _elements(text: str) -> tuple[Element, ...]:
+    if text == "all":
+        return tuple(ELEMENTS.values())
+    name = ALIASES.get(text, text)
+    return (_known("--datatype", name, tuple(ELEMENTS), ELEMENTS.__getitem__),)
+
+
+def _operations(text: str, elements: tuple[Element, ...]) -> tuple[str, ...]:
+    """`all` is every operation that all chosen types have."""
+    if text != "all":
+        return (_known("--op", text, OPERATIONS, lambda name: name),)
+    integers = all(element.integer for element in elements)
+    return tuple(operation for operation in OPERATIONS if integers or operation not in BITWISE)
+
+
+def _roots(text: str) -> tuple[int, ...] | None:
+    if text in ("all", "-1"):
+        return None
+    if not text.isdecimal():
+        raise UserError(f"--root {text}: a rank such as 0, or all")
+    return (int(text),)

@@ -1,0 +1,180 @@
+"""Results in files: nccl-tests' JSON (version 3) with our additions, and CSV.
+
+The environment is not copied into the file, only the variables that Syntony itself reads. A file that exists is never
+overwritten: f.json, then f.json.0, f.json.1 and so on.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import syntony
+from syntony.benchmarks.bench import report
+from syntony.benchmarks.bench.measure import Result, Timing
+from syntony.benchmarks.bench.options import Options
+from syntony.benchmarks.bench.table import bandwidths
+from syntony.benchmarks.bench.trial import Case
+
+_CSV_COLUMNS = (
+    *("collective", "size", "count", "type", "redop", "root", "ranks", "contender", "form"),
+    *("time_us", "p50_us", "p99_us", "min_us", "max_us", "algbw_gbs", "busbw_gbs", "wrong"),
+)
+
+
+class Record:
+    """Collects rows as they are measured."""
+
+    def __init__(
+        self, options: Options, ranks: int, devices: Sequence[dict[str, Any]], notes: Sequence[str] = ()
+    ) -> None:
+        self._options = options
+        self._ranks = ranks
+        self._devices = list(devices)
+        self._notes = list(notes)
+        self._started = _now()
+        self._results: list[dict[str, Any]] = []
+        self._csv: list[tuple[Any, ...]] = []
+        self._bus_bandwidths: list[float] = []
+        self.wrong = 0
+
+    def add(self, case: Case, results: Sequence[Result]) -> None:
+        """Takes in one row."""
+        moved = case.bytes_moved(self._ranks)
+        first, *rivals = results
+        operation, root = case.operation or "none", case.root if case.shape.rooted else -1
+        row = {"size": moved, "count": case.block, "type": case.element.name, "redop": operation, "root": root}
+        self._results.append(
+            row
+            | self._forms(case, first)
+            | {"actual_iterations": self._options.effort.iterations, "experiment_name": first.label}
+            | {"peers": [{"name": rival.label} | self._forms(case, rival) for rival in rivals]}
+        )
+        for result in results:
+            for form, timing in (("out-of-place", result.out_of_place), ("in-place", result.in_place)):
+                if timing is None:
+                    continue
+                algorithm, bus = bandwidths(case.shape, self._ranks, moved, timing.mean)
+                microseconds = [
+                    round(seconds * 1e6, 3)
+                    for seconds in (timing.mean, timing.p50, timing.p99, timing.least, timing.most)
+                ]
+                wrong = "" if timing.wrong is None else timing.wrong
+                labels = (case.shape.name, *row.values(), self._ranks, result.label, form)
+                self._csv.append((*labels, *microseconds, round(algorithm, 6), round(bus, 6), wrong))
+                self.wrong += timing.wrong or 0
+                if result is first:
+                    self._bus_bandwidths.append(bus)
+
+    @property
+    def average_bus_bandwidth(self) -> float:
+        """Mean over all rows and forms of the first contender, GB/s."""
+        return float(np.mean(self._bus_bandwidths)) if self._bus_bandwidths else 0.0
+
+    def document(self) -> dict[str, Any]:
+        """The whole record. Booleans are the strings "true" and "false", as nccl-tests has them."""
+        options, effort = self._options, self._options.effort
+        steps = (
+            {"step_bytes": options.step_bytes} if options.step_factor is None else {"step_factor": options.step_factor}
+        )
+        okay = _truth(self.wrong == 0)
+        return {
+            "version": 3,
+            "start_time": self._started,
+            "args": sys.argv,
+            "env": [f"{key}={value}" for key, value in sorted(os.environ.items()) if key.startswith("SYNTONY_")],
+            "collective": options.shape.name,
+            "nccl_version": f"syntony {syntony.__version__}",
+            "config": {
+                "nthreads": options.threads,
+                "ngpus": int(options.device == "cuda"),
+                "minimum_bytes": options.min_bytes,
+                "maximum_bytes": options.max_bytes,
+                **steps,
+                "warmup_iters": effort.warmups,
+                "iterations": effort.iterations,
+                "aggregated_iterations": 1,
+                "validation": effort.checks,
+                "graph": options.graph,
+                "blocking_collectives": _truth(True),
+                "per_iter_timing": _truth(options.per_iteration),
+                "per_iter_skip": effort.skip,
+                "parallel_init": _truth(False),
+                "devices": self._devices,
+            },
+            "notes": self._notes,
+            "results": self._results,
+            "out_of_bounds": {"count": self.wrong, "okay": okay},
+            "average_bus_bandwidth": {"bandwidth": self.average_bus_bandwidth, "okay": _truth(True)},
+            "errors": [],
+            "end_time": _now(),
+        }
+
+    def write(self) -> list[Path]:
+        """Writes the files that were asked for and returns their names."""
+        written = []
+        if self._options.output_file is not None:
+            text = json.dumps(self.document(), indent=1) + "\n"
+            written.append(write_beside(self._options.output_file, text))
+        if self._options.csv_file is not None:
+            lines = io.StringIO()
+            csv.writer(lines, lineterminator="\n").writerows([_CSV_COLUMNS, *self._csv])
+            written.append(write_beside(self._options.csv_file, lines.getvalue()))
+        if self._options.results is not None:
+            document = self.document()
+            self._options.results.mkdir(parents=True, exist_ok=True)
+            written.append(write_beside(self._options.results / report.name(document), report.page(document)))
+        return written
+
+    def _forms(self, case: Case, result: Result) -> dict[str, Any]:
+        return {
+            "out_of_place": self._form(case, result.out_of_place),
+            "in_place": self._form(case, result.in_place),
+        }
+
+    def _form(self, case: Case, timing: Timing | None) -> dict[str, Any] | None:
+        if timing is None:
+            return None
+        algorithm, bus = bandwidths(case.shape, self._ranks, case.bytes_moved(self._ranks), timing.mean)
+        microseconds = {
+            f"{name}_us": value * 1e6
+            for name, value in asdict(timing).items()
+            if name in ("p50", "p99", "least", "most")
+        }
+        wrong = "N/A" if timing.wrong is None else timing.wrong
+        return {"time": timing.mean * 1e6, "alg_bw": algorithm, "bus_bw": bus, "nwrong": wrong, **microseconds}
+
+
+def write_beside(path: Path, text: str) -> Path:
+    """Writes `text` to `path`, or to path.0, path.1, ... where that exists. Whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text)
+    try:
+        candidate, number = path, 0
+        while True:
+            try:
+                os.link(partial, candidate)  # fails where the name is taken, even if it was taken just now
+                return candidate
+            except FileExistsError:
+                candidate = path.with_name(f"{path.name}.{number}")
+                number += 1
+    finally:
+        partial.unlink()
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,0 +1,136 @@
+"""One rank's run of `syntony bench`: forms the contenders and walks through the rows; rank 0 prints and records.
+
+Ranks on CPUs are formed here, ranks on GPUs in cuda/session.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from syntony.base.command import UserError
+from syntony.benchmarks.bench import table
+from syntony.benchmarks.bench.contenders import Communicator, Contender, Syntony, TorchGroup
+from syntony.benchmarks.bench.measure import Bench
+from syntony.benchmarks.bench.options import Options
+from syntony.benchmarks.bench.records import Record
+from syntony.benchmarks.bench.trial import Case
+from syntony.benchmarks.mpi.guest import Guest
+from syntony.benchmarks.mpi.libraries import LIBRARIES
+from syntony.collectives.bootstrap.launch import Exchange, RankError
+
+
+def create_communicator(exchange: Exchange, timeout: float) -> Communicator:
+    """Ours: syntony.collectives.Communicator over the same ranks."""
+    from syntony import collectives
+
+    communicator: Communicator = collectives.Communicator.create(exchange, timeout=timeout)
+    return communicator
+
+
+def run(
+    exchange: Exchange,
+    options: Options,
+    create: Callable[[Exchange, float], Communicator] = create_communicator,
+) -> int:
+    """Runs the whole benchmark on this rank. Exit code 1 when any result was wrong. Collective."""
+    communicator = create(exchange, options.timeout)
+    contenders = contenders_of(exchange, options, communicator)
+    device = {
+        "rank": exchange.rank,
+        "group": 0,
+        "pid": os.getpid(),
+        "hostname": socket.gethostname(),
+        "device": 0,
+        "device_hex": "cpu",
+        "device_info": f"{len(os.sched_getaffinity(0))} cores",
+    }
+    try:
+        with told_to_people():
+            return walk(exchange, options, contenders, Bench(exchange), device)
+    finally:
+        for contender in contenders:
+            contender.close()
+        communicator.close()
+
+
+@contextmanager
+def told_to_people() -> Iterator[None]:
+    """What the runtime raises, as UserError or RankError."""
+    try:
+        yield
+    except ValueError as error:  # its word for an argument that makes no sense
+        raise UserError(str(error)) from error
+    except RuntimeError as error:
+        if isinstance(error, RankError):
+            raise
+        raise RankError(str(error)) from error
+
+
+def contenders_of(exchange: Exchange, options: Options, communicator: Communicator) -> list[Contender | Guest]:
+    """Ours first, in the order of the command line, then the peers."""
+    if options.schedule is not None:
+        ours = [Syntony(communicator, communicator.load(options.schedule))]
+    else:
+        ours = [Syntony(communicator, algorithm) for algorithm in options.algorithms]
+    return [*ours, *(peer(exchange, name, options.timeout) for name in options.peers)]
+
+
+def peer(exchange: Exchange, name: str, timeout: float) -> Contender | Guest:
+    """The peer of that name (options.PEERS). Collective."""
+    return Guest(exchange, name, timeout) if name in LIBRARIES else TorchGroup(exchange, name, timeout)
+
+
+def cases(options: Options, ranks: int) -> Iterator[Case]:
+    """The rows of one cycle, in nccl-tests' order: types, then operations, then roots, then sizes."""
+    roots = range(ranks) if options.roots is None else options.roots
+    for root in roots:
+        if root >= ranks:
+            raise UserError(f"--root {root}: there are ranks 0 to {ranks - 1}")
+    for element, operation, root, size in itertools.product(
+        options.elements, options.operations, roots, options.sizes()
+    ):
+        block = options.shape.block(size, ranks, element.item_bytes)
+        yield Case(options.shape, element, operation, root, block)
+
+
+def walk(
+    exchange: Exchange,
+    options: Options,
+    contenders: Sequence[Contender | Guest],
+    bench: Bench,
+    device: dict[str, Any],
+    notes: Sequence[str] = (),
+) -> int:
+    """Measures all rows. `device` describes this rank's; `notes` say what readers of the figures must know.
+
+    Exit code 1 when any result was wrong. Collective.
+    """
+    devices = bench.gather(device)
+    record = Record(options, exchange.size, devices, notes)
+    speaks = exchange.rank == 0 and not options.json
+    heading = table.heading(options, devices, [contender.label for contender in contenders], notes)
+    cycles = range(options.cycles) if options.cycles else itertools.count()
+    for _ in cycles:
+        for case in cases(options, exchange.size):
+            results = bench.run(case, contenders, options.effort)
+            record.add(case, results)
+            if speaks:
+                if heading:  # only now: a benchmark that cannot run shows no table
+                    print(heading)
+                    heading = ""
+                print(table.row(case, results, exchange.size, options), flush=True)
+    if exchange.rank == 0:
+        if options.json:
+            print(json.dumps(record.document(), indent=1))
+        else:
+            print(table.footing(options.shape, record.wrong, record.average_bus_bandwidth))
+        for path in record.write():
+            if speaks:
+                print(f"# written: {path}")
+    return int(record.wrong > 0)

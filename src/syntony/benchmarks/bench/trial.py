@@ -1,0 +1,175 @@
+"""One contender, one row, one form (in place or not), on one rank: checked, then timed in laps.
+
+`Memory` is what every contender in a process works on; `LocalTrial` runs what such a contender has prepared. A peer in
+processes of its own has trials that ask those processes to do the same (mpi/guest.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from syntony.benchmarks.bench.contenders import Call, Contender, Test
+from syntony.benchmarks.bench.elements import Array, Element
+from syntony.benchmarks.bench.reference import Reference, fill, wrong_elements
+from syntony.benchmarks.bench.shapes import Shape
+
+_GUARD = 256  # bytes behind each buffer that nobody may touch
+_GUARD_BYTE = 0xA5
+
+Timer = Callable[[Call, int], list[int]]
+"""Calls so many times; nanoseconds of each."""
+
+
+def by_clock(call: Call, iterations: int) -> list[int]:
+    """Of calls that return when their work is done."""
+    clock = time.perf_counter_ns
+    stamps = [clock()]
+    for _ in range(iterations):
+        call()
+        stamps.append(clock())
+    return [after - before for before, after in pairwise(stamps)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row to be: `block` elements of `element` per block."""
+
+    shape: Shape
+    element: Element
+    operation: str | None
+    root: int
+    block: int
+
+    def bytes_moved(self, ranks: int) -> int:
+        """What the table calls the size: the larger buffer, in bytes."""
+        return max(self.shape.counts(self.block, ranks)) * self.element.item_bytes
+
+
+class Trial(Protocol):
+    """All methods are collective."""
+
+    def check(self, times: int) -> int | None:
+        """Runs `times` on fresh data; wrong elements on this rank, None when unchecked."""
+        ...
+
+    def lap(self, warmups: int, iterations: int) -> list[int]:
+        """Nanoseconds of each iteration on this rank, after a barrier and `warmups`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """A buffer: `count` elements of a side of the Memory (0 send, 1 receive), from element `begin` on."""
+
+    side: int
+    begin: int
+    count: int
+
+
+def places(case: Case, in_place: bool, rank: int, ranks: int) -> tuple[Place, Place]:
+    """Where the send and the receive buffer of `rank` lie."""
+    send, recv = (Place(side, 0, count) for side, count in enumerate(case.shape.counts(case.block, ranks)))
+    if in_place and case.shape.in_place == "same":
+        return recv, recv
+    if in_place and (not case.shape.rooted or rank == case.root):
+        whole = send if case.shape.sends_blocks else recv
+        own = Place(whole.side, rank * case.block, case.block)
+        return (whole, own) if case.shape.sends_blocks else (own, whole)
+    return send, recv
+
+
+class Memory:
+    """A send and a receive buffer, as large as any row has needed so far, with guards behind them."""
+
+    def __init__(self, rank: int, ranks: int) -> None:
+        self.rank, self.ranks = rank, ranks
+        self._sides = [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+
+    def test(self, case: Case, in_place: bool) -> Test | None:
+        """The buffers of one form, or None where the collective has no such form."""
+        if in_place and case.shape.in_place is None:
+            return None
+        counts = case.shape.counts(case.block, self.ranks)
+        sides = [self._take(side, count, case.element) for side, count in enumerate(counts)]
+        send, recv = (
+            sides[place.side][place.begin : place.begin + place.count]
+            for place in places(case, in_place, self.rank, self.ranks)
+        )
+        return Test(case.shape, case.element, case.operation, case.root, send, recv, in_place)
+
+    def allocate(self, side: int, size: int) -> Array:
+        """So many bytes for a side: ordinary memory."""
+        del side
+        return np.zeros(size, np.uint8)
+
+    def hand_over(self) -> None:
+        """What is in the buffers is where calls read it: here, it is there already."""
+
+    def take_back(self) -> None:
+        """What calls have written is in the buffers."""
+
+    def guards(self, case: Case) -> list[Array]:
+        """The bytes right behind both buffers."""
+        ends = [count * case.element.item_bytes for count in case.shape.counts(case.block, self.ranks)]
+        return [memory[end : end + _GUARD] for memory, end in zip(self._sides, ends, strict=True)]
+
+    def _take(self, side: int, count: int, element: Element) -> Array:
+        needed = count * element.item_bytes
+        if self._sides[side].size < needed + _GUARD:
+            self._sides[side] = self.allocate(side, needed + _GUARD)
+        return self._sides[side][:needed].view(element.storage)
+
+
+def local_trial(
+    contender: Contender, memory: Memory, case: Case, in_place: bool, timer: Timer = by_clock
+) -> LocalTrial | None:
+    """None where the collective has no such form, or the contender no such operation."""
+    test = memory.test(case, in_place)
+    call = None if test is None else contender.prepare(test)
+    return None if test is None or call is None else LocalTrial(contender, memory, case, test, call, timer)
+
+
+@dataclass(frozen=True)
+class LocalTrial:
+    """A call in this process."""
+
+    contender: Contender
+    memory: Memory
+    case: Case
+    test: Test
+    call: Call
+    timer: Timer = by_clock
+
+    def check(self, times: int) -> int | None:
+        if times == 0:
+            return None
+        case, test, rank = self.case, self.test, self.memory.rank
+        reference = Reference(case.element, case.operation, self.memory.ranks)
+        sent = reference.sent(rank)
+        guards = self.memory.guards(case)
+        wrong = 0
+        self.contender.barrier()
+        for _ in range(times):
+            for memory in (test.recv.view(np.uint8), *guards):
+                memory[:] = _GUARD_BYTE
+            fill(test.send, sent)
+            self.memory.hand_over()
+            self.call()
+            self.memory.take_back()
+            for piece in reference.expected(case.shape, rank, case.block, case.root):
+                received = test.recv[piece.begin : piece.begin + case.block]
+                wrong += wrong_elements(received, piece.period, piece.start)
+            wrong += sum(int(np.count_nonzero(guard != _GUARD_BYTE)) for guard in guards)
+        return wrong
+
+    def lap(self, warmups: int, iterations: int) -> list[int]:
+        self.contender.barrier()
+        for _ in range(warmups):
+            self.call()
+        return self.timer(self.call, iterations)

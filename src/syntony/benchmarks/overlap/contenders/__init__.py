@@ -1,0 +1,1 @@
+"""Who competes in the tables of overlap, and in which lab."""

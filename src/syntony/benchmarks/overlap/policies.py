@@ -1,0 +1,216 @@
+"""Every named system: what it gains in its paper's setting, simulated; what its paper says; and in our lab.
+
+    simulated   over the paper's kind of baseline: `serial` overlaps nothing, `fifo` sums each gradient as it comes
+    lab         emulated computing on four emulated hosts, over the same baseline, where communication and computing
+                take about as long: measured with --measure, in turns, medians of the slowest rank's steps
+
+Models, layouts and machines that are simulated were chosen by us, after what the papers say of theirs: that ours and
+their gains are alike makes the mechanism plausible, and reproduces no experiment. Settings, sources, and why ours and
+theirs differ are printed behind the table; published.py has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import product
+from typing import Any
+
+from syntony.base.command import UserError
+from syntony.benchmarks.goals import Part, Row
+from syntony.benchmarks.overlap.contenders import settings
+from syntony.benchmarks.overlap.contenders.contest import Entry, Work, hold
+from syntony.benchmarks.overlap.contenders.convolutional import NETWORKS, network
+from syntony.benchmarks.overlap.pipeline import MODEL, STAGE
+from syntony.benchmarks.overlap.published import PUBLISHED, Published
+from syntony.benchmarks.tables import Table
+from syntony.overlap.commands.problem import add_problem, layout_of, problem
+from syntony.overlap.policies.search import chain_of, said
+from syntony.overlap.policies.table import policy
+from syntony.overlap.predict.simulation import simulate
+from syntony.overlap.step.cost import Cost
+from syntony.overlap.step.generate import generate
+from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.op import Kind
+
+HOSTS = 4
+_MOST = 60  # settings of a policy's knobs that are tried
+_LARGE = 3000  # ops, above which knobs are left alone
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where policies are run: bytes/s of each host's wire, and sections of the trainer's configuration."""
+
+    rate: float
+    options: Mapping[str, Any]
+
+
+_THIN = {key: value for key, value in settings.MODELS["emulated"].items() if key != "rows"}
+_WIDE = {"blocks": 4, "width": 128, "heads": 4, "hidden": 384, "context": 128}
+LABS: Mapping[str, Bench] = {
+    "dp": Bench(
+        31e6,
+        {
+            "model": _THIN,
+            "parallel": {"dp": HOSTS},
+            "data": {"rows": 8, "microbatches": HOSTS},
+            "run": {"compute": "emulated", "forward": settings.FORWARD},
+        },
+    ),
+    "tp": Bench(
+        45e6,
+        {
+            "model": _WIDE,
+            "parallel": {"tp": HOSTS},
+            "data": {"rows": 8, "microbatches": 2},
+            "run": {"compute": "emulated", "forward": 0.1},
+        },
+    ),
+    "ep": Bench(
+        45e6,
+        {
+            "model": {**_WIDE, "experts": 8, "top": 2},
+            "parallel": {"dp": HOSTS, "ep": HOSTS},
+            "data": {"rows": 8, "microbatches": 2 * HOSTS},
+            "run": {"compute": "emulated", "forward": 0.025},
+        },
+    ),
+    "pp": Bench(
+        25e6,
+        {
+            "model": MODEL,
+            "parallel": {"pp": HOSTS},
+            "data": {"rows": 1, "microbatches": 8},
+            "run": {"compute": "emulated", "forward": STAGE / 2},
+        },
+    ),
+}
+LABS = {
+    **LABS,
+    "recompute": replace(LABS["tp"], options={**LABS["tp"].options, "parallel": {"tp": 4, "recompute": True}}),
+    "small experts": replace(
+        LABS["ep"], options={**LABS["ep"].options, "model": {**_WIDE, "hidden": 64, "experts": 8, "top": 2}}
+    ),
+}
+
+
+def step_of(words: str) -> tuple[Graph, Cost]:
+    """The step, as `syntony overlap simulate` reads it, or of a network of convolutions; and what it costs."""
+    parser = argparse.ArgumentParser()
+    add_problem(parser)
+    options = parser.parse_args(words.split())
+    if options.model not in NETWORKS:
+        asked = problem(options)
+        return asked.graph, asked.cost
+    layers, options.model = network(options.model, options.batch, options.element or 4), "thin"
+    return generate(layers, layout_of(options.layout)), problem(options).cost
+
+
+def late(graph: Graph) -> Graph:
+    """Activations are computed again when the gradient is there that their backward waits for."""
+    backward = {op.name.replace("bwd.", "recompute.", 1): op for op in graph if op.kind is Kind.BACKWARD}
+
+    def held(name: str, deps: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*deps, *(dep for dep in backward[name].deps if dep != name))))
+
+    return graph.with_ops(op._replace(deps=held(op.name, op.deps)) if op.kind is Kind.RECOMPUTE else op for op in graph)
+
+
+def simulated(row: Published) -> tuple[float, str]:
+    """The gain, and the policy with the knobs that give it."""
+    graph, cost = step_of(row.step)
+    base = simulate(
+        policy("fifo").plan(late(graph), cost) if row.over == "late" else policy(row.over).plan(graph, cost), cost
+    )
+    (given,) = chain_of(row.policy)
+    names = [name for name, knob in given.knobs.items() if len(knob.grid) > 1]
+    turned = [given]
+    if row.tuned and len(graph) <= _LARGE:
+        values = product(*(given.knobs[name].grid for name in names))
+        turned += [given.with_knobs(**dict(zip(names, one, strict=True))) for one in list(values)[:_MOST]]
+    best, maker = float("inf"), given
+    for one in turned:
+        try:
+            seconds = simulate(one.plan(graph, cost), cost).seconds
+        except UserError:
+            continue
+        if seconds < best:
+            best, maker = seconds, one
+    return base.seconds / best, said(maker)
+
+
+def entry(policy: str, options: Mapping[str, Any], label: str = "") -> Entry:
+    """The trainer under a policy, as --policy reads it."""
+    return Entry(label or policy, "trainer", {"backend": "syntony", "policy": policy, **options})
+
+
+@cache
+def measured(lab: str, names: tuple[str, ...], steps: int, rounds: int) -> Mapping[str, float]:
+    """Seconds of a step by policy, in turns."""
+    bench = LABS[lab]
+    entries = tuple(entry(name, bench.options) for name in ("serial", "fifo", *names))
+    found = hold(settings.star(HOSTS, bench.rate), Work(entries, steps, rounds))
+    return {one.label: one.seconds for one in found}
+
+
+def _lab(row: Published) -> tuple[str, str]:
+    """What is run (a policy), and in which lab; "" for none."""
+    where, _, name = row.lab.partition(":")
+    return (name or row.policy, where) if where in LABS else (row.policy, "")
+
+
+def _rows(options: argparse.Namespace) -> Iterator[Row]:
+    rows = [row for row in PUBLISHED if not options.policy or chain_of(row.policy)[0].name in options.policy]
+    runs: dict[str, tuple[str, ...]] = {}
+    for name, lab in map(_lab, rows):
+        runs[lab] = (*runs.get(lab, ()), name)
+    for row in rows:
+        gain, maker = simulated(row)
+        told = (
+            "" if not row.most else f"{row.least:.2f}" if row.least == row.most else f"{row.least:.2f}-{row.most:.2f}"
+        )
+        name, lab = _lab(row)
+        seen = "simulated" if not lab else "--measure"
+        if lab and options.measure:
+            seconds = measured(lab, runs[lab], options.steps, options.rounds)
+            over = "fifo" if row.over == "late" else row.over
+            seen = f"{seconds[over] / seconds[name]:.2f}"
+        cells = (maker, row.over, f"{gain:.2f}", told, seen)
+        yield Row(cells, f"slower than {row.over}" if gain < 0.995 else "")
+
+
+def _notes(options: argparse.Namespace, rows: Sequence[Row]) -> list[str]:
+    lines = [""]
+    for row in PUBLISHED:
+        name = chain_of(row.policy)[0].name
+        if options.policy and name not in options.policy:
+            continue
+        lines += [f"{name}: {row.source}", f"    simulated {row.step}"]
+        lines += [f"    {row.lab}"] if row.lab.startswith("simulated") else []
+        lines += [f"    {row.remark}"] if row.remark else []
+    return lines
+
+
+def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
+    columns = (("policy", -58), ("over", -6), ("simulated", 9), ("published", 11), ("lab", 9))
+    return (
+        Part(
+            "Gains of published systems; simulated in settings that we chose after the papers, not a reproduction",
+            columns,
+            partial(_rows, options),
+            partial(_notes, options),
+        ),
+    )
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", action="append", metavar="NAME", help="only this one; repeat")
+    parser.add_argument("--measure", action="store_true", help="run them, too (as root)")
+    parser.add_argument("--rounds", type=int, default=4, metavar="N", help="blocks of steps of each (4)")
+    parser.add_argument("--steps", type=int, default=6, metavar="N", help="steps of a block; its first is not counted")
+
+
+TABLE = Table("policies", "every named system: simulated, published, measured", _parts, _configure)

@@ -1,0 +1,1 @@
+"""What the runtime's tables run on their ranks."""

@@ -1,0 +1,114 @@
+"""Simulated beside measured: the table's lines, its summary, and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from syntony.benchmarks.sim_vs_lab.cells import Cell, Fabric
+from syntony.benchmarks.sim_vs_lab.measurement import Measured
+from syntony.benchmarks.sim_vs_lab.model import burst_seconds, goodput
+from syntony.benchmarks.sim_vs_lab.prediction import Prediction
+from syntony.lab.plan import Plan
+
+WITHIN = 0.10
+"""Of the measured time: what the issue of trust allows a prediction to be off."""
+
+_COLUMNS = f"{'algorithm':<13}{'collective':<12}{'MiB':>4}{'bound':>10}{'simulated':>11}{'measured':>10}{'spread':>8}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell. `measured`: the seconds of every iteration."""
+
+    cell: Cell
+    prediction: Prediction
+    measured: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return median(self.measured)
+
+    @property
+    def ratio(self) -> float:
+        """Simulated per measured."""
+        return self.prediction.seconds / self.median
+
+    @property
+    def spread(self) -> float:
+        """(slowest - fastest) / median of the iterations."""
+        return (max(self.measured) - min(self.measured)) / self.median
+
+    @property
+    def holds(self) -> bool:
+        return abs(self.ratio - 1) <= WITHIN
+
+    def line(self) -> str:
+        times = f"{1e3 * self.prediction.bound:>10.1f}{1e3 * self.prediction.seconds:>11.1f}{1e3 * self.median:>10.1f}"
+        spread = f"{self.spread:>8.1%}" if len(self.measured) > 1 else f"{'':8}"
+        case = f"{self.cell.case.algorithm:<13}{self.cell.case.collective:<12}{self.cell.size >> 20:>4}"
+        verdict = "within 10 %" if self.holds else f"OFF by {self.ratio - 1:+.0%}"
+        return f"{case}{times}{spread}{self.ratio:>8.3f}  {verdict}"
+
+
+def heading(fabric: Fabric, plan: Plan, measured: Measured, message: int, memory: float) -> str:
+    """What stands above a fabric's lines: what its wires carry, by arithmetic and by measurement."""
+    shares = [ceiling.best / float(ceiling.near.rate) for ceiling in measured.ceilings]
+    latency = 1e6 * median(measured.latency().values())
+    share = float(goodput(fabric.bytes_per_second, message) / fabric.bytes_per_second)
+    lines = [
+        f"{fabric.topology} at {fabric.rate}: {len(plan.machines)} machines, {len(plan.wires)} wires; "
+        f"load average {measured.load[0]:.1f} to {measured.load[1]:.1f}",
+        f"  of a wire's rate: our bytes {share:.1%} (computed), TCP's payload {min(shares):.1%} to {max(shares):.1%} "
+        f"(measured); bucket {1e3 * burst_seconds(plan):.1f} ms; latency {latency:.0f} us; "
+        f"memory {memory / 1e9:.1f} GB/s",
+        f"  {_COLUMNS}{'ratio':>8}  (times in ms)",
+    ]
+    return "\n".join(lines)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """The last line: how many cells hold, and the furthest off."""
+    good = [row for row in rows if row.holds]
+    worst = max(rows, key=lambda row: abs(row.ratio - 1))
+    cell = worst.cell
+    return (
+        f"{len(good)} of {len(rows)} cells within {WITHIN:.0%}; simulated / measured from "
+        f"{min(row.ratio for row in rows):.3f} to {max(row.ratio for row in rows):.3f}, "
+        f"median {median(row.ratio for row in rows):.3f}; "
+        f"furthest off: {cell.case.algorithm} {cell.case.collective}, {cell.size >> 20} MiB, on {cell.fabric.topology} "
+        f"at {cell.fabric.rate}"
+    )
+
+
+def document(row: Row) -> dict[str, Any]:
+    """Bytes and seconds."""
+    return {
+        "topology": row.cell.fabric.topology,
+        "rate": row.cell.fabric.rate,
+        "algorithm": row.cell.case.algorithm,
+        "collective": row.cell.case.collective,
+        "size": row.cell.size,
+        "bound": row.prediction.bound,
+        "simulated": row.prediction.seconds,
+        "measured": row.median,
+        "iterations": list(row.measured),
+        "ratio": row.ratio,
+        "within": row.holds,
+    }
+
+
+def wires(fabric: Fabric, measured: Measured) -> dict[str, Any]:
+    """A lab's own figures: bytes/s and seconds."""
+    return {
+        "topology": fabric.topology,
+        "rate": fabric.rate,
+        "ceilings": [
+            {"from": ceiling.names[0], "to": ceiling.names[1], "rate": float(ceiling.near.rate), "tcp": ceiling.best}
+            for ceiling in measured.ceilings
+        ],
+        "latency": measured.latency(),
+        "load": list(measured.load),
+    }

@@ -1,0 +1,116 @@
+"""InNetwork: all_reduce through a switch that adds (csrc/emulation/aggregator/aggregator.hpp has the picture).
+
+Each rank sends its buffer once and receives the sum once, over its own link: size / bandwidth seconds, where a ring
+needs 2 (n-1) / n times that. Any process that runs `python -m syntony.lab.aggregator` is such a switch; the network lab
+starts one at every switch with an aggregator and tells the ranks where it is in SYNTONY_AGGREGATOR.
+
+    with InNetwork.create(TcpBootstrap.from_environment()) as group:
+        group.all_reduce(gradients)  # float32: added in rank order, the same bits for all
+        group.all_reduce(gradients, number_format="int32_block")  # as an integer switch does, scaled per block
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from types import TracebackType
+from typing import Any
+
+from syntony import _emulation
+from syntony.collectives.buffers import UsageError, host_buffer_of, overlap
+from syntony.collectives.communicator import Bootstrap
+
+VARIABLE = "SYNTONY_AGGREGATOR"
+"""The environment variable that says where the aggregator is, as HOST:PORT."""
+
+
+class InNetwork:
+    """One rank's end of a group that adds in a switch. Every rank calls the same operations in the same order.
+
+    Raises ValueError for a call that cannot mean anything, before anything has been sent; CommunicationError, naming
+    the guilty ranks, for what goes wrong between ranks or at the aggregator. After that the group is at its end: every
+    later call raises the same error.
+    """
+
+    def __init__(self, client: _emulation.AggregationClient, rank: int, size: int, timeout: float) -> None:
+        self._client, self._rank, self._size, self._timeout = client, rank, size, timeout
+
+    @classmethod
+    def create(cls, bootstrap: Bootstrap, address: str | None = None, timeout: float = 60.0) -> InNetwork:
+        """Meets the other ranks at the aggregator (default: SYNTONY_AGGREGATOR). Collective."""
+        where = address if address is not None else os.environ.get(VARIABLE, "")
+        if not where:
+            raise UsageError(
+                f"{VARIABLE} is not set: it is the HOST:PORT of a switch that adds "
+                "(python -m syntony.lab.aggregator runs one)"
+            )
+        # A job's token is fresh and random, so that nobody else can join it.
+        token = bootstrap.all_gather("aggregation token", secrets.token_bytes(16) if bootstrap.rank == 0 else b"")[0]
+        client = _emulation.AggregationClient(_numeric(where), token, bootstrap.rank, bootstrap.size, timeout)
+        return cls(client, bootstrap.rank, bootstrap.size, timeout)
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes that this rank may have on their way at once: the switch's slots that are its job's."""
+        return self._client.window * self._client.slot_bytes
+
+    def all_reduce(
+        self, input: Any, output: Any = None, *, number_format: str | None = None, timeout: float | None = None
+    ) -> None:
+        """output = input[rank 0] + input[rank 1] + ..; without `output`, in place.
+
+        `number_format` is what travels and what the switch adds (topologies/aggregator.py): by default the elements as
+        they are (float32, float16, bfloat16, float64, int32); float32 also goes as `int32_block`, `bfloat16` or
+        `float32_fpisa`, which cost precision (syntony.benchmarks.in_network shows how much).
+        """
+        source = host_buffer_of(input, "the input of all_reduce", writable=output is None)
+        target = source if output is None else host_buffer_of(output, "the output of all_reduce", writable=True)
+        if (source.dtype, source.elements) != (target.dtype, target.elements):
+            raise UsageError(
+                f"the output of all_reduce holds {target.elements} elements of {target.dtype}, "
+                f"the input {source.elements} of {source.dtype}"
+            )
+        if overlap(source, target) and source.address != target.address:
+            raise UsageError("input and output of all_reduce overlap; pass the same memory or memory apart")
+        self._client.all_reduce(
+            number_format or source.dtype,
+            source.dtype,
+            source.address,
+            target.address,
+            source.elements,
+            self._timeout if timeout is None else timeout,
+        )
+
+    def close(self) -> None:
+        """Leaves the group."""
+        self._client.close()
+
+    def __enter__(self) -> InNetwork:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _numeric(address: str) -> str:
+    """HOST:PORT with the host's number for its name. Raises UsageError."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        raise UsageError(f"the aggregator's address is {address!r}; it must be HOST:PORT, such as 10.0.0.1:4600")
+    try:
+        family, _, _, _, found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)[0]
+        number = str(found[0])
+    except OSError as error:
+        raise UsageError(f"the aggregator's address is {address!r}: {error}") from None
+    return f"[{number}]:{port}" if family == socket.AF_INET6 else f"{number}:{port}"

@@ -1,0 +1,135 @@
+"""How ranks meet before there is a group: four ways to do one thing, all_gather of a few bytes.
+
+TcpBootstrap    rank 0 listens on MASTER_ADDR:MASTER_PORT, the others connect (tcp_bootstrap.py)
+StoreBootstrap  over torch's Store
+MpiBootstrap    over an MPI communicator (mpi4py)
+LocalBootstrap  threads of one process, for tests
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from syntony.base.command import UserError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class Store(Protocol):
+    """The part of torch.distributed.Store that is used."""
+
+    def add(self, key: str, amount: int, /) -> int: ...
+    def check(self, keys: list[str], /) -> bool: ...
+    def set(self, key: str, value: Any, /) -> None: ...
+    def get(self, key: str, /) -> bytes: ...
+    def wait(self, keys: list[str], timeout: timedelta, /) -> None: ...
+
+
+def missing(name: str, ranks: list[int], seconds: float) -> TimeoutError:
+    """The error for ranks that did not come to the all_gather of that name."""
+    who = ", ".join(map(str, ranks))
+    return TimeoutError(f"rank(s) {who} did not come to {name!r} within {seconds:g} s")
+
+
+class Turns:
+    """Makes names unique that come again: one bootstrap serves several groups, one after another."""
+
+    def __init__(self) -> None:
+        self._turns: Counter[str] = Counter()
+
+    def next(self, name: str) -> str:
+        self._turns[name] += 1
+        return f"{name}/{self._turns[name]}"
+
+
+class LocalBootstrap:
+    """Ranks that are threads of one process. Make them together: `LocalBootstrap.group(4)`."""
+
+    def __init__(
+        self, rank: int, size: int, meeting: dict[str, dict[int, bytes]], changed: threading.Condition, timeout: float
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        self.timeout = timeout
+        self._turns = Turns()
+        self._meeting = meeting
+        self._changed = changed
+
+    @classmethod
+    def group(cls, size: int, timeout: float = 60.0) -> list[LocalBootstrap]:
+        meeting: dict[str, dict[int, bytes]] = {}
+        changed = threading.Condition()
+        return [cls(rank, size, meeting, changed, timeout) for rank in range(size)]
+
+    def all_gather(self, name: str, blob: bytes) -> list[bytes]:
+        turn = self._turns.next(name)
+        with self._changed:
+            here = self._meeting.setdefault(turn, {})
+            here[self.rank] = blob
+            self._changed.notify_all()
+            if not self._changed.wait_for(lambda: len(here) == self.size, self.timeout):
+                raise missing(name, sorted(set(range(self.size)) - set(here)), self.timeout)
+            return [here[rank] for rank in range(self.size)]
+
+
+class StoreBootstrap:
+    """Ranks that share a torch.distributed Store; the arguments are what torch's rendezvous() yields.
+
+    Several may use one store at a time if their ranks make them in the same order. RuntimeError when the store fails.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: float = 300.0) -> None:
+        self.rank = rank
+        self.size = size
+        self.timeout = timeout
+        self._turns = Turns()
+        self._store = store
+        self._prefix = f"syntony/{store.add(f'syntony/made by {rank}', 1)}"
+
+    def all_gather(self, name: str, blob: bytes) -> list[bytes]:
+        turn = self._turns.next(name)
+        keys = [f"{self._prefix}/{turn}/{rank}" for rank in range(self.size)]
+        self._store.set(keys[self.rank], blob)
+        try:
+            self._store.wait(keys, timedelta(seconds=self.timeout))
+        except RuntimeError as error:  # torch's DistStoreError: time is up, or the store is gone
+            absent = self._absent(keys)
+            if absent:
+                raise missing(name, absent, self.timeout) from None
+            raise RuntimeError(f"the store failed while ranks met at {name!r}: {error}") from error
+        return [self._store.get(key) for key in keys]
+
+    def _absent(self, keys: list[str]) -> list[int]:
+        try:
+            return [rank for rank, key in enumerate(keys) if not self._store.check([key])]
+        except RuntimeError:
+            return []  # the store is gone: nobody knows
+
+
+class MpiBootstrap:
+    """Ranks of an MPI communicator, by default all of them. Needs mpi4py. UserError when MPI cannot be loaded.
+
+    MPI knows no time limit: a rank that does not come is waited for.
+    """
+
+    def __init__(self, communicator: MPI.Intracomm | None = None) -> None:
+        if communicator is None:
+            try:
+                from mpi4py import MPI
+            except (ImportError, RuntimeError) as error:  # not installed; installed, but without an MPI library
+                why = str(error).partition("\n")[0]
+                raise UserError(
+                    f"MpiBootstrap needs mpi4py and the MPI library that started the ranks: {why}"
+                ) from None
+            communicator = MPI.COMM_WORLD
+        self._communicator = communicator
+        self.rank: int = communicator.Get_rank()
+        self.size: int = communicator.Get_size()
+
+    def all_gather(self, name: str, blob: bytes) -> list[bytes]:
+        gathered: list[bytes] = self._communicator.allgather(blob)
+        return gathered

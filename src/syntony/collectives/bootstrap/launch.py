@@ -1,0 +1,254 @@
+"""Starts ranks on this machine, and answers for them.
+
+            launcher (hub)            every rank has a socket pair to the launcher, made before the fork:
+           /   |    |    \\            nothing listens, so no stranger can join, and a death is an end of file
+       rank0 rank1 rank2 rank3
+
+The ranks meet through the hub: `all_gather(name, blob)` is all that a Communicator needs to bootstrap, and all that
+a benchmark or a probe needs to add up its results. Whatever happens to one rank ends the whole run: the others are
+killed, and the launcher says which rank it was.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
+
+from syntony.base.command import UserError, tracebacks_wanted
+
+_LENGTH = struct.Struct("<Q")
+_PR_SET_PDEATHSIG = 1
+_CAUSE_WINDOW = 1.0  # seconds in which a death explains the errors that other ranks have reported
+
+
+class Exchange(Protocol):
+    """How ranks share small things outside the traffic that is measured. Also a Communicator's bootstrap."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def all_gather(self, name: str, blob: bytes) -> list[bytes]:
+        """Everybody's blob in rank order. Collective; a name is used once."""
+        ...
+
+
+class RankError(RuntimeError):
+    """A rank died, gave up or went silent. The message names it."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The rank has finished its work; the run's exit code is the largest of all ranks'."""
+
+    code: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The rank has raised; `mistake` says that the user is to blame."""
+
+    sentence: str
+    mistake: bool
+
+
+@dataclass(frozen=True)
+class Died:
+    """The rank is gone without a word."""
+
+    how: str
+
+
+@dataclass
+class HubExchange:
+    """The rank's end of its connection to the launcher."""
+
+    rank: int
+    size: int
+    connection: socket.socket
+
+    def all_gather(self, name: str, blob: bytes) -> list[bytes]:
+        _send(self.connection, (name, blob))
+        blobs: list[bytes] | None = _receive(self.connection)
+        if blobs is None:
+            raise RankError("the launcher has gone")
+        return blobs
+
+
+@dataclass
+class _Member:
+    """What the launcher knows of one rank."""
+
+    pid: int
+    connection: socket.socket
+    brought: tuple[str, bytes] | None = None  # its part of the gather under way
+    outcome: Done | Failed | Died | None = None
+    reaped: bool = False
+
+
+def run_ranks(ranks: int, work: Callable[[Exchange], int], silence: float) -> int:
+    """Forks `ranks` processes that each run `work(exchange)`, and returns the largest of their exit codes.
+
+    Raises RankError, naming the rank, when one dies or fails, or when some keep the others waiting for more than
+    `silence` seconds; UserError when a rank says that the user is mistaken. No process is left in any case.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    members: list[_Member] = []
+    try:
+        for rank in range(ranks):
+            ours, theirs = socket.socketpair()
+            pid = os.fork()
+            if pid == 0:
+                for connection in (ours, *(member.connection for member in members)):
+                    connection.close()
+                _be_a_rank(HubExchange(rank, ranks, theirs), work)
+            theirs.close()
+            members.append(_Member(pid, ours))
+        _serve(members, silence)
+        return max(member.outcome.code for member in members if isinstance(member.outcome, Done))
+    finally:
+        for member in members:
+            member.connection.close()
+            if not member.reaped:
+                if not isinstance(member.outcome, Done):
+                    os.kill(member.pid, signal.SIGKILL)
+                os.waitpid(member.pid, 0)
+
+
+def _be_a_rank(exchange: HubExchange, work: Callable[[Exchange], int]) -> NoReturn:
+    """Never returns into the launcher's stack: a forked child must not run its parent's clean-up."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides
+        outcome: Done | Failed = Done(work(exchange))
+    except Exception as error:
+        if tracebacks_wanted():
+            traceback.print_exc()
+        mistake = isinstance(error, UserError)
+        outcome = Failed(str(error) if mistake else f"{type(error).__name__}: {error}", mistake)
+    try:
+        sys.stdout.flush()
+        _send(exchange.connection, outcome)
+    finally:
+        os._exit(0)
+
+
+def _serve(members: list[_Member], silence: float) -> None:
+    """Relays gathers until all ranks are done. Raises what `_verdict` says when they will not be."""
+    with selectors.DefaultSelector() as selector:
+        for member in members:
+            selector.register(member.connection, selectors.EVENT_READ, member)
+        deadline = time.monotonic() + silence
+        failing = False
+        while any(member.outcome is None for member in members):
+            events = selector.select(max(0.0, deadline - time.monotonic()))
+            if not events:
+                break
+            for key, _ in events:
+                member = key.data
+                message = _receive(member.connection)
+                if message is None:
+                    selector.unregister(member.connection)
+                    _bury(member)
+                elif isinstance(message, Done | Failed):
+                    member.outcome = message
+                else:
+                    member.brought = message
+                    if _relay(members):
+                        deadline = time.monotonic() + silence
+            if any(isinstance(member.outcome, Died) for member in members):
+                break
+            if not failing and any(isinstance(member.outcome, Failed) for member in members):
+                failing, deadline = True, time.monotonic() + _CAUSE_WINDOW
+    if not all(isinstance(member.outcome, Done) for member in members):
+        raise _verdict(members, silence)
+
+
+def _relay(members: list[_Member]) -> bool:
+    """Answers a gather once every rank has brought its part."""
+    parts = [member.brought for member in members if member.brought is not None]
+    if len(parts) < len(members):
+        return False
+    if len({name for name, _ in parts}) > 1:
+        meetings = ", ".join(f"rank {rank} for {name}" for rank, (name, _) in enumerate(parts))
+        raise RankError(f"ranks meet for different things: {meetings}")
+    for member in members:
+        member.brought = None
+        _send(member.connection, [blob for _, blob in parts])
+    return True
+
+
+def _bury(member: _Member) -> None:
+    """Takes note of a rank that has closed its connection, which it does only by ending."""
+    _, status = os.waitpid(member.pid, 0)
+    member.reaped = True
+    if member.outcome is None:
+        signalled = os.WIFSIGNALED(status)
+        how = (
+            f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+            if signalled
+            else "ended before its work was done"
+        )
+        member.outcome = Died(how)
+
+
+def _verdict(members: list[_Member], silence: float) -> Exception:
+    """The one sentence that names rank and cause: a death before a mistake before an error before silence."""
+    for rank, member in enumerate(members):
+        if isinstance(member.outcome, Died):
+            return RankError(
+                f"rank {rank} (process {member.pid}) {member.outcome.how}; the other ranks have been stopped"
+            )
+    failures = [(rank, member.outcome) for rank, member in enumerate(members) if isinstance(member.outcome, Failed)]
+    for _, failure in failures:
+        if failure.mistake:
+            return UserError(failure.sentence)
+    for rank, failure in failures:
+        return RankError(f"rank {rank}: {failure.sentence}")
+    late = [rank for rank, member in enumerate(members) if member.brought is None and member.outcome is None]
+    who = f"rank{'s' * (len(late) > 1)} {', '.join(map(str, late))}"
+    return RankError(f"no sign of {who} for {silence:g} s; all ranks have been stopped (--timeout changes the limit)")
+
+
+def _send(connection: socket.socket, message: object) -> None:
+    payload = pickle.dumps(message)
+    try:
+        connection.sendall(_LENGTH.pack(len(payload)) + payload)
+    except (BrokenPipeError, ConnectionResetError):
+        return  # the reader's end of file tells it better
+
+
+def _receive(connection: socket.socket) -> Any:
+    """The next message, or None at the end of the stream."""
+    header = _read(connection, _LENGTH.size)
+    if header is None:
+        return None
+    payload = _read(connection, _LENGTH.unpack(header)[0])
+    return None if payload is None else pickle.loads(payload)
+
+
+def _read(connection: socket.socket, count: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < count:
+        try:
+            piece = connection.recv(count - len(parts))
+        except ConnectionResetError:
+            return None
+        if not piece:
+            return None
+        parts += piece
+    return bytes(parts)

@@ -1,0 +1,24 @@
+"""The one runtime of this operating system process, which all groups share, whichever front door made them."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+
+from syntony._core import Process
+
+_lock = threading.Lock()
+_current: Process | None = None
+
+
+def current() -> Process:
+    """The Process of this process: made at first use, made anew in a forked child.
+
+    At exit its groups are ended while the interpreter still works, so that a script may simply stop.
+    """
+    global _current
+    with _lock:
+        if _current is None or _current.forked:
+            _current = Process()
+            atexit.register(_current.close)  # does nothing in a forked child
+        return _current

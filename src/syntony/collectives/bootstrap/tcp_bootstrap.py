@@ -1,0 +1,309 @@
+"""Ranks that meet over TCP: rank 0 listens on MASTER_ADDR:MASTER_PORT, the others connect.
+
+    rank R                                                       rank 0
+    hello {rank, ranks}, a number used once          ──────────►
+                                                     ◄──────────  hello {ranks}, a number used once
+    HMAC(secret, "rank", both numbers, rank, ranks)  ──────────►
+                                                     ◄──────────  verdict, HMAC(secret, "rank 0", the same)
+    blobs by name ..
+
+Both sides prove that they know the job's secret (SYNTONY_SECRET, the same at all ranks) and neither tells it. What is
+said afterwards is neither hidden nor signed: the secret keeps strangers out, not those who can change what is on the
+wire. Without a secret, whoever reaches the port while ranks meet can take a rank's place.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import socket
+import struct
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from weakref import finalize
+
+from syntony.base.command import UserError
+from syntony.collectives.bootstrap.bootstraps import Turns, missing
+
+_FRAME = struct.Struct("<8sIII")  # magic, rank, and: bytes of the name | absent ranks, bytes that follow (hello: ranks)
+_MAGIC = b"syntony2"
+_NONCE = 32  # bytes, as of the proof
+_ADMITTED, _UNKNOWN = 0, 1  # verdicts
+_LARGEST_NAME = 1 << 10
+_LARGEST_BLOB = 1 << 24
+_LINGER = 10.0  # seconds that rank 0, about to go, gives slow readers
+_HANDSHAKE = 10.0  # seconds that somebody at the door has to prove who it is
+_STRANGERS = 64  # so many, beside the ranks, may be at the door at a time; then the one that came first has to go
+
+
+class TcpBootstrap:
+    """Ranks that know the address of rank 0, which serves the others from threads of its own until it is closed.
+
+    A stranger at the port is dropped without disturbing anybody: without the `secret` within seconds, and at once when
+    too many are there. A closed one frees the port; so does one that nobody holds any more. UserError for numbers that
+    cannot be, when rank 0 cannot listen, and for ranks with unlike secrets; ConnectionError when rank 0 cannot be
+    reached within `timeout` seconds.
+    """
+
+    def __init__(self, rank: int, size: int, address: str, port: int, timeout: float = 300.0, secret: str = "") -> None:
+        if not 0 <= rank < size:
+            raise UserError(f"there is no rank {rank} among {size} ranks: they count from 0")
+        if not 0 < port < 1 << 16:
+            raise UserError(f"{port} is not a port of rank 0: ports go from 1 to 65535")
+        self.rank = rank
+        self.size = size
+        self.timeout = timeout
+        self._secret = secret.encode()
+        self._turns = Turns()
+        self._where = f"{address}:{port}"
+        self._end: Callable[[], object] = lambda: None
+        self._socket: socket.socket | None = None
+        if size > 1:
+            if rank == 0:
+                self._end = finalize(self, _Meeting(size, port, timeout, self._secret).close)
+            self._socket = self._join("localhost" if rank == 0 else address, port)
+            finalize(self, self._socket.close)
+
+    @classmethod
+    def from_environment(cls, timeout: float = 300.0) -> TcpBootstrap:
+        """By RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as most launchers set them, and SYNTONY_SECRET.
+
+        Under torchrun, whose own store answers at MASTER_PORT, StoreBootstrap is the one to take.
+        """
+        values = {}
+        for variable in ("RANK", "WORLD_SIZE", "MASTER_PORT"):
+            text = os.environ.get(variable)
+            if text is None or not text.isdecimal():
+                found = "is not set" if text is None else f"is {text!r}"
+                raise UserError(f"the environment variable {variable} should be a number, it {found}")
+            values[variable] = int(text)
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            raise UserError(
+                "torchrun's own store answers at MASTER_PORT: "
+                "use StoreBootstrap(*next(torch.distributed.rendezvous('env://')))"
+            )
+        address = os.environ.get("MASTER_ADDR", "127.0.0.1")
+        secret = os.environ.get("SYNTONY_SECRET", "")
+        return cls(values["RANK"], values["WORLD_SIZE"], address, values["MASTER_PORT"], timeout, secret)
+
+    def close(self) -> None:
+        """Leaves. At rank 0: answers what all have asked for, then frees the port."""
+        if self._socket is not None:
+            self._socket.close()
+        self._end()
+
+    def __enter__(self) -> TcpBootstrap:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def all_gather(self, name: str, blob: bytes) -> list[bytes]:
+        if len(blob) > _LARGEST_BLOB:
+            raise UserError(f"{len(blob)} bytes for {name!r} are too many: ranks meet with at most {_LARGEST_BLOB}")
+        if self._socket is None:
+            return [blob]
+        turn = self._turns.next(name).encode()
+        self._socket.settimeout(self.timeout + 5)  # rank 0 answers by its own deadline; this one is for its death
+        try:
+            self._socket.sendall(_FRAME.pack(_MAGIC, self.rank, len(turn), len(blob)) + turn + blob)
+            absent, blobs = self._answer(self._socket)
+        except TimeoutError:
+            raise TimeoutError(f"rank 0 at {self._where} stopped answering during {name!r}") from None
+        except OSError as error:
+            raise ConnectionError(f"lost rank 0 at {self._where} during {name!r}: {error}") from None
+        if absent:
+            raise missing(name, absent, self.timeout)
+        return blobs
+
+    def _answer(self, connection: socket.socket) -> tuple[list[int], list[bytes]]:
+        """The ranks that did not come, or everybody's blob."""
+        blobs: list[bytes] = []
+        while len(blobs) < self.size:
+            magic, _, absent, length = _FRAME.unpack(_read(connection, _FRAME.size))
+            if magic != _MAGIC or absent > self.size or length > (4 * absent or _LARGEST_BLOB):
+                raise ConnectionError("its answer makes no sense")
+            content = _read(connection, length)
+            if absent:
+                return list(struct.unpack(f"<{absent}I", content)), []
+            blobs.append(content)
+        return [], blobs
+
+    def _join(self, address: str, port: int) -> socket.socket:
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                return self._knock(address, port, max(0.1, deadline - time.monotonic()))
+            except OSError as error:
+                # Rank 0 may not listen yet, or still to the last group: the only wait here that nothing could announce.
+                if time.monotonic() > deadline:
+                    raise ConnectionError(
+                        f"rank {self.rank} could not reach rank 0 at {self._where} within {self.timeout:g} s: {error}"
+                    ) from None
+                time.sleep(0.02)
+
+    def _knock(self, address: str, port: int, seconds: float) -> socket.socket:
+        deadline = time.monotonic() + seconds
+        connection = socket.create_connection((address, port), timeout=seconds)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            mine = secrets.token_bytes(_NONCE)
+            connection.sendall(_FRAME.pack(_MAGIC, self.rank, 0, self.size) + mine)
+            magic, _, _, size = _FRAME.unpack(_read(connection, _FRAME.size, deadline))
+            if magic != _MAGIC:
+                raise UserError(f"what answers at {self._where} is not the rank 0 that rank {self.rank} looks for")
+            if size != self.size:
+                raise UserError(f"rank {self.rank} was told of {self.size} ranks, rank 0 at {self._where} of {size}")
+            prove = _prover(self._secret, mine, _read(connection, _NONCE, deadline), self.rank, self.size)
+            connection.sendall(prove(b"rank"))
+            magic, _, verdict, _ = _FRAME.unpack(_read(connection, _FRAME.size, deadline))
+            proof = _read(connection, _NONCE, deadline)
+            if magic != _MAGIC or verdict != _ADMITTED or not hmac.compare_digest(proof, prove(b"rank 0")):
+                raise UserError(
+                    f"rank {self.rank} and rank 0 at {self._where} do not have the same secret: "
+                    "SYNTONY_SECRET should be set to one value at all ranks of the job, or at none"
+                )
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _prover(secret: bytes, of_rank: bytes, of_rank_0: bytes, rank: int, size: int) -> Callable[[bytes], bytes]:
+    """What somebody in a role says to prove that it knows the secret, this time and for this rank."""
+    said = of_rank + of_rank_0 + struct.pack("<II", rank, size)
+    return lambda role: hmac.digest(secret, said + role, "sha256")
+
+
+class _Gathering:
+    """One all_gather on its way."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[int, bytes] = {}
+        self.absent: list[int] = []  # known when somebody's time is up: it has failed for all then
+        self.answered = 0
+
+
+class _Meeting:
+    """Rank 0's side: seats each rank once, collects blobs by name, answers when the last has come or time is up."""
+
+    def __init__(self, size: int, port: int, timeout: float, secret: bytes) -> None:
+        self._size = size
+        self._timeout = timeout
+        self._secret = secret
+        self._at_the_door: list[socket.socket] = []  # the one that came first first
+        self._seated: set[int] = set()
+        self._gatherings: defaultdict[str, _Gathering] = defaultdict(_Gathering)
+        self._changed = threading.Condition()  # guards all these
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        backlog = max(128, size)
+        try:
+            self._listener = socket.create_server(("", port), family=family, backlog=backlog, dualstack_ipv6=both)
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise UserError(f"rank 0 cannot listen on port {port}: {why}") from None
+        threading.Thread(target=self._accept, name="syntony-meeting", daemon=True).start()
+
+    def close(self) -> None:
+        """Gives those their answers that have them coming, then frees the port."""
+        with self._changed:
+            self._changed.wait_for(self._quiet, _LINGER)
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listener.close()
+
+    def _quiet(self) -> bool:
+        return all(here.absent or len(here.blobs) < self._size for here in self._gatherings.values())
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            with self._changed:
+                self._at_the_door.append(connection)
+                if len(self._at_the_door) > self._size + _STRANGERS:
+                    with suppress(OSError):
+                        self._at_the_door.pop(0).shutdown(socket.SHUT_RDWR)  # its thread closes it
+            threading.Thread(target=self._serve, args=(connection,), name="syntony-meeting", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):  # a stranger, or a rank that ended: those that wait for it will be told
+            try:
+                rank = self._seat(connection)
+            finally:
+                with self._changed, suppress(ValueError):  # it may have had to go
+                    self._at_the_door.remove(connection)
+            while rank is not None and self._answer(connection, rank):
+                pass
+
+    def _seat(self, connection: socket.socket) -> int | None:
+        """The rank at the other end; None for strangers, and for a second one that is early for the next group."""
+        deadline = time.monotonic() + min(_HANDSHAKE, self._timeout)
+        magic, rank, _, size = _FRAME.unpack(_read(connection, _FRAME.size, deadline))
+        if magic != _MAGIC:
+            return None
+        theirs, mine = _read(connection, _NONCE, deadline), secrets.token_bytes(_NONCE)
+        connection.sendall(_FRAME.pack(_MAGIC, 0, 0, self._size) + mine)
+        if rank >= size or size != self._size:
+            return None
+        prove = _prover(self._secret, theirs, mine, rank, size)
+        if not hmac.compare_digest(_read(connection, _NONCE, deadline), prove(b"rank")):
+            connection.sendall(_FRAME.pack(_MAGIC, 0, _UNKNOWN, 0) + bytes(_NONCE))
+            return None
+        with self._changed:
+            if rank in self._seated:
+                return None
+            self._seated.add(rank)
+        connection.sendall(_FRAME.pack(_MAGIC, 0, _ADMITTED, 0) + prove(b"rank 0"))
+        connection.settimeout(None)
+        return int(rank)
+
+    def _answer(self, connection: socket.socket, rank: int) -> bool:
+        magic, _, name_length, length = _FRAME.unpack(_read(connection, _FRAME.size))
+        if magic != _MAGIC or name_length > _LARGEST_NAME or length > _LARGEST_BLOB:
+            return False
+        name = _read(connection, name_length).decode(errors="replace")
+        blob = _read(connection, length)
+        with self._changed:
+            here = self._gatherings[name]
+            here.blobs[rank] = blob
+            self._changed.notify_all()
+            if not self._changed.wait_for(lambda: here.absent or len(here.blobs) == self._size, self._timeout):
+                here.absent = sorted(set(range(self._size)) - set(here.blobs))
+                self._changed.notify_all()
+            absent = here.absent
+        if absent:
+            frame = _FRAME.pack(_MAGIC, 0, len(absent), 4 * len(absent))
+            connection.sendall(frame + struct.pack(f"<{len(absent)}I", *absent))
+            return False
+        try:
+            for r in range(self._size):
+                connection.sendall(_FRAME.pack(_MAGIC, r, 0, len(here.blobs[r])) + here.blobs[r])
+        finally:
+            with self._changed:
+                here.answered += 1
+                if here.answered == self._size:
+                    del self._gatherings[name]
+                self._changed.notify_all()
+        return True
+
+
+def _read(connection: socket.socket, length: int, deadline: float | None = None) -> bytes:
+    """`length` bytes. Raises ConnectionError at the end of the stream, TimeoutError past the deadline, however many
+    bytes trickled in until then; without a deadline the socket's own limit holds."""
+    data = bytearray()
+    while len(data) < length:
+        if deadline is not None:
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
+        piece = connection.recv(min(length - len(data), 1 << 20))
+        if not piece:
+            raise ConnectionError("the connection was closed")
+        data += piece
+    return bytes(data)

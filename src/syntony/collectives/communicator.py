@@ -1,0 +1,177 @@
+"""The Communicator for Python: how a group is formed, what it loads and tells, and how it ends. Its verbs: verbs.py."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from operator import index
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from syntony import _core
+from syntony.collectives import calls, proof
+from syntony.collectives.bootstrap import process
+from syntony.collectives.buffers import UsageError
+from syntony.collectives.recorder import records as recorder
+from syntony.collectives.recorder.records import Dump
+from syntony.collectives.tuner.agreement import CURRENT
+from syntony.collectives.tuner.probe import probe_if_asked
+from syntony.collectives.verbs import Verbs
+
+
+class Bootstrap(Protocol):
+    """How ranks meet (bootstrap/bootstraps.py has four)."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def all_gather(self, name: str, blob: bytes) -> list[bytes]:
+        """Everybody's blob, in rank order. `name` is used once. TimeoutError names the ranks that did not come."""
+        ...
+
+
+class Communicator(Verbs):
+    """One rank's end of a group: its verbs (Verbs), and the groups made out of it.
+
+    `with` says goodbye at the end, and on an exception ends the group on every rank.
+    """
+
+    @classmethod
+    def create(
+        cls, bootstrap: Bootstrap, timeout: float = 1800.0, name: str = "default", job_ranks: Sequence[int] = ()
+    ) -> Communicator:
+        """Meets the other ranks. Collective. `job_ranks`: their numbers in the job, for records, if not 0, 1, .."""
+        core = _core.Communicator(process.current(), bootstrap, calls.seconds(timeout), name, job_ranks, CURRENT)
+        if proof.wanted():
+            proof.prove_builders(core.size, core.boxes)
+        group = cls(core)
+        probe_if_asked(group)
+        return group
+
+    def set_priority(self, priority: str | None) -> None:
+        """The priority of calls that do not say theirs; every rank must set the same, before its first call."""
+        self._core.set_priority(priority)
+
+    def set_canonical(self, canonical: bool) -> None:
+        """Whether all_reduce and reduce_scatter that name no algorithm use `pairwise`, whose association is always the
+        same; every rank must set the same."""
+        self._core.set_canonical(canonical)
+
+    def capsule(self) -> object:
+        """For syntony._torch."""
+        return self._core.capsule()
+
+    @property
+    def boxes(self) -> list[list[int]]:
+        """The ranks of each host."""
+        return self._core.boxes
+
+    # ---- other groups -----------------------------------------------------------------------------------------------
+
+    @property
+    def members(self) -> list[int]:
+        """By rank: its rank in the group that this one was split or shrunk from."""
+        return self._core.members
+
+    def split(
+        self, color: int | None, key: int = 0, *, timeout: float | None = None, name: str = "split"
+    ) -> Communicator | None:
+        """A group of the ranks that give the same `color`, ranked by `key`, then as here; None for ranks without one.
+
+        Collective over this group, which goes on beside the new ones. What was loaded stays with the old group.
+        """
+        if color is not None and not 0 <= calls.whole(color) < 1 << 64:
+            raise UsageError(f"a color is a whole number from 0 to 2^64 - 1, or None, not {color!r}")
+        core = self._core.split(color, index(key), calls.seconds(timeout), name)
+        return None if core is None else Communicator(core)
+
+    def shrink(
+        self, excluded: Sequence[int] = (), *, timeout: float | None = None, name: str = "shrunk"
+    ) -> Communicator:
+        """A group of the ranks that live and that nobody has `excluded`, in their old order. Collective over them.
+
+        It needs nothing but this group, and works after it has failed: catch the CommunicationError, shrink, go on.
+        This group is closed then. A rank that hangs is not gone: exclude it by its number. CommunicationError names the
+        rank when one dies meanwhile (shrink again), when others excluded this one, or when some do not come.
+        """
+        ranks = [calls.member("a rank to exclude", rank, self.size) for rank in excluded]
+        if self.rank in ranks:
+            raise UsageError(f"rank {self.rank} cannot exclude itself when a group shrinks: it only has to close it")
+        gpus, self._gpus = self._gpus, None
+        if gpus is not None:
+            gpus.leave()
+        return Communicator(self._core.shrink(ranks, calls.seconds(timeout), name))
+
+    # ---- the group --------------------------------------------------------------------------------------------------
+
+    def load(self, path: str | Path) -> str:
+        """Proves the schedule, portfolio, program or MSCCL XML in a file and makes it an algorithm; returns its name.
+
+        Of a portfolio, that is an algorithm whose schedule depends on the size. Every rank must load it before one
+        uses it. Raises UserError: unreadable, refused by the checker (the first fault is named), for another number of
+        ranks, or beyond this runtime.
+        """
+        from syntony.synth.engines.portfolio import Portfolio
+        from syntony.synth.formats.loading import Loaded, prove, read
+
+        def add(loaded: Loaded, name: str = "") -> str:
+            program = prove(loaded, path, self.size)
+            self._core.add_program(name or program.name, program.to_core())
+            return name or program.name
+
+        loaded = read(path)
+        if not isinstance(loaded.content, Portfolio):
+            return add(loaded)
+        entries = loaded.content.entries
+        first = entries[0].schedule
+        table = f"portfolio of {first.collective.kind} on {first.topology.name}"
+        names = [add(Loaded(entry.schedule), f"{table}, {number}") for number, entry in enumerate(entries)]
+        ends = [sys.maxsize if entry.last is None else entry.last for entry in entries]
+        turns = [(end, part, "its turn in the portfolio") for end, part in zip(ends, names, strict=True)]
+        self._core.set_turns(table, first.collective.kind, turns)
+        return table
+
+    def record(self) -> Dump:
+        """This group's last operations and how far each came, whatever other threads are doing (recorder.py)."""
+        return recorder.parse(self._core.record())
+
+    def dump(self, folder: str | Path) -> list[Path]:
+        """Writes `folder/syntony_rank_N` with all groups of this process, for `syntony trace` and `torchfrtrace`."""
+        return recorder.dump(folder)
+
+    def counters(self) -> str:
+        """This group's counters in Prometheus' text format."""
+        return self._core.counters()
+
+    def abort(self, why: str) -> None:
+        """Ends the group on every rank: all operations fail, naming this rank and `why`."""
+        if self._gpus is not None:
+            self._gpus.abort(why)
+        self._core.abort(why)
+
+    def close(self) -> None:
+        """Says goodbye: this rank's exit is then no failure to the others.
+
+        After collectives on GPUs, it waits for them and, on one host, for the other ranks to close, and raises the
+        CommunicationError that nobody has heard of yet.
+        """
+        gpus, self._gpus = self._gpus, None
+        try:
+            if gpus is not None:
+                gpus.close()
+        finally:
+            self._core.shutdown()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.abort(f"{type(error).__name__}: {error}")
+        self.close()

@@ -1,0 +1,161 @@
+"""Measures the wires between the ranks of a running group.
+
+    pairs      a ──── s bytes ────▶ b      one pair at a time, each direction apart, growing messages
+                 ◀──── 1 byte ────         seconds -> alpha, bandwidth (topologies/probed/fit.py)
+
+    crossings  {a, b} ═══▶ the others      every cluster sends out, and receives, with all its ranks at once: do its
+                                           messages have wires of their own?
+
+All ranks walk through the same list; who has no part in a measurement waits in a barrier at its end, asleep.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+
+from syntony.collectives.verbs import Verbs, Work
+from syntony.topologies.probed.fit import Line, fit
+from syntony.topologies.probed.locality import Cluster, clusters
+from syntony.topologies.probed.measurements import Crossing, Measurements
+
+_SMALLEST = 8  # bytes
+_SECOND = 1 << 14  # bytes of the first message that says something about bandwidth
+_GROWTH = 4
+_FAN_OUT = 8  # ranks that one rank talks to in a crossing: more tell no more
+
+_GO, _DATA, _DONE = 1, 2, 3  # tags
+
+
+@dataclass(frozen=True)
+class Effort:
+    """`largest`: bytes of the largest message; `enough`: no larger ones once a message takes so many seconds;
+    `repeat`: of each size."""
+
+    largest: int = 4 << 20
+    enough: float = 0.05
+    repeat: int = 5
+
+
+def probe(group: Verbs, hosts: Sequence[str], effort: Effort) -> tuple[Measurements, Cluster]:
+    """Everything that `syntony.topologies.probed` works on, the same on every rank. Collective. `hosts`: name per rank."""
+    pairs = _Pairs(group, effort).measure(tuple(hosts))
+    root = clusters(pairs)
+    crossings = {}
+    for cluster in root.walk():
+        for part in cluster.parts:
+            outside = [rank for rank in cluster.ranks if rank not in part.ranks]
+            crossings[part.ranks] = _crossing(group, effort, pairs, part.ranks, outside)
+    return Measurements(pairs.hosts, pairs.alpha, pairs.bandwidth, crossings), root
+
+
+class _Pairs:
+    """One message at a time, from every rank to every other."""
+
+    def __init__(self, group: Verbs, effort: Effort) -> None:
+        self._group = group
+        self._effort = effort
+        self._buffer = np.zeros(effort.largest, np.uint8)
+
+    def measure(self, hosts: tuple[str, ...]) -> Measurements:
+        size = self._group.size
+        mine = np.full((2, size), np.nan)
+        for sender, receiver in permutations(range(size), 2):
+            if self._group.rank == sender:
+                line = self._send(receiver)
+                mine[:, receiver] = line.latency / 2, line.bandwidth  # the answer's way back is half of the latency
+            elif self._group.rank == receiver:
+                self._answer(sender)
+            self._group.barrier()
+        rows = np.empty((size, 2, size))
+        self._group.all_gather(mine, rows)
+        return Measurements(hosts, rows[:, 0], rows[:, 1])
+
+    def _sizes(self) -> Iterator[int]:
+        yield _SMALLEST
+        size = min(_SECOND, self._effort.largest // 2)
+        while size < self._effort.largest:
+            yield size
+            size *= _GROWTH
+        yield self._effort.largest
+
+    def _send(self, receiver: int) -> Line:
+        """Announces each size, as only the sender knows when it has seen enough; 0 ends it."""
+        times: dict[int, list[float]] = {}
+        for size in self._sizes():
+            self._announce(receiver, size)
+            times[size] = [self._one(receiver, size) for _ in range(self._effort.repeat + 1)][1:]  # the first warms up
+            if len(times) > 2 and min(times[size]) > self._effort.enough:
+                break
+        self._announce(receiver, 0)
+        return fit(times)
+
+    def _announce(self, receiver: int, size: int) -> None:
+        self._group.send(np.asarray([size], np.int64), receiver, _GO)
+
+    def _one(self, receiver: int, size: int) -> float:
+        begin = time.perf_counter()
+        self._group.send(self._buffer[:size], receiver, _DATA)
+        self._group.recv(self._buffer[:1], receiver, _DONE)
+        return time.perf_counter() - begin
+
+    def _answer(self, sender: int) -> None:
+        announced = np.zeros(1, np.int64)
+        while True:
+            self._group.recv(announced, sender, _GO)
+            size = int(announced[0])
+            if size == 0:
+                return
+            for _ in range(self._effort.repeat + 1):
+                self._group.recv(self._buffer[:size], sender, _DATA)
+                self._group.send(self._buffer[:1], sender, _DONE)
+
+
+def _crossing(
+    group: Verbs, effort: Effort, pairs: Measurements, inside: Sequence[int], outside: Sequence[int]
+) -> Crossing:
+    out = _traffic(inside, outside)
+    into = [(receiver, sender) for sender, receiver in out]
+    alone = sum(float(pairs.bandwidth[pair]) for pair in out)
+    return Crossing(_together(group, effort, pairs, out), _together(group, effort, pairs, into), alone)
+
+
+def _traffic(inside: Sequence[int], outside: Sequence[int]) -> list[tuple[int, int]]:
+    """Who sends to whom: each rank inside to some outside, spread evenly."""
+    fan_out = min(len(outside), max(1, _FAN_OUT // len(inside)))
+    stride = max(1, len(outside) // len(inside))
+    return [
+        (sender, outside[(number * stride + step) % len(outside)])
+        for number, sender in enumerate(inside)
+        for step in range(fan_out)
+    ]
+
+
+def _together(group: Verbs, effort: Effort, pairs: Measurements, traffic: list[tuple[int, int]]) -> float:
+    """Bytes/s of all messages of `traffic` at once: the best of the repetitions, each as long as its slowest rank."""
+    lowest = min(float(pairs.bandwidth[pair]) for pair in traffic)
+    size = int(np.clip(lowest * effort.enough, _SECOND, effort.largest))
+    to = [receiver for sender, receiver in traffic if sender == group.rank]
+    sources = [sender for sender, receiver in traffic if receiver == group.rank]
+    data = np.zeros(size, np.uint8)
+    incoming = np.zeros((len(sources), size), np.uint8)
+    took = np.zeros(1)
+    best = np.inf
+    for _ in range(effort.repeat + 1):
+        group.barrier()
+        begin = time.perf_counter()
+        works: list[Work | int | None] = [
+            group.recv(incoming[i], source, _DATA, async_op=True) for i, source in enumerate(sources)
+        ]
+        works += [group.send(data, receiver, _DATA, async_op=True) for receiver in to]
+        for work in works:
+            assert isinstance(work, Work)
+            work.wait()
+        took[0] = time.perf_counter() - begin if sources else 0.0
+        group.all_reduce(took, op="max")
+        best = min(best, float(took[0]))
+    return len(traffic) * size / best

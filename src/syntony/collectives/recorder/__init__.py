@@ -1,0 +1,1 @@
+"""The flight records of a group, and `syntony trace`, which reads them."""

@@ -1,0 +1,344 @@
+"""The flight recorder's dumps: read, laid side by side, and told to people.
+
+A dump is one rank's: the last operations of all its groups and how far each came. The core writes it as a pickle
+that torch's analyzer reads as well (csrc/core/recorder/recorder_dump.hpp says what is in it, and when it is written):
+
+    SYNTONY_TRACE_DIR=DIR            every rank leaves `DIR/syntony_rank_N` when a group fails
+    Communicator.dump(DIR)           now, from inside; syntony.collectives.dump(DIR) does the same for torch's groups
+    syntony trace DIR                who is behind, and one Perfetto file for all ranks
+    torchfrtrace DIR                 torch's own analyzer
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from syntony import _core
+from syntony.base.command import UserError
+
+_FILE = re.compile(r"syntony_rank_(\d+)")
+FINISHED = ("completed", "failed")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of one rank. Times are seconds of its host's monotonic clock, None where it has not come so far."""
+
+    group: str
+    sequence: int  # of a collective, from 1; 0 for a message
+    collective: str  # or "barrier", "send", "receive"
+    dtype: str
+    op: str
+    algorithm: str
+    peer: int  # the root; a message's other end, -1 for any
+    tag: int
+    input_elements: int
+    output_elements: int
+    bytes: int
+    state: str  # queued, admitted, started, completed, failed
+    finished_by: str  # caller, engine, or nobody yet
+    created: float
+    started: float | None
+    finished: float | None
+
+    def __str__(self) -> str:
+        if self.sequence == 0:
+            return f"{self.collective} {'to' if self.collective == 'send' else 'from'} {self.peer}, tag {self.tag}"
+        return f"{self.collective} #{self.sequence}"
+
+    def agrees_with(self, other: Operation) -> bool:
+        """Whether two ranks mean the same by one sequence number, as far as sizes show it."""
+        mine, theirs = ((one.collective, one.dtype, one.op, one.peer) for one in (self, other))
+        even = self.collective in ("all_reduce", "broadcast", "reduce")
+        return mine == theirs and (not even or self.bytes == other.bytes)
+
+
+@dataclass(frozen=True)
+class GroupRecord:
+    """One rank's end of a group."""
+
+    name: str
+    rank: int  # in the group
+    members: tuple[int, ...]  # the ranks' numbers in the job
+    launched: int  # collectives so far
+    unrecorded: int  # operations for which there was no room
+    failure: str  # why it ended, or ""
+    clock_offset: float  # seconds to add for the clock of the group's rank 0
+
+
+@dataclass(frozen=True)
+class Dump:
+    """What one rank of the job knew at one moment."""
+
+    rank: int
+    host: str
+    process: int
+    monotonic: float  # this moment, seconds
+    wall: float  # the same moment, seconds since 1970
+    groups: tuple[GroupRecord, ...]
+    operations: tuple[Operation, ...]  # by the time they were created
+
+
+class _Plain(pickle.Unpickler):
+    """Reads values and no code: a dump may come from anywhere."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it wants to run {module}.{name}")
+
+
+def parse(content: bytes, where: str = "the dump") -> Dump:
+    """Raises UserError for what is no dump of ours."""
+    try:
+        raw: dict[str, Any] = _Plain(io.BytesIO(content)).load()
+        operations = [_operation(entry) for entry in (*raw["entries"], *raw["messages"])]
+        return Dump(
+            rank=int(raw["rank"]),
+            host=str(raw["host"]),
+            process=int(raw["process"]),
+            monotonic=raw["monotonic"] / 1e9,
+            wall=raw["wall"] / 1e9,
+            groups=tuple(_group(group) for group in raw["groups"]),
+            operations=tuple(sorted(operations, key=lambda operation: operation.created)),
+        )
+    except Exception as error:  # pickle lets anything through
+        raise UserError(f"{where} is no flight record of Syntony's: {type(error).__name__}: {error}") from None
+
+
+def _operation(entry: dict[str, Any]) -> Operation:
+    return Operation(
+        group=entry["process_group"][0],
+        sequence=entry["collective_seq_id"],
+        collective=entry["collective"],
+        dtype=entry["dtype"],
+        op=entry["op"],
+        algorithm=entry["algorithm"],
+        peer=entry["peer"],
+        tag=int(entry["tag"]),
+        input_elements=entry["input_sizes"][0][0],
+        output_elements=entry["output_sizes"][0][0],
+        bytes=entry["bytes"],
+        state=entry["progress"],
+        finished_by=entry["finished_by"],
+        created=entry["created"] / 1e9,
+        started=entry["started"] / 1e9 if entry["started"] else None,
+        finished=entry["finished"] / 1e9 if entry["finished"] else None,
+    )
+
+
+def _group(raw: dict[str, Any]) -> GroupRecord:
+    return GroupRecord(
+        name=raw["name"],
+        rank=raw["rank"],
+        members=tuple(raw["members"]),
+        launched=raw["launched"],
+        unrecorded=raw["unrecorded"],
+        failure=raw["failure"],
+        clock_offset=raw["clock_offset"] / 1e9,
+    )
+
+
+def read_folder(folder: str | Path) -> list[Dump]:
+    """All ranks' dumps in a folder, by rank. Raises UserError when there are none, or one cannot be read."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder; it should be what SYNTONY_TRACE_DIR names")
+    paths = [path for path in folder.iterdir() if _FILE.fullmatch(path.name)]
+    if not paths:
+        raise UserError(
+            f"{folder} has no records (files syntony_rank_0, ..): did the ranks have SYNTONY_TRACE_DIR set?"
+        )
+    return sorted((parse(path.read_bytes(), str(path)) for path in paths), key=lambda dump: dump.rank)
+
+
+def dump(folder: str | Path) -> list[Path]:
+    """Writes the record of every rank that lives in this process, all groups, whichever front door made them."""
+    return [Path(path) for path in _core.dump_records(str(folder))]
+
+
+def counters() -> str:
+    """The counters of all groups of this process in Prometheus' text format."""
+    return _core.counters()
+
+
+# ---- who is behind --------------------------------------------------------------------------------------------------
+
+
+def findings(dumps: Sequence[Dump]) -> list[str]:
+    """Sentences about what is wrong, group by group; none when all have come equally far."""
+    groups = list(dict.fromkeys((group.name, group.members) for dump in dumps for group in dump.groups))
+    sentences = []
+    for name, members in groups:
+        label = f"group {name}: " if len(groups) > 1 else ""
+        sentences += [label + sentence for sentence in _findings_of(name, members, dumps)]
+    newest = max(dump.wall for dump in dumps)
+    for dump in dumps:
+        if newest - dump.wall > 60:
+            sentences.append(
+                f"rank {dump.rank}'s record is {newest - dump.wall:.0f} s older than the newest: "
+                "perhaps it is from another run"
+            )
+    return sentences
+
+
+def _findings_of(name: str, members: tuple[int, ...], dumps: Sequence[Dump]) -> Iterator[str]:
+    records = {
+        dump.rank: group for dump in dumps for group in dump.groups if (group.name, group.members) == (name, members)
+    }
+    of_rank = {
+        dump.rank: {one.sequence: one for one in dump.operations if one.group == name and one.sequence > 0}
+        for dump in dumps
+        if dump.rank in records
+    }
+    for failure in dict.fromkeys(record.failure for record in records.values() if record.failure):
+        yield f"ended because {failure}"
+    if absent := [rank for rank in members if rank not in records]:
+        yield f"{_ranks(absent)} left no record"
+    for sequence in sorted({sequence for operations in of_rank.values() for sequence in operations}):
+        there = {rank: operations[sequence] for rank, operations in of_rank.items() if sequence in operations}
+        kinds: dict[str, list[int]] = {}
+        first = next(iter(there.values()))
+        if all(first.agrees_with(other) for other in there.values()):
+            continue
+        for rank, operation in there.items():
+            what = f"{operation.collective} of {operation.bytes} bytes of {operation.dtype} ({operation.op})"
+            if operation.peer:
+                what += f", root {operation.peer}"
+            kinds.setdefault(what, []).append(rank)
+        few = sorted(kinds.items(), key=lambda item: len(item[1]))
+        yield f"operation #{sequence} differs: " + "; ".join(f"{_ranks(who)}: {what}" for what, who in few)
+        break  # what comes later follows from it
+    # A rank stands at its oldest unfinished operation, or, if it has none, after its last one.
+    stands = {rank: _position(operations, records[rank].launched) for rank, operations in of_rank.items()}
+    furthest = max(stands.values())
+    for place in sorted(set(stands.values()) - {furthest}):
+        behind = [rank for rank, stand in stands.items() if stand == place]
+        ahead = [rank for rank, stand in stands.items() if stand == furthest]
+        yield (
+            f"{_ranks(behind)} {'is' if len(behind) == 1 else 'are'} {_stand(place, of_rank[behind[0]])}, "
+            f"{'all others are' if len(ahead) + len(behind) == len(of_rank) else _ranks(ahead) + ' at most'} "
+            f"{_stand(furthest, of_rank[ahead[0]])}"
+        )
+
+
+def _position(operations: dict[int, Operation], launched: int) -> tuple[int, bool]:
+    """(sequence, past it): inside the oldest operation that has not completed, or past the last that has."""
+    open_ = [sequence for sequence, operation in operations.items() if operation.state != "completed"]
+    return (min(open_), False) if open_ else (launched, True)
+
+
+def _stand(place: tuple[int, bool], operations: dict[int, Operation]) -> str:
+    sequence, past = place
+    what = str(operations[sequence]) if sequence in operations else f"#{sequence}"
+    if sequence == 0:
+        return "before its first operation"
+    if past:
+        return f"after {what}"
+    operation = operations[sequence]
+    return f"{'waiting in' if operation.state != 'failed' else 'stopped in'} {what}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
+
+
+# ---- a table for people ---------------------------------------------------------------------------------------------
+
+
+def table(dumps: Sequence[Dump], last: int = 10) -> str:
+    """The `last` operations of each rank, oldest first; times in milliseconds before the rank's dump."""
+    head = (
+        "rank",
+        "group",
+        "operation",
+        "bytes",
+        "dtype",
+        "algorithm",
+        "state",
+        "age ms",
+        "queued ms",
+        "running ms",
+        "by",
+    )
+    rows: list[tuple[str, ...]] = [head]
+    for dump in dumps:
+        for one in dump.operations[-last:]:
+            queued = (one.started or one.finished or dump.monotonic) - one.created
+            running = 0.0 if one.started is None else (one.finished or dump.monotonic) - one.started
+            times = (f"{1e3 * time:.3f}" for time in (dump.monotonic - one.created, queued, running))
+            rows.append(
+                (str(dump.rank), one.group, str(one), str(one.bytes), one.dtype, one.algorithm, one.state, *times,
+                 one.finished_by)
+            )  # fmt: skip
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+# ---- one time axis --------------------------------------------------------------------------------------------------
+
+
+def offsets(dumps: Sequence[Dump]) -> dict[int, float]:
+    """Seconds to add to each rank's monotonic clock so that all show one time: that of rank 0 of the largest group.
+
+    Its clocks were compared when it was made (csrc/core/group/clock_offset.hpp). A rank outside it shares
+    its host's clock with a member, or failing that its wall clock is believed.
+    """
+    base = max((group for dump in dumps for group in dump.groups), key=lambda group: len(group.members)).members
+    found: dict[int, float] = {}
+    for dump in dumps:
+        for group in dump.groups:
+            if group.members == base:
+                found.setdefault(dump.rank, group.clock_offset)
+    of_host = {dump.host: found[dump.rank] for dump in dumps if dump.rank in found}
+    first = next(dump for dump in dumps if dump.rank in found)
+    wall = first.wall - (first.monotonic + found[first.rank])
+    for dump in dumps:
+        found.setdefault(dump.rank, of_host.get(dump.host, dump.wall - wall - dump.monotonic))
+    return found
+
+
+def chrome_trace(dumps: Sequence[Dump]) -> dict[str, Any]:
+    """All ranks as a Chrome trace (chrome://tracing, Perfetto): a process per rank, rows per group.
+
+    Operations that overlap lie in rows of their own; time before anything moved is a box of its own, `queued`. What had
+    not ended ends with the dump.
+    """
+    shift = offsets(dumps)
+    origin = min((one.created + shift[dump.rank] for dump in dumps for one in dump.operations), default=0.0)
+    events: list[dict[str, Any]] = []
+    for dump in dumps:
+        title = f"rank {dump.rank} (process {dump.process} on {dump.host})"
+        events.append({"ph": "M", "name": "process_name", "pid": dump.rank, "args": {"name": title}})
+        events.append({"ph": "M", "name": "process_sort_index", "pid": dump.rank, "args": {"sort_index": dump.rank}})
+        rows: dict[tuple[str, int], int] = {}
+        free: dict[str, list[float]] = {}  # by group: when each of its rows is free
+        for one in dump.operations:
+            end = one.finished or dump.monotonic
+            ends = free.setdefault(one.group, [])
+            place = next((place for place, since in enumerate(ends) if since <= one.created), len(ends))
+            ends[place : place + 1] = [end]
+            row = rows.setdefault((one.group, place), len(rows))
+            if row == len(rows) - 1 and place == len(ends) - 1:
+                name = f"group {one.group}" + (f" ({place + 1})" if place else "")
+                events.append({"ph": "M", "name": "thread_name", "pid": dump.rank, "tid": row, "args": {"name": name}})
+            events += _boxes(one, end, {"pid": dump.rank, "tid": row}, shift[dump.rank] - origin)
+    return {"traceEvents": events, "displayTimeUnit": "ns"}
+
+
+def _boxes(one: Operation, end: float, where: dict[str, int], shift: float) -> Iterator[dict[str, Any]]:
+    def box(name: str, begin: float, until: float) -> dict[str, Any]:
+        return {"ph": "X", "name": name, "ts": (begin + shift) * 1e6, "dur": max(0.0, until - begin) * 1e6, **where}
+
+    told = ("state", "algorithm", "dtype", "op", "bytes", "peer", "finished_by")
+    arguments = {name: getattr(one, name) for name in told}
+    moving = one.started or end
+    yield box(str(one), one.created, end) | {"args": arguments}
+    if moving > one.created:
+        yield box("queued", one.created, moving)

@@ -1,0 +1,99 @@
+"""What stands behind `torch.distributed.init_process_group("syntony")`, and what torch's interface has no word for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syntony import _core
+from syntony.collectives.bootstrap import process
+from syntony.collectives.bootstrap.bootstraps import StoreBootstrap
+from syntony.collectives.communicator import Communicator
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
+    from syntony._torch import SyntonyBackend
+
+
+def create_backend(options: Any, backend_options: Any = None) -> SyntonyBackend:
+    """Forms the group. `options` is c10d's DistributedBackendOptions. Collective."""
+    try:
+        from syntony import _torch
+    except ImportError as error:
+        raise ImportError(
+            "Syntony's torch backend is missing or was built for another torch; build it again against this one "
+            f"(make build): {error}"
+        ) from error
+    import torch.distributed as dist
+
+    timeout = options.timeout if backend_options is None else backend_options._timeout
+    seconds = timeout.total_seconds()
+    name, size = options.group_id or "default", options.group_size
+    try:
+        bootstrap = StoreBootstrap(options.store, options.group_rank, size, seconds)
+        group = Communicator.create(bootstrap, seconds, name, options.global_ranks_in_group)
+        group.set_priority(getattr(backend_options, "priority", None))
+    except (TimeoutError, _core.CommunicationError) as error:
+        raise dist.DistBackendError(f"group {name!r} of {size} ranks: {error}") from error
+    return _torch.SyntonyBackend(process.current().capsule(), group.capsule(), timeout)
+
+
+def communicator_of(group: dist.ProcessGroup | None = None) -> Communicator:
+    """The Communicator under a torch group (default: the default group), with all that only it can do.
+
+    RuntimeError when the group's CPU backend is not Syntony's.
+    """
+    return Communicator(_core.Communicator.of_capsule(process.current(), _backend(group).group()))
+
+
+def load_program(path: str | Path, group: dist.ProcessGroup | None = None) -> str:
+    """Proves the schedule, portfolio or program in a file and makes it an algorithm of a torch group; returns its name.
+
+    Collective in effect: every rank must load it before one uses it. UserError when the file is refused.
+    """
+    return communicator_of(group).load(path)
+
+
+def shrink_group(excluded: Sequence[int] = (), group: dist.ProcessGroup | None = None) -> dist.ProcessGroup:
+    """A group of the ranks that live and that nobody has `excluded` (ranks of `group`), also after `group` has failed.
+
+    As `torch.distributed.shrink_group`, which works too, but: nobody has to know who died (survivors find out), and the
+    new group may train with DistributedDataParallel (torch itself registers it as gloo's, which DDP then casts to
+    gloo's class). Collective over the survivors. `group` is destroyed; if it was the default group, so are all others.
+    """
+    import torch
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+
+    old: Any = group or dist.group.WORLD
+    ours = old._get_backend(torch.device("cpu"))
+    survivors = communicator_of(group).shrink(excluded)
+    gone = set(range(old.size())) - set(survivors.members)
+    devices = [torch.device(each) for each in old._device_types if old._get_backend(torch.device(each)) is ours]
+    timeout = _backend(group).options._timeout
+    from syntony import _torch
+
+    backend = _torch.SyntonyBackend(process.current().capsule(), survivors.capsule(), timeout)
+    found = c10d._prepare_shrink_target_group(old)
+    new: Any = c10d._finalize_shrunk_group(found, gone, backend)
+    custom = dist.ProcessGroup.BackendType.CUSTOM
+    for device in devices:
+        new._register_backend(device, custom, backend)
+    new._set_default_backend(custom)
+    return new  # type: ignore[no-any-return]
+
+
+def _backend(group: dist.ProcessGroup | None) -> Any:
+    import torch
+    import torch.distributed as dist
+
+    found = group or dist.group.WORLD
+    if found is None:
+        raise RuntimeError("there is no default group: call init_process_group first")
+    backend: Any = found._get_backend(torch.device("cpu"))
+    backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps it
+    if backend.name() != "syntony":
+        raise RuntimeError(f"the group's CPU backend is {backend.name()!r}, not 'syntony'")
+    return backend

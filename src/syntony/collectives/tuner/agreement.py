@@ -1,0 +1,257 @@
+"""What a group does instead of our own choices: each rank tells its settings and table, and all conclude the same.
+
+    rank 0   {"said": [["SYNTONY_ALGO", ..]], "tuned": "all_reduce:two_shot<=64K,ring", "file": ".."} ──┐
+    rank 1   {"said": [["SYNTONY_ALGO", ..]]} ──────────────────────────────────────────────────────────┴─▶ tables
+
+Settings must be equal; a rank whose settings are wrong or differ is named on every rank. Of the tuned tables, rank 0's
+is everybody's. Which rule speaks, per collective: SYNTONY_ALGO, then the configuration file, then the tuned table, then
+our own choice (csrc/core/group/selector.cpp).
+
+The core asks for `note` and `agreed` when it makes a group (csrc/core/group/tuner.hpp), also one made out of another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from syntony import _core
+from syntony.base.command import UserError
+from syntony.collectives.tuner import grammar, settings, table
+from syntony.collectives.tuner.grammar import AUTO, Rule
+from syntony.collectives.tuner.settings import Settings
+
+Boxes = Sequence[Sequence[int]]
+Turn = tuple[int, str, str]  # last bytes, algorithm, why
+Tables = list[tuple[str, str, list[Turn]]]  # name, collective, turns
+
+_END = sys.maxsize
+_LARGEST = 1 << 40  # bytes: no built-in choice turns beyond
+_LONGEST_TEXT = 1500  # characters of a setting in a note
+_SUBSTITUTES = ("two_shot", "direct", "ring", "dbt")
+
+
+class Tuner:
+    """What the core asks. One per process."""
+
+    def note(self, rank: int, boxes: Boxes) -> str:
+        """What this rank tells the others; rank 0 tells the tuned table, too."""
+        try:
+            said = settings.read(os.environ)
+        except UserError as error:
+            return json.dumps({"fault": str(error)[:_LONGEST_TEXT]})
+        note: dict[str, object] = {}
+        if said.said:
+            note["said"] = [[one.variable, _short(one.shown), _short(one.compared)] for one in said.said]
+        if rank == 0 and sum(map(len, boxes)) > 1 and said.mode != "off":
+            place = table.Place.here(boxes)
+            found = _kept(place)
+            if found is not None:
+                note["tuned"] = grammar.show(tuned_rules(found, said))
+                note["file"] = str(place.path())
+        return json.dumps(note) if note else ""
+
+    def agreed(self, boxes: Boxes, notes: Sequence[str]) -> tuple[list[tuple[str, _core.Program]], Tables]:
+        """The schedules to load and the tables to set. CommunicationError when ranks do not say the same."""
+        if not any(notes) or sum(map(len, boxes)) == 1:
+            return [], []
+        told = [_parsed(note, rank) for rank, note in enumerate(notes)]
+        _compare(told)
+        tuned = grammar.parse(told[0].get("tuned", ""), "rank 0's tuned table", settings.algorithms())
+        return conclude(settings.read(os.environ), boxes, tuned, told[0].get("file", ""))
+
+
+CURRENT = Tuner()
+
+
+def lacks_table(notes: Sequence[str]) -> bool:
+    """Whether a group that told each other this has no tuned table. The same on every rank."""
+    return "tuned" not in _parsed(notes[0], 0)
+
+
+def tuned_rules(found: table.Table, said: Settings) -> tuple[Rule, ...]:
+    """The table's turns among the algorithms that exist and that nobody has excluded."""
+    known = settings.algorithms()
+    excluded = {
+        collective: set(said.rules[collective][0].excluded if collective in said.rules else ())
+        | {name for name in found.points(collective) if name not in known.get(collective, ())}
+        for collective in found.collectives
+    }
+    return found.rules(excluded)
+
+
+def conclude(
+    said: Settings, boxes: Boxes, tuned: Sequence[Rule], file: str
+) -> tuple[list[tuple[str, _core.Program]], Tables]:
+    """The schedules to load and the tables to set: only for collectives where it is not all our own choice."""
+    by_table = {collective: rule for rule in tuned for collective in rule.collectives}
+    schedules = _Schedules(said.schedules, sum(map(len, boxes)))
+    tables: Tables = []
+    for collective in settings.algorithms():
+        turns: list[Turn] = [(_END, AUTO, "")]
+        if collective in by_table:
+            turns = _over(turns, by_table[collective], f"tuned table {file}")
+        if collective in said.rules:
+            rule, who = said.rules[collective]
+            turns = _over(turns, rule, who) if rule.turns else _without(turns, rule, who, collective, boxes)
+        turns = schedules.in_place(turns, collective)
+        if turns != [(_END, AUTO, "")]:
+            tables.append((AUTO, collective, turns))
+    return schedules.programs, tables
+
+
+def _over(below: Sequence[Turn], rule: Rule, who: str) -> list[Turn]:
+    """The rule's turns, and beyond its last size what was there before."""
+    turns = [(_END if turn.last is None else turn.last, turn.algorithm, who) for turn in rule.turns]
+    return [*turns, *(turn for turn in below if turn[0] > turns[-1][0])]
+
+
+def _without(below: Sequence[Turn], rule: Rule, who: str, collective: str, boxes: Boxes) -> list[Turn]:
+    """What was there before, but others in the place of those that the rule excludes."""
+    turns: list[Turn] = []
+    begin = 0
+    for last, algorithm, why in below:
+        if algorithm == AUTO:
+            turns += _automatic(rule, who, collective, boxes, begin, last)
+        else:
+            turns.append((last, algorithm, f"{why}; {who}"))
+        begin = last + 1
+    return turns
+
+
+def _automatic(rule: Rule, who: str, collective: str, boxes: Boxes, begin: int, end: int) -> list[Turn]:
+    """Our own choices from `begin` to `end` bytes, but others in the place of those that the rule excludes."""
+    every_rank_alone = [[rank] for box in boxes for rank in box]
+
+    def choice(size: int) -> str:
+        """`auto` where nothing is excluded."""
+        own, _ = _core.automatic_choice(collective, size, boxes)
+        if own not in rule.excluded:
+            return AUTO
+        # Excluded are most often those for hosts: ours for the same ranks without regard to hosts is the next best.
+        other, _ = _core.automatic_choice(collective, size, every_rank_alone)
+        names = settings.algorithms()[collective]
+        order = [other, *(name for name in _SUBSTITUTES if name in names), *names]
+        return next(name for name in order if name not in rule.excluded)
+
+    sizes = sorted({begin, *(size for power in range(41) if begin < (size := 1 << power) < end), min(end, _LARGEST)})
+    turns: list[Turn] = []
+    for low, high in pairwise(sizes):
+        if choice(low) != choice(high):
+            turns.append((_last_alike(choice, low, high), choice(low), who))
+    return [*turns, (end, choice(sizes[-1]), who)]
+
+
+def _last_alike(choice: Callable[[int], str], low: int, high: int) -> int:
+    """The last size from `low` on with its choice; `high` has another one, and there is one change between."""
+    first = choice(low)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if choice(middle) == first else (low, middle)
+    return low
+
+
+class _Schedules:
+    """The files behind names, proven and cut into the turns of portfolios when a turn needs them."""
+
+    def __init__(self, files: Mapping[str, Path], ranks: int) -> None:
+        self.programs: list[tuple[str, _core.Program]] = []
+        self._files = files
+        self._ranks = ranks
+
+    def in_place(self, turns: Sequence[Turn], collective: str) -> list[Turn]:
+        """The turns with a schedule's own in the place of its name; ours where it is for another number of ranks."""
+        found: list[Turn] = []
+        for last, name, why in turns:
+            if name not in self._files:
+                found.append((last, name, why))
+                continue
+            entries = self._entries(name, collective)
+            if not entries:
+                found.append((last, AUTO, why))
+            begin = found[-1][0] if found else -1
+            for end, program in entries:
+                if end > begin and (not found or found[-1][0] < last):
+                    found.append((min(end, last), program, f"{why}: {name}"))
+        return found
+
+    def _entries(self, name: str, collective: str) -> list[tuple[int, str]]:
+        """(last bytes, loaded name); none where the file is for another number of ranks. UserError if it is refused."""
+        from syntony.synth.engines.portfolio import Portfolio
+        from syntony.synth.formats.loading import Loaded, prove, read
+        from syntony.synth.model.program import Program
+
+        path = self._files[name]
+        loaded = read(path)
+        parts = [(_END, loaded)]
+        if isinstance(loaded.content, Portfolio):
+            entries_of = loaded.content.entries
+            parts = [(_END if one.last is None else one.last, Loaded(one.schedule)) for one in entries_of]
+        content = parts[0][1].content
+        assert not isinstance(content, Portfolio)
+        if (content.ranks if isinstance(content, Program) else content.collective.ranks) != self._ranks:
+            return []
+        entries = []
+        for number, (last, part) in enumerate(parts):
+            program = prove(part, path)
+            if program.collective != collective:
+                raise UserError(f"{path}: it is for {program.collective}, and named for {collective}")
+            title = f"{name} {number}" if len(parts) > 1 else name
+            self.programs.append((title, program.to_core()))
+            entries.append((last, title))
+        return entries
+
+
+def _kept(place: table.Place) -> table.Table | None:
+    """The table for a place, or None; one that cannot be read is told on stderr, and passed by."""
+    try:
+        return table.load(place)
+    except UserError as error:
+        print(f"syntony: {error}; it is not used (`syntony tune` makes it anew)", file=sys.stderr)
+        return None
+
+
+def _short(text: str) -> str:
+    """The text, or for a long one its beginning and digest: notes must not be long."""
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    return f"{text[:100]}.. ({hashlib.sha256(text.encode()).hexdigest()[:16]})"
+
+
+def _parsed(note: str, rank: int) -> dict[str, Any]:
+    try:
+        parsed = json.loads(note or "{}")
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise _error(f"rank {rank} told its settings in a form that is not ours (is it another version?)", rank)
+    return parsed
+
+
+def _compare(told: Sequence[Mapping[str, Any]]) -> None:
+    """Raises the same on every rank: the first fault, or the first rank that differs from rank 0."""
+    for rank, note in enumerate(told):
+        if "fault" in note:
+            raise _error(f"rank {rank}: {note['fault']}", rank)
+    said = [{entry[0]: (entry[1], entry[2]) for entry in note.get("said", [])} for note in told]
+    for rank, theirs in enumerate(said):
+        for variable in dict.fromkeys([*said[0], *theirs]):
+            first, other = said[0].get(variable, ("unset", "")), theirs.get(variable, ("unset", ""))
+            if first[1] != other[1]:
+                detail = " (or in what the files say)" if first[0] == other[0] else ""
+                raise _error(
+                    f"rank {rank} has {variable}={other[0]} and rank 0 {first[0]}: they must be equal{detail}", rank, 0
+                )
+
+
+def _error(sentence: str, *ranks: int) -> _core.CommunicationError:
+    error = _core.CommunicationError(sentence)
+    error.kind = "mismatch"
+    error.ranks = tuple(dict.fromkeys(ranks))
+    return error

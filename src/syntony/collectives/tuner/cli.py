@@ -1,0 +1,176 @@
+"""The verb `tune`: times every algorithm on the ranks of a group and keeps what follows for groups of this kind."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from syntony.base.arguments import count, seconds, size
+from syntony.base.command import Command, UserError
+from syntony.topologies.cli import add_json
+
+if TYPE_CHECKING:
+    from syntony.collectives.bootstrap.launch import Exchange
+    from syntony.collectives.communicator import Communicator
+    from syntony.collectives.tuner.measure import Measured
+    from syntony.collectives.tuner.table import Table
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=count, metavar="N", help="start N ranks here (default 2; not under a launcher)")
+    parser.add_argument("--collectives", metavar="A,B", help="only these (default: all; others keep their old table)")
+    parser.add_argument("--sizes", metavar="S,T", help="bytes to measure at, three or more (default: 8 to 8M, times 4)")
+    parser.add_argument(
+        "--schedule",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="F",
+        help="a schedule, portfolio or Program file as one more candidate; may be repeated",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="F.toml", help="also write the turns for SYNTONY_CONFIG")
+    parser.add_argument("--timeout", type=seconds, default=120.0, metavar="S", help="of any one step (default 120)")
+    add_json(parser)
+
+
+def _tune(arguments: argparse.Namespace) -> int:
+    from syntony.collectives.bootstrap.rendezvous import work_on_ranks
+    from syntony.collectives.tuner import settings
+
+    chosen = list(dict.fromkeys((arguments.collectives or ",".join(settings.algorithms())).split(",")))
+    for name in chosen:
+        if name not in settings.algorithms():
+            raise UserError(f"--collectives: {name!r} is none of {', '.join(settings.algorithms())}")
+    arguments.collectives = chosen
+    arguments.sizes = _sizes(arguments.sizes)
+    if arguments.output is not None and arguments.output.suffix != ".toml":
+        raise UserError(f"{arguments.output}: a configuration is TOML; its name must end in .toml")
+    work = partial(_run, arguments=arguments)
+    return work_on_ranks("tune", arguments.ranks, work, arguments.timeout, 10 * arguments.timeout)
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    from syntony.collectives.tuner.measure import SIZES
+
+    if text is None:
+        return SIZES
+    try:
+        return tuple(sorted({size(one) for one in text.split(",")}))
+    except argparse.ArgumentTypeError as error:
+        raise UserError(f"--sizes: {error}") from None
+
+
+def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
+    from syntony._core import CommunicationError
+    from syntony.collectives.bootstrap.launch import RankError
+    from syntony.collectives.communicator import Communicator
+    from syntony.collectives.tuner import report
+    from syntony.collectives.tuner.measure import WrongResultError
+    from syntony.collectives.tuner.table import Place, Table
+    from syntony.topologies.file_format import write_bytes
+
+    if exchange.size < 2:
+        raise UserError("there is one rank only: nothing to choose")
+    os.environ["SYNTONY_TUNE"] = "off"  # of this process: what is measured here needs no table
+    try:
+        with Communicator.create(exchange, timeout=arguments.timeout) as group:
+            boxes = group.boxes
+            measured, schedules = _measure(group, arguments)
+    except (CommunicationError, WrongResultError) as error:
+        raise RankError(str(error)) from error
+    if exchange.rank != 0:
+        return 0
+    found = Table(Place.here(boxes), measured.costs)
+    rules = found.rules()
+    made = report.rows(found, rules, boxes)
+    builders = {key: points for key, points in found.costs.items() if key.algorithm not in schedules}
+    written = {"table": _keep(Table(found.place, builders))}
+    used = {turn.algorithm for rule in rules for turn in rule.turns} & set(schedules)
+    if arguments.output is not None:
+        paths = {name: schedules[name].resolve() for name in sorted(used)}
+        write_bytes(arguments.output, report.as_config(rules, paths).encode())
+        written["configuration"] = arguments.output
+    if arguments.json:
+        print(json.dumps(report.as_json(found, made, written, measured.waited), indent=1))
+        return 0
+    print(report.as_text(found, made))
+    for doubt in (report.too_few(found), report.busy(found.place, measured.waited)):
+        if doubt:
+            print(doubt)
+    for what, path in written.items():
+        print(f"wrote the {what}: {path}")
+    if used and arguments.output is None:
+        print(f"the table holds no files: -o F.toml writes the turns of {', '.join(sorted(used))} for SYNTONY_CONFIG")
+    return 0
+
+
+def _keep(found: Table) -> Path:
+    """Writes the table, with what is kept of collectives that were not measured now."""
+    from syntony.collectives.tuner.table import load
+
+    try:
+        older = load(found.place)
+    except UserError as error:
+        print(f"syntony: {error}; it is made anew", file=sys.stderr)
+        older = None
+    return found.merged(older).write()
+
+
+def _measure(group: Communicator, arguments: argparse.Namespace) -> tuple[Measured, dict[str, Path]]:
+    """The costs of builders and schedules, the latter under the names of their files; and those files."""
+    from syntony.collectives.tuner import settings
+    from syntony.collectives.tuner.costs import Key
+    from syntony.collectives.tuner.measure import Measured, measure
+
+    candidates = {collective: list(settings.algorithms()[collective]) for collective in arguments.collectives}
+    schedules: dict[str, Path] = {}
+    names: dict[str, str] = {}  # of the group -> of the file
+    for path in arguments.schedule:
+        collective = _collective_of(path)
+        if collective not in candidates:
+            raise UserError(f"{path}: it is for {collective}, which is not among --collectives")
+        loaded, name = group.load(path), re.sub(r"[^A-Za-z0-9_-]", "_", path.stem)
+        if name in schedules or name in candidates[collective]:
+            raise UserError(f"{path}: {name} is another candidate's name; rename the file")
+        candidates[collective].append(loaded)
+        schedules[name], names[loaded] = path, name
+
+    def told(collective: str, bytes_moved: int) -> None:
+        if group.rank == 0 and sys.stderr.isatty():
+            print(f"\r\x1b[Kmeasuring {collective}, {bytes_moved} bytes", end="", file=sys.stderr, flush=True)
+
+    measured = measure(group, candidates, arguments.sizes, told=told)
+    if group.rank == 0 and sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    costs = {
+        Key(key.collective, names.get(key.algorithm, key.algorithm)): points for key, points in measured.costs.items()
+    }
+    return Measured(costs, measured.waited), schedules
+
+
+def _collective_of(path: Path) -> str:
+    from syntony.synth.engines.portfolio import Portfolio
+    from syntony.synth.formats.loading import read
+    from syntony.synth.model.program import Program
+
+    content = read(path).content
+    if isinstance(content, Portfolio):
+        content = content.entries[0].schedule
+    return content.collective if isinstance(content, Program) else content.collective.kind
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        name=("tune",),
+        summary="time every algorithm on this machine and keep which is best at which size",
+        example="syntony tune --ranks 2 --collectives all_reduce --sizes 8,4K,1M",
+        configure=_configure,
+        run=_tune,
+    ),
+)

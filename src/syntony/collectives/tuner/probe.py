@@ -1,0 +1,38 @@
+"""SYNTONY_TUNE=probe: a group that finds no table of its kind measures one, uses it and keeps it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from syntony.base.command import UserError
+from syntony.collectives.tuner import agreement, report, settings
+from syntony.collectives.tuner.measure import Effort, measure
+from syntony.collectives.tuner.table import Place, Table
+from syntony.collectives.verbs import Verbs
+
+_SIZES = tuple(8 << shift for shift in range(0, 22, 3))  # 8 bytes to 16 MiB
+_EFFORT = Effort(budget=0.01, fewest=3, most=15)
+
+
+def probe_if_asked(group: Verbs) -> None:
+    """Collective: all ranks come to the same answer, as they have agreed on their settings."""
+    if os.environ.get("SYNTONY_TUNE", "") == "" and os.environ.get("SYNTONY_CONFIG", "") == "":
+        return
+    said = settings.read(os.environ)
+    core = group._core
+    if said.mode != "probe" or group.size == 1 or not agreement.lacks_table(core.notes):
+        return
+    measured = measure(group, settings.algorithms(), _SIZES, _EFFORT)
+    found = Table(Place.here(core.boxes), measured.costs)
+    kept = "what was measured when the group was made"
+    if group.rank == 0:
+        if doubt := report.busy(found.place, measured.waited):
+            print(f"syntony: {doubt} (syntony tune)", file=sys.stderr)
+        try:
+            found.write()
+        except UserError as error:
+            print(f"syntony: {error}; the next group will have to measure again", file=sys.stderr)
+    _, tables = agreement.conclude(said, core.boxes, agreement.tuned_rules(found, said), kept)
+    for name, collective, turns in tables:
+        core.set_turns(name, collective, turns)

@@ -1,0 +1,180 @@
+"""The tuned table of one kind of group on one kind of machine: what was measured, and the file that keeps it.
+
+    $XDG_CACHE_HOME/syntony/tuning/2x2-4f1c....json       (~/.cache without XDG_CACHE_HOME)
+
+The name holds the ranks of each host and a digest of all that the times depend on (`Place`); the file says it in full.
+JSON, version 1:
+
+    {"format": "syntony-tuning", "version": 1,
+     "place": {"processor": "..", "cores": 2, "hosts": [2, 2], "slot_bytes": "", "syntony": "1.0"},
+     "costs": [{"collective": "all_reduce", "algorithm": "ring", "points": [[8, 3.1e-06], ..]}, ..]}
+
+Points are [bytes, seconds].
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from syntony.base.fields import Fields, FileError, parse_json
+from syntony.collectives.tuner.costs import Costs, Fit, Key, Points, fit, turns
+from syntony.collectives.tuner.grammar import Choice, Rule
+from syntony.topologies.file_format import write_bytes
+
+FORMAT = "syntony-tuning"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """All that the times depend on. `hosts`: ranks of each, the largest first."""
+
+    processor: str
+    cores: int
+    hosts: tuple[int, ...]
+    slot_bytes: str
+    syntony: str
+
+    @classmethod
+    def here(cls, boxes: Sequence[Sequence[int]]) -> Place:
+        """This process's machine, taken for all hosts of the group."""
+        hosts = tuple(sorted((len(box) for box in boxes), reverse=True))
+        cores = len(os.sched_getaffinity(0))
+        return cls(_processor(), cores, hosts, os.environ.get("SYNTONY_SLOT_BYTES", ""), _version())
+
+    def path(self) -> Path:
+        """Where its table is kept."""
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        ranks = "x".join(map(str, self.hosts)) if len(self.hosts) <= 8 else f"{len(self.hosts)}hosts"
+        digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
+        return root / "syntony" / "tuning" / f"{ranks}-{digest}.json"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Measured costs at a place."""
+
+    place: Place
+    costs: Costs
+
+    @property
+    def collectives(self) -> list[str]:
+        """Those that were measured, in the order of the file."""
+        return list(dict.fromkeys(key.collective for key in self.costs))
+
+    def points(self, collective: str) -> dict[str, Points]:
+        """By algorithm."""
+        return {key.algorithm: points for key, points in self.costs.items() if key.collective == collective}
+
+    def fits(self, collective: str) -> dict[str, Fit]:
+        """By algorithm."""
+        return {name: fit(points) for name, points in self.points(collective).items()}
+
+    def rules(self, excluded: Mapping[str, Collection[str]] | None = None) -> tuple[Rule, ...]:
+        """The turns of each collective, as if somebody had written them. `excluded`: who may not be among them."""
+        rules = []
+        for collective in self.collectives:
+            without = (excluded or {}).get(collective, ())
+            candidates = {name: one for name, one in self.fits(collective).items() if name not in without}
+            if candidates:
+                sizes = [size for points in self.points(collective).values() for size in points]
+                found = turns(candidates, sizes)
+                rules.append(Rule((collective,), tuple(Choice(name, last) for last, name in found)))
+        return tuple(rules)
+
+    def merged(self, older: Table | None) -> Table:
+        """With the costs of `older` for the collectives that are not in this table."""
+        kept = {} if older is None else {k: p for k, p in older.costs.items() if k.collective not in self.collectives}
+        return Table(self.place, kept | dict(self.costs))
+
+    def write(self) -> Path:
+        """Beside its place and renamed, so that readers and other writers never meet half a file. FileError if not."""
+        path = self.place.path()
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "place": asdict(self.place),
+            "costs": [
+                {"collective": key.collective, "algorithm": key.algorithm, "points": [[s, p[s]] for s in sorted(p)]}
+                for key, p in self.costs.items()
+            ],
+        }
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"{path.parent}: cannot be made: {error.strerror}") from None
+        write_bytes(path, (json.dumps(document, indent=1) + "\n").encode())
+        return path
+
+
+def load(place: Place) -> Table | None:
+    """The table that is kept for a place; None without one. Raises FileError for a file that does not say it."""
+    path = place.path()
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return _table(Fields(parse_json(text, str(path)), str(path)), place)
+
+
+def _table(fields: Fields, place: Place) -> Table:
+    if fields.take("format") != FORMAT:
+        raise fields.wrong("format", f'it must be "{FORMAT}"')
+    if fields.take("version") != VERSION:
+        raise fields.wrong("version", f"this program reads version {VERSION}")
+    if fields.take("place") != json.loads(json.dumps(asdict(place))):
+        raise fields.wrong("place", "it is not what the file's name says: was it renamed?")
+    costs = {}
+    for row in fields.children("costs"):
+        key = Key(row.string("collective"), row.string("algorithm"))
+        points = {}
+        for index, pair in enumerate(row.rows("points")):
+            if not _is_point(pair):
+                raise row.wrong("points", "it must be [bytes, seconds], the seconds above 0", index)
+            points[pair[0]] = float(pair[1])
+        if not points:
+            raise row.wrong("points", "there must be at least one")
+        row.finish()
+        costs[key] = points
+    fields.finish()
+    return Table(place, costs)
+
+
+def _is_point(pair: object) -> bool:
+    return (
+        isinstance(pair, list)
+        and len(pair) == 2
+        and type(pair[0]) is int
+        and 0 <= pair[0] < 1 << 62
+        and type(pair[1]) in (int, float)
+        and 0 < pair[1] < 1e9
+    )
+
+
+@lru_cache(maxsize=1)
+def _processor() -> str:
+    """The processor's name, as Linux says it, and its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return " ".join([*names[:1], platform.machine()])
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    try:
+        return version("syntony")
+    except PackageNotFoundError:  # run from its folder
+        return "unknown"

@@ -1,0 +1,461 @@
+"""The verbs of a group: collectives and messages on arrays, in place.
+
+Thin over `syntony._core.Communicator`: a verb cuts its arrays into the blocks that the collective's program moves
+(csrc/core/program/program.hpp, `Collective`); what a call may say is calls.py's; everything else is the runtime's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from syntony import _core
+from syntony.collectives import calls
+from syntony.collectives.buffers import Buffer, UsageError, buffer_of, host_buffer_of
+from syntony.collectives.calls import Block
+
+if TYPE_CHECKING:
+    from syntony.collectives.cuda.arrival import Arrival
+    from syntony.collectives.cuda.group import CudaGroup
+    from syntony.collectives.cuda.staging import StagedGroup
+
+
+class Work:
+    """An operation in flight (`async_op=True`). Its arrays must not be touched before it is done.
+
+    Arrays on a GPU are worked on in a stream of the group's, behind what their library's current stream holds at the
+    call, and kept for as long. wait() lets what that library's then current stream gets from here on come after it, and
+    holds the host no longer than that takes: nothing by kernels, until the wire is done with it between hosts. Of a
+    library that tells no stream, the host waits to the end. wait() raises what has gone wrong by then, the next call or
+    close() what does later.
+    """
+
+    def __init__(self, work: _core.Work | Arrival) -> None:
+        self._work = work
+
+    @property
+    def done(self) -> bool:
+        return self._work.done
+
+    @property
+    def source(self) -> int:
+        """A receive's sender, once done."""
+        return self._work.source
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Helps the operation to its end and raises its error. False when `timeout` seconds passed first."""
+        return self._work.wait(timeout)
+
+
+class Verbs:
+    """One rank's end of a group: what it says and hears. Every rank calls the same collectives in the same order.
+
+    `input` and `output` may be the same memory wherever their blocks are (all_reduce; all_gather with `input` being
+    this rank's part of `output`; ..). Common keywords:
+
+    priority   `low`, `normal` or `high`: what is more urgent goes ahead of what is less, in all groups of the process,
+               also of what has begun. Ranks must keep the order of calls of each priority, and may differ in the order
+               between them. Without it, what is usual for the collective (an all_to_all is `high`, all else `normal`),
+               and one order over all such calls
+    partition  bytes: run it as parts of at most so many, one behind the other; a sum may then be associated otherwise
+    algorithm  a builder (`ring`, `dbt`, `hierarchical`, `direct`, `two_shot`, `pairwise`), a name that load() has
+               returned, or `auto`
+    async_op   return a Work at once instead of None at the end
+    timeout    seconds; default: the group's
+
+    Arrays on a GPU are queued in the current stream of their library, on one host by kernels, on several by way of the
+    hosts' memory (cuda/group.py and cuda/staging.py say what is not done for them).
+
+    Raises ValueError (UsageError) for a call that cannot mean anything, before anything has been sent;
+    CommunicationError for what goes wrong between ranks.
+    """
+
+    def __init__(self, core: _core.Communicator) -> None:
+        self._core = core
+        self.rank: int = core.rank
+        self.size: int = core.size
+        self._gpus: CudaGroup | StagedGroup | None = None  # formed by the first call with arrays on GPUs
+
+    # ---- collectives ------------------------------------------------------------------------------------------------
+
+    def all_reduce(
+        self,
+        input: Any,
+        output: Any = None,
+        op: str = "sum",
+        *,
+        factor: float = 1.0,
+        algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """output = input[rank 0] + input[rank 1] + ..; without `output`, in place.
+
+        `op`: sum, product, min, max, band, bor, bxor, avg. `factor` weights this rank's input (sums of floats).
+        """
+        usual = factor == 1.0 and priority is None and partition is None
+        if usual and self._core.run_even("all_reduce", input, output, op, algorithm, async_op, timeout):
+            return None
+        source = buffer_of(input, "the input of all_reduce", writable=output is None)
+        target = source if output is None else buffer_of(output, "the output of all_reduce", writable=True)
+        calls.alike("all_reduce", source, target, source.elements)
+        blocks = [(source.address, target.address, source.elements)]
+        return self._run(
+            "all_reduce", [source, target], blocks, op=op, factor=factor,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
+        )  # fmt: skip
+
+    def all_gather(
+        self,
+        input: Any,
+        output: Any,
+        counts: Sequence[int] | None = None,
+        *,
+        algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """output = every rank's input, one after another. `counts`: elements of each rank where they differ."""
+        usual = counts is None and priority is None and partition is None
+        if usual and self._core.run_even("all_gather", input, output, "sum", algorithm, async_op, timeout):
+            return None
+        source = buffer_of(input, "the input of all_gather", writable=False)
+        target = buffer_of(output, "the output of all_gather", writable=True)
+        sizes = calls.sizes("all_gather", counts, source.elements, self.size)
+        calls.divided("all_gather", self.rank, source, target, sizes)
+        blocks = [
+            (source.address if rank == self.rank else 0, target.at(start), size)
+            for rank, (start, size) in enumerate(calls.spans(sizes))
+        ]
+        return self._run(
+            "all_gather", [source, target], blocks, even=counts is None,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
+        )  # fmt: skip
+
+    def reduce_scatter(
+        self,
+        input: Any,
+        output: Any,
+        op: str = "sum",
+        counts: Sequence[int] | None = None,
+        *,
+        factor: float = 1.0,
+        algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """output = this rank's part of the sum of all inputs. `counts`: elements of each part where they differ."""
+        usual = counts is None and factor == 1.0 and priority is None and partition is None
+        if usual and self._core.run_even("reduce_scatter", input, output, op, algorithm, async_op, timeout):
+            return None
+        source = buffer_of(input, "the input of reduce_scatter", writable=False)
+        target = buffer_of(output, "the output of reduce_scatter", writable=True)
+        sizes = calls.sizes("reduce_scatter", counts, target.elements, self.size)
+        calls.divided("reduce_scatter", self.rank, target, source, sizes)
+        blocks = [
+            (source.at(start), target.address if rank == self.rank else 0, size)
+            for rank, (start, size) in enumerate(calls.spans(sizes))
+        ]
+        return self._run(
+            "reduce_scatter", [source, target], blocks, op=op, factor=factor, even=counts is None,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
+        )  # fmt: skip
+
+    def all_to_all(
+        self,
+        input: Any,
+        output: Any,
+        input_counts: Sequence[int] | None = None,
+        output_counts: Sequence[int] | None = None,
+        *,
+        algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """Part d of `input` goes to rank d; part s of `output` comes from rank s.
+
+        The counts (elements sent to, received from each rank) go together; without them all parts are equal.
+        """
+        usual = input_counts is None and output_counts is None and priority is None and partition is None
+        if usual and self._core.run_even("all_to_all", input, output, "sum", algorithm, async_op, timeout):
+            return None
+        source = buffer_of(input, "the input of all_to_all", writable=False)
+        target = buffer_of(output, "the output of all_to_all", writable=True)
+        if (input_counts is None) != (output_counts is None):
+            raise UsageError("all_to_all takes input_counts and output_counts together, or neither")
+        even = input_counts is None
+        if even and source.elements % self.size:
+            raise UsageError(f"{source.elements} elements do not divide among the {self.size} ranks of all_to_all")
+        part = source.elements // self.size
+        sent = calls.sizes("all_to_all", input_counts, part, self.size)
+        received = calls.sizes("all_to_all", output_counts, part, self.size)
+        if source.elements != sum(sent):
+            raise UsageError(f"the input of all_to_all has {source.elements} elements, input_counts {sum(sent)}")
+        calls.alike("all_to_all", source, target, sum(received))
+        blocks = calls.exchange(self.rank, source, target, sent, received, elsewhere=part if even else 0)
+        return self._run(
+            "all_to_all", [source, target], blocks, even=even,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
+        )  # fmt: skip
+
+    def broadcast(
+        self,
+        buffer: Any,
+        root: int = 0,
+        *,
+        algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """Everybody's `buffer` becomes the root's."""
+        target = buffer_of(buffer, "the buffer of broadcast", writable=self.rank != root)
+        blocks = [(target.address if self.rank == root else 0, target.address, target.elements)]
+        return self._run(
+            "broadcast", [target], blocks, root=root,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
+        )  # fmt: skip
+
+    def reduce(
+        self,
+        input: Any,
+        output: Any = None,
+        root: int = 0,
+        op: str = "sum",
+        *,
+        factor: float = 1.0,
+        algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """The root's `output` becomes the sum of all inputs; at the root without `output`, in place."""
+        at_root = self.rank == root
+        source = buffer_of(input, "the input of reduce", writable=at_root and output is None)
+        target = source
+        if at_root and output is not None:
+            target = buffer_of(output, "the output of reduce", writable=True)
+            calls.alike("reduce", source, target, source.elements)
+        blocks = [(source.address, target.address if at_root else 0, source.elements)]
+        return self._run(
+            "reduce", [source, target], blocks, root=root, op=op, factor=factor,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
+        )  # fmt: skip
+
+    def gather(
+        self,
+        input: Any,
+        output: Any = None,
+        root: int = 0,
+        counts: Sequence[int] | None = None,
+        *,
+        algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """The root's `output` = every rank's input, one after another."""
+        source = buffer_of(input, "the input of gather", writable=False)
+        sizes = calls.sizes("gather", counts, source.elements, self.size)
+        kept = [source]
+        starts = [0] * self.size
+        if self.rank == root:
+            if output is None:
+                raise UsageError(f"rank {root} is the root of gather and needs an output")
+            target = buffer_of(output, "the output of gather", writable=True)
+            calls.divided("gather", self.rank, source, target, sizes)
+            starts = [target.at(start) for start, _ in calls.spans(sizes)]
+            kept.append(target)
+        blocks = [(source.address if rank == self.rank else 0, starts[rank], size) for rank, size in enumerate(sizes)]
+        return self._run(
+            "gather", kept, blocks, root=root, even=counts is None,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
+        )  # fmt: skip
+
+    def scatter(
+        self,
+        input: Any,
+        output: Any,
+        root: int = 0,
+        counts: Sequence[int] | None = None,
+        *,
+        algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """Part r of the root's `input` goes to rank r's `output`. `input` is None elsewhere."""
+        target = buffer_of(output, "the output of scatter", writable=True)
+        sizes = calls.sizes("scatter", counts, target.elements, self.size)
+        kept = [target]
+        starts = [0] * self.size
+        if self.rank == root:
+            if input is None:
+                raise UsageError(f"rank {root} is the root of scatter and needs an input")
+            source = buffer_of(input, "the input of scatter", writable=False)
+            calls.divided("scatter", self.rank, target, source, sizes)
+            starts = [source.at(start) for start, _ in calls.spans(sizes)]
+            kept.append(source)
+        blocks = [(starts[rank], target.address if rank == self.rank else 0, size) for rank, size in enumerate(sizes)]
+        return self._run(
+            "scatter", kept, blocks, root=root, even=counts is None,
+            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
+        )  # fmt: skip
+
+    def all_reduce_together(
+        self,
+        arrays: Sequence[Any],
+        op: str = "sum",
+        *,
+        algorithm: str = "auto",
+        priority: str | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | None:
+        """all_reduce of several small arrays of one type in place, as one operation: they travel packed.
+
+        Calls one by one are never fused behind your back: ranks see different queues, and all must fuse alike.
+        """
+        buffers = [
+            host_buffer_of(array, f"array {i} of all_reduce_together", writable=True) for i, array in enumerate(arrays)
+        ]
+        if not buffers:
+            raise UsageError("all_reduce_together needs at least one array")
+        for i, buffer in enumerate(buffers):
+            calls.alike(f"all_reduce_together (arrays 0 and {i})", buffers[0], buffer, buffer.elements)
+        work = self._core.all_reduce_together(
+            dtype=buffers[0].dtype,
+            op=calls.reduction("all_reduce_together", op, buffers[0]),
+            buffers=[(buffer.address, buffer.address, buffer.elements) for buffer in buffers],
+            algorithm=algorithm,
+            priority=priority,
+            timeout=calls.seconds(timeout),
+            async_op=async_op,
+            average=op == "avg",
+            keep_alive=[buffer.owner for buffer in buffers] if async_op else None,
+        )
+        return None if work is None else Work(work)
+
+    def barrier(
+        self, *, priority: str | None = None, async_op: bool = False, timeout: float | None = None
+    ) -> Work | None:
+        """Returns when every rank has called it."""
+        work = self._core.barrier(priority=priority, timeout=calls.seconds(timeout), async_op=async_op)
+        return None if work is None else Work(work)
+
+    # ---- messages ---------------------------------------------------------------------------------------------------
+
+    def send(
+        self, buffer: Any, destination: int, tag: int = 0, *, async_op: bool = False, timeout: float | None = None
+    ) -> Work | None:
+        """Sends to one rank, beside all collectives. Done when `buffer` may be used again."""
+        source = host_buffer_of(buffer, "the buffer of send", writable=False)
+        size = source.elements * source.itemsize
+        to_rank = calls.member("the destination of send", destination, self.size)
+        work = self._core.send(
+            source.address, size, to_rank, calls.tag(tag), calls.seconds(timeout), async_op, source.owner
+        )
+        return Work(work) if async_op else None
+
+    def recv(
+        self,
+        buffer: Any,
+        source: int | None = None,
+        tag: int = 0,
+        *,
+        async_op: bool = False,
+        timeout: float | None = None,
+    ) -> Work | int:
+        """Receives a message of exactly this size; from any rank when `source` is None. Returns the sender's rank."""
+        target = host_buffer_of(buffer, "the buffer of recv", writable=True)
+        size = target.elements * target.itemsize
+        from_rank = -1 if source is None else calls.member("the source of recv", source, self.size)
+        work = self._core.receive(
+            target.address, size, from_rank, calls.tag(tag), calls.seconds(timeout), async_op, target.owner
+        )
+        return Work(work) if async_op else work.source
+
+    def _run(
+        self,
+        collective: str,
+        buffers: list[Buffer],
+        blocks: list[Block],
+        *,
+        op: str = "sum",
+        root: int = 0,
+        factor: float = 1.0,
+        even: bool = True,
+        algorithm: str,
+        priority: str | None,
+        partition: int | None,
+        async_op: bool,
+        timeout: float | None,
+    ) -> Work | None:
+        first, last = buffers[0], buffers[-1]
+        calls.apart(collective, first, last, blocks)
+        if first.device >= 0 or last.device >= 0:
+            usual = factor == 1.0 and priority is None and partition is None
+            return self._run_on_gpu(collective, buffers, blocks, op, root, even, algorithm, timeout, async_op, usual)
+        work = self._core.run(
+            collective=collective,
+            dtype=first.dtype,
+            op=calls.reduction(collective, op, first),
+            root=calls.member(f"the root of {collective}", root, self.size),
+            blocks=blocks,
+            algorithm=algorithm,
+            priority=priority,
+            partition=calls.parts(collective, partition),
+            timeout=calls.seconds(timeout),
+            async_op=async_op,
+            average=op == "avg",
+            factor=factor,
+            even=even,
+            keep_alive=[buffer.owner for buffer in buffers] if async_op else None,
+        )
+        return None if work is None else Work(work)
+
+    def _run_on_gpu(
+        self,
+        collective: str,
+        buffers: list[Buffer],
+        blocks: list[Block],
+        op: str,
+        root: int,
+        even: bool,
+        algorithm: str,
+        timeout: float | None,
+        async_op: bool,
+        usual: bool,
+    ) -> Work | None:
+        """Queues it on or beside the current stream (collectives/cuda)."""
+        from syntony.collectives.cuda.call import Call
+        from syntony.collectives.cuda.group import CudaGroup
+        from syntony.collectives.cuda.staging import StagedGroup
+
+        if not usual:
+            raise UsageError(f"{collective} of arrays on GPUs knows no priority, partition or factor")
+        call = Call(
+            collective,
+            calls.reduction(collective, op, buffers[0]),
+            calls.member(f"the root of {collective}", root, self.size),
+            blocks,
+            even,
+            algorithm,
+        )
+        if self._gpus is None:
+            by = CudaGroup if len(self._core.boxes) == 1 else StagedGroup
+            self._gpus = by(self._core, max(buffer.device for buffer in buffers))
+        arrival = self._gpus.run(call, buffers, op == "avg", calls.seconds(timeout) or self._core.timeout, async_op)
+        return None if arrival is None else Work(arrival)

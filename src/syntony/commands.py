@@ -1,0 +1,74 @@
+"""The table of verbs: which rooms answer to which word. Parser, help and documentation are made from it.
+
+A room is imported when its verb is used, and all of them only to print the whole list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from types import MappingProxyType
+
+from syntony.base.command import Command, UserError
+
+ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "topo": ("syntony.topologies.cli", "syntony.collectives.cli"),
+        "bound": ("syntony.synth.commands",),
+        "synth": ("syntony.synth.commands",),
+        "portfolio": ("syntony.synth.commands",),
+        "compile": ("syntony.synth.commands.compile",),
+        "repair": ("syntony.synth.commands",),
+        "verify": ("syntony.synth.commands",),
+        "simulate": ("syntony.synth.commands",),
+        "traffic": ("syntony.synth.commands",),
+        "place": ("syntony.synth.commands",),
+        "convert": ("syntony.synth.commands",),
+        "bench": ("syntony.benchmarks.cli",),
+        "tune": ("syntony.collectives.tuner.cli",),
+        "lab": ("syntony.lab.cli",),
+        "train": ("syntony.trainer.cli",),
+        "trace": ("syntony.collectives.recorder.command",),
+        "overlap": ("syntony.overlap.commands", "syntony.trainer.cli"),
+        "demo": ("syntony.benchmarks.cli",),
+    }
+)
+
+
+def commands_of(verb: str) -> Iterator[Command]:
+    """The commands that begin with `verb`, in the order in which their rooms list them.
+
+    The next room is imported only when the last had not the command that is looked for.
+    """
+    for room in ROOMS[verb]:
+        yield from (command for command in import_module(room).COMMANDS if command.name[0] == verb)
+
+
+def all_commands() -> tuple[Command, ...]:
+    """Every command, in the order of `ROOMS`."""
+    return tuple(command for verb in ROOMS for command in commands_of(verb))
+
+
+def find(words: list[str]) -> tuple[Command, list[str]]:
+    """The command that `words` begin with, and the words left over as its arguments.
+
+    Raises UserError with the nearest name when there is none.
+    """
+    verb, *rest = words
+    if verb not in ROOMS:
+        raise UserError(f"no command {verb!r}{_nearest(verb, ROOMS)}; `syntony --help` lists them")
+    for command in commands_of(verb):
+        if tuple(words[: len(command.name)]) == command.name:
+            return command, words[len(command.name) :]
+    choices = [command.name[1] for command in commands_of(verb) if len(command.name) > 1]
+    if not rest or rest[0].startswith("-"):
+        raise UserError(f"`syntony {verb}` needs one more word: {', '.join(choices)}")
+    raise UserError(
+        f"no command `syntony {verb} {rest[0]}`{_nearest(rest[0], choices)}; there are {', '.join(choices)}"
+    )
+
+
+def _nearest(word: str, names: Iterable[str]) -> str:
+    close = get_close_matches(word, names, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

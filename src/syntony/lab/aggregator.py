@@ -1,0 +1,72 @@
+"""A switch that adds, as a process: `python -m syntony.lab.aggregator --listen 10.0.0.1:4600 --slots 64`.
+
+It serves until SIGTERM or Ctrl-C. Its first line of output says where it listens (with port 0, a free one is taken).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from syntony import _core, _emulation
+from syntony.topologies.aggregator import NUMBER_FORMATS, SHARINGS, Aggregator
+
+SLOTS = 64
+SLOT_BYTES = 32 * 1024
+"""A packet of this switch: system calls cost more than a switch's pipeline does, so it is a large one."""
+
+
+def arguments_of(aggregator: Aggregator) -> list[str]:
+    """The options with which a process stands for the aggregator.
+
+    Number formats, tenants and sharing are the profile's, and so are the bytes of all slots together; they are cut into
+    fewer, larger slots, and rounded up to two per tenant.
+    """
+    slots = SLOTS
+    if aggregator.slots is not None:
+        slots = max(2 * aggregator.tenants, aggregator.slots * aggregator.slot_bytes // SLOT_BYTES)
+    formats = [word for name in aggregator.formats for word in ("--format", name)]
+    tenants = ["--tenants", str(aggregator.tenants), "--sharing", aggregator.sharing]
+    return ["--slots", str(max(slots, aggregator.tenants)), "--slot-bytes", str(SLOT_BYTES), *formats, *tenants]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m syntony.lab.aggregator",
+        description="A switch that adds: workers stream chunks to it and get their sums back.",
+        epilog="example: python -m syntony.lab.aggregator --listen 127.0.0.1:4600 --slots 64 --format int32_block",
+    )
+    parser.add_argument("--listen", default="127.0.0.1:0", metavar="ADDRESS:PORT", help="where workers connect")
+    parser.add_argument("--slots", type=int, default=SLOTS, metavar="N", help=f"chunks at once (default {SLOTS})")
+    parser.add_argument(
+        "--slot-bytes", type=int, default=SLOT_BYTES, metavar="B", help=f"bytes of a chunk (default {SLOT_BYTES})"
+    )
+    parser.add_argument(
+        "--format", action="append", default=[], choices=NUMBER_FORMATS, help="a number format it adds (default all)"
+    )
+    parser.add_argument("--tenants", type=int, default=1, metavar="T", help="jobs at once (default 1)")
+    parser.add_argument(
+        "--sharing", default=SHARINGS[0], choices=SHARINGS, help="whether each tenant has its part of the slots"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        aggregator = _emulation.Aggregator(
+            options.listen, options.slots, options.slot_bytes, options.format, options.tenants,
+            options.sharing == "shared",
+        )  # fmt: skip
+    except (ValueError, _core.CommunicationError) as error:
+        print(f"aggregator: {error}", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, lambda *_: aggregator.stop())
+    print(f"aggregator at {aggregator.address}: {options.slots} slots of {options.slot_bytes} bytes", flush=True)
+    with suppress(KeyboardInterrupt):
+        aggregator.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""One lab from beginning to end: `with Lab(plan) as lab:` builds it, and leaves nothing behind.
+
+namespaces ─▶ wires ─▶ addresses, routes, rates ─▶ ceilings ─▶ ranks, faults in their time ─▶ removal
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+from syntony.lab.aggregators import adding_switches, command_of, meeting_place
+from syntony.lab.faults import Change, Fault, changes, rate_under
+from syntony.lab.plan import Plan
+from syntony.lab.processes import Task, environment_of, require_command, run_tasks
+from syntony.lab.runs import Run
+from syntony.lab.wires import kernel, network
+from syntony.lab.wires.ceiling import Ceiling, measure
+from syntony.lab.wires.delay import DelayFigures, DelayLine
+from syntony.lab.wires.routes import routes_of
+
+
+class Lab:
+    """A plan that stands while the context lasts. Raises LabError, with nothing left, when it cannot be built."""
+
+    def __init__(self, plan: Plan, ecmp: bool = False) -> None:
+        kernel.require_tools()
+        self.plan = plan
+        self.paths = "ECMP: connections are hashed over all shortest paths" if ecmp else "one shortest path per pair"
+        self.delay_figures: DelayFigures | None = None  # known once the lab is gone
+        self._routes = routes_of(plan, ecmp)
+        self._run: Run | None = None
+        self._delay_line: DelayLine | None = None
+
+    def __enter__(self) -> Lab:
+        self._run = Run(self.plan.topology.name)
+        try:
+            network.make_machines(self.plan, self.namespace)
+            network.make_cables(self.plan, self.namespace)
+            if any(wire.delay > 0 for wire in self.plan.wires):
+                self._delay_line = DelayLine(self.plan, self.namespace)
+            network.configure(self.plan, self._routes, self.namespace)
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    @property
+    def id(self) -> str:
+        assert self._run is not None, "the lab is not built"
+        return self._run.id
+
+    def namespace(self, machine: str) -> str:
+        """The name of the namespace that stands for the machine of that name."""
+        assert self._run is not None, "the lab is not built"
+        return self._run.namespace(machine)
+
+    def ceilings(self) -> tuple[Ceiling, ...]:
+        """Measures the wires: some seconds."""
+        return measure(self.plan, self.namespace)
+
+    def run(
+        self,
+        command: Sequence[str],
+        faults: Sequence[Fault] = (),
+        write: Callable[[bytes], object] | None = None,
+        colours: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> int:
+        """Runs `command` once per rank, with `faults` in their time from its start, and returns the exit code.
+
+        That is 0, or that of the first rank that failed. `write` takes the ranks' output by whole lines (default: this
+        process's stdout); `environment` is what they inherit (default: this process's).
+        """
+        require_command(command)
+        inherited = os.environ if environment is None else environment
+        lasting: set[int] = set()
+
+        def apply(change: Change) -> None:
+            (lasting.add if change.begins else lasting.discard)(change.fault)
+            self._apply(faults, lasting, faults[change.fault])
+
+        place = meeting_place(self.plan)
+        told = {"SYNTONY_SECRET": secrets.token_hex()} | ({} if place is None else {"SYNTONY_AGGREGATOR": place})
+        services = [
+            Task(switch.name, self.namespace(switch.name), command_of(self.plan, switch), inherited, service=True)
+            for switch in adding_switches(self.plan)
+        ]
+        ranks = [
+            Task(
+                f"rank {rank}",
+                self.namespace(self.plan.host_of[rank].name),
+                tuple(command),
+                {**environment_of(self.plan, rank, inherited), **told},
+            )
+            for rank in range(self.plan.topology.ranks)
+        ]
+        try:
+            return run_tasks([*services, *ranks], write or _write_to_stdout, colours, changes(faults), apply)
+        finally:
+            for number in list(lasting):
+                lasting.discard(number)
+                self._apply(faults, lasting, faults[number])
+
+    def _apply(self, faults: Sequence[Fault], lasting: set[int], changed: Fault) -> None:
+        """Gives the wires of `changed` what the lasting faults leave of their rates."""
+        lines: dict[int, list[str]] = {}
+        for wire in changed.wires:
+            hit = [faults[number] for number in lasting if wire in faults[number].wires]
+            for end in wire.ends:
+                lines.setdefault(end.machine, []).append(network.shape_line(wire, rate_under(end.rate, hit)))
+        for machine, batch in lines.items():
+            kernel.tc(self.namespace(self.plan.machines[machine].name), batch)
+
+    def _remove(self) -> None:
+        """Everything goes, whatever signal comes meanwhile."""
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        try:
+            if self._delay_line is not None:
+                self.delay_figures = self._delay_line.close()
+                self._delay_line = None
+        finally:
+            try:
+                if self._run is not None:
+                    self._run.close()
+                    self._run = None
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _write_to_stdout(lines: bytes) -> None:
+    sys.stdout.buffer.write(lines)
+    sys.stdout.buffer.flush()
+
+
+class Stopped(Exception):  # noqa: N818 - no error: somebody wants it to end
+    """A signal asked the lab to end. `code` is the exit code that says so."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.code = 128 + number
+
+
+@contextmanager
+def stopping_by_signals() -> Iterator[None]:
+    """Within, SIGINT, SIGTERM and SIGHUP raise Stopped in the main thread, so that a lab is removed on its way out."""
+
+    def stop(number: int, _: object) -> None:
+        raise Stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

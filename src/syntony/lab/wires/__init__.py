@@ -1,0 +1,1 @@
+"""The emulated wires: addresses, routes, rates and delays."""

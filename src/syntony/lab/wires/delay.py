@@ -1,0 +1,81 @@
+"""Wires that take their time: TUN devices at both ends, and one process that passes packets on when they are due.
+
+    h0 w0 (TUN) ── read ── waits 1 ms ── write ── (TUN) w0 s0        csrc/emulation/delay/delay_line.hpp does it
+
+The kernel's own way (netem) is missing from many kernels. The process has real-time priority where it may, so that the
+delay is constant on a busy machine, and it ends with the lab: its standard input does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from syntony.lab.plan import LabError, Plan
+from syntony.lab.wires import kernel
+
+
+@dataclass(frozen=True)
+class DelayFigures:
+    """Packets passed on and lost, and in seconds by how much they came out later than they should have."""
+
+    packets: int
+    lost: int
+    mean_lateness: float
+    worst_lateness: float
+
+
+class DelayLine:
+    """All wires of a lab that have a delay."""
+
+    def __init__(self, plan: Plan, namespace: Callable[[str], str]) -> None:
+        """Makes the devices of these wires, up to `configure`. Raises LabError where the kernel has no TUN."""
+        wires, descriptors = [], []
+        try:
+            for wire in plan.wires:
+                if wire.delay > 0:
+                    ends = []
+                    for end in wire.ends:
+                        ends.append(kernel.open_tun(namespace(plan.machines[end.machine].name), wire.name))
+                        descriptors.append(ends[-1])
+                    wires.append(f"{ends[0]}:{ends[1]}:{wire.delay}")
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "syntony.lab.wires.delay", *wires],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=descriptors,
+                start_new_session=True,  # Ctrl-C is for the lab alone
+            )
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def close(self) -> DelayFigures:
+        """Ends it. Raises LabError when it has failed."""
+        out, errors = self._process.communicate()
+        if self._process.returncode:
+            raise LabError(f"the delay line failed: {errors.decode(errors='replace').strip().splitlines()[-1:]}")
+        return DelayFigures(**json.loads(out))
+
+
+def main(words: list[str]) -> int:
+    from syntony._emulation import run_delay_line
+
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    wires = []
+    for word in words:
+        one, other, seconds = word.split(":")
+        wires.append((int(one), int(other), float(seconds)))
+    print(json.dumps(asdict(DelayFigures(*run_delay_line(wires, sys.stdin.fileno())))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,382 @@
+"""`syntony overlap ..`: plan a training step, predict it, ask why it is not faster, and look for a better plan."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from time import process_time
+from typing import TYPE_CHECKING, Any
+
+from syntony.base.arguments import count, seconds
+from syntony.base.command import Command, UserError
+from syntony.overlap.commands.problem import add_problem, plan_of, problem
+from syntony.topologies.cli import add_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from syntony.overlap.predict.simulation import Timeline
+    from syntony.overlap.step.cost import Cost
+    from syntony.overlap.step.graph import Graph
+    from syntony.overlap.step.plan import Plan
+
+
+# ---- list -----------------------------------------------------------------------------------------------------------
+
+
+def _configure_list(parser: argparse.ArgumentParser) -> None:
+    add_json(parser)
+
+
+def _list(options: argparse.Namespace) -> int:
+    from syntony.overlap.commands.problem import MACHINES
+    from syntony.overlap.policies.table import POLICIES
+    from syntony.overlap.step.models import MODELS
+    from syntony.overlap.step.pipelines import PIPELINES
+
+    policies = [
+        {"name": one.name, "paper": one.paper, "about": one.about, "knobs": one.values} for one in POLICIES.values()
+    ]
+    models = {name: {**vars(model), "parameters": model.parameters} for name, model in MODELS.items()}
+    machines = {name: vars(machine) for name, machine in MACHINES.items()}
+    lines = ["policies (--policy NAME:KNOB=VALUE,..; joined by + they work one after another)"]
+    for one in POLICIES.values():
+        knobs = ", ".join(f"{name}={value}" for name, value in one.values.items())
+        about = " ".join(one.about.split()) + (f" [{knobs}]" if knobs else "")
+        lines += [f"  {one.name:<18} {one.paper}", f"  {'':<18} {about}"]
+    lines += ["", "models (--model; one's own as gpt:hidden=512,blocks=8)"]
+    for name, model in MODELS.items():
+        lines.append(f"  {name:<18} {model.parameters / 1e9:8.3g} billion parameters   {model.source}")
+    lines += ["", f"pipelines (--layout schedule=..): {', '.join(PIPELINES)}"]
+    lines += ["", "machines (--machine NAME:network=25e9,..)"]
+    for name, machine in MACHINES.items():
+        lines.append(f"  {name:<18} " + ", ".join(f"{key} {value:g}" for key, value in vars(machine).items()))
+    told = {"policies": policies, "models": models, "pipelines": list(PIPELINES), "machines": machines}
+    return _tell(options, told, lines)
+
+
+# ---- plan, simulate, explain ----------------------------------------------------------------------------------------
+
+
+def _configure_plan(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser)
+    parser.add_argument("-o", "--output", metavar="F.json", help="write the plan")
+    add_json(parser)
+
+
+def _plan(options: argparse.Namespace) -> int:
+    plan, timeline, title = _predicted(options)
+    if options.output:
+        _folder(options.output)
+        plan.write(options.output)
+    lines = [f"{title}: plan of {plan.policy}, {plan.hash[:16]}"]
+    for (device, lane), names in sorted(plan.orders.items()):
+        first = ", ".join(names[:6]) + (f", .. {len(names)} ops" if len(names) > 6 else "")
+        lines.append(f"  device {device} {lane:<8} {first}")
+    lines += [f"written to {options.output}"] if options.output else []
+    told = {"policy": plan.policy, "hash": plan.hash, "ops": len(plan.graph), "knobs": dict(plan.knobs)}
+    return _tell(options, told | {"seconds": timeline.seconds, "file": options.output}, lines)
+
+
+def _configure_simulate(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser)
+    add_json(parser)
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from syntony.base.wording import time
+    from syntony.overlap.predict.bounds import bounds
+
+    plan, timeline, title = _predicted(options)
+    best = bounds(plan, timeline.cost)[0]
+    row = _row(timeline)
+    busy = [{"device": device, "lane": lane, "seconds": took} for (device, lane), took in sorted(timeline.busy.items())]
+    lines = [
+        f"{title}: {plan.policy} (predicted)",
+        f"  step        {time(timeline.seconds)}",
+        f"  bound       {time(best.seconds)}: {best.witness}",
+        f"  efficiency  {row['efficiency']:.1%}",
+        f"  exposed     {time(row['exposed_seconds'])} of communication, on the device that has most",
+        f"  memory      {_bytes(row['peak_bytes'])} of activations, gathered weights and sharded gradients at most",
+        f"  busy        {', '.join(_busy(timeline))}",
+    ]
+    return _tell(options, {"title": title, "policy": plan.policy, **row, "busy": busy}, lines)
+
+
+def _busy(timeline: Timeline) -> list[str]:
+    lanes: dict[str, float] = {}
+    for (_, lane), took in timeline.busy.items():
+        lanes[lane] = max(lanes.get(lane, 0.0), took)
+    return [f"{lane} {took / timeline.seconds:.0%}" for lane, took in sorted(lanes.items())]
+
+
+def _configure_explain(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser)
+    parser.add_argument("--top", type=count, default=5, metavar="N", help="so many ops and groups of ops (default 5)")
+    add_json(parser)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
+    from syntony.overlap.predict.explain import Making, explain, report, told
+    from syntony.overlap.predict.simulation import simulate
+
+    with progress("explaining"):
+        asked = problem(options)
+        plan = plan_of(asked, options.policy)
+
+        def again(step: Graph, cost: Cost) -> Plan:
+            return plan_of(replace(asked, graph=step, cost=cost), options.policy)
+
+        # A plan that was read does not say what it was made of.
+        made = None if plan is asked.plan else Making(asked.graph, again)
+        found = explain(simulate(plan, asked.cost), options.top, made)
+    lines = [f"{asked.title}: {plan.policy}", *told(found)]
+    return _tell(options, {"title": asked.title, "policy": plan.policy, **report(found)}, lines)
+
+
+# ---- compare, search ------------------------------------------------------------------------------------------------
+
+
+def _configure_compare(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser, policy=False)
+    parser.add_argument("--policies", metavar="A,B+C,..", help="which (default: all that can plan this step)")
+    add_json(parser)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
+    from syntony.overlap.policies.search import chain_of, planned
+    from syntony.overlap.policies.table import POLICIES
+    from syntony.overlap.predict.simulation import simulate
+
+    asked = problem(options)
+    named = split_policies(options.policies) if options.policies else list(POLICIES)
+    rows, refused = [], {}
+    for name in named:
+        try:
+            with progress(f"planning {name}"):
+                timeline = simulate(planned(chain_of(name), asked.graph, asked.cost), asked.cost)
+        except UserError as error:
+            if options.policies:
+                raise
+            refused[name] = str(error)
+            continue
+        rows.append({"policy": name, **_row(timeline)})
+    rows.sort(key=lambda row: row["seconds"])
+    lines = [f"{asked.title} (predicted)", *_table(rows)]
+    lines += [f"not for this step: {', '.join(refused)}"] if refused else []
+    return _tell(options, {"title": asked.title, "policies": rows, "refused": refused}, lines)
+
+
+def split_policies(text: str) -> list[str]:
+    """Policies between commas; a knob's comma is followed by `name=`."""
+    found: list[str] = []
+    for part in text.split(","):
+        if found and "=" in part and ":" not in part:
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
+
+
+def _row(timeline: Timeline) -> dict[str, Any]:
+    from syntony.overlap.predict.bounds import bounds
+    from syntony.overlap.step.op import COMPUTE
+
+    bound = bounds(timeline.plan, timeline.cost)[0].seconds
+    device = {op.name: op.device for op in timeline.plan.graph}
+    exposed = dict.fromkeys(timeline.plan.graph.devices, 0.0)
+    for name, took in timeline.exposed.items():
+        exposed[device[name]] += took
+    moved = any(lane != COMPUTE for _, lane in timeline.busy)
+    return {
+        "seconds": timeline.seconds,
+        "bound": bound,
+        "efficiency": bound / timeline.seconds if timeline.seconds else 1.0,
+        "exposed_seconds": max(exposed.values()) if moved else 0.0,
+        "peak_bytes": max(timeline.peak.values(), default=0.0),
+        "simulated_only": timeline.plan.simulated,
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    from syntony.base.wording import time
+
+    wide = max([6, *(len(row["policy"]) for row in rows)])
+    slowest = max((row["seconds"] for row in rows), default=0.0)
+    lines = [f"  {'policy':<{wide}}       step      bound  of bound    exposed     memory   over the slowest"]
+    for row in rows:
+        lines.append(
+            f"  {row['policy']:<{wide}} {time(row['seconds']):>10} {time(row['bound']):>10} {row['efficiency']:>9.1%} "
+            f"{time(row['exposed_seconds']):>10} {_bytes(row['peak_bytes']):>10} {slowest / row['seconds']:>9.3f}x"
+            + ("  simulated only" if row["simulated_only"] else "")
+        )
+    return lines
+
+
+def _configure_search(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser, policy=False)
+    parser.add_argument("--method", metavar="M,..", help="grid, bayes, mcmc, dp (default: all)")
+    parser.add_argument(
+        "--seconds", type=seconds, default=10.0, metavar="S", help="of one core, from the start (default 10)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is random (default 0)")
+    parser.add_argument("--top", type=count, default=5, metavar="N", help="so many plans (default 5)")
+    parser.add_argument("-o", "--output", metavar="F.json", help="write the best plan")
+    add_json(parser)
+
+
+def _search(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
+    from syntony.overlap.policies.search import METHODS, search
+    from syntony.overlap.predict.simulation import simulate
+
+    if options.output:
+        _folder(options.output)
+    asked = problem(options)
+    methods = tuple(options.method.split(",")) if options.method else METHODS
+    with progress("searching"):
+        left = max(1.0, 0.9 * options.seconds - process_time())  # what was read has taken some, what is told will
+        found = search(asked.graph, asked.cost, left, methods, options.seed)
+    if not found.candidates:
+        raise UserError(f"no policy can plan {asked.title}: {next(iter(found.refused.values()), 'there is none')}")
+    best = found.candidates[: options.top]
+    if options.output:
+        best[0].plan.write(options.output)
+    rows = [{"policy": one.maker, **_row(simulate(one.plan, asked.cost))} for one in best]
+    lines = [f"{asked.title}: {found.tried} plans simulated, the best (predicted)", *_table(rows)]
+    if found.small:
+        lines += [
+            f"  looked for in a step of {found.small} ops with fewer, heavier layers; those shown are of all layers"
+        ]
+    lines += [f"  the best is written to {options.output}"] if options.output else []
+    return _tell(options, {"title": asked.title, "plans": rows, "tried": found.tried, "file": options.output}, lines)
+
+
+# ---- trace, traffic -------------------------------------------------------------------------------------------------
+
+
+def _configure_trace(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser)
+    parser.add_argument(
+        "--real", nargs="+", default=[], metavar="R.et", help="steps as they were recorded, drawn below"
+    )
+    parser.add_argument("-o", "--output", required=True, metavar="F", help="F.json for Perfetto, F.et for Chakra")
+    add_json(parser)
+
+
+def _trace(options: argparse.Namespace) -> int:
+    from syntony.overlap.formats.chakra import read_chakra, write_chakra
+    from syntony.overlap.formats.perfetto import Row, planned, write_trace
+
+    _folder(options.output)
+    plan, timeline, _ = _predicted(options)
+    path = Path(options.output)
+    if path.suffix == ".et":
+        spans = zip(timeline.start.tolist(), timeline.end.tolist(), strict=True)
+        written = write_chakra(plan, path, dict(zip(timeline.row, spans, strict=True)))
+    elif path.suffix == ".json":
+        rows = planned(timeline)
+        for name in options.real:
+            real = read_chakra(name)
+            rows += [
+                Row(f"device {device}, measured ({Path(name).stem})", real.plan, device, real.times)
+                for device in real.plan.graph.devices
+            ]
+        write_trace(rows, path)
+        written = [path]
+    else:
+        raise UserError(f"{path}: the name must end in .json (Perfetto, chrome://tracing) or .et (Chakra)")
+    files = [str(file) for file in written]
+    return _tell(options, {"files": files}, [f"written to {', '.join(files)}"])
+
+
+def _configure_traffic(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser)
+    parser.add_argument("--algorithm", metavar="C=A,..", default="",
+                        help="such as all_reduce=ring (default: slices exchanged directly)")  # fmt: skip
+    parser.add_argument("-o", "--output", metavar="F.png", help="draw it: .png, .svg or .pdf")
+    add_json(parser)
+
+
+def _traffic(options: argparse.Namespace) -> int:
+    from syntony.overlap.commands.problem import pairs
+    from syntony.overlap.predict.traffic import CANONICAL, draw, report, traffic
+
+    chosen = pairs(options.algorithm, f"--algorithm {options.algorithm}")
+    for kind in chosen:
+        if kind not in CANONICAL:
+            raise UserError(
+                f"--algorithm {options.algorithm}: no collective {kind!r}; there are {', '.join(CANONICAL)}"
+            )
+    if options.output:
+        _folder(options.output)
+    asked = problem(options)
+    found = traffic(plan_of(asked, options.policy), asked.layout, {**CANONICAL, **chosen})
+    if options.output:
+        draw(found, asked.title, options.output)
+    told = report(found)
+    lines = [f"{asked.title}: bytes that ranks send in a step"]
+    for lane, total in sorted(told["bytes"].items(), key=lambda item: -item[1]):
+        most = found[lane].sum(axis=1).max()
+        lines.append(f"  {lane:<9} {_bytes(total):>10}   {most:>16,} by the rank that sends most")
+    lines += [] if told["bytes"] else ["  none"]
+    lines += [f"drawn to {options.output}"] if options.output else []
+    return _tell(options, told | {"file": options.output}, lines)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _tell(options: argparse.Namespace, told: Mapping[str, Any], lines: Iterable[str]) -> int:
+    """For machines, or for people."""
+    print(json.dumps(told) if options.json else "\n".join(lines))
+    return 0
+
+
+def _predicted(options: argparse.Namespace) -> tuple[Plan, Timeline, str]:
+    from syntony.base.progress import progress
+    from syntony.overlap.predict.simulation import simulate
+
+    with progress("planning"):
+        asked = problem(options)
+        plan = plan_of(asked, options.policy)
+        return plan, simulate(plan, asked.cost), asked.title
+
+
+def _folder(path: str) -> None:
+    if not Path(path).parent.is_dir():
+        raise UserError(f"{path}: there is no folder {Path(path).parent}")
+
+
+def _bytes(amount: float) -> str:
+    from syntony.base.wording import rate
+
+    return rate(amount).removesuffix("/s")
+
+
+_THIN = "--model thin --layout dp=4 --machine cpu:network=250e6"
+_GPT = "--model gpt3-6.7b --layout tp=8,pp=4,dp=4,zero=1,microbatches=8 --on dgx-a100:16 --machine a100"
+
+COMMANDS = (
+    Command(("overlap", "list"), "policies, models, pipelines and machines", "syntony overlap list",
+            _configure_list, _list),
+    Command(("overlap", "plan"), "who does what when in a training step",
+            f"syntony overlap plan {_THIN} --policy bytescheduler:slice=1M -o plan.json", _configure_plan, _plan),
+    Command(("overlap", "simulate"), "predict a step: its time, its bound, its memory",
+            f"syntony overlap simulate {_GPT}", _configure_simulate, _simulate),
+    Command(("overlap", "compare"), "policies side by side, predicted",
+            f"syntony overlap compare {_THIN} --policies fifo,ddp,dear,bytescheduler", _configure_compare, _compare),
+    Command(("overlap", "explain"), "did it overlap, and if not, why not",
+            f"syntony overlap explain {_THIN} --policy ddp", _configure_explain, _explain),
+    Command(("overlap", "search"), "turn the policies' knobs for the best plan",
+            f"syntony overlap search {_THIN} --seconds 5 -o best.json", _configure_search, _search),
+    Command(("overlap", "trace"), "a step for Perfetto or Chakra, planned and measured",
+            f"syntony overlap trace {_THIN} --policy dear -o trace.json", _configure_trace, _trace),
+    Command(("overlap", "traffic"), "which rank sends how many bytes to whom in a step",
+            "syntony overlap traffic --model internlm2-102b --layout tp=8,pp=4,dp=4,zero=1 -o heat.png",
+            _configure_traffic, _traffic),
+)  # fmt: skip

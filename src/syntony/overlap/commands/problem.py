@@ -1,0 +1,216 @@
+"""What is asked, on the command line: a step (a model under a layout, or a file), a machine, a policy."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from syntony.base.arguments import count
+from syntony.base.command import UserError
+from syntony.base.quantity import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from syntony.overlap.step.cost import Cost, Wire
+    from syntony.overlap.step.graph import Graph
+    from syntony.overlap.step.layout import Layout
+    from syntony.overlap.step.plan import Plan
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a device does in a second, when nothing is known but its name.
+
+    flops    operations; half of the data sheet's dense 16-bit peak on GPUs, measured on one core of ours
+    memory   bytes
+    box      bytes to a rank of the same box, in each direction, and `network` to all others
+    ranks    in a box
+    alpha    seconds per message
+    """
+
+    flops: float
+    memory: float
+    box: float
+    network: float
+    ranks: float
+    alpha: float
+
+
+MACHINES: Mapping[str, Machine] = {
+    "cpu": Machine(80e9, 8e9, 2e9, 25e6, 1, 1e-3),  # hosts on 200 Mbit/s, as the lab emulates them
+    "a100": Machine(156e12, 1.5e12, 300e9, 25e9, 8, 5e-6),  # NVIDIA DGX A100: NVLink 3, HDR InfiniBand
+    "h100": Machine(495e12, 3.3e12, 450e9, 50e9, 8, 5e-6),  # NVIDIA DGX H100: NVLink 4, NDR InfiniBand
+}
+_UPDATE = 14.0  # bytes that Adam reads and writes in fp32 per byte of 16-bit weights: 28 of 2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A step to plan, or one that is planned (`plan`), and what its Ops cost."""
+
+    title: str
+    graph: Graph
+    cost: Cost
+    plan: Plan | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """The graph's. Raises UserError where it has none."""
+        if self.graph.layout is None:
+            raise UserError(f"{self.title} does not say how its ranks lie; a plan made with --model does")
+        return self.graph.layout
+
+
+def add_problem(parser: argparse.ArgumentParser, policy: bool = True) -> None:
+    """The arguments that say it."""
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a plan (.json) or a trace (.et), instead of --model")
+    parser.add_argument("--model", metavar="NAME", help="such as thin or gpt3-6.7b; `overlap list` has them all")
+    parser.add_argument("--layout", metavar="K=V,..", default="", help="such as tp=8,pp=4,dp=4,zero=1,microbatches=8")
+    parser.add_argument("--batch", type=count, default=1, metavar="N", help="sequences per microbatch (default 1)")
+    parser.add_argument("--element", type=count, metavar="BYTES", help="of weights and activations (default 2; cpu 4)")
+    parser.add_argument("--machine", default="cpu", metavar="NAME[:K=V,..]",
+                        help=f"{', '.join(MACHINES)}; with network=25e9 and the like (default cpu)")  # fmt: skip
+    parser.add_argument("--on", metavar="TOPOLOGY", help="take the cost of moving from its wires, such as dgx-a100:16")
+    if policy:
+        parser.add_argument("--policy", metavar="NAME[:K=V,..][+..]",
+                            help="who plans (default: a file's own plan, else fifo)")  # fmt: skip
+
+
+def problem(options: argparse.Namespace) -> Problem:
+    """What they said. Raises UserError."""
+    from syntony.overlap.step.cost import Cost
+
+    machine = _machine(options.machine)
+    if (options.file is None) == (options.model is None):
+        raise UserError("say what to plan: --model NAME --layout K=V,.. (see `syntony overlap list`), or a file")
+    measured: Mapping[str, float] = {}
+    plan = None
+    if options.file is not None:
+        path = Path(options.file)
+        if options.layout:
+            raise UserError(f"--layout {options.layout}: {path} has its own")
+        plan, measured = _planned(path)
+        graph, title = plan.graph, str(path)
+    else:
+        graph, title = _generated(options)
+    layout, size = graph.layout, _usual(graph)
+    if layout is None:
+        if options.on:
+            raise UserError(f"--on {options.on}: {options.file} does not say how its ranks lie")
+        wires = {lane: _ring(machine, count, False) for lane, count in graph.groups.items()}
+        return Problem(title, graph, Cost(machine.flops, wires, _UPDATE / machine.memory, measured), plan)
+    level = cache(lambda layout: wires_of_layout(machine, layout, options.on, size))
+    cost = Cost(machine.flops, level(layout), _UPDATE / machine.memory, measured, level=level)
+    return Problem(title, graph, cost, plan)
+
+
+def plan_of(asked: Problem, policy: str | None) -> Plan:
+    """The plan in the file, or the one that the policy makes."""
+    if policy is None and asked.plan is not None:
+        return asked.plan
+    from syntony.overlap.policies.search import chain_of, planned
+
+    return planned(chain_of(policy or "fifo"), asked.graph, asked.cost)
+
+
+def layout_of(text: str) -> Layout:
+    """`tp=8,pp=4,dp=4`. Raises UserError, with the keys that there are."""
+    from syntony.overlap.step.layout import Clip, Layout
+
+    kinds = {one.name: str(one.type) for one in fields(Layout)}
+    found: dict[str, object] = {}
+    for key, value in pairs(text, f"--layout {text}").items():
+        kind = kinds.get(key)
+        if kind is None:
+            raise UserError(f"--layout {text}: no {key!r}; there are {', '.join(kinds)}")
+        if kind == "int" and not (value.isascii() and value.isdecimal() and len(value) < 7):
+            raise UserError(f"--layout {text}: {key} is {value!r}; it must be a whole number")
+        if kind == "bool" and value not in ("on", "off"):
+            raise UserError(f"--layout {text}: {key} is {value!r}; it must be on or off")
+        if kind == "Clip" and value not in tuple(Clip):
+            raise UserError(f"--layout {text}: {key} is {value!r}; it must be {', '.join(Clip)}")
+        found[key] = {"int": int, "bool": "on".__eq__, "Clip": Clip}.get(kind, str)(value)  # type: ignore[operator]
+    return Layout(**found)  # type: ignore[arg-type]
+
+
+def pairs(text: str, where: str) -> dict[str, str]:
+    """`k=v,k=v`. Raises UserError, opened by `where`."""
+    found: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or key in found:
+            raise UserError(f"{where}: {part!r} is not one key=value" if not equals else f"{where}: {key!r} twice")
+        found[key] = value
+    return found
+
+
+def _machine(text: str) -> Machine:
+    name, _, changes = text.partition(":")
+    if name not in MACHINES:
+        raise UserError(f"--machine {text}: no machine {name!r}; there are {', '.join(MACHINES)}")
+    machine = MACHINES[name]
+    for key, value in pairs(changes, f"--machine {text}").items():
+        if not hasattr(machine, key):
+            raise UserError(f"--machine {text}: no {key!r}; there are {', '.join(vars(machine))}")
+        try:
+            number = seconds(value)
+        except ValueError:
+            number = 0.0
+        if number <= 0 and not (key == "alpha" and value == "0"):
+            raise UserError(f"--machine {text}: {key} is {value!r}; it must be a positive number such as 25e9")
+        machine = Machine(**{**vars(machine), key: number})
+    return machine
+
+
+def _planned(path: Path) -> tuple[Plan, Mapping[str, float]]:
+    if path.suffix == ".et":
+        from syntony.overlap.formats.chakra import read_chakra
+
+        recorded = read_chakra(path)
+        return recorded.plan, recorded.seconds
+    from syntony.overlap.step.plan import Plan
+
+    return Plan.read(path), {}
+
+
+def _generated(options: argparse.Namespace) -> tuple[Graph, str]:
+    from syntony.overlap.step.generate import generate
+    from syntony.overlap.step.models import Form, layers_of, model_named
+
+    layout = layout_of(options.layout)
+    element = options.element or (4 if options.machine.startswith("cpu") else 2)
+    layers = layers_of(model_named(options.model), layout, Form(options.batch, element))
+    return generate(layers, layout), f"{options.model}, {options.layout or 'one rank'}"
+
+
+def wires_of_layout(machine: Machine, layout: Layout, on: str | None = None, size: int = 1 << 20) -> dict[str, Wire]:
+    """By lane: rings between the machine's boxes, or inside them; or what the wires of a topology take for `size`."""
+    from syntony.overlap.step.ranks import members
+
+    if on:
+        from syntony.overlap.predict.wires import wires_of
+        from syntony.topologies.parse import parse
+
+        return dict(wires_of(parse(on), layout, size).wires)
+    found = {}
+    for lane in layout.groups:
+        groups = members(layout, lane)
+        boxes = groups // machine.ranks
+        found[lane] = _ring(machine, groups.shape[-1], bool((boxes == boxes[..., :1]).all()))
+    return found
+
+
+def _ring(machine: Machine, ranks: int, inside: bool) -> Wire:
+    from syntony.overlap.step.cost import ring_wire
+
+    return ring_wire(ranks, *((machine.box, machine.alpha, "box") if inside else (machine.network, machine.alpha)))
+
+
+def _usual(graph: Graph) -> int:
+    """The bytes of the median Op that moves."""
+    sizes = sorted(op.amount for op in graph if op.kind.moves)
+    return max(2048, int(sizes[len(sizes) // 2])) if sizes else 1 << 20

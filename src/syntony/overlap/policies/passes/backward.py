@@ -1,0 +1,107 @@
+"""Backward in two: gradients of inputs (X), which the layer below waits for, and of weights (W), which nobody does.
+
+bwd 2  bwd 1  bwd 0             X2 W2 X1 W1 X0 W0               split
+                                X2 W2 X1 X0 W0 W1               delay of the first 2: layer 0 leaves first
+                                bwd 2 X1 X0 W0 W1               the same, where nothing waits for X but X
+
+The first sums that the next step needs begin last of all, beside nothing. Late gradients are what they hide behind: the
+sum of layer 0 moves beside W1, that of layer 1 beside the first forwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.op import Kind, Op
+
+
+def split_backward(graph: Graph, which: Collection[str] | None = None) -> Graph:
+    """Every `bwd` (or `which` of them, all segments of each layer and microbatch) becomes `bwd_x` and, right behind it,
+    `bwd_w`."""
+    names: dict[str, tuple[str, str]] = {}
+    weights_of: dict[tuple[int, int], list[str]] = {}  # W of all segments and parts, by layer and microbatch
+    for op in graph:
+        if op.kind is Kind.BACKWARD and (which is None or op.name in which):
+            names[op.name] = f"bwd_x{op.name[3:]}", f"bwd_w{op.name[3:]}"
+            weights_of.setdefault((op.layer, op.microbatch), []).append(names[op.name][1])
+
+    def edges(op: Op, before: Sequence[str]) -> tuple[str, ...]:
+        # Sums of gradients and updates wait for weights, everything else for inputs.
+        sums = op.microbatch < 0
+        found = []
+        for name in before:
+            if sums and name in names:
+                found += weights_of[graph[name].layer, graph[name].microbatch]
+            else:
+                found.append(names[name][0] if name in names else name)
+        return tuple(dict.fromkeys(found))
+
+    def rewired() -> Iterator[Op]:
+        for op in graph:
+            if op.name not in names:
+                yield op._replace(deps=edges(op, op.deps), lagged=edges(op, op.lagged))
+                continue
+            inputs, weights = graph.layers[op.layer].backward if graph.layers else (1.0, 1.0)
+            share = inputs / ((inputs + weights) or 1.0)
+            first, second = names[op.name]
+            later = min(op.frees, graph.layers[op.layer].products) if graph.layers and op.segment == 0 else 0.0
+            yield op._replace(
+                name=first,
+                kind=Kind.BACKWARD_INPUT,
+                deps=edges(op, op.deps),
+                lagged=edges(op, op.lagged),
+                amount=op.amount * share,
+                of=tuple(f"bwd_x{source[3:]}" for source in op.of),
+                holds=0.0,
+                frees=op.frees - later,
+            )
+            yield op._replace(
+                name=second,
+                kind=Kind.BACKWARD_WEIGHT,
+                deps=(first,),
+                lagged=(),
+                amount=op.amount * (1 - share),
+                of=tuple(f"bwd_w{source[3:]}" for source in op.of),
+                frees=later,
+            )
+
+    return graph.with_ops(rewired())
+
+
+def last_backwards(graph: Graph, first: int) -> set[str]:
+    """Of a graph without stages, each `bwd` of the last microbatch of so many first layers."""
+    backwards = [op for op in graph if op.kind is Kind.BACKWARD]
+    last = {op.layer: op.microbatch for op in backwards}
+    layers = sorted(last)[:first]
+    return {op.name for op in backwards if op.layer in layers and op.microbatch == last[op.layer]}
+
+
+def delay_weight_grad(graph: Graph, first: int) -> Graph:
+    """W of each device's first layers comes after all X of the microbatch, the very first layer's before the others:
+    its sum, which the next step needs first, leaves earlier ("reverse first-k", Oh et al., EuroSys 2022)."""
+    rank: dict[int, int] = {}
+    for device in graph.devices:
+        layers = sorted({op.layer for op in graph if op.device == device and op.kind is Kind.BACKWARD_WEIGHT})
+        rank |= {layer: number for number, layer in enumerate(layers)}
+
+    def rewired() -> Iterator[Op]:
+        for device in graph.devices:
+            late: dict[int, list[Op]] = {}
+            ops = [op for op in graph if op.device == device]
+            lowest = min((layer for layer in rank if any(op.layer == layer for op in ops)), default=-1)
+            for op in ops:
+                if op.kind is Kind.BACKWARD_WEIGHT and rank[op.layer] < first:
+                    late.setdefault(op.microbatch, []).append(op)
+                    if op.layer == lowest and op.segment == 0:
+                        yield from _released(late, op.microbatch, rank)
+                else:
+                    yield op
+            for microbatch in list(late):
+                yield from _released(late, microbatch, rank)
+
+    return graph.with_ops(rewired())
+
+
+def _released(late: dict[int, list[Op]], microbatch: int, rank: dict[int, int]) -> list[Op]:
+    return sorted(late.pop(microbatch, []), key=lambda op: (rank[op.layer], -op.segment))

@@ -1,0 +1,59 @@
+"""Updates of weights moved over the cut between two steps: what was the end of a step becomes the head of the next.
+
+    .. bwd 1, bwd 0, opt 1, opt 0 | fwd 0, fwd 1 ..          .. bwd 1, bwd 0 | opt 0, fwd 0, opt 1, fwd 1 ..
+
+So a forward waits for its own weights only, while the sums of other layers are still under way. An `opt` that waits for
+sums of the step before (`lagged`) has nothing to do in the first step, and is still to do after the last.
+"""
+
+from __future__ import annotations
+
+from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.op import Kind, Op
+
+
+def defer(graph: Graph, share: float = 1.0) -> Graph:
+    """Optimizers, norms and gathers of weights before the first Op that waits for them. Once is enough.
+
+    share    of each device's layers; the others, evenly spread, are updated at once, so that their weights can be
+             gathered in gaps of the same step. Where a norm is waited for, all
+    """
+    later: set[int] = set()
+    for device in graph.devices:
+        layers = sorted({op.layer for op in graph if op.device == device and op.kind is Kind.OPTIMIZE})
+        later |= {layer for i, layer in enumerate(layers) if int((i + 1) * (1 - share)) == int(i * (1 - share))}
+    norms = {op.name for op in graph if op.kind is Kind.NORM}
+    held = {op.name for op in graph if op.kind is Kind.OPTIMIZE and (op.layer in later or norms.intersection(op.deps))}
+    moved = norms | held
+    moved |= {op.name for op in graph if op.kind is Kind.ALL_GATHER and moved.intersection(op.deps)}
+    if not moved or any(graph[name].lagged for name in moved):
+        return graph
+
+    def turned(op: Op) -> Op:
+        if op.name in moved:
+            before = [name for name in op.deps if name not in moved]
+            return op._replace(deps=tuple(name for name in op.deps if name in moved), lagged=tuple(before))
+        now = [name for name in op.lagged if name in moved]
+        if not now:
+            return op
+        return op._replace(deps=(*op.deps, *now), lagged=tuple(name for name in op.lagged if name not in moved))
+
+    ops = [turned(op) for op in graph]
+    waiting = {op.name: op for op in ops if op.name in moved}
+    ordered: list[Op] = []
+
+    def place(name: str) -> None:
+        op = waiting.pop(name, None)
+        if op is not None:
+            for dep in op.deps:
+                place(dep)
+            ordered.append(op)
+
+    for op in ops:
+        if op.name not in moved:
+            for dep in op.deps:
+                place(dep)
+            ordered.append(op)
+    # What only verifies, and layers without a forward, keep their place at the end.
+    ordered += waiting.values()
+    return graph.with_ops(ordered)

@@ -1,0 +1,110 @@
+"""Sums of gradients (and gathers of weights) joined, so that fewer of them pay for a start.
+
+reduce.5  reduce.4  reduce.3  reduce.2          reduce.5+4          reduce.3+2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, repeat
+
+from syntony.overlap.step.cost import Cost
+from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.op import COMPUTE, Op
+
+
+def fuse(graph: Graph, *caps: float) -> Graph:
+    """Neighbours of one lane, in the order of the graph, up to caps[0] bytes, the next up to caps[1], .. the last cap
+    again. As buckets of torch's DDP, a union closes with the Op that fills it."""
+
+    def groups(row: Sequence[Op]) -> Iterator[Sequence[Op]]:
+        limits = chain(caps, repeat(caps[-1]))
+        cap, found, size = next(limits), list[Op](), 0.0
+        for op in row:
+            found.append(op)
+            size += op.amount
+            if size >= cap:
+                yield found
+                cap, found, size = next(limits), [], 0.0
+        yield found
+
+    return _joined(graph, [group for row in _rows(graph) for group in groups(row)])
+
+
+def fuse_best(graph: Graph, cost: Cost) -> Graph:
+    """The unions whose last one ends first, by dynamic programming over when gradients are there, as in MG-WFBP (Shi et
+    al., INFOCOM 2019) and PACE:  ended(i) = min over j < i of max(ended(j), there(i)) + alpha + beta (bytes j..i)."""
+    seconds, latency = cost.seconds(graph)
+    row_of = {op.name: row for row, op in enumerate(graph)}
+    clock: dict[int, float] = {}
+    there: dict[str, float] = {}
+    for op in graph:
+        if op.lane == COMPUTE:
+            clock[op.device] = there[op.name] = clock.get(op.device, 0.0) + seconds[row_of[op.name]]
+    groups: list[Sequence[Op]] = []
+    for row in _rows(graph):
+        if any(op.name.startswith("gather") for op in row):
+            continue
+        ready = [max(there.get(dep, 0.0) for dep in op.deps) for op in row]
+        took, wait = [seconds[row_of[op.name]] for op in row], latency[row_of[row[0].name]]
+        ended, cuts = [0.0], [0]
+        for i in range(1, len(row) + 1):
+            total, best = 0.0, (float("inf"), 0)
+            for j in range(i - 1, -1, -1):
+                total += took[j]
+                best = min(best, (max(ended[j], ready[i - 1]) + wait + total, j))
+            ended.append(best[0])
+            cuts.append(best[1])
+        end = len(row)
+        while end:
+            groups.append(row[cuts[end] : end])
+            end = cuts[end]
+    return _joined(graph, groups)
+
+
+def _rows(graph: Graph) -> list[list[Op]]:
+    """What may be joined: same device, lane and kind, once a step."""
+    rows: dict[tuple[int, str, str], list[Op]] = {}
+    for op in graph:
+        if op.pieces and op.microbatch < 0 and op.name.startswith(("reduce.", "gather.")):
+            rows.setdefault((op.device, op.lane, op.kind), []).append(op)
+    return list(rows.values())
+
+
+def _joined(graph: Graph, groups: Sequence[Sequence[Op]]) -> Graph:
+    union: dict[str, Op] = {}
+    for group in groups:
+        if len(group) < 2:
+            continue
+        word = group[0].name.partition(".")[0]
+        name = f"{word}." + "+".join(op.name.partition(".")[2] for op in group)
+        whole = group[0]._replace(
+            name=name,
+            amount=sum(op.amount for op in group),
+            layer=-1,
+            pieces=tuple(piece for op in group for piece in op.pieces),
+            of=tuple(source for op in group for source in op.sources),
+            holds=sum(op.holds for op in group),
+            frees=sum(op.frees for op in group),
+        )
+        union |= {op.name: whole for op in group}
+    last = {whole.name: source for source, whole in union.items()}
+
+    def edges(names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(union[name].name if name in union else name for name in names))
+
+    def rewired() -> Iterator[Op]:
+        members: dict[str, list[Op]] = {}
+        for op in graph:
+            whole = union.get(op.name)
+            if whole is None:
+                yield op._replace(deps=edges(op.deps), lagged=edges(op.lagged))
+                continue
+            members.setdefault(whole.name, []).append(op)
+            if last[whole.name] == op.name:
+                yield whole._replace(
+                    deps=edges([dep for one in members[whole.name] for dep in one.deps]),
+                    lagged=edges([dep for one in members[whole.name] for dep in one.lagged]),
+                )
+
+    return graph.with_ops(rewired())

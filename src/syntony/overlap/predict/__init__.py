@@ -1,0 +1,1 @@
+"""What a plan will take, what no plan can beat, and why."""

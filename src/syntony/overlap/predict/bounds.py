@@ -1,0 +1,146 @@
+"""Bounds: what no order of a Plan's Ops can beat, each with a witness that one can check by hand.
+
+    compute    a device computes that long
+    link       a link is taken that long
+    cycle      a layer's weights go through that chain of Ops from one update to the next
+    pipeline   head-body-tail: all that a device (or a link) does for one update lies between two updates of a layer,
+               after the least that comes before it and before the least that follows
+
+        update of layer 0 ──head──▶ [ body: device 3's forwards and backwards ] ──tail──▶ next update of layer 0
+
+The last is Carlier's bound for one machine (EJOR 11, 1982) in a cycle. Of 1F1B it gives (m + p - 1) times a microbatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from syntony.base.wording import time
+from syntony.overlap.step.cost import Cost, Wire
+from syntony.overlap.step.graph import in_turn
+from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.plan import Plan
+
+_MOST_ANCHORS = 4
+_LARGE = 30_000  # ops, above which one anchor has to do
+
+
+@dataclass(frozen=True)
+class Bound:
+    """kind: compute, link, cycle or pipeline; witness: a sentence; ops: those it names or adds up."""
+
+    seconds: float
+    kind: str
+    witness: str
+    ops: tuple[str, ...]
+
+
+def bounds(plan: Plan, cost: Cost) -> tuple[Bound, ...]:
+    """The best of each kind, the highest first; there is always one, of 0 seconds for an empty plan."""
+    step = _Step(plan, cost)
+    best: dict[str, Bound] = {}
+    for bound in step.found():
+        if bound.kind not in best or bound.seconds > best[bound.kind].seconds:
+            best[bound.kind] = bound
+    ordered = sorted(best.values(), key=lambda bound: -bound.seconds)
+    return tuple(ordered) or (Bound(0.0, "compute", "nothing is computed", ()),)
+
+
+def short(name: str) -> str:
+    """An Op's name as it fits a line: `reduce.9+..+0` of a union."""
+    parts = name.split("+")
+    return name if len(parts) <= 3 else f"{parts[0]}+..+{parts[-1]}"
+
+
+class _Step:
+    def __init__(self, plan: Plan, cost: Cost) -> None:
+        self.plan, self.ops = plan, plan.graph.ops
+        taken, waited = cost.seconds(plan.graph)
+        self.taken: list[float] = taken.tolist()
+        self.whole: list[float] = (taken + waited).tolist()
+        row = {op.name: number for number, op in enumerate(self.ops)}
+        sends = {op.name.partition(".")[2]: op for op in self.ops if op.kind is Kind.SEND}
+        self.before: list[list[int]] = []
+        for op in self.ops:
+            # A message ends when both ends were there and its bytes have moved.
+            other = sends[op.name.partition(".")[2]].deps if op.kind is Kind.RECV else ()
+            self.before.append([row[name] for name in (*op.deps, *other)])
+        self.resources: dict[tuple[int, str, str], list[int]] = {}
+        wires = cost.wires_of(plan.graph)
+        for number, op in enumerate(self.ops):
+            for key in _resources(op, wires):
+                self.resources.setdefault(key, []).append(number)
+
+    def found(self) -> Iterator[Bound]:
+        for (device, link, way), rows in self.resources.items():
+            total = sum(self.taken[row] for row in rows)
+            names = tuple(self.ops[row].name for row in rows)
+            if link == COMPUTE:
+                yield Bound(total, "compute", f"device {device} computes {time(total)}", names)
+            else:
+                said = f"what device {device} {way} keeps its link {link!r} for {time(total)}"
+                yield Bound(total, "link", said, names)
+        order = in_turn(dict(enumerate(self.before)))
+        for anchor in self._anchors():
+            yield from self._around(anchor, order)
+
+    def _anchors(self) -> list[int]:
+        """What the first forward of each device waits for from the step before."""
+        row = {op.name: number for number, op in enumerate(self.ops)}
+        found: dict[int, None] = {}
+        for device in self.plan.graph.devices:
+            lagged = (op for op in self.ops if op.device == device and op.kind is Kind.FORWARD and op.lagged)
+            for op in (next(lagged, None),):
+                found |= dict.fromkeys(row[name] for name in op.lagged) if op else {}
+        return list(found)[: 1 if len(self.ops) > _LARGE else _MOST_ANCHORS]
+
+    def _around(self, anchor: int, order: list[int]) -> Iterator[Bound]:
+        name, none = self.ops[anchor].name, -1.0
+        head, via = [none] * len(self.ops), [-1] * len(self.ops)  # from the anchor's end to the Op's start
+        for row in order:
+            if name in self.ops[row].lagged:
+                head[row] = 0.0
+            for before in self.before[row]:
+                if head[before] >= 0 and head[before] + self.whole[before] > head[row]:
+                    head[row], via[row] = head[before] + self.whole[before], before
+        tail = [none] * len(self.ops)  # from the Op's end to the anchor's
+        tail[anchor] = 0.0
+        for row in reversed(order):
+            if tail[row] >= 0:
+                for before in self.before[row]:
+                    tail[before] = max(tail[before], tail[row] + self.whole[row])
+        if head[anchor] < 0:
+            return
+        path, at = [anchor], anchor
+        while via[at] >= 0:
+            at = via[at]
+            path.append(at)
+        chain = tuple(self.ops[row].name for row in reversed(path))
+        names = [short(one) for one in chain]
+        shown = " > ".join(names if len(names) <= 5 else [*names[:2], "..", *names[-2:]])
+        total = head[anchor] + self.whole[anchor]
+        yield Bound(total, "cycle", f"from {short(name)} to the next leads a chain of {len(chain)} ops: {shown}", chain)
+        for (device, link, way), rows in self.resources.items():
+            body = [row for row in rows if head[row] >= 0 and tail[row] >= 0]
+            if not body:
+                continue
+            first, last = min(head[row] for row in body), min(tail[row] for row in body)
+            work = sum(self.taken[row] for row in body)
+            what = f"device {device} computes" if link == COMPUTE else f"link {link!r} of device {device} {way}"
+            said = (
+                f"between two {short(name)}, {what} {time(work)}, not before {time(first)} have gone "
+                f"and {time(last)} before the end"
+            )
+            yield Bound(first + work + last, "pipeline", said, tuple(self.ops[row].name for row in body))
+
+
+def _resources(op: Op, wires: Mapping[str, Wire]) -> Iterator[tuple[int, str, str]]:
+    if op.lane == COMPUTE:
+        yield op.device, COMPUTE, ""
+        return
+    link = wires[op.lane].link
+    if op.kind is not Kind.RECV:
+        yield op.device, link, "sends"
+    if op.kind is not Kind.SEND:
+        yield op.device, link, "receives"

@@ -1,0 +1,341 @@
+"""Explain: did it overlap, and if not, why not?
+
+    exposed      what moves while its device computes nothing, Op by Op, and what held it back
+    without it   the step simulated again as if that took no time: a prediction to act upon, and to be timed
+
+    reduce.0     41.9 ms exposed   not ready before bwd.0.0 ends; opt.0 waits for it            without it -41.2 ms
+                                   └ what held it back     └ whom it holds up
+
+Two Ops that are exposed at the same moment are both counted, so savings do not add up; groups are simulated together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from syntony.base.wording import counted, time
+from syntony.overlap.predict.bounds import Bound, bounds, short
+from syntony.overlap.predict.simulation import Timeline, Wait, simulate
+from syntony.overlap.step.cost import Cost, Doubles, Linear, Wire
+from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.plan import Clip, Plan
+
+_WORTH = 1e-3  # of the step: what is less is not shown
+
+
+class Reason(StrEnum):
+    """Why an Op moved while nothing was computed."""
+
+    NOT_READY = "not ready"
+    BUSY = "link busy"
+    CLIPPING = "waits for clipping"
+    WINDOW = "window full"
+    PARTNER = "other end late"
+    FIRST = "ready from the start"
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """One Op that moves. seconds: exposed; whole: all that it is on the link; blame: what it waited for last;
+    needed: what waited for it next; saving: seconds off the step if it took no time, None where nobody asked."""
+
+    op: Op
+    seconds: float
+    whole: float
+    reason: Reason
+    blame: str
+    needed: str
+    saving: float | None = None
+
+    @property
+    def why(self) -> str:
+        """The reason, in words."""
+        words = {
+            Reason.NOT_READY: f"not ready before {short(self.blame)} ends",
+            Reason.BUSY: f"link busy with {short(self.blame)}",
+            Reason.CLIPPING: f"waits for clipping ({self.blame})",
+            Reason.WINDOW: f"window full until {short(self.blame)} ends",
+            Reason.PARTNER: f"the other end, {self.blame}, is late",
+            Reason.FIRST: "ready from the start",
+        }[self.reason]
+        return words + (f"; {short(self.needed)} waits for it" if self.needed else "")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Ops of one kind on one lane with one reason."""
+
+    what: str
+    reason: Reason
+    count: int
+    seconds: float
+    saving: float
+    example: Exposed
+
+
+@dataclass(frozen=True)
+class Change:
+    """What could be changed, and the seconds it would take off the step."""
+
+    what: str
+    saving: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Of one predicted step; see the top of the file."""
+
+    timeline: Timeline
+    bounds: tuple[Bound, ...]
+    ops: tuple[Exposed, ...]
+    groups: tuple[Group, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def efficiency(self) -> float:
+        """Bound by step: 1 is the best that there is."""
+        return self.bounds[0].seconds / self.timeline.seconds if self.timeline.seconds else 1.0
+
+    @cached_property
+    def hidden(self) -> float:
+        """The part of all communication that runs while its device computes."""
+        moved = sum(took for (_, lane), took in self.timeline.busy.items() if lane != COMPUTE)
+        return 1.0 - sum(self.timeline.exposed.values()) / moved if moved else 1.0
+
+
+@dataclass(frozen=True)
+class _Without(Cost):
+    """A Cost in which some Ops take no time."""
+
+    gone: frozenset[str] = frozenset()
+
+    def seconds(self, graph: Graph) -> tuple[Doubles, Doubles]:
+        taken, waited = super().seconds(graph)
+        kept = np.array([op.name not in self.gone for op in graph], float)
+        return taken * kept, waited * kept
+
+
+def without(cost: Cost, names: Iterable[str]) -> Cost:
+    """The same Cost, but the named Ops take no time: neither on their link, nor before it."""
+    return _Without(**{key: value for key, value in vars(cost).items() if key != "gone"}, gone=frozenset(names))
+
+
+class Making(NamedTuple):
+    """What a plan was made of, and by whom."""
+
+    step: Graph
+    policy: Callable[[Graph, Cost], Plan]
+
+
+def explain(timeline: Timeline, top: int = 8, made: Making | None = None) -> Explanation:
+    """Why what is exposed is exposed.
+
+    top     so many Ops, and groups of Ops, are simulated away
+    made    how the plan was made, so that other wires and rules get the plan that the policy makes for them; without
+            it, they get the same one
+    """
+    plan, cost = timeline.plan, timeline.cost
+    found = sorted(_exposed(timeline), key=lambda one: -one.seconds)
+    shown = [one for one in found if one.seconds >= _WORTH * timeline.seconds][:top]
+
+    def saved(names: Iterable[str]) -> float:
+        return timeline.seconds - simulate(plan, without(cost, names)).seconds
+
+    ops = tuple(replace(one, saving=saved(_ends(one.op, plan))) for one in shown)
+    kinds: dict[tuple[str, Reason], list[Exposed]] = {}
+    for one in found:
+        if one.seconds > 0:
+            kinds.setdefault((f"{one.op.name.partition('.')[0]} on {one.op.lane}", one.reason), []).append(one)
+    largest = sorted(kinds.items(), key=lambda item: -sum(one.seconds for one in item[1]))[:top]
+    groups = tuple(
+        Group(
+            what,
+            reason,
+            len(members),
+            sum(one.seconds for one in members),
+            saved(name for one in members for name in _ends(one.op, plan)),
+            members[0],
+        )
+        for (what, reason), members in largest
+        if sum(one.seconds for one in members) >= _WORTH * timeline.seconds
+    )
+    return Explanation(timeline, bounds(plan, cost), ops, groups, tuple(_changes(timeline, made)))
+
+
+def _ends(op: Op, plan: Plan) -> list[str]:
+    """Both ends of a message; else the Op."""
+    tail = op.name.partition(".")[2]
+    ends = [f"{kind}.{tail}" for kind in (Kind.SEND, Kind.RECV)] if op.peer >= 0 else [op.name]
+    return [name for name in ends if name in plan.graph.by_name]
+
+
+def _exposed(timeline: Timeline) -> list[Exposed]:
+    ops = timeline.plan.graph.ops
+    needed: dict[int, str] = {}
+    for row, (wait, blame) in enumerate(zip(timeline.wait.tolist(), timeline.blame.tolist(), strict=True)):
+        if ops[row].lane == COMPUTE and wait == Wait.DEPENDENCY and blame >= 0:
+            needed.setdefault(blame, ops[row].name)
+    found = []
+    for row, op in enumerate(ops):
+        if op.kind.moves:
+            reason, blame = _reason(timeline, row)
+            whole = float(timeline.end[row] - timeline.start[row])
+            found.append(Exposed(op, timeline.exposed[op.name], whole, reason, blame, needed.get(row, "")))
+    return found
+
+
+def _reason(timeline: Timeline, row: int) -> tuple[Reason, str]:
+    ops, wait, blame = timeline.plan.graph.ops, int(timeline.wait[row]), int(timeline.blame[row])
+    name = ops[blame].name if blame >= 0 else ""
+    if wait == Wait.DEPENDENCY:
+        # An update that waits for the norm of all gradients hands its wait on to what gathers its weights.
+        at = blame
+        while at >= 0 and ops[at].kind is Kind.OPTIMIZE and timeline.wait[at] in (Wait.DEPENDENCY, Wait.LANE):
+            at = int(timeline.blame[at])
+        if at >= 0 and ops[at].kind is Kind.NORM:
+            return Reason.CLIPPING, ops[at].name
+        return Reason.NOT_READY, name
+    reasons = {Wait.LANE: Reason.BUSY, Wait.LINK: Reason.BUSY, Wait.WINDOW: Reason.WINDOW, Wait.PARTNER: Reason.PARTNER}
+    return (reasons[Wait(wait)], name) if wait in reasons and name else (Reason.FIRST, "")
+
+
+def _changes(timeline: Timeline, made: Making | None) -> list[Change]:
+    """Other machines and other rules, each simulated; those that help."""
+    plan, cost = timeline.plan, timeline.cost
+    tried: list[tuple[str, Plan, Cost]] = []
+
+    def at(other: Cost) -> tuple[Plan, Cost]:
+        return (made.policy(made.step, other) if made else plan), other
+
+    wires = cost.wires_of(plan.graph)
+    for lane in sorted({op.lane for op in plan.graph if op.kind.moves}):
+        names = [op.name for op in plan.graph if op.lane == lane]
+        tried.append((f"nothing moved on {lane}", plan, without(cost, names)))
+    for link in sorted({wire.link for lane, wire in wires.items() if any(op.lane == lane for op in plan.graph)}):
+        tried.append((f"link {link!r} were twice as fast", *at(_scaled(cost, link, 1.0, 0.5))))
+    tried.append(("messages had no latency", *at(replace(_scaled(cost, None, 0.0, 1.0), overhead=0.0))))
+    if plan.windows:
+        tried.append(("windows had no limit", replace(plan, windows={}), cost))
+    if plan.clip is Clip.EXACT:
+        free = made.policy(without_norms(made.step), cost) if made else _unclipped(plan)
+        tried.append(("updates did not wait for clipping", free, cost))
+    found = [Change(what, timeline.seconds - simulate(other, price).seconds) for what, other, price in tried]
+    return sorted((one for one in found if one.saving >= _WORTH * timeline.seconds), key=lambda one: -one.saving)
+
+
+def _scaled(cost: Cost, link: str | None, alpha: float, beta: float) -> Cost:
+    """With wires whose latencies and seconds per byte are so many times what they were, on one link or on all."""
+    level = cost.level
+
+    def scaled(wires: Mapping[str, Wire]) -> dict[str, Wire]:
+        return {
+            lane: wire
+            if link not in (None, wire.link)
+            else Wire(
+                {kind: Linear(line.alpha * alpha, line.beta * beta, line.fixed) for kind, line in wire.kinds.items()},
+                wire.link,
+            )
+            for lane, wire in wires.items()
+        }
+
+    return replace(cost, wires=scaled(cost.wires), level=None if level is None else lambda lay: scaled(level(lay)))
+
+
+def without_norms(graph: Graph) -> Graph:
+    """The step as it is with clip=off: every update may come as soon as its own gradient is summed."""
+    norms = {op.name for op in graph if op.kind is Kind.NORM}
+    kept = tuple(
+        op._replace(deps=tuple(name for name in op.deps if name not in norms)) for op in graph if op.name not in norms
+    )
+    layout = graph.layout and replace(graph.layout, clip=Clip.OFF)
+    return Graph(kept, graph.layers, graph.groups, layout)
+
+
+def _unclipped(plan: Plan) -> Plan:
+    """The plan without norms, all else in the order that it has."""
+    graph = without_norms(plan.graph)
+    orders = {lane: tuple(name for name in names if name in graph.by_name) for lane, names in plan.orders.items()}
+    return replace(plan, graph=graph, orders=orders, clip=Clip.OFF)
+
+
+# ---- text -----------------------------------------------------------------------------------------------------------
+
+
+def told(found: Explanation) -> list[str]:
+    """The explanation for people."""
+    timeline, plan = found.timeline, found.timeline.plan
+    best = found.bounds[0]
+    lines = [
+        f"step {time(timeline.seconds)}, predicted; bound {time(best.seconds)}; efficiency {found.efficiency:.1%}",
+        f"  the bound: {best.witness}",
+        "",
+    ]
+    exposed = sum(timeline.exposed.values())
+    if not any(op.kind.moves for op in plan.graph):
+        lines.append("did it overlap?  There is nothing to overlap: nothing moves.")
+    elif exposed < _WORTH * timeline.seconds:
+        lines.append("did it overlap?  Yes: all that moves is hidden behind computing.")
+    else:
+        word = "Mostly" if found.hidden >= 0.9 else "In part" if found.hidden >= 0.1 else "No"
+        lines.append(f"did it overlap?  {word}: {found.hidden:.1%} of communication is hidden behind computing.")
+    lines += ["", "  device   computes       idle   " + "   ".join(f"{lane:>8}" for lane in _lanes(plan))]
+    for device in plan.graph.devices[:16]:
+        busy = timeline.busy.get((device, COMPUTE), 0.0)
+        moved = "   ".join(f"{time(timeline.busy.get((device, lane), 0.0)):>8}" for lane in _lanes(plan))
+        lines.append(f"  {device:>6} {time(busy):>10} {time(timeline.idle(device)):>10}   {moved}")
+    if len(plan.graph.devices) > 16:
+        lines.append(f"  .. and {len(plan.graph.devices) - 16} more devices")
+    if found.groups:
+        lines += ["", "why not", "     exposed  what                          reason                 without it"]
+    for group in found.groups:
+        what = f"{group.what}, {counted(group.count, 'op')}"
+        lines.append(f"  {time(group.seconds):>10}  {what:<29} {group.reason:<20} {_saving(group.saving):>12}")
+    if found.ops:
+        lines += ["", "the longest", "     exposed  of          op                 without it"]
+    for one in found.ops:
+        lines.append(
+            f"  {time(one.seconds):>10}  {time(one.whole):<10}  {short(one.op.name):<18} {_saving(one.saving):>10}"
+            f"   {one.why}"
+        )
+    if found.changes:
+        lines += ["", "what would help"]
+    lines += [f"  {_saving(change.saving):>10}   if {change.what}" for change in found.changes]
+    return lines
+
+
+def _lanes(plan: Plan) -> list[str]:
+    return sorted({op.lane for op in plan.graph} - {COMPUTE})
+
+
+def _saving(seconds: float | None) -> str:
+    if seconds is None or seconds < 1e-9:
+        return "nothing"
+    return f"-{time(seconds)}"
+
+
+def report(found: Explanation) -> dict[str, Any]:
+    """The explanation for machines; times in seconds."""
+    return {
+        "step": found.timeline.seconds,
+        "bound": found.bounds[0].seconds,
+        "efficiency": found.efficiency,
+        "hidden": found.hidden,
+        "bounds": [{"seconds": one.seconds, "kind": one.kind, "witness": one.witness} for one in found.bounds],
+        "groups": [
+            {"what": one.what, "reason": one.reason, "ops": one.count, "exposed": one.seconds, "saving": one.saving}
+            for one in found.groups
+        ],
+        "ops": [
+            {"op": one.op.name, "exposed": one.seconds, "seconds": one.whole, "reason": one.reason, "blame": one.blame,
+             "needed": one.needed, "saving": one.saving}
+            for one in found.ops
+        ],
+        "changes": [{"if": one.what, "saving": one.saving} for one in found.changes],
+    }  # fmt: skip

@@ -1,0 +1,260 @@
+"""Predicts a Plan: several steps in a row, of which a steady one is shown. The rules of lanes and links stand at the
+top of csrc/solve/simulate/step_timeline.hpp; here Ops become its columns.
+
+A collective takes both directions of its device's link, a message the outgoing one of who sends and the incoming one of
+who receives. Messages between two devices have a queue per direction, as the Engine gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony import _solve
+from syntony.base.command import UserError
+from syntony.overlap.step.cost import Cost, Doubles
+from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.plan import Lane, Plan
+
+Integers = NDArray[np.int64]
+
+
+class Wait(IntEnum):
+    """What an Op waited for last before it began. Of all but NOTHING: for one other Op, `Timeline.blame`."""
+
+    NOTHING = 0
+    DEPENDENCY = 1  # what it needs
+    LANE = 2  # the one before it in its lane's order
+    WINDOW = 3  # bytes in flight
+    LINK = 4  # the one that had its link
+    PARTNER = 5  # the other end of the message
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A steady step. Columns have a row per Op of `plan.graph`; times in seconds since the step's first computing.
+
+    ready, launch    when all that it needs had ended; when its lane let it go
+    start, end       computing, or on the link
+    wait             what it waited for last (Wait), and
+    blame            the row of that Op, or -1; it may belong to the step before
+    seconds          from one step to the next
+    busy             per lane, seconds in which its Ops compute or are on the link
+    peak             per device, bytes that Ops hold at most
+    exposed          per Op that moves, seconds of it in which its device computes nothing. What two lanes expose at
+                     the same time is counted for both
+    """
+
+    plan: Plan
+    cost: Cost
+    ready: Doubles
+    launch: Doubles
+    start: Doubles
+    end: Doubles
+    wait: NDArray[np.uint8]
+    blame: Integers
+    seconds: float
+    busy: Mapping[Lane, float]
+    peak: Mapping[int, float]
+    exposed: Mapping[str, float]
+
+    @cached_property
+    def row(self) -> Mapping[str, int]:
+        """By name of an Op."""
+        return {op.name: row for row, op in enumerate(self.plan.graph)}
+
+    def idle(self, device: int) -> float:
+        """Seconds of the step in which a device computes nothing."""
+        return self.seconds - self.busy.get((device, COMPUTE), 0.0)
+
+
+def simulate(plan: Plan, cost: Cost, steps: int = 5) -> Timeline:
+    """The steady step, after at least `steps` - 2 others. Raises UserError where Ops would wait forever."""
+    columns = columns_of(plan.graph, cost, plan.orders, plan.windows, plan.priorities)
+    for count in (steps, 4 * steps):
+        times = _solve.simulate_steps(**columns, steps=count)
+        ends = times["end"].reshape(count, -1)
+        if np.isinf(ends).any():
+            raise _stuck(plan, ends)
+        finish = ends.max(axis=1, initial=0.0)
+        last = finish[-2] - finish[-3]
+        if abs(finish[-3] - finish[-4] - last) <= 1e-6 * last:
+            break
+        last = (finish[-2] - finish[count // 2]) / (count - 2 - count // 2)  # it alternates
+    return _timeline(plan, cost, times, count, float(last))
+
+
+def columns_of(
+    graph: Graph,
+    cost: Cost,
+    orders: Mapping[Lane, Iterable[str]],
+    windows: Mapping[str, int],
+    priorities: Mapping[str, int],
+    urgency: Mapping[str, float] | None = None,
+    choosing: Iterable[str] = (),
+) -> dict[str, Any]:
+    """The columns of StepPlan but `steps`.
+
+    choosing    lanes that find their own order, by the `urgency` of Ops (the lower, the sooner), then readiness
+    """
+    ops = graph.ops
+    row_of = {op.name: row for row, op in enumerate(ops)}
+    queues: dict[tuple[object, ...], list[int]] = {}
+    for lane, names in orders.items():
+        for name in names:
+            row = row_of[name]
+            op = ops[row]
+            queues.setdefault((*lane, op.kind, op.peer) if op.peer >= 0 else lane, []).append(row)
+    firsts = [ops[rows[0]] for rows in queues.values()]
+    places: dict[int, int] = {}
+    for op in firsts:
+        places.setdefault(op.device, len(places))
+    numbers: dict[tuple[int, str, str], int] = {}
+    wires = cost.wires_of(graph)
+
+    def link(op: Op, way: str) -> int:
+        if op.lane == COMPUTE:
+            return numbers.setdefault((op.device, COMPUTE, ""), len(numbers)) if way == "out" else -1
+        if op.kind is (Kind.RECV if way == "out" else Kind.SEND):
+            return -1
+        return numbers.setdefault((op.device, wires[op.lane].link, way), len(numbers))
+
+    seconds, latency = cost.seconds(graph)
+    sends = {op.name.partition(".")[2]: row for row, op in enumerate(ops) if op.kind is Kind.SEND}
+    partner = np.full(len(ops), -1, np.int32)
+    for row, op in enumerate(ops):
+        if op.kind is Kind.RECV:
+            other = sends.get(op.name.partition(".")[2])
+            if other is None:
+                raise UserError(f"op {op.name!r} receives what no op sends")
+            partner[row], partner[other] = other, row
+    chosen = set(choosing)
+    return {
+        "order_offset": _offsets(queues.values()),
+        "order": np.fromiter((row for rows in queues.values() for row in rows), np.int32),
+        "free": np.array([op.lane in chosen for op in firsts], np.uint8),
+        "serial": np.array([op.lane == COMPUTE for op in firsts], np.uint8),
+        "window": np.array([float(windows.get(op.lane, 0)) for op in firsts]),
+        "rank": np.array([priorities.get(op.lane, 0) for op in firsts], np.int32),
+        "device": np.array([places[op.device] for op in firsts], np.int32),
+        "overhead": np.array([0.0 if op.lane == COMPUTE else cost.overhead for op in firsts]),
+        "computes": np.array([op.lane == COMPUTE for op in firsts], np.uint8),
+        "priority": np.array([urgency.get(op.name, 0.0) for op in ops]) if urgency else np.zeros(len(ops)),
+        "seconds": seconds,
+        "latency": latency,
+        "bytes": np.array([op.amount if op.kind.moves else 0.0 for op in ops]),
+        "dep_offset": _offsets(op.deps for op in ops),
+        "dep": np.fromiter((row_of[name] for op in ops for name in op.deps), np.int32),
+        "lag_offset": _offsets(op.lagged for op in ops),
+        "lag": np.fromiter((row_of[name] for op in ops for name in op.lagged), np.int32),
+        "partner": partner,
+        "out": np.array([link(op, "out") for op in ops], np.int32),
+        "into": np.array([link(op, "into") for op in ops], np.int32),
+        "contention": cost.contention,
+    }
+
+
+def _offsets(rows: Iterable[Any]) -> Integers:
+    return np.fromiter(accumulate((len(row) for row in rows), initial=0), np.int64)
+
+
+def _stuck(plan: Plan, ends: Doubles) -> UserError:
+    """Of what never ends: an Op whose own needs are met, so that only its lane holds it."""
+    step = int(np.argwhere(np.isinf(ends))[0][0])
+    never = {op.name for op, end in zip(plan.graph, ends[step], strict=True) if np.isinf(end)}
+    for (device, lane), names in plan.orders.items():
+        held = [name for name in names if name in never]
+        for name in held[1:]:
+            if never.isdisjoint(plan.graph[name].deps):
+                return UserError(
+                    f"lane {lane!r} of device {device} waits forever: {name!r} could go, but {held[0]!r} is before it "
+                    "in the order"
+                )
+    return UserError(f"ops wait forever for the other end of a message: {', '.join(sorted(never)[:4])}")
+
+
+def _timeline(plan: Plan, cost: Cost, times: Any, steps: int, seconds: float) -> Timeline:
+    ops, count = plan.graph.ops, len(plan.graph)
+    columns = {name: times[name].reshape(steps, count) for name in times}
+    shown = steps - 2
+    computes = np.array([op.lane == COMPUTE for op in ops], bool)
+    begin = float(columns["start"][shown][computes if computes.any() else slice(None)].min(initial=np.inf))
+    start, end = columns["start"][shown], columns["end"][shown]
+    busy: dict[Lane, float] = {}
+    for op, took in zip(ops, (end - start).tolist(), strict=True):
+        busy[op.device, op.lane] = busy.get((op.device, op.lane), 0.0) + took
+    device = np.array([op.device for op in ops], np.int64)
+    holds, frees = np.array([op.holds for op in ops]), np.array([op.frees for op in ops])
+    late = np.array([op.kind is Kind.OPTIMIZE and bool(op.lagged) for op in ops], bool)
+    row_of, place = {op.name: row for row, op in enumerate(ops)}, np.full(count, -1)
+    for (_, lane), names in plan.orders.items() if holds.any() else ():
+        if lane == COMPUTE:
+            place[[row_of[name] for name in names]] = np.arange(len(names))
+    peak: dict[int, float] = {}
+    exposed = np.zeros(count)
+    for one in plan.graph.devices:
+        mine = np.flatnonzero(device == one)
+        peak[one] = _peak(columns, mine, holds, frees, late, place, shown)
+        works, moves = mine[computes[mine]], mine[~computes[mine]]
+        order = np.argsort(columns["start"][:, works], axis=None)
+        starts, ends = columns["start"][:, works].ravel()[order], columns["end"][:, works].ravel()[order]
+        exposed[moves] = (
+            end[moves] - start[moves] - (_worked(end[moves], starts, ends) - _worked(start[moves], starts, ends))
+        )
+    blame = columns["blame"][shown]
+    return Timeline(
+        plan,
+        cost,
+        columns["ready"][shown] - begin,
+        columns["launch"][shown] - begin,
+        start - begin,
+        end - begin,
+        columns["wait"][shown],
+        np.where(blame < 0, blame, blame % max(count, 1)),
+        seconds,
+        busy,
+        peak,
+        {op.name: max(0.0, float(exposed[row])) for row, op in enumerate(ops) if op.kind.moves},
+    )
+
+
+def _worked(moments: Doubles, starts: Doubles, ends: Doubles) -> Doubles:
+    """Seconds of these intervals (one after the other) that lie before each moment."""
+    done = np.concatenate([[0.0], np.cumsum(ends - starts)])
+    at = np.searchsorted(starts, moments, side="right")
+    over = np.where(at > 0, np.maximum(0.0, ends[at - 1] - moments), 0.0) if len(ends) else 0.0
+    return np.asarray(done[at] - over)
+
+
+def _peak(
+    columns: Mapping[str, Any],
+    mine: Integers,
+    holds: Doubles,
+    frees: Doubles,
+    late: NDArray[np.bool_],
+    place: Integers,
+    shown: int,
+) -> float:
+    """The most bytes held from the shown step's first launch on; what is given back at a moment goes first.
+
+    late    what gives back what the step before has taken: nothing in the first step
+    place   in the order of the compute lane, where some Ops may take no time; -1: it moves
+    """
+    moment = np.concatenate([columns["launch"][:, mine].ravel(), columns["end"][:, mine].ravel()])
+    steps, count = columns["launch"].shape
+    change = np.concatenate([np.tile(holds[mine], steps), -frees[mine] * ~late[mine], np.tile(-frees[mine], steps - 1)])
+    turn = 2 * (np.arange(steps)[:, None] * count + place[mine])
+    moves = place[mine] < 0
+    turns = np.concatenate([np.where(moves, 2 * steps * count, turn).ravel(), np.where(moves, -1, turn + 1).ravel()])
+    order = np.lexsort((turns, moment))
+    held = np.cumsum(change[order])
+    shows = moment[order] >= columns["launch"][shown][mine].min(initial=np.inf)
+    return float(held[shows].max(initial=0.0))

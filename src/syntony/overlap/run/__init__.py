@@ -1,0 +1,1 @@
+"""Runs a plan's communication over torch.distributed."""

@@ -1,0 +1,287 @@
+"""Runs a Plan's communication. The trainer says only `ready(op)` and `wait(op)`; the lanes do the rest.
+
+    trainer          backward 3  ready(reduce.3)   backward 2  ready(reduce.2)  ..       wait(reduce.0)  forward 0
+    lane dp  (C++)                    [reduce.3/0]     [reduce.2/0]  [reduce.3/1] ..  [reduce.0]
+                                                                     `- in the plan's order, not that of readiness
+
+A lane is one torch group (csrc/torch/lanes/lanes.hpp): strictly the plan's order, at most the plan's window of bytes in
+flight. So ranks can never wait for each other in different orders, whatever each of them computes first. Messages
+between pipeline stages have a lane for each peer and direction.
+
+Sums of gradients (ops with `pieces`) are canonical, a pairwise tree over ranks, which gives the bits of one process and
+sends the bytes of a ring. Syntony's backend has an algorithm for them. On others ranks exchange their parts and add
+these here (csrc/torch/lanes/tree_sum.hpp); an all_reduce is that sum and an all_gather of it, in a lane and a group of
+their own (`dp.gather`), so that its second half never waits for another op's first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from syntony import _torch
+from syntony.base.command import UserError
+from syntony.collectives.torch_backend.backend import communicator_of
+from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.plan import Plan
+
+_MOVES = {
+    Kind.ALL_REDUCE: _torch.Move.ALL_REDUCE,
+    Kind.REDUCE_SCATTER: _torch.Move.REDUCE_SCATTER,
+    Kind.ALL_GATHER: _torch.Move.ALL_GATHER,
+    Kind.ALL_TO_ALL: _torch.Move.ALL_TO_ALL,
+    Kind.BROADCAST: _torch.Move.BROADCAST,
+    Kind.SHIFT: _torch.Move.ALL_TO_ALL,  # in which all rows go to one rank
+    Kind.SEND: _torch.Move.SEND,
+    Kind.RECV: _torch.Move.RECV,
+}
+_SUMS = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)
+HEARD = "it stops: "  # opens the reason of who aborts a group because another one has failed
+_PATIENCE = timedelta(milliseconds=200)  # between two looks for Ctrl-C
+
+
+class OverlapError(RuntimeError):
+    """Communication of a step has failed. The message names the step, the op, its lane, and what the group said."""
+
+
+class Record(NamedTuple):
+    """One run of an op: seconds of time.monotonic() at which it was made ready, was launched, and had ended. Of what is
+    computed: at which its turn had come, all that it waits for was there, and it had ended."""
+
+    name: str
+    step: int
+    ready: float
+    begin: float
+    end: float
+
+
+def gather_lane(lane: str) -> str:
+    """The lane, and the key of the group, of the second half of canonical all_reduces on `lane`."""
+    return f"{lane}.gather"
+
+
+def urgency(plan: Plan) -> dict[str, str]:
+    """By lane what its groups should ask of Syntony's backend: `high`, `normal` or `low`, as the plan ranks them."""
+    lanes = {lane for _, lane in plan.orders if lane != COMPUTE}
+    ranks = sorted({plan.priorities.get(lane, 0) for lane in lanes})
+    words = ("normal",) if len(ranks) == 1 else ("high", "normal", "low")
+    return {lane: words[min(ranks.index(plan.priorities.get(lane, 0)), len(words) - 1)] for lane in lanes}
+
+
+class Engine:
+    """One rank's communication under a Plan.
+
+    device     which of the plan's devices this rank is
+    groups     a torch group for every lane that the device has, of any backend; for canonical all_reduces on `dp`, a
+               second one of the same ranks as `dp.gather`, unless the backend is Syntony's. No lane's group may be used
+               by anybody else
+    canonical  sum gradients as a pairwise tree over ranks; else as the backend likes
+
+    One thread calls it. Raises UserError where a group is missing, OverlapError where communication fails.
+    """
+
+    def __init__(
+        self, plan: Plan, device: int, groups: Mapping[str, dist.ProcessGroup], *, canonical: bool = True
+    ) -> None:
+        if plan.simulated:
+            raise UserError(f"this plan can only be simulated: {plan.simulated}")
+        self.plan = plan
+        self.step = -1
+        self._numbers: list[int] = []  # what the user calls each step
+        self._index: dict[str, int] = {}
+        self._slots: list[_torch.Slot] = []
+        self._names: list[str] = []
+        self._bound: dict[str, tuple[Tensor, Tensor]] = {}
+        self._actions: dict[int, Callable[[], None]] = {}
+        self._afterwards: Callable[[], None] | None = None
+        self._last: dict[str, int] = {}  # by op: the slot whose end is its own
+        self._missing: dict[str, set[str]] = {}
+        self._halves: dict[str, Record] = {}
+        orders: dict[str, tuple[dist.ProcessGroup, int, list[int]]] = {}  # group, window, slots
+        tags = _tags(plan)
+        for (owner, lane), names in plan.orders.items():
+            if owner != device or lane == COMPUTE:
+                continue
+            if lane not in groups:
+                raise UserError(f"the plan has a lane {lane!r}, and no group was given for it")
+            window = plan.windows.get(lane, 0)
+            ours = _backend_of(groups[lane]).name() == "syntony"
+            if ours:
+                communicator_of(groups[lane]).set_canonical(canonical)
+            for name in names:
+                op = plan.graph[name]
+                key = f"{lane}.{op.kind}.{op.peer}" if op.kind in (Kind.SEND, Kind.RECV) else lane
+                queue = orders.setdefault(key, (groups[lane], window, []))[2]
+                if not canonical or not op.pieces or ours or op.kind not in _SUMS:
+                    self._add(queue, op, _MOVES[op.kind], tags.get(name, 0))
+                    continue
+                halves = op.kind is Kind.ALL_REDUCE
+                self._add(queue, op, _torch.Move.EXCHANGE_SUM, then=len(self._slots) + 1 if halves else -1)
+                if halves:
+                    second = gather_lane(lane)
+                    if second not in groups:
+                        raise UserError(f"canonical all_reduces on lane {lane!r} need a second group, {second!r}")
+                    self._add(orders.setdefault(second, (groups[second], 0, []))[2], op, _torch.Move.ALL_GATHER)
+        self.groups = groups
+        self._lanes = _torch.Lanes(
+            self._slots,
+            [_torch.Order(key, _backend_of(group), ops, window) for key, (group, window, ops) in orders.items()],
+        )
+
+    def _add(self, queue: list[int], op: Op, move: _torch.Move, tag: int = 0, then: int = -1) -> None:
+        """A slot of a queue. `then`: the slot that begins when this one has ended."""
+        place = len(self._slots)
+        self._slots.append(_torch.Slot(op.name, move, int(op.amount), op.peer, tag, then, then < 0))
+        self._names.append(op.name)
+        self._index.setdefault(op.name, place)
+        self._last[op.name] = place
+        queue.append(place)
+
+    # ---- what the trainer says --------------------------------------------------------------------------------------
+
+    def bind(self, name: str, input: Tensor, output: Tensor | None = None) -> None:
+        """The memory of a planned op in every step, where it does not change. Contiguous; shapes as for ready()."""
+        self._bound[name] = (input, input if output is None else output)
+
+    def then(self, name: str, action: Callable[[], None]) -> None:
+        """After every end of a planned op, whoever waits for anything, or calls poll(), runs `action` first."""
+        self._actions[self._last[name]] = action
+
+    def afterwards(self, action: Callable[[], None]) -> None:
+        """After the actions of what has ended together, `action` runs once."""
+        self._afterwards = action
+
+    def begin_step(self, number: int = -1) -> None:
+        """Ops may be made ready anew; those of the last step may still be under way.
+
+        number    what errors call this step; -1: one more than the last
+        """
+        self.step += 1
+        self._numbers.append(number if number >= 0 else 1 + self._numbers[-1] if self._numbers else 0)
+        self._missing = {name: set(self.plan.graph[name].sources) for name in self._index}
+
+    def ready(
+        self,
+        name: str,
+        input: Tensor | None = None,
+        output: Tensor | None = None,
+        input_rows: Sequence[int] = (),
+        output_rows: Sequence[int] = (),
+    ) -> None:
+        """An op of the recorded step may start: so do its parts in the plan, and unions of which it is the last.
+
+        Without tensors, those that were bound. all_reduce, broadcast, send and recv have `input` only, a canonical
+        all_reduce this rank's part of it as `output`; reduce_scatter and all_gather an `output` of 1/n and n times its
+        size; all_to_all equal parts, or rows of the first dimension.
+        """
+        for part in self._parts(name):
+            missing = self._missing[part]
+            missing.discard(name)
+            if part == name:
+                missing.clear()
+            if missing:
+                continue
+            if input is None:
+                if part not in self._bound:
+                    raise ValueError(f"op {part!r} is made ready without tensors and none are bound to it")
+                first, second = self._bound[part]
+            else:
+                first, second = input, input if output is None else output
+            try:
+                self._lanes.ready(self._index[part], first, second, input_rows, output_rows)
+            except RuntimeError as error:
+                self._failed(error)
+
+    def wait(self, name: str) -> None:
+        """Returns when every run of an op (or of its parts) that was made ready has ended, actions included."""
+        for part in self._parts(name):
+            place, done = self._last[part], False
+            while not done:
+                try:
+                    done, ended = self._lanes.wait(place, _PATIENCE)
+                except RuntimeError as error:
+                    self._failed(error)
+                self._act(ended)
+
+    def poll(self) -> None:
+        """Runs the actions of what has ended."""
+        try:
+            ended = self._lanes.ended()
+        except RuntimeError as error:
+            self._failed(error)
+        self._act(ended)
+
+    def records(self) -> list[Record]:
+        """What has ended since the last call; of two halves, from the first's beginning to the second's end."""
+        found: list[Record] = []
+        for place, step, *times in self._lanes.take_records():
+            name = self._names[place]
+            record = Record(name, step, *(1e-9 * time for time in times))
+            if place != self._last[name]:
+                self._halves[name] = record
+                continue
+            first = self._halves.pop(name, record)
+            found.append(record._replace(ready=first.ready, begin=first.begin))
+        return found
+
+    def close(self) -> None:
+        """Ends the lanes' threads; what is under way is aborted."""
+        self._lanes.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- inside -----------------------------------------------------------------------------------------------------
+
+    def _parts(self, name: str) -> Sequence[str]:
+        if name in self._index:
+            return (name,)
+        return [part for part in self.plan.parts.get(name, ()) if part in self._index]
+
+    def _act(self, ended: Sequence[int]) -> None:
+        for place in ended:
+            action = self._actions.get(place)
+            if action is not None:
+                action()
+        if ended and self._afterwards is not None:
+            self._afterwards()
+
+    def _failed(self, error: RuntimeError) -> NoReturn:
+        """Raises what a group has raised, as an OverlapError that names step and op where it is of one."""
+        place, step = self._lanes.failed()
+        if place < 0:
+            raise error
+        op = self.plan.graph[self._names[place]]
+        said = self._worldly(op.lane, str(error))
+        text = f"step {self._numbers[step]}: {op.kind} of {op.name} on lane {op.lane!r}: {said}"
+        raise OverlapError(text) from error
+
+    def _worldly(self, lane: str, said: str) -> str:
+        """What a group of Syntony's has said, with ranks by their numbers in the world."""
+        if _backend_of(self.groups[lane]).name() != "syntony":
+            return said
+        members = dist.get_process_group_ranks(self.groups[lane])
+        here, *others = said.split(HEARD, 1)  # what it was told by another rank is in the world's numbers
+        here = re.sub(r"\brank (\d+)\b", lambda found: f"rank {members[int(found[1])]}", here)
+        return HEARD.join([here, *others])
+
+
+def _backend_of(group: dist.ProcessGroup) -> Any:
+    return group._get_backend(torch.device("cpu"))
+
+
+def _tags(plan: Plan) -> dict[str, int]:
+    """A tag for every message, the same at both ends: they differ in the first word of their names."""
+    messages = [op.name for op in plan.graph if op.kind in (Kind.SEND, Kind.RECV)]
+    bodies = sorted({name.partition(".")[2] for name in messages})
+    numbers = {body: number for number, body in enumerate(bodies, start=1)}
+    return {name: numbers[name.partition(".")[2]] for name in messages}

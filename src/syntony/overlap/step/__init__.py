@@ -1,0 +1,1 @@
+"""A training step as data: ops, graph, layout, costs and the plan."""

@@ -1,0 +1,150 @@
+"""What Ops cost: seconds of computing, and seconds on the wires by lane and kind. Predictions are as good as this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.base.command import UserError
+from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.op import Kind
+
+Doubles = NDArray[np.float64]
+
+
+class Linear(NamedTuple):
+    """An op of b bytes waits `alpha` seconds, in which its link is free for others, then takes it for `fixed` seconds
+    and `beta` x b."""
+
+    alpha: float
+    beta: float
+    fixed: float = 0.0
+
+
+@dataclass(frozen=True)
+class Wire:
+    """What a lane's Ops take, and on which link of their device: lanes of one link take turns, op by op."""
+
+    kinds: Mapping[Kind, Linear]
+    link: str = "network"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of every Op its seconds.
+
+    flops        floating-point operations per second of a device
+    wires        by lane
+    memory       seconds per byte of weights that an optimizer updates, or a norm reads
+    measured     seconds of computing by name of the recorded Op; parts of it share them by their amounts. Of an Op
+                 that moves: seconds on its link, by its own name
+    launch       seconds of what is measured that do not depend on amounts: each part has all of them
+    overhead     seconds between two launches of a lane
+    contention   computing gets slower by this fraction while its device moves something
+    level        wires of a layout that a policy has cut into more replicas (lanes `dp` and `replicas`, which are other
+                 groups then); None: all of them are like `dp`
+    """
+
+    flops: float = 1.0
+    wires: Mapping[str, Wire] = field(default_factory=dict)
+    memory: float = 0.0
+    measured: Mapping[str, float] = field(default_factory=dict)
+    launch: float = 0.0
+    overhead: float = 0.0
+    contention: float = 0.0
+    level: Callable[[Layout], Mapping[str, Wire]] | None = None
+
+    def seconds(self, graph: Graph) -> tuple[Doubles, Doubles]:
+        """By row of the graph: seconds on the processor or the link, and seconds before it takes the link.
+
+        Raises UserError for a lane or a kind that no wire is known for.
+        """
+        taken, waited, wires = np.zeros(len(graph)), np.zeros(len(graph)), self.wires_of(graph)
+        whole: dict[tuple[str, ...], tuple[float, int]] = {}  # amount of all parts of what was measured, and how many
+        if self.measured:
+            for op in graph:
+                if op.of and not op.kind.moves:
+                    amount, parts = whole.get(op.of, (0.0, 0))
+                    whole[op.of] = amount + op.amount, parts + 1
+        for row, op in enumerate(graph):
+            known = self._known(graph, op.name)
+            if op.kind.moves:
+                line = _line(wires, op.lane, op.kind)
+                waited[row] = line.alpha
+                taken[row] = line.fixed + op.amount * line.beta if known is None else known
+                continue
+            if known is None and op.of in whole:
+                sources = [self._known(graph, name) for name in op.of]
+                if None not in sources:
+                    known = self._part(sum(filter(None, sources)), op.amount, *whole[op.of])
+            if known is not None:
+                taken[row] = known
+            elif op.kind in (Kind.OPTIMIZE, Kind.NORM):
+                taken[row] = op.amount * self.memory
+            else:
+                taken[row] = op.amount / self.flops
+        return taken, waited
+
+    def _part(self, seconds: float, amount: float, whole: float, parts: int) -> float:
+        """Of what takes so many seconds in one."""
+        launch = min(self.launch, seconds)
+        return launch + (seconds - launch) * (amount / whole if whole else 1 / parts)
+
+    def wires_of(self, graph: Graph) -> Mapping[str, Wire]:
+        """By lane of the graph."""
+        if graph.layout is None or graph.layout.replicas == 1 or "replicas" in self.wires:
+            return self.wires
+        if self.level is not None:
+            return self.level(graph.layout)
+        return {**self.wires, "replicas": self.wires["dp"]} if "dp" in self.wires else self.wires
+
+    def _known(self, graph: Graph, name: str) -> float | None:
+        """Measured seconds; of half a backward, its share of the whole, and of a whole one, its halves."""
+        known = self.measured.get(name)
+        if known is not None or not self.measured:
+            return known
+        word, _, rest = name.partition(".")
+        if word == Kind.BACKWARD:
+            halves = [self.measured.get(f"{half}.{rest}") for half in (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)]
+            return None if None in halves else sum(filter(None, halves))
+        whole = self.measured.get(f"bwd.{rest}") if word in (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT) else None
+        if whole is None or not graph.layers:
+            return None
+        both = graph.layers[int(rest.partition(".")[0])].backward
+        return self._part(whole, both[word == Kind.BACKWARD_WEIGHT], sum(both), 2)
+
+
+def _line(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:
+    if lane not in wires:
+        raise UserError(f"the cost says nothing about lane {lane!r}; it knows {', '.join(wires) or 'none'}")
+    try:
+        return wires[lane].kinds[kind]
+    except KeyError:
+        raise UserError(f"the cost of lane {lane!r} says nothing about {kind}") from None
+
+
+def ring_wire(ranks: int, bandwidth: float, alpha: float = 0.0, link: str = "network") -> Wire:
+    """What collectives take that send every byte as seldom as can be, among so many ranks at so many bytes per second.
+
+    alpha    seconds per message; a collective's phases have ranks - 1 of them, an all_reduce two phases
+    """
+    phase = Linear(alpha * (ranks - 1), (ranks - 1) / ranks / bandwidth)
+    single = Linear(alpha, 1 / bandwidth)
+    return Wire(
+        {
+            Kind.ALL_REDUCE: Linear(2 * phase.alpha, 2 * phase.beta),
+            Kind.REDUCE_SCATTER: phase,
+            Kind.ALL_GATHER: phase,
+            Kind.ALL_TO_ALL: phase,
+            Kind.BROADCAST: single,
+            Kind.SHIFT: single,
+            Kind.SEND: single,
+            Kind.RECV: single,
+        },
+        link,
+    )

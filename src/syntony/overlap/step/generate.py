@@ -1,0 +1,368 @@
+"""The Graph of a step, from the layers of a model and how they lie on the machine.
+
+    gather? -> fwd -> transfer -> fwd -> send|recv -> .. -> bwd -> transfer -> bwd -> reduce -> norm? -> opt -> gather?
+       ^                                                                                                        |
+       +------------------------------------------- lagged: next step ------------------------------------------+
+
+The order of the Ops is that of the pipeline's schedule; where it is free, nothing but these edges holds an Op back.
+Rules that whoever runs it must know:
+
+- A `recv` and the `send` of the same layer, microbatch and direction are one message; nothing else links them.
+- `gather.{layer}.{microbatch}.f|b` (weights sharded) is made once for microbatches that a chunk takes in a row, and
+  named after the first of them; the weights may go when the last compute Op that waits for it has ended. Experts that
+  come to the tokens (a layer's shadow) come once a step, and stay to its last backward; with zero=3 they come and go
+  as all weights do.
+- `opt` waits for the `norm` of every device (clip exact); what ranks of other devices found comes with the norm itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import accumulate, groupby
+
+from syntony.base.command import UserError
+from syntony.overlap.step.graph import Graph, Layer
+from syntony.overlap.step.layout import Clip, Layout
+from syntony.overlap.step.op import COMPUTE, Kind, Op, Piece
+from syntony.overlap.step.pipelines import Pipeline, Times, pipeline
+
+
+def generate(layers: Sequence[Layer], layout: Layout, order: Pipeline | None = None) -> Graph:
+    """The step of these layers. Raises UserError where they do not fit the layout.
+
+    order    of the pipeline's tasks; default: what `layout.schedule` says, searched with the layers' operations
+    """
+    _check(layers, layout)
+    if order is None:
+        order = pipeline(layout.schedule, layout.pp, layout.loops, layout.microbatches, times_of(layers))
+    chunks = split(layers, len(order.places))
+    step = _Step(layers, layout, order, chunks)
+    graph = Graph(tuple(step.ops()), tuple(layers), layout.groups, layout)
+    graph.check()
+    return graph
+
+
+def times_of(layers: Sequence[Layer], rate: float = 1.0, message: float = 0.0) -> Times:
+    """What the model's forward and backward take, at so many operations per second."""
+    forward = sum(sum(layer.segments) for layer in layers) / rate or 1.0
+    inputs, weights = (
+        sum(sum(layer.segments) * layer.backward[part] for layer in layers) / rate or 1.0 for part in (0, 1)
+    )
+    return Times(forward, inputs, weights, message)
+
+
+def split(layers: Sequence[Layer], chunks: int) -> tuple[range, ...]:
+    """The layers of each chunk: neighbours, as equal in operations as a single cut by shares makes them."""
+    starts = [i for i, layer in enumerate(layers) if not layer.joined]
+    if len(starts) < chunks:
+        raise UserError(f"the model can be cut into {len(starts)} parts, which are too few for {chunks} chunks")
+    units = [layers[a:b] for a, b in zip(starts, (*starts[1:], len(layers)), strict=True)]
+    work = [sum(sum(layer.segments) * (1 + sum(layer.backward)) for layer in unit) + 1e-9 for unit in units]
+    total, middle = sum(work), [end - share / 2 for end, share in zip(accumulate(work), work, strict=True)]
+    bounds = [0]
+    for chunk in range(1, chunks):
+        cut = next((i for i, at in enumerate(middle) if at >= total * chunk / chunks), len(units))
+        bounds.append(min(max(cut, bounds[-1] + 1), len(units) - (chunks - chunk)))
+    bounds = [starts[bound] for bound in bounds]
+    return tuple(range(a, b) for a, b in zip(bounds, (*bounds[1:], len(layers)), strict=True))
+
+
+def _check(layers: Sequence[Layer], layout: Layout) -> None:
+    chunks = layout.pp * layout.chunks
+    if len(layers) < chunks:
+        raise UserError(
+            f"{len(layers)} layers are too few for {chunks} chunks (pp {layout.pp} x {layout.chunks} per device)"
+        )
+    for layer in layers:
+        if len(layer.segments) != len(layer.transfers) + 1:
+            raise UserError(
+                f"layer {layer.name!r} has {len(layer.segments)} segments and {len(layer.transfers)} transfers; "
+                "there must be one segment more"
+            )
+        for way in ("forward", "backward"):
+            names = [transfer.name for transfer in layer.transfers if getattr(transfer, way)]
+            if len(set(names)) != len(names):
+                raise UserError(f"layer {layer.name!r} has two {way} transfers of one name")
+
+
+class _Step:
+    def __init__(self, layers: Sequence[Layer], layout: Layout, order: Pipeline, chunks: tuple[range, ...]) -> None:
+        nothing = Layer("", 0, ())
+        self.count = len(layers)
+        self.layers = (*layers, *(layer.shadow or nothing for layer in layers))
+        self.layout, self.order, self.chunks = layout, order, chunks
+        self.device = 2 * [order.places[chunk] for chunk, members in enumerate(chunks) for _ in members]
+        self.split = {task[1:] for tasks in order.orders for task in tasks if task.kind == "X"}
+        self.groups = layout.groups
+        self.updated = {  # the Op of the last step that made a layer's weights
+            i: (f"gather.{i}" if self._gathers(i) else f"opt.{i}",)
+            for i, layer in enumerate(self.layers)
+            if layer.weights
+        }
+        self.uses: list[str] = []  # on the current device: the first task's last Op that needs each gathered weight
+        self.begun: set[int] = set()  # layers that have gradients
+        self.verified = False  # the device has looked at the last step's norm
+        self.staying: dict[int, str] = {}  # by layer: the gather of weights that stay for the step, and
+        self.final: dict[int, int] = {}  # by chunk of the current device: the last microbatch that needs weights
+
+    def ops(self) -> Iterator[Op]:
+        for device, tasks in enumerate(self.order.orders):
+            self.uses, self.verified = [], False
+            self.final = {task.chunk: task.microbatch for task in tasks if task.kind in "BX"}
+            for (kind, chunk), row in groupby(tasks, key=lambda task: (task.kind, task.chunk)):
+                yield from self._row(kind, chunk, [task.microbatch for task in row])
+            yield from self._update(device)
+
+    def _row(self, kind: str, chunk: int, microbatches: list[int]) -> Iterator[Op]:
+        """A chunk's tasks of one kind in a row share gathered weights."""
+        members = self.chunks[chunk] if kind == "F" else self.chunks[chunk][::-1]
+        passing: dict[int, str] = {}
+        for microbatch in microbatches:
+            for i in members:
+                way, weights, shed = "f" if kind == "F" else "b", list[str](), 0
+                ahead = [] if len(self.uses) <= self.layout.prefetch else [self.uses[-1 - self.layout.prefetch]]
+                for part in (i, self.count + i):
+                    size, stays = self.layers[part].weights, part != i and self.layout.zero < 3
+                    gathers, last = (self.staying, self.final[chunk]) if stays else (passing, microbatches[-1])
+                    if kind != "W" and part not in gathers and self._sharded(part, 3):
+                        gathers[part] = f"gather.{part}.{microbatch}.{way}"
+                        use = self._last(kind, i, microbatch)
+                        self.uses += [use] if use not in self.uses[-1:] else []
+                        yield self._moved(
+                            gathers[part],
+                            Kind.ALL_GATHER,
+                            part,
+                            microbatch,
+                            deps=ahead,
+                            lagged=[f"opt.{part}"],
+                            holds=size,
+                        )
+                    if part in gathers:
+                        weights.append(gathers[part])
+                        shed += size if microbatch == last and not (stays and kind == "F") else 0
+                if kind == "F":
+                    yield from self._forward(i, microbatch, weights, shed)
+                else:
+                    yield from self._backward(kind, i, microbatch, weights, shed)
+
+    def _last(self, kind: str, i: int, microbatch: int) -> str:
+        word = {"F": Kind.FORWARD, "B": Kind.BACKWARD, "X": Kind.BACKWARD_INPUT}[kind]
+        return self._name(word, i, microbatch, len(self.layers[i].segments) - 1 if kind == "F" else 0)
+
+    def _name(self, kind: Kind, i: int, microbatch: int, segment: int) -> str:
+        several = len(self.layers[i].segments) > 1
+        return f"{kind}.{i}.{microbatch}.{segment}" if several else f"{kind}.{i}.{microbatch}"
+
+    def _forward(self, i: int, m: int, weights: list[str], shed: int) -> Iterator[Op]:
+        layer, before = self.layers[i], list(weights)
+        if i > 0:
+            way = yield from self._message(i - 1, i, m, "f")
+            before.append(way or self._name(Kind.FORWARD, i - 1, m, len(self.layers[i - 1].segments) - 1))
+        for s, amount in enumerate(layer.segments):
+            final = s == len(layer.segments) - 1
+            name = self._name(Kind.FORWARD, i, m, s)
+            kept = self._left(i) if not self.layout.recompute else layer.inputs
+            yield Op(
+                name,
+                Kind.FORWARD,
+                self.device[i],
+                COMPUTE,
+                amount,
+                tuple(before),
+                () if s or self._sharded(i, 3) else self.updated.get(i, ()),
+                i,
+                m,
+                s,
+                holds=0 if s else kept,
+                frees=shed if final else 0,
+            )
+            if not final:
+                moved = yield from self._transfer(i, m, s, "f", name)
+                before = [moved or name, *weights]
+        if i + 1 < self.count and self.device[i + 1] != self.device[i]:
+            yield self._side(Kind.SEND, i, m, "f", self.device[i], self.device[i + 1], (name,))
+
+    def _backward(self, kind: str, i: int, m: int, weights: list[str], shed: int) -> Iterator[Op]:
+        layer = self.layers[i]
+        segments = range(len(layer.segments) - 1, -1, -1)
+        both, word = layer.backward, {"B": Kind.BACKWARD, "X": Kind.BACKWARD_INPUT, "W": Kind.BACKWARD_WEIGHT}[kind]
+        factor = {"B": sum(both), "X": both[0], "W": both[1]}[kind]
+        if kind == "W":
+            for s in segments:
+                after = (self._name(Kind.BACKWARD_INPUT, i, m, s),)
+                yield self._gradient(word, i, m, s, layer.segments[s] * factor, after, (), 0)
+            return
+        if i == self.count - 1:
+            before = self._name(Kind.FORWARD, i, m, segments[0])
+        else:
+            way = yield from self._message(i + 1, i, m, "b")
+            follows = Kind.BACKWARD_INPUT if (self._chunk(i + 1), m) in self.split else Kind.BACKWARD
+            before = way or self._name(follows, i + 1, m, 0)
+        for s in segments:
+            deps = [before, *weights]
+            if self.layout.recompute:
+                again = self._name(Kind.RECOMPUTE, i, m, s)
+                forward = self._name(Kind.FORWARD, i, m, s)
+                yield Op(
+                    again,
+                    Kind.RECOMPUTE,
+                    self.device[i],
+                    COMPUTE,
+                    layer.segments[s],
+                    (forward, *weights),
+                    layer=i,
+                    microbatch=m,
+                    segment=s,
+                    holds=layer.activations if s == segments[0] else 0,
+                )
+                deps.append(again)
+            lagged: tuple[str, ...] = ()
+            if self.layout.clip is Clip.OPTIMISTIC and not self.verified:
+                lagged = tuple(f"norm.{other}" for other in range(self.layout.pp))
+            self.verified = True
+            name = self._name(word, i, m, s)
+            amount = layer.segments[s] * factor
+            yield self._gradient(word, i, m, s, amount, deps, lagged, shed if s == 0 else 0)
+            before = name
+            if s:
+                moved = yield from self._transfer(i, m, s - 1, "b", name)
+                before = moved or name
+        if i > 0 and self.device[i - 1] != self.device[i]:
+            yield self._side(Kind.SEND, i, m, "b", self.device[i], self.device[i - 1], (name,))
+
+    def _gradient(
+        self,
+        kind: Kind,
+        i: int,
+        m: int,
+        s: int,
+        amount: float,
+        deps: Iterable[str],
+        lagged: tuple[str, ...],
+        shed: int,
+    ) -> Op:
+        """An Op of the backward; the one that ends a microbatch's gives its activations back. Gradients have memory of
+        their own that stays, unless they are sharded."""
+        layer = self.layers[i]
+        made = kind is not Kind.BACKWARD_INPUT
+        fresh = (i, self.count + i) if made and i not in self.begun else ()
+        holds = sum(self.layers[part].weights for part in fresh if self._sharded(part, 2))
+        if made:
+            self.begun.add(i)
+        if s == 0:
+            whole = layer.activations + layer.inputs if self.layout.recompute else self._left(i)
+            delayed = layer.products if kind is not Kind.BACKWARD else 0
+            shed += delayed if kind is Kind.BACKWARD_WEIGHT else whole - delayed
+        name = self._name(kind, i, m, s)
+        return Op(name, kind, self.device[i], COMPUTE, amount, tuple(deps), lagged, i, m, s, holds=holds, frees=shed)
+
+    def _left(self, i: int) -> int:
+        """What the forward of one microbatch leaves: what came from another device, too."""
+        came = i > 0 and self.device[i - 1] != self.device[i]
+        return self.layers[i].activations + (self.layers[i - 1].output if came else 0)
+
+    def _update(self, device: int) -> Iterator[Op]:
+        """Gradients summed, their norm, weights updated and gathered. Last layers first: their gradients are."""
+        layout, own = self.layout, [i for i in range(self.count) if self.device[i] == device]
+        mine = [part for i in own for part in (i, self.count + i) if self.layers[part].weights]
+        sums: dict[int, list[str]] = {}
+        for i in reversed(mine):
+            layer, lane, count = self.layers[i], *self._group(i)
+            size, user = layer.weights, i % self.count
+            parts = range(len(self.layers[user].segments))
+            sums[i] = [
+                self._name(Kind.BACKWARD_WEIGHT, user, m, s)
+                if (self._chunk(user), m) in self.split
+                else self._name(Kind.BACKWARD, user, m, s)
+                for m in range(layout.microbatches)
+                for s in (parts if (self._chunk(user), m) in self.split else (0,))
+            ]
+            if layer.shared and "tp" in self.groups:
+                yield Op(f"share.{i}", Kind.ALL_REDUCE, device, "tp", layer.shared, tuple(sums[i]), layer=i)
+                sums[i] = [f"share.{i}"]
+            if count > 1:
+                kind = Kind.REDUCE_SCATTER if self._level(i) else Kind.ALL_REDUCE
+                frees = size - size / count if self._level(i) >= 2 else 0
+                yield self._moved(f"reduce.{i}", kind, i, deps=sums[i], frees=frees)
+                sums[i] = [f"reduce.{i}"]
+            copies = {"dp": "replicas", "ep": "edp"}.get(lane, "")
+            if copies in self.groups:
+                op = self._moved(f"replicas.{i}", Kind.ALL_REDUCE, i, deps=sums[i])
+                yield op._replace(lane=copies, amount=size / count)
+                sums[i] = [f"replicas.{i}"]
+        norms: tuple[str, ...] = ()
+        if layout.clip is not Clip.OFF:
+            after = tuple(name for i in mine for name in sums[i])
+            yield Op(f"norm.{device}", Kind.NORM, device, COMPUTE, sum(map(self._shard, mine)), after)
+            if layout.clip is Clip.EXACT:
+                norms = tuple(f"norm.{other}" for other in range(layout.pp))
+        for i in reversed(mine):
+            part = self._shard(i)
+            frees = part if self._sharded(i, 2) else 0
+            yield Op(f"opt.{i}", Kind.OPTIMIZE, device, COMPUTE, part, (*sums[i], *norms), layer=i, frees=frees)
+        for i in reversed(mine):
+            if self._gathers(i):
+                yield self._moved(f"gather.{i}", Kind.ALL_GATHER, i, deps=[f"opt.{i}"])
+
+    def _moved(
+        self,
+        name: str,
+        kind: Kind,
+        i: int,
+        m: int = -1,
+        deps: Sequence[str] = (),
+        lagged: Sequence[str] = (),
+        holds: float = 0,
+        frees: float = 0,
+    ) -> Op:
+        """A layer's gradients or weights, or its shadow's, moved by its group."""
+        size = self.layers[i].weights
+        piece = (Piece(i, 0, size),)
+        lane, device, user = self._group(i)[0], self.device[i], i % self.count
+        return Op(
+            name, kind, device, lane, size, tuple(deps), tuple(lagged), user, m, pieces=piece, holds=holds, frees=frees
+        )
+
+    def _transfer(self, i: int, m: int, s: int, way: str, after: str) -> Generator[Op, None, str]:
+        """What moves behind segment s; its name is the generator's value, "" where nothing does."""
+        transfer = self.layers[i].transfers[s]
+        kind = transfer.forward if way == "f" else transfer.backward
+        if kind is None or self.groups.get(transfer.lane, 1) == 1:
+            return ""
+        name = f"{transfer.name}.{i}.{m}.{way}"
+        yield Op(name, kind, self.device[i], transfer.lane, transfer.bytes, (after,), layer=i, microbatch=m, segment=s)
+        return name
+
+    def _message(self, here: int, there: int, m: int, way: str) -> Generator[Op, None, str]:
+        """The receiving end of what layer `here` hands to layer `there`; its value is its name, "" on one device."""
+        source, sink = self.device[here], self.device[there]
+        if source == sink:
+            return ""
+        op = self._side(Kind.RECV, here, m, way, sink, source, ())
+        yield op
+        return op.name
+
+    def _side(self, kind: Kind, i: int, m: int, way: str, device: int, peer: int, deps: tuple[str, ...]) -> Op:
+        size = self.layers[i if way == "f" else i - 1].output
+        return Op(f"{kind}.{i}.{m}.{way}", kind, device, "pp", size, deps, layer=i, microbatch=m, peer=peer)
+
+    def _chunk(self, i: int) -> int:
+        return next(chunk for chunk, members in enumerate(self.chunks) if i in members)
+
+    def _group(self, i: int) -> tuple[str, int]:
+        """Which lane sums the layer's gradients, among how many ranks."""
+        lane = "ep" if i >= self.count else "edp" if self.layers[i].expert and self.layout.ep > 1 else "dp"
+        return lane, self.groups.get(lane, 1)
+
+    def _level(self, i: int) -> int:
+        """What is sharded of the layer: as `Layout.zero`, but for experts that come to the tokens."""
+        return 3 if i >= self.count else self.layout.zero
+
+    def _sharded(self, i: int, level: int) -> bool:
+        return self._level(i) >= level and self._group(i)[1] > 1 and self.layers[i].weights > 0
+
+    def _gathers(self, i: int) -> bool:
+        return self._level(i) in (1, 2) and self._sharded(i, 1)
+
+    def _shard(self, i: int) -> float:
+        return self.layers[i].weights / (self._group(i)[1] if self._level(i) else 1)

@@ -1,0 +1,166 @@
+"""The graph of one training step. Edges with lag 1 (`Op.lagged`) lead into the next step, so it is a cycle cut open."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from syntony.base.command import UserError
+from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.op import Kind, Op
+
+Node = TypeVar("Node", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What moves between two segments of a layer, once per microbatch.
+
+    name       first word of its Ops' names: `tp`, `dispatch`, `combine`, ..
+    lane       the group that moves it
+    forward    what moves in the forward pass, and
+    backward   its adjoint, what moves the gradients back; None: nothing
+    bytes      of the larger buffer, of one microbatch
+    parts      what the ops around it can be cut into: `rows` of the microbatch, from the first segment of the layer to
+               the last; groups of `experts`, between two such transfers; ``: nothing
+    most       a number that the number of equal parts must divide; 0: as many as one likes
+    """
+
+    name: str
+    lane: str
+    forward: Kind | None
+    backward: Kind | None
+    bytes: int
+    parts: str = "rows"
+    most: int = 0
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of the model: one or two residual branches (attention, MLP, experts), embedding, or head. What one
+    gradient reduction, one gather of weights and one optimizer call are about.
+
+        segment 0 --transfer 0--> segment 1 --transfer 1--> segment 2
+
+    weights      bytes of its weights on one rank (and of their gradients)
+    segments     floating-point operations of each segment's forward, for one microbatch; one more than transfers
+    transfers    between the segments
+    activations  bytes of what one microbatch's forward leaves for its backward, with what it hands to the next layer,
+                 without what it took from the one before
+    output       bytes that one microbatch hands to the next layer
+    expert       its weights are spread over the group `ep`: copies are summed over `edp`, not over `dp`
+    hot          so many experts of all its ranks, the first, come to the tokens (hot_numbers); and
+    shadow       their weights, as a layer without segments: sharded over `ep`, with copies over `edp`, and gathered
+                 there before this layer uses them. Its number is `Graph.shadow`. None: all tokens go to their experts
+    moved        the same layer with more and more of its experts hot, at last all: what a policy may put in its place
+    joined       it takes more than one tensor from the layer before, so a pipeline is never cut between them
+    shared       bytes of its weights, the last ones, whose gradients `tp` sums: its ranks see parts of the sequence
+    backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation;
+                 the second is 0 where nobody can make the two apart
+    products     bytes of `activations` that are there still after the backward for inputs, for that of weights
+    inputs       bytes that a forward leaves that will be computed again
+    """
+
+    name: str
+    weights: int
+    segments: tuple[float, ...]
+    transfers: tuple[Transfer, ...] = ()
+    activations: int = 0
+    output: int = 0
+    expert: bool = False
+    hot: int = 0
+    shadow: Layer | None = None
+    moved: tuple[Layer, ...] = ()
+    joined: bool = False
+    shared: int = 0
+    backward: tuple[float, float] = (1.0, 1.0)
+    products: int = 0
+    inputs: int = 0
+
+
+def hot_numbers(experts: int, ranks: int) -> list[int]:
+    """How many experts of a block may come to the tokens: of each rank of `ep` one, two, four, .., or all; so every
+    rank keeps as many of the others."""
+    local = experts // ranks
+    return [ranks << power for power in range((local - 1).bit_length())] + [experts]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Ops of one step of all devices. On a compute lane they run in this order, unless a policy says otherwise.
+
+    layers   of the model, in the order of the forward pass
+    groups   ranks of each group, by lane: {"dp": 4, "tp": 2}
+    layout   what it was generated for; None: recorded elsewhere
+    """
+
+    ops: tuple[Op, ...]
+    layers: tuple[Layer, ...] = ()
+    groups: Mapping[str, int] = field(default_factory=dict)
+    layout: Layout | None = None
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops)
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def __getitem__(self, name: str) -> Op:
+        return self.by_name[name]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Op]:
+        return {op.name: op for op in self.ops}
+
+    @cached_property
+    def devices(self) -> tuple[int, ...]:
+        return tuple(sorted({op.device for op in self.ops}))
+
+    def shadow(self, layer: int) -> int:
+        """The number by which Ops and Pieces call the shadow of a layer: behind those of all layers."""
+        return len(self.layers) + layer
+
+    def with_ops(self, ops: Iterable[Op]) -> Graph:
+        """The same step with other Ops."""
+        return Graph(tuple(ops), self.layers, self.groups, self.layout)
+
+    def check(self) -> None:
+        """Raises UserError for two Ops of one name, an edge from nowhere, or a circle within a step."""
+        if len(self.by_name) != len(self.ops):
+            seen: set[str] = set()
+            twice = next(op.name for op in self.ops if op.name in seen or seen.add(op.name))  # type: ignore[func-returns-value]
+            raise UserError(f"the graph has two ops named {twice!r}")
+        for op in self.ops:
+            for name in (*op.deps, *op.lagged):
+                if name not in self.by_name:
+                    raise UserError(f"op {op.name!r} waits for {name!r}, which the graph does not have")
+        circle = self._circle()
+        if circle:
+            raise UserError(f"ops wait for each other in a circle within one step: {' -> '.join(circle)}")
+
+    def _circle(self) -> list[str]:
+        stuck = self.by_name.keys() - set(in_turn({op.name: op.deps for op in self.ops}))
+        if not stuck:
+            return []
+        path = [min(stuck)]
+        while path[-1] not in path[:-1]:
+            path.append(next(name for name in self[path[-1]].deps if name in stuck))
+        return path[path.index(path[-1]) :]
+
+
+def in_turn(before: Mapping[Node, Sequence[Node]]) -> list[Node]:
+    """All nodes, each behind those that come before it. What is in a circle, or behind one, is left out."""
+    missing = {node: len(others) for node, others in before.items()}
+    after: dict[Node, list[Node]] = {}
+    for node, others in before.items():
+        for other in others:
+            after.setdefault(other, []).append(node)
+    found = [node for node, count in missing.items() if count == 0]
+    for node in found:  # grows
+        for other in after.get(node, ()):
+            missing[other] -= 1
+            if missing[other] == 0:
+                found.append(other)
+    return found

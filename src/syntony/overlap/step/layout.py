@@ -1,0 +1,100 @@
+"""How a model lies on the machine: the sizes of its kinds of parallelism, and what a step does.
+
+    ranks = pp x (dp x cp x tp)        a pipeline stage's ranks do the same, so a stage is one device of a Graph
+
+The group `dp` sums gradients, over dp x cp ranks; with `replicas`, weights are sharded over dp x cp / replicas of them,
+and `replicas` sums the shards of the replicas. Experts are spread over `ep` of those ranks; their copies meet in `edp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+
+from syntony.base.command import UserError
+from syntony.overlap.step.pipelines import PIPELINES
+
+
+class Clip(StrEnum):
+    """What clipping of gradients by their norm costs.
+
+    EXACT       no weight changes before the norm of all gradients is known
+    OPTIMISTIC  weights change at once; where the norm turns out too large, the step is taken back and done again
+    OFF         gradients are not clipped
+    """
+
+    EXACT = "exact"
+    OPTIMISTIC = "optimistic"
+    OFF = "off"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes of the kinds of parallelism, and the form of a step. Raises UserError where they do not fit together.
+
+    dp, tp, pp, ep, cp   ranks of data, tensor, pipeline, expert and context parallelism; ep is part of dp x cp
+    zero                 what is sharded over `dp`: 0 nothing, 1 optimizer, 2 gradients too, 3 weights too
+    replicas             of the sharded model (hybrid sharding); they divide dp x cp
+    microbatches         per data-parallel rank and step
+    schedule, loops      the pipeline's order (a row of PIPELINES), and how many chunks of the model a device has
+    clip, recompute      of gradients; whether activations are computed again instead of kept
+    prefetch             with zero=3: for how many layers ahead weights are gathered
+    """
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    cp: int = 1
+    zero: int = 0
+    replicas: int = 1
+    microbatches: int = 1
+    schedule: str = "1f1b"
+    loops: int = 1
+    clip: Clip = Clip.OFF
+    recompute: bool = False
+    prefetch: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("dp", "tp", "pp", "ep", "cp", "replicas", "microbatches", "loops", "prefetch"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        if self.zero not in (0, 1, 2, 3):
+            raise UserError(
+                f"zero is {self.zero}; it must be 0 (nothing sharded), 1 (optimizer), 2 (gradients) or 3 (weights)"
+            )
+        if self.dp * self.cp % self.ep:
+            raise UserError(f"ep is {self.ep}; it must divide dp x cp, which is {self.dp * self.cp}")
+        if self.dp * self.cp % self.replicas:
+            raise UserError(f"replicas is {self.replicas}; it must divide dp x cp, which is {self.dp * self.cp}")
+        if self.replicas > 1 and self.zero == 0:
+            raise UserError(f"replicas is {self.replicas}, but zero is 0: unsharded weights are replicas as they are")
+        if self.schedule not in PIPELINES:
+            close = get_close_matches(self.schedule, PIPELINES, n=1)
+            guess = f" (did you mean {close[0]}?)" if close else ""
+            raise UserError(f"unknown schedule {self.schedule!r}{guess}; known are {', '.join(PIPELINES)}")
+
+    @property
+    def ranks(self) -> int:
+        return self.dp * self.cp * self.tp * self.pp
+
+    @property
+    def chunks(self) -> int:
+        """Of the model, on a device: a V has two."""
+        return 2 if PIPELINES[self.schedule].valley else self.loops
+
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """Ranks of each group that has more than one, by lane."""
+        sizes = {
+            "dp": self.dp * self.cp // self.replicas,
+            "replicas": self.replicas,
+            "edp": self.dp * self.cp // self.ep,
+            "tp": self.tp,
+            "ep": self.ep,
+            "cp": self.cp,
+            "pp": self.pp,
+        }
+        return {lane: size for lane, size in sizes.items() if size > 1 and (lane != "edp" or self.ep > 1)}

@@ -1,0 +1,256 @@
+"""A Plan: what every device's lanes do, in which order, with how many bytes in flight. Simulated and run as it stands.
+
+It is text (JSON, an Op a line), so that people can read it and ranks can agree on it: `Plan.hash` is compared before
+step 0, and a rank with another plan is named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache, cached_property
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from syntony.base.command import UserError
+from syntony.base.strict_json import FileError, parse, shown
+from syntony.overlap.step.graph import Graph, Layer, Transfer
+from syntony.overlap.step.layout import Clip as Clip
+from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.op import Kind, Op, Piece
+from syntony.topologies.file_format import write_text
+
+Lane = tuple[int, str]  # device, and its lane's name
+
+FORMAT, VERSION = "syntony-plan", 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One step, decided.
+
+    policy      its name, with the knobs it was made with
+    graph       the step after the policy's passes
+    orders      per device and lane the names of its Ops, first to last; every Op is in exactly one
+    windows     bytes that may be in flight on a lane; a lane that is not here has no limit
+    priorities  of lanes that share a link: the lower goes first; a lane that is not here has 0
+    clip        how gradients are clipped
+    simulated   why it can only be simulated; "": it runs
+    """
+
+    policy: str
+    graph: Graph
+    orders: Mapping[Lane, tuple[str, ...]]
+    windows: Mapping[str, int] = field(default_factory=dict)
+    knobs: Mapping[str, object] = field(default_factory=dict)
+    clip: Clip = Clip.OFF
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    simulated: str = ""
+
+    @cached_property
+    def parts(self) -> Mapping[str, tuple[str, ...]]:
+        """By Op of the recorded step: the planned Ops that stand for it, in the order of their lane."""
+        found: dict[str, list[str]] = {}
+        for order in self.orders.values():
+            for name in order:
+                for source in self.graph[name].sources:
+                    found.setdefault(source, []).append(name)
+        return {source: tuple(names) for source, names in found.items()}
+
+    def check(self) -> None:
+        """Raises UserError for a graph that is none, or orders that are not its Ops, each once, in its own lane.
+
+        Whether lanes wait for each other forever is what a simulation shows.
+        """
+        self.graph.check()
+        seen: set[str] = set()
+        for (device, lane), names in self.orders.items():
+            for name in names:
+                where = f"the order of lane {lane!r} of device {device}"
+                op = self.graph.by_name.get(name)
+                if op is None:
+                    raise UserError(f"{where} has {name!r}, which the graph does not have")
+                if (op.device, op.lane) != (device, lane):
+                    raise UserError(f"{where} has {name!r}, which is of lane {op.lane!r} of device {op.device}")
+                if name in seen:
+                    raise UserError(f"{where} has {name!r} twice")
+                seen.add(name)
+        if len(seen) < len(self.graph):
+            missing = next(op for op in self.graph if op.name not in seen)
+            raise UserError(f"no order has {missing.name!r} (lane {missing.lane!r} of device {missing.device})")
+
+    # ---- text -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def text(self) -> str:
+        """The plan as canonical JSON: equal plans have equal texts."""
+        graph = self.graph
+        head = {
+            "policy": self.policy,
+            "knobs": dict(self.knobs),
+            "clip": self.clip,
+            "simulated": self.simulated,
+            "windows": dict(self.windows),
+            "priorities": dict(self.priorities),
+            "groups": dict(graph.groups),
+            "layout": None if graph.layout is None else _shown(graph.layout),
+        }
+        lanes = sorted(self.orders)
+        return "".join(
+            [
+                f'{{"format": "{FORMAT}", "version": {VERSION},\n',
+                *(f"{_dump(key)}: {_dump(value)},\n" for key, value in head.items()),
+                _rows("layers", (_shown(layer) for layer in graph.layers)),
+                ",\n",
+                _rows("ops", (_shown(op) for op in graph)),
+                ",\n",
+                _rows("orders", ({"device": key[0], "lane": key[1], "ops": list(self.orders[key])} for key in lanes)),
+                "}\n",
+            ]
+        )
+
+    @cached_property
+    def hash(self) -> str:
+        """sha256 of the text, in hexadecimal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def write(self, path: str | Path) -> None:
+        """Writes the text, beside the file first, so that there is never half a plan. Raises UserError."""
+        write_text(path, self.text)
+
+    @staticmethod
+    def read(path: str | Path) -> Plan:
+        """A plan that was written. Raises UserError naming line or field of what it does not understand."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        return Plan.from_text(text, str(path))
+
+    @staticmethod
+    def from_text(text: str, where: str = "plan") -> Plan:
+        """The plan that has this text, checked. `where` opens the sentence of a UserError."""
+        data = parse(text, where, "plan")
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise FileError(f'{where}: not a plan: "format" must be "{FORMAT}"')
+        if data.get("version") != VERSION:
+            raise FileError(f"{where}: version {shown(data.get('version'))} of a plan; this reads version {VERSION}")
+        for key in (*_FIELDS, *data):
+            if key not in data or key not in (*_FIELDS, "format", "version"):
+                problem = "is missing" if key not in data else "is not a field of a plan"
+                raise FileError(f'{where}: "{key}" {problem}')
+        found = {name: _typed(kind, data[name], where, name) for name, kind in _FIELDS.items()}
+        graph = Graph(*(found.pop(name) for name in ("ops", "layers", "groups", "layout")))
+        orders = {(order.device, order.lane): order.ops for order in found.pop("orders")}
+        plan = Plan(graph=graph, orders=orders, **found)
+        try:
+            plan.check()
+        except UserError as error:
+            raise FileError(f"{where}: {error}") from None
+        return plan
+
+
+@dataclass(frozen=True)
+class _Order:
+    device: int
+    lane: str
+    ops: tuple[str, ...]
+
+
+_arguments = cache(get_args)
+_OBJECTS = (Op, Layer, Transfer, Piece, Layout, _Order)
+_FIELDS: Mapping[str, Any] = {
+    "policy": str,
+    "knobs": dict,
+    "clip": Clip,
+    "simulated": str,
+    "windows": dict[str, int],
+    "priorities": dict[str, int],
+    "groups": dict[str, int],
+    "layout": Layout | None,
+    "layers": tuple[Layer, ...],
+    "ops": tuple[Op, ...],
+    "orders": tuple[_Order, ...],
+}
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def _rows(key: str, rows: Iterator[object]) -> str:
+    return f'"{key}": [\n' + ",\n".join(map(_dump, rows)) + "]"
+
+
+@cache
+def _fields(kind: Any) -> Mapping[str, tuple[Any, object]]:
+    """Type and default of each field of a dataclass, or of Op."""
+    defaults = Op._field_defaults if kind is Op else {one.name: one.default for one in fields(kind)}
+    return {name: (type_, defaults.get(name)) for name, type_ in get_type_hints(kind).items()}
+
+
+def _shown(thing: Any) -> dict[str, object]:
+    """The fields that are not their defaults."""
+    shown: dict[str, object] = {}
+    for name, (_, default) in _fields(thing.__class__).items():
+        value = getattr(thing, name)
+        if value != default:
+            shown[name] = [_told(each) for each in value] if isinstance(value, tuple) else _told(value)
+    return shown
+
+
+def _told(value: object) -> object:
+    return _shown(value) if isinstance(value, (Piece, Transfer, Layer)) else value
+
+
+def _typed(kind: Any, value: object, where: str, name: str) -> Any:
+    """What stands in a field of this type."""
+    parts = _arguments(kind)
+    if not parts:
+        return _read(kind, value, f"{where}: {name}") if kind in _OBJECTS else _value(name, kind, value, where)
+    if NoneType in parts:
+        return None if value is None else _typed(parts[0], value, where, name)
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise FileError(f"{where}: {name} is {shown(value)}; it must be a list")
+        return tuple([_typed(parts[0], each, where, f"{name}[{i}]") for i, each in enumerate(value)])
+    if not isinstance(value, dict):
+        raise FileError(f"{where}: {name} is {shown(value)}; it must be an object")
+    return {key: _typed(parts[1], each, f"{where}: {name}", key) for key, each in value.items()}
+
+
+def _read(kind: Any, row: object, where: str) -> Any:
+    """A dataclass out of its fields."""
+    if not isinstance(row, dict):
+        raise FileError(f"{where} is {shown(row)}; it must be an object")
+    known = _fields(kind)
+    found = {}
+    for name, value in row.items():
+        if name not in known:
+            raise FileError(f'{where} has "{name}"; it may have {", ".join(known)}')
+        found[name] = _typed(known[name][0], value, where, name)
+    try:
+        return kind(**found)
+    except TypeError:
+        missing = [one for one in known if one not in found]
+        raise FileError(f"{where} lacks one of {', '.join(missing)}") from None
+    except UserError as error:
+        raise FileError(f"{where}: {error}") from None
+
+
+def _value(name: str, kind: Any, value: object, where: str) -> Any:
+    if kind in (Kind, Clip):
+        try:
+            return kind(value)
+        except ValueError:
+            raise FileError(
+                f'{where}: "{name}" is {shown(value)}; it must be one of {", ".join(one.value for one in kind)}'
+            ) from None
+    fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
+    if not fits:
+        word = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "an object"}[kind]
+        raise FileError(f'{where}: "{name}" is {shown(value)}; it must be {word}')
+    return value

@@ -1,0 +1,91 @@
+"""Cut bounds: the node set whose exits are the most crowded.
+
+For a set S let w(S) be the share of the collective's size that must leave S, and B(S) the bandwidth of the links that
+leave it. Every S proves w(S) / B(S) seconds per byte; the best S is found exactly, in whole numbers:
+
+    all_gather    w(S) = blocks owned in S            S any set without the sink, which is each member in turn
+    gather        w(S) = blocks owned in S            the sink is the root
+    broadcast     w(S) = 1                            S holds the root, the sink is each other member
+    all_reduce    w(S) = 1                            S divides the members: from rank 0 to each other one, and back
+
+reduce_scatter, scatter and reduce are these on the reversed links.
+
+Why switches that copy or add cannot beat it. Copying happens on one side of S or the other: what is known in S only and
+is wanted outside has to cross once, however often it is copied before or after. Adding likewise: the sum of what S
+contributes has the size of one contribution, and that much must cross, since the result outside depends on it. So w
+counts a block once, whoever multicasts, and a sum once, whoever reduces; nothing in w(S) needs a switch to be dumb.
+
+For one sink, "is there an S with w(S) / B(S) > t?" is one minimum cut: give member u a source arc of capacity w(u),
+link e capacity t * b(e); the answer is yes iff the maximum flow to the sink does not saturate the source arcs. If so,
+the cut names a better S, hence a better t, and the question is asked again (Dinkelbach 1967); sinks that were content
+stay so. From a content sink the flow moves on to the next one. For all_gather this is the optimum of Zhao et al.,
+ForestColl (NSDI'26): some packing of trees meets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.synth.bounds.arcs import Arcs
+from syntony.synth.bounds.max_flow import Flow, flow_network
+from syntony.synth.model.bound import Cut
+
+
+def crowded_cut(
+    arcs: Arcs, supply: Mapping[int, int], sinks: Iterable[int], unit: Fraction, entering: bool = False
+) -> Cut | None:
+    """The best cut where what nodes `supply` (units of chunk weight) must reach each sink; None if nothing must move.
+
+    `unit` is the share of the size that one unit of weight is. `entering`: all links are taken reversed, and the cut's
+    links enter it. Every sink must be reachable from every supply.
+    """
+    graph = arcs.reversed() if entering else arcs
+    everything = sum(supply.values())
+    crowding = Fraction(0)
+    best: NDArray[np.bool_] | None = None
+    flow: Flow | None = None
+    at = amount = 0
+    for sink in sinks:
+        if everything == supply.get(sink, 0):
+            continue
+        while True:
+            if best is None:  # any set will do to begin with: everything but the sink
+                inside = graph.usable.copy()
+                inside[sink] = False
+            else:
+                if flow is None:
+                    flow, at, amount = _loaded(graph, supply, crowding)
+                if flow.augment(at, sink, amount) == amount:
+                    at = sink
+                    break
+                inside = graph.usable & ~flow.reaching(sink)[:-1]
+                flow = None
+            best = inside
+            crowding = Fraction(
+                sum(weight for node, weight in supply.items() if inside[node]),
+                sum(graph.capacity[arc] for arc in graph.leaving(inside)),
+            )
+    return None if best is None else cut_of(graph, best, crowding * unit / graph.unit, entering)
+
+
+def cut_of(graph: Arcs, inside: NDArray[np.bool_], rate: Fraction, entering: bool = False) -> Cut:
+    """The witness for a node set that proves `rate` seconds per byte on the links that leave it in `graph`."""
+    leaving = graph.leaving(inside)
+    bandwidth = graph.bandwidth(leaving)
+    nodes = tuple(np.flatnonzero(inside).tolist())
+    return Cut(nodes, tuple(graph.links[arc] for arc in leaving), rate * bandwidth, bandwidth, entering)
+
+
+def _loaded(graph: Arcs, supply: Mapping[int, int], crowding: Fraction) -> tuple[Flow, int, int]:
+    """The network that asks whether some set is more crowded; its source; what must arrive at each sink if none is."""
+    source = graph.nodes
+    tails = np.concatenate((graph.tails, np.full(len(supply), source, np.int32)))
+    heads = np.concatenate((graph.heads, np.fromiter(supply, np.int32, len(supply))))
+    capacity = [amount * crowding.numerator for amount in graph.capacity]
+    capacity += [weight * crowding.denominator for weight in supply.values()]
+    amount = sum(supply.values()) * crowding.denominator
+    return flow_network(source + 1, tails, heads, capacity), source, amount

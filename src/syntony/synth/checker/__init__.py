@@ -1,0 +1,7 @@
+"""The checker: proves Schedules and Programs, and trusts nobody (DESIGN, promise 1)."""
+
+from syntony.synth.checker.programs.check import check_program, least_fifo_depth, prove
+from syntony.synth.checker.schedules.check import check_schedule
+from syntony.synth.checker.verdict import CHECKER_VERSION, Verdict
+
+__all__ = ["CHECKER_VERSION", "Verdict", "check_program", "check_schedule", "least_fifo_depth", "prove"]

@@ -1,0 +1,45 @@
+"""What the checker says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CHECKER_VERSION = 1
+"""Goes up whenever the checker proves more; proofs that are kept (`syntony.synth.checker.proofs`) count for one version only."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Valid, or the first fault and where it is. Places that a fault does not have are None.
+
+    Programs have agents, lanes and instructions (positions in the lane); Schedules have agents, steps and transfers.
+    `agent` is the rank for both; of a Schedule also n+k, the k-th able switch. `timeline` shows a deadlock: one line
+    per lane, then who waits for whom in a circle.
+    """
+
+    valid: bool
+    fault: str | None = None
+    agent: int | None = None
+    lane: int | None = None
+    instruction: int | None = None
+    step: int | None = None
+    transfer: int | None = None
+    chunk: int | None = None
+    timeline: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.valid
+
+
+class FaultError(Exception):
+    """Raised inside the checker at the first fault; carries the Verdict."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.fault)
+        self.verdict = verdict
+
+
+def listed(numbers: list[int], limit: int = 8) -> str:
+    """ "0, 3, 7" or, when there are many, "0, 1, 2, .. (17 of them)"."""
+    shown = ", ".join(map(str, numbers[:limit]))
+    return shown if len(numbers) <= limit else f"{shown}, .. ({len(numbers)} of them)"

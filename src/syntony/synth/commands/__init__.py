@@ -1,0 +1,303 @@
+"""The verbs `syntony bound`, `synth` and `repair`; other files named cli_ have the rest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syntony.base.arguments import count, seconds, size
+from syntony.base.command import Command, UserError
+from syntony.base.counted import counted
+from syntony.synth.commands.files import COMMANDS as FILE_COMMANDS
+from syntony.synth.commands.place import COMMANDS as PLACE_COMMANDS
+from syntony.synth.commands.portfolio import COMMANDS as PORTFOLIO_COMMANDS
+from syntony.synth.commands.problem import add_limits, add_problem, keep_within_memory, problem
+from syntony.synth.commands.simulate import COMMANDS as SIMULATE_COMMANDS
+from syntony.synth.commands.traffic import COMMANDS as TRAFFIC_COMMANDS
+from syntony.topologies.cli import add_json
+
+if TYPE_CHECKING:
+    from syntony.synth.bounds.references import References
+    from syntony.synth.model.collective import Collective
+    from syntony.synth.model.schedule import Schedule
+    from syntony.topologies.topology import Topology
+
+
+# bound ------------------------------------------------------------------------------------------------------------
+
+
+def _configure_bound(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser)
+    add_json(parser)
+
+
+def _run_bound(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
+    from syntony.synth.bounds.references import all_reduce_references
+    from syntony.synth.bounds.throughput import bounds_of, rounds_per_chunk
+    from syntony.synth.bounds.wording import told
+    from syntony.synth.model.bound import fraction_text
+    from syntony.synth.model.network import Network
+
+    topology, collective = problem(options)
+    network = Network(topology, collective)
+    with progress("bounds"):
+        bounds = bounds_of(topology, collective)
+    summed = collective.kind == "all_reduce" and collective.ranks > 1
+    with progress("reference rates"):
+        references = all_reduce_references(network) if summed else None
+    latency, throughput, names = bounds.latency, bounds.throughput, topology.nodes
+    per_chunk = rounds_per_chunk(throughput, topology, collective)
+    words = told(network, throughput.witness) if throughput.witness else "nothing must move"
+    if options.json:
+        more = {"rounds_per_chunk": fraction_text(per_chunk), "searched": throughput.searched, "words": words}
+        print(json.dumps(bounds.to_dict() | more | ({"references": references.to_dict()} if references else {})))
+        return 0
+    print(f"{collective.kind} on {topology.name}, {counted(collective.ranks, 'rank')}: no schedule does better than")
+    far = latency.steps_witness
+    why = f"   {names[far.src].name} to {names[far.dst].name}, chunk {far.chunk}" if far else ""
+    print(f"  latency     {counted(latency.steps, 'step')}, {latency.seconds:g} s{why}")
+    if throughput.witness is None:
+        print(f"  throughput  {words}")
+        return 0
+    rate = fraction_text(throughput.seconds_per_byte)
+    print(f"  throughput  {throughput.algbw / 1e9:g} GB/s ({rate} s/byte; {counted(per_chunk, 'round')} per chunk)")
+    print(f"  witness     {words}")
+    print(f"  best of     {throughput.searched}")
+    if references:
+        _print_references(references, throughput.algbw)
+    return 0
+
+
+def _print_references(references: References, bound: float) -> None:
+    """What is *not* a bound, said apart from what is."""
+    composed = float(references.composition)
+    print("for reference, and no bounds: what two constructions reach")
+    if references.trees is None:
+        print("  trees       the linear program of the best trees is too large here")
+    else:
+        trees = f"the best trees to sum up and spread, both at once ({_of(references.trees, bound)})"
+        print(f"  trees       {references.trees / 1e9:g} GB/s   {trees}")
+    print(f"  RS + AG     {composed / 1e9:g} GB/s   reduce_scatter, then all_gather ({_of(composed, bound)})")
+
+
+def _of(rate: float, bound: float) -> str:
+    return "meets the bound" if rate >= bound * (1 - 1e-9) else f"{rate / bound:.1%} of the bound"
+
+
+# synth ------------------------------------------------------------------------------------------------------------
+
+
+def _configure_synth(parser: argparse.ArgumentParser) -> None:
+    from syntony.synth.engines.registry import ENGINES
+
+    add_problem(parser)
+    parser.add_argument("--size", type=size, default=1 << 20, metavar="BYTES", help="size to be fast at (default 1M)")
+    engines = "; ".join(f"{engine.usage}: {engine.purpose}" for engine in ENGINES)
+    parser.add_argument("--engine", default="auto", metavar="NAME", help=engines)
+    parser.add_argument("--steps", type=count, metavar="S", help="at most so many steps")
+    parser.add_argument("--rounds", type=count, metavar="R", help="at most so many rounds")
+    parser.add_argument("--chunks", type=count, metavar="C", help="chunks per block (all_to_all: per rank's buffer)")
+    parser.add_argument("--pareto", action="store_true", help="walk the frontier of latency against bandwidth")
+    add_limits(parser, 60.0)
+    parser.add_argument("-o", "--output", metavar="F.json", help="schedule file to write (--pareto: one per point)")
+    add_json(parser)
+
+
+def _run_synth(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
+    from syntony.synth.engines.engine import Budget
+    from syntony.synth.engines.registry import engine_named
+
+    engine = engine_named(options.engine)
+    output = _place(options.output)
+    keep_within_memory(options)
+    topology, collective = problem(options, options.chunks)
+    budget = Budget(options.timeout, options.steps, options.rounds)
+    if options.pareto:
+        return _run_pareto(options, topology, collective, budget, output)
+    begin = time.monotonic()
+    with progress(f"{engine.name}: {collective.kind} on {topology.name}"):
+        schedule = engine.run(topology, collective, options.size, budget)
+    report = _report(schedule, output, time.monotonic() - begin)
+    print(json.dumps(report) if options.json else _story(schedule, report))
+    return 0
+
+
+def _run_pareto(
+    options: argparse.Namespace, topology: Topology, collective: Collective, budget: Any, output: Path | None
+) -> int:
+    from syntony.base.progress import progress
+    from syntony.synth.engines.engine import UndecidedError
+    from syntony.synth.engines.sccl.frontier import pareto
+
+    if options.engine not in ("auto", "sccl") or options.steps or options.rounds or options.chunks:
+        raise UserError("--pareto walks the frontier of engine sccl: no other engine, --steps, --rounds or --chunks")
+    reports: list[dict[str, Any]] = []
+    points = pareto(topology, collective, budget, patience=options.timeout / 4)
+    stopped = ""
+    while True:
+        begin = time.monotonic()
+        try:
+            with progress(f"frontier of {collective.kind} on {topology.name}"):
+                point = next(points, None)
+        except UndecidedError as error:
+            if not reports:
+                raise
+            stopped = str(error)
+            break
+        if point is None:
+            break
+        name = f"{point.chunks}-{point.steps}-{point.rounds}"
+        place = output.with_name(f"{output.stem}.{name}{output.suffix}") if output else None
+        reports.append(_report(point.schedule, place, time.monotonic() - begin))
+        if not options.json:
+            print(_story(point.schedule, reports[-1]), flush=True)
+    if options.json:
+        print(json.dumps({"points": reports, "complete": not stopped, "stopped": stopped or None}))
+    elif stopped:
+        print(f"stopped: {stopped}")
+    return 0
+
+
+# repair -----------------------------------------------------------------------------------------------------------
+
+
+def _configure_repair(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="OLD.json", help="schedule file for the whole machine")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="what is lost: a node (rank5, nic0.3, or a rank's number), a wire (0-1, rank0-nvswitch0), one way of it "
+        "(0->1); again for more",
+    )
+    parser.add_argument(
+        "--slowed",
+        action="append",
+        default=[],
+        metavar="WIRE@PART",
+        help="a wire that runs at a part of its bandwidth (0-1@50%%); again for more",
+    )
+    parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="seconds to search (default 60)")
+    parser.add_argument("-o", "--output", metavar="NEW.json", help="schedule file to write")
+    add_json(parser)
+
+
+def _run_repair(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
+    from syntony.synth.engines.engine import Budget
+    from syntony.synth.engines.repair import repair
+    from syntony.synth.formats.loading import read
+    from syntony.synth.model.schedule import Schedule
+
+    if not options.without and not options.slowed:
+        raise UserError("nothing is broken: say what is with --without or --slowed")
+    output = _place(options.output)
+    old = read(options.file).content
+    if not isinstance(old, Schedule):
+        raise UserError(f"{options.file}: it holds a program, which names no wires; repair takes a schedule")
+    begin = time.monotonic()
+    with progress(f"repair of {old.collective.kind} on {old.topology.name}"):
+        schedule = repair(old, options.without, options.slowed, Budget(options.timeout))
+    report = _report(schedule, output, time.monotonic() - begin)
+    print(json.dumps(report) if options.json else _story(schedule, report))
+    return 0
+
+
+def _place(text: str | None) -> Path | None:
+    """Where to write, if anywhere. Raises UserError where there is no such folder."""
+    output = Path(text) if text else None
+    if output is not None and not output.parent.is_dir():
+        raise UserError(f"{output}: there is no folder {output.parent}")
+    return output
+
+
+def _report(schedule: Schedule, output: Path | None, seconds: float) -> dict[str, Any]:
+    """Checks the schedule, writes it where asked, and says what `synth --json` prints."""
+    from syntony.synth.checker import check_schedule
+    from syntony.synth.engines.sccl.exact import chunk_count
+    from syntony.synth.formats.schedule_file import write
+    from syntony.synth.symmetry.throughput import gap_of
+
+    verdict = check_schedule(schedule)
+    if not verdict:
+        raise AssertionError(f"engine {schedule.engine} made a schedule that the checker refuses: {verdict.fault}")
+    if output is not None:
+        write(schedule, output)
+    gap = gap_of(schedule)
+    return {
+        "file": str(output) if output is not None else None,
+        "engine": schedule.engine,
+        "steps": schedule.steps,
+        "rounds": int(schedule.rounds.sum()) if len(schedule.rounds) else None,
+        "chunks": chunk_count(schedule.collective),
+        "bounds": schedule.bounds.to_dict() if schedule.bounds else None,
+        "gap": None if gap is None else float(gap),
+        "proof": schedule.proof,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _story(schedule: Schedule, report: dict[str, Any]) -> str:
+    from syntony.synth.symmetry.throughput import gap_of
+
+    collective = schedule.collective
+    steps = counted(report["steps"], "step")
+    rounds = f", {counted(report['rounds'], 'round')}" if report["rounds"] is not None else ""
+    gap = gap_of(schedule)
+    lines = [
+        f"{collective.kind} on {schedule.topology.name}: {steps}{rounds}, {counted(report['chunks'], 'chunk')} "
+        f"(engine {schedule.engine}, {report['seconds']:.2f} s)",
+        f"  gap    {_percent(gap)}",
+        f"  proof  {schedule.proof or 'none'}",
+    ]
+    if schedule.bounds:
+        latency, throughput = schedule.bounds.latency, schedule.bounds.throughput
+        rate = f"{throughput.algbw / 1e9:g} GB/s" if throughput.seconds_per_byte else "nothing must move"
+        lines.insert(1, f"  bound  {counted(latency.steps, 'step')}, {latency.seconds:g} s; {rate}")
+    if report["file"]:
+        folded = f", {counted(len(schedule.symmetry), 'symmetry generator')}" if schedule.symmetry else ""
+        lines.append(
+            f"  file   {report['file']} ({counted(len(schedule.transfers), 'transfer')} listed{folded}; checked)"
+        )
+    return "\n".join(lines)
+
+
+def _percent(gap: Fraction | None) -> str:
+    return "none known" if gap is None else f"{gap} ({float(gap):.1%}) to the throughput bound"
+
+
+COMMANDS = (
+    Command(
+        ("bound",),
+        "what no schedule can beat on a network: latency and throughput, with witnesses",
+        "syntony bound dgx1 all_gather",
+        _configure_bound,
+        _run_bound,
+    ),
+    Command(
+        ("synth",),
+        "find a schedule for a collective on a network, with its bounds, gap and proof",
+        "syntony synth dgx1 all_gather --steps 2 --rounds 3 --chunks 2 -o allgather.json",
+        _configure_synth,
+        _run_synth,
+    ),
+    Command(
+        ("repair",),
+        "mend a schedule after a wire, NIC or rank was lost or became slower",
+        "syntony repair allgather.json --without 0-1 -o mended.json",
+        _configure_repair,
+        _run_repair,
+    ),
+    *PORTFOLIO_COMMANDS,
+    *PLACE_COMMANDS,
+    *SIMULATE_COMMANDS,
+    *TRAFFIC_COMMANDS,
+    *FILE_COMMANDS,
+)

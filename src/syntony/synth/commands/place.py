@@ -1,0 +1,116 @@
+"""The verb `syntony place`: axes of parallelism over a machine, and how they sum (synth/placement/)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syntony.base.arguments import count, size
+from syntony.base.command import Command, UserError
+from syntony.topologies.cli import add_json, add_topology
+
+if TYPE_CHECKING:
+    from syntony.synth.placement.search import Plan
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    add_topology(parser)
+    parser.add_argument("--axes", required=True, metavar="AXES", help="axes and their sizes, such as dp4xtp8")
+    parser.add_argument("--reduce", metavar="AXIS", help="the axes that sum, such as dp or dp,ep (default: the first)")
+    parser.add_argument("--levels", metavar="SHAPE", help="levels, outermost first, such as 4x8 (default: found)")
+    parser.add_argument("--size", type=size, default=1 << 30, metavar="BYTES", help="bytes to sum (default 1G)")
+    parser.add_argument("--top", type=count, default=10, metavar="N", help="so many placements (default 10)")
+    parser.add_argument("-o", "--output", metavar="F.json", help="write the best: rank by rank, and its program")
+    add_json(parser)
+    legend = (
+        "dp[2 4] lays dp over two parts of the outermost level and four of the next.\n"
+        "all_reduce[1] sums among ranks that differ in part 1 of what sums; part 0 is the outermost."
+    )
+    parser.epilog = "\n\n".join(filter(None, (parser.epilog, legend)))
+
+
+def _run(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
+    from syntony.synth.model.collective import Collective
+    from syntony.synth.placement.matrices import read_axes
+    from syntony.synth.placement.search import search
+    from syntony.synth.symmetry.levels import given_levels, levels_of
+    from syntony.topologies.file_format import write_text
+    from syntony.topologies.parse import parse
+
+    if options.output and not Path(options.output).parent.is_dir():
+        raise UserError(f"{options.output}: there is no folder {Path(options.output).parent}")
+    topology = parse(options.topology)
+    axes = read_axes(options.axes, topology.ranks)
+    reduced = tuple(options.reduce.split(",")) if options.reduce else (axes[0].name,)
+    for name in reduced:
+        if name not in [axis.name for axis in axes]:
+            raise UserError(f"--reduce {name}: the axes are {', '.join(axis.name for axis in axes)}")
+    if options.levels:
+        levels = given_levels(options.levels, topology.ranks)
+    else:
+        levels = levels_of(topology, Collective.make("all_gather", topology.ranks))
+    with progress(f"placing {options.axes} on {topology.name}"):
+        plans = search(topology, levels, axes, reduced, options.size)
+    if not plans:
+        raise UserError(f"axes {options.axes} cannot be laid over levels {levels}")
+    if options.output:
+        write_text(options.output, json.dumps(_best(plans[0], reduced), indent=1) + "\n")
+    if options.json:
+        print(json.dumps({"levels": list(levels.shape), "placements": [_row(plan) for plan in plans]}))
+        return 0
+    print(f"{options.axes} on {topology.name}, levels {levels} ({levels.source}); {','.join(reduced)} sums, simulated")
+    for plan in plans[: options.top]:
+        print(_line(plan))
+    defaults = [plan.default for plan in plans]
+    if min(defaults) > 0:
+        ratio = max(defaults) / min(defaults)
+        print(f"with one all_reduce the best placement is {ratio:.1f} times as fast as the worst")
+    return 0
+
+
+def _line(plan: Plan) -> str:
+    from syntony.base.wording import time
+    from syntony.synth.placement.reductions import told
+
+    gain = f"{plan.speedup:5.2f}x one all_reduce, of {plan.programs} programs"
+    return f"  {plan.placement!s:<28} {time(plan.seconds):>10}   {gain}\n      {told(plan.program) or 'nothing to sum'}"
+
+
+def _row(plan: Plan) -> dict[str, Any]:
+    return {
+        "factors": {
+            axis.name: list(row) for axis, row in zip(plan.placement.axes, plan.placement.factors, strict=True)
+        },
+        "program": [
+            {"collective": step.collective, "levels": list(step.levels), "leaders": step.leaders}
+            for step in plan.program
+        ],
+        "seconds": plan.seconds,
+        "all_reduce_seconds": plan.default,
+        "programs": plan.programs,
+    }
+
+
+def _best(plan: Plan, reduced: tuple[str, ...]) -> dict[str, Any]:
+    groups = plan.placement.groups(reduced)
+    steps = [[part for group in groups for part in step.groups(group).tolist()] for step in plan.program]
+    row = _row(plan)
+    for step, parts in zip(row["program"], steps, strict=True):
+        step["groups"] = parts
+    names = [axis.name for axis in plan.placement.axes]
+    ranks = [dict(zip(names, place, strict=True)) for place in plan.placement.coordinates.tolist()]
+    return row | {"ranks": ranks}
+
+
+COMMANDS = (
+    Command(
+        ("place",),
+        "lay axes of parallelism over a machine, and find how each should sum",
+        "syntony place dgx-a100:2 --axes dp8xtp2 --size 256M",
+        _configure,
+        _run,
+    ),
+)

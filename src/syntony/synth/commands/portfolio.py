@@ -1,0 +1,92 @@
+"""The verb `syntony portfolio`: schedules for a range of sizes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from syntony.base.arguments import size
+from syntony.base.command import Command, UserError
+from syntony.base.counted import counted
+from syntony.synth.commands.problem import add_limits, add_problem, keep_within_memory, problem
+from syntony.topologies.cli import add_json
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    add_problem(parser)
+    parser.add_argument("--from", type=size, default=1 << 10, metavar="BYTES", dest="smallest", help="default 1K")
+    parser.add_argument("--to", type=size, default=1 << 30, metavar="BYTES", dest="largest", help="default 1G")
+    add_limits(parser, 300.0)
+    parser.add_argument("-o", "--output", metavar="F.json", help="portfolio to write, its schedules beside it")
+    add_json(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
+    from syntony.synth.checker import check_schedule
+    from syntony.synth.engines.auto import seconds_at
+    from syntony.synth.engines.engine import Budget
+    from syntony.synth.engines.portfolio import portfolio
+    from syntony.synth.formats.portfolio_file import write
+
+    if not 0 < options.smallest <= options.largest:
+        raise UserError(f"--from {options.smallest} --to {options.largest}: sizes must be at least 1, and ascend")
+    output = Path(options.output) if options.output else None
+    if output is not None and not output.parent.is_dir():
+        raise UserError(f"{output}: there is no folder {output.parent}")
+    keep_within_memory(options)
+    topology, collective = problem(options)
+    begin = time.monotonic()
+    with progress(f"portfolio of {collective.kind} on {topology.name}"):
+        found = portfolio(topology, collective, options.smallest, options.largest, Budget(options.timeout))
+        for entry in found.entries:
+            verdict = check_schedule(entry.schedule)
+            if not verdict:
+                raise AssertionError(f"engine {entry.schedule.engine} made a wrong schedule: {verdict.fault}")
+    paths = write(found, output) if output is not None else [None] * (1 + len(found.entries))
+    rows: list[dict[str, Any]] = []
+    first = options.smallest
+    for entry, path in zip(found.entries, paths[1:], strict=True):
+        last = options.largest if entry.last is None else entry.last
+        took = {at: seconds_at(entry.schedule, at) for at in (first, last)}
+        fraction = {at: entry.schedule.bounds.seconds(at) / took[at] for at in took if entry.schedule.bounds}
+        rows.append({
+            "first": first,
+            "last": entry.last,
+            "engine": entry.schedule.engine,
+            "steps": entry.schedule.steps,
+            "file": str(path) if path is not None else None,
+            "simulated": [{"size": at, "seconds": took[at], "fraction": fraction.get(at)} for at in took],
+        })  # fmt: skip
+        first = last + 1
+    took_all = round(time.monotonic() - begin, 3)
+    if options.json:
+        print(json.dumps({"file": str(output) if output else None, "entries": rows, "seconds": took_all}))
+        return 0
+    print(f"{collective.kind} on {topology.name}: {counted(len(rows), 'schedule')} ({took_all:.1f} s)")
+    heading = "simulated algbw and share of the bound, at both ends"
+    print(f"  {'bytes from':>12} {'to':>12}  {'engine':<12} {'steps':>5}   {heading}")
+    for row in rows:
+        ends = "   ".join(
+            f"{end['size'] / end['seconds'] / 1e9 if end['seconds'] else 0:.4g} GB/s {end['fraction'] or 1:.0%}"
+            for end in row["simulated"]
+        )
+        last = "" if row["last"] is None else row["last"]
+        print(f"  {row['first']:>12} {last:>12}  {row['engine']:<12} {row['steps']:>5}   {ends}")
+    if output is not None:
+        print(f"  file   {output}, with {counted(len(rows), 'schedule')} beside it (checked)")
+    return 0
+
+
+COMMANDS = (
+    Command(
+        ("portfolio",),
+        "find the schedules that are fastest for every size, in one file",
+        "syntony portfolio ring:4 all_gather --to 64K -o ring.json",
+        _configure,
+        _run,
+    ),
+)

@@ -1,0 +1,296 @@
+"""`syntony simulate`: how long a schedule or a program takes, by the model of simulation/flows.py."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from syntony.base.arguments import count, size
+from syntony.base.command import Command, UserError
+from syntony.base.counted import counted
+from syntony.synth.commands.traffic import add_choice, choice_of, require_folder, write_heat_map
+from syntony.topologies.cli import TOPOLOGY_HELP, add_json
+
+if TYPE_CHECKING:
+    from syntony.synth.model.program import Program
+    from syntony.synth.model.schedule import Schedule
+    from syntony.synth.simulation.result import Simulation
+    from syntony.synth.traffic.run import Outcome
+    from syntony.topologies.topology import Link, Topology
+
+_BUILDER = "builder:"
+_BINS, _ROWS, _BARS = 40, 16, " ▁▂▃▄▅▆▇█"
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file",
+        metavar="F",
+        help="a schedule, a program or MSCCL XML; or builder:ALGORITHM:COLLECTIVE, such as builder:ring:all_reduce",
+    )
+    parser.add_argument("--size", type=size, default=1 << 30, metavar="BYTES", help="bytes (default 1G)")
+    parser.add_argument(
+        "--slice",
+        type=size,
+        metavar="BYTES",
+        help="bytes of a message at most (default: the CPU executor's; of a schedule, a transfer is one message)",
+    )
+    parser.add_argument("--trace", metavar="F.json", help="write a Chrome/Perfetto trace of every link")
+    parser.add_argument("--utilization", action="store_true", help="show the busiest links, and how full over time")
+    wires = parser.add_argument_group("for programs, which name no wires (schedules carry theirs)")
+    wires.add_argument("--topology", metavar="T", help=TOPOLOGY_HELP)
+    wires.add_argument(
+        "--fifo-depth", type=count, metavar="N", help="messages a connection holds (default: the CPU executor's)"
+    )
+    paths = parser.add_argument_group("for networks with several shortest paths (see `syntony traffic --help`)")
+    add_choice(paths)
+    parser.add_argument("--heat-map", metavar="F.svg", help="write a picture of the network, coloured by use")
+    parser.add_argument("--explain", action="store_true", help="say why it takes as long; of programs, with --paths")
+    switches = parser.add_argument_group("for schedules")
+    switches.add_argument(
+        "--switching",
+        choices=("cut-through", "store-and-forward"),
+        help="how switches pass messages on (default: cut-through)",
+    )
+    add_json(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    require_folder(options.trace)
+    require_folder(options.heat_map)
+    found, outcome = _simulation(options)
+    if options.trace:
+        _write_trace(found, outcome, options.trace)
+    if options.heat_map:
+        write_heat_map(found.topology, found.busy / (found.seconds or 1.0), found.seconds, options.heat_map)
+    why = _explained(outcome) if options.explain and outcome else []
+    if options.json:
+        print(json.dumps(_report(found, options.utilization) | ({"critical_path": why} if why else {})))
+    else:
+        how = [f"paths   {outcome.traffic.choice}{_caveat(found)}"] if outcome else []
+        print("\n".join([_story(found, options.utilization), *(f"  {line}" for line in how + why)]))
+    return 0
+
+
+def _caveat(found: Simulation) -> str:
+    from syntony.synth.model.program import Program
+    from syntony.synth.traffic.from_files import MOST_SLICES
+
+    if not isinstance(found.source, Program):
+        return ""
+    return f" (messages in at most {counted(MOST_SLICES, 'slice')}, FIFOs with room for everything)"
+
+
+def _write_trace(found: Simulation, outcome: Outcome | None, path: str) -> None:
+    from syntony.synth.simulation.trace import write_trace
+    from syntony.synth.traffic.trace import write_trace as write_traffic
+
+    if outcome is None:
+        write_trace(found, path)
+    else:
+        write_traffic(outcome, path)
+
+
+def _explained(outcome: Outcome) -> list[str]:
+    from syntony.base.progress import progress
+    from syntony.synth.traffic.critical_path import told
+
+    with progress("explaining"):
+        return told(outcome)
+
+
+def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None]:
+    """What the simulator found; and where paths were chosen or are to be explained, the traffic that it was."""
+    from syntony.base.progress import progress
+    from syntony.synth.engines.portfolio import Portfolio
+    from syntony.synth.formats.loading import prove, read
+    from syntony.synth.model.program import Program
+    from syntony.synth.model.target import CONVERSION
+    from syntony.synth.simulation.schedule_simulator import simulate
+    from syntony.topologies.parse import parse
+
+    name = options.file
+    if name.startswith(_BUILDER):
+        if options.topology is None:
+            raise UserError(f"{name}: say on which wires, and so for how many ranks, such as --topology ring:8")
+        topology = parse(options.topology)
+        return _on_wires(_built(name, topology.ranks), topology, options)
+    loaded = read(name)
+    if isinstance(loaded.content, Program):
+        if options.topology is None:
+            raise UserError(
+                f"{name}: it holds a program, which names no wires; say which, such as "
+                f"--topology full:{loaded.content.ranks}"
+            )
+        topology = parse(options.topology)
+        if loaded.content.ranks != topology.ranks:
+            raise UserError(
+                f"{name}: the program is for {counted(loaded.content.ranks, 'rank')}, "
+                f"but {topology.name} has {topology.ranks}"
+            )
+        with progress(f"proving {name}"):
+            program = prove(loaded, name, target=CONVERSION)
+        return _on_wires(program, topology, options)
+    schedule = loaded.content.at(options.size) if isinstance(loaded.content, Portfolio) else loaded.content
+    _refuse(
+        options,
+        ("topology", "fifo_depth"),
+        f"a schedule, which carries its topology ({schedule.topology.name}) and has no FIFOs",
+    )
+    if options.paths or options.explain:
+        return _as_traffic(schedule, schedule.topology, options)
+    with progress(f"simulating {name}"):
+        found = simulate(
+            schedule,
+            options.size,
+            options.slice,
+            options.switching or "cut-through",
+            every_message=bool(options.trace),
+            timeline=options.utilization,
+        )
+    return found, None
+
+
+def _as_traffic(
+    source: Schedule | Program, topology: Topology, options: argparse.Namespace
+) -> tuple[Simulation, Outcome]:
+    """On the paths that switches choose; of a schedule without --paths, on its own routes."""
+    import numpy as np
+
+    from syntony.base.progress import progress
+    from syntony.synth.model.collective import Collective
+    from syntony.synth.model.schedule import Schedule
+    from syntony.synth.simulation.result import Messages, Simulation
+    from syntony.synth.simulation.utilization import LinkRates
+    from syntony.synth.traffic.choice import Choice
+    from syntony.synth.traffic.from_files import as_scheduled, program_messages, schedule_messages
+    from syntony.synth.traffic.job import Job
+    from syntony.synth.traffic.run import flows_of, simulate
+
+    _refuse(options, ("slice", "fifo_depth", "switching"), "simulated as messages on paths")
+    if isinstance(source, Schedule):
+        collective, messages = source.collective, schedule_messages(source, options.size)
+    elif options.paths:
+        collective = Collective.make(source.collective, source.ranks, root=source.root)
+        messages = program_messages(source, options.size)
+    else:
+        raise UserError(
+            f"{options.file}: --explain needs to know the paths of a program; say --paths single, or another"
+        )
+    with progress(f"simulating {options.file}"):
+        if options.paths:
+            job = Job(collective.kind, collective.members, messages)
+            traffic = flows_of(topology, [job], choice_of(options, Choice("single")))
+        else:
+            assert isinstance(source, Schedule)
+            traffic = as_scheduled(source, options.size)
+        outcome = simulate(traffic, timeline=True)
+    times, busy = outcome.times, outcome.utilization * outcome.seconds
+    rates = LinkRates(times.times, times.link, times.rate)
+    none, never = np.zeros(0, np.int64), np.zeros(0)
+    messages_kept = Messages(none, none, none, never, never, never)  # they are in the outcome
+    found = Simulation(source, topology, collective, options.size, outcome.seconds, [], messages_kept, busy, rates)
+    return found, outcome
+
+
+def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
+    for option in names:
+        if getattr(options, option) is not None:
+            raise UserError(f"{options.file}: it is {why}; leave out --{option.replace('_', '-')}")
+
+
+def _built(name: str, ranks: int) -> Program:
+    """The Program that `builder:ALGORITHM:COLLECTIVE` names."""
+    from syntony import _core
+    from syntony.synth.model.program import Program
+
+    algorithm, _, collective = name.removeprefix(_BUILDER).partition(":")
+    known = {entry.name: entry.collectives for entry in _core.algorithms()}
+    if algorithm not in known:
+        raise UserError(f"{name}: no algorithm '{algorithm}'; the algorithms are {', '.join(known)}")
+    if collective not in known[algorithm]:
+        raise UserError(f"{name}: {algorithm} has no '{collective}'; it builds {', '.join(known[algorithm])}")
+    return Program.from_core(_core.build(algorithm, collective, ranks))
+
+
+def _on_wires(program: Program, topology: Topology, options: argparse.Namespace) -> tuple[Simulation, Outcome | None]:
+    from syntony.base.progress import progress
+    from syntony.synth.simulation.program_simulator import simulate_program
+
+    if options.paths or options.explain:
+        return _as_traffic(program, topology, options)
+    _refuse(options, ("switching",), "a program, whose messages cut through switches")
+    every_message = bool(options.trace) or options.utilization
+    try:
+        with progress(f"simulating {options.file}"):
+            found = simulate_program(program, topology, options.size, options.slice, options.fifo_depth, every_message)
+            return found, None
+    except UserError as error:
+        raise UserError(f"{options.file}: {error}") from None
+
+
+def _report(found: Simulation, utilization: bool) -> dict[str, object]:
+    links: list[dict[str, object]] = [
+        {"link": link.id, "busy": float(found.busy[link.id])} for link in found.topology.links
+    ]
+    report: dict[str, object] = {
+        "seconds": found.seconds,
+        "algbw": found.algbw,
+        "busbw": found.busbw,
+        "bound_seconds": found.bound_seconds,
+        "fraction": found.fraction,
+        "size": found.size,
+        "links": links,
+    }
+    if utilization:
+        report["bin_seconds"] = found.seconds / _BINS
+        for entry, shares in zip(links, found.utilization(_BINS).tolist(), strict=True):
+            entry["over_time"] = shares
+    return report
+
+
+def _story(found: Simulation, utilization: bool) -> str:
+    links = found.topology.links
+    moved = counted(found.size, "byte")
+    lines = [
+        f"{found.collective.kind} on {found.topology.name}, {moved} (simulated, alpha-beta model)",
+        f"  time    {found.seconds:.6g} s, at least {found.bound_seconds:.6g} s by the bounds ({found.fraction:.1%})",
+        f"  algbw   {found.algbw / 1e9:.4g} GB/s    busbw {found.busbw / 1e9:.4g} GB/s",
+    ]
+    busiest = sorted(links, key=lambda link: (-float(found.busy[link.id]), link.id))
+    if not busiest or not found.seconds:
+        return "\n".join(lines)
+    if not utilization:
+        first = busiest[0]
+        lines.append(
+            f"  busiest link {first.id}, {_ends(found, first)}: busy {found.busy[first.id] / found.seconds:.1%}"
+        )
+        return "\n".join(lines)
+    over_time = found.utilization(_BINS)
+    lines.append(f"  links   busiest first; over time, {counted(_BINS, 'part')} of {found.seconds / _BINS:.3g} s")
+    for link in busiest[:_ROWS]:
+        bars = "".join(_BARS[round(share * (len(_BARS) - 1))] for share in over_time[link.id].tolist())
+        lines.append(f"  {found.busy[link.id] / found.seconds:6.1%}  {bars}  link {link.id}, {_ends(found, link)}")
+    idle = sum(not busy for busy in found.busy.tolist())
+    if len(links) > _ROWS:
+        lines.append(
+            f"  .. and {counted(len(links) - _ROWS, 'link')} more; {idle} of all are idle (--json lists every link)"
+        )
+    return "\n".join(lines)
+
+
+def _ends(found: Simulation, link: Link) -> str:
+    nodes = found.topology.nodes
+    return f"{nodes[link.src].name} to {nodes[link.dst].name}"
+
+
+COMMANDS = (
+    Command(
+        ("simulate",),
+        "time a schedule or a program by the alpha-beta model with fairly shared links",
+        "syntony simulate builder:ring:all_reduce --topology ring:8 --size 64M --trace trace.json",
+        _configure,
+        _run,
+    ),
+)

@@ -1,0 +1,223 @@
+"""`syntony traffic`: several jobs on one network, on the paths that its switches choose."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from syntony.base.arguments import count
+from syntony.base.command import Command, UserError
+from syntony.topologies.cli import add_json
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from syntony.synth.formats.jobs_file import JobsFile
+    from syntony.synth.traffic.choice import Choice
+    from syntony.synth.traffic.interleave import Interleaving
+    from syntony.synth.traffic.run import Outcome
+    from syntony.topologies.topology import Topology
+
+
+def add_choice(parser: argparse._ActionsContainer) -> None:
+    """Adds --paths and --seed; `choice_of` reads them."""
+    parser.add_argument("--paths", metavar="CHOICE", help="single, ecmp, e-ecmp:K, spray or least-loaded")
+    parser.add_argument("--seed", type=_seed, metavar="N", help="seed of the hash of ecmp and e-ecmp (default 0)")
+
+
+def _seed(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) >= 2**31:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a seed; seeds are 0, 1, ..")
+    return int(text)
+
+
+def choice_of(options: argparse.Namespace, otherwise: Choice) -> Choice:
+    """The choice of paths that the options ask for; what they leave open is as `otherwise`."""
+    from syntony.synth.traffic.choice import Choice
+
+    return Choice.parse(options.paths or str(otherwise), otherwise.seed if options.seed is None else options.seed)
+
+
+def require_folder(path: str | None) -> None:
+    """Refuses a file to write where there is no folder for it."""
+    if path and not Path(path).parent.is_dir():
+        raise UserError(f"{path}: there is no folder {Path(path).parent}")
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    from syntony.synth.formats.jobs_file import EXAMPLE
+    from syntony.synth.traffic.patterns.table import PATTERNS, written
+
+    parser.add_argument("file", metavar="JOBS.toml", help="topology and jobs (see below); `example` for the one below")
+    add_choice(parser)
+    shifts = parser.add_mutually_exclusive_group()
+    shifts.add_argument(
+        "--interleave", action="store_true", default=None, help="also with time shifts as CASSINI finds"
+    )
+    shifts.add_argument("--no-interleave", dest="interleave", action="store_false", help="whatever the file says")
+    parser.add_argument("--top", type=count, default=8, metavar="N", help="so many links in the table (default 8)")
+    parser.add_argument(
+        "--trace", metavar="F.json", help="write a Chrome/Perfetto trace: jobs, messages, hottest links"
+    )
+    parser.add_argument("--heat-map", metavar="F.svg", help="write a picture of the network, coloured by use")
+    add_json(parser)
+    patterns = "\n".join(f"  {written(pattern):<32} {pattern.summary}" for pattern in PATTERNS.values())
+    indented = "".join(f"  {line}\n" if line else "\n" for line in EXAMPLE.splitlines())
+    parser.epilog = "\n\n".join(filter(None, (parser.epilog, f"a jobs file:\n{indented}\npatterns:\n{patterns}")))
+
+
+def _run(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
+    from syntony.synth.traffic.critical_path import told
+    from syntony.synth.traffic.hot_links import hottest, table
+    from syntony.synth.traffic.interleave import interleave
+    from syntony.synth.traffic.run import run
+
+    require_folder(options.trace)
+    require_folder(options.heat_map)
+    jobs = _read(options)
+    with progress(f"simulating {options.file}"):
+        plain = run(jobs.topology, jobs.jobs, jobs.choice, timeline=True)
+        shifts = interleave(jobs.topology, jobs.jobs, jobs.choice) if jobs.interleave else None
+        shifted = run(jobs.topology, jobs.jobs, jobs.choice, shifts.shifts, timeline=True) if shifts else None
+    # What is drawn is what was asked for: with the shifts, where there are any.
+    shown = shifted or plain
+    if options.trace:
+        from syntony.synth.traffic.trace import write_trace
+
+        write_trace(shown, options.trace)
+    if options.heat_map:
+        write_heat_map(jobs.topology, shown.utilization, shown.seconds, options.heat_map)
+    links = hottest(shown, options.top)
+    with progress("explaining"):
+        lines = told(plain)
+        shifted_lines = told(shifted) if shifted else None
+    if options.json:
+        print(json.dumps(_report(plain, shifted, shifts) | {"critical_path": lines, "interleaved_path": shifted_lines}))
+        return 0
+    heading = f"{len(jobs.jobs)} jobs" if len(jobs.jobs) > 1 else "1 job"
+    print(f"{heading} on {jobs.topology.name}, paths {jobs.choice} (simulated, alpha-beta model)")
+    print("\n".join(_jobs_table(plain, shifted, shifts)))
+    print("\nhottest links" + (", interleaved" if shifted else ""))
+    print("\n".join(f"  {line}" for line in table(links)))
+    for what, why in (("why it takes as long", lines), ("and interleaved", shifted_lines)):
+        if why:
+            print(f"\n{what}")
+            print("\n".join(f"  {line}" for line in why))
+    return 0
+
+
+def _read(options: argparse.Namespace) -> JobsFile:
+    from syntony.synth.formats.jobs_file import EXAMPLE, parse_jobs, read_jobs
+
+    example = options.file == "example" and not Path("example").exists()
+    jobs = parse_jobs(EXAMPLE, Path("example")) if example else read_jobs(options.file)
+    interleaved = jobs.interleave if options.interleave is None else options.interleave
+    return replace(jobs, choice=choice_of(options, jobs.choice), interleave=interleaved)
+
+
+def write_heat_map(topology: Topology, use: NDArray[np.float64], seconds: float, path: str) -> None:
+    """Writes the heat map of a run: `use` is the mean part of every link's capacity over its `seconds`."""
+    from syntony.base.wording import time
+    from syntony.topologies.drawing.heat_map import heat_map
+    from syntony.topologies.file_format import write_text
+
+    write_text(path, heat_map(topology, use.tolist(), f"{topology.name}: mean use of its links over {time(seconds)}"))
+
+
+def _jobs_table(plain: Outcome, shifted: Outcome | None, shifts: Interleaving | None) -> list[str]:
+    from syntony.base.wording import time
+
+    jobs = plain.traffic.jobs
+    wide = max(4, *(len(job.name) for job in jobs))
+    head = f"  {'job':<{wide}}  {'iteration':>10}"
+    lines = [head + (f"  {'interleaved':>11}  {'shift':>10}  {'gain':>6}" if shifted else "")]
+    for number, job in enumerate(jobs):
+        before = plain.iteration_seconds(number)
+        line = f"  {job.name:<{wide}}  {time(before):>10}"
+        if shifted is not None and shifts is not None:
+            after = shifted.iteration_seconds(number)
+            shift = time(shifts.shifts[number].start)
+            line += f"  {time(after):>11}  {shift:>10}  {before / after if after else 1.0:5.2f}x"
+        lines.append(line)
+    lines.append(
+        f"  all done after {time(plain.seconds)}" + (f"; {time(shifted.seconds)} interleaved" if shifted else "")
+    )
+    if shifts is not None and shifted is not None:
+        lines += _left_over(shifts, plain)
+    return lines
+
+
+def _left_over(shifts: Interleaving, plain: Outcome) -> list[str]:
+    """What the shifts cannot take apart."""
+    if not shifts.links:
+        return ["  no link is asked for more than it has: nothing to interleave"]
+    worst = max(shifts.links, key=lambda shared: shared.excess)
+    topology = plain.traffic.topology
+    ends = topology.links[worst.link]
+    name = f"{topology.nodes[ends.src].name} -> {topology.nodes[ends.dst].name}"
+    if worst.excess < 1e-6:
+        return ["  the shifts take the jobs apart on every link that they share"]
+    return [
+        f"  {name} is still asked for {worst.excess:.1%} of its capacity too much on average "
+        f"({worst.excess_before:.1%} without shifts)"
+    ]
+
+
+def _report(plain: Outcome, shifted: Outcome | None, shifts: Interleaving | None) -> dict[str, Any]:
+    shown = shifted or plain
+    topology = shown.traffic.topology
+    jobs = []
+    for number, job in enumerate(plain.traffic.jobs):
+        told: dict[str, Any] = {
+            "name": job.name,
+            "iteration_seconds": plain.iteration_seconds(number),
+            "iterations": plain.iterations(number).tolist(),
+        }
+        if shifted is not None and shifts is not None:
+            told["interleaved"] = {
+                "iteration_seconds": shifted.iteration_seconds(number),
+                "iterations": shifted.iterations(number).tolist(),
+                "shift": shifts.shifts[number].start,
+                "period": shifts.shifts[number].period,
+            }
+        jobs.append(told)
+    report: dict[str, Any] = {
+        "topology": topology.name,
+        "paths": str(shown.traffic.choice),
+        "seed": shown.traffic.choice.seed,
+        "seconds": plain.seconds,
+        "interleaved_seconds": shifted.seconds if shifted else None,
+        "jobs": jobs,
+        "links": [
+            {
+                "link": link.id,
+                "src": topology.nodes[link.src].name,
+                "dst": topology.nodes[link.dst].name,
+                "bytes": float(shown.carried[link.id]),
+                "utilization": float(shown.utilization[link.id]),
+            }
+            for link in topology.links
+        ],
+    }
+    if shifts is not None:
+        report["shared_links"] = [
+            {"link": shared.link, "jobs": list(shared.jobs), "excess": shared.excess, "before": shared.excess_before}
+            for shared in shifts.links
+        ]
+    return report
+
+
+COMMANDS = (
+    Command(
+        ("traffic",),
+        "time several jobs on one network: paths, collisions, interleaving",
+        "syntony traffic example --paths least-loaded --heat-map heat.svg",
+        _configure,
+        _run,
+    ),
+)

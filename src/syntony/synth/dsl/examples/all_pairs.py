@@ -1,0 +1,14 @@
+"""All_reduce among all pairs: everybody sums one chunk from everybody, rounded once, and hands it to everybody."""
+
+from syntony.synth.dsl import Recording, algorithm
+
+
+@algorithm("all_reduce", ranks=4, chunks=lambda ranks: ranks)
+def all_pairs(a: Recording) -> None:
+    for rank in range(a.ranks):
+        others = [other for other in range(a.ranks) if other != rank]
+        total = a.input(rank, chunk=rank)
+        if others:
+            total = total.add(*(a.input(other, chunk=rank) for other in others))
+        for other in others:
+            total.copy(to=other)

@@ -1,0 +1,1 @@
+"""Engine `bfb`: the fewest steps, each balanced exactly."""

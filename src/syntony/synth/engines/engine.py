@@ -1,0 +1,82 @@
+"""What an engine is: a function from topology, collective, size and budget to a Schedule."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from syntony.base.command import UserError
+from syntony.synth.model.collective import Collective
+from syntony.synth.model.schedule import Schedule
+from syntony.topologies.topology import Topology
+
+MEETS_BOUND = "optimal throughput: what the links carry, counted exactly, meets the bound"
+"""What is proven of a Schedule without a gap."""
+
+
+class EngineError(UserError):
+    """No schedule: none exists under the given limits, the engine does not do this, or time ran out."""
+
+
+class UndecidedError(EngineError):
+    """No answer: neither a schedule nor a proof that there is none."""
+
+
+class OutOfTimeError(UndecidedError):
+    """The time limit came before an answer."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits for an engine.
+
+    timeout  seconds of wall clock
+    steps    at most so many steps; None: the engine's choice
+    rounds   at most so many rounds (see Schedule.rounds); None: the engine's choice
+    """
+
+    timeout: float = 60.0
+    steps: int | None = None
+    rounds: int | None = None
+    _start: float = field(default_factory=time.monotonic, compare=False)
+
+    def left(self) -> float:
+        """Seconds left; never negative."""
+        return max(0.0, self._start + self.timeout - time.monotonic())
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One row of the registry.
+
+    module    where in syntony.synth.engines its function `run` is:
+              (topology, collective, size in bytes, budget) -> Schedule with bounds. Raises EngineError.
+              It may cut the collective's chunks further; the schedule's own collective says how
+    purpose   what to use it for, in a few words
+    source    where the method was published
+    argument  what may follow the name behind a colon (`sccl:z3`), as help shows it; `run` takes it as its keyword
+              `argument`, "" where none was given. Empty: the engine takes none
+    sized     whether its schedules depend on the size
+    given     the argument, once the engine was named with one
+    """
+
+    name: str
+    module: str
+    purpose: str
+    source: str
+    argument: str = ""
+    sized: bool = True
+    given: str = ""
+
+    @property
+    def usage(self) -> str:
+        """The name, with what may follow it."""
+        return f"{self.name}[:{self.argument}]" if self.argument else self.name
+
+    def run(self, topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
+        """Imports the engine's module, and runs it. Raises EngineError."""
+        run = import_module(f"syntony.synth.engines.{self.module}").run
+        more = {"argument": self.given} if self.argument else {}
+        schedule: Schedule = run(topology, collective, size, budget, **more)
+        return schedule

@@ -1,0 +1,1 @@
+"""Engine `forest`: spanning trees packed at the exact throughput bound."""

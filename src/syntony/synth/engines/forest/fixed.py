@@ -1,0 +1,101 @@
+"""Few trees per root: how much room links need where every root gets just k equal trees.
+
+The exact optimum may ask for many trees per root (two DGX A100: 13), and every tree is messages. With k trees, a link
+of bandwidth b that works for U seconds has room for floor(U * b) whole trees. Of all U the least is wanted with which
+the trees fit:
+
+        trees fit    no    no    no    yes   yes   yes         only where some U * b gets whole does the answer change,
+        U          ──┴─────┴─────┴─────┴─────┴─────┴──▶        so halving the interval ends at the exact optimum
+                                       here
+
+Whether they fit is the question of the throughput bound, asked about the rooms in place of bandwidths: no cut may be
+crowded by more than it has room for (Edmonds 1973). Zhao et al., ForestColl (NSDI'26), with k fixed.
+Whole rooms may leave a relay with more room in than out, which edge splitting cannot take; then there is no forest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import ceil, floor
+
+from syntony.synth.bounds.arcs import Arcs
+from syntony.synth.bounds.cut import crowded_cut
+from syntony.synth.model.network import Network
+
+MOST = 1000
+"""Trees per root that may be asked for."""
+
+
+def fixed_rooms(network: Network, trees: Sequence[int], bound: Fraction) -> list[int]:
+    """Whole trees that each link of the network may carry, for the least time in which trees[r] from every r fit.
+
+    `bound` is seconds per unit of trees that no packing can beat.
+    """
+    search = _Search(network, trees)
+    low, high = Fraction(0), bound
+    while not search.fit(high):
+        low, high = high, 2 * high
+    while True:
+        before = search.breakpoint_before(high)
+        if before <= low or not search.fit(before):
+            return search.rooms(high)
+        high = before
+        middle = search.breakpoint_to((low + high) / 2)
+        if middle <= low:
+            low = (low + high) / 2
+        elif search.fit(middle):
+            high = middle
+        else:
+            low = middle
+
+
+class _Search:
+    """What can be asked about a time, in seconds per tree's weight."""
+
+    def __init__(self, network: Network, trees: Sequence[int]) -> None:
+        self.arcs = Arcs.of(network)
+        self.bandwidths = [link.bandwidth for link in network.links]
+        self.kinds = sorted(set(self.bandwidths))
+        self.supply = {member: count for member, count in zip(network.collective.members, trees, strict=True) if count}
+        self.sinks = network.collective.members
+
+    def rooms(self, time: Fraction) -> list[int]:
+        """Trees per link."""
+        whole = {bandwidth: floor(time * bandwidth) for bandwidth in self.kinds}
+        return [whole[bandwidth] for bandwidth in self.bandwidths]
+
+    def fit(self, time: Fraction) -> bool:
+        """Whether all trees do, relays apart."""
+        rooms = self.rooms(time)
+        if not self._all_reached(rooms):
+            return False
+        arcs = replace(self.arcs, capacity=tuple(rooms), unit=Fraction(1))
+        cut = crowded_cut(arcs, self.supply, self.sinks, Fraction(1))
+        return cut is None or cut.share <= cut.bandwidth
+
+    def _all_reached(self, rooms: list[int]) -> bool:
+        """Whether links with room lead from every root to every member; a cut without any room crowds infinitely."""
+        leaving: dict[int, list[int]] = {}
+        for tail, head, room in zip(self.arcs.tails.tolist(), self.arcs.heads.tolist(), rooms, strict=True):
+            if room:
+                leaving.setdefault(tail, []).append(head)
+        for root in self.supply:
+            seen = {root}
+            stack = [root]
+            while stack:
+                fresh = set(leaving.get(stack.pop(), ())) - seen
+                seen |= fresh
+                stack += fresh
+            if not seen.issuperset(self.sinks):
+                return False
+        return True
+
+    def breakpoint_before(self, time: Fraction) -> Fraction:
+        """The last time before this one at which a room grows; 0 where there is none."""
+        return max(Fraction(ceil(time * bandwidth) - 1) / bandwidth for bandwidth in self.kinds)
+
+    def breakpoint_to(self, time: Fraction) -> Fraction:
+        """The last time up to this one at which a room grows; 0 where there is none."""
+        return max(Fraction(floor(time * bandwidth)) / bandwidth for bandwidth in self.kinds)

@@ -1,0 +1,429 @@
+"""Trees for one root per orbit: those of all other roots are their images under the network's symmetry.
+
+A group that is free on ranks (symmetry/free_group.py) moves a root's trees onto those of its whole orbit, and then
+every link of an orbit carries the same. So one root's trees have no link to themselves: an *orbit* of links has room
+for so many of their edges, on whichever of its links they lie.
+
+    torus, two orbits of links: → and ↓       room: as many edges on → as on ↓
+                                                                                     r → a → b
+        order of the ranks: nearest first         every rank but the root takes        ↓   ↓
+        r   a,c   b,d   e                         one edge from an earlier one         c → d → e
+
+1. Ranks are put in order, by distance from the root. One edge into every rank, from an earlier one, is a tree.
+2. A *way* to a rank is the sequence of orbits of the links that lead there from an earlier rank, past switches; of
+   those the earliest is taken, so ways are all there is to choose. Ranks with the same ways are alike.
+3. How many of the alike ranks take which way, over all trees, is a small linear program: as many as there are must
+   come somewhere, and no orbit of links has more than its room. Where routes are single links it is a transport
+   problem, whose vertices are whole; what is not is rounded.
+4. Where the order does not let the room be met, the program may divide the trees among orders whose ties are broken
+   otherwise, by chance (always the same).
+
+The room is what the throughput bound leaves, as in engine `forest`; what the links carry in the end is counted exactly
+by who asks for the gap. Zhao et al., ForestColl (NSDI'26), pack trees for all roots at once. Symmetry was used for
+schedules by SyCCL (SIGCOMM'25); the program over orbits is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.synth.bounds.demand import block_weights, fitting_generators
+from syntony.synth.bounds.throughput import throughput
+from syntony.synth.engines.engine import EngineError
+from syntony.synth.model.collective import ChunkTable
+from syntony.synth.model.network import Network
+from syntony.synth.model.schedule import Generator, Schedule, Transfers
+from syntony.synth.model.values import Values
+from syntony.synth.symmetry.free_group import FreeGroup
+from syntony.synth.symmetry.groups import chunk_permutation
+from syntony.synth.symmetry.link_orbits import link_orbits
+
+ORDERS = 8
+"""Orders of the ranks that are tried where the first is not enough."""
+MOST_TREES = 64
+"""Per root. Room that would need more to be met exactly is rounded."""
+MOST_WAYS = 1000
+"""Networks in which one order has more ways are left to others."""
+
+_NEVER = np.iinfo(np.int64).max
+_SEED = 20
+
+Integers = NDArray[np.signedinteger]
+Way = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """How a way goes on: per node the earliest rank's place in the order from which it is reached, and the last link.
+
+    place  int64 (nodes,)  _NEVER where the way does not lead
+    link   int64 (nodes,)  of the network
+    """
+
+    place: Integers
+    link: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """An order of the ranks as seen from a root, and the ways from earlier to later ones.
+
+    root   which of the group's homes
+    ranks  int64 (n,)  nodes, in order; the root first
+    level  int64 (nodes,)  hops from rank to rank, from the root
+    ways   all prefixes of ways
+    alike  of ranks that are alike, their ways and the ranks
+    """
+
+    root: int
+    ranks: Integers
+    level: Integers
+    ways: dict[Way, _Step]
+    alike: list[tuple[tuple[Way, ...], Integers]]
+
+
+def trees_by_orbits(network: Network, multiple: int = 1) -> Schedule | None:
+    """An all_gather whose trees are stored for one root per orbit; None where no declared symmetry moves all ranks.
+
+    Every block is cut into equally many chunks, a multiple of `multiple`. Raises EngineError where there are too many
+    ways. No bounds are set.
+    """
+    nodes = len(network.topology.nodes)
+    group = FreeGroup.within(nodes, network.collective.members, fitting_generators(network))
+    if group.order == 1:
+        return None
+    wires = _Wires.of(network, group)
+    owed = block_weights(network.collective)
+    weight = [int(owed[network.collective.members.index(home)]) for home in group.homes]
+    orders = [wires.order(root, None) for root in range(len(group.homes))]
+    found = _Division.of(wires, orders, weight)
+    if found.excess > 1 + 1e-9:
+        chance = np.random.default_rng(_SEED)
+        orders += [wires.order(root, chance) for _ in range(ORDERS - 1) for root in range(len(group.homes))]
+        found = _Division.of(wires, orders, weight)
+    return _schedule(network, group, found, found.trees(multiple))
+
+
+@dataclass(frozen=True, eq=False)
+class _Wires:
+    """The network's links in columns, and the orbits that they are in.
+
+    room  per orbit, how many edges of weight 1 a tree per unit may have there, over all roots that are homes
+    """
+
+    group: FreeGroup
+    links: Integers
+    tails: Integers
+    heads: Integers
+    orbit: Integers
+    is_rank: NDArray[np.bool_]
+    room: list[Fraction]
+    members: Integers
+
+    @staticmethod
+    def of(network: Network, group: FreeGroup) -> _Wires:
+        links = np.asarray([link.id for link in network.links], np.int64)
+        orbit = link_orbits(network.topology, group.generators)[links]
+        _, first, orbit, size = np.unique(orbit, return_index=True, return_inverse=True, return_counts=True)
+        bound = throughput(network).seconds_per_byte / network.collective.unit
+        room = [
+            bound * network.links[one].bandwidth * count / group.order
+            for one, count in zip(first.tolist(), size.tolist(), strict=True)
+        ]
+        return _Wires(
+            group,
+            links,
+            np.asarray([link.src for link in network.links], np.int64),
+            np.asarray([link.dst for link in network.links], np.int64),
+            orbit,
+            np.asarray([node.kind == "rank" for node in network.topology.nodes]),
+            room,
+            np.asarray(network.collective.members, np.int64),
+        )
+
+    def order(self, root: int, chance: np.random.Generator | None) -> _Order:
+        """The ranks by distance from the root; ties by number, or by chance."""
+        level, longest = self._levels(self.group.homes[root])
+        tie = np.arange(len(level)) if chance is None else chance.permutation(len(level))
+        ranks = self.members[np.lexsort((tie[self.members], level[self.members]))]
+        ways = self._ways(ranks, longest)
+        place = np.full(len(level), _NEVER)
+        place[ranks] = np.arange(len(ranks))
+        whole = [(way, step.place < place) for way, step in ways.items() if way]
+        open_ways = [(way, here) for way, here in whole if (here & self.is_rank).any()]
+        table = np.stack([here[ranks[1:]] for _, here in open_ways])
+        kinds, kind = np.unique(table.T, axis=0, return_inverse=True)
+        alike = [
+            (tuple(open_ways[column][0] for column in np.flatnonzero(row)), ranks[1:][kind.reshape(-1) == number])
+            for number, row in enumerate(kinds)
+        ]
+        return _Order(root, ranks, level, ways, alike)
+
+    def _levels(self, root: int) -> tuple[Integers, int]:
+        """Per rank how many hops from rank to rank it is away, and the most links that a hop of those has."""
+        level = np.full(len(self.is_rank), -1)
+        level[root] = 0
+        frontier, hop, longest = np.zeros(len(level), bool), 0, 0
+        frontier[root] = True
+        while frontier.any():
+            hop += 1
+            passed, nearest, links = np.zeros(len(level), bool), np.zeros(len(level), bool), 0
+            while frontier.any():
+                links += 1
+                reached = np.zeros(len(level), bool)
+                reached[self.heads[frontier[self.tails]]] = True
+                fresh = reached & self.is_rank & (level < 0)
+                level[fresh] = hop
+                nearest |= fresh
+                longest = max(longest, links) if fresh.any() else longest
+                frontier = reached & ~self.is_rank & ~passed
+                passed |= frontier
+            frontier = nearest
+        return level, longest
+
+    def _ways(self, ranks: Integers, longest: int) -> dict[Way, _Step]:
+        """All ways of at most so many links, with what they are made of."""
+        start = np.full(len(self.is_rank), _NEVER)
+        start[ranks] = np.arange(len(ranks))
+        ways: dict[Way, _Step] = {(): _Step(start, np.full(len(start), -1))}
+        by_orbit = [np.flatnonzero(self.orbit == orbit) for orbit in range(len(self.room))]
+        frontier: list[Way] = [()]
+        for _ in range(longest):
+            further: list[Way] = []
+            for way in frontier:
+                place = np.where(self.is_rank, _NEVER, ways[way].place) if way else start
+                for orbit, links in enumerate(by_orbit):
+                    links = links[place[self.tails[links]] < _NEVER]
+                    if not len(links):
+                        continue
+                    step = self._onwards(place, links)
+                    further.append((*way, orbit))
+                    ways[further[-1]] = step
+                    if len(ways) > MOST_WAYS:
+                        raise EngineError(f"there are more than {MOST_WAYS} ways from rank to rank")
+            frontier = further
+        return ways
+
+    def _onwards(self, place: Integers, links: Integers) -> _Step:
+        """Per head of the links the earliest place that leads there."""
+        best = links[np.lexsort((place[self.tails[links]], self.heads[links]))]
+        heads = self.heads[best]
+        first = np.r_[True, heads[1:] != heads[:-1]]
+        step = _Step(np.full(len(place), _NEVER), np.full(len(place), -1))
+        step.place[heads[first]] = place[self.tails[best[first]]]
+        step.link[heads[first]] = best[first]
+        return step
+
+
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """A variable of the program: so many of the ranks `alike[kind]` of an order take the way."""
+
+    order: int
+    kind: int
+    way: Way
+    sideways: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _Division:
+    """The linear program of the top of this file, and how much more than the room it needs at least (`excess`)."""
+
+    wires: _Wires
+    orders: list[_Order]
+    weight: list[int]
+    choices: list[_Choice]
+    excess: float
+
+    @staticmethod
+    def of(wires: _Wires, orders: list[_Order], weight: list[int]) -> _Division:
+        choices = []
+        for number, order in enumerate(orders):
+            for kind, (ways, ranks) in enumerate(order.alike):
+                for way in ways:
+                    parent = order.ranks[order.ways[way].place[ranks[0]]]
+                    choices.append(_Choice(number, kind, way, bool(order.level[parent] == order.level[ranks[0]])))
+        division = _Division(wires, orders, weight, choices, 0.0)
+        solved = division._solve([float(room) for room in wires.room], 1, None)
+        if solved is None:
+            raise EngineError("the ranks do not all reach one another")
+        return _Division(wires, orders, weight, choices, float(solved[-1]))
+
+    def trees(self, multiple: int) -> list[_Tree]:
+        """Trees in whole numbers, equally many of every root."""
+        room = self.wires.room
+        if self.excess <= 1 + 1e-9:
+            fitting = lcm(multiple, *(share.denominator for share in room if share.denominator <= MOST_TREES))
+            for count in sorted({multiple, 2 * multiple, 4 * multiple, fitting}):
+                if count > MOST_TREES:
+                    continue
+                solved = self._solve([float(int(count * share)) for share in room], count, 1.0)
+                if solved is not None and np.abs(solved - np.rint(solved)).max() < 1e-6:
+                    return self._grown(np.rint(solved).astype(np.int64), count)
+        count = multiple * max(1, MOST_TREES // 4 // multiple)
+        solved = self._solve([float(share * count) * max(self.excess, 1) for share in room], count, 1 + 1e-7)
+        assert solved is not None, "the program was solved with this room before"
+        return self._grown(self._rounded(solved, count), count)
+
+    def _solve(self, room: list[float], count: int, within: float | None) -> NDArray[np.float64] | None:
+        """How many ranks take each choice for `count` trees per root, then how many trees each order has.
+
+        With `within`: so little of the room as that, few edges between ranks of one level, few links; None where that
+        cannot be. Without: with the last number, the least factor of the room that is needed.
+        """
+        from scipy.optimize import linprog
+        from scipy.sparse import coo_array
+
+        choices, orders = self.choices, self.orders
+        roots = len(self.weight)
+        width = len(choices) + len(orders) + 1
+        entries: list[tuple[int, int, float]] = []
+        kinds: dict[tuple[int, int], int] = {}
+        for column, choice in enumerate(choices):
+            row = kinds.setdefault((choice.order, choice.kind), len(kinds))
+            entries.append((row, column, 1.0))
+        for (order, kind), row in kinds.items():
+            entries.append((row, len(choices) + order, -float(len(orders[order].alike[kind][1]))))
+        for number, order_of in enumerate(orders):
+            entries.append((len(kinds) + order_of.root, len(choices) + number, 1.0))
+        rows, columns, numbers = zip(*entries, strict=True)
+        equal = coo_array((numbers, (rows, columns)), shape=(len(kinds) + roots, width))
+        right = np.r_[np.zeros(len(kinds)), np.full(roots, float(count))]
+        loads = [
+            (orbit, column, float(self.weight[orders[choice.order].root]))
+            for column, choice in enumerate(choices)
+            for orbit in choice.way
+        ]
+        loads += [(orbit, width - 1, -share) for orbit, share in enumerate(room)]
+        rows, columns, numbers = zip(*loads, strict=True)
+        upper = coo_array((numbers, (rows, columns)), shape=(len(room), width))
+        if within is None:
+            cost = np.r_[np.zeros(width - 1), 1.0]
+            limits: list[tuple[float, float | None]] = [(0.0, None)] * width
+        else:
+            cost = np.asarray(
+                [choice.sideways + 0.01 * len(choice.way) for choice in choices] + [0.0] * (width - len(choices))
+            )
+            limits = [(0.0, None)] * (width - 1) + [(within, within)]
+        answer = linprog(cost, upper.tocsr(), np.zeros(len(room)), equal.tocsr(), right, limits, method="highs-ds")
+        return answer.x if answer.status == 0 else None
+
+    def _rounded(self, solved: NDArray[np.float64], count: int) -> Integers:
+        """Whole numbers near the solution, that add up; what is left over goes where most room is left."""
+        whole = np.zeros(len(solved), np.int64)
+        first = len(self.choices)
+        for root in range(len(self.weight)):
+            mine = [first + number for number, order in enumerate(self.orders) if order.root == root]
+            whole[mine] = _shares(solved[mine], count)
+        kinds = [(choice.order, choice.kind) for choice in self.choices]
+        load = np.zeros(len(self.wires.room))
+        for order, kind in dict.fromkeys(kinds):
+            begin = kinds.index((order, kind))
+            chosen = self.choices[begin : begin + len(self.orders[order].alike[kind][0])]
+            wanted = int(whole[first + order]) * len(self.orders[order].alike[kind][1])
+            parts = solved[begin : begin + len(chosen)]
+            floors = np.floor(parts * (wanted / max(float(parts.sum()), 1e-9)) + 1e-6).astype(np.int64)
+            for _ in range(wanted - int(floors.sum())):
+                fullest = [max(load[orbit] / float(self.wires.room[orbit]) for orbit in one.way) for one in chosen]
+                taken = int(np.argmin(fullest))
+                floors[taken] += 1
+                load[list(chosen[taken].way)] += self.weight[self.orders[order].root]
+            whole[begin : begin + len(chosen)] = floors
+        return whole
+
+    def _grown(self, whole: Integers, count: int) -> list[_Tree]:
+        """The trees: of alike ranks, one after another and tree by tree, as many as the numbers say take each way."""
+        trees: list[_Tree] = []
+        for number, order in enumerate(self.orders):
+            many = int(whole[len(self.choices) + number])
+            chosen = np.full((many, len(self.wires.is_rank)), -1)
+            for kind, (_, ranks) in enumerate(order.alike if many else ()):
+                mine = [at for at, choice in enumerate(self.choices) if (choice.order, choice.kind) == (number, kind)]
+                chosen[:, ranks] = np.repeat(mine, whole[mine]).reshape(len(ranks), many).T
+            trees += [_Tree(order, row) for row in chosen]
+        assert len(trees) == count * len(self.weight)
+        return sorted(trees, key=lambda tree: tree.order.root)
+
+    def edges(self, tree: _Tree) -> tuple[Integers, Integers, list[tuple[int, ...]]]:
+        """Of the tree's ranks but the root, in order: where each comes from, how deep that is, and by which links."""
+        wires, order = self.wires, tree.order
+        ranks = order.ranks[1:]
+        parent = np.zeros(len(wires.is_rank), np.int64)
+        routes: dict[int, tuple[int, ...]] = {}
+        for at in np.unique(tree.choice[ranks]).tolist():
+            way = self.choices[at].way
+            mine = ranks[tree.choice[ranks] == at]
+            node, taken = mine, []
+            for length in range(len(way), 0, -1):
+                link = order.ways[way[:length]].link[node]
+                taken.append(wires.links[link].tolist())
+                node = wires.tails[link]
+            parent[mine] = node
+            routes.update(zip(mine.tolist(), zip(*reversed(taken), strict=True), strict=True))
+        depth = {int(order.ranks[0]): 0}
+        for rank, above in zip(ranks.tolist(), parent[ranks].tolist(), strict=True):
+            depth[rank] = depth[above] + 1
+        return (
+            parent[ranks],
+            np.asarray([depth[rank] - 1 for rank in ranks.tolist()]),
+            [routes[r] for r in ranks.tolist()],
+        )
+
+
+def _shares(parts: NDArray[np.float64], count: int) -> Integers:
+    """Whole numbers near the parts that add up to `count`."""
+    whole = np.floor(parts + 1e-6).astype(np.int64)
+    whole[np.argsort(whole - parts)[: count - int(whole.sum())]] += 1
+    return whole
+
+
+@dataclass(frozen=True, eq=False)
+class _Tree:
+    """A tree: an order of the ranks, and per node the number of the choice by which it is reached."""
+
+    order: _Order
+    choice: Integers
+
+
+def _schedule(network: Network, group: FreeGroup, division: _Division, trees: list[_Tree]) -> Schedule:
+    """Every tree carries a chunk of its root's block, step by step of its depth."""
+    topology = network.topology
+    count = len(trees) // len(group.homes)
+    chunks = ChunkTable(
+        np.repeat(np.arange(network.collective.ranks), count), np.repeat(block_weights(network.collective), count)
+    )
+    collective = replace(network.collective, chunks=chunks)
+    position = np.full(len(topology.nodes), -1)
+    position[list(collective.members)] = np.arange(collective.ranks)
+    rows: list[Integers] = []
+    routes: list[tuple[int, ...]] = []
+    for value, tree in enumerate(trees):
+        src, step, taken = division.edges(tree)
+        rows.append(np.stack([np.full(len(src), value), position[src], position[tree.order.ranks[1:]], step]))
+        routes += taken
+    value, src, dst, step = np.concatenate(rows, axis=1)
+    order = np.argsort(step, kind="stable")
+    hops = [len(routes[row]) for row in order.tolist()]
+    transfers = Transfers(
+        value[order],
+        value[order],
+        src[order],
+        dst[order],
+        step[order],
+        np.r_[0, np.cumsum(hops)],
+        np.asarray([link for row in order.tolist() for link in routes[row]]),
+    )
+    owner = position[list(group.homes)].repeat(count)
+    listed = owner * count + np.tile(np.arange(count), len(group.homes))
+    values = Values(listed, owner, np.zeros(len(listed) + 1, np.int64), np.zeros(0, np.int64))
+    symmetry = []
+    for generator in group.generators:
+        moved = chunk_permutation(collective, generator)
+        assert moved is not None, "all blocks of an orbit are cut alike"
+        symmetry.append(Generator(generator, moved))
+    return Schedule(topology, collective, values, transfers, symmetry=tuple(symmetry))

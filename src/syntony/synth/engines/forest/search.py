@@ -1,0 +1,308 @@
+"""Engine `forest`: spanning trees that fill the network exactly, and so meet the throughput bound.
+
+The bound of all_gather is a cut: some set of nodes has w to send out over links of bandwidth B, so every unit takes
+t = w / B seconds at least. Give every rank k trees per unit, each of 1/k of it, and every link room for k * t * b of
+them, with the least k that makes all these numbers whole. Then no cut is violated, so (Edmonds 1973) the trees fit:
+
+        rank 0's block, k = 2                      trees of all roots together: link 0 -> 1 carries exactly
+          chunk 0:  0 ──▶ 1 ──▶ 2                  k * t * b chunks, and so does every link of the tightest cut
+          chunk 1:  0 ──▶ 2 ──▶ 1
+
+Zhao et al., ForestColl (NSDI'26), sections 4 and 5; the packing itself is csrc/solve/trees/forest.hpp. Equal trees are
+one chunk of that weight. The steps are the trees' depth; a large message streams through them in slices.
+
+From 512 ranks on, only the trees of one root per orbit of the declared symmetry are packed, where that is exact within
+1 % (forest_orbits.py); the Schedule then lists these and the generators.
+
+`forest:K` gives every root K equal trees, and with these the best rate there is (forest_fixed.py).
+
+broadcast packs trees of one root; reduce_scatter and reduce are run backwards (symmetry/reversal.py). all_reduce sums
+up along trees and spreads along others. Where links divided between the two by a linear program beat reduce_scatter,
+then all_gather (meshes do: bounds/references.py), the roots get what the program says, up to 1 part in 1,000.
+What one rank wants alone (gather, scatter, all_to_all) has no trees.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony import _solve
+from syntony.synth.bounds.distance import latency
+from syntony.synth.bounds.references import all_reduce_references, best_trees
+from syntony.synth.bounds.throughput import bounds_of, throughput
+from syntony.synth.engines.engine import MEETS_BOUND, Budget, EngineError
+from syntony.synth.engines.forest.fixed import MOST, fixed_rooms
+from syntony.synth.engines.forest.orbits import trees_by_orbits
+from syntony.synth.model.bound import Cut
+from syntony.synth.model.collective import ChunkTable, Collective
+from syntony.synth.model.network import Network
+from syntony.synth.model.schedule import Schedule, Transfers
+from syntony.synth.model.values import ValueBuilder
+from syntony.synth.symmetry.reversal import in_owned_chunks, summed, summed_and_spread
+from syntony.synth.symmetry.throughput import gap_of
+from syntony.topologies.topology import Topology
+
+ENGINE = "forest"
+
+FOLDED = 512
+"""Ranks from which on the trees of one root per orbit are packed, where the network's symmetry is declared."""
+MOST_COUNTED = 1 << 62
+"""Trees, or room on links, that 64 bits can add up."""
+GRAIN = 1 << 16
+"""Trees that the linear program's answer is rounded to,"""
+LOSS = 1e-3
+"""after so much is taken off, to make up for what rounding takes off the links."""
+
+_GOOD, _WHOLE = Fraction(1, 100), 2048
+"""Up to so many ranks all roots' trees are packed after all, if orbits leave more than this gap."""
+
+Integers = NDArray[np.signedinteger]
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """T trees over n ranks, by root; a tree's edges are in an order in which every source has been reached before.
+
+    root, weight        (T,)      whose block, and how much of it
+    src, dst, route     (T, n-1)  of every edge; the route is an index
+    offset, link                  route r takes link[offset[r]:offset[r+1]] of the topology
+    """
+
+    root: Integers
+    weight: Integers
+    src: Integers
+    dst: Integers
+    route: Integers
+    offset: Integers
+    link: Integers
+
+    def cut(self, tree: Integers, weight: Integers) -> Trees:
+        """Piece i of them is of tree[i] and has weight[i]."""
+        edges = {name: getattr(self, name)[tree] for name in ("root", "src", "dst", "route")}
+        return replace(self, weight=weight, **edges)
+
+    def depths(self) -> Integers:
+        """(T, n-1): how far from the root each edge begins."""
+        src, dst = (np.ascontiguousarray(end, np.int64).reshape(-1) for end in (self.src, self.dst))
+        return _solve.edge_depths(self.src.shape[1], src, dst).reshape(self.src.shape)
+
+
+def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
+    """The engine; see the top of the file. Raises EngineError for what has no trees, and where a relay is unbalanced.
+
+    `size` does not matter: the schedule is for sizes at which bandwidth does. `argument`: how many trees per root.
+    """
+    fixed = _trees_asked(argument)
+    if budget.steps is not None or budget.rounds is not None:
+        raise EngineError("engine forest counts no steps or rounds; --engine sccl does")
+    if collective.kind in ("all_to_all", "gather", "scatter"):
+        raise EngineError(f"engine forest packs trees, and {collective.kind} has none; --engine flow does it")
+    latency(Network(topology, collective))  # says which ranks are cut off, if any are
+    if collective.ranks >= FOLDED and not collective.rooted and fixed is None:
+        folded = _by_orbits(topology, collective)
+        if folded is not None:
+            return _proven(folded)
+    if collective.kind == "all_reduce":
+        schedule = _all_reduce(topology, collective, fixed)
+    elif collective.combining:
+        dual = collective.dual()
+        schedule = summed(spread(topology.reversed(), dual, pack(topology.reversed(), dual, fixed)), topology)
+    else:
+        schedule = spread(topology, collective, pack(topology, collective, fixed))
+    return _proven(replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective)))
+
+
+def _proven(schedule: Schedule) -> Schedule:
+    """With the proof that it meets the bound, where it does."""
+    return replace(schedule, proof=MEETS_BOUND if gap_of(schedule) == 0 else "")
+
+
+def _trees_asked(argument: str) -> int | None:
+    """How many trees per root the engine's argument asks for. Raises EngineError."""
+    if not argument:
+        return None
+    if not argument.isdecimal() or not 1 <= int(argument) <= MOST:
+        raise EngineError(
+            f"engine forest takes how many trees per root, 1 to {MOST}, as in forest:2, but not '{argument}'"
+        )
+    return int(argument)
+
+
+def _by_orbits(topology: Topology, collective: Collective) -> Schedule | None:
+    """The schedule with the trees of one root per orbit; None where all roots' trees may do better."""
+    gather = collective
+    if collective.combining:
+        gather = in_owned_chunks(collective)[1] if collective.kind == "all_reduce" else collective.dual()
+    try:
+        up = down = None
+        if collective.combining:
+            up = trees_by_orbits(Network(topology.reversed(), gather))
+        if collective.kind != "reduce_scatter":
+            down = trees_by_orbits(Network(topology, gather), multiple=_trees(up))
+        if up is not None and _trees(up) != _trees(down or up):
+            up = trees_by_orbits(Network(topology.reversed(), gather), multiple=_trees(down))
+    except EngineError:
+        return None
+    if collective.kind == "all_reduce":
+        if up is None or down is None or _trees(up) != _trees(down):
+            return None
+        weight = down.collective.chunks.weight
+        schedule = summed_and_spread(up, down, replace(collective, chunks=ChunkTable(np.zeros_like(weight), weight)))
+    elif up is not None:
+        schedule = summed(up, topology)
+    elif down is not None:
+        schedule = down
+    else:
+        return None
+    schedule = replace(schedule, engine=ENGINE, bounds=bounds_of(topology, schedule.collective))
+    gap = gap_of(schedule)
+    return None if gap and gap > _GOOD and collective.ranks <= _WHOLE else schedule
+
+
+def _trees(folded: Schedule | None) -> int:
+    """How many trees every root has."""
+    return 1 if folded is None else len(folded.collective.chunks) // folded.collective.ranks
+
+
+def pack(topology: Topology, collective: Collective, fixed: int | None = None) -> Trees:
+    """Trees of an all_gather or broadcast that meet its throughput bound. Raises EngineError.
+
+    `fixed`: as near to it as so many equal trees per root come; where weights differ, that many per unit of weight.
+    """
+    network = Network(topology, collective)
+    owed = np.bincount(collective.chunks.block, collective.chunks.weight).astype(np.int64)
+    if collective.kind == "broadcast":
+        owed = np.where(np.arange(collective.ranks) == collective.root, owed[0], 0)
+    bound = throughput(network)
+    per_unit = bound.seconds_per_byte / collective.unit
+    if fixed is not None:
+        trees = owed // np.gcd.reduce(owed) * fixed
+        least = per_unit * int(trees.sum()) / int(owed.sum())
+        return _packed(network, trees.tolist(), fixed_rooms(network, trees.tolist(), least))
+    room = {link.id: per_unit * link.bandwidth for link in network.links}
+    tight = bound.witness.links if isinstance(bound.witness, Cut) else ()
+
+    def filling(links: tuple[int, ...]) -> Trees:
+        trees = lcm(*(room[link].denominator for link in links))
+        return _packed(
+            network, [trees * weight for weight in owed.tolist()], [int(trees * share) for share in room.values()]
+        )
+
+    with suppress(EngineError):  # Only the tightest cut must be filled whole: that mostly does, and saves trees.
+        return filling(tight)
+    return filling(tuple(room))
+
+
+def _packed(network: Network, trees: list[int], room: list[int]) -> Trees:
+    """`trees[r]` trees from rank r, `room[i]` of all of them on the network's link i. Raises EngineError."""
+    topology, collective = network.topology, network.collective
+    if max(sum(trees), sum(room)) >= MOST_COUNTED:
+        text = f"{collective.kind} on {topology.name} needs more trees than can be counted; --engine blink does not"
+        raise EngineError(text)
+    relays = [node.id for node in topology.nodes if node.kind != "rank"]
+    number = {node: i for i, node in enumerate([*collective.members, *relays])}
+    try:
+        forest = _solve.pack_forest(
+            len(number),
+            np.asarray([number[link.src] for link in network.links], np.int32),
+            np.asarray([number[link.dst] for link in network.links], np.int32),
+            np.asarray(room, np.int64),
+            np.asarray(trees, np.int64),
+        )
+    except ValueError as error:
+        raise EngineError(f"no forest for {collective.kind} on {topology.name}: {error}") from None
+    order = np.argsort(forest.root, kind="stable")
+    shape = (len(order), collective.ranks - 1)
+    ids = np.asarray([link.id for link in network.links], np.int64)
+    return Trees(
+        forest.root.astype(np.int64)[order],
+        forest.multiplicity[order],
+        forest.tail.astype(np.int64).reshape(shape)[order],
+        forest.head.astype(np.int64).reshape(shape)[order],
+        forest.route.astype(np.int64).reshape(shape)[order],
+        forest.route_offset,
+        ids[forest.route_link],
+    )
+
+
+def _all_reduce(topology: Topology, collective: Collective, fixed: int | None) -> Schedule:
+    _, gather = in_owned_chunks(collective)
+    divided = None if fixed else _divided(topology, gather)
+    up, down = divided or common_weights(*(pack(way, gather, fixed) for way in (topology.reversed(), topology)))
+    copies = spread(topology, gather, down)
+    whole = replace(collective, chunks=ChunkTable(np.zeros_like(down.weight), down.weight))
+    return summed_and_spread(spread(topology.reversed(), gather, up), copies, whole)
+
+
+def _divided(topology: Topology, gather: Collective) -> tuple[Trees, Trees] | None:
+    """Trees to sum up and to spread that share the links as the linear program says; None where that gains nothing."""
+    network = Network(topology, gather)
+    if gather.ranks == 1:
+        return None
+    best = best_trees(network, least=2 * LOSS)
+    composed = float(1 / all_reduce_references(network).composition)
+    if best is None or not best.down or best.rate * composed <= 1 + LOSS:
+        return None
+    share = np.asarray([best.shares[member] for member in gather.members]) / best.rate
+    trees = np.floor((1 - LOSS) * GRAIN * share).astype(np.int64)
+    if not trees.all():
+        return None
+    total: defaultdict[tuple[int, int], float] = defaultdict(float)
+    for link in network.links:
+        total[link.src, link.dst] += float(link.bandwidth)
+    packed = []
+    for way, wires in ((best.up, topology.reversed()), (best.down, topology)):
+        room = [
+            int(GRAIN * way[ends] / best.rate * float(link.bandwidth) / total[ends])
+            for link in network.links
+            for ends in [(link.src, link.dst)]
+        ]
+        try:
+            packed.append(_packed(Network(wires, gather), trees.tolist(), room))
+        except EngineError:
+            return None
+    return common_weights(packed[0], packed[1])
+
+
+def spread(topology: Topology, collective: Collective, trees: Trees) -> Schedule:
+    """The schedule in which each tree carries a chunk, by depth."""
+    block = np.zeros_like(trees.root) if collective.kind == "broadcast" else trees.root
+    cut = replace(collective, chunks=ChunkTable(block, trees.weight))
+    step = trees.depths().reshape(-1)
+    # Short numbers are sorted by radix, which is much faster.
+    order = np.argsort(step.astype(np.int16) if step.max(initial=0) < 2**15 else step, kind="stable")
+    chunk = np.repeat(np.arange(len(trees.root)), trees.src.shape[1])[order]
+    route = trees.route.reshape(-1)[order]
+    hops = np.diff(trees.offset)[route]
+    offset = np.concatenate(([0], np.cumsum(hops)))
+    within = np.arange(offset[-1]) - np.repeat(offset[:-1], hops)
+    transfers = Transfers(
+        chunk,
+        chunk,
+        trees.src.reshape(-1)[order],
+        trees.dst.reshape(-1)[order],
+        step[order],
+        offset,
+        trees.link[np.repeat(trees.offset[route], hops) + within],
+    )
+    return Schedule(topology, cut, ValueBuilder.of_chunks(cut).build(), transfers, engine=ENGINE)
+
+
+def common_weights(one: Trees, other: Trees) -> tuple[Trees, Trees]:
+    """Both forests with trees cut so that their weights agree, tree by tree.
+
+    one     |--- 3 ---|- 2 -|        |- 2 -| 1 |- 2 -|
+    other   |- 2 -|--- 3 ---|        |- 2 -| 1 |- 2 -|       both after it
+    """
+    scale = Fraction(int(one.weight.sum()), int(other.weight.sum()))  # trees per unit, there and here
+    ends = [np.cumsum(one.weight * scale.denominator), np.cumsum(other.weight * scale.numerator)]
+    cuts = np.union1d(*ends)
+    weight = np.diff(cuts, prepend=0)
+    return one.cut(np.searchsorted(ends[0], cuts), weight), other.cut(np.searchsorted(ends[1], cuts), weight)

@@ -1,0 +1,53 @@
+"""The compositions that engine `hierarchy` knows, by name: one table.
+
+Each is an order of levels, and who solves a level. All are told for all_gather; reduce_scatter is the same backwards
+(so its levels go innermost first), and all_reduce is the one, then the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from syntony.synth.engines.engine import EngineError
+
+Solver = Literal["trees", "ring", "doubling"]
+
+
+@dataclass(frozen=True)
+class Composition:
+    """One row.
+
+    inside, across  who solves the innermost level, and the others: `trees` (engine forest), `ring` (half of every block
+                    each way round) or `doubling` (partners at doubling distances). What one rank wants alone takes
+                    engine flow
+    two             all levels but the innermost are taken as one
+    rotated         chunks take the levels in different orders, in shares that load all levels equally
+    """
+
+    name: str
+    inside: Solver
+    across: Solver
+    two: bool
+    rotated: bool
+    source: str
+
+
+COMPOSITIONS = (
+    Composition("two-level", "trees", "trees", True, False, "as NCCL and many others do"),
+    Composition("torus2d", "ring", "ring", True, False, "Mikami et al., 2018"),
+    Composition("accl", "ring", "doubling", True, False, "Dong et al., ACCL, IEEE Micro 2021"),
+    Composition("blueconnect", "ring", "ring", False, False, "Cho et al., MLSys'19"),
+    Composition("themis", "trees", "trees", False, True, "after Rashidi et al., ISCA'22"),
+)
+
+
+def composition_named(name: str) -> Composition:
+    """The composition of that name. Raises EngineError."""
+    names = [composition.name for composition in COMPOSITIONS]
+    if name in names:
+        return COMPOSITIONS[names.index(name)]
+    close = get_close_matches(name, names, n=1)
+    hint = f" (did you mean '{close[0]}'?)" if close else ""
+    raise EngineError(f"engine hierarchy knows no composition '{name}'{hint}; they are {', '.join(names)}")

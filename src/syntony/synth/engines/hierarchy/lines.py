@@ -1,0 +1,146 @@
+r"""Schedules of single lines: the wires that a line of a level has, and a schedule of a small collective on them.
+
+            line (0 1 2)                     the same small network, solved once,
+     sw0   /   │   \                         and its schedule taken to every line
+          0    1    2         3  4  5        that looks like it, by renaming links
+
+The wires of a line are the links on routes of fewest links between its ranks that no other rank lies on.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony._solve import ShortestPaths
+from syntony.synth.engines import greedy
+from syntony.synth.engines.engine import Budget, EngineError
+from syntony.synth.engines.flow import search as flow
+from syntony.synth.engines.forest import search as forest
+from syntony.synth.engines.hierarchy.compositions import Solver
+from syntony.synth.model.collective import ChunkTable, Collective
+from syntony.synth.model.network import Network
+from syntony.synth.model.routes import Route, routes_of
+from syntony.synth.model.schedule import Schedule, Transfer, Transfers
+from syntony.synth.model.values import ValueBuilder
+from syntony.synth.symmetry.groups import expand
+from syntony.topologies.topology import Link, Node, Topology
+
+Integers = NDArray[np.signedinteger]
+
+
+@dataclass(frozen=True, eq=False)
+class Wires:
+    """A line's own network: its rank i is the line's i-th, its link i is link `links[i]` of the whole topology."""
+
+    topology: Topology
+    links: Integers
+
+
+def wires_of(topology: Topology, line: Integers) -> Wires:
+    """The wires of a line, which is given by its ranks of the topology. Raises EngineError where it is not joined."""
+    members = line.tolist()
+    network = Network(topology, Collective.make("all_gather", members=members))
+    usable = np.asarray([link.id for link in network.links], np.int64)
+    tails, heads = (np.ascontiguousarray(ends[usable], np.int32) for ends in topology.ends)
+    count = len(topology.nodes)
+    ones = np.ones(len(usable))
+    away, towards = ShortestPaths(count, tails, heads, ones), ShortestPaths(count, heads, tails, ones)
+    reach = np.asarray([towards.distances(member) for member in members])  # from every node to each member
+    kept = np.zeros(len(usable), bool)
+    for member in members:
+        far = away.distances(member)
+        kept |= (far[tails] + 1 + reach[:, heads] == far[members][:, None]).any(axis=0)
+        if np.isinf(far[members]).any():
+            other = members[int(np.isinf(far[members]).argmax())]
+            raise EngineError(f"engine hierarchy: no wires of their level join ranks {member} and {other}")
+    links = usable[kept]
+    inner = np.setdiff1d(np.concatenate([tails[kept], heads[kept]]), line)
+    number = {node: position for position, node in enumerate([*members, *inner.tolist()])}
+    nodes = [Node(position, topology.nodes[node].kind, f"{topology.nodes[node].kind}{position}")
+             for node, position in number.items()]  # fmt: skip
+    renamed = [
+        Link(position, number[link.src], number[link.dst], link.alpha, link.bandwidth)
+        for position, link in enumerate(topology.links[link] for link in links.tolist())
+    ]
+    return Wires(Topology("a line", tuple(nodes), tuple(renamed)), links)
+
+
+class LineSolver:
+    """Solves lines; those that look alike once."""
+
+    def __init__(self, kind: str, size: int, budget: Budget) -> None:
+        self._kind, self._size, self._budget = kind, size, budget
+        self._solved: dict[object, Schedule] = {}
+
+    def schedule(self, wires: Topology, solver: Solver, root: int) -> Schedule:
+        """The schedule of the line's collective, with all transfers listed. Raises EngineError."""
+        speeds = tuple(dict.fromkeys((link.alpha, link.bandwidth) for link in wires.links))  # in the order of numbers
+        look = (tuple(node.kind for node in wires.nodes), *(ends.tobytes() for ends in wires.ends))
+        key = (solver, root, look, wires.speeds.tobytes(), speeds)
+        if key not in self._solved:
+            self._solved[key] = expand(self._solve(wires, solver, root))
+        return self._solved[key]
+
+    def _solve(self, wires: Topology, solver: Solver, root: int) -> Schedule:
+        collective = Collective.make(self._kind, wires.ranks, root=root)
+        if self._kind == "all_gather" and solver == "ring":
+            return _ring(wires, collective)
+        if self._kind == "all_gather" and solver == "doubling":
+            return _doubling(wires, collective)
+        engine = forest if self._kind in ("all_gather", "broadcast") else flow
+        with suppress(EngineError):
+            schedule: Schedule = engine.run(wires, collective, self._size, self._budget)
+            return schedule
+        return greedy.run(wires, collective, self._size, self._budget)
+
+
+def _ring(wires: Topology, collective: Collective) -> Schedule:
+    """Half of every block goes round one way, half the other; with two ranks the halves go side by side."""
+    ranks, direct = collective.ranks, _Direct(wires, collective)
+    cut = replace(collective, chunks=ChunkTable(np.repeat(np.arange(ranks), 2), np.ones(2 * ranks, np.int32)))
+    rows = [
+        direct.hop(2 * owner + half, (owner + way * step) % ranks, (owner + way * (step + 1)) % ranks, step)
+        for step in range(ranks - 1)
+        for owner in range(ranks)
+        for half, way in enumerate((1, -1))
+    ]
+    return _of_copies(wires, cut, rows)
+
+
+def _doubling(wires: Topology, collective: Collective) -> Schedule:
+    """In step s partners that differ in bit s of their numbers exchange all that they hold."""
+    ranks, direct = collective.ranks, _Direct(wires, collective)
+    if ranks & (ranks - 1):
+        raise EngineError(f"engine hierarchy: doubling distances need a power of two, and a level has {ranks} ranks")
+    rows = [
+        direct.hop(owner, holder, holder ^ (1 << step), step)
+        for step in range(ranks.bit_length() - 1)
+        for owner in range(ranks)
+        for holder in range(ranks)
+        if holder >> step == owner >> step
+    ]
+    return _of_copies(wires, collective, rows)
+
+
+class _Direct:
+    """Messages from rank to rank of a line, chunk after chunk over the routes between them in turn."""
+
+    def __init__(self, wires: Topology, collective: Collective) -> None:
+        self._routes: dict[tuple[int, int], list[Route]] = {}
+        for route in routes_of(Network(wires, collective)).routes:
+            self._routes.setdefault((route.src, route.dst), []).append(route)
+
+    def hop(self, chunk: int, src: int, dst: int, step: int) -> Transfer:
+        """One message. Raises EngineError where ranks lie between the two."""
+        routes = self._routes.get((src, dst))
+        if routes is None:
+            raise EngineError(f"engine hierarchy: other ranks lie between ranks {src} and {dst} of a level's line")
+        return Transfer(chunk, chunk, src, dst, step, routes[chunk % len(routes)].links)
+
+
+def _of_copies(wires: Topology, collective: Collective, rows: list[Transfer]) -> Schedule:
+    return Schedule(wires, collective, ValueBuilder.of_chunks(collective).build(), Transfers.of(rows))

@@ -1,0 +1,1 @@
+"""Engine `pipeline`: shallow trees in slices, for middle sizes."""

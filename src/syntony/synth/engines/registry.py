@@ -1,0 +1,45 @@
+"""The engines, one table; where to add the next one.
+
+An engine is a module with a function `run` (engines/engine.py); it is imported when the engine runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from difflib import get_close_matches
+
+from syntony.synth.engines.engine import Engine, EngineError
+
+ENGINES = (
+    Engine("auto", "auto", "the fastest of those that ranks can run, by simulation", "-", "in_network"),
+    Engine("sccl", "sccl.search", "exact steps, rounds and chunks; to about 16 ranks", "Cai et al., PPoPP'21", "z3"),
+    Engine(
+        "forest", "forest", "exact throughput of what spreads or sums", "Zhao et al., NSDI'26", "TREES", sized=False
+    ),
+    Engine("blink", "blink.search", "trees near that, fewer and sooner", "Wang et al., MLSys'20", "LOSS", sized=False),
+    Engine("flow", "flow", "exact throughput of what one rank wants alone", "Basu et al., HPDC'24", sized=False),
+    Engine("bfb", "bfb", "breadth first in the fewest steps; thousands of ranks", "Zhao et al., NSDI'25", sized=False),
+    Engine("taccl", "taccl.search", "guided by a sketch, its own or yours", "Shah et al., NSDI'23", "SKETCH.toml"),
+    Engine(
+        "teccl", "teccl.search", "for one size, alphas and all; to 128 ranks", "Liu et al., SIGCOMM'24", "in_network"
+    ),
+    Engine("pipeline", "pipeline", "shallow trees in slices, for middle sizes", "PipeComm, PKU, 2026"),
+    Engine("greedy", "greedy", "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
+    Engine("fast", "fast.search", "all_to_all among boxes, uneven or not", "Lei et al., FAST, NSDI'26", sized=False),
+    Engine("hierarchy", "hierarchy.search", "boxes and grids, level by level", "Cho et al., MLSys'19", "NAME[@4x8]"),
+    Engine("in_network", "in_network", "switches that add and copy", "Graham et al., COM-HPC'16", sized=False),
+)
+
+
+def engine_named(text: str) -> Engine:
+    """The engine of that name, with the argument that follows it behind a colon, if any. Raises EngineError."""
+    name, _, argument = text.partition(":")
+    for engine in ENGINES:
+        if engine.name == name:
+            if argument and not engine.argument:
+                raise EngineError(f"engine {name} takes no argument, so '{text}' should be '{name}'")
+            return replace(engine, given=argument)
+    names = [engine.name for engine in ENGINES]
+    close = get_close_matches(name, names, n=1)
+    hint = f" (did you mean '{close[0]}'?)" if close else ""
+    raise EngineError(f"no engine '{name}'{hint}; the engines are {', '.join(names)}")

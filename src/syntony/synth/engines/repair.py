@@ -1,0 +1,377 @@
+"""Repair: a schedule for what is left of a machine, from the one for the whole.
+
+A lost wire breaks few of the thousands of trees (or paths) of a large schedule. Those are mended over what the other
+links have to spare, and the rest stays as it is:
+
+    old schedule ──▶ trees ──▶ those over lost wires fall apart, branches are hung anew ──▶ schedule
+                               (csrc/solve/trees/regraft.hpp)
+
+    all_gather, broadcast      a tree per chunk
+    reduce_scatter, reduce     the same, backwards
+    all_reduce                 trees to sum up, then trees to spread, which share the links
+    all_to_all, gather, ..     a path per chunk; lost ones are routed anew, and all balanced (graph/balanced_paths.hpp)
+
+How much each link may carry comes from the exact bound of the degraded network, so that is what the search aims at, and
+the gap to it is part of the answer. A schedule that is not of trees or paths (whose switches add, or whose sums cross)
+is synthesized anew by engine `auto`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil, gcd
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony import _solve
+from syntony.base.command import UserError
+from syntony.base.rows import pieces
+from syntony.synth.bounds.arcs import Arcs
+from syntony.synth.bounds.demand import block_weights
+from syntony.synth.bounds.distance import latency
+from syntony.synth.bounds.throughput import bounds_of
+from syntony.synth.engines import auto
+from syntony.synth.engines.engine import Budget, EngineError
+from syntony.synth.engines.flow import search as flow
+from syntony.synth.engines.flow.whole import balanced, transfers_along, whole_paths
+from syntony.synth.engines.forest import search as forest
+from syntony.synth.engines.forest.search import Trees, common_weights, spread
+from syntony.synth.model.collective import ChunkTable, Collective
+from syntony.synth.model.network import Network
+from syntony.synth.model.schedule import Schedule
+from syntony.synth.model.values import Values
+from syntony.synth.symmetry.groups import expand
+from syntony.synth.symmetry.reversal import summed, summed_and_spread
+from syntony.synth.symmetry.throughput import seconds_per_byte
+from syntony.topologies.graph.degraded import Degraded, degraded
+from syntony.topologies.topology import Topology
+
+ENGINE = "repair"
+SLACKS = (0.01, 0.04, 0.1, 0.3)
+"""How far above the bound links may be loaded, tried one after another until the trees fit."""
+GOOD = Fraction(2, 100)
+"""Where mending leaves a gap above this,"""
+ANEW_RANKS = 32
+"""the exact engine is asked too, which may cut chunks otherwise; for trees up to so many ranks."""
+FINE = 256
+"""Trees are cut so fine that the slowest link has room for so many at least."""
+ROUNDS = 12
+"""Of shedding what overloads a link, per attempt."""
+_MOST_WEIGHT = 2**31 - 1
+
+Integers = NDArray[np.signedinteger]
+
+
+class NotMendableError(UserError):
+    """A schedule whose chunks do not travel along trees or paths from rank to rank."""
+
+
+def repair(old: Schedule, without: Sequence[str], slowed: Sequence[str], budget: Budget) -> Schedule:
+    """The schedule for `old`'s machine without those nodes and wires (topologies/graph/degraded.py), with its bounds.
+
+    Its collective is that of the ranks that are left; blocks of lost ranks are gone. Raises UserError where the damage
+    cannot be, where it leaves some rank cut off, and where the root is lost.
+    """
+    damage = degraded(old.topology, without, slowed)
+    rank_at = _ranks_left(old.collective, damage)
+    collective = _what_is_left(old.collective, rank_at, damage)
+    bounds = bounds_of(damage.topology, collective)
+    try:
+        if old.in_network or collective.ranks == 1:
+            raise NotMendableError("there are no trees to mend")
+        time = bounds.throughput.seconds_per_byte
+        mended, took = _mended(expand(old), damage, rank_at, collective, time, budget)
+    except NotMendableError:
+        return auto.run(damage.topology, _uncut(collective), 1 << 30, budget)
+    bounds = replace(bounds, latency=latency(Network(damage.topology, mended.collective)))
+    mended = replace(mended, engine=ENGINE, bounds=bounds)
+    paths = collective.kind in flow.KINDS
+    if took <= time * (1 + GOOD) or (collective.ranks > ANEW_RANKS and not paths):
+        return mended
+    anew = mended
+    with suppress(EngineError):
+        if collective.kind == "all_to_all" and collective.ranks > ANEW_RANKS:
+            anew = whole_paths(Network(damage.topology, _uncut(collective)), bounds, flow.ENGINE, budget.left())
+        else:
+            anew = (flow if paths else forest).run(damage.topology, _uncut(collective), 0, budget)
+    return mended if took <= seconds_per_byte(anew) else anew
+
+
+def _ranks_left(collective: Collective, damage: Degraded) -> Integers:
+    """Per rank of the old collective its number among those that are left; -1: lost. Raises UserError."""
+    left = damage.node_at[list(collective.members)] >= 0
+    if not left.any():
+        raise UserError(f"{damage.topology.name}: no member of the {collective.kind} is left")
+    if collective.rooted and not left[collective.root]:
+        raise UserError(
+            f"{damage.topology.name}: rank {collective.root}, the root of the {collective.kind}, is lost; "
+            "synthesize one with another root"
+        )
+    return np.where(left, np.cumsum(left) - 1, -1)
+
+
+def _what_is_left(collective: Collective, rank_at: Integers, damage: Degraded) -> Collective:
+    """The collective of the ranks that are left, with the chunks of their blocks."""
+    members = tuple(int(node) for node in damage.node_at[list(collective.members)] if node >= 0)
+    ranks = len(members)
+    block, weight = collective.chunks.block.astype(np.int64), collective.chunks.weight
+    if collective.kind == "all_to_all":
+        ends = rank_at[block // collective.ranks], rank_at[block % collective.ranks]
+        block = np.where((ends[0] >= 0) & (ends[1] >= 0), ends[0] * ranks + ends[1], -1)
+    elif collective.blocks > 1:
+        block = rank_at[block]
+    root = int(rank_at[collective.root]) if collective.rooted else 0
+    chunks = ChunkTable(block[block >= 0], weight[block >= 0])
+    return Collective(collective.kind, ranks, chunks, root, members)
+
+
+def _uncut(collective: Collective) -> Collective:
+    """The collective with one chunk per block, and blocks as large as they are."""
+    weight = block_weights(collective).reshape(-1)
+    return replace(collective, chunks=ChunkTable(np.arange(len(weight)), weight // gcd(*weight.tolist())))
+
+
+def _mended(
+    old: Schedule, damage: Degraded, rank_at: Integers, collective: Collective, time: Fraction, budget: Budget
+) -> tuple[Schedule, Fraction]:
+    """The schedule, and its seconds per byte. Raises NotMendableError."""
+    topology = damage.topology
+    if collective.kind in flow.KINDS:
+        schedule = _rerouted(old, damage, rank_at, collective, time, budget)
+        return schedule, seconds_per_byte(schedule)
+    down = up = None
+    if collective.kind not in ("reduce_scatter", "reduce"):
+        down = _standing(old, damage, rank_at, backwards=False)
+    if collective.combining:
+        up = _standing(old, damage, rank_at, backwards=True)
+    best: tuple[Fraction, Schedule] | None = None
+    for slack in SLACKS:
+        if best and not budget.left():
+            break
+        if up is None:
+            assert down is not None
+            schedule = spread(topology, collective, _regrafted(topology, collective, down, time, slack, None))
+        elif down is None:
+            dual = collective.dual()
+            trees = _regrafted(topology.reversed(), dual, up, time, slack, None)
+            schedule = summed(spread(topology.reversed(), dual, trees), topology)
+        else:
+            schedule = _all_reduce(topology, collective, up, down, max(time, seconds_per_byte(old)), slack)
+        took = seconds_per_byte(schedule)
+        if best is None or took < best[0]:
+            best = took, schedule
+        if float(took / time) <= 1 + 1.5 * slack:
+            break
+    assert best is not None
+    return best[1], best[0]
+
+
+# trees --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Standing:
+    """Trees over the n ranks that are left, as the old schedule had them: T of them, n - 1 edges each.
+
+    root, weight   (T,)
+    tail, head     (T * (n - 1),)  of every edge, tree by tree
+    offset, link   edge e took link[offset[e]:offset[e + 1]] of the degraded topology; -1: lost
+    """
+
+    root: Integers
+    weight: Integers
+    tail: Integers
+    head: Integers
+    offset: Integers
+    link: Integers
+
+    def loads(self, links: int) -> Integers:
+        """(links,) what each link carries of them."""
+        edges = len(self.head) // max(len(self.root), 1)
+        weight = np.repeat(np.repeat(self.weight, edges), np.diff(self.offset))
+        kept = self.link >= 0
+        return np.bincount(self.link[kept], weight[kept], links).astype(np.int64)
+
+
+def _standing(old: Schedule, damage: Degraded, rank_at: Integers, backwards: bool) -> _Standing:
+    """The trees that spread chunks, or (backwards) that sum them up, as trees from where they are summed.
+
+    Raises NotMendableError where some chunk's transfers are no tree.
+    """
+    moved, ranks = old.transfers, old.collective.ranks
+    rows = np.flatnonzero(moved.reduces if backwards else ~moved.reduces)
+    chunk, step = old.values.chunk[moved.value[rows]], moved.step[rows]
+    order = _by_chunk(chunk, step.max(initial=0) - step if backwards else step)
+    rows, chunk = rows[order], chunk[order]
+    tail, head = (moved.dst[rows], moved.src[rows]) if backwards else (moved.src[rows], moved.dst[rows])
+    shape = (len(old.collective.chunks), ranks - 1)
+    whole = len(rows) == shape[0] * shape[1] and bool((np.bincount(chunk, minlength=shape[0]) == shape[1]).all())
+    reached = np.zeros(shape[0] * ranks, bool)
+    reached[chunk.astype(np.int64) * ranks + head] = True
+    if not whole or np.count_nonzero(reached) < len(rows):
+        raise NotMendableError("some chunk does not travel along a tree")
+    root = ranks * (ranks - 1) // 2 - head.reshape(shape).sum(axis=1, dtype=np.int64)
+
+    lengths = np.diff(moved.offset)[rows]
+    link = pieces(moved.link, moved.offset[:-1][rows], lengths)
+    if backwards:
+        last = np.cumsum(lengths) - 1
+        link = link[np.repeat(last + last - lengths + 1, lengths) - np.arange(len(link))]
+    link = damage.link_at[link]
+    tail, head = rank_at[tail], rank_at[head]
+    kept_trees = rank_at[root] >= 0
+    kept = np.repeat(kept_trees, shape[1]) & (head >= 0)
+    # What hung on a lost rank hangs on nothing: its links are lost too, since they met there.
+    link, lengths = link[np.repeat(kept, lengths)], lengths[kept]
+    offset = np.concatenate(([0], np.cumsum(lengths)))
+    weight = old.collective.chunks.weight[kept_trees].astype(np.int64)
+    return _Standing(rank_at[root[kept_trees]], weight, np.maximum(tail[kept], 0), head[kept], offset, link)
+
+
+def _by_chunk(chunk: Integers, step: Integers) -> Integers:
+    """The order by chunk, then step. (Short numbers are sorted by radix, which is much faster.)"""
+    order: Integers = np.argsort(step.astype(np.int16) if step.max(initial=0) < 2**15 else step, kind="stable")
+    chunk = chunk[order]
+    return order[np.argsort(chunk.astype(np.int16) if chunk.max(initial=0) < 2**15 else chunk, kind="stable")]
+
+
+def _regrafted(
+    topology: Topology,
+    collective: Collective,
+    standing: _Standing,
+    time: Fraction,
+    slack: float,
+    others: tuple[Integers, int] | None,
+) -> Trees:
+    """The trees mended, each link loaded for `time` seconds per byte and `slack` more at most.
+
+    `others`: what the links carry besides, and the factor by which the trees' weights are less than those.
+    """
+    network = Network(topology, collective)
+    total = int(standing.weight.sum())
+    ids = np.asarray([link.id for link in network.links], np.int64)
+    _, first, speed = np.unique(topology.speeds[ids], return_index=True, return_inverse=True)
+    carried = [time * network.links[link].bandwidth * total for link in first]  # by links of each speed
+    fine = max(1, min(ceil(FINE / min(carried)), _MOST_WEIGHT // total))
+    room = np.asarray([int(trees * fine) for trees in carried])[speed]
+    most = np.asarray([int(float(trees * fine) * (1 + slack)) for trees in carried])[speed]
+    if others is not None:
+        besides, of = others
+        taken = besides[ids] * (total * fine) // of
+        room, most = np.maximum(room - taken, 0), np.maximum(most - taken, 0)
+
+    relays = [node.id for node in topology.nodes if node.kind != "rank"]
+    number = np.full(len(topology.nodes), -1, np.int32)
+    number[[*collective.members, *relays]] = np.arange(collective.ranks + len(relays))
+    place = np.full(len(topology.links) + 1, -1, np.int64)
+    place[ids] = np.arange(len(ids))
+    tails, heads = (number[ends[ids]] for ends in topology.ends)
+    grafted = _solve.regraft(
+        collective.ranks + len(relays),
+        collective.ranks,
+        tails,
+        heads,
+        room,
+        np.maximum(most, room),
+        standing.root,
+        standing.weight * fine,
+        standing.tail.astype(np.int64),
+        standing.head.astype(np.int64),
+        standing.offset,
+        place[standing.link],
+        ROUNDS,
+    )
+    order = np.argsort(grafted.root, kind="stable")
+    shape = (len(order), collective.ranks - 1)
+    if len(grafted.head) != shape[0] * shape[1]:
+        raise NotMendableError("some chunk's transfers have a circle")
+    weight = grafted.multiplicity[order]
+    return Trees(
+        grafted.root.astype(np.int64)[order],
+        weight // gcd(*weight.tolist()),
+        grafted.tail.astype(np.int64).reshape(shape)[order],
+        grafted.head.astype(np.int64).reshape(shape)[order],
+        grafted.route.astype(np.int64).reshape(shape)[order],
+        grafted.route_offset,
+        np.append(ids, -1)[grafted.route_link.astype(np.int32)],
+    )
+
+
+def _all_reduce(
+    topology: Topology, collective: Collective, up: _Standing, down: _Standing, time: Fraction, slack: float
+) -> Schedule:
+    """Both kinds of trees mended, the second within what the first leave of the links."""
+    gather = replace(
+        collective, kind="all_gather", chunks=ChunkTable(np.arange(collective.ranks), np.ones(collective.ranks, int))
+    )
+    links = len(topology.links)
+    summing = _regrafted(topology.reversed(), gather, up, time, slack, (down.loads(links), int(down.weight.sum())))
+    edges = _Standing(
+        summing.root, summing.weight, summing.src.reshape(-1), summing.dst.reshape(-1), *_routes_of(summing)
+    )
+    spreading = _regrafted(topology, gather, down, time, slack, (edges.loads(links), int(edges.weight.sum())))
+    summing, spreading = common_weights(summing, spreading)
+    whole = replace(collective, chunks=ChunkTable(np.zeros_like(spreading.weight), spreading.weight))
+    return summed_and_spread(spread(topology.reversed(), gather, summing), spread(topology, gather, spreading), whole)
+
+
+def _routes_of(trees: Trees) -> tuple[Integers, Integers]:
+    """Offsets and links of every edge's own route."""
+    route = trees.route.reshape(-1)
+    lengths = np.diff(trees.offset)[route]
+    return np.concatenate(([0], np.cumsum(lengths))), pieces(trees.link, trees.offset[:-1][route], lengths)
+
+
+# paths --------------------------------------------------------------------------------------------------------------
+
+
+def _rerouted(
+    old: Schedule, damage: Degraded, rank_at: Integers, collective: Collective, time: Fraction, budget: Budget
+) -> Schedule:
+    """Chunks on their old paths where those still lead, all balanced. Raises NotMendableError."""
+    moved, before = old.transfers, old.collective
+    if (old.values.rank < 0).any():
+        raise NotMendableError("paths sum nothing")
+    chunk_of = old.values.chunk[moved.value]
+    order = _by_chunk(chunk_of, moved.step)
+    lengths = np.diff(moved.offset)[order]
+    link = damage.link_at[pieces(moved.link, moved.offset[:-1][order], lengths)]
+    path = np.repeat(chunk_of[order], lengths)
+    broken = np.zeros(len(before.chunks), bool)
+    broken[path[link < 0]] = True
+    kept = np.flatnonzero(_kept_chunks(before, rank_at))
+    hops = np.bincount(path, minlength=len(before.chunks))
+    first = np.cumsum(hops) - hops
+    hops[broken] = 0
+    new_link = pieces(link, first[kept], hops[kept])
+    offset = np.concatenate(([0], np.cumsum(hops[kept])))
+
+    network = Network(damage.topology, collective)
+    block, ranks = collective.chunks.block.astype(np.int64), collective.ranks
+    root = np.full(len(block), collective.root)
+    sender, receiver = {
+        "all_to_all": (block // ranks, block % ranks),
+        "gather": (block, root),
+        "scatter": (root, block),
+    }[collective.kind]
+    away = np.flatnonzero(sender != receiver)
+    old_offset = np.concatenate(([0], np.cumsum(np.diff(offset)[away])))
+    old_link = pieces(new_link, offset[:-1][away], np.diff(offset)[away])
+    arcs = Arcs.of(network)
+    paths = balanced(network, arcs, sender[away], receiver[away], away, (old_offset, old_link), time, budget.left())
+    transfers = transfers_along(network, away, paths.offset, np.asarray(arcs.links)[paths.link])
+    count = len(block)
+    values = Values(np.arange(count), sender, np.zeros(count + 1, np.int64), np.zeros(0, np.int64))
+    return Schedule(damage.topology, collective, values, transfers)
+
+
+def _kept_chunks(before: Collective, rank_at: Integers) -> NDArray[np.bool_]:
+    block = before.chunks.block
+    if before.kind == "all_to_all":
+        kept: NDArray[np.bool_] = (rank_at[block // before.ranks] >= 0) & (rank_at[block % before.ranks] >= 0)
+        return kept
+    return np.asarray(rank_at[block] >= 0)

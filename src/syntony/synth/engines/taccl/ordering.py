@@ -1,0 +1,168 @@
+"""Stage 2, ordering: what each link carries first, and stage 3, the exact times.
+
+    link a  [c0][c3][c1]          stage 2: whenever links are free, of those chunks that are there the one goes whose
+    link b      [c0  ][c1  ]               way ahead is the longest (Shah et al., TACCL, NSDI'23)
+            ───────────────▶ time stage 3: CP-SAT moves the intervals until the last arrival is as early as can be
+
+A transfer holds every link of its edge from its start, each as long as its share takes; it arrives after the slowest
+and the latency. TACCL's third stage also joins chunks into one message, to pay a link's latency once. Here latency is
+no time in which a link is busy (topologies/topology.py), chunks that follow one another pay it together already, and
+there is nothing to join: only times are left.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.synth.engines.taccl.routing import WORKERS
+from syntony.synth.engines.taccl.task import Task
+
+MOST_TRANSFERS = 3000
+"""With more, the order of stage 2 stays."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Transfers in whole units of time.
+
+    chunk, edge  of each
+    parent       per transfer the one that brings its chunk to its source; -1 at the chunk's home
+    latency      until it has arrived
+    busy         per transfer its links, and how long each is held
+    after        pairs (earlier, later): whoever is later starts no sooner
+    """
+
+    chunk: tuple[int, ...]
+    edge: tuple[int, ...]
+    parent: tuple[int, ...]
+    latency: tuple[int, ...]
+    busy: tuple[dict[int, int], ...]
+    after: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def of(task: Task, chosen: NDArray[np.bool_], unit: float) -> Plan:
+        """The transfers of a routing."""
+        src, dst = (ends.tolist() for ends in task.logical.ends)
+        chunks, edges = (column.tolist() for column in np.nonzero(chosen))
+        number = {(chunk, dst[edge]): i for i, (chunk, edge) in enumerate(zip(chunks, edges, strict=True))}
+        parent = tuple(number.get((chunk, src[edge]), -1) for chunk, edge in zip(chunks, edges, strict=True))
+        latency = tuple(int(np.ceil(task.latency[c, e] / unit)) for c, e in zip(chunks, edges, strict=True))
+        busy = tuple(
+            {
+                link: max(1, int(np.ceil(task.bytes[chunk] * pace / unit)))
+                for link, pace in zip(task.links[edge].tolist(), task.pace[edge].tolist(), strict=True)
+                if pace
+            }
+            for chunk, edge in zip(chunks, edges, strict=True)
+        )
+        return Plan(tuple(chunks), tuple(edges), parent, latency, busy, _own_first(task, chunks, edges))
+
+    def makespan(self, start: list[int]) -> int:
+        """When the last transfer has arrived."""
+        return max((begin + latency for begin, latency in zip(start, self.latency, strict=True)), default=0)
+
+
+def _own_first(task: Task, chunks: list[int], edges: list[int]) -> tuple[tuple[int, int], ...]:
+    logical = task.logical
+    if logical.sketch.between is None or not logical.sketch.between.own_first:
+        return ()
+    src, dst = logical.ends
+    own: defaultdict[int, list[int]] = defaultdict(list)
+    others: defaultdict[int, list[int]] = defaultdict(list)
+    for number, (chunk, edge) in enumerate(zip(chunks, edges, strict=True)):
+        if logical.box[src[edge]] != logical.box[dst[edge]]:
+            (own if task.home[chunk] == src[edge] else others)[edge].append(number)
+    return tuple((first, then) for edge, mine in own.items() for first in mine for then in others[edge])
+
+
+def listed(plan: Plan) -> list[int]:
+    """Stage 2: the start of every transfer."""
+    count = len(plan.chunk)
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for number, parent in enumerate(plan.parent):
+        children[parent].append(number)
+    ahead = _ways_ahead(plan, children)
+    waits = [0] * count
+    followers: defaultdict[int, list[int]] = defaultdict(list)
+    for first, then in plan.after:
+        waits[then] += 1
+        followers[first].append(then)
+    free: defaultdict[int, int] = defaultdict(int)
+    ready = [-1] * count  # since when the chunk is at the source
+    start = [-1] * count
+    heap: list[tuple[int, int, int]] = []
+
+    def offer(number: int) -> None:
+        if ready[number] >= 0 and not waits[number]:
+            begin = max([ready[number], *(free[link] for link in plan.busy[number])])
+            heapq.heappush(heap, (begin, -ahead[number], number))
+
+    for number in children[-1]:
+        ready[number] = 0
+        offer(number)
+    while heap:
+        begin, _, number = heapq.heappop(heap)
+        if max([begin, *(free[link] for link in plan.busy[number])]) > begin:
+            offer(number)
+            continue
+        start[number] = begin
+        for link, held in plan.busy[number].items():
+            free[link] = begin + held
+        for child in children[number]:
+            ready[child] = begin + plan.latency[number]
+            offer(child)
+        for follower in followers[number]:
+            waits[follower] -= 1
+            ready[follower] = max(ready[follower], begin) if ready[follower] >= 0 else -1
+            offer(follower)
+    return start
+
+
+def _ways_ahead(plan: Plan, children: dict[int, list[int]]) -> list[int]:
+    """Per transfer, the longest time from its start until the last arrival that waits for it."""
+    order = list(children.get(-1, ()))
+    for number in order:  # grows
+        order += children.get(number, ())
+    ahead = list(plan.latency)
+    for number in reversed(order):
+        ahead[number] += max((ahead[child] for child in children.get(number, ())), default=0)
+    return ahead
+
+
+def timed(plan: Plan, start: list[int], least: int, timeout: float) -> list[int]:
+    """Stage 3: the best starts found in `timeout` seconds, from `start`; no makespan is below `least`."""
+    best = plan.makespan(start)
+    if best <= least or len(start) > MOST_TRANSFERS or timeout <= 0:
+        return start
+    from ortools.sat.python import cp_model
+
+    model = cp_model.CpModel()
+    last = model.new_int_var(least, best, "last")
+    begin = [model.new_int_var(0, best, "") for _ in start]
+    held: defaultdict[int, list[Any]] = defaultdict(list)
+    for number, variable in enumerate(begin):
+        model.add_hint(variable, start[number])
+        model.add(last >= variable + plan.latency[number])
+        if plan.parent[number] >= 0:
+            model.add(variable >= begin[plan.parent[number]] + plan.latency[plan.parent[number]])
+        for link, length in plan.busy[number].items():
+            held[link].append(model.new_fixed_size_interval_var(variable, length, ""))
+    for first, then in plan.after:
+        model.add(begin[then] >= begin[first])
+    for intervals in held.values():
+        if len(intervals) > 1:
+            model.add_no_overlap(intervals)
+    model.minimize(last)
+    model.add_hint(last, best)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = timeout
+    solver.parameters.num_workers = WORKERS
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return start
+    return [int(solver.value(variable)) for variable in begin]

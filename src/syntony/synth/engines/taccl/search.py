@@ -1,0 +1,139 @@
+"""Engine `taccl`: schedules guided by a communication sketch, after Shah et al., TACCL (NSDI'23).
+
+    sketch + topology ──▶ logical network ──▶ 1 routing ──▶ 2 ordering ──▶ 3 times ──▶ Schedule
+      (sketch.py)           (logical.py)      (routing.py)        (ordering.py)
+
+The problem is too large at once, so it is solved in stages, each for the size asked for, latencies included. A person's
+sketch makes the first stage small: which ranks talk across boxes, who takes along whose chunks, what is alike. Without
+a sketch one is found from the topology (`default_sketch`).
+
+Every stage starts from a solution at hand, so the budget may end at any time: the best schedule so far, by simulation,
+is returned, and its proof says how far it is above what the sketch allows, as far as stage 1 proved that. Sums are run
+backwards (symmetry/reversal.py): there a sketch's senders receive. all_reduce is both halves, one after another.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from syntony.synth.bounds.throughput import bounds_of
+from syntony.synth.engines.engine import Budget, EngineError
+from syntony.synth.engines.taccl.logical import Logical
+from syntony.synth.engines.taccl.ordering import Plan, listed, timed
+from syntony.synth.engines.taccl.routing import route
+from syntony.synth.engines.taccl.sketch import Sketch, default_sketch
+from syntony.synth.engines.taccl.sketch_file import read_sketch
+from syntony.synth.engines.taccl.task import Task
+from syntony.synth.engines.taccl.trees import grown, relaxed_time
+from syntony.synth.model.collective import ChunkTable, Collective
+from syntony.synth.model.network import Network
+from syntony.synth.model.schedule import Schedule, Transfer, Transfers
+from syntony.synth.model.values import ValueBuilder
+from syntony.synth.simulation.schedule_simulator import simulate
+from syntony.synth.symmetry.reversal import in_owned_chunks, summed, summed_and_spread
+from syntony.topologies.topology import Topology
+
+ENGINE = "taccl"
+UNITS = 100_000
+"""The time of grown trees is divided into so many units, and everything is counted in them."""
+ROUTING = 0.6
+"""Of the time, for stage 1; the rest is for stage 3."""
+
+
+def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
+    """The engine; `argument` is the path of a sketch, ours (TOML) or TACCL's (JSON).
+
+    Raises EngineError for steps or rounds and for networks too large, SketchError for a sketch that does not fit,
+    FileError for a file that is none. Blocks are cut as the sketch says, and once more where ranks have several routes.
+    """
+    if budget.steps is not None or budget.rounds is not None:
+        raise EngineError("engine taccl counts time, no steps or rounds; --engine sccl does")
+    sketch = read_sketch(argument, collective.ranks) if argument else default_sketch(topology, collective.members)
+    size = size if sketch.size is None else sketch.size
+    bounds_of(topology, collective)  # Raises where a rank cannot be reached.
+    if collective.kind == "all_reduce":
+        _, gather = in_owned_chunks(collective)
+        up = _spread(topology.reversed(), gather, sketch, size, budget.left() / 2)
+        down = _spread(topology, gather, sketch, size, budget.left())
+        weight = down.schedule.collective.chunks.weight
+        whole = replace(collective, chunks=ChunkTable(np.zeros_like(weight), weight))
+        schedule, halves = summed_and_spread(up.schedule, down.schedule, whole), [up, down]
+    elif collective.combining:
+        dual = _spread(topology.reversed(), collective.dual(), sketch, size, budget.left())
+        schedule, halves = summed(dual.schedule, topology), [dual]
+    else:
+        found = _spread(topology, collective, sketch, size, budget.left())
+        schedule, halves = found.schedule, [found]
+    bounds = bounds_of(schedule.topology, schedule.collective)
+    return replace(schedule, bounds=bounds, proof=_proof(sketch, size, halves))
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A schedule of one half.
+
+    seconds  that its transfers take, laid out over time as planned
+    least    no plan of the sketch takes less, as far as proven; 0: nothing is proven
+    unit     the unit of time that both were counted in
+    """
+
+    schedule: Schedule
+    seconds: float
+    least: float
+    unit: float
+
+
+def _proof(sketch: Sketch, size: int, halves: list[_Found]) -> str:
+    seconds, least = sum(half.seconds for half in halves), sum(half.least for half in halves)
+    if not seconds or not least:
+        return ""
+    counted = f"at {size} bytes, in units of {max(half.unit for half in halves):.2g} s"
+    if seconds <= least * (1 + 1e-9):
+        return f"no plan that {sketch.name} allows takes less time ({counted})"
+    return f"at most {seconds / least - 1:.1%} above any plan that {sketch.name} allows ({counted})"
+
+
+def _spread(topology: Topology, collective: Collective, sketch: Sketch, size: int, timeout: float) -> _Found:
+    """A collective that sums nothing."""
+    budget = Budget(timeout)
+    task = Task.of(Logical.of(Network(topology, collective), sketch), size)
+    start = grown(task)
+    unit = max(relaxed_time(task, start) / UNITS, 1e-15)
+    routing = route(task, start, unit, ROUTING * budget.left())
+    floor = float(size * bounds_of(topology, collective).throughput.seconds_per_byte)  # of everything, sketch or not
+    least = int(max(floor, routing.least) / unit * (1 + 1e-12))
+
+    routings = [start] if np.array_equal(start, routing.chosen) else [start, routing.chosen]
+    plans = [(plan, listed(plan)) for plan in (Plan.of(task, chosen, unit) for chosen in routings)]
+    plan, begin = min(plans, key=lambda item: item[0].makespan(item[1]))
+    better = timed(plan, begin, least, budget.left())
+    if better != begin:
+        plans.append((plan, better))
+    found = [(_schedule(task, *item), item[0].makespan(item[1])) for item in plans]
+    schedule, makespan = min(found, key=lambda item: (simulate(item[0], size).seconds, item[1]))
+    return _Found(schedule, makespan * unit, least * unit, unit)
+
+
+def _schedule(task: Task, plan: Plan, start: list[int]) -> Schedule:
+    """The transfers in their order, stripe by stripe."""
+    logical, stripes = task.logical, task.logical.stripes
+    table = task.collective.chunks
+    cut = replace(task.collective, chunks=ChunkTable(np.repeat(table.block, stripes), np.repeat(table.weight, stripes)))
+    arrived: dict[tuple[int, int], int] = {}
+    lane: defaultdict[int, int] = defaultdict(int)
+    rows = []
+    for number in sorted(range(len(start)), key=start.__getitem__):
+        chunk, edge = plan.chunk[number], logical.edges[plan.edge[number]]
+        # One more than that in which the chunk came, and what one edge carries keeps its order.
+        step = max(arrived.get((chunk, edge.src), 0), lane[plan.edge[number]])
+        arrived[chunk, edge.dst] = step + 1
+        lane[plan.edge[number]] = step
+        for stripe in range(stripes):
+            value, links = chunk * stripes + stripe, edge.routes[stripe % len(edge.routes)].links
+            rows.append(Transfer(value, value, edge.src, edge.dst, step, links))
+    rows.sort(key=lambda row: row.step)
+    values = ValueBuilder.of_chunks(cut).build()
+    return Schedule(logical.network.topology, cut, values, Transfers.of(rows), engine=ENGINE)

@@ -1,0 +1,223 @@
+"""Engine `teccl`: the schedule for one size that is simulated fastest, alphas included.
+
+What is best depends on the size: at a kilobyte the latencies of the longest way and the order on the slow link, at a
+gigabyte nothing but the load of the busiest link, and in between both at once. So many schedules are made, each is
+simulated at the size, and the fastest is kept:
+
+    size ────────▶                                                   who wins
+    trees by latency, patience small │ patience large, more pieces │ exact forests and flows, in many slices
+                        time-expanded program, where it is small enough: its optimum, or what it had when time ran out
+
+1. trees and paths that negotiate (trees.py), one candidate per manner of growing, in an order by critical path
+   (timetable.py): milliseconds each. The first of them is made however little time there is, so that a machine with
+   other work gives a worse schedule, and not none;
+2. where the bandwidth counts, the schedules of engines forest and flow, which meet the throughput bound; with
+   `teccl:in_network` also those in which switches copy and add;
+3. the time-expanded program of Liu et al., "Rethinking Machine Learning Collective Communication as a Multi-Commodity
+   Flow Problem", SIGCOMM'24, sections 3 and 4 (epochs.py): epochs, buffers at ranks, copies at ranks and none in
+   switches that cannot; integer where data is copied, linear for all_to_all. Its horizon is what 1 and 2 found.
+
+All of them look for one home per orbit (ways.py). Sums are copies backwards (symmetry/reversal.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
+from types import ModuleType
+
+import numpy as np
+
+from syntony.synth.bounds.throughput import bounds_of
+from syntony.synth.engines import in_network
+from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
+from syntony.synth.engines.flow import search as flow
+from syntony.synth.engines.forest import search as forest
+from syntony.synth.engines.teccl.epochs import planned
+from syntony.synth.engines.teccl.timetable import ENGINE, scheduled
+from syntony.synth.engines.teccl.trees import Hop, Manner, Want, grow_all, wants_of
+from syntony.synth.engines.teccl.ways import Ways
+from syntony.synth.model.bound import Bounds
+from syntony.synth.model.collective import ChunkTable, Collective
+from syntony.synth.model.network import Network
+from syntony.synth.model.schedule import Schedule
+from syntony.synth.simulation.schedule_simulator import simulate
+from syntony.synth.symmetry.reversal import in_owned_chunks, summed, summed_and_spread
+from syntony.topologies.topology import Topology
+
+SWITCHES = "in_network"
+"""The argument that lets switches copy and add; ranks alone cannot run what comes of it."""
+PIECES = (4, 1, 2, 8)
+"""Parts of a block. All manners are tried with the first, the best of them with the others;"""
+PATH_PIECES = (2, 1, 4)
+"""so with paths, of which there are many more than of trees."""
+PATIENCE = (0.1, 0.3, 1.0, 3.0, 10.0)
+SLACK = 0.25
+"""Of the seconds that the throughput bound asks for: trees get none, or so much, or no deadline at all."""
+BEST_MANNERS = 3
+MOST_HOPS = 1_200
+"""Manners with more hops of homes' pieces are left out, but for whole blocks: growing them takes seconds."""
+SLICES = (4, 16, 64, 256)
+"""Messages that the largest chunk is cut into, tried as long as more of them help."""
+ENOUGH = 1.002
+"""A schedule that takes no longer than this times what is proven to be needed is not improved."""
+FIRST = Manner(1, 1.0, together=True)
+"""What is grown first,"""
+FIRST_SECONDS = 30.0
+"""and may take so long whatever the time limit is."""
+PROGRAM_SHARE = 0.5
+"""Of the time that is left, for the solver of the time-expanded program,"""
+PROGRAM_SECONDS = 2.0
+"""but no more than this."""
+
+
+def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
+    """The engine; see the top of the file. Blocks are cut anew. Raises EngineError, OutOfTimeError."""
+    if argument not in ("", SWITCHES):
+        raise EngineError(f"engine teccl takes the argument {SWITCHES} or none, not '{argument}'")
+    if budget.steps is not None or budget.rounds is not None:
+        raise EngineError("engine teccl counts no steps or rounds, but seconds; --engine sccl does")
+    bounds = bounds_of(topology, collective)
+    enough = ENOUGH * bounds.seconds(size)
+    best: Schedule | None = None
+    least = _Least()
+    engines = [flow if collective.kind in flow.KINDS else forest] + ([in_network] if argument else [])
+    with suppress(OutOfTimeError):
+        for schedule in _candidates(topology, collective, size, budget, engines, bounds, least):
+            seconds, _ = sliced(schedule, size)
+            if seconds < least.seconds:
+                best, least.seconds = schedule, seconds
+            if least.seconds <= enough or not budget.left():
+                break
+    if best is None:
+        raise OutOfTimeError(
+            f"engine teccl had no schedule after {max(budget.timeout, FIRST_SECONDS):g} s; proven so far: none takes "
+            f"less than {bounds.seconds(size):.3g} s. Allow more with --timeout, or --engine greedy does it"
+        )
+    hurried = least.seconds > enough and not budget.left()
+    return _named(best, size, f"; the search ended with its {budget.timeout:g} s" if hurried else "")
+
+
+def sliced(schedule: Schedule, size: int) -> tuple[float, int | None]:
+    """Simulated seconds, and the slice in bytes that gives them; None: whole chunks."""
+    largest = float(size * schedule.collective.unit * int(schedule.collective.chunks.weight.max()))
+    best: tuple[float, int | None] = (simulate(schedule, size).seconds, None)
+    for slices in SLICES:
+        length = int(-(-largest // slices))
+        if length < 1:
+            break
+        seconds = simulate(schedule, size, slice_bytes=length).seconds
+        if seconds >= best[0]:
+            break
+        best = (seconds, length)
+    return best
+
+
+@dataclass
+class _Least:
+    """Simulated seconds of the best schedule so far: the horizon of a program."""
+
+    seconds: float = np.inf
+
+
+@dataclass(frozen=True, eq=False)
+class _Half:
+    """What has to be spread, on the wires that it is spread over; of an all_reduce there are two."""
+
+    topology: Topology
+    ways: Ways
+    wants: tuple[Want, ...]
+
+    @staticmethod
+    def of(topology: Topology, collective: Collective) -> _Half:
+        ways = Ways.of(Network(topology, collective))
+        return _Half(topology, ways, wants_of(ways))
+
+    def grown(self, size: int, manner: Manner, budget: Budget) -> Schedule:
+        """By trees and paths that negotiate. Raises OutOfTimeError."""
+        return self.kept(grow_all(self.ways, self.wants, size, manner, budget), size, manner.pieces)
+
+    def kept(self, hops: Sequence[Hop], size: int, pieces: int) -> Schedule:
+        """The schedule of these hops."""
+        return scheduled(self.ways, self.wants, hops, size, pieces)
+
+    @property
+    def hops(self) -> int:
+        """At least so many hops of homes per piece."""
+        return sum(len(want.ranks) for want in self.wants)
+
+
+Whole = Callable[[Sequence[Schedule]], Schedule]
+
+
+def _halves(topology: Topology, collective: Collective) -> tuple[tuple[_Half, ...], Whole]:
+    """What has to be spread, and how the whole is made of it."""
+    if collective.kind == "all_reduce":
+        _, gather = in_owned_chunks(collective)
+
+        def composed(parts: Sequence[Schedule]) -> Schedule:
+            weight = parts[0].collective.chunks.weight
+            cut = replace(collective, chunks=ChunkTable(np.zeros(len(weight), np.int32), weight))
+            return summed_and_spread(parts[0], parts[1], cut)
+
+        return (_Half.of(topology.reversed(), gather), _Half.of(topology, gather)), composed
+    if collective.combining:
+        half = _Half.of(topology.reversed(), collective.dual())
+        return (half,), lambda parts: summed(parts[0], topology)
+    return (_Half.of(topology, collective),), lambda parts: parts[0]
+
+
+def _candidates(
+    topology: Topology,
+    collective: Collective,
+    size: int,
+    budget: Budget,
+    engines: Sequence[ModuleType],
+    bounds: Bounds,
+    least: _Least,
+) -> Iterator[Schedule]:
+    """Schedules to choose from: those of `engines` early, those of the program last."""
+    halves, whole = _halves(topology, collective)
+    times: dict[Manner, float] = {}
+
+    def grown(manner: Manner, within: Budget = budget) -> Schedule:
+        return whole([half.grown(size, manner, within) for half in halves])
+
+    most = MOST_HOPS // max(1, sum(half.hops for half in halves))
+    alone = all(len(want.ranks) == 1 for half in halves for want in half.wants)
+    pieces = [number for number in (PATH_PIECES if alone else PIECES) if number <= max(1, most)]
+    yield grown(FIRST, Budget(timeout=max(FIRST_SECONDS, budget.left())))
+    for engine in engines:
+        with suppress(EngineError):  # It does not do this collective, or not on these wires.
+            yield engine.run(topology, collective, size, budget)
+    spare = SLACK * float(size * bounds.throughput.seconds_per_byte)
+    # Paths have no branches to wait for, and all that matters to them is how long the way is.
+    choices = product(PATIENCE, (True,), (None,)) if alone else product(PATIENCE, (True, False), (None, 0.0, spare))
+    for patience, together, slack in choices:
+        manner = Manner(pieces[0], patience, together, slack)
+        schedule = grown(manner)
+        times[manner] = simulate(schedule, size).seconds
+        yield schedule
+    for manner in sorted(times, key=lambda manner: times[manner])[:BEST_MANNERS]:
+        for number in pieces[1:]:
+            yield grown(replace(manner, pieces=number))
+    for number in (1, 2):
+        limit = min(PROGRAM_SECONDS, PROGRAM_SHARE * budget.left()) / len(halves)
+        hops = [planned(half.ways, half.wants, size, number, least.seconds, limit) for half in halves]
+        if all(hops):
+            parts = [half.kept(found, size, number) for half, found in zip(halves, hops, strict=True)]
+            yield whole(parts)
+
+
+def _named(schedule: Schedule, size: int, end: str) -> Schedule:
+    """The schedule with its bounds, and how near to them it comes at the size. `end`: what else is to be said."""
+    bounds = bounds_of(schedule.topology, schedule.collective)
+    seconds, length = sliced(schedule, size)
+    needed = bounds.seconds(size)
+    messages = "whole chunks" if length is None else f"slices of {length} bytes"
+    proof = f"simulated {seconds:.4g} s for {size} bytes in {messages}"
+    if needed:
+        proof += f", {100 * (seconds / needed - 1):.1f} % above the {needed:.4g} s that are proven to be needed"
+    return replace(schedule, engine=ENGINE, bounds=bounds, proof=proof + end)

@@ -1,0 +1,1 @@
+"""MSCCL's XML, and msccl-tools' JSON."""

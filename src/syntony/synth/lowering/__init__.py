@@ -1,0 +1,1 @@
+"""From a Schedule to a Program that a Target can run."""

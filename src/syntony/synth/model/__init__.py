@@ -1,0 +1,1 @@
+"""The nouns of synthesis: Collective, Schedule, Program, Target, Bound."""

@@ -1,0 +1,131 @@
+"""Connections: between which agents, lanes and over which links the messages of a Program go.
+
+A FIFO is one connection, fed by one lane and drained by one. The one-sided instructions of one lane towards one peer on
+one channel are a connection too: its feeder writes, or reads what the other end holds; nobody drains it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.base.command import UserError
+from syntony.synth.checker.programs.resolved import Resolved
+from syntony.synth.model.instructions import ONE_SIDED, Opcode
+from syntony.synth.model.network import Network
+from syntony.synth.model.routes import routes_of
+from syntony.synth.simulation.sockets import Sockets
+
+
+class Kind(IntEnum):
+    """How a connection is used; `enum class ConnectionKind` of csrc/solve/simulate/lanes.hpp."""
+
+    fifo = 0
+    write = 1
+    read = 2
+
+
+_ONE_SIDED = {Opcode.peer_write: Kind.write, Opcode.peer_read: Kind.read}
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Connections:
+    """Connections by number, and per instruction (row) the numbers of those that it uses; -1 for none.
+
+    kind, feeder, drainer  per connection: its use; the lanes that start its messages and take them (-1: nobody)
+    out, into              per row: the connection that it starts a message on, and takes one from
+    flow_offset, flow      per connection: the flows that its messages take turns over; without sockets, one of its own
+    route                  per flow: its number in `routes`
+    """
+
+    kind: Integers
+    feeder: Integers
+    drainer: Integers
+    out: Integers
+    into: Integers
+    flow_offset: Integers
+    flow: Integers
+    route: Integers
+    routes: list[tuple[int, ...]]
+
+    @staticmethod
+    def of(code: Resolved, network: Network, sockets: Sockets | None = None) -> Connections:
+        """The connections of a Program on a network. Raises UserError where no path joins two ranks that talk."""
+        out = code.out.copy()
+        ends, kinds = list(code.connections), [Kind.fifo] * len(code.connections)
+        one_sided: dict[tuple[int, int, int, Kind], int] = {}
+        columns = code.lane, code.agent, code.program.field("send_peer"), code.program.field("channel"), code.opcode
+        for row in np.flatnonzero(ONE_SIDED[code.opcode]).tolist():
+            lane, agent, peer, channel, opcode = (int(column[row]) for column in columns)
+            use = _ONE_SIDED[Opcode(opcode)]
+            out[row] = one_sided.setdefault((lane, peer, channel, use), len(ends))
+            if out[row] == len(ends):
+                ends.append((*((agent, peer) if use is Kind.write else (peer, agent)), channel))
+                kinds.append(use)
+        feeder, drainer, speaker = (np.full(len(ends), -1, np.int64) for _ in range(3))
+        starts, takes = np.flatnonzero(out >= 0), np.flatnonzero(code.into >= 0)
+        feeder[out[starts]] = code.lane[starts]
+        drainer[code.into[takes]] = code.lane[takes]
+        speaker[out[starts]] = starts
+        if sockets is None:
+            offset = np.arange(len(ends) + 1)
+            flow = offset[:-1]
+            route, routes = _routes(code, network, ends, speaker.tolist())
+        else:
+            offset, flow, route, routes = _flows(code, network, sockets, ends, speaker.tolist())
+        return Connections(np.asarray(kinds, np.int64), feeder, drainer, out, code.into, offset, flow, route, routes)
+
+    def carried(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Bytes over every route, where a row starts `size` bytes; the flows of a connection carry equal parts."""
+        sends = np.flatnonzero(self.out >= 0)
+        per_connection = np.bincount(self.out[sends], size[sends], minlength=len(self.kind))
+        flows = np.diff(self.flow_offset)
+        found: NDArray[np.float64] = np.bincount(
+            self.route[self.flow], np.repeat(per_connection / flows, flows), minlength=len(self.routes)
+        ).astype(float)
+        return found
+
+
+_Ends = list[tuple[int, int, int]]
+
+
+def _flows(
+    code: Resolved, network: Network, sockets: Sockets, ends: _Ends, speaker: list[int]
+) -> tuple[Integers, Integers, Integers, list[tuple[int, ...]]]:
+    routes: list[tuple[int, ...]] = []
+    flows = []
+    for (src, dst, channel), row in zip(ends, speaker, strict=True):
+        ways = sockets.ways.get((src, dst), ())
+        if not ways:
+            raise _unjoined(code, network, row, src, dst, "no socket joins them")
+        flows.append([len(routes) + (turn + channel) % len(ways) for turn in range(len(ways))])
+        routes += ways
+    offset = np.cumsum([0, *map(len, flows)])
+    flow = np.asarray([number for found in flows for number in found], np.int64)
+    return offset, flow, np.arange(len(routes)), routes
+
+
+def _unjoined(code: Resolved, network: Network, row: int, src: int, dst: int, why: str) -> UserError:
+    return UserError(
+        f"{code.program.where(row)}: moves data from rank {src} to rank {dst}, but in {network.topology.name} {why}"
+    )
+
+
+def _routes(
+    code: Resolved, network: Network, ends: _Ends, speaker: list[int]
+) -> tuple[Integers, list[tuple[int, ...]]]:
+    between: dict[tuple[int, int], list[tuple[int, ...]]] = {}
+    for found in routes_of(network).routes:
+        between.setdefault((found.src, found.dst), []).append(found.links)
+    numbers: dict[tuple[int, ...], int] = {}
+    route = []
+    for (src, dst, channel), row in zip(ends, speaker, strict=True):
+        choices = between.get((src, dst))
+        if choices is None:
+            raise _unjoined(code, network, row, src, dst, "every path between them passes through other ranks")
+        route.append(numbers.setdefault(choices[channel % len(choices)], len(numbers)))
+    return np.asarray(route, np.int64), list(numbers)

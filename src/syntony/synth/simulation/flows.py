@@ -1,0 +1,245 @@
+"""Flows: what a simulation is asked in its plainest form, and what it answers. The core is csrc/solve/simulate/.
+
+    flow 0  [=====]··▶           latency: paid after the last byte has left
+    flow 1         [===]··▶      after_left 0: a lane sends one message after another
+    flow 2            [===]··▶   after 0: passes on what has arrived
+
+Links are shared max-min fairly among the flows that stream at a moment (Bertsekas and Gallager, "Data Networks",
+6.5.2): nobody can gain without taking from someone poorer. A flow streams through all links of its path at once, at one
+rate. A flow without bytes, or on a path without links, takes only its latency. What happens at one moment happens
+together: every flow that starts or leaves then, before links are shared anew; path choices go by flow number. Equal
+questions have equal answers, bit for bit.
+
+Columns hold one entry per flow unless said otherwise; a column `x_offset` of k + 1 entries cuts column `x` into k
+pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.signedinteger]
+
+
+class PathPolicy(IntEnum):
+    """How a flow takes its way among the paths of its set, when it starts."""
+
+    fixed = 0
+    """The first path."""
+    spray = 1
+    """An even part of the bytes over every path, all parts at one rate; a path listed twice takes two parts."""
+    least_loaded = 2
+    """The path whose worst link has least to do, then the one whose links together have least, then the first. What a
+    link has to do: the bytes of flows that have started on it and not left, over its capacity."""
+
+
+@dataclass(frozen=True, eq=False)
+class Paths:
+    """Sets of paths over links.
+
+    set_offset   int64 (S+1,)  set s is the paths set_offset[s] .. set_offset[s+1], at least one
+    path_offset  int64 (P+1,)  path p is the links link[path_offset[p]:path_offset[p+1]]
+    link         int32         links, flat
+    weight       float64       beside `link`: the bytes that the link carries per byte of the flow; 1 for a plain path
+    """
+
+    set_offset: Integers
+    path_offset: Integers
+    link: Integers
+    weight: Floats
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("set_offset", np.int64), ("path_offset", np.int64), ("link", np.int32)):
+            object.__setattr__(self, name, _column(getattr(self, name), dtype))
+        object.__setattr__(self, "weight", _column(self.weight, np.float64))
+
+    @staticmethod
+    def of(sets: Sequence[Sequence[Sequence[int]]]) -> Paths:
+        """From lists: per set its paths, per path its links; weights are 1."""
+        paths = [path for choices in sets for path in choices]
+        links = [link for path in paths for link in path]
+        set_offset = _offsets([len(choices) for choices in sets])
+        return Paths(set_offset, _offsets([len(path) for path in paths]), np.asarray(links, np.int32), _ones(links))
+
+    @staticmethod
+    def single(path_offset: ArrayLike, link: ArrayLike) -> Paths:
+        """Sets of one path each, from the columns of the paths; weights are 1."""
+        offset = np.asarray(path_offset, np.int64)
+        links = np.asarray(link, np.int32)
+        return Paths(np.arange(len(offset)), offset, links, _ones(links))
+
+    def links(self, path: int) -> tuple[int, ...]:
+        """The links of a path."""
+        return tuple(self.link[self.path_offset[path] : self.path_offset[path + 1]].tolist())
+
+    def all_links(self) -> list[tuple[int, ...]]:
+        """The links of every path."""
+        links, offset = self.link.tolist(), self.path_offset.tolist()
+        return [tuple(links[first:end]) for first, end in pairwise(offset)]
+
+
+@dataclass(frozen=True, eq=False)
+class Flows:
+    """What is to be simulated. Construction checks nothing but lengths that NumPy needs; `simulate_flows` refuses
+    columns that do not fit together (ValueError, naming column and row).
+
+    bytes              float64 (n,)
+    latency            float64 (n,)    seconds between the last byte's leaving and the arrival: the sum of alphas
+    release            float64 (n,)    seconds; it does not start before
+    after_offset       int64 (n+1,)    flow f starts once all of after[after_offset[f]:after_offset[f+1]] have arrived,
+    after              int32
+    after_left_offset  int64 (n+1,)    and all of after_left[..] have left
+    after_left         int32
+    set                int32 (n,)      its set of `paths`
+    policy             uint8 (n,)      PathPolicy
+    job                int32 (n,)      whom it belongs to; the simulation does not look at it
+    paths              Paths
+    capacity           float64 (L,)    bytes/s of every link
+    """
+
+    bytes: Floats
+    latency: Floats
+    release: Floats
+    after_offset: Integers
+    after: Integers
+    after_left_offset: Integers
+    after_left: Integers
+    set: Integers
+    policy: NDArray[np.uint8]
+    job: Integers
+    paths: Paths
+    capacity: Floats
+
+    def __post_init__(self) -> None:
+        for name, dtype in _DTYPES.items():
+            object.__setattr__(self, name, _column(getattr(self, name), dtype))
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+    @staticmethod
+    def make(
+        paths: Paths,
+        capacity: ArrayLike,
+        bytes: ArrayLike,
+        *,
+        latency: ArrayLike = 0.0,
+        release: ArrayLike = 0.0,
+        set: ArrayLike | None = None,
+        policy: ArrayLike = PathPolicy.fixed,
+        job: ArrayLike = 0,
+        after: Sequence[Sequence[int]] | tuple[Integers, Integers] | None = None,
+        after_left: Sequence[Sequence[int]] | tuple[Integers, Integers] | None = None,
+    ) -> Flows:
+        """Flows with the usual defaults: nothing to wait for, flow f takes the path of set f.
+
+        Scalars stand for equal columns. `after` and `after_left` are lists of flows, one per flow, or the pair
+        (offset, flat column).
+        """
+        chosen = np.arange(len(paths.set_offset) - 1) if set is None else np.asarray(set)
+        amounts, chosen = np.broadcast_arrays(np.asarray(bytes, np.float64), np.atleast_1d(chosen))
+        count = len(amounts)
+        after_offset, awaited = _columns_of(after, count)
+        after_left_offset, awaited_left = _columns_of(after_left, count)
+        return Flows(
+            amounts,
+            np.broadcast_to(np.asarray(latency, np.float64), count),
+            np.broadcast_to(np.asarray(release, np.float64), count),
+            after_offset,
+            awaited,
+            after_left_offset,
+            awaited_left,
+            chosen,
+            np.broadcast_to(np.asarray(policy, np.uint8), count),
+            np.broadcast_to(np.asarray(job, np.int32), count),
+            paths,
+            np.asarray(capacity, np.float64),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FlowTimes:
+    """When it happens; seconds. Infinite for a flow that never starts, because its waits are a circle.
+
+    start, left, arrival  float64 (n,)  its first byte goes on the wire, its last one has left, it is there
+    path                  int32 (n,)    the path that it took (a number in `Paths`); -1 where it took several or none
+    times, link, rate     (k,)          on request, by time: from times[i] on, link[i] carries rate[i] bytes/s
+    """
+
+    start: Floats
+    left: Floats
+    arrival: Floats
+    path: Integers
+    times: Floats
+    link: Integers
+    rate: Floats
+
+    @cached_property
+    def seconds(self) -> float:
+        """When all is over."""
+        return float(self.arrival.max(initial=0.0))
+
+
+def simulate_flows(flows: Flows, *, timeline: bool = False) -> FlowTimes:
+    """Simulates the flows; `timeline` asks for the rates of links over time. Raises ValueError on columns that do not
+    fit together."""
+    from syntony import _solve
+
+    columns = {name: getattr(flows, name) for name in _DTYPES if name != "job"}
+    routes = {field.name: getattr(flows.paths, field.name) for field in fields(Paths)}
+    return FlowTimes(**_solve.simulate_flows(**columns, **routes, timeline=timeline))
+
+
+def cut(waiter: Integers, awaited: Integers, count: int) -> tuple[Integers, Integers]:
+    """Pairs, each of a flow below `count` and one that it waits for, as an offset column and a flat one."""
+    order = np.argsort(waiter, kind="stable")
+    offset = np.concatenate(([0], np.cumsum(np.bincount(waiter, minlength=count))))
+    return offset, awaited[order]
+
+
+_DTYPES: dict[str, type[np.generic]] = {
+    "bytes": np.float64,
+    "latency": np.float64,
+    "release": np.float64,
+    "after_offset": np.int64,
+    "after": np.int32,
+    "after_left_offset": np.int64,
+    "after_left": np.int32,
+    "set": np.int32,
+    "policy": np.uint8,
+    "job": np.int32,
+    "capacity": np.float64,
+}
+
+
+def _column(values: ArrayLike, dtype: type[np.generic]) -> NDArray[np.generic]:
+    """A read-only, contiguous column."""
+    column = np.ascontiguousarray(values, dtype).view()
+    column.setflags(write=False)
+    return column
+
+
+def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
+    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+
+
+def _ones(links: Sequence[int] | Integers) -> Floats:
+    return np.ones(len(links))
+
+
+def _columns_of(
+    waits: Sequence[Sequence[int]] | tuple[Integers, Integers] | None, count: int
+) -> tuple[Integers, Integers]:
+    if waits is None:
+        return np.zeros(count + 1, np.int64), np.zeros(0, np.int32)
+    if isinstance(waits, tuple):
+        return waits
+    return _offsets([len(some) for some in waits]), np.asarray([flow for some in waits for flow in some], np.int32)

@@ -1,0 +1,126 @@
+"""Lanes: the columns that the core simulates a Program from (csrc/solve/simulate/lanes.hpp)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.signedinteger]
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """Lanes, rows (instructions) and connections are numbered through; an offset column of k + 1 entries cuts another
+    column into k pieces.
+
+    lane_offset, lane_slices  rows of every lane; how often it runs them
+    skew                      per row: the slices that it is behind its lane's turn
+    out, into                 per row: the connection that it starts a message on, and takes one from; -1: none
+    signals                   per row: 1 where its message counts though it is empty
+    need_offset, need         per row: the rows that must be done in the same slice
+    chunk_offset, chunk       per row: the chunks of its message
+    chunk_bytes, slice_bytes  bytes of every chunk, and of a full slice of it
+    kind                      per connection: syntony.synth.simulation.connections.Kind
+    feeder, drainer           its lanes; drainer -1: nobody
+    flow_offset, flow         per connection: its flows; its messages take turns over them
+    route                     per flow: its path; it carries one message at a time
+    path_offset, link         links of every path, each link once
+    weight                    beside `link`: the messages of this kind that the link carries
+    latency                   seconds, of every path
+    capacity                  bytes/s, of every link
+    fifo_depth                messages that a connection holds
+    buffered                  a row is done once its message has a place in its FIFO, not when it has left
+    """
+
+    lane_offset: Integers
+    lane_slices: Integers
+    skew: Integers
+    out: Integers
+    into: Integers
+    signals: Integers
+    need_offset: Integers
+    need: Integers
+    chunk_offset: Integers
+    chunk: Integers
+    chunk_bytes: Floats
+    slice_bytes: Floats
+    kind: Integers
+    feeder: Integers
+    drainer: Integers
+    flow_offset: Integers
+    flow: Integers
+    route: Integers
+    path_offset: Integers
+    link: Integers
+    weight: Floats
+    latency: Floats
+    capacity: Floats
+    fifo_depth: int
+    buffered: bool
+
+    def __post_init__(self) -> None:
+        for name, dtype in _DTYPES.items():
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class LaneTimes:
+    """What happens; seconds.
+
+    stuck_row, stuck_slice    the first row that never comes to its end, and in which slice; -1 where all is done
+    row, slice, path          of every message, where they were asked for
+    start, left, arrival      its times
+    times, link, rate         as in syntony.synth.simulation.flows.FlowTimes
+    """
+
+    seconds: float
+    stuck_row: int
+    stuck_slice: int
+    row: Integers
+    slice: Integers
+    path: Integers
+    start: Floats
+    left: Floats
+    arrival: Floats
+    times: Floats
+    link: Integers
+    rate: Floats
+
+
+def simulate_lanes(lanes: Lanes, *, every_slice: bool = False) -> LaneTimes:
+    """Simulates the lanes. `every_slice` lives through all slices, and keeps messages and rates; else steady states are
+    skipped. Raises ValueError on columns that do not fit together."""
+    from syntony import _solve
+
+    columns = {field.name: getattr(lanes, field.name) for field in fields(Lanes)}
+    return LaneTimes(**_solve.simulate_lanes(**columns, every_slice=every_slice))
+
+
+_DTYPES: dict[str, type[np.generic]] = {
+    "lane_offset": np.int64,
+    "lane_slices": np.int64,
+    "skew": np.int64,
+    "out": np.int32,
+    "into": np.int32,
+    "signals": np.uint8,
+    "need_offset": np.int64,
+    "need": np.int32,
+    "chunk_offset": np.int64,
+    "chunk": np.int32,
+    "chunk_bytes": np.float64,
+    "slice_bytes": np.float64,
+    "kind": np.uint8,
+    "feeder": np.int32,
+    "drainer": np.int32,
+    "flow_offset": np.int64,
+    "flow": np.int32,
+    "route": np.int32,
+    "path_offset": np.int64,
+    "link": np.int32,
+    "weight": np.float64,
+    "latency": np.float64,
+    "capacity": np.float64,
+}

@@ -1,0 +1,224 @@
+"""Moves: the transfers of a Schedule as a simulation sees them, and the flows that they become.
+
+    transfer 3   needs (rank 0, value 7)        a flow; waits for what brings value 7 to rank 0,
+                                                and for its predecessor on the lane to leave
+    transfer 9   adds value 7 at rank 1    ┐
+    transfer 12  adds value 8 at rank 1    ┴──▶ a sum: a flow without bytes that waits for both;
+                                                what needs the sum at rank 1 waits for it
+
+With slices, all of this stands there once per slice: a relay passes slice 0 on while slice 1 comes in. Every transfer
+has equally many, so that large and small chunks end together, and steps are the stages of a pipeline: a lane's turn i
+is for slice i of step 0, slice i - 1 of step 1, and so on. No turn waits for a slice that is still steps away, and a
+long message moves at the pace of the busiest lane (a modulo schedule with one slice of everything as its interval).
+
+    lane   0.0 | 0.1 | 0.2  2.0 | 0.3  2.1 | 0.4  2.2 | ..      (step.slice; turns between bars)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.base.rows import distinct, pieces, ragged
+from syntony.synth.model.collective import Collective
+from syntony.synth.model.schedule import Schedule
+from syntony.synth.model.values import Values
+from syntony.synth.simulation.flows import Flows, Paths, cut
+from syntony.synth.symmetry.aggregation_limits import limits_of
+
+Integers = NDArray[np.signedinteger]
+
+# What provides a value where it is needed, unless a flow does.
+_FROM_THE_START, _NOBODY = -1, -2
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """Columns, one row per transfer; values by their number in `values`.
+
+    src, need    the agent that sends, and the value that it must hold
+    dst, result  the agent that receives, and what it holds afterwards
+    part         what arrives there: `result` itself, or an operand of it
+    step         int (T,)
+    lane         int (T,)    lanes are numbered through
+    path         int (T,)    its way: a set of `paths`
+    paths        Paths       sets of one path; the last one has no links
+    latency      float       of every path, seconds
+    capacity     float       bytes/s of the topology's links, and after them of what else transfers share: the limits of
+                             switches that add (symmetry/aggregation_limits.py)
+    """
+
+    values: Values
+    src: Integers
+    need: Integers
+    dst: Integers
+    result: Integers
+    part: Integers
+    step: Integers
+    lane: Integers
+    path: Integers
+    paths: Paths
+    latency: NDArray[np.float64]
+    capacity: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+
+def moves_of(schedule: Schedule) -> Moves:
+    """The moves of a whole schedule (one without symmetry)."""
+    moved, links = schedule.transfers, schedule.topology.links
+    ends = np.stack([moved.src, moved.dst], axis=1)
+    limits = limits_of(schedule)
+    offset, link = _limited(moved.offset, moved.link, [limit.transfers for limit in limits], len(links))
+    lane, first = lanes_of(ends, moved.offset, moved.link)
+    path, first = lanes_of(ends, offset, link) if limits else (lane, first)
+    hops = np.diff(offset)[first]
+    link = pieces(link, offset[first], hops)
+    paths = single_paths(hops, link, np.ones(len(link)))
+    alphas = np.asarray([link.alpha for link in links] + [0.0] * len(limits))
+    return Moves(
+        schedule.values,
+        moved.src,
+        moved.value,
+        moved.dst,
+        moved.result,
+        moved.value,
+        moved.step,
+        lane,
+        path,
+        paths,
+        path_latency(paths, alphas),
+        np.asarray([float(link.bandwidth) for link in links] + [float(limit.rate) for limit in limits]),
+    )
+
+
+def _limited(offset: Integers, link: Integers, limited: list[tuple[int, ...]], links: int) -> tuple[Integers, Integers]:
+    """Routes that end with the limits of their transfers, as links behind the last one."""
+    if not limited:
+        return offset, link
+    rows = np.asarray([row for transfers in limited for row in transfers], np.int64)
+    numbers = links + np.repeat(np.arange(len(limited)), [len(transfers) for transfers in limited])
+    owner = np.r_[np.repeat(np.arange(len(offset) - 1), np.diff(offset)), rows]
+    return cut(owner, np.r_[link, numbers], len(offset) - 1)
+
+
+def lanes_of(ends: Integers, offset: Integers, link: Integers) -> tuple[Integers, Integers]:
+    """The lane of every transfer, and the first transfer of every lane; equal `ends` rows and routes, equal lanes."""
+    first, lane = distinct(np.c_[ends, ragged(offset, link)])
+    return lane, first
+
+
+def single_paths(hops: Integers, link: Integers, weight: NDArray[np.float64]) -> Paths:
+    """One set per path, and one without links."""
+    offset = np.r_[0, np.cumsum(hops), len(link)].astype(np.int64)
+    return Paths(np.arange(len(offset)), offset, link, weight)
+
+
+def path_latency(paths: Paths, alphas: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum of alphas along every path."""
+    hops = np.diff(paths.path_offset)
+    latency: NDArray[np.float64] = np.bincount(
+        np.repeat(np.arange(len(hops)), hops), alphas[paths.link], minlength=len(hops)
+    ).astype(float)
+    return latency
+
+
+@dataclass(frozen=True, eq=False)
+class MovedFlows:
+    """Flows of moves, slice after slice; of each slice the transfers in their order, and then the sums."""
+
+    flows: Flows
+    slices: int
+
+
+def flows_of(moves: Moves, collective: Collective, size: int, slice_bytes: int | None = None) -> MovedFlows:
+    """The flows of the moves for `size` bytes; `slice_bytes` are the most that one flow carries (default: no limit).
+
+    A transfer whose source never holds its value waits for itself: it never starts.
+    """
+    chunks = np.asarray([float(size * collective.share(chunk)) for chunk in range(len(collective.chunks))])
+    carried = chunks[moves.values.chunk[moves.need]]
+    slices = 1 if slice_bytes is None else max(1, ceil(carried.max(initial=0.0) / slice_bytes))
+    waiter, awaited, sums = waits_of(moves, collective)
+    each = len(moves) + sums
+    base = np.arange(slices)[:, None] * each
+    bytes_ = np.zeros((slices, each))
+    bytes_[:, : len(moves)] = carried / slices
+    latency = np.zeros((slices, each))
+    latency[:, : len(moves)] = moves.latency[moves.lane]
+    chosen = np.full((slices, each), len(moves.latency) - 1)
+    chosen[:, : len(moves)] = moves.path
+    turns = _turns(moves, slices, each)
+    return MovedFlows(
+        Flows.make(
+            moves.paths,
+            moves.capacity,
+            bytes_.reshape(-1),
+            latency=latency.reshape(-1),
+            set=chosen.reshape(-1),
+            after=cut((base + waiter).reshape(-1), (base + awaited).reshape(-1), slices * each),
+            after_left=cut(*turns, slices * each),
+        ),
+        slices,
+    )
+
+
+def _turns(moves: Moves, slices: int, each: int) -> tuple[Integers, Integers]:
+    """Which flow leaves after which on its lane, two columns of flows; a slice has `each` of them."""
+    count = len(moves)
+    row, piece = np.tile(np.arange(count), slices), np.repeat(np.arange(slices), count)
+    order = np.lexsort((row, moves.step[row], piece + moves.step[row], moves.lane[row]))
+    flow, lane = (piece * each + row)[order], moves.lane[row[order]]
+    follows = lane[1:] == lane[:-1]
+    return flow[1:][follows], flow[:-1][follows]
+
+
+def waits_of(moves: Moves, collective: Collective) -> tuple[Integers, Integers, int]:
+    """Who waits for whose arrival (two columns), and how many sums there are; sum i is number len(moves) + i."""
+    values, count = moves.values, len(moves)
+    known = max(1, len(values))
+    reduces = moves.result != moves.part
+    adding = np.flatnonzero(reduces)
+    brought = moves.dst.astype(np.int64) * known + moves.result
+    sums, sum_of = np.unique(brought[adding], return_inverse=True)
+
+    # Who provides a value to an agent: the first copy, or the sum; by key = agent * known + value.
+    copies = np.flatnonzero(~reduces)
+    copies = copies[np.lexsort((copies, moves.step[copies]))]
+    keys, where = np.unique(np.r_[brought[copies], sums], return_index=True)
+    providers = np.r_[copies, count + np.arange(len(sums))][where]
+    begins = _begins(values, collective)
+
+    def provider(agent: Integers, value: Integers) -> Integers:
+        key = agent.astype(np.int64) * known + value
+        at = np.minimum(np.searchsorted(keys, key), max(0, len(keys) - 1))
+        found = np.where(keys[at] == key, providers[at], _NOBODY) if len(keys) else np.full(len(key), _NOBODY)
+        return np.where(begins[value] & (values.rank[value] == agent), _FROM_THE_START, found)
+
+    # Operands of every sum: those that are added on arrival, and those that lie there already.
+    agent, total = np.divmod(sums, known)
+    operands = np.diff(values.offset)[total]
+    owner = np.repeat(np.arange(len(sums)), operands)
+    operand = pieces(values.operand, values.offset[total], operands)
+    lies_there = ~np.isin(owner * known + operand, sum_of * known + moves.part[adding])
+    owner, operand = owner[lies_there], operand[lies_there]
+
+    waiter = np.concatenate((np.arange(count), count + sum_of, count + owner))
+    awaited = np.concatenate((provider(moves.src, moves.need), adding, provider(agent[owner], operand)))
+    awaited = np.where(awaited == _NOBODY, waiter, awaited)
+    waits = awaited != _FROM_THE_START
+    return waiter[waits], awaited[waits], len(sums)
+
+
+def _begins(values: Values, collective: Collective) -> NDArray[np.bool_]:
+    """Which contributions their rank holds from the start."""
+    own = values.rank >= 0
+    if collective.combining:
+        return own
+    starter = np.asarray([min(collective.pre(chunk)) for chunk in range(len(collective.chunks))])
+    begins: NDArray[np.bool_] = own & (starter[values.chunk] == values.rank)
+    return begins

@@ -1,0 +1,139 @@
+"""The simulator of Programs: lanes that step through their instructions slice by slice, and FIFOs between them.
+
+    rank 0, lane 0:  send ─────────────▶ send ─────────▶ ..       a send lasts until its last byte is on the wire
+    FIFO 0 -> 1      [=== slice 0 ===]·alpha·▶[=== slice 1 ===]   room for `fifo_depth` messages, on the wire or there
+    rank 1, lane 2:                  recv_reduce_send ──▶ ..      takes a message once it is there; its place in the
+                                                                  FIFO is free again when the instruction is done
+
+What an executor does (csrc/core/progress/executor.hpp), timed by the wires alone: every lane runs its list once per
+slice; an instruction waits for its dependencies in the same slice, for its message, for room; an empty slice of a chunk
+is not sent. Copies, reductions, the way back of FIFO credits and peer_read requests cost nothing in v1.
+
+A Program names no links. A message takes a route of fewest links from rank to rank; where there are several, channel c
+takes the c-th of them, round and round. Slices are cut by the byte, not by the element. With sockets
+(simulation/sockets.py) the routes are theirs, and a message leaves from a slot, so that its sender goes on at once, as
+the CPU executor's does: `python -m syntony.benchmarks.sim_vs_lab` holds that against measured times.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from syntony.base.command import UserError
+from syntony.base.counted import counted
+from syntony.synth.checker.programs.resolved import Resolved
+from syntony.synth.model.collective import Collective
+from syntony.synth.model.network import Network
+from syntony.synth.model.program import Program
+from syntony.synth.model.target import CPU
+from syntony.synth.simulation.connections import Connections
+from syntony.synth.simulation.lane_classes import one_of_each
+from syntony.synth.simulation.lanes import Lanes, simulate_lanes
+from syntony.synth.simulation.message_sizes import MessageSizes
+from syntony.synth.simulation.result import Messages, Simulation, StuckError, busy_seconds
+from syntony.synth.simulation.sockets import Sockets
+from syntony.synth.simulation.utilization import LinkRates
+from syntony.topologies.topology import Topology
+
+
+def executor_slice(ranks: int) -> int:
+    """Bytes of the CPU executor's longest message: one slot of its streams (csrc/core/group/fabric.cpp)."""
+    return 128 * 1024 if ranks <= 16 else 64 * 1024
+
+
+def simulate_program(
+    program: Program,
+    topology: Topology,
+    size: int,
+    slice_bytes: int | None = None,
+    fifo_depth: int | None = None,
+    every_message: bool = False,
+    sockets: Sockets | None = None,
+) -> Simulation:
+    """Simulates `size` bytes (as `Collective` defines size), rank i of the Program on rank i of the topology.
+
+    slice_bytes    a message's most bytes (default: the CPU executor's); a slice of the heaviest chunk is that over the
+                   most slots of any message of the Program, others are shorter
+    fifo_depth     messages that a connection holds; default: the CPU executor's, or more where the Program claims more
+    every_message  simulates every slice of every lane, and returns its messages and the rates of links over time; else
+                   one of lanes that are alike is simulated (simulation/lane_classes.py), steady states are skipped
+                   (csrc/solve/simulate/steady_state.hpp), and neither is returned
+    sockets        messages leave from slots, over shared sockets (simulation/sockets.py); default: each connection has
+    its
+                   own way, and a send lasts until its last byte is on the wire
+
+    The Program must have passed the checker. Raises UserError where the topology has another number of ranks or no
+    route between ranks that talk, and StuckError where a FIFO of `fifo_depth` is too short.
+    """
+    if program.ranks != topology.ranks:
+        raise UserError(
+            f"program '{program.name}' is for {counted(program.ranks, 'rank')}, "
+            f"but {topology.name} has {topology.ranks}"
+        )
+    collective = Collective.make(program.collective, program.ranks, root=program.root)
+    code = Resolved(program)
+    sizes = MessageSizes(code, size, slice_bytes or executor_slice(program.ranks))
+    connections = Connections.of(code, Network(topology, collective), sockets)
+    depth = fifo_depth or max(CPU.fifo_depth, program.fifo_depth)
+    lanes = lanes_of(code, sizes, connections, topology, depth, buffered=sockets is not None)
+    rows = np.arange(len(code.opcode))
+    if not every_message and (alike := one_of_each(lanes)):
+        lanes, rows = alike
+    times = simulate_lanes(lanes, every_slice=every_message)
+    if times.stuck_row >= 0:
+        # The checker has proven that only short FIFOs can be the reason.
+        raise StuckError(
+            f"{program.where(int(rows[times.stuck_row]))} never comes to its end in slice {times.stuck_slice}: "
+            f"FIFOs of {depth} are too short; the program needs {program.fifo_depth}"
+        )
+    return Simulation(
+        program,
+        topology,
+        collective,
+        size,
+        times.seconds,
+        connections.routes,
+        Messages(times.row, times.slice, times.path, times.start, times.left, times.arrival),
+        busy_seconds(topology, connections.routes, connections.carried(sizes.total())),
+        LinkRates(times.times, times.link, times.rate) if every_message else None,
+    )
+
+
+def lanes_of(
+    code: Resolved,
+    sizes: MessageSizes,
+    connections: Connections,
+    topology: Topology,
+    depth: int,
+    buffered: bool = False,
+) -> Lanes:
+    """The columns that the core simulates; `depth` messages fit into a FIFO."""
+    hops = [len(route) for route in connections.routes]
+    links = [link for route in connections.routes for link in route]
+    return Lanes(
+        lane_offset=np.r_[code.lane_first, len(code.opcode)],
+        lane_slices=sizes.slices[code.lane_agent],
+        skew=code.skew,
+        out=connections.out,
+        into=connections.into,
+        signals=sizes.signals.astype(np.int64),
+        need_offset=np.r_[0, np.cumsum(np.bincount(code.dependency_owner, minlength=len(code.opcode)))],
+        need=code.dependency,
+        chunk_offset=sizes.chunk_offset,
+        chunk=sizes.chunk,
+        chunk_bytes=sizes.chunk_bytes,
+        slice_bytes=sizes.slice_bytes,
+        kind=connections.kind,
+        feeder=connections.feeder,
+        drainer=connections.drainer,
+        flow_offset=connections.flow_offset,
+        flow=connections.flow,
+        route=connections.route,
+        path_offset=np.r_[0, np.cumsum(hops, dtype=np.int64)],
+        link=np.asarray(links, np.int32),
+        weight=np.ones(len(links)),
+        latency=np.asarray([sum(topology.links[link].alpha for link in route) for route in connections.routes]),
+        capacity=np.asarray([float(link.bandwidth) for link in topology.links]),
+        fifo_depth=depth,
+        buffered=buffered,
+    )

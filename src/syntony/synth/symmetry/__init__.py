@@ -1,0 +1,1 @@
+"""What symmetric networks save: groups, orbits, link loads, reversal, levels."""

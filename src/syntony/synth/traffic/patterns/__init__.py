@@ -1,0 +1,1 @@
+"""Who sends what to whom in a job, one pattern a file."""

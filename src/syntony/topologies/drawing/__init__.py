@@ -1,0 +1,1 @@
+"""Networks as pictures and tables."""

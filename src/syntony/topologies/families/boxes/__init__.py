@@ -1,0 +1,1 @@
+"""Single hosts full of accelerators, and how such boxes repeat on a network."""

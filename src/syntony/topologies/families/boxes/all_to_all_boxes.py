@@ -1,0 +1,108 @@
+r"""Boxes of eight accelerators, every two of them joined directly: AMD MI300X, Intel Gaudi and Gaudi 2.
+
+           7 ─ 0 ─ 1
+          / \ /│\ / \
+         6 ─── X ─── 2       28 pairs, each of one xGMI link (MI300X), one (Gaudi) or three (Gaudi 2)
+          \ / \│/ \ /        ports of 100 Gb/s Ethernet
+           5 ─ 4 ─ 3
+
+They differ in data only. With several boxes each accelerator has a NIC of its own; on Gaudi that is the three of its
+Ethernet ports that leave the box, so the cable to it is as wide as the NIC and costs no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from syntony.base.quantity import count, rate, seconds
+from syntony.topologies.families.boxes.boxes import NETWORK_ALPHA, PCIE_ALPHA, Wire
+from syntony.topologies.families.boxes.dgx import PCIE5_BANDWIDTH
+from syntony.topologies.families.boxes.mi250 import XGMI_ALPHA
+from syntony.topologies.families.boxes.scale_out import Nics, scale_out
+from syntony.topologies.families.direct.full import full
+from syntony.topologies.families.family import Family, Parameter
+from syntony.topologies.topology import Topology
+
+_ACCELERATORS = 8
+_PORT = Fraction(125 * 10**8)  # bytes/s of 100 Gb/s Ethernet
+
+
+@dataclass(frozen=True)
+class _Box:
+    name: str
+    between: Wire
+    inside: Wire
+    network: Wire
+
+    def builder(self) -> Callable[..., Topology]:
+        def build(
+            boxes: int = 1,
+            bandwidth: Fraction = self.between.bandwidth,
+            alpha: float = self.between.alpha,
+            pcie_bandwidth: Fraction = self.inside.bandwidth,
+            pcie_alpha: float = self.inside.alpha,
+            nic_bandwidth: Fraction = self.network.bandwidth,
+            nic_alpha: float = self.network.alpha,
+        ) -> Topology:
+            """`boxes` of eight accelerators, all to all. Symmetry: permute those of a box, with their NICs."""
+            return scale_out(
+                f"{self.name}:{boxes}",
+                full(_ACCELERATORS, bandwidth, alpha),
+                boxes,
+                Nics(
+                    beside=tuple((rank,) for rank in range(_ACCELERATORS)),
+                    places=tuple((0.75 * (i - 3.5), 2.6) for i in (4, 5, 6, 7, 0, 1, 2, 3)),
+                    inside=Wire(pcie_bandwidth, pcie_alpha),
+                    network=Wire(nic_bandwidth, nic_alpha),
+                ),
+            )
+
+        return build
+
+
+def _family(box: _Box, summary: str, source: str) -> Family:
+    return Family(
+        name=box.name,
+        build=box.builder(),
+        parameters=(
+            Parameter("boxes", count, "boxes on one network"),
+            Parameter("bandwidth", rate, "bytes/s between two accelerators of a box, per direction"),
+            Parameter("alpha", seconds, "seconds between two accelerators of a box"),
+            Parameter("pcie_bandwidth", rate, "bytes/s between an accelerator and its NIC, per direction"),
+            Parameter("pcie_alpha", seconds, "seconds between an accelerator and its NIC"),
+            Parameter("nic_bandwidth", rate, "bytes/s of a NIC's port, per direction"),
+            Parameter("nic_alpha", seconds, "seconds between a NIC and the network switch"),
+        ),
+        summary=summary,
+        source=source,
+        example=box.name,
+    )
+
+
+MI300X = _family(
+    _Box(
+        "mi300x",
+        Wire(Fraction(64 * 10**9), XGMI_ALPHA),
+        Wire(PCIE5_BANDWIDTH, PCIE_ALPHA),
+        Wire(Fraction(50 * 10**9), NETWORK_ALPHA),
+    ),
+    "AMD MI300X boxes: 8 GPUs all to all on xGMI, a NIC of 400 Gb/s each",
+    "AMD Instinct MI300X platform data sheet: 128 GB/s of Infinity Fabric per pair of GPUs, both directions together; "
+    "MI300 cluster reference architecture: 8 NICs of 400 Gb/s; latency: none published, as NVLink in TACCL (NSDI'23)",
+)
+
+GAUDI = _family(
+    _Box("gaudi", Wire(_PORT, NETWORK_ALPHA), Wire(3 * _PORT, 0.0), Wire(3 * _PORT, NETWORK_ALPHA)),
+    "Habana Gaudi boxes (HLS-1): 8 chips all to all on Ethernet, three ports each to the outside",
+    "Habana Gaudi white paper: ten ports of 100 Gb/s Ethernet per chip, seven within the HLS-1 box; latency: none "
+    "published, half of InfiniBand's in TACCL (NSDI'23) table 1",
+)
+
+GAUDI2 = _family(
+    _Box("gaudi2", Wire(3 * _PORT, NETWORK_ALPHA), Wire(3 * _PORT, 0.0), Wire(3 * _PORT, NETWORK_ALPHA)),
+    "Intel Gaudi 2 boxes: 8 chips all to all on Ethernet, three ports each to the outside",
+    "Intel Gaudi documentation, network configuration: 24 ports of 100 Gb/s Ethernet per chip, three to each of the "
+    "seven others and three to the outside; latency: none published, half of InfiniBand's in TACCL (NSDI'23) table 1",
+)

@@ -1,0 +1,1 @@
+"""Published clusters of such boxes: rails and pods."""

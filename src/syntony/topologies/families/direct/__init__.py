@@ -1,0 +1,1 @@
+"""Networks whose ranks forward for each other, or share one switch."""

@@ -1,0 +1,1 @@
+"""Networks whose circuits are set for the traffic they are given."""

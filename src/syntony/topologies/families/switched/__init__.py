@@ -1,0 +1,1 @@
+"""Networks of switches: Clos, Dragonfly and their kin."""

@@ -1,0 +1,296 @@
+"""The topology file: JSON, version 1, described in FORMAT.md beside this file.
+
+Reading believes nothing: every field is checked, and an error names the file, the field with its position, what stands
+there and what would be right. Writing is atomic: a file is complete or absent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+from syntony.base.quantity import rate
+from syntony.base.strict_json import FileError, parse, shown
+from syntony.topologies.aggregator import NUMBER_FORMATS, PLACEMENTS, SHARINGS, Aggregator
+from syntony.topologies.topology import NODE_KINDS, Link, Node, Permutation, Topology, TopologyError
+
+FORMAT = "syntony-topology"
+VERSION = 1
+
+_RATE = 'it must be bytes/s, exact and positive, such as "25000000000" or "100/3"'
+_Choice = TypeVar("_Choice", bound=str)
+
+
+def to_dict(topology: Topology) -> dict[str, Any]:
+    """The file's object, made of plain JSON types (FORMAT.md)."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": topology.name,
+        **({"about": topology.about} if topology.about else {}),
+        "nodes": [_node_to_dict(node) for node in topology.nodes],
+        "links": [
+            {"src": link.src, "dst": link.dst, "alpha": link.alpha, "bandwidth": str(link.bandwidth)}
+            for link in topology.links
+        ],
+        "generators": [list(generator) for generator in topology.generators],
+    }
+
+
+def to_json(topology: Topology) -> str:
+    """The file's text: one node, link or generator per line."""
+    entries = []
+    for key, value in to_dict(topology).items():
+        if isinstance(value, list) and value:
+            rows = ",\n".join("    " + json.dumps(row, ensure_ascii=False) for row in value)
+            entries.append(f'  "{key}": [\n{rows}\n  ]')
+        else:
+            entries.append(f'  "{key}": {json.dumps(value, ensure_ascii=False)}')
+    return "{\n" + ",\n".join(entries) + "\n}\n"
+
+
+def from_json(text: str, where: str = "topology") -> Topology:
+    """Inverse of `to_json`; raises `TopologyError` naming `where`, the field and its position."""
+    try:
+        data = parse(text, where, "topology file")
+    except FileError as error:
+        raise TopologyError(str(error)) from None
+    return from_dict(data, where)
+
+
+def from_dict(data: object, where: str = "topology") -> Topology:
+    """Inverse of `to_dict`; `where` opens the sentence of every `TopologyError`."""
+    fields = _Fields(data, where, "the file")
+    if fields.take("format") != FORMAT:
+        raise fields.wrong("format", f'it must be "{FORMAT}"; is this a topology file?')
+    if fields.take("version") != VERSION:
+        raise fields.wrong("version", f"this program reads version {VERSION}")
+    name = fields.string("name")
+    about = fields.string("about", optional=True)
+    nodes = tuple(_node_from_dict(i, row, where) for i, row in enumerate(fields.rows("nodes")))
+    links = tuple(_link_from_dict(i, row, where) for i, row in enumerate(fields.rows("links")))
+    generators = tuple(
+        _generator_from_list(i, row, where) for i, row in enumerate(fields.rows("generators", optional=True))
+    )
+    fields.finish()
+    try:
+        return Topology(name, nodes, links, generators, about)
+    except TopologyError as error:
+        raise TopologyError(f"{where}: {error}") from None
+
+
+def write(topology: Topology, path: str | Path) -> None:
+    """Writes a topology file."""
+    write_text(path, to_json(topology))
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """`write_bytes` of the text in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Writes `content` beside `path` and renames it, so that no reader ever sees half a file.
+
+    Raises `FileError` if it cannot be written; then there is no new file, and an old one is as it was.
+    """
+    target = Path(path)
+    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        beside.write_bytes(content)
+        beside.replace(target)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise FileError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _node_to_dict(node: Node) -> dict[str, Any]:
+    row: dict[str, Any] = {"kind": node.kind, "name": node.name}
+    if node.multicast:
+        row["multicast"] = True
+    if node.reduces:
+        row["reduces"] = True
+    if node.place is not None:
+        row["place"] = list(node.place)
+    if node.aggregator is not None:
+        row["aggregator"] = _aggregator_to_dict(node.aggregator)
+    return row
+
+
+def _node_from_dict(position: int, row: object, where: str) -> Node:
+    fields = _Fields(row, where, f"nodes[{position}]")
+    kind = fields.string("kind")
+    if kind not in NODE_KINDS:
+        raise fields.wrong("kind", f"a node is one of {', '.join(NODE_KINDS)}")
+    node = Node(
+        position,
+        kind,
+        fields.string("name"),
+        fields.boolean("multicast"),
+        fields.boolean("reduces"),
+        fields.place("place"),
+        _aggregator_from_dict(fields.take("aggregator", optional=True), where, f"nodes[{position}].aggregator"),
+    )
+    fields.finish()
+    return node
+
+
+def _aggregator_to_dict(aggregator: Aggregator) -> dict[str, Any]:
+    return {
+        "name": aggregator.name,
+        "slots": aggregator.slots,
+        "slot_bytes": aggregator.slot_bytes,
+        "formats": list(aggregator.formats),
+        "rate": None if aggregator.rate is None else str(aggregator.rate),
+        "tenants": aggregator.tenants,
+        "sharing": aggregator.sharing,
+        "placement": aggregator.placement,
+        "multicast": aggregator.multicast,
+        "hot": str(aggregator.hot),
+    }
+
+
+def _aggregator_from_dict(row: object, where: str, what: str) -> Aggregator | None:
+    if row is None:
+        return None
+    fields = _Fields(row, where, what)
+    try:
+        aggregator = Aggregator(
+            name=fields.string("name"),
+            slots=None if fields.null("slots") else fields.whole("slots"),
+            slot_bytes=fields.whole("slot_bytes"),
+            formats=tuple(fields.choices("formats", NUMBER_FORMATS)),
+            rate=None if fields.null("rate") else fields.bandwidth("rate"),
+            tenants=fields.whole("tenants"),
+            sharing=fields.choice("sharing", SHARINGS),
+            placement=fields.choice("placement", PLACEMENTS),
+            multicast=fields.boolean("multicast"),
+            hot=fields.bandwidth("hot", 'it must be a share such as "1/2"'),
+        )
+    except ValueError as error:
+        if isinstance(error, TopologyError):
+            raise
+        raise TopologyError(f"{where}: {what}: {error}") from None
+    fields.finish()
+    return aggregator
+
+
+def _link_from_dict(position: int, row: object, where: str) -> Link:
+    fields = _Fields(row, where, f"links[{position}]")
+    link = Link(
+        position, fields.whole("src"), fields.whole("dst"), fields.number("alpha"), fields.bandwidth("bandwidth")
+    )
+    fields.finish()
+    return link
+
+
+def _generator_from_list(position: int, row: object, where: str) -> Permutation:
+    if not isinstance(row, list) or not all(type(image) is int for image in row):
+        raise TopologyError(f"{where}: generators[{position}] must be a list of node numbers")
+    return tuple(row)
+
+
+class _Fields:
+    """The keys of one JSON object, taken one by one; what is left over at the end is an error."""
+
+    def __init__(self, data: object, where: str, what: str) -> None:
+        if not isinstance(data, dict):
+            raise TopologyError(f"{where}: {what} must be a JSON object, not {shown(data)}")
+        self._rest: dict[str, object] = dict(data)
+        self._seen: dict[str, object] = {}
+        self._where = where
+        self._what = what
+
+    def take(self, key: str, optional: bool = False) -> object:
+        if key not in self._rest:
+            if optional:
+                return None
+            raise TopologyError(f'{self._where}: {self._what} has no "{key}"')
+        self._seen[key] = self._rest.pop(key)
+        return self._seen[key]
+
+    def wrong(self, key: str, right: str) -> TopologyError:
+        """The error to raise: what stands at `key`, and what would be `right`."""
+        field = key if self._what == "the file" else f"{self._what}.{key}"
+        return TopologyError(f"{self._where}: {field} is {shown(self._seen[key])}; {right}")
+
+    def string(self, key: str, optional: bool = False) -> str:
+        value = self.take(key, optional)
+        if value is None and optional:
+            return ""
+        if not isinstance(value, str):
+            raise self.wrong(key, "it must be a string")
+        return value
+
+    def boolean(self, key: str) -> bool:
+        value = self.take(key, optional=True)
+        if value is not None and not isinstance(value, bool):
+            raise self.wrong(key, "it must be true or false")
+        return bool(value)
+
+    def whole(self, key: str) -> int:
+        value = self.take(key)
+        if type(value) is not int:
+            raise self.wrong(key, "it must be a whole number")
+        return value
+
+    def number(self, key: str) -> float:
+        value = self.take(key)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300:
+            return float(value)
+        raise self.wrong(key, "it must be a number")
+
+    def null(self, key: str) -> bool:
+        """Whether null stands at the key, which is then taken."""
+        return self._rest.get(key, ...) is None and self.take(key) is None
+
+    def choice(self, key: str, choices: tuple[_Choice, ...]) -> _Choice:
+        value = self.take(key)
+        for known in choices:
+            if value == known:
+                return known
+        raise self.wrong(key, f"it must be one of {', '.join(map(str, choices))}")
+
+    def choices(self, key: str, choices: tuple[_Choice, ...]) -> list[_Choice]:
+        values = self.rows(key)
+        found = [known for value in values for known in choices if known == value]
+        if len(found) != len(values):
+            raise self.wrong(key, f"it must be a list of some of {', '.join(map(str, choices))}")
+        return found
+
+    def bandwidth(self, key: str, right: str = _RATE) -> Fraction:
+        value = self.take(key)
+        if isinstance(value, str) or type(value) is int:
+            try:
+                return rate(str(value))
+            except ValueError:
+                pass
+        raise self.wrong(key, right)
+
+    def place(self, key: str) -> tuple[float, float] | None:
+        value = self.take(key, optional=True)
+        if value is None:
+            return None
+        if isinstance(value, list) and len(value) == 2 and all(_is_near(part) for part in value):
+            return float(value[0]), float(value[1])
+        raise self.wrong(key, "it must be two numbers, [x, y]")
+
+    def rows(self, key: str, optional: bool = False) -> list[object]:
+        value = self.take(key, optional)
+        if value is None and optional:
+            return []
+        if not isinstance(value, list):
+            raise self.wrong(key, "it must be a list")
+        return value
+
+    def finish(self) -> None:
+        for key in self._rest:
+            known = ", ".join(self._seen)
+            raise TopologyError(f'{self._where}: {self._what} has the unknown key "{key}" (known here: {known})')
+
+
+def _is_near(coordinate: object) -> bool:
+    return isinstance(coordinate, (int, float)) and not isinstance(coordinate, bool) and abs(coordinate) < 1e6

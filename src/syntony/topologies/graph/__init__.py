@@ -1,0 +1,1 @@
+"""What a network's graph tells: its symmetries, distances, and what is left after damage."""

@@ -1,0 +1,146 @@
+"""Distances between ranks: in hops, moves of data from one rank to the next, and in links.
+
+Switches and NICs hold nothing, so a path through them is one hop however many links it has: two ranks on one switch
+are one hop apart, and two links.
+
+The largest distance of all is found without looking at all pairs. Ranks that a declared symmetry moves onto each other
+see the same distances. Of the others a few are searched from, forwards and backwards: the distance to one of these,
+and its own largest distance, together bound that of every other rank (Takes and Kosters, 2011); ranks that cannot be
+the furthest are left out. The rest are searched from at once, 64 sources to a machine word.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from syntony.topologies.graph.symmetry import orbits
+from syntony.topologies.topology import Topology
+
+_FEW = 16  # sources that are searched from one by one
+_BLOCK = 1024  # sources that are searched from at once
+
+
+def hops_from(topology: Topology, source: int) -> list[int | None]:
+    """Hops from rank `source` to each rank; None where there is no path."""
+    return _distances(topology, source, _hop_ends(topology))[: topology.ranks]
+
+
+def diameter(topology: Topology) -> int | None:
+    """The most hops between two ranks; None if some rank cannot reach another."""
+    return None if cut_off(topology) else _furthest(topology, _hop_ends(topology))
+
+
+def longest_route(topology: Topology) -> int | None:
+    """The most links between two ranks, along paths of the fewest links; None if some rank cannot reach another."""
+    return None if cut_off(topology) else _furthest(topology, [True] * len(topology.nodes))
+
+
+def cut_off(topology: Topology) -> tuple[int, int] | None:
+    """The first pair (source, destination) of ranks without a path; None if there is a path between any two."""
+    hops = _hop_ends(topology)
+    for destination, distance in enumerate(_distances(topology, 0, hops)[: topology.ranks]):
+        if distance is None:
+            return 0, destination
+    # Rank 0 reaches all, so whoever reaches rank 0 does too.
+    for source, distance in enumerate(_distances(topology, 0, hops, backwards=True)[: topology.ranks]):
+        if distance is None:
+            return source, 0
+    return None
+
+
+def _hop_ends(topology: Topology) -> list[bool]:
+    """Per node whether a step onto it counts, when hops are counted."""
+    return [node < topology.ranks for node in range(len(topology.nodes))]
+
+
+def _distances(topology: Topology, start: int, counts: Sequence[bool], backwards: bool = False) -> list[int | None]:
+    """From `start` to every node (`backwards`: from every node to `start`), by breadth-first search.
+
+    A step onto a node for which `counts` is false is free: such nodes are looked at before the ones behind them.
+    """
+    distances: list[int | None] = [None] * len(topology.nodes)
+    waiting = deque([(start, 0)])
+    while waiting:
+        node, distance = waiting.popleft()
+        if distances[node] is not None:
+            continue
+        distances[node] = distance
+        if backwards:
+            step = 1 if counts[node] else 0
+            further = [(link.src, step) for link in topology.links_to(node)]
+        else:
+            further = [(link.dst, 1 if counts[link.dst] else 0) for link in topology.links_from(node)]
+        for neighbour, step in further:
+            if distances[neighbour] is None:
+                if step:
+                    waiting.append((neighbour, distance + 1))
+                else:
+                    waiting.appendleft((neighbour, distance))
+    return distances
+
+
+def _furthest(topology: Topology, counts: Sequence[bool]) -> int:
+    """The largest distance between two ranks, each of which can reach the other."""
+    ranks = topology.ranks
+    left = [orbit[0] for orbit in orbits(len(topology.nodes), topology.generators) if orbit[0] < ranks]
+    most: dict[int, int] = dict.fromkeys(left, ranks * len(topology.nodes))
+    least: dict[int, int] = dict.fromkeys(left, 0)
+    furthest = 0
+    for turn in range(_FEW):
+        if not left:
+            return furthest
+        chosen = min(left, key=least.__getitem__) if turn % 2 else max(left, key=most.__getitem__)
+        there = [distance or 0 for distance in _distances(topology, chosen, counts)]
+        back = [distance or 0 for distance in _distances(topology, chosen, counts, backwards=True)]
+        reach = max(there[:ranks])
+        furthest = max(furthest, reach)
+        for rank in left:
+            most[rank] = min(most[rank], back[rank] + reach)
+            least[rank] = max(least[rank], back[rank], reach - there[rank])
+        left = [rank for rank in left if rank != chosen and most[rank] > furthest]
+    blocks = (left[i : i + _BLOCK] for i in range(0, len(left), _BLOCK))
+    return max((furthest, *(_furthest_from(topology, block, counts) for block in blocks)))
+
+
+def _furthest_from(topology: Topology, sources: Sequence[int], counts: Sequence[bool]) -> int:
+    """The largest distance from any of `sources` to any rank; a bit per source, waves of all of them together."""
+    begins, ends = topology.ends
+    order = np.argsort(ends, kind="stable")
+    begins, ends = begins[order], ends[order]
+    arrivals, first = np.unique(ends, return_index=True)
+    counted = np.array(counts)
+    shape = len(topology.nodes), (len(sources) + 63) // 64
+    wave = np.zeros(shape, dtype=np.uint64)
+    for bit, source in enumerate(sources):
+        wave[source, bit // 64] |= np.uint64(1) << np.uint64(bit % 64)
+    seen = wave.copy()
+    distance = furthest = 0
+    while wave.any():
+        distance += 1
+        landed = np.zeros(shape, dtype=np.uint64)
+        while wave.any():
+            wave = _stepped(wave, begins, first, arrivals) & ~seen
+            seen |= wave
+            landed |= wave
+            wave[counted] = 0  # the rest of it goes on within this distance
+        landed[~counted] = 0
+        if landed[: topology.ranks].any():
+            furthest = distance
+        wave = landed
+    return furthest
+
+
+def _stepped(
+    wave: npt.NDArray[np.uint64],
+    begins: npt.NDArray[np.int64],
+    first: npt.NDArray[np.int64],
+    arrivals: npt.NDArray[np.int64],
+) -> npt.NDArray[np.uint64]:
+    """The bits of every node one link on: those of all nodes with a link to it, together."""
+    result = np.zeros_like(wave)
+    result[arrivals] = np.bitwise_or.reduceat(wave[begins], first, axis=0)
+    return result

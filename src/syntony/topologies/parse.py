@@ -1,0 +1,167 @@
+"""The names of topologies: `family:arguments,key=value` or `file:PATH`.
+
+ring:8                      a positional argument fills the family's first parameter
+torus:4x4x4,bandwidth=50e9  keyword arguments override the rest
+dgx1                        every argument has a default
+file:cluster.json           a file in any format that is read (topologies/readers), or a machine's folder; everything
+                            after the colon is the path, but for what is broken
+
+Any family with switches takes `aggregator=PROFILE`, which makes them add as the profile says (aggregator.py), and
+`aggregator=PROFILE@PATTERN`, which does so for the switches of such names. `aggregator.KEY=VALUE` after it changes a
+number of the profile:
+
+    star:4,aggregator=switchml,aggregator.slots=64
+    dgx-h100:4,aggregator=sharp@network
+
+Any name, files' too, takes `without=` and `slowed=`, which break something (degraded.py):
+
+    torus:8x8x8,without=0-1,without=rank5,slowed=8-16@50%
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from syntony.base.quantity import count, rate, ratio
+from syntony.topologies.aggregator import PROFILES, Aggregator
+from syntony.topologies.families import FAMILIES
+from syntony.topologies.families.family import Family, Parameter
+from syntony.topologies.graph.degraded import degraded
+from syntony.topologies.readers import read
+from syntony.topologies.topology import Topology, TopologyError
+
+
+def parse(name: str) -> Topology:
+    """The topology that `name` names; raises `TopologyError` with one sentence about what is wrong with it."""
+    name = name.strip()
+    if name in ("file", "file:"):
+        raise TopologyError("file: needs a path, such as file:cluster.json")
+    intact, damage = _damage(name)
+    if not damage:
+        return _intact(name)
+    losses = {key: [text for which, _, text in damage if which == key] for key in ("without", "slowed")}
+    return degraded(_intact(intact), **losses).topology.renamed(name)
+
+
+def _damage(name: str) -> tuple[str, list[tuple[str, str, str]]]:
+    """The name without its `,without=..` and `,slowed=..`, and those as key, '=', text."""
+    arguments = name.split(",")
+    broken = [argument.strip().partition("=") for argument in arguments if _DAMAGE.match(argument)]
+    return ",".join(argument for argument in arguments if not _DAMAGE.match(argument)), broken
+
+
+def _intact(name: str) -> Topology:
+    """The topology of a name without damage."""
+    if name.startswith("file:"):
+        return read(name.removeprefix("file:"))
+    name = "".join(name.split())
+    family_name, colon, text = name.partition(":")
+    family = FAMILIES.get(family_name)
+    if family is None:
+        raise TopologyError(_unknown_family(name, family_name))
+    arguments = text.split(",") if colon else []
+    adding = [argument for argument in arguments if _KEY.match(argument)]
+    topology = family.build(**_values(family, [argument for argument in arguments if not _KEY.match(argument)]))
+    for aggregator, pattern in _aggregators(adding):
+        topology = topology.with_aggregator(aggregator, pattern)
+    return topology.renamed(name)
+
+
+def _aggregators(arguments: Iterable[str]) -> list[tuple[Aggregator, str]]:
+    """What `aggregator=` and `aggregator.KEY=` ask for: aggregators and the patterns of their switches' names."""
+    found: list[tuple[Aggregator, str]] = []
+    for argument in arguments:
+        key, _, text = argument.partition("=")
+        if key == "aggregator":
+            name, _, pattern = text.partition("@")
+            if name not in PROFILES:
+                raise TopologyError(
+                    f"aggregator: unknown profile {name!r}{_did_you_mean(name, PROFILES)}; "
+                    f"known are {', '.join(PROFILES)}"
+                )
+            found.append((PROFILES[name].aggregator, pattern or "*"))
+            continue
+        field = key.removeprefix("aggregator.")
+        if field not in _OVERRIDES:
+            raise TopologyError(
+                f"aggregator: it has no {field!r}{_did_you_mean(field, _OVERRIDES)}; "
+                f"what can be changed is {', '.join(_OVERRIDES)}"
+            )
+        if not found:
+            raise TopologyError(f"{key} comes before any aggregator=PROFILE whose {field} it could change")
+        try:
+            found[-1] = (replace(found[-1][0], **{field: _OVERRIDES[field](text)}), found[-1][1])
+        except ValueError as error:
+            raise TopologyError(f"{key} is {text!r}: {error}") from None
+    return found
+
+
+def _number_formats(text: str) -> tuple[str, ...]:
+    """Number formats joined by +: `float32+int32`."""
+    return tuple(text.split("+"))
+
+
+_DAMAGE = re.compile(r"\s*(without|slowed)=")
+_KEY = re.compile(r"aggregator(\.[^=]*)?=")
+_OVERRIDES: dict[str, Callable[[str], Any]] = {
+    "slots": count,
+    "slot_bytes": count,
+    "formats": _number_formats,
+    "rate": rate,
+    "tenants": count,
+    "sharing": str,
+    "hot": ratio,
+}
+
+
+def _values(family: Family, arguments: Iterable[str]) -> dict[str, Any]:
+    parameters = {parameter.name: parameter for parameter in family.parameters}
+    values: dict[str, Any] = {}
+    for position, argument in enumerate(arguments):
+        key, equals, text = argument.partition("=")
+        if not equals:
+            if position >= len(family.parameters):
+                raise TopologyError(
+                    f"{family.name}: argument {position + 1}, {argument!r}, is one too many; "
+                    f"the family is written {family.signature()}"
+                )
+            key, text = family.parameters[position].name, argument
+        if key not in parameters:
+            raise TopologyError(
+                f"{family.name}: it has no parameter {key!r}{_did_you_mean(key, parameters)}; "
+                f"the family is written {family.signature()}"
+            )
+        if key in values:
+            raise TopologyError(f"{family.name}: {key} is given twice")
+        values[key] = _read(family, parameters[key], text)
+    for parameter in family.parameters:
+        if parameter.name not in values and parameter.name not in family.defaults():
+            raise TopologyError(
+                f"{family.name}: {parameter.name} ({parameter.meaning}) is missing; an example is {family.example}"
+            )
+    return values
+
+
+def _read(family: Family, parameter: Parameter, text: str) -> Any:
+    try:
+        return parameter.read(text)
+    except ValueError as error:
+        raise TopologyError(f"{family.name}: {parameter.name} is {text!r}; it must be {error}") from None
+
+
+def _unknown_family(name: str, family_name: str) -> str:
+    if Path(name).suffix in (".json", ".xml", ".txt") or Path(name).is_file():
+        return f"unknown topology {name!r}; a topology file is named file:{name}"
+    known = [*FAMILIES, "file"]
+    guess = _did_you_mean(family_name, known)
+    return f"unknown topology {family_name!r}{guess}; known are {', '.join(known)}"
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    matches = get_close_matches(word.lower(), list(known), n=1)
+    return f" (did you mean {matches[0]}?)" if matches else ""

@@ -1,0 +1,102 @@
+"""Who is slower than its peers: the check before a long job starts.
+
+A pair's peers are the pairs whose ends are as near each other (the same depth in the tree of locality.py): wires that
+ought to be alike. What is slower than their median by more than the tolerance is a finding. Where most wires of one
+rank are slow, or all that it moves at once is little, the rank is named and not each of its wires (the pre-flight
+checks of MegaScale, Jiang et al., NSDI'24, and of Vela, IBM, ask the same question with their own traffic).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import permutations
+
+import numpy as np
+
+from syntony.base.wording import rate, time
+from syntony.topologies.probed.locality import Cluster
+from syntony.topologies.probed.measurements import Measurements
+
+TOLERANCE = 0.75
+"""A bandwidth below this part of its peers' median is slow."""
+
+_LATE = 4.0  # a latency above this many times its peers' median is late,
+_LEAST_DELAY = 100e-6  # if it is also so many seconds above it: below that a scheduler's whim decides
+_FEWEST_PEERS = 3  # among fewer nobody can say which of them is wrong
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something slower than its peers. `ranks`: a pair (sender, receiver), or a single rank."""
+
+    ranks: tuple[int, ...]
+    sentence: str
+
+
+def examine(measurements: Measurements, root: Cluster, tolerance: float = TOLERANCE) -> tuple[Finding, ...]:
+    """What is wrong, whole ranks first; empty where nothing is."""
+    usual_rate: dict[Pair, float] = {}
+    usual_alpha: dict[Pair, float] = {}
+    for pairs in _peers(root).values():
+        if len(pairs) > _FEWEST_PEERS:
+            usual_rate |= dict.fromkeys(pairs, float(np.median([measurements.bandwidth[pair] for pair in pairs])))
+            usual_alpha |= dict.fromkeys(pairs, float(np.median([measurements.alpha[pair] for pair in pairs])))
+    slow = {pair for pair, usual in usual_rate.items() if measurements.bandwidth[pair] < tolerance * usual}
+    late = {
+        pair
+        for pair, usual in usual_alpha.items()
+        if measurements.alpha[pair] > max(_LATE * usual, usual + _LEAST_DELAY)
+    }
+    findings = _slow_ranks(measurements, root, slow, tolerance)
+    blamed = {finding.ranks[0] for finding in findings}
+    for pair in sorted(slow | late):
+        if blamed & set(pair):
+            continue
+        said = []
+        if pair in slow:
+            said.append(f"{rate(float(measurements.bandwidth[pair]))}, its peers have {rate(usual_rate[pair])}")
+        if pair in late:
+            said.append(f"latency {time(float(measurements.alpha[pair]))}, its peers' is {time(usual_alpha[pair])}")
+        ends = " -> ".join(measurements.name(rank) for rank in pair)
+        findings.append(Finding(pair, f"{ends}: {'; '.join(said)}"))
+    return tuple(findings)
+
+
+def _peers(root: Cluster) -> dict[int, list[Pair]]:
+    """Pairs by the depth of the smallest cluster around them."""
+    depth: dict[tuple[int, ...], int] = {root.ranks: 0}
+    for cluster in root.walk():
+        for part in cluster.parts:
+            depth[part.ranks] = depth[cluster.ranks] + 1
+    peers: defaultdict[int, list[Pair]] = defaultdict(list)
+    for a, b in permutations(root.ranks, 2):
+        peers[depth[root.around(a, b).ranks]].append((a, b))
+    return peers
+
+
+def _slow_ranks(measurements: Measurements, root: Cluster, slow: set[Pair], tolerance: float) -> list[Finding]:
+    findings = []
+    others = measurements.ranks - 1
+    single = {ranks[0]: crossing for ranks, crossing in measurements.crossings.items() if len(ranks) == 1}
+    for verb, towards, end in (("sends", "to", 0), ("receives", "from", 1)):
+        wires = measurements.bandwidth.T if end else measurements.bandwidth
+        moved = {rank: (crossing.out, crossing.into)[end] for rank, crossing in single.items()}
+        eased = {rank: moved[rank] / crossing.alone for rank, crossing in single.items()}
+        wire = {rank: float(np.nanmedian(wires[rank])) for rank in single}
+        usual, usual_ease, usual_wire = (float(np.median(list(values.values()))) for values in (moved, eased, wire))
+        for rank in root.ranks:
+            mine = sum(pair[end] == rank for pair in slow)
+            # Most of its wires slow, or in each other's way: else it is a few of them, and these are named.
+            little = rank in moved and moved[rank] < tolerance * usual
+            all_over = little and (eased[rank] < tolerance * usual_ease or wire[rank] < tolerance * usual_wire)
+            if all_over and len(moved) > _FEWEST_PEERS:
+                what = f"{rate(moved[rank])} {towards} all its neighbours together, its peers {rate(usual)}"
+            elif others >= _FEWEST_PEERS and 2 * mine > others:
+                what = f"slowly {towards} {mine} of {others} ranks"
+            else:
+                continue
+            findings.append(Finding((rank,), f"{measurements.name(rank)} {verb} {what}"))
+    return findings

@@ -1,0 +1,121 @@
+"""The formats in which a topology can be read from a file, in one table: the house's own and those of machines.
+
+To add one: a file here with a function from the file's bytes to the Topology, and its line in the table. A file is
+recognized by what it begins with, whatever it is called; a folder is a machine's root, with `sys` in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from syntony.topologies.file_format import from_json
+from syntony.topologies.readers import linux_sys, lstopo_xml, nccl_xml, nvidia_smi, taccl_json
+from syntony.topologies.topology import Topology, TopologyError
+
+_HEAD = 1 << 16  # bytes that a format is recognized by
+_MEBI = 1 << 20
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of file. `begins` tells by a file's first 64 KiB; `most` bytes are read at most."""
+
+    name: str
+    summary: str
+    begins: Callable[[str], bool]
+    read: Callable[[bytes, str], Topology]
+    most: int
+
+
+def _json(content: bytes, where: str) -> Topology:
+    try:
+        return from_json(content.decode(), where)
+    except UnicodeDecodeError as error:
+        raise TopologyError(f"{where}: not a text file: byte {error.start} is not UTF-8") from None
+
+
+def _is_ours(head: str) -> bool:
+    return head.startswith("{") and not taccl_json.recognizes(head)
+
+
+FORMATS: dict[str, Format] = {
+    form.name: form
+    for form in (
+        Format("json", "Syntony's topology file", _is_ours, _json, 1024 * _MEBI),
+        Format(
+            "nccl-xml",
+            "NCCL's or RCCL's topology file, as NCCL_TOPO_DUMP_FILE writes it",
+            lambda head: _first_element(head) == "system",
+            nccl_xml.read,
+            16 * _MEBI,
+        ),
+        Format(
+            "lstopo-xml",
+            "hwloc's XML, as lstopo --of xml writes it",
+            lambda head: _first_element(head) == "topology",
+            lstopo_xml.read,
+            16 * _MEBI,
+        ),
+        Format(
+            "nvidia-smi",
+            "the text that nvidia-smi topo -m prints",
+            nvidia_smi.recognizes,
+            nvidia_smi.read,
+            16 * _MEBI,
+        ),
+        Format("taccl-json", "TACCL's topology profile", taccl_json.recognizes, taccl_json.read, 16 * _MEBI),
+    )
+}
+
+
+def read(path: str | Path, form: str | None = None) -> Topology:
+    """The topology of a file in any of the formats, or of a machine's folder.
+
+    `form` names a format of the table when the file is not to be recognized. Raises UserError with one sentence that
+    names the file and the line or field.
+    """
+    if form is not None and form not in FORMATS:
+        raise TopologyError(f"unknown format {form!r}; known are {', '.join(FORMATS)}")
+    try:
+        if Path(path).is_dir() and form is None:
+            return linux_sys.read_machine(Path(path))
+        with Path(path).open("rb") as file:
+            head = file.read(_HEAD)
+            chosen = _recognized(head, str(path)) if form is None else FORMATS[form]
+            content = head + file.read(chosen.most - len(head) + 1)
+    except OSError as error:
+        raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(content) > chosen.most:
+        raise TopologyError(f"{path}: too large for {chosen.summary}; {chosen.most // _MEBI} MiB are read at most")
+    return chosen.read(content, str(path))
+
+
+def _recognized(head: bytes, path: str) -> Format:
+    text = head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    for form in FORMATS.values():
+        if form.begins(text):
+            return form
+    if path.endswith(".json"):
+        return FORMATS["json"]
+    known = ", ".join(f"{form.name} ({form.summary})" for form in FORMATS.values())
+    raise TopologyError(f"{path}: not recognized as a topology{_seen(text)}; read are {known}")
+
+
+def _seen(text: str) -> str:
+    element = _first_element(text)
+    if element == "algo":
+        return ": <algo> is an MSCCL schedule"
+    return f": it begins with <{element}>" if element else ""
+
+
+_PROLOGUE = re.compile(r"(?:\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>\[]*(?:\[.*?\]\s*)?>)*", re.DOTALL)
+
+
+def _first_element(head: str) -> str | None:
+    """The name of an XML document's first element."""
+    start = _PROLOGUE.match(head)
+    found = re.compile(r"<([A-Za-z_][\w.-]{0,40})").match(head, start.end() if start else 0)
+    return found.group(1) if found else None

@@ -1,0 +1,91 @@
+"""The verb `train`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from syntony.base.arguments import count
+from syntony.base.command import Command, UserError
+from syntony.topologies.cli import add_json
+
+if TYPE_CHECKING:
+    from syntony.trainer.run.loop import Work
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG.toml", help="what to train, on what, and how")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="instead of what the file says; repeat"
+    )
+    parser.add_argument(
+        "--ranks", type=count, metavar="N", help="start N ranks here (default: as many as the file asks for)"
+    )
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    return _start("train", arguments, None)
+
+
+def _start(what: str, arguments: argparse.Namespace, work: Work | None) -> int:
+    from syntony.collectives.bootstrap.rendezvous import work_on_ranks
+    from syntony.trainer.config import load
+
+    config = load(arguments.config, arguments.set)
+    from syntony.trainer.run.loop import train
+
+    ranks = arguments.ranks or config.world
+    if ranks == 1 and "RANK" not in os.environ:
+        return train(config, None, work)
+    silence = 1e6  # ranks meet in their own groups, whose timeout is `run.timeout`
+    code = work_on_ranks(what, ranks, partial(train, config, work=work), config.run.timeout, silence)
+    if code and "RANK" in os.environ:  # whoever restarts us waits for our end, and torch's takes its time
+        sys.stdout.flush()
+        os._exit(code)
+    return code
+
+
+def _configure_run(parser: argparse.ArgumentParser) -> None:
+    _configure(parser)
+    parser.add_argument("--policies", default="serial,ddp,fifo,need", metavar="A,B+C,..",
+                        help="who plans (default %(default)s); `syntony overlap list` has them all")  # fmt: skip
+    parser.add_argument("--steps", type=count, default=5, metavar="N", help="of each per round (default 5)")
+    parser.add_argument("--rounds", type=count, default=3, metavar="N", help="in which they take turns (default 3)")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="write traces: POLICY.json for Perfetto, POLICY.et")
+    add_json(parser)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from syntony.overlap.commands import split_policies
+    from syntony.trainer.run.choosing import wanted
+    from syntony.trainer.run.contest import Contest
+
+    if arguments.output and not Path(arguments.output).is_dir():
+        raise UserError(f"{arguments.output}: there is no such folder")
+    policies = tuple(split_policies(arguments.policies))
+    for name in policies:
+        wanted(name)  # refuses what there is not before ranks start
+    contest = Contest(policies, arguments.steps, arguments.rounds, arguments.output or "", arguments.json)
+    return _start("overlap run", arguments, contest.run)
+
+
+COMMANDS = (
+    Command(
+        ("train",),
+        "train a transformer, data, tensor, pipeline, expert and context parallel",
+        "syntony train configs/tiny.toml",
+        _configure,
+        _train,
+    ),
+    Command(
+        ("overlap", "run"),
+        "policies on real training steps, in turns: planned, measured, bound",
+        "syntony overlap run configs/tiny.toml --set parallel.dp=2 --policies serial,ddp,fifo",
+        _configure_run,
+        _run,
+    ),
+)

@@ -1,0 +1,263 @@
+"""What is trained, on what, how: one TOML file, and `--set section.key=value` on top of it.
+
+A section is a dataclass below, a key a field of it; that is all there is to know. What is wrong is said in one sentence
+with file, line and key, before anything starts.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+
+from syntony.base.command import UserError
+
+ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
+_ONE = "blocks width heads top rows microbatches dp tp pp ep cp replicas loops prefetch threads every together"
+_LEAST = dict.fromkeys(_ONE.split(), 1) | {"context": 2, "vocabulary": 256}  # of whole numbers; of others 0
+
+
+@dataclass(frozen=True)
+class Model:
+    """The transformer. `experts` 0: dense; else every block's MLP is that many experts, `top` of them per token."""
+
+    blocks: int = 4
+    width: int = 128
+    heads: int = 4
+    hidden: int = 0  # of the MLP; 0: 4 widths, or 8/3 of one for swiglu, as a multiple of 64
+    context: int = 128
+    vocabulary: int = 256
+    activation: Literal["swiglu", "gelu"] = "swiglu"
+    positions: Literal["rotary", "learned"] = "rotary"
+    experts: int = 0
+    top: int = 2
+    balance: float = 0.01  # weight of the load-balancing loss
+    together: int = 1  # so many blocks are one layer, of fewer and longer ops: for many thin ones
+
+
+@dataclass(frozen=True)
+class Data:
+    """Text. A step takes `microbatches` of `rows` sequences each, all data ranks together."""
+
+    source: str = "stdlib"  # or a file or a folder
+    pattern: str = "*.py"  # of the files in a folder
+    rows: int = 4
+    microbatches: int = 4
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Any elementwise class of torch.optim by name; `options` go to it. The norm's gains do not decay."""
+
+    name: str = "AdamW"
+    lr: float = 1e-3
+    warmup: int = 20  # steps in which lr grows linearly
+    final: float = 0.1  # part of lr at the last step, reached along a cosine
+    options: Mapping[str, Any] = field(default_factory=dict)
+    clip: Literal["exact", "optimistic", "off"] = "exact"
+    clip_norm: float = 1.0
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Ranks along every axis. World = pp x dp x cp x tp; `ep` divides dp x cp."""
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    cp: int = 1
+    zero: int = 0  # 0: replicated; 1: optimizer, 2: gradients, 3: weights sharded
+    replicas: int = 1  # of the sharded weights (hybrid sharding)
+    sequence: bool = True  # tp: between the branches, activations are sharded along the sequence
+    attention: Literal["ring", "ulysses"] = "ring"  # how cp attends
+    schedule: str = "1f1b"  # of the pipeline
+    loops: int = 1  # chunks of the model on a pipeline device
+    recompute: bool = False  # activation checkpointing
+    prefetch: int = 1  # zero 3: for how many layers ahead weights are gathered
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The policy that makes the Plan, and its knobs; or a plan that was made before."""
+
+    policy: str = "poseidon"  # `syntony overlap list` shows all; A+B: both; "search": what is best on real steps
+    knobs: Mapping[str, Any] = field(default_factory=dict)
+    plan: str = ""  # a plan's file, instead
+    profile: int = 2  # steps that are measured before, and forgotten
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run."""
+
+    steps: int = 100
+    seed: int = 0
+    backend: str = "syntony"  # any torch backend
+    canonical: bool = True  # sums in one association whatever the layout, to the bit; else as the backend likes
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: str = "cpu"  # where it is computed: cpu, cuda, or another that torch knows
+    compute: Literal["real", "emulated"] = "real"
+    forward: float = 0.001  # emulated: seconds of one block's forward for one microbatch; a backward takes twice that
+    threads: int = 1
+    timeout: float = 30.0  # seconds after which a silent rank is given up
+    every: int = 10  # steps between lines of progress
+    held_out: int = 0  # steps between losses of held-out text, which cost a step without its update; 0: none
+    log: str = ""  # JSONL file
+    save: str = ""  # folder of checkpoints
+    save_every: int = 0  # steps; 0: at the end only
+    resume: str = ""  # a checkpoint's folder; "newest": the last one in `save`, if there is one
+
+
+@dataclass(frozen=True)
+class Config:
+    """All of it. Read with `load`."""
+
+    model: Model = Model()
+    data: Data = Data()
+    optimizer: Optimizer = Optimizer()
+    parallel: Parallel = Parallel()
+    overlap: Overlap = Overlap()
+    run: Run = Run()
+
+    @property
+    def world(self) -> int:
+        return self.parallel.pp * self.parallel.dp * self.parallel.cp * self.parallel.tp
+
+
+def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
+    """The file, with `section.key=value` settings put over it, checked. Raises UserError with file, line and key."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: is not TOML: {error}") from None
+    places = {key: f"{path}:{line}" for key, line in _lines(text).items()}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        section, _, key = name.strip().partition(".")
+        if not equals or not key:
+            raise UserError(f"--set {setting}: it must be section.key=value, such as run.steps=20")
+        try:
+            found = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found = value.strip()
+        table = tables.setdefault(section, {})
+        *outer, last = key.split(".")
+        for step in outer:
+            table = table.setdefault(step, {})
+        table[last] = found
+        places[section, key.split(".")[0]] = places[section, ""] = f"--set {setting}"
+
+    def where(section: str, key: str = "") -> str:
+        return places.get((section, key), places.get((section, ""), str(path)))
+
+    sections = {each.name: each.default for each in fields(Config)}
+    made: dict[str, Any] = {}
+    for section, table in tables.items():
+        if section not in sections:
+            raise UserError(f"{where(section)}: unknown section [{section}]{_guess(section, sections)}")
+        if not isinstance(table, dict):
+            raise UserError(f"{where('', section)}: {section} is a section: write [{section}], and its keys below")
+        kind: Any = type(sections[section])
+        types = get_type_hints(kind)
+        for key, value in table.items():
+            if key not in types:
+                raise UserError(f"{where(section, key)}: unknown key {key!r} in [{section}]{_guess(key, types)}")
+            table[key] = _typed(value, types[key], f"{where(section, key)}: [{section}] {key}")
+        made[section] = kind(**table)
+    return checked(Config(**made), where)
+
+
+def _lines(text: str) -> dict[tuple[str, str], int]:
+    """Where keys are: (section, key), and (section, "") for its heading."""
+    found: dict[tuple[str, str], int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        heading = re.match(r"\s*\[\s*([^]\s]+)\s*]", line)
+        key = re.match(r"\s*([\w-]+)\s*[.=]", line)
+        if heading:
+            section, _, rest = heading[1].partition(".")
+            found.setdefault((section, rest.split(".")[0]), number)
+        elif key:
+            found.setdefault((section, key[1]), number)
+    return found
+
+
+def _guess(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else f"; there are {', '.join(known)}"
+
+
+def _typed(value: Any, kind: Any, what: str) -> Any:
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            choices = ", ".join(map(repr, get_args(kind)))
+            raise UserError(f"{what} is {value!r}; it must be one of {choices}")
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    if get_origin(kind) is Mapping:
+        kind = dict
+    if type(value) is not kind:
+        names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a table"}
+        raise UserError(f"{what} is {value!r}; it must be {names[kind]}")
+    return value
+
+
+def checked(config: Config, where: Callable[[str, str], str]) -> Config:
+    """The same, with what is left to us filled in. Raises UserError for sizes that do not fit together."""
+    model, data, sizes, optimizer = config.model, config.data, config.parallel, config.optimizer
+
+    def refuse(section: str, key: str, sentence: str) -> NoReturn:
+        raise UserError(f"{where(section, key)}: [{section}] {key} is {_value(config, section, key)!r}; {sentence}")
+
+    for section in fields(config):
+        for each in fields(getattr(config, section.name)):
+            value = _value(config, section.name, each.name)
+            if type(value) is int and value < _LEAST.get(each.name, 0):
+                refuse(section.name, each.name, f"it must be {_LEAST.get(each.name, 0)} or more")
+    if model.width % model.heads:
+        refuse("model", "heads", f"it must divide width, which is {model.width}")
+    if model.positions == "rotary" and model.width // model.heads % 2:
+        refuse("model", "heads", "rotary positions need an even width / heads")
+    if model.experts and model.top > model.experts:
+        refuse("model", "top", f"there are {model.experts} experts")
+    if model.blocks % model.together:
+        refuse("model", "together", f"it must divide blocks, which is {model.blocks}")
+    if model.together > 1 and (model.experts or sizes.tp * sizes.cp > 1):
+        refuse("model", "together", "blocks in which something travels (experts, tp, cp) are layers of their own")
+    if data.microbatches % sizes.dp:
+        refuse("data", "microbatches", f"dp, which is {sizes.dp}, must divide it")
+    turns = data.microbatches // sizes.dp
+    if config.run.canonical and sizes.dp > 1 and turns & (turns - 1):
+        refuse("data", "microbatches", f"that is {turns} per data rank: canonical sums need a power of two there")
+    if sizes.ep > 1 and not model.experts:
+        refuse("parallel", "ep", "but [model] experts is 0")
+    if optimizer.name not in ELEMENTWISE:
+        refuse("optimizer", "name", f"it must be an elementwise one of torch.optim: {', '.join(ELEMENTWISE)}")
+    if optimizer.clip != "off" and optimizer.clip_norm <= 0:
+        refuse("optimizer", "clip_norm", "it must be above 0")
+    if config.run.device != "cpu":
+        if config.overlap.profile:
+            refuse("overlap", "profile", f"what ops cost on {config.run.device} is not measured yet: it must be 0")
+        if config.run.canonical and config.run.backend != "syntony":
+            refuse("run", "canonical", f"sums on {config.run.device} are canonical with backend syntony only")
+        if config.run.compute != "real":
+            refuse("run", "compute", "that is a matter of the CPU's clock: device must be cpu")
+    if config.run.resume == "newest" and not config.run.save:
+        refuse("run", "resume", "then [run] save must say in which folder checkpoints are")
+    if model.hidden == 0:
+        hidden = 4 * model.width if model.activation == "gelu" else -(-8 * model.width // 3 // 64) * 64
+        config = replace(config, model=replace(model, hidden=hidden))
+    return config
+
+
+def _value(config: Config, section: str, key: str) -> Any:
+    return getattr(getattr(config, section), key)

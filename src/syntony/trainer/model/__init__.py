@@ -1,0 +1,1 @@
+"""A transformer as layers made of pure segments."""

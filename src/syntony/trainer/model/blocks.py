@@ -1,0 +1,155 @@
+"""The dense layers of a transformer: embedding, attention, MLP and head, whole and with all gaps empty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from syntony.trainer.config import Model
+from syntony.trainer.model.layer import Layer, Segment, Use, Weight
+
+
+def normed(use: Use, x: Tensor, name: str = "norm") -> tuple[Tensor, Tensor]:
+    """(x) -> (normed, x). RMSNorm (Zhang and Sennrich 2019)."""
+    return F.rms_norm(x, x.shape[-1:], use[name], 1e-6), x
+
+
+def added(use: Use, y: Tensor, x: Tensor) -> tuple[Tensor]:
+    """(y, x) -> (x + y)"""
+    return (x + y,)
+
+
+# Embedding: (tokens) -> | add | -> (x).  Segments: look-up, positions.
+
+
+def embedding(model: Model, rows: int) -> Layer:
+    """Segments: embed | place. `tokens` (rows, length) int64 -> x (rows, length, width)."""
+    weights = [Weight("tokens", (model.vocabulary, model.width), 0.02)]
+    learned = model.positions == "learned"
+    if learned:
+        weights.append(Weight("positions", (model.context, model.width), 0.02))
+
+    def embed(use: Use, tokens: Tensor) -> tuple[Tensor]:
+        return (F.embedding(tokens, use["tokens"]),)
+
+    def place(use: Use, x: Tensor) -> tuple[Tensor]:
+        return (x + use["positions"][: x.shape[1]] if learned else x,)
+
+    return Layer("embedding", tuple(weights), (Segment(embed), Segment(place)), (None,))
+
+
+def attention(model: Model, rows: int, index: int) -> Layer:
+    """Segments: norm | qkv | attend | project | add. Tensors between: (rows, length, width), and qkv with 3 widths."""
+    width, depth = model.width, model.width // model.heads
+    spread = 0.02
+    weights = (
+        Weight("qkv", (3, width, width), spread),
+        Weight("project", (width, width), spread / math.sqrt(2 * model.blocks)),
+        Weight("norm", (width,), 0),
+    )
+    rotary = model.positions == "rotary"
+    tokens = rows * model.context
+
+    def qkv(use: Use, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return use.linear(h, "qkv"), x
+
+    def attend(use: Use, made: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return causal(heads_of(made, depth), rotary), x
+
+    def project(use: Use, o: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return use.linear(o, "project"), x
+
+    segments = (
+        Segment(normed),
+        Segment(qkv, 6.0 * tokens * width * width),
+        Segment(attend, 2.0 * tokens * model.context * width),
+        Segment(project, 2.0 * tokens * width * width),
+        Segment(added),
+    )
+    return Layer(f"attention_{index}", weights, segments, (None,) * 4)
+
+
+def heads_of(made: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v, each (rows, heads, length, depth), of (rows, length, 3 x heads x depth)."""
+    rows, length, _ = made.shape
+    q, k, v = made.view(rows, length, 3, -1, depth).permute(2, 0, 3, 1, 4)
+    return q, k, v
+
+
+def causal(qkv: tuple[Tensor, Tensor, Tensor], rotary: bool) -> Tensor:
+    """Attention to what came before: (rows, length, heads x depth)."""
+    q, k, v = qkv
+    if rotary:
+        q, k = rotated(q), rotated(k)
+    o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return o.transpose(1, 2).flatten(2)
+
+
+def rotated(x: Tensor, start: int = 0) -> Tensor:
+    """Rotary positions start, start + 1, .. (Su et al. 2021) on x (rows, heads, length, depth)."""
+    cosine, sine = _angles(start, x.shape[2], x.shape[3], x.dtype, x.device)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cosine - second * sine, first * sine + second * cosine), dim=-1)
+
+
+@lru_cache(maxsize=16)
+def _angles(start: int, length: int, depth: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    with torch.no_grad():
+        speeds = 10000.0 ** (-torch.arange(0, depth, 2, dtype=torch.float64, device="cpu") / depth)
+        angles = torch.arange(start, start + length, dtype=torch.float64, device="cpu")[:, None] * speeds
+        return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
+
+
+def mlp(model: Model, rows: int, index: int) -> Layer:
+    """Segments: norm | feed | add."""
+    up, down, feed, flops = feed_forward(model, rows)
+    weights = (up, down, Weight("feed_norm", (model.width,), 0))
+
+    def norm(use: Use, x: Tensor) -> tuple[Tensor, Tensor]:
+        return normed(use, x, "feed_norm")
+
+    def branch(use: Use, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return feed(use, h), x
+
+    return Layer(f"mlp_{index}", weights, (Segment(norm), Segment(branch, flops), Segment(added)), (None,) * 2)
+
+
+def feed_forward(model: Model, rows: int) -> tuple[Weight, Weight, Callable[..., Tensor], float]:
+    """Weights up and down, the function feed(use, h, block=None, source=0, of=""), and its operations for one
+    microbatch. `of`: what comes before the weights' names."""
+    gated = model.activation == "swiglu"
+    up = Weight("up", (1 + gated, model.hidden, model.width), 0.02)
+    down = Weight("down", (model.width, model.hidden), 0.02 / math.sqrt(2 * model.blocks))
+
+    def feed(use: Use, h: Tensor, block: int | None = None, source: int = 0, of: str = "") -> Tensor:
+        made = use.linear(h, f"{of}up", block, source)
+        if gated:
+            gate, value = made.chunk(2, dim=-1)
+            made = F.silu(gate) * value
+        else:
+            made = F.gelu(made, approximate="tanh")
+        return use.linear(made, f"{of}down", block, source)
+
+    return up, down, feed, 2.0 * rows * model.context * model.width * model.hidden * (2 + gated)
+
+
+def head(model: Model, rows: int) -> Layer:
+    """Segments: norm | logits | loss. (x, targets) -> (mean loss in nats per token,)."""
+    weights = (Weight("logits", (model.vocabulary, model.width), 0.02), Weight("norm", (model.width,), 0))
+
+    def norm(use: Use, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return normed(use, x)[0], targets
+
+    def logits(use: Use, h: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return use.linear(h, "logits"), targets
+
+    def loss(use: Use, made: Tensor, targets: Tensor) -> tuple[Tensor]:
+        return (F.cross_entropy(made.flatten(0, 1).float(), targets.flatten()),)
+
+    flops = 2.0 * rows * model.context * model.width * model.vocabulary
+    return Layer("head", weights, (Segment(norm), Segment(logits, flops), Segment(loss)), (None, None))

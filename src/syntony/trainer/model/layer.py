@@ -1,0 +1,334 @@
+"""A layer: a list of segments with gaps between them, its weights, and how their gradients come about.
+
+    norm | qkv | attend | project | add        segments, pure functions of tensors
+         ^gap  ^gap     ^gap      ^gap         where a parallelism may let tensors travel
+
+A segment gets tensors and returns tensors; the first of them is the one that travels over the gap, the others (the
+residual, what a router decided) stay on the rank. Parallelism is applied from outside: it cuts weights into blocks
+(`Weight.offset`), fills gaps with Transfers, and `fused` joins the segments whose gap stayed empty.
+
+Autograd is used within a segment only. Gradients of matrices are not its business: `Use.linear` remembers (x, dy), and
+`Product.into` computes dy^T x at once or later, bitwise the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from syntony.overlap.step import graph
+
+SHADOW = "shadow."  # before the names of what a layer uses beside its own weights
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A tensor that is learned: on this rank, the block of `whole` that begins at `offset`.
+
+    shape    of the block (matrices are (.., outputs, inputs))
+    spread   standard deviation of its first values; 0: it begins as ones
+    shared   the ranks of `tp` have the same one, and gradients that are parts of a sum (sequence parallelism)
+    branch   the layer it was made in, if that has been welded to another, or if this is its shadow's
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    spread: float
+    whole: tuple[int, ...] = ()  # empty: the block is the whole tensor
+    offset: tuple[int, ...] = ()  # empty: begins at 0 everywhere
+    shared: bool = False
+    branch: str = ""
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_matrix(self) -> bool:
+        return len(self.shape) > 1
+
+    @property
+    def full_shape(self) -> tuple[int, ...]:
+        return self.whole or self.shape
+
+    @property
+    def place(self) -> tuple[slice, ...]:
+        """Where the block lies in the whole."""
+        offset = self.offset or (0,) * len(self.shape)
+        return tuple(slice(start, start + size) for start, size in zip(offset, self.shape, strict=True))
+
+    @property
+    def own_name(self) -> str:
+        """As it was called before its layer was welded to others that have one of the same name."""
+        return self.name.rpartition(".")[2]
+
+    def begin(self, seed: int, layer: str) -> Tensor:
+        """First values of the block. They depend on the seed, the layer it was made in and its name, on no layout."""
+        if self.spread == 0:
+            return torch.ones(self.shape)
+        digest = hashlib.sha256(f"{seed} {self.branch or layer} {self.own_name}".encode()).digest()
+        source = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+        whole = torch.empty(self.full_shape, device="cpu").normal_(0.0, self.spread, generator=source)
+        return whole[self.place]
+
+    def split(self, axis: int, index: int, parts: int) -> Weight:
+        """The block `index` of `parts` equal ones along `axis` of this block."""
+        size = self.shape[axis] // parts
+        return self.block(axis, index * size, size)
+
+    def block(self, axis: int, begin: int, size: int) -> Weight:
+        """`size` of this block's places along `axis`, from `begin` on."""
+        offset = list(self.offset or (0,) * len(self.shape))
+        offset[axis] += begin
+        shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
+        return replace(self, shape=shape, whole=self.full_shape, offset=tuple(offset))
+
+
+@dataclass(frozen=True)
+class Product:
+    """The gradient of a matrix that is not computed yet: dy^T x.
+
+    block    index of the matrix among those of the weight (an expert); None: the weight is one matrix
+    source   how many ranks of its group away the rows' microbatch lives: 0 .. group - 1, for experts
+    """
+
+    weight: str
+    x: Tensor  # (.., inputs)
+    dy: Tensor  # (.., outputs)
+    block: int | None = None
+    source: int = 0
+
+    def into(self, gradient: Tensor) -> None:
+        """Writes it to `gradient`, which has the weight's shape."""
+        place = gradient if self.block is None else gradient[self.block]
+        place = place.view(-1, place.shape[-1])
+        dy, x = self.dy.reshape(-1, place.shape[0]), self.x.reshape(-1, place.shape[1])
+        if dy.dtype == place.dtype:
+            torch.mm(dy.t(), x, out=place)
+        else:
+            place.copy_(dy.t() @ x)
+
+
+@dataclass
+class Use:
+    """One run of one segment on one microbatch: where it finds weights, and where gradients of weights collect.
+
+    weights      of the layer, by name, and of its shadow (`shadow.up`); no autograd. Whoever runs the backward may have
+                 put others in their place
+    microbatch   of this rank, 0 ..
+    share        of one microbatch in the step's loss (what extra losses are multiplied with)
+    even         nobody knows the router yet: tokens go to the experts in turn
+    """
+
+    weights: Mapping[str, Tensor]
+    microbatch: int = 0
+    share: float = 1.0
+    even: bool = False
+    leaves: dict[str, Tensor] = field(default_factory=dict)  # weights that autograd differentiates
+    products: list[Product] = field(default_factory=list)  # gradients of matrices, to be computed later, or
+    at_once: Callable[[Product], None] | None = None  # what computes them while their factors are still in cache
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A weight that is no factor of a product: a norm's gain, an embedding."""
+        if name not in self.leaves:
+            self.leaves[name] = self.weights[name].detach().clone().requires_grad_(torch.is_grad_enabled())
+        return self.leaves[name]
+
+    def made(self, product: Product) -> None:
+        """The backward of a matrix has its two factors."""
+        (self.at_once or self.products.append)(product)
+
+    def linear(self, x: Tensor, name: str, block: int | None = None, source: int = 0) -> Tensor:
+        """x (.., inputs) times the transposed weight, whose leading axes are taken as one: (.., outputs)."""
+        return _Linear.apply(x, self, name, block, source)  # type: ignore[no-any-return,no-untyped-call]
+
+    def matrix(self, name: str, block: int | None = None) -> Tensor:
+        """A weight, or a block of it, as (outputs, inputs)."""
+        weight = self.weights[name] if block is None else self.weights[name][block]
+        return weight.view(-1, weight.shape[-1])
+
+
+class _Linear(torch.autograd.Function):
+    """y = x W^T, whose backward computes dx only, and leaves (x, dy) in the Use for dW.
+
+    It keeps no weight: where weights are sharded, those of the forward are gone, and `use.weights` has others by then.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, use: Use, name: str, block: int | None, source: int) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.use, ctx.where = use, (name, block, source)
+        return F.linear(x, use.matrix(name, block))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (dy,) = gradients
+        (x,) = ctx.saved_tensors
+        name, block, source = ctx.where
+        ctx.use.made(Product(name, x.detach(), dy, block, source))
+        return dy @ ctx.use.matrix(name, block), None, None, None, None
+
+
+Run = Callable[..., tuple[Tensor, ...]]  # (use, *tensors) -> tensors
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A pure function of tensors. `flops` of its forward, for one microbatch."""
+
+    run: Run
+    flops: float = 0.0
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a Transfer moves: a contiguous buffer into another one; `finish` makes of that what the segment takes.
+
+    Sizes: rows of the first axis that go to and come from each rank, where these differ (all_to_all_v).
+    """
+
+    input: Tensor
+    output: Tensor
+    finish: Callable[[Tensor], Tensor] = lambda output: output
+    input_sizes: Sequence[int] | None = None
+    output_sizes: Sequence[int] | None = None
+
+
+class Transfer:
+    """What fills a gap. `planned` describes it to the planner: name, lane, what moves forward and backward.
+
+    Of `forward` and `backward` only those are called whose kind in `planned` is not None; a gap that moves nothing in
+    one direction hands the tensor on. Where a policy cuts the ops around the gap in `count` parts, the other methods
+    say what a part is: the rows of a part of the sequences, unless a transfer knows better.
+    """
+
+    @property
+    def planned(self) -> graph.Transfer:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
+        """`kept`: what the segment returned beside x."""
+        raise NotImplementedError
+
+    def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
+        """`gradient` of what `forward` delivered; `kept` as in forward."""
+        raise NotImplementedError
+
+    def cut(self, x: Tensor, kept: tuple[Tensor, ...], index: int, count: int) -> Tensor:
+        """Part `index` of x, or of its gradient."""
+        return x.chunk(count)[index]
+
+    def join(self, parts: Sequence[Tensor], kept: Sequence[tuple[Tensor, ...]]) -> Tensor:
+        """Undoes `cut`, given what `cut_kept` has made of `kept`."""
+        return torch.cat(tuple(parts))
+
+    def cut_kept(self, kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
+        """Part `index` of what stays on the rank, or of its gradients."""
+        return tuple(tensor.chunk(count)[index] for tensor in kept)
+
+    def join_kept(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        return tuple(torch.cat(tensors) for tensors in zip(*parts, strict=True))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One or two residual branches of a block, blocks that share a layer, the embedding, or the head.
+
+    gaps     between the segments; None: empty
+    expert   its weights are spread over the lane `ep`
+    shadow   weights that it uses beside its own, as a layer without segments; all ranks of `ep` have them together
+    joined   it takes all that the layer before returns, not only x: a pipeline is never cut between them
+    sources  ranks whose microbatches meet in it (of an expert layer, the ranks of `ep`): gradients of the same turn's
+             microbatches are summed apart, in the order of the global microbatch index
+    """
+
+    name: str
+    weights: tuple[Weight, ...]
+    segments: tuple[Segment, ...]
+    gaps: tuple[Transfer | None, ...]
+    expert: bool = False
+    joined: bool = False
+    sources: int = 1
+    shadow: Layer | None = None
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """Of a fused layer: what lies between its segments."""
+        return tuple(gap for gap in self.gaps if gap is not None)
+
+    def fused(self) -> Layer:
+        """The same layer; segments with nothing between them are one."""
+        segments, gaps = [self.segments[0]], []
+        for gap, segment in zip(self.gaps, self.segments[1:], strict=True):
+            if gap is None:
+                segments[-1] = _joined(segments[-1], segment)
+            else:
+                segments.append(segment)
+                gaps.append(gap)
+        return replace(self, segments=tuple(segments), gaps=tuple(gaps))
+
+    def label(self, weight: Weight) -> str:
+        """What a weight is called in the whole model, whatever its branch has been welded to."""
+        return f"{weight.branch or self.name}.{weight.own_name}"
+
+    def weight(self, name: str) -> Weight:
+        return next(weight for weight in self.weights if weight.name == name)
+
+    def with_weights(self, **weights: Weight) -> Layer:
+        """Some weights replaced, as when they are cut into blocks."""
+        return replace(self, weights=tuple(weights.get(weight.name, weight) for weight in self.weights))
+
+    def with_gap(self, index: int, transfer: Transfer) -> Layer:
+        """A gap filled; `index` counts from the first segment's end."""
+        gaps = list(self.gaps)
+        gaps[index] = transfer
+        return replace(self, gaps=tuple(gaps))
+
+    def with_segment(self, index: int, segment: Segment) -> Layer:
+        segments = list(self.segments)
+        segments[index] = segment
+        return replace(self, segments=tuple(segments))
+
+
+def welded(name: str, layers: Sequence[Layer]) -> Layer:
+    """Layers as one: fewer and larger ops, gathers and sums. Names of their transfers must differ; weights of a name
+    that an earlier one has get a number before it: `1.qkv`."""
+    taken: set[str] = set()
+    weights, segments, gaps = list[Weight](), list[Segment](), list[Transfer | None]()
+    for place, layer in enumerate(layers):
+        prefix = f"{place}." if taken & {weight.name for weight in layer.weights} else ""
+        named = [replace(one, name=prefix + one.name, branch=one.branch or layer.name) for one in layer.weights]
+        taken |= {weight.name for weight in named}
+        weights += named
+        segments += [_within(segment, prefix) if prefix else segment for segment in layer.segments]
+        gaps += [*[None] * (place > 0), *layer.gaps]
+    return Layer(name, tuple(weights), tuple(segments), tuple(gaps))
+
+
+@dataclass(frozen=True)
+class _Within:
+    """The Use of a welded layer, as one of its dense blocks sees it."""
+
+    use: Use
+    prefix: str
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.use[self.prefix + name]
+
+    def linear(self, x: Tensor, name: str, block: int | None = None, source: int = 0) -> Tensor:
+        return self.use.linear(x, self.prefix + name, block, source)
+
+
+def _within(segment: Segment, prefix: str) -> Segment:
+    return replace(segment, run=lambda use, *tensors: segment.run(_Within(use, prefix), *tensors))
+
+
+def _joined(first: Segment, second: Segment) -> Segment:
+    return Segment(lambda use, *tensors: second.run(use, *first.run(use, *tensors)), first.flops + second.flops)

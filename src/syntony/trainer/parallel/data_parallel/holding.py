@@ -1,0 +1,144 @@
+"""What one rank holds of one layer: weights, gradients and optimizer state, whole or in shards.
+
+flat buffer   [        atom 0         |     atom 1      | ..   atoms: runs that every planned op takes whole
+of 3 ranks    [ mine  |  of 1 |  of 2 | mine | 1  |  2  | ..   sharded: each atom is cut equally
+
+sharded          weights   gradients               optimizer state     (Rajbhandari et al. 2020, ZeRO)
+no               whole     whole                   whole
+zero 1           whole     whole                   mine
+zero 2           whole     mine once reduced       mine
+zero 3           mine      mine once reduced       mine
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from syntony import _torch
+from syntony.base.command import UserError
+from syntony.trainer.model.layer import Layer
+from syntony.trainer.parallel.data_parallel.flat import Flat
+from syntony.trainer.parallel.data_parallel.tree import Tree
+
+
+class Atom:
+    """Elements [begin, end) of a layer's flat buffer, and what this rank owns of them: [mine.start, mine.stop).
+
+    weights    mine; the optimizer's parameters are parts of it
+    gradient   mine, summed over all ranks; None until then, and after the update
+    """
+
+    def __init__(self, layer: int, begin: int, end: int, mine: slice) -> None:
+        self.layer, self.begin, self.end, self.mine = layer, begin, end, mine
+        self.weights = torch.empty(0)
+        self.gradient: Tensor | None = None
+        self.counted: Tensor | None = None  # which blocks of 64 elements this rank counts; None: all
+        self.parts: list[tuple[slice, bool]] = []  # of `mine`, each with whether it decays
+        self.parameters: list[Parameter] = []  # these, as the optimizer has them
+        self.rate: float | None = None  # of learning, in the step that the gradient is of; None: it is void
+
+    def blocks(self) -> Tensor:
+        """Sums of the gradient's squares that this rank counts."""
+        assert self.gradient is not None
+        sums = _torch.square_sums(self.gradient)
+        return sums if self.counted is None else sums[self.counted]
+
+    @property
+    def size(self) -> int:
+        return len(self.weights)
+
+    def gradients(self, scale: float) -> list[Tensor]:
+        """Of the parts, times `scale`."""
+        assert self.gradient is not None
+        gradient = self.gradient if scale == 1.0 else self.gradient * scale
+        return [gradient[part] for part, _ in self.parts]
+
+
+@dataclass
+class Holding:
+    """One layer on one rank.
+
+    index       of the layer in the model
+    lane        on which its gradients are summed
+    n, place    ranks that do so, and which of them this is
+    zero        0 .. 3, as above; 0 where n is 1
+    leaves      microbatches (times sources) that this rank's own sum is of
+    counted     names of weights whose squares this rank counts (of several with the same weights, one does)
+    """
+
+    index: int
+    layer: Layer
+    flat: Flat
+    lane: str
+    n: int
+    place: int
+    zero: int
+    leaves: int
+    counted: frozenset[str]
+    atoms: list[Atom] = field(default_factory=list)
+    whole: Tensor | None = None  # weights, where they are not sharded
+    summed: Tensor | None = None  # this rank's gradient, whole
+    _home: Tensor | None = None
+    _views: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    _left: set[Atom] = field(default_factory=set)  # atoms that are not reduced yet
+
+    def __post_init__(self) -> None:
+        self.tree = Tree(self.leaves, self.home)
+
+    def home(self) -> Tensor:
+        """The buffer of the whole gradient; made where it is not there."""
+        if self._home is None:
+            self._home = torch.zeros(self.flat.elements)
+        return self._home
+
+    def place_gradient(self, home: Tensor) -> None:
+        """Gives the gradient a place among other layers' (zero 0 and 1, where it stays)."""
+        self._home = home
+
+    def views(self, buffer: Tensor) -> dict[str, Tensor]:
+        """The tensors in one of the tree's buffers; made once where these stay."""
+        if self.zero >= 2:
+            return self.flat.views(buffer)
+        where = buffer.data_ptr()
+        if where not in self._views:
+            self._views[where] = self.flat.views(buffer)
+        return self._views[where]
+
+    def reduced(self, atom: Atom) -> None:
+        """An atom's gradient has been reduced. With zero 2 and 3 the whole one goes with the last of them."""
+        self._left.discard(atom)
+        if not self._left:
+            self._left = set(self.atoms)
+            if self.zero >= 2:
+                self.summed = self._home = None
+
+    def settle(self, cuts: Sequence[int], weights: Tensor) -> None:
+        """Takes possession: `weights` are the first ones, whole; `cuts` the borders of the atoms, 0 and the end too."""
+        shares = self.n if self.zero else 1
+        counts = torch.zeros(self.flat.elements // 64, dtype=torch.bool)
+        for weight, at in self.flat.places:
+            counts[at // 64 : -(-(at + weight.elements) // 64)] = weight.name in self.counted
+        for begin, end in pairwise(cuts):
+            if (end - begin) % (64 * shares):
+                raise UserError(
+                    f"the plan cuts layer {self.layer.name!r} at elements {begin} and {end}, "
+                    f"which {shares} ranks cannot share in blocks of 64"
+                )
+            size = (end - begin) // shares
+            start = begin + size * (self.place if self.zero else 0)
+            atom = Atom(self.index, begin, end, slice(start, start + size))
+            atom.weights = weights[atom.mine].clone() if self.zero == 3 else weights[atom.mine]
+            counted = counts[start // 64 : (start + size) // 64]
+            atom.counted = None if counted.all() else counted
+            border = min(max(self.flat.decaying - start, 0), size)
+            parts = (slice(0, border), True), (slice(border, size), False)
+            atom.parts = [(part, decays) for part, decays in parts if part.stop > part.start]
+            self.atoms.append(atom)
+        self._left = set(self.atoms)
+        self.whole = None if self.zero == 3 else weights

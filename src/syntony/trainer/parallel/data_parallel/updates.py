@@ -1,0 +1,426 @@
+"""From a rank's own gradients to the next step's weights, as the Plan says.
+
+    own sum -> (share) -> reduce -> (replicas) -> squares -> [norm] -> optimizer -> (gather) -> next forward
+               `-------- on lanes -------------'  `- on this thread, as soon as a slice has come -'
+
+How gradients and weights are sharded is read off the plan: a reduce_scatter leaves a shard, an all_gather without a
+microbatch brings weights back (ZeRO-1 and 2), one with a microbatch does so before each use (ZeRO-3). Each run of
+elements between two cuts of any planned op is an Atom with an optimizer of its own; ops over several take a copy.
+
+Clipping. exact: no optimizer runs before `norm`. optimistic: they run at once and remember what was; `verify` takes the
+updates back where the norm was too large, and makes them again, clipped (Qi et al. 2024, "post-validation").
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from syntony.overlap.run.engine import Engine
+from syntony.overlap.step.layout import Clip
+from syntony.overlap.step.op import Kind, Op
+from syntony.overlap.step.plan import Plan
+from syntony.trainer.config import Optimizer
+from syntony.trainer.parallel.data_parallel.holding import Atom, Holding
+from syntony.trainer.parallel.data_parallel.norm import exact, root
+from syntony.trainer.parallel.data_parallel.slices import Slices
+
+T = TypeVar("T")
+_BYTES = 4  # of a float32
+_ENOUGH = 1 << 18  # elements that are worth a call of the optimizer, if nobody waits for them
+
+
+class Updates:
+    """The layers that one rank holds, between their gradients and their next weights.
+
+    total      adds up whole numbers over all ranks (norm.py): a small blocking exchange
+    copies     by lane of copies of shards: how many there are, and which this is
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        holdings: Mapping[int, Holding],
+        first: Mapping[int, Tensor],
+        device: int,
+        engine: Engine,
+        optimizer: Optimizer,
+        total: Callable[[int | float], int | float],
+        copies: Mapping[str, tuple[int, int]],
+    ) -> None:
+        self.holdings, self._engine, self._total, self._copies = holdings, engine, total, copies
+        self._clip, self._limit, self._graph = plan.clip, optimizer.clip_norm, plan.graph
+        self.rate: float | None = None  # of this step; None: its gradients are void
+        self.spent: dict[int, float] = {}  # seconds in optimizers, by layer
+        self.norm = 0.0  # of the last gradients whose norm is known
+        ops = [plan.graph[name] for (owner, _), names in plan.orders.items() if owner == device for name in names]
+        moving = [op for op in ops if op.pieces and op.kind.moves]
+        self._shares = {op.layer: op for op in ops if op.lane == "tp" and op.microbatch < 0 and op.kind.moves}
+        self._place_gradients()
+        for index, holding in holdings.items():
+            holding.settle(_cuts(moving, index, holding.flat.elements), first[index])
+        self._wholes = {i: holding.whole for i, holding in holdings.items() if holding.whole is not None}
+        self.slices = Slices(optimizer, [(a.weights[part], decays) for a in self._every() for part, decays in a.parts])
+        owned = iter(self.slices.parameters)
+        for atom in self._every():
+            atom.parameters = [next(owned) for _ in atom.parts]
+        self._due: list[Atom] = []
+        self._optimistic: list[Parameter] = []  # updated, and the norm is not known
+        self._blocks: list[Tensor] = []  # sums of squares of what the norm is of
+        self._atoms = {op.name: self._covered(op) for op in moving}
+        self._reduces = [op for op in moving if self._sums(op)]
+        self._reduces_of = {i: [op for op in self._reduces if _touches(op, i)] for i in holdings}
+        self._replicas = [op for op in moving if op.kind is not Kind.ALL_GATHER and not self._sums(op)]
+        self._gathers = [op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch < 0]
+        self._early = {op.name: op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch >= 0}
+        self._needed = {index: self._before(index) for index in holdings}
+        self._missing: dict[str, set[object]] = {op.name: self._awaited(op) for op in moving}
+        self._staged: dict[str, Tensor] = {}
+        self._lasting: dict[Atom, Tensor] = {}  # gradients that stay where they are, whole
+        self._bound: set[str] = set()  # sums in place, whose memory the engine knows
+        self._unverified = False
+        for op in self._shares.values():
+            engine.then(op.name, lambda op=op: self._owned(op.layer))  # type: ignore[misc]
+        for op in self._reduces:
+            engine.then(op.name, lambda op=op: self._reduced(op))  # type: ignore[misc]
+        for op in self._replicas:
+            engine.then(op.name, lambda op=op: self._copied(op))  # type: ignore[misc]
+        for op in self._gathers:
+            engine.then(op.name, lambda op=op: self._unpack(op, self._wholes))  # type: ignore[misc]
+        engine.afterwards(lambda: self._update_due(_ENOUGH))
+
+    # ---- what the step says -----------------------------------------------------------------------------------------
+
+    def complete(self, index: int) -> None:
+        """This rank's own gradient of a layer is there."""
+        holding = self.holdings[index]
+        holding.summed = holding.tree.take(keep_spare=holding.zero < 2)
+        for atom in holding.atoms:
+            atom.rate = self.rate
+        if index in self._shares:
+            self._engine.ready(self._shares[index].name, holding.summed[holding.flat.shared :])
+        else:
+            self._owned(index)
+            self._update_due(_ENOUGH)
+
+    def begin(self, first: bool) -> None:
+        """A step begins. In the first, nobody starts gathers that the plan has put before the forward."""
+        for op in self._gathers if first else ():
+            if any(self._graph[dep].lagged for dep in op.deps):
+                self._gather(op, self._wholes)
+
+    def settle(self, index: int) -> None:
+        """Returns when the layer's weights are those that the last step has made."""
+        for name in self._needed[index]:
+            self._engine.wait(name)
+        if any(atom.layer == index for atom in self._due):
+            self._update_due()
+
+    def finish(self) -> None:
+        """Returns when all of the last step's updates are done, also those that the plan has put into the next one."""
+        self.clip()
+        for index in self.holdings:
+            self.optimize(index)
+        for index in self.holdings:
+            self.settle(index)
+
+    def clip(self) -> None:
+        """The `norm` op, with exact clipping: after all sums, before all optimizers."""
+        if self._clip is not Clip.EXACT:
+            return
+        for index in self.holdings:
+            self.settle(index)
+        if any(atom.gradient is not None for atom in self._every()):
+            self._measure()
+
+    def optimize(self, index: int) -> None:
+        """The `opt` op of a layer: at the latest now, with exact clipping."""
+        if self._clip is Clip.EXACT:
+            self._update([atom for atom in self.holdings[index].atoms if atom.gradient is not None], self._scale())
+
+    def verify(self) -> bool:
+        """Before the first backward of a step: whether the last one's updates stand. Else they are made anew by now.
+
+        Where weights are gathered, other ranks see the new ones after one more step, whose own gradients are void.
+        """
+        if self._clip is not Clip.OPTIMISTIC or not self._unverified:
+            return True
+        self._unverified = False
+        for index in self.holdings:
+            self.settle(index)
+        self._measure()
+        scale = self._scale()
+        if scale < 1.0:
+            self.slices.put_back(self._optimistic)
+            self._step(list(self._every()), scale)
+        self._optimistic.clear()
+        for atom in self._every():
+            atom.gradient = None
+        return scale == 1.0
+
+    def foresee(self) -> None:
+        """What the last step has made stands: copies of it are made for updates that may be taken back."""
+        if self._clip is Clip.OPTIMISTIC and self.rate is not None:
+            layers = reversed(list(self.holdings.values()))
+            self.slices.remember_ahead([[each for a in layer.atoms for each in a.parameters] for layer in layers])
+
+    # ---- at rest ----------------------------------------------------------------------------------------------------
+
+    def memories(self, atom: Atom) -> dict[str, Tensor]:
+        """What the optimizer remembers by element of the atom's weights, by its own names: no counts."""
+        states = [self.slices.state(parameter) for parameter in atom.parameters]
+        names = [name for name, value in states[0].items() if value.dim()]
+        return {name: torch.cat([state[name] for state in states]) for name in names}
+
+    def counts(self) -> Mapping[str, Tensor]:
+        """What the optimizer counts, the same for all atoms: `step`, .."""
+        return {name: value for name, value in self.slices.state(self.slices.parameters[0]).items() if not value.dim()}
+
+    def restore(self, index: int, kind: str, flat: Tensor, counts: Mapping[str, Tensor]) -> None:
+        """Puts a layer's whole flat buffer in the place of its weights (kind ""), or of what is remembered of them."""
+        holding = self.holdings[index]
+        if not kind and holding.whole is not None:
+            holding.whole.copy_(flat)
+        for atom in holding.atoms:
+            if not kind:
+                atom.weights.copy_(flat[atom.mine])
+            for (part, _), parameter in zip(atom.parts, atom.parameters, strict=True) if kind else ():
+                state = self.slices.state(parameter)
+                for name, value in counts.items():
+                    state.setdefault(name, value.clone())
+                state[kind] = flat[atom.mine][part].clone()
+
+    # ---- what communication brings ----------------------------------------------------------------------------------
+
+    def _owned(self, index: int) -> None:
+        """This rank's own gradient of a layer is complete."""
+        holding = self.holdings[index]
+        reduces = self._reduces_of[index]
+        for op in reduces:
+            if self._came(op, index):
+                self._reduce(op)
+        if not reduces:
+            for atom in holding.atoms:
+                atom.gradient = _there(holding.summed)[atom.mine]
+                self._reduced_here(atom)
+
+    def _reduce(self, op: Op) -> None:
+        if op.name in self._bound:
+            self._engine.ready(op.name)
+            return
+        atoms = self._atoms[op.name]
+        wholes, n = [self._own(atom) for atom in atoms], self.holdings[atoms[0].layer].n
+        if op.kind is Kind.ALL_REDUCE:
+            buffer, place = adjacent(wholes), self.holdings[atoms[0].layer].place
+            if buffer is not None and all(atom in self._lasting for atom in atoms):
+                self._engine.bind(op.name, *_in_place(buffer, n, place))
+                self._bound.add(op.name)
+            elif buffer is None:
+                buffer = self._staged[op.name] = torch.cat(wholes)
+            self._engine.ready(op.name, *_in_place(buffer, n, place))
+            return
+        source = wholes[0] if len(wholes) == 1 else torch.cat([whole.view(n, -1) for whole in wholes], 1).flatten()
+        shard = self._staged[op.name] = torch.empty(source.numel() // n)
+        self._engine.ready(op.name, source, shard)
+
+    def _reduced(self, op: Op) -> None:
+        atoms, staged = self._atoms[op.name], self._staged.pop(op.name, None)
+        parts = None if staged is None else torch.split(staged, [atom.size for atom in atoms])
+        for place, atom in enumerate(atoms):
+            if op.kind is not Kind.ALL_REDUCE:
+                atom.gradient = _there(parts)[place]
+            else:
+                atom.gradient = self._own(atom)
+                if parts is not None:
+                    atom.gradient.copy_(parts[place])
+            self.holdings[atom.layer].reduced(atom)
+        for atom in atoms:
+            self._reduced_here(atom)
+
+    def _reduced_here(self, atom: Atom) -> None:
+        """An atom's gradient is the sum over `dp`; copies of the model may have others."""
+        more = [op for op in self._replicas if atom in self._missing[op.name]]
+        for op in more:
+            if self._came(op, atom):
+                self._staged[op.name] = torch.cat([_there(each.gradient) for each in self._atoms[op.name]])
+                self._engine.ready(op.name, *_in_place(self._staged[op.name], *self._copies[op.lane]))
+        if not more:
+            self._summed(atom)
+
+    def _copied(self, op: Op) -> None:
+        atoms, staged = self._atoms[op.name], self._staged.pop(op.name)
+        for atom, part in zip(atoms, torch.split(staged, [atom.size for atom in atoms]), strict=True):
+            atom.gradient = part
+            self._summed(atom)
+
+    def _summed(self, atom: Atom) -> None:
+        if self._clip is not Clip.OFF and atom.rate is not None:
+            self._blocks.append(atom.blocks())
+        if self._clip is not Clip.EXACT:
+            self._due.append(atom)
+
+    def _update_due(self, enough: int = 1) -> None:
+        """What is due, if it is so many elements. Where gathers wait for it, it is always enough."""
+        if not self._due or (not self._gathers and sum(atom.size for atom in self._due) < enough):
+            return
+        due, self._due = self._due, []
+        if self._clip is Clip.OPTIMISTIC:
+            live = [parameter for atom in due if atom.rate is not None for parameter in atom.parameters]
+            self.slices.remember(live)
+            self._optimistic += live
+            self._unverified = self._unverified or bool(live)
+        self._update(due, 1.0)
+
+    def _update(self, atoms: Sequence[Atom], scale: float) -> None:
+        self._step(atoms, scale)
+        for atom in atoms:
+            if not self._unverified:
+                atom.gradient = None
+            for op in self._gathers:
+                if atom in self._missing[op.name] and self._came(op, atom):
+                    self._gather(op, self._wholes)
+
+    def _step(self, atoms: Sequence[Atom], scale: float) -> None:
+        """The optimizer, where gradients are not void; nearly always all are of one step, and have its rate."""
+        begin = time.monotonic()
+        for rate in {atom.rate for atom in atoms if atom.rate is not None}:
+            chosen = [atom for atom in atoms if atom.rate == rate]
+            gradients = [gradient for atom in chosen for gradient in atom.gradients(scale)]
+            self.slices.update([parameter for atom in chosen for parameter in atom.parameters], gradients, rate)
+        spent = (time.monotonic() - begin) / max(1, sum(atom.size for atom in atoms))
+        for atom in atoms:
+            self.spent[atom.layer] = self.spent.get(atom.layer, 0.0) + spent * atom.size
+
+    # ---- weights on demand (ZeRO-3) ---------------------------------------------------------------------------------
+
+    def gather(self, name: str, wholes: Mapping[int, Tensor]) -> None:
+        """Makes a gather before use ready; its layers' weights will lie in `wholes`."""
+        for index in wholes:
+            self.settle(index)
+        self._gather(self._early[name], wholes)
+
+    def unpack(self, name: str, wholes: Mapping[int, Tensor]) -> None:
+        """The gather has ended: weights may be used."""
+        self._unpack(self._early[name], wholes)
+
+    def _gather(self, op: Op, wholes: Mapping[int, Tensor]) -> None:
+        atoms = self._atoms[op.name]
+        mine = torch.cat([atom.weights for atom in atoms])  # a copy: it may be part of the output
+        into = [wholes[atom.layer][atom.begin : atom.end] for atom in atoms]
+        if len(into) > 1:
+            into = [torch.empty(sum(atom.end - atom.begin for atom in atoms))]
+            self._staged[op.name] = into[0]
+        self._engine.ready(op.name, mine, into[0])
+
+    def _unpack(self, op: Op, wholes: Mapping[int, Tensor]) -> None:
+        staged, atoms = self._staged.pop(op.name, None), self._atoms[op.name]
+        if staged is None:
+            return
+        n = self.holdings[atoms[0].layer].n
+        rows = torch.split(staged.view(n, -1), [atom.size for atom in atoms], 1)
+        for atom, row in zip(atoms, rows, strict=True):
+            wholes[atom.layer][atom.begin : atom.end].view(n, -1).copy_(row)
+
+    # ---- inside -----------------------------------------------------------------------------------------------------
+
+    def _awaited(self, op: Op) -> set[object]:
+        """What must come before an op is ready: layers' own gradients for a reduce, else atoms."""
+        atoms = self._atoms[op.name]
+        return {atom.layer for atom in atoms} if self._sums(op) else set(atoms)
+
+    def _came(self, op: Op, what: object) -> bool:
+        """Whether it was the last that the op waited for; then it waits for the next step's."""
+        missing = self._missing[op.name]
+        missing.discard(what)
+        if not missing:
+            self._missing[op.name] = self._awaited(op)
+        return not missing
+
+    def _sums(self, op: Op) -> bool:
+        """It sums gradients of ranks that hold the same layer, or shards of it; not those of copies of a shard."""
+        return op.kind is not Kind.ALL_GATHER and op.lane == self.holdings[op.pieces[0].layer].lane
+
+    def _before(self, index: int) -> list[str]:
+        """The ops that a layer's next weights come from, in the order in which each makes the next ones ready."""
+        layers = {index}
+        for op in self._gathers:
+            touched = {atom.layer for atom in self._atoms[op.name]}
+            layers |= touched if index in touched else set()
+        found = [op.name for layer, op in self._shares.items() if layer in layers]
+        for op in (*self._reduces, *self._replicas):
+            found += [op.name] if layers & {atom.layer for atom in self._atoms[op.name]} else []
+        return found + [op.name for op in self._gathers if index in {atom.layer for atom in self._atoms[op.name]}]
+
+    def _every(self) -> Iterable[Atom]:
+        return (atom for holding in self.holdings.values() for atom in holding.atoms)
+
+    def _measure(self) -> None:
+        self.norm = root(self._total(exact(torch.cat(self._blocks)) if self._blocks else 0))
+        self._blocks.clear()
+
+    def _scale(self) -> float:
+        return min(1.0, self._limit / (self.norm + 1e-6))
+
+    def _covered(self, op: Op) -> list[Atom]:
+        """In the order in which they lie in memory, the same on all ranks."""
+        return [
+            atom
+            for piece in sorted(op.pieces, key=lambda piece: (piece.layer, piece.begin))
+            for atom in self.holdings[piece.layer].atoms
+            if piece.begin <= atom.begin * _BYTES < piece.end
+        ]
+
+    def _own(self, atom: Atom) -> Tensor:
+        """This rank's own sum of an atom's gradient, whole."""
+        if atom in self._lasting:
+            return self._lasting[atom]
+        holding = self.holdings[atom.layer]
+        own = _there(holding.summed)[atom.begin : atom.end]
+        if holding.zero < 2:
+            self._lasting[atom] = own
+        return own
+
+    def _place_gradients(self) -> None:
+        """Gradients that stay lie side by side, so that unions of neighbours need no copy."""
+        staying = [holding for holding in self.holdings.values() if holding.zero < 2]
+        arena = torch.zeros(sum(holding.flat.elements for holding in staying))
+        for holding, part in zip(staying, torch.split(arena, [each.flat.elements for each in staying]), strict=True):
+            holding.place_gradient(part)
+
+
+def adjacent(tensors: Sequence[Tensor]) -> Tensor | None:
+    """Flat tensors that lie in memory one after the other, as one; None where they do not."""
+    first, end = tensors[0], tensors[0].data_ptr()
+    for tensor in tensors:
+        if tensor.data_ptr() != end or tensor.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
+            return None
+        end += tensor.numel() * tensor.element_size()
+    return first.as_strided((sum(tensor.numel() for tensor in tensors),), (1,), first.storage_offset())
+
+
+def _cuts(ops: Iterable[Op], layer: int, elements: int) -> list[int]:
+    borders = {0, elements}
+    for op in ops:
+        for piece in op.pieces:
+            if piece.layer == layer:
+                borders |= {piece.begin // _BYTES, piece.end // _BYTES}
+    return sorted(borders)
+
+
+def _in_place(buffer: Tensor, n: int, place: int) -> tuple[Tensor, Tensor]:
+    """What an all_reduce in place of `n` ranks takes: canonical ones make a rank's part first."""
+    return buffer, buffer.view(n, -1)[place]
+
+
+def _touches(op: Op, layer: int) -> bool:
+    return any(piece.layer == layer for piece in op.pieces)
+
+
+def _there(value: T | None) -> T:
+    assert value is not None
+    return value

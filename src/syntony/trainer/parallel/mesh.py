@@ -1,0 +1,120 @@
+"""Who is who: the ranks as one tensor, and a torch group for every lane.
+
+    ranks = arange(world).view(pp, dp, cp, tp)        tp innermost: neighbours share the fastest wires
+
+    lane       ranks that meet on it                                      what for
+    tp         along tp                                                   pieces of one matrix
+    cp         along cp                                                   pieces of one sequence
+    pp         along pp                                                   stages of the model
+    dp         along dp and cp ("data ranks"), a block of them if there   the same weights, different tokens
+               are replicas
+    replicas   data ranks at the same place of their blocks               copies of one sharded model
+    ep         blocks of `ep` neighbouring data ranks                     different experts
+    edp        data ranks at the same place of those blocks               copies of the same experts
+
+A lane of one rank has no group. Two lanes never share a group, so that none waits behind another's messages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property
+from types import MappingProxyType
+
+import torch.distributed as dist
+
+from syntony import _torch
+from syntony.base.command import UserError
+from syntony.overlap.step.layout import Layout
+from syntony.trainer.config import Parallel
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """The grid of ranks, seen by one of them."""
+
+    sizes: Parallel
+    rank: int = 0
+
+    @property
+    def world(self) -> int:
+        return math.prod((self.sizes.pp, self.sizes.dp, self.sizes.cp, self.sizes.tp))
+
+    def under(self, layout: Layout | None) -> Mesh:
+        """The same ranks, with as many replicas as a plan's layout has; None: as before."""
+        return self if layout is None else replace(self, sizes=replace(self.sizes, replicas=layout.replicas))
+
+    @cached_property
+    def place(self) -> Mapping[str, int]:
+        """This rank's coordinate on every axis; `data` counts data ranks."""
+        return self.place_of(self.rank)
+
+    def place_of(self, rank: int) -> Mapping[str, int]:
+        """A rank's coordinates."""
+        sizes, rest = self.sizes, rank
+        place: dict[str, int] = {}
+        for axis in ("tp", "cp", "dp", "pp"):
+            rest, place[axis] = divmod(rest, getattr(sizes, axis))
+        place["data"] = place["dp"] * sizes.cp + place["cp"]
+        place["edp"], place["ep"] = divmod(place["data"], sizes.ep)
+        place["replicas"], place["within"] = divmod(place["data"], self.size("dp"))
+        return place
+
+    def size(self, lane: str) -> int:
+        """How many ranks meet on a lane."""
+        data = self.sizes.dp * self.sizes.cp
+        if lane == "dp":
+            return data // self.sizes.replicas
+        return data // self.sizes.ep if lane == "edp" else int(getattr(self.sizes, lane))
+
+    def members(self, lane: str) -> list[list[int]]:
+        """The ranks of every group of a lane, each in the order of its axis."""
+        fixed = {  # ranks that agree on these meet
+            "tp": ("pp", "data"),
+            "cp": ("pp", "dp", "tp"),
+            "pp": ("data", "tp"),
+            "dp": ("pp", "tp", "replicas"),
+            "replicas": ("pp", "tp", "within"),
+            "ep": ("pp", "tp", "edp"),
+            "edp": ("pp", "tp", "ep"),
+        }[lane]
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for rank in range(self.world):
+            place = self.place_of(rank)
+            groups.setdefault(tuple(place[axis] for axis in fixed), []).append(rank)
+        return list(groups.values())
+
+    def groups(
+        self,
+        lanes: tuple[str, ...],
+        timeout: timedelta,
+        backend: str | None = None,
+        urgency: Mapping[str, str] = MappingProxyType({}),
+    ) -> dict[str, dist.ProcessGroup]:
+        """A torch group per lane that this rank meets others on. Collective: all ranks name the same lanes.
+
+        backend    None: the default group's
+        urgency    `high`, `normal` or `low` of lanes, where the backend is Syntony's
+        A lane may be told apart by what follows a dot (`dp.gather`); its members are those of the word before.
+        """
+        if self.world != dist.get_world_size():
+            wanted = " x ".join(f"{axis} {getattr(self.sizes, axis)}" for axis in ("pp", "dp", "cp", "tp"))
+            raise UserError(f"[parallel] asks for {self.world} ranks ({wanted}), but there are {dist.get_world_size()}")
+        found: dict[str, dist.ProcessGroup] = {}
+        backend = backend or dist.get_backend()
+        for lane in lanes:
+            axis = lane.split(".")[0]
+            if self.size(axis) == 1:
+                continue
+            options = None
+            if backend == "syntony" and axis in urgency:
+                options = _torch.SyntonyBackend.Options(timeout)
+                options.priority = urgency[axis]
+            for ranks in self.members(axis):
+                group = dist.new_group(ranks, timeout, backend, options, group_desc=lane)
+                if self.rank in ranks:
+                    found[lane] = group
+        return found

@@ -1,0 +1,79 @@
+"""What travels in tensor parallelism, and its adjoint: sums, or with sequence parallelism the halves of sums.
+
+    plain       x ----------> branch ---all_reduce----> + x        gradients: all_reduce at the entrance
+    sequence    x all_gather> branch -reduce_scatter--> + x        gradients: reduce_scatter at the entrance,
+                                                                   all_gather at the exit
+Plain: f and g of Shoeybi et al., Megatron-LM (2019), section 3. Sequence: Korthikanti et al. (2022), section 4.2.2; the
+same bytes travel, and what lies between branches is sharded along the sequence. Tensors are (rows, length, ..).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from syntony.overlap.step import graph
+from syntony.overlap.step.op import Kind
+from syntony.trainer.model.layer import Move, Transfer
+
+
+def summed(x: Tensor) -> Move:
+    """In place, over the ranks."""
+    x = x.contiguous()
+    return Move(x, x)
+
+
+def gathered(x: Tensor, ranks: int) -> Move:
+    """Every rank's part of the sequence: all of it."""
+    x = x.contiguous()
+    return Move(x, x.new_empty(ranks * len(x), *x.shape[1:]), lambda parts: torch.cat(parts.chunk(ranks), 1))
+
+
+def scattered(x: Tensor, ranks: int) -> Move:
+    """Everybody's sum, of which a rank gets its part of the sequence."""
+    parts = torch.cat(x.chunk(ranks, 1))
+    return Move(parts, parts.new_empty(len(x), *parts.shape[1:]))
+
+
+@dataclass(frozen=True)
+class Enter(Transfer):
+    """Into a branch of which every rank computes a part: all have the whole input, gradients are parts of a sum."""
+
+    name: str
+    ranks: int
+    bytes: int
+    sequence: bool
+
+    @property
+    def planned(self) -> graph.Transfer:
+        forward, backward = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) if self.sequence else (None, Kind.ALL_REDUCE)
+        return graph.Transfer(self.name, "tp", forward, backward, self.bytes)
+
+    def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
+        return gathered(x, self.ranks)
+
+    def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
+        return scattered(gradient, self.ranks) if self.sequence else summed(gradient)
+
+
+@dataclass(frozen=True)
+class Leave(Transfer):
+    """Out of a branch: every rank has a part of the sum."""
+
+    name: str
+    ranks: int
+    bytes: int
+    sequence: bool
+
+    @property
+    def planned(self) -> graph.Transfer:
+        forward, backward = (Kind.REDUCE_SCATTER, Kind.ALL_GATHER) if self.sequence else (Kind.ALL_REDUCE, None)
+        return graph.Transfer(self.name, "tp", forward, backward, self.bytes)
+
+    def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
+        return scattered(x, self.ranks) if self.sequence else summed(x)
+
+    def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
+        return gathered(gradient, self.ranks)

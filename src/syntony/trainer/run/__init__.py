@@ -1,0 +1,1 @@
+"""A training run: steps, ranks, profiles, checkpoints."""

@@ -1,0 +1,183 @@
+"""What a forward puts aside for its backward, in bytes: known before a run, and counted in one.
+
+    x --[ norm  qkv  attend  project  add ]--> y        y is the layer's own, x that of the layer before
+           |     |     |        |
+           saved tensors of autograd, copies of small weights (`Use.leaves`), x and dy of each matrix (`Product`)
+
+Everything is counted by storage: tensors that share memory count once, and what outlives its microbatch (weights, the
+text, angles of rotary positions) not at all. A layer is run on one sequence and on two, and nothing but that differs
+between microbatches of more rows. Rows of experts are as many as if all were chosen evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from syntony.trainer.model.layer import SHADOW, Layer, Transfer, Use
+from syntony.trainer.parallel.data_parallel.flat import Flat
+from syntony.trainer.run.step import Interpreter, Kept
+
+Tensors = tuple[Tensor, ...]
+Views = Mapping[str, Tensor]  # weights by name
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes of one microbatch in one layer; what each means, `syntony.overlap.step.graph.Layer` says."""
+
+    activations: int
+    products: int
+    inputs: int
+
+
+def held(layers: Sequence[Layer], flats: Sequence[Flat], batch: Tensors, dtype: torch.dtype) -> list[Held]:
+    """Of each layer, for a microbatch of the shape of `batch` (tokens and targets of this rank).
+
+    The first layer of each kind runs; the others of its kind hold as much.
+    """
+    kinds = [layer.name.partition("_")[0] for layer in layers]
+    chosen = {kind: layers[kinds.index(kind)] for kind in dict.fromkeys(kinds)}
+    weights = {}
+    for kind in chosen:
+        flat, shadow = flats[kinds.index(kind)], chosen[kind].shadow
+        weights[kind] = flat.views(torch.zeros(flat.elements, dtype=dtype))
+        near = shadow.weights if shadow is not None else ()
+        weights[kind] |= {f"{SHADOW}{weight.name}": torch.zeros(weight.shape, dtype=dtype) for weight in near}
+    one, two = (_Trial(chosen, weights, tuple(t[:1].expand(n, -1) for t in batch)) for n in (1, 2))
+    lasting, rows, found = one.storages.keys() & two.storages.keys(), len(batch[0]), {}
+    for kind in chosen:
+        few, many = ([trial.bytes(keys - lasting) for keys in trial.of[kind]] for trial in (one, two))
+        found[kind] = Held(*(a + (rows - 1) * (b - a) for a, b in zip(few, many, strict=True)))
+    return [found[kind] for kind in kinds]
+
+
+class _Trial:
+    """One microbatch's forward, with all its memory kept. `of`: by kind of layer the storages of each field of Held."""
+
+    def __init__(self, layers: Mapping[str, Layer], weights: Mapping[str, Views], batch: Tensors) -> None:
+        self.storages: dict[int, torch.UntypedStorage] = {}
+        self.of: dict[str, tuple[set[int], ...]] = {}
+        text, (tokens, targets), taken = self._keys(batch), batch, set[int]()
+        tensors: Tensors = (tokens,)
+        for kind, layer in layers.items():
+            before = set(self.storages)
+            aside, products, inputs = set[int](), set[int](), set[int]()
+            tensors = (*tensors, targets) if kind == "head" else tensors
+            for number, segment in enumerate(layer.segments):
+                use, saved = _Watched(weights[kind], even=True), list[Tensor]()
+                given = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors)
+                with torch.enable_grad(), _saving(saved.append):
+                    outputs = segment.run(use, *given)
+                inputs |= self._keys(given)
+                products |= self._keys(use.factors)
+                aside |= self._keys((*given, *saved, *outputs, *use.leaves.values()))
+                tensors = tuple(tensor.detach() for tensor in outputs)
+                if number < len(layer.transfers):
+                    tensors = (_moved(layer.transfers[number], tensors[0], tensors[1:]), *tensors[1:])
+            self.of[kind] = aside - before - text, products, inputs - taken - text
+            taken |= inputs
+
+    def _keys(self, tensors: Iterable[Tensor]) -> set[int]:
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        self.storages |= {storage._cdata: storage for storage in storages}
+        return {storage._cdata for storage in storages}
+
+    def bytes(self, keys: Iterable[int]) -> int:
+        return sum(self.storages[key].nbytes() for key in keys)
+
+
+@dataclass
+class _Watched(Use):
+    """Knows the factors of products of which the gradients will be made: each x, and a dy of the shape of y."""
+
+    factors: list[Tensor] = field(default_factory=list)
+
+    def linear(self, x: Tensor, name: str, block: int | None = None, source: int = 0) -> Tensor:
+        y = super().linear(x, name, block, source)
+        if torch.is_grad_enabled():
+            self.factors += [x, torch.empty_like(y)]
+        return y
+
+
+def _moved(transfer: Transfer, x: Tensor, kept: Tensors) -> Tensor:
+    """What would arrive, in shape; the numbers of rows are those that left."""
+    if transfer.planned.forward is None:
+        return x
+    move = transfer.forward(x, kept)
+    same = move.output.shape == move.input.shape
+    move.output.copy_(move.input) if same else move.output.zero_()
+    return move.finish(move.output)
+
+
+@contextmanager
+def _saving(note: Callable[[Tensor], object]) -> Iterator[None]:
+    """Tells of every tensor that autograd saves."""
+
+    def pack(tensor: Tensor) -> Tensor:
+        note(tensor)
+        return tensor.detach()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield
+
+
+class Watch:
+    """Counts, in steps of an interpreter, what it has put aside, weights that were gathered for a while, and gradients
+    that will be shards. `most`: bytes of the last step.
+
+    Buffers of messages count from when they are used.
+    """
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self.most = 0
+        self._known: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._lasting: set[int] = set()
+        self._interpreter = interpreter
+        interpreter.watch = self._ran
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Around one step; what is there before does not belong to a microbatch."""
+        self._forget()
+        self._lasting, self.most = set(self._known), 0
+        with _saving(lambda tensor: self._note((tensor,))):
+            yield
+
+    def _ran(self, kept: Kept | None) -> None:
+        if kept is not None:
+            self._note(kept.inputs)
+            if torch.is_grad_enabled():
+                self._note((*kept.outputs, *kept.use.leaves.values()))
+            for parts in self._interpreter._kept.values():
+                for other in parts.values():
+                    for product in other.use.products:
+                        self._note((product.x, product.dy))
+        self._count()
+
+    def _count(self) -> None:
+        for wholes in self._interpreter._wholes.values():
+            self._note(wholes.values())
+        homes = [holding._home for holding in self._interpreter.updates.holdings.values() if holding.zero >= 2]
+        self._note(home for home in homes if home is not None)
+        self._forget()
+        self.most = max(self.most, sum(size for key, (_, size) in self._known.items() if key not in self._lasting))
+
+    def _note(self, tensors: Iterable[Tensor]) -> None:
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._known:
+                self._known[storage._cdata] = StorageWeakRef(storage), storage.nbytes()  # type: ignore[no-untyped-call]
+
+    def _forget(self) -> None:
+        self._known = {key: known for key, known in self._known.items() if not _gone(known[0])}
+        self._lasting &= self._known.keys()
+
+
+def _gone(storage: StorageWeakRef) -> bool:
+    return bool(storage.expired())  # type: ignore[no-untyped-call]

@@ -1,0 +1,105 @@
+"""Policies side by side on real steps, in turns: planned, measured, bound. What `overlap run` does on a rank.
+
+    profile -> a plan per policy, agreed -> round 0: steps of A, of B, ..  round 1: steps of A, of B, ..  -> a table
+
+In turns, so that a machine that gets slower gets slower for all. Of every plan the last step is kept, on all ranks: a
+Perfetto trace with the plan above what was measured, and a Chakra trace that `syntony overlap explain` reads.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from syntony.base.wording import time as told
+from syntony.overlap.formats.chakra import write_chakra
+from syntony.overlap.formats.perfetto import Row, planned, write_trace
+from syntony.overlap.predict.bounds import bounds
+from syntony.overlap.predict.simulation import simulate
+from syntony.overlap.step.cost import Cost
+from syntony.overlap.step.plan import Plan
+from syntony.trainer.config import Config
+from syntony.trainer.parallel.mesh import Mesh
+from syntony.trainer.run import text
+from syntony.trainer.run.choosing import chosen, wanted
+from syntony.trainer.run.profile import profiled
+from syntony.trainer.run.rank import Rank, World
+
+Spans = dict[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """policies: as --policy reads them; steps of each per round; folder: where traces go, "" for none."""
+
+    policies: tuple[str, ...]
+    steps: int
+    rounds: int
+    folder: str = ""
+    json: bool = False
+
+    def run(self, config: Config, mesh: Mesh, world: World) -> None:
+        """One rank's part. Raises UserError on all ranks alike."""
+        data = text.read(config.data, config.model.context)
+        rank = Rank(config, mesh, world)
+        batch = text.Loader(data, config, mesh)
+        rate = config.optimizer.lr
+        cost = profiled(rank, max(2, config.overlap.profile), batch, rate)
+        plans = {name: chosen(wanted(name), rank, cost, batch, rate) for name in self.policies}
+        seconds: dict[str, list[float]] = {name: [] for name in plans}
+        kept: dict[str, Spans] = {}
+        for _ in range(self.rounds):
+            for name, plan in plans.items():
+                trial = rank.trial(plan, self.steps, batch, rate)
+                seconds[name] += trial.seconds
+                kept[name] = trial.spans
+        found = [json.loads(blob) for blob in world.gather(json.dumps([seconds, kept]).encode())]
+        if mesh.rank == 0:
+            slowest = {
+                name: [max(row) for row in zip(*(each[0][name] for each in found), strict=True)] for name in plans
+            }
+            self._tell(plans, cost, slowest)
+            for name, plan in plans.items() if self.folder else ():
+                self._draw(name, plan, cost, [each[1][name] for each in found], mesh)
+
+    def _tell(self, plans: dict[str, Plan], cost: Cost, seconds: dict[str, list[float]]) -> None:
+        rows: list[dict[str, Any]] = [
+            {
+                "policy": name,
+                "planned": simulate(plan, cost).seconds,
+                "measured": median(seconds[name]),
+                "bound": bounds(plan, cost)[0].seconds,
+                "steps": seconds[name],
+            }
+            for name, plan in plans.items()
+        ]
+        rows.sort(key=lambda row: row["measured"])
+        if self.json:
+            print(json.dumps({"policies": rows}))
+            return
+        wide = max([6, *map(len, plans)])
+        print(
+            f"  {'policy':<{wide}}    planned   measured      bound   bound/measured"
+            f"   medians of {len(rows[0]['steps'])}"
+        )
+        for row in rows:
+            print(
+                f"  {row['policy']:<{wide}} {told(row['planned']):>10} {told(row['measured']):>10} "
+                f"{told(row['bound']):>10} {row['bound'] / row['measured']:>16.1%}"
+            )
+
+    def _draw(self, name: str, plan: Plan, cost: Cost, spans: list[Spans], mesh: Mesh) -> None:
+        stem = Path(self.folder) / name.replace(":", "_").replace(",", "_")
+        first = min(begin for each in spans for begin, _ in each.values())
+        rows = planned(simulate(plan, cost))
+        merged: Spans = {}
+        for number, each in enumerate(spans):
+            device = mesh.place_of(number)["pp"]
+            moved = {op: (begin - first, end - first) for op, (begin, end) in each.items()}
+            rows.append(Row(f"rank {number}, measured", plan, device, moved))
+            merged = moved | merged
+        write_trace(rows, stem.with_suffix(".json"))
+        write_chakra(plan, stem.with_suffix(".et"), merged)

@@ -1,0 +1,143 @@
+"""Emulated computing, for the physics of schedules: ops take a given time, and hardly any processor.
+
+    a segment takes its share of its block's `run.forward`, and hands on zeros of the right shape; its backward takes
+    as long for the gradients of inputs, and as long again for those of weights, which are a constant of the right size
+
+Making these tensors is a part of that time, as it is of real computing; what is left is slept. What moves between ranks
+is real. The embedding and the head take no time, so that equal blocks make equal stages. Routers are even
+(expert_parallel/router.py). A part of a microbatch takes its share of the seconds. Everything that is printed or
+written of such a run says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from syntony.trainer.config import Config
+from syntony.trainer.model.layer import Layer, Product, Run, Use
+
+T = TypeVar("T")
+_GRADIENT = 1e-3
+
+
+def lasting(seconds: float, work: Callable[..., T], *given: Any) -> T:
+    """Calls `work`, and returns after so many seconds, or later if it has not ended by then."""
+    end = time.monotonic() + seconds
+    made = work(*given)
+    left = end - time.monotonic()
+    if left > 0:  # a sleep of 0 would give the processor away
+        time.sleep(left)
+    return made
+
+
+def emulated(layers: Sequence[Layer], whole: Sequence[Layer], config: Config) -> list[Layer]:
+    """The layers of a rank, sleeping. `whole`: of the whole model, whose blocks take `forward` seconds each."""
+    flops = sum(segment.flops for layer in whole[1:-1] for segment in layer.segments)
+    second = config.run.forward * config.model.blocks / flops
+    rows = config.data.rows
+    slots = rows * (config.model.context // config.parallel.cp) * config.model.top
+    within = range(1, len(layers) - 1)
+    return [_sleeping(layer, second * (i in within), rows, slots) for i, layer in enumerate(layers)]
+
+
+def _sleeping(layer: Layer, second: float, rows: int, slots: int) -> Layer:
+    return replace(
+        layer, segments=tuple(replace(s, run=_run(s.run, s.flops * second, rows, slots)) for s in layer.segments)
+    )
+
+
+@dataclass(frozen=True)
+class Nap(Product):
+    """Stands for the gradient of a weight, which takes `seconds`."""
+
+    seconds: float = 0.0
+
+    def into(self, gradient: Tensor) -> None:
+        lasting(self.seconds, gradient.fill_, _GRADIENT)
+
+
+@dataclass
+class _Seen(Use):
+    """Remembers which weights were used."""
+
+    names: set[str] = field(default_factory=set)
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def matrix(self, name: str, block: int | None = None) -> Tensor:
+        self.names.add(name)
+        return super().matrix(name, block)
+
+
+def _run(real: Run, seconds: float, rows: int, slots: int) -> Run:
+    """Makes gradients of the weights that `real` uses; the first of them takes all the time.
+
+    rows, slots    of a whole microbatch, in sequences and as it goes to experts
+    """
+    names: set[str] = set()
+    seen: dict[tuple[torch.Size, ...], list[int | Tensor]] = {}  # of each output: the input that it is, or what it is
+
+    def run(use: Use, *tensors: Tensor) -> tuple[Tensor, ...]:
+        first = tensors[0]
+        slotted = first.dim() == 2 and first.is_floating_point()  # rows that came, and those that stayed
+        alike = [len(tensor) for tensor in tensors if tensor.shape[1:] == first.shape[1:]]
+        took = seconds * (sum(alike) / slots if slotted else len(first) / rows)
+        return lasting(took, made, use, took, *tensors)
+
+    def made(use: Use, took: float, *tensors: Tensor) -> tuple[Tensor, ...]:
+        key = tuple(tensor.shape for tensor in tensors)
+        if key not in seen:
+            with torch.no_grad():
+                outputs = real(_Seen(use.weights, names=names), *tensors)
+            same = [[place for place, tensor in enumerate(tensors) if tensor is output] for output in outputs]
+            seen[key] = [
+                where[0] if where else torch.zeros_like(output) if output.is_floating_point() else output
+                for where, output in zip(same, outputs, strict=True)
+            ]
+        shapes = [one for one in seen[key] if isinstance(one, Tensor) and one.is_floating_point()]
+        zeros = iter(())
+        if shapes:
+            grown = any(tensor.requires_grad for tensor in tensors)
+            start = tensors[0] if grown else torch.zeros((), requires_grad=torch.is_grad_enabled())
+            zeros = iter(_Sleep.apply(use, took, sorted(names), shapes, start, *tensors))  # type: ignore[no-untyped-call]
+        return tuple(
+            tensors[one] if isinstance(one, int) else next(zeros) if one.is_floating_point() else one
+            for one in seen[key]
+        )
+
+    return run
+
+
+class _Sleep(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, use: Use, seconds: float, names: Sequence[str], shapes: Sequence[Tensor], *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.use, ctx.seconds, ctx.names = use, seconds, names
+        ctx.inputs = [tensor if tensor.is_floating_point() else None for tensor in tensors]
+        return tuple(shape.clone() for shape in shapes)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        together = bool(ctx.names) and ctx.use.at_once is not None  # one sleep: it is waking up that costs
+        nothing = torch.empty(0)
+        each = [0.0 if place or together else ctx.seconds for place in range(len(ctx.names))]
+        products = [Nap(name, nothing, nothing, seconds=took) for name, took in zip(ctx.names, each, strict=True)]
+
+        def work() -> list[Tensor | None]:
+            for product in products if together else ():
+                ctx.use.made(product)
+            return [None if tensor is None else torch.zeros_like(tensor) for tensor in ctx.inputs]
+
+        back = lasting(2 * ctx.seconds if together else ctx.seconds, work)
+        for product in () if together else products:
+            ctx.use.made(product)
+        return None, None, None, None, *back

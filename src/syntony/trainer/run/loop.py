@@ -1,0 +1,249 @@
+"""Training, from top to bottom, on one rank.
+
+text -> rank -> profile -> policy -> plan, agreed -> (resume) -> steps -> checkpoint
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from syntony.base.command import UserError
+from syntony.collectives.bootstrap.launch import Exchange, RankError
+from syntony.overlap.predict.bounds import bounds
+from syntony.overlap.predict.simulation import simulate
+from syntony.overlap.run.engine import HEARD, OverlapError
+from syntony.overlap.step.cost import Cost
+from syntony.overlap.step.plan import Plan
+from syntony.trainer.config import Config
+from syntony.trainer.parallel.mesh import Mesh
+from syntony.trainer.run import text
+from syntony.trainer.run.checkpoint import Progress, digest, load, newest, save
+from syntony.trainer.run.choosing import chosen, given, wanted
+from syntony.trainer.run.heap import keep_freed_memory
+from syntony.trainer.run.profile import cost_of, plain, profiled
+from syntony.trainer.run.progress import Line, Log, Seen
+from syntony.trainer.run.rank import Rank, World, layout_of
+from syntony.trainer.run.reproducible import be_reproducible
+
+Work = Callable[[Config, Mesh, World], None]
+
+
+def train(config: Config, exchange: Exchange | None, work: Work | None = None) -> int:
+    """One rank's part of the run; alone without an exchange. Raises UserError; RankError naming op and step.
+
+    work    what to do instead of training
+    """
+    be_reproducible(config.run.threads)
+    keep_freed_memory()
+    torch.manual_seed(config.run.seed)
+    with _group(config, exchange) as place:
+        mesh = Mesh(config.parallel, place)
+        world = World(mesh, config.run.timeout)
+        try:
+            with _computing_on(config.run.device):
+                (work or _train)(config, mesh, world)
+        except OverlapError as error:
+            world.abort(f"{HEARD}{error}")
+            raise RankError(f"rank {place} stops: {error}") from error
+        except dist.DistError as error:
+            raise RankError(f"rank {place} stops, between two steps: {error}") from error
+    return 0
+
+
+def _train(config: Config, mesh: Mesh, world: World) -> None:
+    run, first = config.run, mesh.rank == 0
+    world.agree("configuration", json.dumps(asdict(config), sort_keys=True))
+    data = text.read(config.data, config.model.context, bool(run.held_out))
+    world.agree("text", data.digest)
+    rank = Rank(config, mesh, world)
+    _check_memory(config, rank)
+    batch = text.Loader(data, config, mesh)
+    plan, cost = _plan(config, rank, batch)
+    world.agree("plan", plan.hash)
+    _check_memory(config, rank, plan)
+    rank.begin(plan)
+    done = 0
+    resume = world.tell(newest(run.save)) if run.resume == "newest" else run.resume
+    if resume:
+        before = load(rank, resume)
+        if before.digest != data.digest:
+            raise UserError(f"[run] resume: {resume} was trained on another text than [data] source says")
+        done = before.step
+    bound = bounds(plan, cost)[0].seconds if cost.measured else 0.0
+    if first:
+        print(_opening(config, rank, data, plan), *([f"resumed from {resume}"] if resume else []), sep="\n", flush=True)
+    about = {"config": asdict(config), "text": data.digest, "plan": plan.hash, "bound": bound}
+    log = Log(run.log if first else "", about, append=bool(resume))
+    tokens = config.data.microbatches * config.data.rows * config.model.context
+    seen: list[Seen] = []  # steps that the other ranks have not heard of: every word costs a meeting of all
+    for step in range(done, run.steps):
+        begin = time.monotonic()
+        rank.interpreter.spans.clear()
+        losses = rank.step(batch(step), rate(config, step), step)
+        seconds = time.monotonic() - begin
+        rank.engine.records()
+        exposed = sum(span.begin - span.ready for span in rank.interpreter.spans)
+        seen.append(Seen(step, losses, seconds, exposed, rank.updates.norm, []))
+        last = step == run.steps - 1
+        if run.held_out and (last or step % run.held_out == 0):
+            seen[-1] = seen[-1]._replace(held_out=rank.step(batch(None), None, step))
+        saves = run.save and run.save_every and (step + 1) % run.save_every == 0 and not last
+        if step % run.every == 0 or last or saves:
+            lines = _lines(rank, seen, tokens, bound)
+            seen = []
+            for line in lines:
+                log.step(line)
+            if first and not (saves and step % run.every):
+                print(lines[-1], flush=True)
+        if saves:
+            save(rank, run.save, Progress(step + 1, run.seed, data.digest))
+    rank.rest()
+    if run.save and done < run.steps:
+        path = save(rank, run.save, Progress(run.steps, run.seed, data.digest))
+        if first:
+            print(f"saved {path}", flush=True)
+    weights = digest(rank)
+    if first:
+        print(f"weights sha256 {weights}", flush=True)
+    rank.close()
+
+
+def rate(config: Config, step: int) -> float:
+    """Learning rate of a step: linear warm-up, then a cosine down to `final` of it."""
+    optimizer, steps = config.optimizer, config.run.steps
+    if step < optimizer.warmup:
+        return optimizer.lr * (step + 1) / optimizer.warmup
+    part = (step - optimizer.warmup) / max(1, steps - optimizer.warmup)
+    return optimizer.lr * (optimizer.final + (1 - optimizer.final) * 0.5 * (1 + math.cos(math.pi * part)))
+
+
+def _plan(config: Config, rank: Rank, batch: text.Loader) -> tuple[Plan, Cost]:
+    """The plan, the same on all ranks; and what its ops were seen to cost."""
+    steps = config.overlap.profile
+    cost = profiled(rank, steps, batch, config.optimizer.lr) if steps else cost_of(rank.recorded(), {}, {})
+    if config.overlap.plan:
+        return given(config.overlap.plan, rank), cost
+    want = wanted(config.overlap.policy, config.overlap.knobs)
+    return chosen(want, rank, cost, batch, config.optimizer.lr), cost
+
+
+def _lines(rank: Rank, seen: list[Seen], tokens: int, bound: float) -> list[Line]:
+    """Of all ranks: the mean loss, the slowest's seconds, the mean of exposed ones. Collective."""
+    every = [json.loads(blob) for blob in rank.world.gather(json.dumps(seen).encode())]
+    emulated = rank.config.run.compute == "emulated"
+    lines = []
+    for of_ranks in zip(*every, strict=True):
+        found = [Seen(*one) for one in of_ranks]
+        slowest, standing = max(one.seconds for one in found), sum(one.exposed for one in found) / len(found)
+        loss, held = _mean([one.losses for one in found]), _mean([one.held_out for one in found])
+        assert loss is not None
+        lines.append(Line(found[0].step, loss, held, slowest, tokens, bound, standing, found[0].norm, emulated))
+    return lines
+
+
+def _mean(of_ranks: list[list[float]]) -> float | None:
+    every = [loss for losses in of_ranks for loss in losses]
+    return math.fsum(every) / len(every) if every else None
+
+
+def _opening(config: Config, rank: Rank, data: text.Text, plan: Plan) -> str:
+    count = sum(math.prod(weight.full_shape) for layer, _ in rank.parts.values() for weight in layer.weights)
+    sizes = " ".join(f"{n} {getattr(config.parallel, n)}" for n in ("dp", "tp", "pp", "ep", "cp", "zero"))
+    emulated = ", compute EMULATED" if config.run.compute == "emulated" else ""
+    return (
+        f"text {len(data.training) / 1e6:.1f} MB of {data.files} files, sha256 {data.digest[:16]} · "
+        f"model {count / 1e6:.2f} M parameters, {config.run.dtype}{emulated}\n"
+        f"ranks {rank.mesh.world}: {sizes} · backend {config.run.backend} · policy {plan.policy}, clip {plan.clip}, "
+        f"plan {plan.hash[:16]}"
+    )
+
+
+def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
+    """Refuses what this machine cannot hold: weights, gradients, optimizer, and what the plan (None: the step as it is
+    recorded) has of activations, gathered weights and sharded gradients at most."""
+    sizes = config.parallel
+    turns = math.ceil(math.log2(config.data.microbatches // sizes.dp))
+    layout = (plan.graph.layout if plan else None) or layout_of(config)
+    every = layout.zero, layout.groups.get("dp", 1)
+    lasting = 0.0
+    for i, (_, flat) in (rank.parts_of(plan) if plan else rank.parts).items():
+        zero, shards = (3, sizes.ep) if plan and i >= len(plan.graph.layers) else every
+        state = sum(1 / shards if zero >= level else 1 for level in (3, 1, 1))
+        lasting += 4 * flat.elements * (state + turns + (zero < 2)) / sizes.pp
+    _refuse_above_free(rank, lasting, 0.0)  # before anything of that size is tried
+    plan = plan or replace(plain(rank.recorded()), windows={})  # in pipelines one window for all peers can wait forever
+    peak = simulate(plan, cost_of(plan.graph, {}, {})).peak
+    _refuse_above_free(rank, lasting, peak.get(rank.mesh.place["pp"], 0.0))
+
+
+def _refuse_above_free(rank: Rank, lasting: float, passing: float) -> None:
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", rank.mesh.world))
+    free, need = _free(), lasting + passing
+    if free and need * local > free:
+        passes = f", {passing / 1e9:.1f} GB of it activations and what else comes and goes" if passing else ""
+        raise UserError(
+            f"this takes about {need / 1e9:.1f} GB on each of {local} ranks{passes}, and the machine has "
+            f"{free / 1e9:.1f} GB free; make [model] or [data] rows smaller, shard more ([parallel] zero) or compute "
+            "activations again ([parallel] recompute)"
+        )
+
+
+def _free() -> int:
+    """Bytes that this machine can still give; 0: it does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 0
+
+
+@contextmanager
+def _computing_on(device: str) -> Iterator[None]:
+    """Tensors that are made without saying where are made there. On a GPU, local ranks take turns.
+
+    Raises UserError where this machine has no such device.
+    """
+    if device == "cpu":
+        yield
+        return
+    here = torch.accelerator.current_accelerator(check_available=True)
+    if here is None or here.type != device:
+        raise UserError(f"[run] device is {device}, but torch finds {here or 'none'} here, beside cpu")
+    place = int(os.environ.get("LOCAL_RANK", "0")) % torch.accelerator.device_count()
+    torch.accelerator.set_device_index(place)
+    with torch.device(device, place):
+        yield
+
+
+@contextmanager
+def _group(config: Config, exchange: Exchange | None) -> Iterator[int]:
+    """This rank's number, with torch's default group formed where there are others."""
+    ranks = 1 if exchange is None else exchange.size
+    if ranks != config.world:
+        sizes = ", ".join(f"{axis} {getattr(config.parallel, axis)}" for axis in ("pp", "dp", "cp", "tp"))
+        raise UserError(f"[parallel] asks for {config.world} ranks ({sizes}), but {ranks} started")
+    if exchange is None or ranks == 1:
+        yield 0
+        return
+    host = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    wait = timedelta(seconds=config.run.timeout)
+    store = dist.TCPStore(host, 0, is_master=True, timeout=wait, wait_for_workers=False) if exchange.rank == 0 else None
+    (port, *_) = exchange.all_gather("store", str(store.port).encode() if store is not None else b"")
+    if store is None:
+        store = dist.TCPStore(host, int(port), timeout=wait)
+    dist.init_process_group(config.run.backend, store=store, rank=exchange.rank, world_size=ranks, timeout=wait)
+    try:
+        yield exchange.rank
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,90 @@
+"""What ops cost on these ranks: steps of a plain plan, one op at a time on every lane; and bursts (bursts.py).
+
+Computing: the median over steps, the mean over ranks (all wait for the slowest in the end, and none is slowest always).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from statistics import median
+
+import numpy as np
+
+from syntony.overlap.policies.orders import in_order
+from syntony.overlap.step.cost import Cost, Linear, Wire
+from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.layout import Clip, Layout
+from syntony.overlap.step.op import COMPUTE, Kind
+from syntony.overlap.step.plan import Plan
+from syntony.trainer.run.bursts import links
+from syntony.trainer.run.rank import Rank
+from syntony.trainer.run.text import Microbatches
+
+_LIGHTEST = 0.05  # of the ops: these compute next to nothing, and take what any op takes
+
+
+def plain(graph: Graph) -> Plan:
+    """Every lane in the graph's order, one op at a time."""
+    lanes = {op.lane for op in graph if op.lane != COMPUTE}
+    clip = graph.layout.clip if graph.layout else Clip.OFF
+    return Plan("plain", graph, in_order(graph), windows=dict.fromkeys(lanes, 1), clip=clip)
+
+
+def profiled(rank: Rank, steps: int, batch: Callable[[int], Microbatches], rate: float) -> Cost:
+    """What so many steps took, whose weights are forgotten. Equal on all ranks. Collective."""
+    step = rank.recorded()
+    trial = rank.trial(plain(step), steps, batch, rate)
+    took: dict[str, list[float]] = defaultdict(list)
+    for span in trial.computed:
+        took[span.name].append(span.end - span.begin)
+    mine = {name: median(seconds) for name, seconds in took.items()}
+    mine |= {f"opt.{layer}": spent / steps for layer, spent in trial.updating.items()}
+    everybody = [json.loads(blob) for blob in rank.world.gather(json.dumps(mine).encode())]
+    found: dict[str, list[float]] = defaultdict(list)
+    for each in everybody:
+        for name, seconds in each.items():
+            found[name].append(seconds)
+    return cost_of(step, found, links(rank, step))
+
+
+def cost_of(step: Graph, found: dict[str, list[float]], seen: Mapping[tuple[str, Kind], Linear]) -> Cost:
+    """Of what ranks have seen: seconds by op, one for each that computes it. Round numbers for what none has."""
+    measured = {op.name: float(np.mean(found[op.name])) for op in step if not op.kind.moves and op.name in found}
+    lanes: dict[str, dict[Kind, Linear]] = defaultdict(dict)
+    for (lane, kind), line in seen.items():
+        lanes[lane][kind] = line
+    for lane in {op.lane for op in step if op.kind.moves}:  # a policy may move otherwise what was moved thus
+        for kind in Kind:
+            known = lanes[lane].get(kind) or next(iter(lanes[lane].values()), Linear(1e-4, 1e-9))
+            half = kind in (Kind.REDUCE_SCATTER, Kind.ALL_GATHER) and Kind.ALL_REDUCE in lanes[lane]
+            lanes[lane].setdefault(kind, Linear(known.alpha, known.beta / 2, known.fixed / 2) if half else known)
+    flops = sum(op.amount for op in step if op.kind is Kind.FORWARD)
+    spent = sum(seconds for name, seconds in measured.items() if name.startswith("fwd."))
+    updated = sum(op.amount for op in step if op.kind is Kind.OPTIMIZE)
+    updating = sum(seconds for name, seconds in measured.items() if name.startswith("opt."))
+    wires = {lane: Wire(kinds) for lane, kinds in lanes.items()}
+    computing = [seconds for name, seconds in measured.items() if name.startswith(("fwd.", "bwd."))]
+    launch = float(np.quantile(computing, _LIGHTEST)) if computing else 0.0
+    cost = Cost(flops / spent if spent else 1e10, wires, updating / updated if updated else 0.0, measured, launch)
+    level = partial(_by_level, wires, step.layout.groups["dp"]) if step.layout and "dp" in wires else None
+    kept = {name: seconds for name, seconds in measured.items() if not name.startswith("norm")}
+    return replace(cost, measured=kept, level=level)
+
+
+def _by_level(wires: Mapping[str, Wire], ranks: int, layout: Layout) -> Mapping[str, Wire]:
+    """Of a layout with replicas, by what so many ranks took as one `dp` group: of n ranks, a rank sends n - 1 messages
+    of a phase, and (n - 1) / n of the bytes."""
+    found = dict(wires)
+    for lane in ("dp", "replicas"):
+        n = layout.groups.get(lane, 1)
+        messages, share = (n - 1) / (ranks - 1), (1 - 1 / n) / (1 - 1 / ranks)
+        kinds = {
+            kind: Linear(line.alpha * messages, line.beta * share, line.fixed * messages)
+            for kind, line in wires["dp"].kinds.items()
+        }
+        found[lane] = replace(wires["dp"], kinds=kinds)
+    return found

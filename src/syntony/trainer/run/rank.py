@@ -1,0 +1,346 @@
+"""One rank of a training run: its part of the model, the Plan, and what runs it.
+
+    config -> mesh -> layers, cut for this rank -> graph -> policy -> plan -> engine, updates, interpreter
+
+Rank 0 makes the plan and tells the others; all compare its hash with what they hold before step 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from syntony.base.command import UserError
+from syntony.collectives.torch_backend.backend import communicator_of
+from syntony.overlap.run.engine import Engine, Record, gather_lane, urgency
+from syntony.overlap.step import graph
+from syntony.overlap.step.generate import generate
+from syntony.overlap.step.layout import Clip, Layout
+from syntony.overlap.step.op import COMPUTE, Kind
+from syntony.overlap.step.plan import Plan
+from syntony.trainer.config import Config
+from syntony.trainer.model.layer import Layer, Weight
+from syntony.trainer.model.model import transformer
+from syntony.trainer.parallel.data_parallel.flat import ALIGNMENT, Flat
+from syntony.trainer.parallel.data_parallel.holding import Holding
+from syntony.trainer.parallel.data_parallel.updates import Updates
+from syntony.trainer.parallel.mesh import Mesh
+from syntony.trainer.parallel.parallel import boundary, parallelized
+from syntony.trainer.run.activations import held
+from syntony.trainer.run.emulated import emulated
+from syntony.trainer.run.step import Interpreter, Redo
+from syntony.trainer.run.text import Microbatches
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_NUMBER = 320  # bytes of the whole numbers that ranks add up
+Part = tuple[Layer, Flat]  # of the model, as a rank has it, and how its weights lie in memory
+Parts = Mapping[int, Part]  # by number: layers, and behind them shadows (`Graph.shadow`)
+
+
+def layout_of(config: Config) -> Layout:
+    """How the planner sees the sizes."""
+    sizes = config.parallel
+    return Layout(
+        **{name: getattr(sizes, name) for name in ("dp", "tp", "pp", "ep", "cp", "zero", "replicas", "prefetch")},
+        microbatches=config.data.microbatches // sizes.dp,
+        schedule=sizes.schedule,
+        loops=sizes.loops,
+        clip=Clip(config.optimizer.clip),
+        recompute=sizes.recompute,
+    )
+
+
+class World:
+    """All ranks together, beside the plan's lanes: small, blocking exchanges. One rank needs no torch.distributed."""
+
+    def __init__(self, mesh: Mesh, timeout: float, backend: str | None = None) -> None:
+        self.mesh, self._timeout, self._backend = mesh, timedelta(seconds=timeout), backend
+        self._group = dist.new_group(timeout=self._timeout, group_desc="control") if mesh.world > 1 else None
+        self._lanes: dict[tuple[str, int, str], dist.ProcessGroup | None] = {}  # by name, ranks, urgency; None: of one
+        self._still: dict[tuple[str, int], dist.ProcessGroup] = {}  # of lanes, by name and ranks
+
+    def gather(self, blob: bytes, size: int = 0) -> list[bytes]:
+        """Everybody's blob in rank order. `size`: bytes that all know to be enough; 0: they find out."""
+        if self._group is None:
+            return [blob]
+        if not size:
+            size = max(int.from_bytes(each, "big") for each in self.gather(len(blob).to_bytes(8, "big"), 8))
+        mine = torch.zeros(size + 8, dtype=torch.uint8, device="cpu")
+        mine[: len(blob) + 8] = torch.frombuffer(bytearray(len(blob).to_bytes(8, "big") + blob), dtype=torch.uint8)
+        found = [torch.empty_like(mine) for _ in range(self.mesh.world)]
+        dist.all_gather(found, mine, group=self._group)
+        rows = [bytes(row.numpy()) for row in found]
+        return [row[8 : 8 + int.from_bytes(row[:8], "big")] for row in rows]
+
+    def total(self, number: int | float) -> int | float:
+        """The sum of everybody's whole number; infinity if one has that."""
+        blob = b"inf" if isinstance(number, float) else number.to_bytes(_NUMBER - 1, "big")
+        found = self.gather(blob, _NUMBER)
+        return math.inf if b"inf" in found else sum(int.from_bytes(each, "big") for each in found)
+
+    def agree(self, what: str, text: str) -> None:
+        """Raises UserError, on all ranks, naming the first that has another text than rank 0."""
+        hashes = self.gather(hashlib.sha256(text.encode()).digest(), 32)
+        for rank, other in enumerate(hashes):
+            if other != hashes[0]:
+                raise UserError(f"rank {rank} has another {what} than rank 0; start all ranks with the same one")
+
+    def tell(self, text: str) -> str:
+        """Rank 0's text."""
+        return self.gather(text.encode() if self.mesh.rank == 0 else b"")[0].decode()
+
+    def assembled(self, holding: Holding, parts: list[Tensor]) -> Tensor:
+        """A layer's flat buffer, of the parts that each rank has of its atoms."""
+        mine = torch.cat(parts)
+        if not holding.zero:
+            return mine
+        rows = [torch.empty_like(mine) for _ in range(holding.n)]
+        dist.all_gather(rows, mine, group=self._still[holding.lane, holding.n])
+        sizes = [part.numel() for part in parts]
+        return torch.cat([row.flatten() for row in torch.split(torch.stack(rows), sizes, 1)])
+
+    def abort(self, why: str) -> None:
+        """Ends whatever the others wait for on lanes of Syntony's; they hear `why`."""
+        for group in self._lanes.values():
+            if group is not None and group._get_backend(torch.device("cpu")).name() == "syntony":
+                communicator_of(group).abort(why)
+
+    def groups(self, plan: Plan) -> Mapping[str, dist.ProcessGroup]:
+        """A group for each of the plan's lanes, and where the backend is not Syntony's one for second halves of sums on
+        it; those of plans before where they have the same ranks and are as urgent. Collective."""
+        if self.mesh.world == 1:
+            return {}
+        mesh, words = self.mesh.under(plan.graph.layout), urgency(plan)
+        still = [lane for lane in ("dp", "edp", "ep") if (lane, mesh.size(lane)) not in self._still]
+        for name, group in mesh.groups(tuple(f"{lane}.still" for lane in still), self._timeout).items():
+            lane = name.partition(".")[0]
+            self._still[lane, mesh.size(lane)] = group
+        lanes = sorted({lane for _, lane in plan.orders} - {COMPUTE})
+        halves = (self._backend or dist.get_backend()) != "syntony"
+        wanted = {
+            name: (name, mesh.size(lane), words[lane])
+            for lane in lanes
+            for name in (lane, gather_lane(lane))[: 1 + halves]
+        }
+        fresh = tuple(name for name, key in wanted.items() if key not in self._lanes)
+        made = mesh.groups(fresh, self._timeout, self._backend, words)
+        self._lanes |= {wanted[name]: made.get(name) for name in fresh}
+        found = {name: self._lanes[key] for name, key in wanted.items()}
+        return {name: group for name, group in found.items() if group is not None}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What steps of a plan took, but for one more before them, which warms up.
+
+    seconds     of each step
+    computed    when compute ops ran, and
+    moved       when those that move did, which of step 1 may be of the one before
+    updating    seconds in optimizers, by layer, of all steps
+    """
+
+    seconds: list[float]
+    computed: list[Record]
+    moved: list[Record]
+    updating: dict[int, float]
+
+    @property
+    def spans(self) -> dict[str, tuple[float, float]]:
+        """Of each op the last begin and end."""
+        return {run.name: (run.begin, run.end) for run in (*self.computed, *self.moved)}
+
+
+class Rank:
+    """One rank's model. `begin` gives it first weights and a plan to run."""
+
+    def __init__(self, config: Config, mesh: Mesh, world: World) -> None:
+        self.config, self.mesh, self.world = config, mesh, world
+        self.dtype = _DTYPES[config.run.dtype]
+        self._cuts: dict[int, Parts] = {}
+        self.parts = self._cut(hot=0)
+        self.shape = boundary(config.model, mesh, config.data.rows)
+
+    def _cut(self, hot: int) -> Parts:
+        """The whole model; so many experts of each block come to the tokens."""
+        if hot not in self._cuts:
+            self._cuts[hot] = self._cut_anew(hot)
+        return self._cuts[hot]
+
+    def _cut_anew(self, hot: int) -> Parts:
+        config, rows = self.config, self.config.data.rows
+        even = config.run.compute == "emulated"
+        layers = parallelized(config.model, self.mesh, rows, self.dtype.itemsize, even, hot)
+        if even:
+            layers = emulated(layers, transformer(config.model, rows), config)
+        parts = ALIGNMENT * config.parallel.dp * config.parallel.cp
+        numbered = dict(enumerate(layers))
+        numbered |= {len(layers) + i: layer.shadow for i, layer in enumerate(layers) if layer.shadow is not None}
+        return {number: (layer, Flat.of(layer.weights, parts)) for number, layer in numbered.items()}
+
+    def parts_of(self, plan: Plan) -> Parts:
+        """All layers, and their shadows, as the plan has them."""
+        found: dict[int, Part] = {}
+        for i, layer in enumerate(plan.graph.layers):
+            numbers = (i, plan.graph.shadow(i)) if layer.shadow is not None else (i,)
+            found |= {number: self._cut(layer.hot)[number] for number in numbers}
+        return dict(sorted(found.items()))
+
+    def recorded(self) -> graph.Graph:
+        """The step as it is recorded, before any policy."""
+        return generate(self.described, layout_of(self.config))
+
+    @cached_property
+    def described(self) -> tuple[graph.Layer, ...]:
+        """The layers as the planner sees them."""
+        ranks = self.mesh.size("ep")
+        numbers = graph.hot_numbers(self.config.model.experts, ranks) if ranks > 1 else []
+        moved = [self._described(hot) for hot in numbers]
+        return tuple(
+            replace(layer, moved=tuple(other[i] for other in moved)) if layer.expert else layer
+            for i, layer in enumerate(self._described(0))
+        )
+
+    def _described(self, hot: int) -> tuple[graph.Layer, ...]:
+        parts = self._cut(hot)
+        own = [part for part in parts.values() if part[0].segments]
+        layers, flats = [layer for layer, _ in own], [flat for _, flat in own]
+        model, data, cp = self.config.model, self.config.data, self.config.parallel.cp
+        tokens = torch.zeros(1, 1, dtype=torch.int64).expand(data.rows, model.context // cp)
+        output = math.prod(self.shape) * self.dtype.itemsize
+        kept_by = held(layers, flats, (tokens, tokens), self.dtype)
+        return tuple(
+            graph.Layer(
+                layer.name,
+                4 * flat.elements,
+                tuple(segment.flops for segment in layer.segments),
+                tuple(self._fitting(transfer.planned) for transfer in layer.transfers),
+                activations=kept.activations,
+                products=kept.products,
+                inputs=kept.inputs,
+                output=output,
+                expert=layer.expert,
+                joined=layer.joined,
+                shared=4 * (flat.elements - flat.shared) if any(weight.shared for weight in layer.weights) else 0,
+                hot=hot if layer.shadow is not None else 0,
+                shadow=_stored(*parts[len(own) + i]) if layer.shadow is not None else None,
+            )
+            for i, (layer, flat, kept) in enumerate(zip(layers, flats, kept_by, strict=True))
+        )
+
+    def _fitting(self, transfer: graph.Transfer) -> graph.Transfer:
+        return replace(transfer, most=self.shape[0]) if transfer.parts == "rows" else transfer
+
+    def begin(self, plan: Plan) -> None:
+        """First weights, and all that runs the plan."""
+        config, mesh = self.config, self.mesh.under(plan.graph.layout)
+        self.device = mesh.place["pp"]
+        mine = {op.layer for op in plan.graph if op.device == self.device and op.lane == COMPUTE and op.layer >= 0}
+        parts = self.parts_of(plan)
+        kept = {i: part for i, part in parts.items() if i in mine and part[0].weights}
+        holdings = {i: self._holding(i, plan, mesh, *part) for i, part in kept.items()}
+        first = {i: holding.flat.begin(config.run.seed, holding.layer.name) for i, holding in holdings.items()}
+        self.plan = plan
+        self.engine = Engine(plan, self.device, self.world.groups(plan), canonical=config.run.canonical)
+        copies = {lane: (mesh.size(lane), mesh.place[lane]) for lane in ("replicas", "edp")}
+        self.updates = Updates(
+            plan, holdings, first, self.device, self.engine, config.optimizer, self.world.total, copies
+        )
+        self.interpreter = Interpreter(
+            plan,
+            self.device,
+            {i: layer for i, (layer, _) in parts.items() if i in mine and layer.segments},
+            len(plan.graph.layers) - 1,
+            self.updates,
+            self.engine,
+            1.0 / (config.data.microbatches * config.parallel.cp),
+            (self.shape, self.dtype),
+        )
+
+    def step(self, microbatches: Microbatches, rate: float | None, number: int = -1) -> list[float]:
+        """One training step at a learning rate: the losses of this rank's microbatches, where it has the head.
+
+        rate      None: no weight changes
+        number    what errors call the step; -1: one more than the last
+        """
+        while True:
+            self.updates.rate = rate
+            try:
+                losses = self.interpreter.run(microbatches, number)
+                return [] if losses is None else losses.tolist()
+            except Redo:
+                continue
+
+    def trial(self, plan: Plan, steps: int, batch: Callable[[int], Microbatches], rate: float) -> Trial:
+        """Begins a plan, takes its steps and closes it: the weights are forgotten. Collective."""
+        self.begin(plan)
+        seconds = []
+        for number in range(steps + 1):
+            if number == 1:
+                self.interpreter.spans.clear()
+                self.updates.spent.clear()
+                self.engine.records()
+            begin = time.monotonic()
+            self.step(batch(number), rate)
+            seconds.append(time.monotonic() - begin)
+        self.rest()
+        found = Trial(seconds[1:], self.interpreter.spans, self.engine.records(), self.updates.spent)
+        self.close()
+        return found
+
+    def tensors(self) -> Iterator[tuple[str, Weight, Tensor]]:
+        """Weights, and what the optimizer remembers of them: names, and this rank's blocks. Collective, at rest.
+
+        `layer.weight` and `layer.weight.exp_avg`, ..; all ranks of a `dp` group have the same.
+        """
+        memories = self.updates.memories
+        for holding in self.updates.holdings.values():
+            kinds = sorted({key for atom in holding.atoms for key in memories(atom)})
+            for key in ("", *kinds):
+                parts = [memories(atom)[key] if key else atom.weights for atom in holding.atoms]
+                views = holding.flat.views(self.world.assembled(holding, parts))
+                for weight, _ in holding.flat.places:
+                    label = holding.layer.label(weight)
+                    yield f"{label}.{key}" if key else label, weight, views[weight.name]
+
+    def _holding(self, index: int, plan: Plan, mesh: Mesh, layer: Layer, flat: Flat) -> Holding:
+        """Of several ranks with the same weights, the first counts the squares of their gradients for the norm."""
+        zero = plan.graph.layout.zero if plan.graph.layout is not None else 0
+        lane, place, copies = "dp", "within", "replicas" if zero else "data"
+        if layer.expert:
+            lane, place, copies = "edp", "edp", "" if zero else "edp"
+        if index >= len(plan.graph.layers):
+            lane, place, copies, zero = "ep", "ep", "edp", 3
+        n, turns = mesh.size(lane), self.config.data.microbatches // self.config.parallel.dp
+        names = [w.name for w in layer.weights if w.whole or mesh.place["tp"] == 0]
+        counted = frozenset(names if not copies or mesh.place[copies] == 0 else ())
+        leaves = turns * layer.sources
+        return Holding(index, layer, flat, lane, n, mesh.place[place], zero if n > 1 else 0, leaves, counted)
+
+    def rest(self) -> None:
+        """Returns when nothing is under way and all weights are final; the next step may follow. Collective."""
+        for op in self.plan.graph:
+            if op.device == self.device and op.kind is Kind.SEND:  # nobody else waits for these
+                self.engine.wait(op.name)
+        self.updates.finish()
+        if not self.updates.verify():
+            for holding in self.updates.holdings.values():
+                if holding.whole is not None:
+                    holding.whole.copy_(self.world.assembled(holding, [atom.weights for atom in holding.atoms]))
+
+    def close(self) -> None:
+        """No lane is left."""
+        self.engine.close()
+
+
+def _stored(layer: Layer, flat: Flat) -> graph.Layer:
+    """A shadow, as the planner sees it."""
+    return graph.Layer(layer.name, 4 * flat.elements, ())

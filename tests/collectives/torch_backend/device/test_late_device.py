@@ -1,0 +1,36 @@
+"""The torch backend on tensors that are not the CPU's, by way of the host's memory, on a device that is late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.collectives.running import ROOT, launch
+
+pytest.importorskip("torch.distributed")
+
+from tests.collectives.torch_backend.device.device_cases import CASES
+from tests.programs import program
+
+SCRIPT = Path(__file__).parent / "device_cases.py"
+ONLY_ON_GPUS = {"sharded"}  # FSDP2 asks more of a device than the late one has
+RANKS = {
+    "every_call": (2, 3, 4),
+    "messages": (2, 4),
+    "killed": (3,),
+    "shrunk": (3,),
+    "data_parallel": (2,),
+    "trained_alike": (2,),
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "ranks"), [(case, n) for case in CASES if case not in ONLY_ON_GPUS for n in RANKS.get(case, (2, 3))]
+)
+def test_on_a_late_device(case: str, ranks: int) -> None:
+    library = program("late_device.so")
+    done = launch(ranks, SCRIPT, case, DEVICE="late", LATE_DEVICE=str(library), PYTHONPATH=str(ROOT))
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    living = ranks - (case in ("killed", "shrunk"))
+    assert done.stdout.count("as it should be") == living, done.stdout + done.stderr[-2000:]

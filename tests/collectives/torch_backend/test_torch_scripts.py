@@ -1,0 +1,71 @@
+"""Unmodified training scripts give the same losses on the backend as on gloo."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from tests.collectives.running import HERE, launch, run_python
+
+pytest.importorskip("torch.distributed")
+
+SCRIPTS = sorted(path.stem for path in (HERE / "scripts").glob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def losses() -> dict[str, dict[str, list[float]]]:
+    """What every script printed on each backend: backend, script, numbers."""
+    results: dict[str, dict[str, list[float]]] = {}
+    for backend in ("gloo", "syntony"):
+        done = launch(3, HERE / "scripts", backend)
+        assert done.returncode == 0, f"{backend}:\n{done.stdout}\n{done.stderr[-3000:]}"
+        results[backend] = {}
+        name = ""
+        for line in done.stdout.splitlines():
+            if line.startswith("== "):
+                name = line.removeprefix("== ")
+            elif line.startswith("["):
+                results[backend][name] = json.loads(line)
+    return results
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_equal_losses(losses: dict[str, dict[str, list[float]]], script: str) -> None:
+    assert losses["syntony"][script] == pytest.approx(losses["gloo"][script], rel=1e-5)
+    assert losses["gloo"][script] or script == "objects"
+
+
+def test_torchrun_without_an_import(tmp_path: Path) -> None:
+    """As a user starts it: torchrun, a script that names the backend, nothing imported but torch."""
+    if not any(entry.name == "syntony" for entry in metadata.entry_points(group="torch.backends")):
+        pytest.skip("syntony is not installed (make build), so torch cannot find it by itself")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys, torch, torch.distributed as dist\n"
+        "assert 'syntony.collectives.torch_backend.backend' not in sys.modules and 'syntony._core' not in sys.modules\n"
+        "dist.init_process_group('syntony')\n"
+        "tensor = torch.ones(3)\n"
+        "dist.all_reduce(tensor)\n"
+        "assert tensor.tolist() == [2.0] * 3\n"
+        "dist.destroy_process_group()\n"
+        "print('done')\n"
+    )
+    done = run_python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, script)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("done") == 2
+
+
+def test_importing_torch_loads_nothing_of_ours() -> None:
+    done = run_python(
+        "-c",
+        "import sys, time, torch\n"
+        "ours = [m for m in sys.modules if m.partition('.')[0] in ('csrc', 'synth', 'topologies')]\n"
+        "assert not ours, ours\n"
+        "from syntony.collectives.torch_backend import autoload\n"
+        "autoload.register()\n"  # a second time changes nothing
+        "assert torch.distributed.Backend.default_device_backend_map['cpu'] == 'gloo'\n",
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,347 @@
+"""Groups of real processes: what they agree on, who is named when they do not, and what then runs and why."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from syntony import topologies
+from syntony._core import CommunicationError, automatic_choice
+from syntony.base.command import UserError
+from syntony.collectives import Communicator
+from syntony.collectives.bootstrap.launch import Exchange, RankError, run_ranks
+from syntony.collectives.tuner import settings, table
+from syntony.collectives.tuner.costs import Key
+from syntony.collectives.tuner.table import Place, Table
+from syntony.synth.engines.engine import Budget
+from syntony.synth.engines.portfolio import Entry, Portfolio
+from syntony.synth.engines.registry import engine_named
+from syntony.synth.formats import portfolio_file, schedule_file
+from syntony.synth.model.collective import Collective
+from tests.collectives.running import run_python
+
+Job = Callable[[Communicator], object]
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for variable in ("SYNTONY_ALGO", "SYNTONY_CONFIG", "SYNTONY_TUNE", "SYNTONY_DEBUG"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return
+
+
+def on_ranks(size: int, job: Job, environment: Callable[[int], dict[str, str]] = lambda rank: {}) -> list[object]:
+    """What `job` returns on each rank, a process with its own environment; or the first sentence that was raised."""
+    answers: list[object] = []
+
+    def work(exchange: Exchange) -> int:
+        os.environ.update(environment(exchange.rank))
+        try:
+            with Communicator.create(exchange, timeout=60.0) as group:
+                answer = job(group)
+        except (CommunicationError, UserError) as error:
+            answer = f"{type(error).__name__}: {error}"
+        told = exchange.all_gather("answers", json.dumps(answer).encode())
+        if exchange.rank == 0:
+            (folder / "answers").write_bytes(b"[" + b",".join(told) + b"]")
+        return 0
+
+    folder = Path(os.environ["XDG_CACHE_HOME"])
+    folder.mkdir(parents=True, exist_ok=True)
+    run_ranks(size, work, 60.0)
+    answers = json.loads((folder / "answers").read_bytes())
+    (folder / "answers").unlink()
+    return answers
+
+
+def choices(collective: str, *sizes: int, root: int = 0) -> Job:
+    return lambda group: [group._core.choice(collective, root, size)[0] for size in sizes]
+
+
+def own(collective: str, size: int, ranks: int = 2) -> str:
+    return automatic_choice(collective, size, [list(range(ranks))])[0]
+
+
+def keep_table(ranks: int = 2) -> Path:
+    """dbt for small sizes, ring for large ones."""
+    costs = {
+        Key("all_reduce", "dbt"): {8: 1e-6, 1 << 10: 1e-6, 1 << 20: 1.0},
+        Key("all_reduce", "ring"): {8: 1e-3, 1 << 10: 1e-3, 1 << 20: 1e-3},
+    }
+    return Table(Place.here([list(range(ranks))]), costs).write()
+
+
+def test_rules_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYNTONY_ALGO", "all_reduce:dbt<=1K,auto<=1M,ring;broadcast:ring<=64")
+    job = choices("all_reduce", 8, 1024, 1025, 1 << 20, 1 << 30)
+    builtin = own("all_reduce", 1025), own("all_reduce", 1 << 20)
+    assert on_ranks(2, job) == [["dbt", "dbt", *builtin, "ring"]] * 2
+    assert on_ranks(2, choices("broadcast", 64, 65)) == [["ring", own("broadcast", 65)]] * 2
+
+
+def test_exclusions_take_the_next_best_and_leave_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [1 << power for power in range(0, 32, 3)]
+    builtin = {own("all_reduce", size) for size in sizes}
+    monkeypatch.setenv("SYNTONY_ALGO", "^" + ",".join(sorted(builtin)))
+    (found, again) = on_ranks(2, choices("all_reduce", *sizes))
+    assert found == again
+    assert not builtin & set(found)  # type: ignore[call-overload]
+    monkeypatch.setenv("SYNTONY_ALGO", "all_reduce:^dbt")
+    assert on_ranks(2, choices("all_reduce", *sizes))[0] == [own("all_reduce", size) for size in sizes]
+
+
+def test_what_is_chosen_runs_and_says_why() -> None:
+    script = (
+        "import numpy as np\n"
+        "from syntony.collectives import Communicator, launch\n"
+        "def work(exchange):\n"
+        "    with Communicator.create(exchange) as group:\n"
+        "        array = np.ones(1000, np.float32); group.all_reduce(array); assert (array == 2).all()\n"
+        "    return 0\n"
+        "launch.run_ranks(2, work, 60.0)\n"
+    )
+    ran = run_python("-c", script, SYNTONY_DEBUG="INFO", SYNTONY_ALGO="all_reduce:dbt")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.count("all_reduce of 4000 bytes: dbt (SYNTONY_ALGO)") == 2
+    path = keep_table()
+    ran = run_python("-c", script, SYNTONY_DEBUG="INFO")
+    assert ran.stderr.count(f"all_reduce of 4000 bytes: dbt (tuned table {path})") == 2, ran.stderr
+
+
+def test_a_kept_table_is_used_but_by_those_who_say_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_table()
+    job = choices("all_reduce", 8, 1 << 20)
+    assert on_ranks(2, job) == [["dbt", "ring"]] * 2
+    assert on_ranks(3, job)[0] == [own("all_reduce", 8, 3), own("all_reduce", 1 << 20, 3)]  # another kind of group
+    monkeypatch.setenv("SYNTONY_ALGO", "all_reduce:two_shot<=64")
+    assert on_ranks(2, job)[0] == ["two_shot", "ring"]
+    monkeypatch.setenv("SYNTONY_ALGO", "^dbt")
+    assert on_ranks(2, job)[0] == ["ring", "ring"]
+    monkeypatch.setenv("SYNTONY_TUNE", "off")
+    assert on_ranks(2, job)[0] == [own("all_reduce", 8), own("all_reduce", 1 << 20)]
+
+
+def test_the_table_of_rank_0_is_everybodys(tmp_path: Path) -> None:
+    path = keep_table()
+    elsewhere = str(tmp_path / "elsewhere")
+    job = choices("all_reduce", 8, 1 << 20)
+    assert on_ranks(2, job, lambda rank: {"XDG_CACHE_HOME": elsewhere} if rank else {}) == [["dbt", "ring"]] * 2
+    assert on_ranks(2, job, lambda rank: {} if rank else {"XDG_CACHE_HOME": elsewhere})[1] == [
+        own("all_reduce", 8),
+        own("all_reduce", 1 << 20),
+    ]
+    assert path.exists()
+
+
+def test_a_corrupt_table_is_told_and_passed_by(capfd: pytest.CaptureFixture[str]) -> None:
+    path = keep_table()
+    path.write_text(path.read_text()[:-20])
+    assert on_ranks(2, choices("all_reduce", 8)) == [[own("all_reduce", 8)]] * 2
+    told = capfd.readouterr().err
+    assert told.count(f"syntony: {path}: not JSON at line") == 1
+    assert "it is not used (`syntony tune` makes it anew)" in told
+
+
+def test_unequal_settings_are_named_on_every_rank() -> None:
+    texts = ["all_reduce:ring", "all_reduce:ring", "all_reduce:dbt"]
+    sentence = (
+        "CommunicationError: rank 2 has SYNTONY_ALGO=all_reduce:dbt and rank 0 all_reduce:ring: they must be equal"
+    )
+    assert on_ranks(3, choices("all_reduce", 8), lambda rank: {"SYNTONY_ALGO": texts[rank]}) == [sentence] * 3
+    answers = on_ranks(2, choices("all_reduce", 8), lambda rank: {"SYNTONY_TUNE": "off"} if rank else {})
+    assert answers == ["CommunicationError: rank 1 has SYNTONY_TUNE=off and rank 0 unset: they must be equal"] * 2
+
+
+def test_a_mistake_of_one_rank_is_told_by_all() -> None:
+    texts = ["all_reduce:ring", "all_reduce:rign"]
+    answers = on_ranks(2, choices("all_reduce", 8), lambda rank: {"SYNTONY_ALGO": texts[rank]})
+    for answer in answers:
+        assert str(answer).startswith('CommunicationError: rank 1: SYNTONY_ALGO, character 12: "rign" is no algorithm')
+
+
+def test_groups_made_out_of_a_group_follow_the_same_rules() -> None:
+    def job(group: Communicator) -> object:
+        half = group.split(group.rank % 2)
+        assert half is not None
+        with half:
+            array = np.ones(3)
+            half.all_reduce(array)
+            assert (array == 2).all()
+            return half._core.choice("all_reduce", 0, 24)
+
+    assert on_ranks(4, job, lambda rank: {"SYNTONY_ALGO": "dbt"}) == [["dbt", "SYNTONY_ALGO"]] * 4
+
+
+# ---- the configuration file ------------------------------------------------------------------------------------------
+
+
+def write_schedules(folder: Path) -> None:
+    network = topologies.parse("ring:3")
+    collective = Collective.make("all_gather", 3)
+    made = [engine_named(name).run(network, collective, 1 << 20, Budget()) for name in ("greedy", "forest")]
+    portfolio_file.write(Portfolio((Entry(made[0], 1000), Entry(made[1], None))), folder / "both.json")
+    schedule_file.write(made[0], folder / "one.json")
+    root_1 = Collective.make("broadcast", 3, root=1)
+    schedule_file.write(engine_named("greedy").run(network, root_1, 1 << 20, Budget()), folder / "root1.json")
+
+
+def test_a_file_names_schedules_and_portfolios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_schedules(tmp_path)
+    config = tmp_path / "c.toml"
+    config.write_text(
+        'algo = """\n all_gather: one<=64, both<=64K, ring;\n broadcast: root1\n"""\n'
+        '[schedules]\none = "one.json"\nboth = "both.json"\nroot1 = "root1.json"\n'
+    )
+    monkeypatch.setenv("SYNTONY_CONFIG", str(config))
+
+    def job(group: Communicator) -> object:
+        whole = np.zeros(300, np.int32)
+        group.all_gather(np.full(100, group.rank, np.int32), whole)
+        assert whole.tolist() == [rank for rank in range(3) for _ in range(100)]
+        return [
+            choices("all_gather", 64, 1000, 1001, 65536, 65537)(group),
+            [choices("broadcast", 8, root=root)(group) for root in (0, 1)],
+            group._core.choice("all_gather", 0, 64)[1],
+        ]
+
+    gathers = ["one", "both 0", "both 1", "both 1", "ring"]
+    broadcasts = [[own("broadcast", 8, 3)], ["root1"]]
+    assert on_ranks(3, job) == [[gathers, broadcasts, f"SYNTONY_CONFIG={config}: one"]] * 3
+    # With another number of ranks the schedules have nothing to say.
+    pair = [own("all_gather", 64), own("all_gather", 1000), "ring"]
+    assert on_ranks(2, choices("all_gather", 64, 1000, 65537)) == [pair] * 2
+    monkeypatch.setenv("SYNTONY_ALGO", "all_gather:dbt")  # goes before the file, for its collective
+    assert on_ranks(3, choices("all_gather", 64))[0] == ["dbt"]
+    assert on_ranks(3, choices("broadcast", 64, root=1))[0] == ["root1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("algo = 3", "algo must be a string"),
+        ('algo = "all_reduce:rign"', 'c.toml: algo, character 12: "rign"'),
+        ('tune = "often"', "tune is one of cache, probe, off"),
+        ("speed = 1", 'the key "speed" means nothing'),
+        ('schedules.ring = "f.json"', '"ring" must be letters'),
+        ('schedules.mine = "f.json"', "f.json: cannot be read"),
+        ("schedules.mine = 1", "must be the name of a file"),
+        ("schedules = 1", "must be a table"),
+        ("algo = ", "not TOML"),
+    ],
+)
+def test_a_wrong_file_gives_a_sentence(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    with pytest.raises(UserError) as caught:
+        settings.read({"SYNTONY_CONFIG": str(tmp_path / "c.toml")})
+    assert said in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+def test_tune_measures_checks_and_keeps(tmp_path: Path) -> None:
+    network = topologies.parse("full:2")
+    schedule = engine_named("greedy").run(network, Collective.make("all_reduce", 2), 1 << 20, Budget())
+    schedule_file.write(schedule, tmp_path / "mine.json")
+    command = ["-m", "syntony", "tune", "--ranks", "2", "--sizes", "8,1K,64K"]
+    toml = tmp_path / "o.toml"
+    ran = run_python(
+        *command, "--collectives", "all_reduce,scatter", "--json", "--schedule", tmp_path / "mine.json", "-o", toml
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    measured = {(entry["collective"], entry["algorithm"]) for entry in found["costs"]}
+    names = settings.algorithms()
+    assert measured == {(c, a) for c in ("all_reduce", "scatter") for a in names[c]} | {("all_reduce", "mine")}
+    assert all([point[0] for point in entry["points"]] == [8, 1024, 65536] for entry in found["costs"])
+    assert {row["collective"] for row in found["turns"]} == {"all_reduce", "scatter"}
+    kept = table.load(Place.here([[0, 1]]))
+    assert kept is not None
+    assert {(key.collective, key.algorithm) for key in kept.costs} == measured - {("all_reduce", "mine")}
+    settings.read({"SYNTONY_CONFIG": str(toml)})
+
+    ran = run_python(*command, "--collectives", "gather")
+    assert ran.returncode == 0, ran.stderr
+    assert "mean error, inner sizes left out of the fit" in ran.stdout
+    kept = table.load(Place.here([[0, 1]]))
+    assert kept is not None
+    assert set(kept.collectives) == {"all_reduce", "scatter", "gather"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--collectives", "all_redcue"], "'all_redcue' is none of"),
+        (["--sizes", "8,x"], "--sizes: 'x' is not a size"),
+        (["-o", "f.json"], "must end in .toml"),
+        (["--ranks", "1"], "one rank only"),
+    ],
+)
+def test_tune_refuses_with_a_sentence(arguments: list[str], said: str) -> None:
+    ran = run_python("-m", "syntony", "tune", *arguments)
+    assert ran.returncode == 2
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_odd_sizes_are_whole_elements_and_measured_once() -> None:
+    """For 3 ranks, 4-byte elements in blocks: all_gather of 5, 6 and 13 bytes is 12."""
+    from syntony.collectives.tuner.measure import Effort, measure
+
+    def job(group: Communicator) -> object:
+        told: list[tuple[str, int]] = []
+        candidates = {"all_gather": ["ring"], "all_reduce": ["ring"]}
+        effort = Effort(budget=0.0, fewest=1, most=1)
+        found = measure(group, candidates, [5, 6, 13, 4099], effort, lambda *what: told.append(what))
+        assert 0 <= found.waited <= 1
+        sizes = {key.collective: sorted(points) for key, points in found.costs.items()}
+        assert told == [(collective, size) for collective in candidates for size in sizes[collective]]
+        return sizes
+
+    assert on_ranks(3, job) == [{"all_gather": [12, 4092], "all_reduce": [4, 12, 4096]}] * 3
+
+
+def test_tune_with_two_sizes_says_that_they_are_too_few() -> None:
+    ran = run_python("-m", "syntony", "tune", "--collectives", "gather", "--sizes", "8,1M")
+    assert ran.returncode == 0, ran.stderr
+    assert "too few sizes for gather: it takes 3" in ran.stdout
+    assert "mean error" not in ran.stdout
+
+
+def test_a_wrong_result_is_never_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from syntony.collectives.tuner import measure
+
+    def work(exchange: Exchange) -> int:
+        with Communicator.create(exchange, timeout=60.0) as group:
+            if exchange.rank == 1:
+                monkeypatch.setattr(measure, "_total", lambda ranks, elements: np.zeros(elements, np.float32))
+            measure.measure(group, {"all_reduce": ["ring"]}, [64])
+        return 0
+
+    with pytest.raises(RankError, match="ring all_reduce of 64 bytes gave a wrong result on 1 of 2 ranks"):
+        run_ranks(2, work, 60.0)
+
+
+def test_a_probe_is_made_once_and_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from syntony.collectives.tuner import probe
+
+    monkeypatch.setattr(probe, "_SIZES", (8, 1024))
+    monkeypatch.setattr(probe.settings, "algorithms", lambda: {"all_reduce": ("direct", "ring")})
+    path = Place.here([[0, 1]]).path()
+    on_ranks(2, choices("all_reduce", 8))
+    assert not path.exists()
+    monkeypatch.setenv("SYNTONY_TUNE", "probe")
+    why = on_ranks(2, lambda group: group._core.choice("all_reduce", 0, 8))
+    assert why[0] == why[1]
+    assert why[0][1] == "tuned table what was measured when the group was made"  # type: ignore[index]
+    written = path.read_bytes()
+    why = on_ranks(2, lambda group: group._core.choice("all_reduce", 0, 8)[1])
+    assert why == [f"tuned table {path}"] * 2
+    assert path.read_bytes() == written

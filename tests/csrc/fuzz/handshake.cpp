@@ -1,0 +1,104 @@
+// Strangers at the door of a rank that waits for another: none may come in, or even be answered, and in the end the one
+// that is waited for still does come in.
+#include <sys/socket.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <thread>
+
+#include "core/tcp/meeting/tcp_mesh.hpp"
+#include "fuzz/knock.hpp"
+#include "fuzz/target.hpp"
+
+namespace syntony::fuzz {
+namespace {
+
+constexpr std::array<std::uint64_t, 2> kToken{0x1234567890abcdef, 0xfedcba0987654321};
+constexpr std::chrono::hours kForever{24};
+
+/// Rank 0 of 2, which waits for rank 1.
+class House {
+ public:
+  House() : listener_(options()), published_{listener_.published(), ""}, door_(listener_.endpoints().addresses.back()) {
+    waiting_ = std::thread([this] {
+      try {
+        const std::array<std::uint32_t, 1> remote{1};
+        peers_ = connect_mesh(std::move(listener_), options(), {kToken, 7, 0, 2}, published_, remote, kForever);
+      } catch (const std::exception& error) {
+        fault(std::string("the rank that waits gave up: ") + error.what());
+      }
+    });
+  }
+
+  static House*& only() {
+    static House* house = new House;
+    return house;
+  }
+
+  [[nodiscard]] const TcpAddress& door() const { return door_; }
+
+  /// Rank 1 comes.
+  void complete() {
+    TcpListener listener(options());
+    const std::array<std::uint32_t, 1> remote{0};
+    const auto peers =
+        connect_mesh(std::move(listener), options(), {kToken, 7, 1, 2}, published_, remote, std::chrono::seconds(60));
+    waiting_.join();
+    require(peers_.size() == 1 && peers.size() == 1 && peers_[0].control && peers_[0].flows[1], "not connected");
+    const char told = 'x';
+    char heard = 0;
+    require(send(peers[0].control.get(), &told, 1, 0) == 1, "the connection is broken");
+    for (int i = 0; i < 10'000 && recv(peers_[0].control.get(), &heard, 1, MSG_DONTWAIT) != 1; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    require(heard == told, "the connection leads to somebody else");
+  }
+
+ private:
+  static TcpOptions options() { return {.interfaces = "lo", .flows = 2}; }
+
+  TcpListener listener_;
+  std::vector<std::string> published_;
+  TcpAddress door_;
+  std::vector<TcpPeer> peers_;
+  std::thread waiting_;
+};
+
+Bytes hello(std::uint16_t flow) {
+  Bytes bytes;
+  append(bytes, Hello{.flow = flow, .token = kToken, .group = 7, .from = 1, .to = 0, .flows = 2});
+  return bytes;
+}
+
+std::vector<Bytes> handshake_seeds() { return {hello(0), hello(1), hello(kControlFlow)}; }
+
+/// Byte by byte, what rank 1 would say; the number of the connection and of all of them are its own business.
+bool comes_from_rank_1(std::span<const std::byte> input) {
+  const Bytes right = hello(0);
+  if (input.size() < right.size()) return false;
+  for (std::size_t i = 0; i < right.size(); ++i) {
+    const bool its_own = (i >= 6 && i < 8) || i >= 36;
+    if (!its_own && input[i] != right[i]) return false;
+  }
+  return true;
+}
+
+bool take_hello(std::span<const std::byte> input) {
+  if (comes_from_rank_1(input)) return true;  // it would be let in, by rights
+  House& house = *House::only();
+  require(answer_of(house.door(), input).empty(), "a stranger was answered");
+  return false;
+}
+
+void end_of_handshakes() {
+  House::only()->complete();
+  delete std::exchange(House::only(), nullptr);
+}
+
+}  // namespace
+
+const Target kHandshake{"handshake", handshake_seeds, take_hello, end_of_handshakes};
+
+}  // namespace syntony::fuzz

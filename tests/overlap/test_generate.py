@@ -1,0 +1,195 @@
+"""Generated steps: nothing is missing, nothing waits for itself, and memory that is taken is given back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syntony.base.command import UserError
+from syntony.overlap.step.generate import generate, split
+from syntony.overlap.step.graph import Layer
+from syntony.overlap.step.layout import Clip, Layout
+from syntony.overlap.step.op import COMPUTE, Kind
+from tests.overlap.models import dense, experts, moved, shadowed, sharded
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    dp, pp = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 4]))
+    schedule = draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zbv", "dualpipe_v"]))
+    zero = draw(st.sampled_from([0, 1, 2, 3]))
+    return Layout(
+        dp=dp,
+        pp=pp,
+        tp=draw(st.sampled_from([1, 2])),
+        ep=draw(st.sampled_from([ep for ep in (1, 2, 4) if dp % ep == 0])),
+        zero=zero,
+        replicas=draw(st.sampled_from([1, 2])) if zero and dp > 1 else 1,
+        microbatches=draw(st.sampled_from([2 * pp, 3 * pp])),
+        schedule=schedule,
+        loops=draw(st.sampled_from([1, 2])) if schedule in ("interleaved", "breadth_first") else 1,
+        clip=draw(st.sampled_from(list(Clip))),
+        recompute=draw(st.booleans()),
+        prefetch=draw(st.sampled_from([1, 2])),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(layouts(), st.sampled_from([dense, sharded, experts, moved, shadowed]))
+def test_every_layout(layout: Layout, model) -> None:
+    layers = model(8)
+    graph = generate(layers, layout)  # checks names, edges and circles
+    held: Counter[int] = Counter()
+    for op in graph:
+        held[op.device] += op.holds - op.frees
+        assert op.lane == COMPUTE or layout.groups[op.lane] > 1
+        # Only the norm is known to devices without a message.
+        assert all(graph[name].device == op.device or graph[name].kind is Kind.NORM for name in (*op.deps, *op.lagged))
+    assert all(abs(left) < 1e-6 for left in held.values())
+    sends = {op.name[4:]: op for op in graph if op.kind is Kind.SEND}
+    receives = {op.name[4:]: op for op in graph if op.kind is Kind.RECV}
+    assert sends.keys() == receives.keys()
+    assert all((op.device, op.peer) == (receives[n].peer, receives[n].device) for n, op in sends.items())
+    forward = sum(op.amount for op in graph if op.kind is Kind.FORWARD)
+    assert forward == layout.microbatches * sum(sum(layer.segments) for layer in layers)
+    backward = {Kind.BACKWARD, Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT}
+    assert sum(op.amount for op in graph if op.kind in backward) == 2 * forward
+
+
+def test_names() -> None:
+    graph = generate(sharded(2), Layout(dp=2, tp=2, pp=2, zero=3, clip=Clip.EXACT))
+    assert [op.name for op in graph if op.device == 0] == [
+        "gather.0.0.f",
+        "fwd.0.0.0",
+        "fwd.0.0.1",
+        "leave.0.0.f",
+        "fwd.0.0.2",
+        "send.0.0.f",
+        "gather.0.0.b",
+        "recv.1.0.b",
+        "bwd.0.0.2",
+        "bwd.0.0.1",
+        "enter.0.0.b",
+        "bwd.0.0.0",
+        "reduce.0",
+        "norm.0",
+        "opt.0",
+    ]
+    assert graph["fwd.0.0.0"].deps == ("gather.0.0.f",)
+    assert graph["gather.0.0.f"].lagged == ("opt.0",)
+    assert graph["opt.0"].deps == ("reduce.0", "norm.0", "norm.1")
+
+
+def test_updates_are_waited_for() -> None:
+    assert generate(dense(2), Layout(dp=2))["fwd.1.0"].lagged == ("opt.1",)
+    assert generate(dense(2), Layout(dp=2, zero=1))["fwd.1.0"].lagged == ("gather.1",)
+    optimistic = generate(dense(2), Layout(dp=2, clip=Clip.OPTIMISTIC))
+    assert optimistic["bwd.1.0"].lagged == ("norm.0",)
+    assert optimistic["opt.0"].deps == ("reduce.0",)
+
+
+def test_weights_are_gathered_once_for_microbatches_in_a_row() -> None:
+    count = {
+        schedule: sum(
+            op.name.startswith("gather")
+            for op in generate(dense(4), Layout(dp=2, zero=3, microbatches=4, schedule=schedule))
+        )
+        for schedule in ("1f1b", "breadth_first")
+    }
+    assert count == {"1f1b": 4 * 4 * 2, "breadth_first": 4 * 2}
+
+
+def test_experts_that_come_to_the_tokens_come_once_and_go_back_once() -> None:
+    graph = generate(moved(2), Layout(dp=4, ep=2, microbatches=2))
+    assert Kind.ALL_TO_ALL not in {op.kind for op in graph}
+    (gather,) = [op for op in graph if op.kind is Kind.ALL_GATHER]
+    assert graph.shadow(1) == 3
+    assert (gather.name, gather.lane, gather.lagged, gather.holds) == ("gather.3.0.f", "ep", ("opt.3",), 8000)
+    users = [op.name for op in graph if op.layer == 1 and op.lane == COMPUTE and op.kind is not Kind.OPTIMIZE]
+    assert [op.name for op in graph if gather.name in op.deps] == users
+    activations = 500
+    assert [op.frees for op in graph if op.name in ("bwd.1.0.0", "bwd.1.1.0")] == [activations, activations + 8000]
+    back, copies = graph["reduce.3"], graph["replicas.3"]
+    assert (back.kind, back.lane, back.amount, back.frees) == (Kind.REDUCE_SCATTER, "ep", 8000, 4000)
+    assert (copies.kind, copies.lane, copies.amount) == (Kind.ALL_REDUCE, "edp", 4000)
+    assert graph["opt.3"].deps == ("replicas.3",)
+    assert (graph["reduce.0"].kind, graph["reduce.0"].lane) == (Kind.ALL_REDUCE, "dp")
+    # Where all weights come and go, so do these.
+    zero = generate(moved(2), Layout(dp=4, ep=2, microbatches=2, zero=3))
+    names = [op.name for op in zero if op.kind is Kind.ALL_GATHER and op.layer == 1]
+    assert names == ["gather.3.0.f", "gather.3.0.b", "gather.3.1.f", "gather.3.1.b"]
+
+
+def test_shadows_come_beside_what_stays() -> None:
+    graph = generate(shadowed(2), Layout(dp=4, ep=2, microbatches=2))
+    (gather,) = [op for op in graph if op.kind is Kind.ALL_GATHER]
+    assert (gather.name, gather.lane, gather.holds) == ("gather.3.0.f", "ep", 4000)
+    assert {op.amount for op in graph if op.kind is Kind.ALL_TO_ALL} == {50}
+    last = graph["bwd.1.1.0"]
+    assert (last.frees, last.lagged, gather.name in last.deps) == (500 + 4000, (), True)
+    assert (graph["reduce.1"].lane, graph["reduce.1"].amount, graph["opt.1"].amount) == ("edp", 2000, 2000)
+    assert (graph["reduce.3"].lane, graph["reduce.3"].amount, graph["opt.3"].amount) == ("ep", 4000, 2000)
+    # Both come and go together, as early as weights of the layer after the next.
+    zero = generate(shadowed(6), Layout(dp=4, ep=2, zero=3))
+    both = [op for op in zero if op.kind is Kind.ALL_GATHER and op.layer == 3 and op.name.endswith("f")]
+    assert [(op.name, op.deps) for op in both] == [("gather.3.0.f", ("fwd.1.0.2",)), ("gather.9.0.f", ("fwd.1.0.2",))]
+
+
+def test_memory_of_sharded_weights_is_that_of_what_is_prefetched() -> None:
+    graph = generate(dense(12), Layout(dp=4, zero=3, prefetch=2))
+    for op in graph:
+        if op.name.startswith("gather") and op.deps:
+            (end,) = op.deps
+            order = [other.name for other in graph if other.lane == COMPUTE]
+            used = next(other.name for other in graph if op.name in other.deps)
+            assert order.index(used) - order.index(end) == 3
+
+
+def test_chunks_are_alike() -> None:
+    layers = dense(8)
+    assert [len(members) for members in split(layers, 4)] == [2, 2, 2, 2]
+    heavy = [Layer("embedding", 10, (0.0,)), *layers, Layer("head", 10, (4.0,))]
+    assert [len(members) for members in split(heavy, 4)] == [4, 3, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        ({"dp": 4, "ep": 3}, "ep is 3; it must divide dp x cp, which is 4"),
+        ({"zero": 4}, "zero is 4"),
+        ({"dp": 4, "replicas": 2}, "replicas is 2, but zero is 0"),
+        ({"schedule": "1f1c"}, "did you mean 1f1b"),
+        ({"pp": 4, "microbatches": 6, "schedule": "interleaved", "loops": 2}, "rounds of 4 devices; 6 is no multiple"),
+        ({"pp": 2, "loops": 2}, "schedule 1f1b has one chunk of layers per device"),
+        ({"pp": 16}, "8 layers are too few for 16 chunks"),
+    ],
+)
+def test_refusals(layout: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        generate(dense(8), Layout(**layout))
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=12), st.integers(1, 4))
+def test_joined_layers_stay_together(rows: list[tuple[int, bool]], chunks: int) -> None:
+    layers = [Layer(f"{i}", 4, (float(work),), joined=joined and i > 0) for i, (work, joined) in enumerate(rows)]
+    if sum(not layer.joined for layer in layers) < chunks:
+        with pytest.raises(UserError, match="too few for"):
+            split(layers, chunks)
+        return
+    found = split(layers, chunks)
+    assert [i for members in found for i in members] == list(range(len(layers)))
+    assert all(members and not layers[members[0]].joined for members in found)
+
+
+def test_shared_weights_are_summed_by_tp_before_dp() -> None:
+    layers = [Layer("a", 1000, (1.0,), shared=64), Layer("b", 1000, (1.0,))]
+    graph = generate(layers, Layout(dp=2, tp=2, microbatches=2))
+    op = graph["share.0"]
+    assert (op.kind, op.lane, op.amount, op.deps) == (Kind.ALL_REDUCE, "tp", 64, ("bwd.0.0", "bwd.0.1"))
+    assert graph["reduce.0"].deps == ("share.0",)
+    assert "share.1" not in graph.by_name
+    assert generate(layers, Layout(tp=2, microbatches=2))["opt.0"].deps == ("share.0",)
+    assert "share.0" not in generate(layers, Layout(dp=2)).by_name

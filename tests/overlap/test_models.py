@@ -1,0 +1,88 @@
+"""Published shapes have their published sizes, and parallelism divides work without losing any."""
+
+from __future__ import annotations
+
+import pytest
+
+from syntony.base.command import UserError
+from syntony.overlap.step.generate import generate
+from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.models import MODELS, Form, layers_of, model_named
+from syntony.overlap.step.op import Kind
+
+PUBLISHED = {
+    "gpt3-6.7b": 6.7e9,
+    "gpt3-175b": 175e9,
+    "llama2-7b": 6.74e9,
+    "llama2-70b": 69e9,
+    "llama3-8b": 8.03e9,
+    "mixtral-8x7b": 46.7e9,
+    "gpt2-xl": 1.56e9,
+    "internlm2-102b": 102e9,
+    "gshard-600b": 600e9,
+}
+
+
+@pytest.mark.parametrize(("name", "parameters"), PUBLISHED.items())
+def test_sizes_are_the_published_ones(name: str, parameters: float) -> None:
+    assert MODELS[name].parameters == pytest.approx(parameters, rel=0.05)
+    assert MODELS[name].source
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_hold_the_models_weights(name: str) -> None:
+    model = MODELS[name]
+    held = sum(layer.weights for layer in layers_of(model, Layout(), Form(element=4)))
+    assert held / 4 == pytest.approx(model.parameters, rel=0.002)
+
+
+def test_operations_are_six_per_parameter_and_token() -> None:
+    """The usual rule of thumb (Kaplan et al., 2020, section 2.1): 6 N T, beside attention's own."""
+    model = model_named("gpt:hidden=1024,blocks=4,seq=64,vocab=256")
+    layers = layers_of(model, Layout())
+    total = sum(sum(layer.segments) * (1 + sum(layer.backward)) for layer in layers)
+    attention = 3 * model.blocks * 4 * 64 * 64 * model.hidden
+    matrices = model.parameters - model.vocab * model.hidden  # looking up the embedding is no product
+    assert total - attention == pytest.approx(6 * matrices * 64, rel=0.001)
+
+
+@pytest.mark.parametrize("parallel", [{"tp": 2}, {"tp": 8}, {"cp": 4, "dp": 2}, {"cp": 2, "tp": 2}, {"ep": 4, "dp": 4}])
+def test_parallelism_divides_work(parallel: dict[str, int]) -> None:
+    model = model_named("gpt:hidden=512,blocks=2,heads=8,kv=8,experts=8,every=2,seq=128")
+    alone, shared = layers_of(model, Layout()), layers_of(model, Layout(**parallel))
+    by = parallel.get("tp", 1) * parallel.get("cp", 1)
+    for one, part in zip(alone, shared, strict=True):
+        if sum(one.segments) > 1e7:  # not norms, embeddings and routers, which every rank does for itself
+            assert sum(part.segments) * by == pytest.approx(sum(one.segments), rel=0.12), one.name
+    experts = [layer for layer in shared if layer.name.startswith("experts")]
+    assert all(layer.expert == (parallel.get("ep", 1) > 1) for layer in experts)
+
+
+def test_generated_steps_move_what_the_form_says() -> None:
+    model = model_named("gpt:hidden=512,blocks=2,heads=8,seq=128")
+    layout = Layout(tp=4, microbatches=2)
+    tokens = 128 * 512 * 2
+    for form, kinds in (
+        (Form(), {Kind.ALL_GATHER, Kind.REDUCE_SCATTER}),
+        (Form(sequence_parallel=False), {Kind.ALL_REDUCE}),
+    ):
+        moved = [op for op in generate(layers_of(model, layout, form), layout) if op.lane == "tp"]
+        large = [op for op in moved if op.microbatch >= 0]
+        assert {op.kind for op in large} == kinds
+        assert {op.amount for op in large} == {tokens}
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "sentence"),
+    [
+        ("lama2-7b", Layout(), "did you mean llama2-7b"),
+        ("gpt:hiden=3", Layout(), "unknown key 'hiden'"),
+        ("gpt:blocks=0", Layout(), "every size must be 1 or more"),
+        ("gpt2", Layout(tp=5), "12 heads, which 5 ranks cannot share evenly"),
+        ("gpt2", Layout(dp=4, ep=4), "the model has no experts"),
+        ("gpt2", Layout(pp=40), "too few"),
+    ],
+)
+def test_refusals(name: str, layout: Layout, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        layers_of(model_named(name), layout)

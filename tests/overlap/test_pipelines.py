@@ -1,0 +1,77 @@
+"""Schedules of pipelines against what their papers promise, where F = X = W and messages take no time."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+
+from syntony.base.command import UserError
+from syntony.overlap.step.pipelines import PIPELINES, Pipeline, Task, Times, finish, pipeline
+
+SIZES = [(1, 2), (2, 4), (3, 9), (4, 8), (4, 12)]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize(("p", "m"), SIZES)
+def test_every_task_once_in_an_order_that_runs(name: str, p: int, m: int) -> None:
+    for loops in (1, 2, 3) if PIPELINES[name].loops else (1,):
+        pipeline(name, p, loops, m).check()
+
+
+@pytest.mark.parametrize(("p", "m"), SIZES)
+def test_bubbles(p: int, m: int) -> None:
+    def stretch(name: str, loops: int = 1) -> float:
+        found = pipeline(name, p, loops, m)
+        return finish(found, Times()) / (3 * m * len(found.places) / p)
+
+    assert stretch("gpipe") == stretch("1f1b") == pytest.approx((m + p - 1) / m)
+    for loops in (1, 2, 3):
+        assert stretch("interleaved", loops) == pytest.approx(1 + (p - 1) / (m * loops))
+        assert stretch("breadth_first", loops) == pytest.approx(1 + (p - 1) / (m * loops))
+    # Zero Bubble, table 1: a third of the bubble at the memory of 1f1b, then none but the first wait.
+    assert stretch("zb1p") <= 1 + (p - 1) * 1.34 / (3 * m) + 1e-9
+    assert stretch("zb2p") == pytest.approx(1 + (p - 1) / (3 * m))
+    assert stretch("zbv") == pytest.approx(1 + (p - 1) / (6 * m))
+    assert stretch("dualpipe_v") <= 1 + (p - 1) / (3 * m) + 1e-9
+
+
+def held(found: Pipeline) -> tuple[int, ...]:
+    """Per device the most microbatches of chunks whose activations are there at once."""
+    steps = [[(task.kind == "F") - (task.kind in "BW") for task in order] for order in found.orders]
+    return tuple(max(accumulate(each)) for each in steps)
+
+
+@pytest.mark.parametrize(("p", "m"), SIZES)
+def test_memory(p: int, m: int) -> None:
+    assert held(pipeline("gpipe", p, 1, m)) == (m,) * p
+    assert held(pipeline("1f1b", p, 1, m)) == tuple(min(m, p - d) for d in range(p))
+    assert max(held(pipeline("zb1p", p, 1, m))) <= p
+    assert max(held(pipeline("zb2p", p, 1, m))) <= 2 * p
+    assert max(held(pipeline("zbv", p, 1, m))) <= 2 * p  # of half the size
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda orders: (orders[0][1:], orders[1]), "one F of every chunk and microbatch"),
+        (lambda orders: (orders[0] + orders[0][:1], orders[1]), "one F of every chunk and microbatch"),
+        (lambda orders: (orders[1], orders[0]), "but lies on 1"),
+        (lambda orders: (orders[0][::-1], orders[1]), "waits forever with"),
+    ],
+)
+def test_broken_orders_are_named(change, message: str) -> None:
+    good = pipeline("1f1b", 2, 1, 4)
+    with pytest.raises(UserError, match=message):
+        Pipeline(good.places, 4, change(good.orders)).check()
+
+
+def test_slow_messages_are_known_to_the_search() -> None:
+    slow = Times(1.0, 1.0, 1.0, 0.5)
+    assert finish(pipeline("zb2p", 4, 1, 8, slow), slow) <= finish(pipeline("zb2p", 4, 1, 8), slow)
+    assert finish(pipeline("zb2p", 4, 1, 8, slow), slow) < finish(pipeline("1f1b", 4, 1, 8), slow)
+
+
+def test_w_comes_after_x() -> None:
+    order = pipeline("zb1p", 2, 1, 2).orders[0]
+    assert order.index(Task("X", 0, 0)) < order.index(Task("W", 0, 0))

@@ -1,0 +1,371 @@
+"""Every policy: its plan is one, keeps the step's work, and does to the step what its paper is known for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from syntony.base.command import UserError
+from syntony.overlap.policies.search import chain_of, planned
+from syntony.overlap.policies.table import POLICIES, policy
+from syntony.overlap.predict.bounds import bounds
+from syntony.overlap.predict.simulation import simulate
+from syntony.overlap.step.cost import Cost, ring_wire
+from syntony.overlap.step.generate import generate
+from syntony.overlap.step.graph import Graph, Layer, Transfer
+from syntony.overlap.step.layout import Clip, Layout
+from syntony.overlap.step.op import COMPUTE, Kind
+from syntony.overlap.step.plan import Plan
+from tests.overlap.models import moving
+
+WEIGHTS = 1 << 22
+MOVED = 1 << 20
+
+
+def dense(count: int = 12) -> list[Layer]:
+    return [Layer(f"layer{i}", WEIGHTS, (1 / 3 / count,), activations=MOVED, output=MOVED) for i in range(count)]
+
+
+def inner(count: int, lane: str, words: tuple[str, str], kinds: tuple[Kind | None, ...], expert: bool) -> list[Layer]:
+    parts = "experts" if expert else "rows"
+    gaps = (
+        Transfer(words[0], lane, kinds[0], kinds[1], MOVED, parts),
+        Transfer(words[1], lane, kinds[2], kinds[3], MOVED, parts),
+    )
+    work = (0.1 / 3 / count, 0.8 / 3 / count, 0.1 / 3 / count)
+    return [Layer(f"layer{i}", WEIGHTS, work, gaps, MOVED, MOVED, expert) for i in range(count)]
+
+
+def tensor(count: int = 8) -> list[Layer]:
+    kinds = (None, Kind.ALL_REDUCE, Kind.ALL_REDUCE, None)
+    return inner(count, "tp", ("enter", "leave"), kinds, False)
+
+
+def experts(ep: int = 4, weights: int = WEIGHTS) -> list[Layer]:
+    found = inner(8, "ep", ("dispatch", "combine"), (Kind.ALL_TO_ALL,) * 4, True)
+    found = [replace(layer, weights=weights) for layer in found]
+    return [replace(layer, moved=moving(layer, ep)) for layer in found]
+
+
+STEPS = {
+    "dp": (dense(), Layout(dp=4)),
+    "clip": (dense(), Layout(dp=4, clip=Clip.EXACT)),
+    "optimistic": (dense(), Layout(dp=4, clip=Clip.OPTIMISTIC, microbatches=2)),
+    "zero1": (dense(), Layout(dp=4, zero=1)),
+    "zero3": (dense(), Layout(dp=4, zero=3, microbatches=2)),
+    "tp": (tensor(), Layout(dp=2, tp=4, microbatches=2)),
+    "recompute": (tensor(), Layout(tp=4, microbatches=2, recompute=True)),
+    "ep": (experts(), Layout(dp=4, ep=4, microbatches=2)),
+    "dp x ep": (experts(2), Layout(dp=4, ep=2, microbatches=2)),
+    "pp": (dense(8), Layout(pp=4, dp=2, microbatches=8)),
+}
+
+
+def priced(graph: Graph, ratio: float = 1.0, alpha: float = 0.0) -> Cost:
+    """All lanes share a link; the busiest device's takes `ratio` times what it computes."""
+    free = {
+        lane: ring_wire(max(2, graph.groups.get(lane, 2)), 1.0) for lane in ("dp", "replicas", "edp", "tp", "ep", "pp")
+    }
+    moved = {
+        device: sum(
+            op.amount * free[op.lane].kinds[op.kind].beta for op in graph if op.device == device and op.kind.moves
+        )
+        for device in graph.devices
+    }
+    computed = sum(op.amount for op in graph if op.lane == COMPUTE and op.microbatch >= 0) / len(graph.devices)
+    bandwidth = max(moved.values()) / computed / ratio
+    return Cost(1.0, {lane: ring_wire(max(2, graph.groups.get(lane, 2)), bandwidth, alpha) for lane in free})
+
+
+def seconds(graph: Graph, cost: Cost, name: str, **knobs: object) -> float:
+    return simulate(policy(name, **knobs).plan(graph, cost), cost).seconds
+
+
+def gain(step: str, name: str, over: str = "fifo", ratio: float = 1.0, **knobs: object) -> float:
+    graph = generate(*STEPS[step])
+    cost = priced(graph, ratio)
+    return seconds(graph, cost, over) / seconds(graph, cost, name, **knobs)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_every_policy_keeps_the_work(step: str) -> None:
+    layers, layout = STEPS[step]
+    graph = generate(layers, layout)
+    cost = priced(graph, alpha=1e-5)
+    ran = 0
+    for name in POLICIES:
+        try:
+            plan = policy(name).plan(graph, cost)
+        except UserError:
+            continue  # it has nothing to do with such a step
+        ran += 1
+        plan.check()
+        timeline = simulate(plan, cost)
+        assert timeline.seconds >= bounds(plan, cost)[0].seconds * (1 - 1e-9), name
+        assert (timeline.end >= timeline.start - 1e-12).all(), name
+        assert _computed(plan.graph) == pytest.approx(_computed(graph)), name
+        assert sum(op.holds - op.frees for op in plan.graph) == pytest.approx(0, abs=1), name
+        # Every byte of every layer's gradients is summed exactly once.
+        summed: Counter[int] = Counter()
+        for op in plan.graph:
+            if op.name.startswith("reduce"):
+                summed.update({piece.layer: piece.bytes for piece in op.pieces})
+        grouped = "dp" in layout.groups or "edp" in layout.groups
+        want = {
+            i: layer.weights
+            for i, layer in enumerate(plan.graph.layers)
+            if layer.weights and grouped and not (layer.expert and layout.ep == 4)
+        }
+        shadows = {plan.graph.shadow(i): layer.shadow for i, layer in enumerate(plan.graph.layers) if layer.shadow}
+        want |= {i: shadow.weights for i, shadow in shadows.items()}
+        assert summed == want, name
+        # What the trainer calls Ops is found in the plan.
+        if plan.graph.layout == layout and not plan.simulated:
+            own = {op.name for op in graph if op.kind not in (Kind.ALL_GATHER, Kind.BACKWARD)}
+            assert own <= plan.parts.keys(), name
+    assert ran >= 10
+
+
+def _computed(graph: Graph) -> dict[int, float]:
+    found: Counter[int] = Counter()
+    for op in graph:
+        if op.lane == COMPUTE and op.microbatch >= 0:
+            found[op.layer] += op.amount
+    return dict(found)
+
+
+# The anchor's table: C = 1, twelve layers, F : B = 1 : 2.
+TABLE = [
+    (0.5, 1.50, 1.04, 1.04),
+    (0.8, 1.80, 1.19, 1.07),
+    (1.0, 2.00, 1.39, 1.10),
+    (1.25, 2.25, 1.64, 1.34),
+    (1.5, 2.50, 1.89, 1.58),
+    (2.0, 3.00, 2.39, 2.08),
+    (4.0, 5.00, 4.39, 4.08),
+]
+
+
+@pytest.mark.parametrize(("ratio", "serial", "fifo", "sliced"), TABLE)
+def test_closed_forms_of_data_parallelism(ratio: float, serial: float, fifo: float, sliced: float) -> None:
+    graph = generate(dense(), Layout(dp=4))
+    cost = priced(graph, ratio)
+    forward, backward, layer = 1 / 3, 2 / 3, 1 / 12
+    assert seconds(graph, cost, "serial") == pytest.approx(1 + ratio) == pytest.approx(serial, rel=0.02)
+    exact = forward + max(backward + ratio * layer, ratio + backward * layer)
+    assert seconds(graph, cost, "fifo") == pytest.approx(exact) == pytest.approx(fifo, rel=0.02)
+    assert seconds(graph, cost, "p3", slice=WEIGHTS // 4) == pytest.approx(sliced, rel=0.02)
+    assert seconds(graph, cost, "need", slice=WEIGHTS // 4) <= seconds(graph, cost, "p3", slice=WEIGHTS // 4)
+    # Without a gather before the last sum: backward, then all gathers beside the forward.
+    dear = max(backward + ratio / 2 * layer, ratio / 2 + backward * layer)
+    dear += max(forward + ratio / 2 * layer, ratio / 2 + forward * layer)
+    assert seconds(graph, cost, "dear", buffer=0) == pytest.approx(dear, rel=1e-6)
+
+
+def test_clipping_takes_half_of_the_gain() -> None:
+    assert gain("dp", "need") > 1.24
+    assert gain("clip", "need") == pytest.approx(1.0)
+    assert 1.08 <= gain("clip", "centauri") < gain("dp", "need")
+    assert gain("optimistic", "need") > gain("clip", "need")
+
+
+def test_named_systems_gain_where_their_papers_do() -> None:
+    # Fusion pays for starts, and slices do not.
+    graph = generate(dense(24), Layout(dp=4))
+    slow = replace(priced(graph), overhead=0.08)
+    assert seconds(graph, slow, "pace", slice=1 << 30) < seconds(graph, slow, "p3")
+    assert seconds(graph, slow, "ddp", cap=3 * WEIGHTS) < seconds(graph, slow, "fifo")
+    # One bucket is no overlap at all.
+    assert gain("dp", "ddp", over="serial", cap=1 << 40, first=1 << 40) == pytest.approx(1.0)
+    for name in ("p3", "tictac", "bytescheduler"):
+        assert gain("dp", name) > 1.15
+    assert gain("dp", "gradientflow") <= 1.0 + 1e-9
+    assert gain("zero1", "need") > 1.25
+    assert gain("tp", "domino") > 1.4
+    assert gain("tp", "collective_matmul") > 1.1
+    assert gain("tp", "t3") >= gain("tp", "collective_matmul") - 1e-9
+    assert gain("ep", "tutel", "gshard") > 1.15
+    assert gain("ep", "tutel") >= gain("ep", "tutel", degree=2)
+    assert gain("dp x ep", "flowmoe", "tutel") > 1.13
+    assert gain("dp x ep", "lina") > 1.05
+    assert gain("pp", "zero_bubble", memory="2p") > 1.15
+    assert gain("pp", "breadth_first") > 1.1
+    assert gain("dp", "ooo_backprop") > 1.05
+    assert gain("recompute", "lynx", ahead=8) > 1.02
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_backwards_are_split_whatever_came_before(step: str) -> None:
+    graph = generate(*STEPS[step])
+    cost = priced(graph, 0.5)
+    for first in POLICIES:
+        for second in ("need", "ooo_backprop"):
+            with suppress(UserError):  # some do not fit together, and say so
+                plan = planned(chain_of(f"{first}+{second}"), graph, cost)
+                plan.graph.check()
+                simulate(plan, cost)
+
+
+@pytest.mark.parametrize(("microbatches", "ratio"), [(1, 0.5), (2, 0.2)])
+def test_need_computes_the_first_gradients_late_where_that_hides_the_last_sums(microbatches: int, ratio: float) -> None:
+    graph = generate(dense(), Layout(dp=4, microbatches=microbatches))
+
+    def late(ratio: float) -> list[str]:
+        plan = policy("need").plan(graph, priced(graph, ratio))
+        plan.graph.check()
+        return [name for name in plan.orders[0, COMPUTE] if name.startswith("bwd_w")]
+
+    # The very first layer's sum leaves first. Of the microbatches before the last nothing is late.
+    assert late(ratio) == [f"bwd_w.{layer}.{microbatches - 1}" for layer in range(4)]
+    assert late(2.0) == []  # the wires are never idle
+    cost = priced(graph, ratio)
+    assert seconds(graph, cost, "need") == pytest.approx(microbatches)  # all sums are hidden
+    assert seconds(graph, cost, "p3", slice=1 << 20) > 1.01 * microbatches
+
+
+def test_more_microbatches_side_by_side_hide_more() -> None:
+    layers, layout = STEPS["ep"]
+    graph = generate(layers, replace(layout, microbatches=4))
+    cost = priced(graph)
+
+    def seconds(name: str, **knobs: object) -> float:
+        plan = policy(name, **knobs).plan(graph, cost)
+        plan.graph.check()
+        return simulate(plan, cost).seconds
+
+    assert seconds("flowmoe", degree=4) < seconds("flowmoe", degree=2) < seconds("flowmoe", degree=1)
+    assert seconds("dualpipe", batches=2) < seconds("dualpipe", batches=1)
+    with pytest.raises(UserError, match="multiple of 3"):
+        seconds("dualpipe", batches=3)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.5])
+def test_interleave_takes_whatever_is_ready(ratio: float) -> None:
+    graph = generate(tensor(), Layout(tp=4, microbatches=4))
+    cost = priced(graph, ratio)
+    plan = policy("interleave").plan(graph, cost)
+    plan.graph.check()
+    assert Counter(op.sources for op in policy("interleave", pieces=1).plan(graph, cost).graph) == Counter(
+        op.sources for op in graph
+    )
+    others = [("dualpipe", {"batches": 2}), ("domino", {"batches": 4}), ("collective_matmul", {"pieces": 4})]
+    assert simulate(plan, cost).seconds <= min(seconds(graph, cost, name, **knobs) for name, knobs in others)
+    assert simulate(plan, cost).seconds < 1.12 * 4 * max(1.0, ratio)
+    computed = plan.orders[0, COMPUTE]
+    assert plan.windows == {"tp": 1}  # nothing is won by having more in flight where starts cost nothing
+    slow = replace(cost, wires={lane: ring_wire(4, 1e3 * MOVED, 0.5) for lane in cost.wires})
+    assert policy("interleave").plan(graph, slow).windows == {}
+    first = [min(i for i, name in enumerate(computed) if plan.graph[name].microbatch == m) for m in range(4)]
+    assert first == sorted(first)  # microbatches begin in turn
+    assert first[3] < max(i for i, name in enumerate(computed) if plan.graph[name].microbatch == 0)
+
+
+def test_memory_changes_with_the_policy() -> None:
+    graph = generate([replace(layer, activations=32 * MOVED) for layer in dense(8)], Layout(pp=4, dp=2, microbatches=8))
+    cost = priced(graph, 0.1)
+
+    def peak(name: str, **knobs: object) -> float:
+        return max(simulate(policy(name, **knobs).plan(graph, cost), cost).peak.values())
+
+    assert peak("zero_bubble", memory="1p") <= peak("fifo") * 1.02  # messages beside them
+    assert peak("fifo") * 1.3 < peak("zero_bubble", memory="2p")
+    assert peak("fifo") * 1.2 < peak("breadth_first")
+    large = [replace(layer, activations=8 * MOVED) for layer in tensor()]
+    layout = STEPS["recompute"][1]
+    kept, again = (generate(large, replace(layout, recompute=recompute)) for recompute in (False, True))
+    assert seconds(kept, cost, "fifo") < seconds(again, cost, "fifo")
+    kept_bytes, bytes_again = (simulate(policy("fifo").plan(graph, cost), cost).peak[0] for graph in (kept, again))
+    assert bytes_again < kept_bytes * 0.8
+
+
+def test_janus_moves_experts_where_they_are_small() -> None:
+    graph = generate(experts(weights=MOVED // 64), Layout(dp=4, ep=4, microbatches=2))
+    cost = priced(graph)
+    plan = policy("janus").plan(graph, cost)
+    assert not plan.simulated
+    assert {op.kind for op in plan.graph if op.lane == "ep"} == {Kind.ALL_GATHER, Kind.REDUCE_SCATTER}
+    moved = Counter(op.layer for op in plan.graph if op.lane == "ep")
+    assert set(moved.values()) == {2}  # once there and once back, whatever the number of microbatches
+    assert simulate(plan, cost).seconds < seconds(graph, cost, "gshard") / 1.5
+    large = generate(experts(), Layout(dp=4, ep=4, microbatches=2))
+    assert any(op.kind is Kind.ALL_TO_ALL for op in policy("janus").plan(large, priced(large)).graph)
+
+
+def test_fastermoe_copies_experts_where_that_pays() -> None:
+    graph = generate(experts(weights=MOVED // 64), Layout(dp=4, ep=4, microbatches=2))
+    cost = priced(graph)
+    plan = policy("fastermoe").plan(graph, cost)
+    assert not plan.simulated
+    moved = Counter((op.layer, op.kind) for op in plan.graph if op.lane == "ep" and op.pieces)
+    assert set(moved.values()) == {1}
+    assert len(moved) == 2 * len(graph.layers)
+    tokens = sum(op.amount for op in graph if op.kind is Kind.ALL_TO_ALL)
+    assert sum(op.amount for op in plan.graph if op.kind is Kind.ALL_TO_ALL) == tokens / 2
+    assert simulate(plan, cost).seconds < seconds(graph, cost, "tutel", degree=2) / 1.15
+    large = generate(experts(weights=64 * WEIGHTS), Layout(dp=4, ep=4, microbatches=2))
+    assert not any(op.pieces and op.lane == "ep" for op in policy("fastermoe").plan(large, priced(large)).graph)
+    told = policy("fastermoe", hot=4).plan(large, priced(large))
+    assert {layer.hot for layer in told.graph.layers} == {4}
+
+
+def test_microbatches_side_by_side_share_experts_that_have_come() -> None:
+    graph = generate(experts(weights=MOVED // 64), Layout(dp=4, ep=4, microbatches=4))
+    cost = priced(graph)
+    plan = planned(chain_of("janus+dualpipe:batches=2"), graph, cost)
+    assert simulate(plan, cost).seconds < seconds(graph, cost, "dualpipe", batches=2)
+    assert sum(op.kind is Kind.ALL_GATHER for op in plan.graph) == 8
+    assert not any(op.kind is Kind.ALL_TO_ALL for op in plan.graph)
+    sharded = generate(dense(), Layout(dp=4, zero=3, microbatches=4))
+    assert seconds(sharded, priced(sharded), "dualpipe", batches=2) < seconds(sharded, priced(sharded), "fifo")
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "knobs", "message"),
+    [
+        ("bytescheduller", "dp", {}, "did you mean bytescheduler"),
+        ("bytescheduler", "dp", {"slise": 1}, "has no knob 'slise' .did you mean slice"),
+        ("bytescheduler", "dp", {"slice": "big"}, "slice is 'big'; it must be a number"),
+        ("bytescheduler", "dp", {"slice": -1}, "slice is -1; it must not be negative"),
+        ("bytescheduler", "dp", {"slice": 0}, "slice is 0"),
+        ("zero_bubble", "dp", {}, "orders a pipeline, and this step has pp=1"),
+        ("zero_bubble", "pp", {"memory": "3p"}, "memory is '3p'; it must be 1p, 2p or v"),
+        ("domino", "dp", {}, "nothing moves on tp"),
+        ("domino", "tp", {"batches": 3}, "microbatches=2; it must be a multiple of 3"),
+        ("tutel", "tp", {}, "nothing moves on ep"),
+        ("interleave", "recompute", {}, "orders steps with pp=1 and recompute=false"),
+        ("lynx", "tp", {}, "set recompute=true"),
+        ("fastermoe", "dp x ep", {"hot": 3}, "of layer layer0 it can be 2, 4: of each rank of ep=2"),
+        ("syndicate", "dp", {"local": 3}, "must divide the 4 ranks"),
+    ],
+)
+def test_refusals(name: str, step: str, knobs: dict[str, object], message: str) -> None:
+    graph = generate(*STEPS[step])
+    with pytest.raises(UserError, match=message):
+        policy(name, **knobs).plan(graph, priced(graph))
+
+
+def test_entries_are_short_and_name_their_source() -> None:
+    import inspect
+
+    for entry in POLICIES.values():
+        lines = inspect.getsource(entry.decide).splitlines()
+        assert len(lines) <= 15, entry.name
+        assert entry.about, entry.name
+        assert entry.paper, entry.name
+        assert all(knob.default in knob.grid or not knob.grid for knob in entry.knobs.values()), entry.name
+
+
+def test_knobs_are_read_as_text() -> None:
+    assert policy("bytescheduler", slice="1M", credit="256K").values == {"slice": 1 << 20, "credit": 1 << 18}
+
+
+def test_plans_are_the_same_everywhere() -> None:
+    graph = generate(*STEPS["dp x ep"])
+    cost = priced(graph)
+    for name in ("need", "lina", "flowmoe", "centauri"):
+        plan = policy(name).plan(graph, cost)
+        assert plan.hash == policy(name).plan(graph, cost).hash
+        assert Plan.from_text(plan.text) == plan

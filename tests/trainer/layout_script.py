@@ -1,0 +1,114 @@
+"""One rank of test_layouts.py: trains a tiny model in several layouts, one after another.
+
+layout_script.py BACKEND CASES    CASES: JSON, [[name, {section: {key: value}}], ..]; rank 0 prints name, sha256, losses
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from syntony.overlap.policies.orders import in_order, staggered
+from syntony.overlap.policies.passes.cut import chunk
+from syntony.overlap.policies.passes.experts import move_experts
+from syntony.overlap.policies.passes.relayout import first_come
+from syntony.overlap.step.cost import Cost, ring_wire
+from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.layout import Clip
+from syntony.overlap.step.plan import Plan
+from syntony.trainer.config import Config, Data, Model, Optimizer, Overlap, Parallel, Run
+from syntony.trainer.parallel.context_parallel.split import positions
+from syntony.trainer.parallel.mesh import Mesh
+from syntony.trainer.run.rank import Rank, World
+from syntony.trainer.run.reproducible import be_reproducible
+
+STEPS = 2
+TINY = {"blocks": 6, "width": 32, "heads": 4, "hidden": 64, "context": 16, "vocabulary": 64}
+
+
+def config_of(changes: dict[str, dict[str, Any]], backend: str = "") -> Config:
+    return Config(
+        model=Model(**TINY | changes.get("model", {})),
+        data=Data(**{"rows": 2, "microbatches": 4} | changes.get("data", {})),
+        optimizer=Optimizer(**{"lr": 1e-2, "clip_norm": 0.5} | changes.get("optimizer", {})),
+        parallel=Parallel(**changes.get("parallel", {})),
+        overlap=Overlap(**changes.get("overlap", {}), knobs=changes.get("chunk", {})),
+        run=Run(backend=backend, seed=5),
+    )
+
+
+def plan_of(step: Graph, config: Config) -> Plan:
+    """Ops in the order of the graph; all experts move where the policy is janus, the first N where it is fastermoe:N,
+    microbatches are cut in parts where the knobs say on which lanes, and shuffled where the policy is interleave."""
+    graph, cut = step, dict(config.overlap.knobs)
+    name, _, hot = config.overlap.policy.partition(":")
+    graph = move_experts(graph, int(hot or 0)) if name in ("janus", "fastermoe") else graph
+    graph = chunk(graph, cut["count"], cut["lanes"]) if cut else graph
+    if name == "interleave":
+        wires = {lane: ring_wire(ranks, 1e6) for lane, ranks in graph.groups.items()}
+        graph = first_come(graph, Cost(1e8, wires), staggered(0.4))
+    return Plan("in order", graph, in_order(graph), clip=Clip(config.optimizer.clip))
+
+
+def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
+    """sha256 of all weights after some steps, and the mean losses; on rank 0."""
+    mesh = Mesh(config.parallel, rank)
+    world = World(mesh, 30.0)
+    one = Rank(config, mesh, world)
+    one.begin(plan_of(one.recorded(), config))
+    turns = config.data.microbatches // config.parallel.dp
+    here = positions(mesh, config.model.context)
+    losses = []
+    for step in range(STEPS):
+        batch = []
+        for turn in range(turns):
+            source = torch.Generator().manual_seed(1000 * step + mesh.place["dp"] * turns + turn)
+            text = torch.randint(
+                config.model.vocabulary, (config.data.rows, config.model.context + 1), generator=source, device="cpu"
+            ).to(here.device)
+            batch.append((text[:, here], text[:, here + 1]))
+        found = one.step(batch, config.optimizer.lr)
+        losses.append((mesh.place["data"], step, found))
+    one.rest()
+    mine = [(name, weight, tensor.cpu().clone()) for name, weight, tensor in one.tensors() if name.count(".") == 1]
+    gathered = [pickle.loads(blob) for blob in world.gather(pickle.dumps((mine, losses)))]
+    one.close()
+    if rank:
+        return None
+    wholes: dict[str, torch.Tensor] = {}
+    for tensors, _ in gathered:
+        for name, weight, tensor in tensors:
+            whole = wholes.setdefault(name, torch.full(weight.full_shape, torch.nan, device="cpu"))
+            here = whole[weight.place]
+            assert torch.isnan(here).all() or torch.equal(here, tensor), f"{name} differs between ranks"
+            here.copy_(tensor)
+    digest = hashlib.sha256()
+    for name in sorted(wholes):
+        assert not torch.isnan(wholes[name]).any(), name
+        digest.update(name.encode() + wholes[name].numpy().tobytes())
+    means = [
+        [value for _, found in gathered for _, at, values in found if at == step for value in values]
+        for step in range(STEPS)
+    ]
+    return digest.hexdigest(), [sum(values) / len(values) for values in means]
+
+
+def main() -> None:
+    backend, cases = sys.argv[1], json.loads(sys.argv[2])
+    be_reproducible(1)
+    dist.init_process_group(backend)
+    for name, changes in cases:
+        found = trained(config_of(changes, backend), dist.get_rank())
+        if found:
+            print(json.dumps([name, *found]), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Real ranks: data, pipeline and expert parallelism give the bits of one process; the others its loss."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from tests.collectives.running import launch
+
+pytest.importorskip("torch.distributed")
+
+from tests.trainer import layout_script
+
+EXPERTS = {"model": {"experts": 4}}
+MOVED = EXPERTS | {"overlap": {"policy": "janus"}}  # experts come to the tokens
+HOT = EXPERTS | {"overlap": {"policy": "fastermoe:2"}}  # the first two do, and other tokens travel
+EIGHT = {"model": {"experts": 8}, "overlap": {"policy": "fastermoe:4"}}
+OPTIMISTIC = {"optimizer": {"clip": "optimistic"}}
+SCHEDULES = ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "dualpipe_v"]
+TWICE = ("interleaved", "breadth_first")  # two chunks per device
+
+
+def split(**sizes: Any) -> dict[str, Any]:
+    return {"parallel": sizes}
+
+
+def chunked(*lanes: str, policy: str = "") -> dict[str, Any]:
+    return {"chunk": {"count": 2, "lanes": lanes}} | ({"overlap": {"policy": policy}} if policy else {})
+
+
+EXACT = {
+    2: {
+        "dp2": split(dp=2),
+        "ep2": EXPERTS | split(dp=2, ep=2),
+        "ep2 in parts": EXPERTS | split(dp=2, ep=2) | chunked("ep"),
+        "ep2 interleaved": EXPERTS | split(dp=2, ep=2) | chunked("ep", policy="interleave"),
+        "ep2 moved": MOVED | split(dp=2, ep=2),
+        "ep2 moved, optimistic": MOVED | split(dp=2, ep=2) | OPTIMISTIC,
+        "ep2 moved zero 3, recompute": MOVED | split(dp=2, ep=2, zero=3, recompute=True),
+        "ep2 hot": HOT | split(dp=2, ep=2),
+        "ep2 hot in parts": EIGHT | split(dp=2, ep=2) | chunked("ep"),
+        "ep2 hot, optimistic": HOT | split(dp=2, ep=2) | OPTIMISTIC,
+        "ep2 hot zero 3, recompute": HOT | split(dp=2, ep=2, zero=3, recompute=True),
+        **{f"pp2 {name}": split(pp=2, schedule=name, loops=2 if name in TWICE else 1) for name in SCHEDULES},
+    },
+    4: {
+        "dp2 x pp2": split(dp=2, pp=2),
+        "pp4 zbv": split(pp=4, schedule="zbv"),
+        "ep4": EXPERTS | split(dp=4, ep=4),
+        "dp4 x ep2 interleaved zero 3": EXPERTS | split(dp=4, ep=2, zero=3) | chunked("ep", policy="interleave"),
+        "dp4 x ep2 zero 2": EXPERTS | split(dp=4, ep=2, zero=2),
+        "dp2 x pp2 x ep2": EXPERTS | split(dp=2, pp=2, ep=2, schedule="zb1p"),
+        "ep4 moved": MOVED | split(dp=4, ep=4),
+        "dp4 x ep2 moved": MOVED | split(dp=4, ep=2),
+        "dp4 x ep2 moved zero 2": MOVED | split(dp=4, ep=2, zero=2),
+        "ep4 hot": EIGHT | split(dp=4, ep=4),
+        "dp4 x ep2 hot zero 1": HOT | split(dp=4, ep=2, zero=1),
+        "dp4 x ep2 hot zero 2": HOT | split(dp=4, ep=2, zero=2),
+        "dp4 x ep2 hot zero 3": HOT | split(dp=4, ep=2, zero=3),
+        "dp2 x pp2 x ep2 hot": HOT | split(dp=2, pp=2, ep=2, schedule="zb1p"),
+        "dp2 x pp2 x ep2 moved": MOVED | split(dp=2, pp=2, ep=2, schedule="zb1p"),
+    },
+}
+CLOSE = {
+    2: {
+        "tp2": split(tp=2, sequence=False),
+        "tp2 sequence": split(tp=2),
+        "tp2 in parts": split(tp=2) | chunked("tp"),
+        "tp2 interleaved": split(tp=2) | chunked("tp", policy="interleave"),
+        "tp2 experts": EXPERTS | split(tp=2),
+        "cp2 ring": split(cp=2),
+        "cp2 ulysses": split(cp=2, attention="ulysses"),
+    },
+    4: {
+        "dp2 x tp2": split(dp=2, tp=2),
+        "pp2 x tp2": split(pp=2, tp=2, sequence=False, schedule="1f1b"),
+        "cp2 x tp2 zero 3": split(cp=2, tp=2, zero=3),
+        "ep2 x tp2": EXPERTS | split(dp=2, ep=2, tp=2),
+        "ep2 x tp2 moved": MOVED | split(dp=2, ep=2, tp=2),
+        "ep2 x tp2 hot": HOT | split(dp=2, ep=2, tp=2),
+        "ep2 x tp2 plain": EXPERTS | split(dp=2, ep=2, tp=2, sequence=False) | chunked("ep"),
+    },
+}
+
+
+@functools.cache
+def alone(experts: int) -> tuple[str, list[float]]:
+    case = [("alone", {"model": {"experts": experts}} if experts else {})]
+    _, digest, losses = json.loads(launch(1, layout_script.__file__, "gloo", json.dumps(case)).stdout)
+    return digest, losses
+
+
+@pytest.mark.parametrize(
+    ("ranks", "backend", "names"),
+    [
+        (2, "syntony", EXACT[2].keys()),
+        (2, "syntony", CLOSE[2].keys()),
+        (2, "gloo", ["ep2", "pp2 zb1p", "tp2 sequence", "cp2 ring"]),
+        (4, "syntony", EXACT[4].keys()),
+        (4, "syntony", CLOSE[4].keys()),
+    ],
+    ids=["2 exact", "2 close", "2 gloo", "4 exact", "4 close"],
+)
+def test_layouts_train_alike(ranks: int, backend: str, names: Collection[str]) -> None:
+    cases = {name: (EXACT[ranks] | CLOSE[ranks])[name] for name in names}
+    done = launch(ranks, layout_script.__file__, backend, json.dumps(list(cases.items())))
+    found = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
+    assert found.keys() == cases.keys(), f"{done.stdout}\n{done.stderr[-3000:]}"
+    for name, case in cases.items():
+        digest, losses = alone(case.get("model", {}).get("experts", 0))
+        assert found[name][1] == pytest.approx(losses, rel=1e-5), name
+        assert (found[name][0] == digest) == (name in EXACT[ranks]), name

@@ -1,0 +1,76 @@
+"""Every parallelism against the whole model, all ranks in one process: losses and all gradients, in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from syntony.trainer.config import Model
+from syntony.trainer.parallel.context_parallel.split import positions
+from syntony.trainer.parallel.parallel import parallelized
+from tests.trainer.ranks_in_one import assemble, meshes_of, step, tiny
+
+ROWS = 3
+
+
+def check(model: Model, **sizes: object) -> None:
+    meshes = meshes_of(**sizes)
+    seed = 1234
+    source = torch.Generator().manual_seed(seed)
+    copies = meshes[0].sizes.dp
+    texts = [torch.randint(model.vocabulary, (ROWS, model.context + 1), generator=source) for _ in range(copies)]
+    (one,) = meshes_of()
+    want_losses, want = [], {}
+    for text in texts:
+        single = step([parallelized(model, one, ROWS, 8)], [one], [(text[:, :-1], text[:, 1:])], seed, 1 / copies)
+        want_losses += single.losses
+        for key, gradient in single.gradients[0].items():
+            want[key] = want.get(key, 0) + gradient
+    batches = []
+    for mesh in meshes:
+        here, text = positions(mesh, model.context), texts[mesh.place["dp"]]
+        batches.append((text[:, here], text[:, here + 1]))
+    share = 1 / (copies * meshes[0].sizes.cp)
+    models = [parallelized(model, mesh, ROWS, 8) for mesh in meshes]
+    result = step(models, meshes, batches, seed, share)
+    assert sum(result.losses) / len(result.losses) == pytest.approx(sum(want_losses) / copies, rel=1e-6), seed
+    got = assemble(models, meshes, result)
+    assert got.keys() == want.keys()
+    for key, gradient in want.items():
+        error = float((got[key] - gradient).norm() / gradient.norm())
+        assert error < 3e-6, (key, error, seed)  # the head computes in float32
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
+@pytest.mark.parametrize("activation", ["swiglu", "gelu"])
+def test_tensor_parallel(sequence: bool, positions: str, activation: str) -> None:
+    check(tiny(positions=positions, activation=activation), tp=2, sequence=sequence)
+
+
+@pytest.mark.parametrize("attention", ["ring", "ulysses"])
+@pytest.mark.parametrize("positions", ["rotary", "learned"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_context_parallel(attention: str, positions: str, ranks: int) -> None:
+    check(tiny(positions=positions), cp=ranks, attention=attention)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_expert_parallel(ranks: int) -> None:
+    check(tiny(experts=8), dp=ranks, ep=ranks)
+
+
+@pytest.mark.parametrize("attention", ["ring", "ulysses"])
+@pytest.mark.parametrize("sequence", [False, True])
+def test_products(attention: str, sequence: bool) -> None:
+    check(tiny(positions="learned"), dp=2, cp=2, tp=2, attention=attention, sequence=sequence)
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("ep", [1, 2])
+def test_experts_in_parts(ep: int, sequence: bool) -> None:
+    check(tiny(experts=4), dp=2, tp=2, ep=ep, sequence=sequence)
+
+
+def test_copies_of_experts() -> None:
+    check(tiny(experts=4, top=1), dp=4, ep=2)

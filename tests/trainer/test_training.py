@@ -1,0 +1,38 @@
+"""Whole runs on real ranks: every layout, policy and way of clipping, and every resumed run, ends in the same bits."""
+
+from __future__ import annotations
+
+import shutil
+import typing
+from pathlib import Path
+
+import pytest
+
+from tests.collectives.running import run_python
+
+pytest.importorskip("torch.distributed")
+
+from tests.trainer.layouts_script import LAYOUTS
+
+
+def test_the_same_weights_whatever_the_layout(tmp_path: Path) -> None:
+    text = shutil.copy(typing.__file__, tmp_path / "text.py")
+    done = run_python("-m", "tests.trainer.layouts_script", text, tmp_path, timeout=280)
+    rows = [line.split("\t") for line in done.stdout.splitlines()]
+    digests = {name: (group, digest) for group, name, digest, _ in rows}
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-3000:]}"
+    assert digests["off, one"][1] != digests["one"][1]  # the gradients were large enough to be clipped
+    first = {group: next(digest for g, digest in digests.values() if g == group) for group, _ in digests.values()}
+    assert {name: digest for name, (group, digest) in digests.items() if digest != first[group]} == {}
+    assert len(rows) == sum(map(len, LAYOUTS.values()))
+    assert not list(tmp_path.glob(".step*"))
+
+
+def test_a_run_whose_messages_cross_starts(tmp_path: Path) -> None:
+    """Before a run, memory is predicted of the step as it is recorded; a device of a V sends to both neighbours."""
+    text = shutil.copy(typing.__file__, tmp_path / "text.py")
+    settings = ("parallel.pp=4", "parallel.schedule=dualpipe_v", "data.microbatches=8", "model.blocks=6", "run.steps=1")
+    words = [word for setting in (*settings, f"data.source={text}") for word in ("--set", setting)]
+    done = run_python("-m", "syntony", "train", "src/syntony/trainer/configs/tiny.toml", *words, timeout=100)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "weights sha256" in done.stdout

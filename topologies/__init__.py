@@ -1,7 +1,0 @@
-"""What the wires are: networks as exact directed multigraphs, by name, from files, or as found on this machine."""
-
-from topologies.command import Command, UserError
-from topologies.parse import parse
-from topologies.topology import Link, Node, NodeKind, Permutation, Topology, TopologyError
-
-__all__ = ["Command", "Link", "Node", "NodeKind", "Permutation", "Topology", "TopologyError", "UserError", "parse"]
