@@ -10,7 +10,6 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PIP := $(BIN)/python -m pip install --quiet
 
-PACKAGES := csrc topologies synth collectives benchmarks syntony
 PYTEST := $(BIN)/python -m pytest --quiet
 # Side by side: each worker begins with a stretch of the tests, and who has finished takes some of another's.
 SIDE_BY_SIDE := --numprocesses $(JOBS) --dist worksteal
@@ -84,7 +83,7 @@ lint: build ## ruff, mypy and clang-format
 	@clang-format --dry-run -Werror $(CXX_FILES)
 
 tidy: build ## clang-tidy over the core (minutes)
-	@find csrc/core -name '*.cpp' | xargs -P $(JOBS) -n 1 \
+	@find csrc/core csrc/solve csrc/emulation -name '*.cpp' | xargs -P $(JOBS) -n 1 \
 	  clang-tidy --quiet -p build/editable --extra-arg=-Wno-unknown-warning-option 2>build/tidy.log || { cat build/tidy.log; exit 1; }
 
 format: $(DEPENDENCIES) ## rewrite sources in the house style
@@ -92,5 +91,5 @@ format: $(DEPENDENCIES) ## rewrite sources in the house style
 	@clang-format -i $(CXX_FILES)
 
 clean: ## remove what was built (the .venv stays)
-	rm -rf build dist csrc/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist src/syntony/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

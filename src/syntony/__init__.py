@@ -25,12 +25,12 @@ __all__ = ["Collective", "Communicator", "Program", "Schedule", "Topology", "__v
 
 _HOMES = {
     "Collective": "syntony.synth.model.collective",
-    "Communicator": "collectives",
+    "Communicator": "syntony.collectives",
     "Program": "syntony.synth.model.program",
     "Schedule": "syntony.synth.model.schedule",
-    "Topology": "topologies",
+    "Topology": "syntony.topologies",
     "algorithm": "syntony.synth.dsl",
-    "parse": "topologies",
+    "parse": "syntony.topologies",
 }
 
 

@@ -42,7 +42,7 @@ class Effort:
 
 
 def probe(group: Verbs, hosts: Sequence[str], effort: Effort) -> tuple[Measurements, Cluster]:
-    """Everything that `syntony.topologies.probed` works on, the same on every rank. Collective. `hosts`: name per rank."""
+    """Everything that `topologies/probed` works on, the same on every rank. Collective. `hosts`: name per rank."""
     pairs = _Pairs(group, effort).measure(tuple(hosts))
     root = clusters(pairs)
     crossings = {}

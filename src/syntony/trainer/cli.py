@@ -77,14 +77,14 @@ COMMANDS = (
     Command(
         ("train",),
         "train a transformer, data, tensor, pipeline, expert and context parallel",
-        "syntony train configs/tiny.toml",
+        "syntony train tiny",
         _configure,
         _train,
     ),
     Command(
         ("overlap", "run"),
         "policies on real training steps, in turns: planned, measured, bound",
-        "syntony overlap run configs/tiny.toml --set parallel.dp=2 --policies serial,ddp,fifo",
+        "syntony overlap run tiny --set parallel.dp=2 --policies serial,ddp,fifo",
         _configure_run,
         _run,
     ),

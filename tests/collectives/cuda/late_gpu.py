@@ -1,4 +1,4 @@
-"""In the place of syntony._cuda, a GPU that is late: its memory is the host's, and its streams are threads that do their
+"""In the place of syntony._cuda, a late GPU: its memory is the host's, and its streams are threads that do their
 work milliseconds after they were told to.
 
 What does not wait for an event reads what was there before. A kernel is the CPU's run of the very Program, on a group

@@ -37,7 +37,7 @@ CASES = (
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("case", CASES)
 def test_on_one_gpu(case: str, ranks: int, staged: str) -> None:
-    script = HERE / "device" / "device_cases.py"
+    script = HERE / "torch_backend" / "device" / "device_cases.py"
     done = launch(ranks, script, case, DEVICE="cuda", STAGED=staged, PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     assert done.stdout.count("as it should be") == ranks - (case == "killed"), done.stdout + done.stderr[-2000:]

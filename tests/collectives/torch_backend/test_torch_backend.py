@@ -54,7 +54,7 @@ def test_faults_and_ends(case: str, tmp_path: Path) -> None:
         environment["SYNTONY_CHECK"] = "1"
     if case == "detail_mode":
         environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
-    done = launch(4, HERE / "torch_cases.py", case, **environment)
+    done = launch(4, HERE / "torch_backend" / "torch_cases.py", case, **environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("as it should be") == (3 if case.startswith("killed") else 4), (
         done.stdout + done.stderr[-2000:]

@@ -12,7 +12,7 @@ from tests.collectives.running import HERE, launch, run_python
 
 pytest.importorskip("torch.distributed")
 
-SCRIPTS = sorted(path.stem for path in (HERE / "scripts").glob("*.py"))
+SCRIPTS = sorted(path.stem for path in (HERE / "torch_backend" / "scripts").glob("*.py"))
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def losses() -> dict[str, dict[str, list[float]]]:
     """What every script printed on each backend: backend, script, numbers."""
     results: dict[str, dict[str, list[float]]] = {}
     for backend in ("gloo", "syntony"):
-        done = launch(3, HERE / "scripts", backend)
+        done = launch(3, HERE / "torch_backend" / "scripts", backend)
         assert done.returncode == 0, f"{backend}:\n{done.stdout}\n{done.stderr[-3000:]}"
         results[backend] = {}
         name = ""

@@ -35,7 +35,9 @@ ONLY_MPI = [
 def outcomes(tmp_path: Path, *arguments: object, seconds: float = 380) -> dict[str, str]:
     """By test: pass, skip or fail. Fails here and now for a failure that is not hard-coded."""
     report = tmp_path / "outcomes.json"
-    done = run_python(HERE / "torch_suite.py", "--json", report, "--quiet", *arguments, timeout=seconds)
+    done = run_python(
+        HERE / "torch_backend" / "torch_suite.py", "--json", report, "--quiet", *arguments, timeout=seconds
+    )
     assert report.exists(), done.stdout[-2000:] + done.stderr[-2000:]
     result = json.loads(report.read_text())
     failed = {name for name, outcome in result["outcomes"].items() if outcome == "fail"}

@@ -12,7 +12,7 @@ pytest.importorskip("mypy")
 
 
 def test_a_typed_script_runs() -> None:
-    done = run_python(HERE / "typed_script.py", PYTHONPATH=str(HERE.parents[1]))
+    done = run_python(HERE / "torch_backend" / "typed_script.py", PYTHONPATH=str(HERE.parents[1]))
     assert done.returncode == 0, done.stderr
 
 
@@ -25,7 +25,7 @@ def test_mypy_reads_it(tmp_path: Path) -> None:
         '    group.broadcast([1.0], root="0")\n'
         "    return group.rank\n"
     )
-    done = run_python("-m", "mypy", "--strict", HERE / "typed_script.py", wrong, timeout=280)
+    done = run_python("-m", "mypy", "--strict", HERE / "torch_backend" / "typed_script.py", wrong, timeout=280)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "typed_script.py" not in done.stdout, done.stdout
     assert 'incompatible type "str"; expected "int"' in done.stdout, done.stdout

@@ -112,7 +112,8 @@ def test_mistakes_are_one_sentence(
 def test_importing_synth_loads_no_heavy_room() -> None:
     code = """
 import sys
-import syntony.synth.commands, syntony.synth.model.schedule, syntony.synth.simulation.schedule_simulator, syntony.synth.formats.schedule_file, syntony.synth.engines.registry
+import syntony.synth.commands, syntony.synth.model.schedule, syntony.synth.simulation.schedule_simulator
+import syntony.synth.formats.schedule_file, syntony.synth.engines.registry
 import syntony.synth.simulation.program_simulator
 import syntony.synth.bounds.throughput, syntony.synth.engines.sccl.search, syntony.synth.engines.greedy
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "z3", "scipy", "networkx"}))

@@ -14,12 +14,12 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import syntony
 from syntony.benchmarks.bench import report
 from syntony.benchmarks.bench.measure import Result, Timing
 from syntony.benchmarks.bench.options import Options
@@ -94,7 +94,7 @@ class Record:
             "args": sys.argv,
             "env": [f"{key}={value}" for key, value in sorted(os.environ.items()) if key.startswith("SYNTONY_")],
             "collective": options.shape.name,
-            "nccl_version": f"syntony {syntony.__version__}",
+            "nccl_version": f"syntony {version('syntony')}",
             "config": {
                 "nthreads": options.threads,
                 "ngpus": int(options.device == "cuda"),

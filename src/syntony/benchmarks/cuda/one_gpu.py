@@ -1,4 +1,4 @@
-"""Several ranks on one GPU, against the memory that they share and against NCCL: `python -m syntony.benchmarks.cuda one_gpu`.
+"""Several ranks on one GPU, against its memory and against NCCL: `python -m syntony.benchmarks.cuda one_gpu`.
 
 Ranks are threads (threads.py), each with a stream and its share of the GPU's processors. What a collective must read
 and write, divided by what the same GPU moves in a large copy (read + write, measured in the same run), is the least

@@ -1,4 +1,4 @@
-"""`python -m syntony.benchmarks.mpi.rank NAME PATH...`: one rank of an MPI peer, which does what its bench rank asks for.
+"""`python -m syntony.benchmarks.mpi.rank NAME PATH...`: a rank of an MPI peer: does what its bench rank asks for.
 
     bench rank r ──► {"method": "lap", "case": [..], "in_place": false, "arguments": [1, 20]}
                  ◄── [1834, 1790, ..]                                    one JSON value per line, over a Unix socket

@@ -20,7 +20,7 @@ from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.tables import Table
 from syntony.collectives.bootstrap.launch import RankError
 
-CONFIG = Path(__file__).parents[2] / "collectives" / "trainer" / "configs" / "tiny.toml"
+CONFIG = Path(__file__).parents[2] / "trainer" / "configs" / "tiny.toml"
 CLOSE = 1e-5
 BASE = ("model.blocks=6", "data.rows=1", "data.microbatches=8", "overlap.profile=1", "run.timeout=3600")  # however busy
 EXPERTS = ("model.experts=4",)

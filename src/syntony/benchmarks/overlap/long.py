@@ -29,7 +29,7 @@ from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.tables import Table
 from syntony.collectives.bootstrap.launch import RankError
 
-CONFIG = Path(__file__).parents[2] / "collectives" / "trainer" / "configs" / "long.toml"
+CONFIG = Path(__file__).parents[2] / "trainer" / "configs" / "long.toml"
 RANKS, VICTIM = 4, 1
 CLOSE = 1e-5  # of losses, as for tensor parallelism
 PATIENCE = 5.0  # seconds for survivors

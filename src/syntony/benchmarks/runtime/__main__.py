@@ -1,4 +1,4 @@
-"""`python -m syntony.benchmarks.runtime TABLE [options]`: exit code 1 when a goal was missed, 2 when it could not be measured.
+"""`python -m syntony.benchmarks.runtime TABLE [options]`: exit code 1: a goal was missed; 2: not measured.
 
 A new table is one file beside this one that says `TABLE = Table(..)`, and one entry in `TABLES`.
 """

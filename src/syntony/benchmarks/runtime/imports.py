@@ -24,7 +24,7 @@ MOST_MILLISECONDS = 1.0
 MOST_LINES = {"csrc/torch": 1200, "csrc/torch/device": 1100}
 """Goals: between torch and the core, and what tensors on devices need beside that."""
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[4]
 _STEP = """
 import sys, time
 import torch

@@ -35,7 +35,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Job:
-    """`iterations` of a collective of `size` bytes (as syntony.synth.Collective defines size) by the Program in a file."""
+    """`iterations` of a collective of `size` bytes (as Collective defines size) by the Program in a file."""
 
     program: str
     collective: str

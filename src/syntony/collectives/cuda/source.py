@@ -26,17 +26,16 @@ from pathlib import Path
 
 import numpy as np
 
-import syntony
 from syntony import _core
 from syntony.collectives.buffers import UsageError
 from syntony.collectives.cuda.zero_copy import Messages, messages
 from syntony.synth.model.instructions import ONE_SIDED, Opcode
 from syntony.synth.model.program import Program
 
-ROOT = Path(syntony.__file__).parent
+ROOT = Path(__file__).parents[2] / "include"
 HEADERS = (
     "core/kernels/element_types.hpp", "cuda/device/freestanding.hpp", "cuda/device/qualifiers.hpp",
-    "cuda/device/formats.hpp", "cuda/device/combine.hpp", "cuda/device/lane.hpp", "cuda/cuda_machine.cuh",
+    "cuda/device/formats.hpp", "cuda/device/combine.hpp", "cuda/device/lane.hpp", "cuda/device/cuda_machine.cuh",
 )  # fmt: skip
 """What a kernel's text includes, in ROOT; the interpreter is made of the same."""
 
@@ -178,7 +177,7 @@ class _Writer:
             f"// Generated from the Program '{_comment(program.name)}' for {self.dtype}, {self.op}.",
             '#include "cuda/device/lane.hpp"',
             "#ifdef __CUDACC__",
-            '#include "cuda/cuda_machine.cuh"',
+            '#include "cuda/device/cuda_machine.cuh"',
             "#endif",
             "",
             f"namespace syntony::cuda::straight::{kernel}_code {{",

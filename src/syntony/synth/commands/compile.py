@@ -67,8 +67,8 @@ def _story(written: Program, program: Program) -> str:
 COMMANDS = (
     Command(
         ("compile",),
-        "compile an algorithm written by hand (synth/dsl), prove it, and write its program",
-        "syntony compile dsl/examples/ring.py --ranks 8",
+        "compile an algorithm written by hand (`synth/dsl`), prove it, and write its program",
+        "syntony compile src/syntony/synth/dsl/examples/ring.py --ranks 8",
         _configure,
         _run,
     ),

@@ -14,16 +14,27 @@ ENGINES = (
     Engine("auto", "auto", "the fastest of those that ranks can run, by simulation", "-", "in_network"),
     Engine("sccl", "sccl.search", "exact steps, rounds and chunks; to about 16 ranks", "Cai et al., PPoPP'21", "z3"),
     Engine(
-        "forest", "forest", "exact throughput of what spreads or sums", "Zhao et al., NSDI'26", "TREES", sized=False
+        "forest",
+        "forest.search",
+        "exact throughput of what spreads or sums",
+        "Zhao et al., NSDI'26",
+        "TREES",
+        sized=False,
     ),
     Engine("blink", "blink.search", "trees near that, fewer and sooner", "Wang et al., MLSys'20", "LOSS", sized=False),
-    Engine("flow", "flow", "exact throughput of what one rank wants alone", "Basu et al., HPDC'24", sized=False),
-    Engine("bfb", "bfb", "breadth first in the fewest steps; thousands of ranks", "Zhao et al., NSDI'25", sized=False),
+    Engine("flow", "flow.search", "exact throughput of what one rank wants alone", "Basu et al., HPDC'24", sized=False),
+    Engine(
+        "bfb",
+        "bfb.search",
+        "breadth first in the fewest steps; thousands of ranks",
+        "Zhao et al., NSDI'25",
+        sized=False,
+    ),
     Engine("taccl", "taccl.search", "guided by a sketch, its own or yours", "Shah et al., NSDI'23", "SKETCH.toml"),
     Engine(
         "teccl", "teccl.search", "for one size, alphas and all; to 128 ranks", "Liu et al., SIGCOMM'24", "in_network"
     ),
-    Engine("pipeline", "pipeline", "shallow trees in slices, for middle sizes", "PipeComm, PKU, 2026"),
+    Engine("pipeline", "pipeline.search", "shallow trees in slices, for middle sizes", "PipeComm, PKU, 2026"),
     Engine("greedy", "greedy", "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
     Engine("fast", "fast.search", "all_to_all among boxes, uneven or not", "Lei et al., FAST, NSDI'26", sized=False),
     Engine("hierarchy", "hierarchy.search", "boxes and grids, level by level", "Cho et al., MLSys'19", "NAME[@4x8]"),

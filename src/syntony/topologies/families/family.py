@@ -13,7 +13,7 @@ from syntony.topologies.topology import Topology
 
 @dataclass(frozen=True)
 class Parameter:
-    """One argument: `read` turns its text into the value (`syntony.base.quantity`); `meaning` is a phrase with units."""
+    """One argument: `read` turns its text into the value (`base/quantity.py`); `meaning` is a phrase with units."""
 
     name: str
     read: Callable[[str], Any]

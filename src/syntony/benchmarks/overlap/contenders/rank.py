@@ -1,4 +1,7 @@
-"""One rank of a contest: `python -m syntony.benchmarks.overlap.contenders.rank WORK RESULTS`, in the lab. Rank 0 writes RESULTS."""
+"""One rank of a contest: `python -m syntony.benchmarks.overlap.contenders.rank WORK RESULTS`, in the lab.
+
+Rank 0 writes RESULTS.
+"""
 
 from __future__ import annotations
 

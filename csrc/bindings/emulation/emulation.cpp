@@ -1,0 +1,12 @@
+// syntony._emulation: hardware in software, as Python sees it.
+#include <nanobind/nanobind.h>
+
+void bind_aggregation(nanobind::module_& m);
+void bind_delay(nanobind::module_& m);
+
+NB_MODULE(_emulation, m) {
+  m.doc() = "A switch that adds and its clients, and the delays of emulated wires.";
+  nanobind::module_::import_("syntony._core");  // errors of the runtime become Python's there
+  bind_aggregation(m);
+  bind_delay(m);
+}
