@@ -99,7 +99,8 @@ def test_exclusions_take_the_next_best_and_leave_the_rest(monkeypatch: pytest.Mo
 def test_what_is_chosen_runs_and_says_why() -> None:
     script = (
         "import numpy as np\n"
-        "from syntony.collectives import Communicator, launch\n"
+        "from syntony.collectives import Communicator\n"
+        "from syntony.collectives.bootstrap import launch\n"
         "def work(exchange):\n"
         "    with Communicator.create(exchange) as group:\n"
         "        array = np.ones(1000, np.float32); group.all_reduce(array); assert (array == 2).all()\n"

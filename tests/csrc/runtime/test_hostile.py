@@ -55,7 +55,7 @@ class Impostor:
 
     def dial(self, host: str, port: int, flow: int) -> socket.socket:
         connection = socket.create_connection((host, port), timeout=30)
-        connection.sendall(HELLO.pack(0x48535953, 1, flow, self.token, self.group, 1, 0, FLOWS))
+        connection.sendall(HELLO.pack(0x48535953, 2, flow, self.token, self.group, 1, 0, FLOWS))
         assert len(connection.recv(ACK_BYTES, socket.MSG_WAITALL)) == ACK_BYTES
         return connection
 
