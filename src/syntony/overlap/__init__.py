@@ -4,5 +4,5 @@ graph    = generate(layers, layout)               a step: Ops and what each wait
 policy   = passes over the graph, order, gate     what a published system does             policies.py, passes/
 plan     = policy.plan(graph, cost)               per device and lane: which Op when       plan.py
 timeline = simulate(plan, cost)                   predicted                                simulation.py
-engine   = Engine(plan, device, groups)           run: ready(op), wait(op)                 engine.py
+runner   = PlanRunner(plan, device, groups)       run: ready(op), wait(op)                 plan_runner.py
 """

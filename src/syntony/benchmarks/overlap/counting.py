@@ -87,7 +87,7 @@ def counted(config: Config, name: str, into: Path, exchange: Exchange | None) ->
 def _sent(rank: Rank, ranks: int) -> dict[str, list[int]]:
     """By lane, bytes to every rank of the world so far."""
     found = {}
-    for lane, group in rank.engine.groups.items():
+    for lane, group in rank.runner.groups.items():
         members, row = dist.get_process_group_ranks(group), [0] * ranks
         for peer, count in _SENT.findall(communicator_of(group).counters()):
             row[members[int(peer)]] += int(count)

@@ -2,7 +2,7 @@
 top of csrc/solve/simulate/step_timeline.hpp; here Ops become its columns.
 
 A collective takes both directions of its device's link, a message the outgoing one of who sends and the incoming one of
-who receives. Messages between two devices have a queue per direction, as the Engine gives them.
+who receives. Messages between two devices have a queue per direction, as the PlanRunner gives them.
 """
 
 from __future__ import annotations

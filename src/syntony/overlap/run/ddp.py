@@ -28,7 +28,7 @@ from torch.optim import Optimizer
 
 from syntony.base.command import UserError
 from syntony.overlap.policies.table import policy as policy_named
-from syntony.overlap.run.engine import Engine
+from syntony.overlap.run.plan_runner import PlanRunner
 from syntony.overlap.step.cost import Cost, Linear, Wire
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Layer
@@ -69,7 +69,7 @@ class DdpOverlap:
         self._model, self._optimizer, self._clip_norm = model, optimizer, clip_norm
         self._group: dist.ProcessGroup = model.process_group
         self._lane = dist.new_group(dist.get_process_group_ranks(self._group))
-        self._engine: Engine | None = None
+        self._runner: PlanRunner | None = None
         self._buckets: list[_Bucket] = []  # by DDP's index
         self._layers: list[_Bucket] = []  # in the order of their first use
         self._users: dict[nn.Module, list[_Bucket]] = {}
@@ -96,15 +96,15 @@ class DdpOverlap:
     def close(self) -> None:
         """finish(), and DDP is what it was."""
         self.finish()
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
 
     # ---- where torch calls ------------------------------------------------------------------------------------------
 
     def _ready(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """DDP: a bucket has all its gradients."""
-        if self._engine is None:
+        if self._runner is None:
             self._mark(bucket.index())
             self._note(bucket)
             work = dist.all_reduce(bucket.buffer(), group=self._group, async_op=True)
@@ -117,13 +117,13 @@ class DdpOverlap:
                 "backward() has been called twice without optimizer.step() between: use DDP's no_sync() to accumulate"
             )
         if not self._unmade:
-            self._engine.begin_step()
+            self._runner.begin_step()
         self._unmade.append(mine)
         mine.buffer, mine.gradients = bucket.buffer(), list(bucket.gradients())
-        for name in self._engine.plan.parts[mine.op]:
+        for name in self._runner.plan.parts[mine.op]:
             begin, end = self._cuts(name, mine)
-            self._engine.bind(name, mine.buffer[begin:end])
-        self._engine.ready(mine.op)
+            self._runner.bind(name, mine.buffer[begin:end])
+        self._runner.ready(mine.op)
         done: torch.futures.Future[Tensor] = torch.futures.Future()
         done.set_result(mine.buffer)
         return done
@@ -132,14 +132,14 @@ class DdpOverlap:
         """The optimizer's step() begins."""
         if self._applying:
             return
-        if self._engine is not None and self._unmade:
+        if self._runner is not None and self._unmade:
             self._settings = [{key: group[key] for key in group if key != "params"} for group in optimizer.param_groups]
             for bucket in self._unmade:
                 for parameter in bucket.parameters:
                     parameter.grad = None
             return
         self._steps += 1
-        if self._steps == _MEASURED and self._engine is None:
+        if self._steps == _MEASURED and self._runner is None:
             self._start()
         self._marks = []
 
@@ -154,11 +154,11 @@ class DdpOverlap:
     # ---- one bucket's update ----------------------------------------------------------------------------------------
 
     def _update(self, bucket: _Bucket) -> None:
-        assert self._engine is not None
+        assert self._runner is not None
         assert self._settings is not None
         waits = self._unmade if self._clip_norm is not None else [bucket]
         for one in list(waits):
-            self._engine.wait(one.op)
+            self._runner.wait(one.op)
             if not one.summed:
                 one.buffer.div_(self._group.size())
                 one.summed = True
@@ -206,7 +206,7 @@ class DdpOverlap:
     # ---- the plan ---------------------------------------------------------------------------------------------------
 
     def _mark(self, what: object) -> None:
-        if self._engine is None and self._steps == _MEASURED - 1:
+        if self._runner is None and self._steps == _MEASURED - 1:
             self._marks.append((what, time.perf_counter()))
 
     def _note(self, bucket: dist.GradBucket) -> None:
@@ -235,7 +235,7 @@ class DdpOverlap:
         self.plan = Plan.from_text(said[0])
         for number, bucket in enumerate(self._layers):
             bucket.op = f"reduce.{number}"
-        self._engine = Engine(self.plan, 0, {"dp": self._lane}, canonical=False)
+        self._runner = PlanRunner(self.plan, 0, {"dp": self._lane}, canonical=False)
 
     def _used_in_order(self) -> list[_Bucket]:
         """The buckets by their first use; of some ranks' equal models the same everywhere."""
@@ -297,8 +297,8 @@ class DdpOverlap:
 
     def _cuts(self, name: str, bucket: _Bucket) -> tuple[int, int]:
         """First and last element of a planned op in the bucket's buffer."""
-        assert self._engine is not None
-        pieces = self._engine.plan.graph[name].pieces
+        assert self._runner is not None
+        pieces = self._runner.plan.graph[name].pieces
         size = bucket.buffer.element_size()
         return pieces[0].begin // size, pieces[-1].end // size
 

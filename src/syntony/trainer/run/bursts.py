@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from syntony.overlap.policies.orders import in_order
-from syntony.overlap.run.engine import Engine, Record
+from syntony.overlap.run.plan_runner import PlanRunner, Record
 from syntony.overlap.step.cost import Linear
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind, Op, Piece
@@ -46,15 +46,15 @@ def links(rank: Rank, step: Graph) -> dict[tuple[str, Kind], Linear]:
     plan = Plan("bursts", graph, in_order(graph))
     groups = rank.world.groups(plan)
     device, mine = rank.mesh.place["pp"], list[tuple[str, Kind, Linear]]()
-    with Engine(plan, device, groups, canonical=rank.config.run.canonical) as engine:
+    with PlanRunner(plan, device, groups, canonical=rank.config.run.canonical) as runner:
         for time in range(_TIMES):
-            engine.begin_step()
+            runner.begin_step()
             for lane, kind in wanted:
                 if lane not in groups or kind is Kind.RECV:  # received with what is sent
                     continue
                 together = (Kind.SEND, Kind.RECV) if kind is Kind.SEND else (kind,)
                 chosen = [op for op in graph if (op.device, op.lane) == (device, lane) and op.kind in together]
-                records = _run(engine, chosen, groups[lane], rank.world)
+                records = _run(runner, chosen, groups[lane], rank.world)
                 if time and records:
                     mine.append((lane, kind, _fit(graph, records)))
     found: dict[tuple[str, Kind], list[list[float]]] = defaultdict(list)
@@ -81,22 +81,22 @@ def _ops(rank: Rank, lane: str, kind: Kind, sums: bool) -> Iterator[Op]:
             yield Op(name, kind, device, lane, size, segment=burst, peer=peer, pieces=pieces)
 
 
-def _run(engine: Engine, ops: list[Op], group: dist.ProcessGroup, world: World) -> list[Record]:
+def _run(runner: PlanRunner, ops: list[Op], group: dist.ProcessGroup, world: World) -> list[Record]:
     """The first alone, then the others at once, size by size."""
-    engine.records()
+    runner.records()
     given = [(op, _given(op, group.size(), group.rank())) for op in ops]
     for burst in range(1 + len(SIZES)):
         world.total(0)  # all begin together
         chosen = [(op.name, tensors) for op, tensors in given if op.segment == burst]
         for name, tensors in chosen:
-            engine.ready(name, *tensors)
+            runner.ready(name, *tensors)
         for name, _ in chosen:
-            engine.wait(name)
-    return [record for record in engine.records() if engine.plan.graph[record.name].kind is not Kind.SEND]
+            runner.wait(name)
+    return [record for record in runner.records() if runner.plan.graph[record.name].kind is not Kind.SEND]
 
 
 def _given(op: Op, ranks: int, place: int) -> tuple[Any, ...]:
-    """What Engine.ready takes."""
+    """What PlanRunner.ready takes."""
     whole = torch.zeros(int(op.amount) // 4)
     part = whole.view(ranks, -1)[place]
     if op.kind is Kind.ALL_REDUCE:

@@ -22,7 +22,7 @@ from syntony.base.command import UserError
 from syntony.collectives.bootstrap.launch import Exchange, RankError
 from syntony.overlap.predict.bounds import bounds
 from syntony.overlap.predict.simulation import simulate
-from syntony.overlap.run.engine import HEARD, OverlapError
+from syntony.overlap.run.plan_runner import HEARD, OverlapError
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config
@@ -92,7 +92,7 @@ def _train(config: Config, mesh: Mesh, world: World) -> None:
         rank.interpreter.spans.clear()
         losses = rank.step(batch(step), rate(config, step), step)
         seconds = time.monotonic() - begin
-        rank.engine.records()
+        rank.runner.records()
         exposed = sum(span.begin - span.ready for span in rank.interpreter.spans)
         seen.append(Seen(step, losses, seconds, exposed, rank.updates.norm, []))
         last = step == run.steps - 1

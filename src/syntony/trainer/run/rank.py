@@ -1,6 +1,6 @@
 """One rank of a training run: its part of the model, the Plan, and what runs it.
 
-    config -> mesh -> layers, cut for this rank -> graph -> policy -> plan -> engine, updates, interpreter
+    config -> mesh -> layers, cut for this rank -> graph -> policy -> plan -> runner, updates, interpreter
 
 Rank 0 makes the plan and tells the others; all compare its hash with what they hold before step 0.
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from syntony.base.command import UserError
 from syntony.collectives.torch_backend.backend import communicator_of
-from syntony.overlap.run.engine import Engine, Record, gather_lane, urgency
+from syntony.overlap.run.plan_runner import PlanRunner, Record, gather_lane, urgency
 from syntony.overlap.step import graph
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.layout import Clip, Layout
@@ -249,10 +249,10 @@ class Rank:
         holdings = {i: self._holding(i, plan, mesh, *part) for i, part in kept.items()}
         first = {i: holding.flat.begin(config.run.seed, holding.layer.name) for i, holding in holdings.items()}
         self.plan = plan
-        self.engine = Engine(plan, self.device, self.world.groups(plan), canonical=config.run.canonical)
+        self.runner = PlanRunner(plan, self.device, self.world.groups(plan), canonical=config.run.canonical)
         copies = {lane: (mesh.size(lane), mesh.place[lane]) for lane in ("replicas", "edp")}
         self.updates = Updates(
-            plan, holdings, first, self.device, self.engine, config.optimizer, self.world.total, copies
+            plan, holdings, first, self.device, self.runner, config.optimizer, self.world.total, copies
         )
         self.interpreter = Interpreter(
             plan,
@@ -260,7 +260,7 @@ class Rank:
             {i: layer for i, (layer, _) in parts.items() if i in mine and layer.segments},
             len(plan.graph.layers) - 1,
             self.updates,
-            self.engine,
+            self.runner,
             1.0 / (config.data.microbatches * config.parallel.cp),
             (self.shape, self.dtype),
         )
@@ -287,12 +287,12 @@ class Rank:
             if number == 1:
                 self.interpreter.spans.clear()
                 self.updates.spent.clear()
-                self.engine.records()
+                self.runner.records()
             begin = time.monotonic()
             self.step(batch(number), rate)
             seconds.append(time.monotonic() - begin)
         self.rest()
-        found = Trial(seconds[1:], self.interpreter.spans, self.engine.records(), self.updates.spent)
+        found = Trial(seconds[1:], self.interpreter.spans, self.runner.records(), self.updates.spent)
         self.close()
         return found
 
@@ -329,7 +329,7 @@ class Rank:
         """Returns when nothing is under way and all weights are final; the next step may follow. Collective."""
         for op in self.plan.graph:
             if op.device == self.device and op.kind is Kind.SEND:  # nobody else waits for these
-                self.engine.wait(op.name)
+                self.runner.wait(op.name)
         self.updates.finish()
         if not self.updates.verify():
             for holding in self.updates.holdings.values():
@@ -338,7 +338,7 @@ class Rank:
 
     def close(self) -> None:
         """No lane is left."""
-        self.engine.close()
+        self.runner.close()
 
 
 def _stored(layer: Layer, flat: Flat) -> graph.Layer:

@@ -1,9 +1,9 @@
 """One training step on one rank: an interpreter of the Plan's compute order.
 
     for op in plan.orders[device, "compute"]:
-        wait for the communication it depends on                        engine.wait
+        wait for the communication it depends on                        runner.wait
         forward | backward | .. one segment of one layer on one microbatch
-        make the communication ready that takes what it has made        engine.ready
+        make the communication ready that takes what it has made        runner.ready
 
 Every schedule of pipelines, recomputation, delayed weight gradients and any order in which layers are synchronised are
 an order of the same few kinds of ops; nothing here knows their names. Segments run on detached inputs, and each
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from syntony.base.command import UserError
-from syntony.overlap.run.engine import Engine, Record
+from syntony.overlap.run.plan_runner import PlanRunner, Record
 from syntony.overlap.step.op import COMPUTE, Kind, Op
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.model.crossing import Crossing, Load
@@ -67,12 +67,12 @@ class Interpreter:
         layers: Mapping[int, Layer],
         last: int,
         updates: Updates,
-        engine: Engine,
+        runner: PlanRunner,
         share: float,
         boundary: tuple[tuple[int, ...], torch.dtype],
     ) -> None:
         self.plan, self.device, self.layers, self._last = plan, device, layers, last
-        self.updates, self._engine = updates, engine
+        self.updates, self._runner = updates, runner
         self._share, self._boundary = share, boundary
         graph = plan.graph
         self._ops = [graph[name] for name in plan.orders[device, COMPUTE]]
@@ -144,7 +144,7 @@ class Interpreter:
         self._withheld: dict[int, set[str]] = {}  # layers with all gradients, and what their sums wait for beside these
         self._verified = self._void = False
         self._waiting = {name: set(before) for name, before in self._before.items()}
-        self._engine.begin_step(number)
+        self._runner.begin_step(number)
         self.updates.begin(first=self.step == 0)
         for op in self._receives:
             self._take(op)
@@ -162,7 +162,7 @@ class Interpreter:
             for name in self._watching.get(op.name, ()):
                 self._gather_after(op.name, name)
             self.spans.append(Record(op.name, self.step, ready, begin, time.monotonic()))
-            self._engine.poll()
+            self._runner.poll()
         if self._void:
             self.updates.finish()
             raise Redo
@@ -219,7 +219,7 @@ class Interpreter:
         if updated:
             self.updates.settle(op.layer)
         for name in moved:
-            self._engine.wait(name)
+            self._runner.wait(name)
 
     def _forward(self, op: Op) -> None:
         i, m, s = where = op.layer, op.microbatch, op.segment
@@ -358,13 +358,13 @@ class Interpreter:
         for planned in [each for each in self._parts[name] if crossing.has(*self._places[each])]:
             mine = crossing.take(*self._places[planned])
             if transfer is _ROWS:  # a message to another device
-                self._engine.ready(planned, mine.x.contiguous())
+                self._runner.ready(planned, mine.x.contiguous())
                 continue
             move = (transfer.forward if name.endswith(".f") else transfer.backward)(mine.x, mine.kept)
             if move.input_sizes is None or move.output_sizes is None:
-                self._engine.ready(planned, move.input.view(-1), move.output.view(-1))
+                self._runner.ready(planned, move.input.view(-1), move.output.view(-1))
             else:
-                self._engine.ready(planned, move.input, move.output, move.input_sizes, move.output_sizes)
+                self._runner.ready(planned, move.input, move.output, move.input_sizes, move.output_sizes)
             there = self._between.setdefault(to, Crossing(transfer))
             there.put(*self._places[planned], partial(_landed, move, mine))
         if crossing.taken == len(self._parts[name]):
@@ -373,7 +373,7 @@ class Interpreter:
     def _take(self, op: Op) -> None:
         """What another device sends."""
         buffer = torch.empty(self._boundary[0], dtype=self._boundary[1])
-        self._engine.ready(op.name, buffer)
+        self._runner.ready(op.name, buffer)
         i, m = op.layer, op.microbatch
         to = ("f", i + 1, m, 0) if op.name.endswith(".f") else ("b", i - 1, m, len(self.layers[i - 1].segments) - 1)
         self._between[to] = Crossing(_ROWS)

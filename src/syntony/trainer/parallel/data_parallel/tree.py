@@ -5,7 +5,7 @@
     level 0       0     1 2     3 ..
 
 A data rank has an aligned run of 2^k microbatches, so its own sum is a node, and summing over ranks in the same way
-(overlap/run/engine.py) gives the root that one process would have computed: bit for bit the same gradient.
+(overlap/run/plan_runner.py) gives the root that one process would have computed: bit for bit the same gradient.
 """
 
 from __future__ import annotations

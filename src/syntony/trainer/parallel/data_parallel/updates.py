@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from syntony.overlap.run.engine import Engine
+from syntony.overlap.run.plan_runner import PlanRunner
 from syntony.overlap.step.layout import Clip
 from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.plan import Plan
@@ -48,12 +48,12 @@ class Updates:
         holdings: Mapping[int, Holding],
         first: Mapping[int, Tensor],
         device: int,
-        engine: Engine,
+        runner: PlanRunner,
         optimizer: Optimizer,
         total: Callable[[int | float], int | float],
         copies: Mapping[str, tuple[int, int]],
     ) -> None:
-        self.holdings, self._engine, self._total, self._copies = holdings, engine, total, copies
+        self.holdings, self._runner, self._total, self._copies = holdings, runner, total, copies
         self._clip, self._limit, self._graph = plan.clip, optimizer.clip_norm, plan.graph
         self.rate: float | None = None  # of this step; None: its gradients are void
         self.spent: dict[int, float] = {}  # seconds in optimizers, by layer
@@ -85,14 +85,14 @@ class Updates:
         self._bound: set[str] = set()  # sums in place, whose memory the engine knows
         self._unverified = False
         for op in self._shares.values():
-            engine.then(op.name, lambda op=op: self._owned(op.layer))  # type: ignore[misc]
+            runner.then(op.name, lambda op=op: self._owned(op.layer))  # type: ignore[misc]
         for op in self._reduces:
-            engine.then(op.name, lambda op=op: self._reduced(op))  # type: ignore[misc]
+            runner.then(op.name, lambda op=op: self._reduced(op))  # type: ignore[misc]
         for op in self._replicas:
-            engine.then(op.name, lambda op=op: self._copied(op))  # type: ignore[misc]
+            runner.then(op.name, lambda op=op: self._copied(op))  # type: ignore[misc]
         for op in self._gathers:
-            engine.then(op.name, lambda op=op: self._unpack(op, self._wholes))  # type: ignore[misc]
-        engine.afterwards(lambda: self._update_due(_ENOUGH))
+            runner.then(op.name, lambda op=op: self._unpack(op, self._wholes))  # type: ignore[misc]
+        runner.afterwards(lambda: self._update_due(_ENOUGH))
 
     # ---- what the step says -----------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class Updates:
         for atom in holding.atoms:
             atom.rate = self.rate
         if index in self._shares:
-            self._engine.ready(self._shares[index].name, holding.summed[holding.flat.shared :])
+            self._runner.ready(self._shares[index].name, holding.summed[holding.flat.shared :])
         else:
             self._owned(index)
             self._update_due(_ENOUGH)
@@ -117,7 +117,7 @@ class Updates:
     def settle(self, index: int) -> None:
         """Returns when the layer's weights are those that the last step has made."""
         for name in self._needed[index]:
-            self._engine.wait(name)
+            self._runner.wait(name)
         if any(atom.layer == index for atom in self._due):
             self._update_due()
 
@@ -211,22 +211,22 @@ class Updates:
 
     def _reduce(self, op: Op) -> None:
         if op.name in self._bound:
-            self._engine.ready(op.name)
+            self._runner.ready(op.name)
             return
         atoms = self._atoms[op.name]
         wholes, n = [self._own(atom) for atom in atoms], self.holdings[atoms[0].layer].n
         if op.kind is Kind.ALL_REDUCE:
             buffer, place = adjacent(wholes), self.holdings[atoms[0].layer].place
             if buffer is not None and all(atom in self._lasting for atom in atoms):
-                self._engine.bind(op.name, *_in_place(buffer, n, place))
+                self._runner.bind(op.name, *_in_place(buffer, n, place))
                 self._bound.add(op.name)
             elif buffer is None:
                 buffer = self._staged[op.name] = torch.cat(wholes)
-            self._engine.ready(op.name, *_in_place(buffer, n, place))
+            self._runner.ready(op.name, *_in_place(buffer, n, place))
             return
         source = wholes[0] if len(wholes) == 1 else torch.cat([whole.view(n, -1) for whole in wholes], 1).flatten()
         shard = self._staged[op.name] = torch.empty(source.numel() // n)
-        self._engine.ready(op.name, source, shard)
+        self._runner.ready(op.name, source, shard)
 
     def _reduced(self, op: Op) -> None:
         atoms, staged = self._atoms[op.name], self._staged.pop(op.name, None)
@@ -248,7 +248,7 @@ class Updates:
         for op in more:
             if self._came(op, atom):
                 self._staged[op.name] = torch.cat([_there(each.gradient) for each in self._atoms[op.name]])
-                self._engine.ready(op.name, *_in_place(self._staged[op.name], *self._copies[op.lane]))
+                self._runner.ready(op.name, *_in_place(self._staged[op.name], *self._copies[op.lane]))
         if not more:
             self._summed(atom)
 
@@ -315,7 +315,7 @@ class Updates:
         if len(into) > 1:
             into = [torch.empty(sum(atom.end - atom.begin for atom in atoms))]
             self._staged[op.name] = into[0]
-        self._engine.ready(op.name, mine, into[0])
+        self._runner.ready(op.name, mine, into[0])
 
     def _unpack(self, op: Op, wholes: Mapping[int, Tensor]) -> None:
         staged, atoms = self._staged.pop(op.name, None), self._atoms[op.name]

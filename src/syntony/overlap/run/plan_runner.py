@@ -74,7 +74,7 @@ def urgency(plan: Plan) -> dict[str, str]:
     return {lane: words[min(ranks.index(plan.priorities.get(lane, 0)), len(words) - 1)] for lane in lanes}
 
 
-class Engine:
+class PlanRunner:
     """One rank's communication under a Plan.
 
     device     which of the plan's devices this rank is
@@ -234,7 +234,7 @@ class Engine:
         """Ends the lanes' threads; what is under way is aborted."""
         self._lanes.close()
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> PlanRunner:
         return self
 
     def __exit__(self, *_: object) -> None:

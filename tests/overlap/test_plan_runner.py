@@ -1,4 +1,4 @@
-"""The Engine on real ranks: canonical sums bit by bit, the plan's order, actions, failures that name step and op."""
+"""PlanRunner on real ranks: canonical sums bit by bit, the plan's order, actions, failures that name step and op."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.collectives.running import launch
 
 pytest.importorskip("torch.distributed")
 
-SCRIPT = Path(__file__).with_name("engine_script.py")
+SCRIPT = Path(__file__).with_name("plan_runner_script.py")
 
 
 @pytest.mark.parametrize("backend", ["syntony", "gloo"])

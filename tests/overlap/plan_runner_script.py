@@ -1,6 +1,6 @@
 """One rank of test_engine.py: a step's communication under a random plan, against sums that one process forms.
 
-RANKS=.. engine_script.py BACKEND SEED [kill]
+RANKS=.. plan_runner_script.py BACKEND SEED [kill]
 """
 
 import itertools
@@ -14,7 +14,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from syntony.overlap.run.engine import Engine, OverlapError
+from syntony.overlap.run.plan_runner import OverlapError, PlanRunner
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind, Op, Piece
 from syntony.overlap.step.plan import Plan
@@ -59,22 +59,22 @@ def main() -> None:
     plan, sizes = a_plan(random_, ranks)
     buffers = {name: torch.zeros(size) for name, size in sizes.items()}
     done: list[str] = []
-    with Engine(plan, 0, groups) as engine:
+    with PlanRunner(plan, 0, groups) as runner:
         for op in plan.graph:
             whole = buffers[op.of[0]][op.pieces[0].begin // 4 : op.pieces[0].end // 4]
-            engine.bind(op.name, whole, whole.view(ranks, -1)[rank])
-            engine.then(op.name, lambda name=op.name: done.append(name))  # type: ignore[misc]
+            runner.bind(op.name, whole, whole.view(ranks, -1)[rank])
+            runner.then(op.name, lambda name=op.name: done.append(name))  # type: ignore[misc]
         for step in range(STEPS):
             try:
-                engine.begin_step()
+                runner.begin_step()
                 for layer, (name, size) in reversed(list(enumerate(sizes.items()))):
                     buffers[name].copy_(gradients(layer, step, rank, size))
                     time.sleep(0.002 * random.random())
-                    engine.ready(name)
+                    runner.ready(name)
                     if rest and step == 2 and layer == 3 and rank == ranks - 1:
                         os.kill(os.getpid(), signal.SIGKILL)
                 for layer, (name, size) in enumerate(sizes.items()):
-                    engine.wait(name)
+                    runner.wait(name)
                     want = tree([gradients(layer, step, other, size) for other in range(ranks)])
                     for part in plan.parts[name]:
                         piece, kind = plan.graph[part].pieces[0], plan.graph[part].kind
@@ -87,7 +87,7 @@ def main() -> None:
                 os.write(1, f"survivor {rank}: {error}\n".encode())
                 os._exit(0)
         assert sorted(done) == sorted(STEPS * [op.name for op in plan.graph])
-        records = engine.records()
+        records = runner.records()
         assert len(records) == STEPS * len(plan.graph)
         for step in range(STEPS):
             begins = {record.name: record.begin for record in records if record.step == step}
