@@ -100,8 +100,8 @@ class ControlPlane {
   virtual void abort(const Abort& reason) = 0;
   [[nodiscard]] virtual std::optional<Abort> aborted() const = 0;
   /// Leaves a note that every peer can read under `number`, also after the group has failed: how ranks that have
-  /// nothing but this group meet again (runtime/regroup.hpp). The slot of a number keeps one note. Throws Error(system)
-  /// for more than kLongestNote bytes.
+  /// nothing but this group meet again (core/group/regroup.hpp). The slot of a number keeps one note. Throws
+  /// Error(system) for more than kLongestNote bytes.
   virtual void post(std::uint64_t number, std::string_view note) = 0;
   [[nodiscard]] virtual std::optional<std::string> posted(std::uint32_t peer, std::uint64_t number) const = 0;
   /// Says goodbye: after this, this process's exit is no failure.

@@ -2,7 +2,7 @@
 //
 // Three, because that is what schedulers of training steps ask for (bulk gradients, what somebody will wait for, what
 // somebody waits for now), and because each class costs every pair of ranks its own streams. A class of a group is a
-// track of its own (runtime/group.hpp): own numbers, own windows, own order.
+// track of its own (core/group/group.hpp): own numbers, own windows, own order.
 #pragma once
 
 #include <array>

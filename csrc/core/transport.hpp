@@ -8,8 +8,8 @@
 //      commit(header): the frame is on its way  payload(), release(): the slot is free again
 //
 // reserve() returns nothing while all slots are taken: that is the only flow control. Frames of a stream arrive in
-// order, whole or not at all. Nothing here blocks and nothing here is thread-safe: the Engine's one owner of progress
-// calls it (engine.hpp). The control plane is apart (control.hpp).
+// order, whole or not at all. Nothing here blocks and nothing here is thread-safe: the progress engine's one owner of
+// progress calls it (progress_engine.hpp). The control plane is apart (control.hpp).
 //
 // Windows keep operations in flight from sharing slots: each class has W of them, of which its operation number q uses
 // q mod W, and tagged point-to-point traffic has the last window to itself.

@@ -147,7 +147,7 @@ class SyntonyWork : public c10d::Work {
     });
   }
 
-  std::shared_ptr<Process> process_;  // first: outlives all that runs on its Engine
+  std::shared_ptr<Process> process_;  // first: outlives all that runs on its progress engine
   std::shared_ptr<Buffers> buffers_;
   Works parts_;
   std::vector<c10::intrusive_ptr<SyntonyWork>> members_;

@@ -238,7 +238,7 @@ class CommunicationError(RuntimeError):
     """The guilty ranks, as far as known."""
 
 class Process:
-    """The runtime in this operating system process: one Engine for all groups."""
+    """The runtime in this operating system process: one progress engine for all groups."""
 
     def __init__(self) -> None: ...
     @property

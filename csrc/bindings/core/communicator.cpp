@@ -26,8 +26,8 @@
 #include "bindings/core/process.hpp"
 #include "bindings/core/tuner.hpp"
 #include "core/error.hpp"
-#include "core/program/prepared_program.hpp"
 #include "core/group/blocks.hpp"
+#include "core/program/prepared_program.hpp"
 #include "core/recorder/recorder_dump.hpp"
 
 namespace nb = nanobind;
@@ -69,7 +69,7 @@ milliseconds from_seconds(double seconds) {
 
 /// Keeps a Python object alive for the runtime. Where the last holder lacks the interpreter's lock, waiting for it is
 /// left to the completion thread.
-std::shared_ptr<const void> held(Engine& engine, nb::object object) {
+std::shared_ptr<const void> held(ProgressEngine& engine, nb::object object) {
   return {object.release().ptr(), [&engine](PyObject* pointer) {
             if (PyGILState_Check() == 1) {
               Py_DECREF(pointer);
@@ -122,7 +122,7 @@ struct PythonProcess {
 };
 
 struct PythonWork {
-  std::shared_ptr<Process> process;  // the Engine outlives the Work
+  std::shared_ptr<Process> process;  // the progress engine outlives the Work
   std::shared_ptr<Work> value;
 };
 
@@ -273,7 +273,8 @@ bool run_even(const PythonCommunicator& self, std::string_view collective, nb::h
 // ---- bindings -------------------------------------------------------------------------------------------------------
 
 void bind_process(nb::module_& m) {
-  nb::class_<PythonProcess>(m, "Process", "The runtime in this operating system process: one Engine for all groups.")
+  nb::class_<PythonProcess>(m, "Process",
+                            "The runtime in this operating system process: one progress engine for all groups.")
       .def(nb::init<>())
       .def_prop_ro("forked", [](const PythonProcess& self) { return self.value->forked(); })
       .def(

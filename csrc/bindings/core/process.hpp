@@ -1,9 +1,8 @@
-// What an operating system process owns of the runtime: one Engine and the groups over it. Both front doors, the Python
-// bindings and the torch backend, share one.
+// What an operating system process owns of the runtime: one progress engine and the groups over it. Both front doors,
+// the Python bindings and the torch backend, share one.
 //
-// fork:  a child inherits the memory but not the Engine's threads, and its parent's peers know nothing of it. In a
-// child
-//        `forked()` is true and nothing may be used; a child that wants groups makes a Process of its own.
+// fork:  a child inherits the memory but not the progress engine's threads, and its parent's peers know nothing of it.
+//        In a child `forked()` is true and nothing may be used; a child that wants groups makes its own Process.
 // exit:  `close()` ends the groups while callbacks can still run, before the interpreter tears itself down.
 #pragma once
 
@@ -20,10 +19,10 @@ namespace syntony {
 
 class Process {
  public:
-  Process() : engine_(std::make_shared<Engine>()) {}
+  Process() : engine_(std::make_shared<ProgressEngine>()) {}
 
   [[nodiscard]] bool forked() const { return engine_->forked(); }
-  [[nodiscard]] Engine& engine() const { return *engine_; }
+  [[nodiscard]] ProgressEngine& engine() const { return *engine_; }
 
   /// Makes a group's Communicator. Collective: returns when all ranks have come.
   std::shared_ptr<Communicator> join(Bootstrap& bootstrap, CommunicatorOptions options) {
@@ -57,7 +56,7 @@ class Process {
   }
 
  private:
-  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<ProgressEngine> engine_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<Communicator>> groups_;
   bool joined_ = false;

@@ -5,15 +5,15 @@
 #include <numeric>
 #include <utility>
 
-#include "core/kernels/kernels.hpp"
-#include "core/log.hpp"
 #include "core/group/clock_offset.hpp"
-#include "core/progress/progress_engine.hpp"
 #include "core/group/fabric.hpp"
 #include "core/group/group.hpp"
 #include "core/group/regroup.hpp"
 #include "core/group/selector.hpp"
 #include "core/group/tuner.hpp"
+#include "core/kernels/kernels.hpp"
+#include "core/log.hpp"
+#include "core/progress/progress_engine.hpp"
 
 namespace syntony {
 namespace {
@@ -173,7 +173,8 @@ std::string describe_boxes(const std::vector<std::vector<std::uint32_t>>& boxes)
 
 }  // namespace
 
-Communicator::Communicator(std::shared_ptr<Engine> engine, Bootstrap& bootstrap, const CommunicatorOptions& options)
+Communicator::Communicator(std::shared_ptr<ProgressEngine> engine, Bootstrap& bootstrap,
+                           const CommunicatorOptions& options)
     : timeout_(options.timeout), tuner_(options.tuner), members_(bootstrap.size()) {
   std::iota(members_.begin(), members_.end(), 0U);
   const auto begin = Work::Clock::now();

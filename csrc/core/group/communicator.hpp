@@ -17,16 +17,16 @@
 #include <vector>
 
 #include "core/bootstrap.hpp"
+#include "core/group/turn.hpp"
 #include "core/kernels/dtype.hpp"
 #include "core/priority.hpp"
 #include "core/program/block.hpp"
 #include "core/program/program.hpp"
-#include "core/group/turn.hpp"
 #include "core/progress/work.hpp"
 
 namespace syntony {
 
-class Engine;
+class ProgressEngine;
 class Group;
 class PreparedProgram;
 class Selector;
@@ -58,11 +58,11 @@ struct CommunicatorOptions {
 
 /// A group of ranks. All methods are thread-safe. Ranks must call collectives in the same order; those with a
 /// `priority` only in the order of their class. Ranks must give the same priority and partition. Every rank has its
-/// own; several ranks may live in one process (tests), each with its own Engine or sharing one.
+/// own; several ranks may live in one process (tests), each with its own progress engine or sharing one.
 class Communicator {
  public:
   /// Meets the other ranks through `bootstrap` (which may be destroyed afterwards). Collective.
-  Communicator(std::shared_ptr<Engine> engine, Bootstrap& bootstrap, const CommunicatorOptions& options = {});
+  Communicator(std::shared_ptr<ProgressEngine> engine, Bootstrap& bootstrap, const CommunicatorOptions& options = {});
   ~Communicator();  // shutdown()
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -73,7 +73,7 @@ class Communicator {
   [[nodiscard]] const std::vector<std::vector<std::uint32_t>>& boxes() const;
 
   /// A group of the ranks that give the same `color`, ranked by `key`, then as here; null without a color. Collective
-  /// over this group, and needs nothing but it (runtime/regroup.hpp). Loaded Programs stay behind.
+  /// over this group, and needs nothing but it (core/group/regroup.hpp). Loaded Programs stay behind.
   std::shared_ptr<Communicator> split(std::optional<std::uint64_t> color, std::int64_t key,
                                       CommunicatorOptions options);
   /// A group of those that live and that nobody `excluded`, in their old order, also when this group has failed.
@@ -110,12 +110,12 @@ class Communicator {
 
   /// Makes a proven Program available under `name` as an algorithm. The caller (Python's loader) has had it checked.
   void add_program(const std::string& name, Program program);
-  /// Makes `name` an algorithm that depends on the size (runtime/selector.hpp). Every rank must say the same.
+  /// Makes `name` an algorithm that depends on the size (core/group/selector.hpp). Every rank must say the same.
   void set_turns(const std::string& name, Collective collective, std::vector<Turn> turns);
-  /// The algorithm that a call would run, and why (runtime/selector.hpp).
+  /// The algorithm that a call would run, and why (core/group/selector.hpp).
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm = "auto");
-  /// What the ranks told each other when they met (runtime/tuner.hpp), by rank.
+  /// What the ranks told each other when they met (core/group/tuner.hpp), by rank.
   [[nodiscard]] const std::vector<std::string>& notes() const;
   /// The Program that a call would run: what `auto` means for these bytes here.
   [[nodiscard]] std::shared_ptr<const PreparedProgram> program_for(Collective collective, std::uint32_t root,
@@ -137,7 +137,7 @@ class Communicator {
   [[nodiscard]] bool canonical() const { return canonical_.load(); }
   /// Sequence number of the last collective started.
   [[nodiscard]] std::uint64_t sequence() const;
-  /// The last operations and the counters of this group (runtime/recorder.hpp). Any thread, any time.
+  /// The last operations and the counters of this group (core/recorder/recorder.hpp). Any thread, any time.
   [[nodiscard]] const std::shared_ptr<Recorder>& recorder() const;
   /// The error that ended the group, if it has ended.
   [[nodiscard]] std::exception_ptr error() const;

@@ -4,10 +4,10 @@
 #include <numeric>
 #include <utility>
 
-#include "core/kernels/kernels.hpp"
 #include "core/group/operation.hpp"
-#include "core/recorder/recorder_dump.hpp"
 #include "core/group/selector.hpp"
+#include "core/kernels/kernels.hpp"
+#include "core/recorder/recorder_dump.hpp"
 
 namespace syntony {
 namespace {
@@ -50,7 +50,7 @@ Recorder::Facts facts_of(const Group::Launch& launch, const Descriptor& descript
 
 }  // namespace
 
-Group::Group(std::shared_ptr<Engine> engine, std::unique_ptr<Fabric> fabric, std::string name,
+Group::Group(std::shared_ptr<ProgressEngine> engine, std::unique_ptr<Fabric> fabric, std::string name,
              std::vector<std::uint32_t> members)
     : engine_(std::move(engine)),
       fabric_(std::move(fabric)),

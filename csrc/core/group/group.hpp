@@ -9,8 +9,8 @@
 // or waits for can hold another's frames back, and ranks may launch operations of different classes in different
 // orders. (tests/csrc/test_admission.py model-checks this.)
 //
-// Who goes first: tracks share the owner of progress and the wire. The Engine steps urgent classes first, and says what
-// room they leave to the others:
+// Who goes first: tracks share the owner of progress and the wire. The progress engine steps urgent classes first, and
+// says what room they leave to the others:
 //
 //      none     something urgent moves: no round of a shared collective, no frame that is not on its way already
 //      little   it has not moved for the group's breath: one round; one frame on each stream, one instruction of each
@@ -45,15 +45,15 @@
 #include <string>
 #include <vector>
 
-#include "core/program/prepared_program.hpp"
 #include "core/group/communicator.hpp"
-#include "core/progress/progress_engine.hpp"
-#include "core/progress/executor.hpp"
 #include "core/group/fabric.hpp"
-#include "core/progress/point_to_point.hpp"
-#include "core/recorder/recorder.hpp"
 #include "core/group/regroup.hpp"
 #include "core/one_host/shared_operation.hpp"
+#include "core/program/prepared_program.hpp"
+#include "core/progress/executor.hpp"
+#include "core/progress/point_to_point.hpp"
+#include "core/progress/progress_engine.hpp"
+#include "core/recorder/recorder.hpp"
 
 namespace syntony {
 
@@ -74,12 +74,12 @@ class Group final : public Steppable {
   };
 
   /// `members`: the ranks' numbers in the job.
-  Group(std::shared_ptr<Engine> engine, std::unique_ptr<Fabric> fabric, std::string name,
+  Group(std::shared_ptr<ProgressEngine> engine, std::unique_ptr<Fabric> fabric, std::string name,
         std::vector<std::uint32_t> members);
   ~Group() override;
 
   [[nodiscard]] const Fabric& fabric() const { return *fabric_; }
-  [[nodiscard]] const std::shared_ptr<Engine>& engine() const { return engine_; }
+  [[nodiscard]] const std::shared_ptr<ProgressEngine>& engine() const { return engine_; }
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
   /// Operations launched so far, messages not counted.
@@ -160,7 +160,7 @@ class Group final : public Steppable {
   [[nodiscard]] ControlPlane* plane_of(std::uint32_t peer) const;
   [[nodiscard]] std::string latecomers(const Operation& operation, std::vector<int>& guilty) const;
 
-  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<ProgressEngine> engine_;
   std::unique_ptr<Fabric> fabric_;
   std::string name_;
   std::uint32_t windows_;  // of each class

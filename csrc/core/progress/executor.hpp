@@ -2,7 +2,7 @@
 //
 // Lanes are resumable: each is a pair (turn, instruction) that advances while its dependencies are done and its
 // streams have room or data, and otherwise simply stays where it is. Nothing waits in here, so one thread runs any
-// number of lanes of any number of Executions (the Engine decides which).
+// number of lanes of any number of Executions (the progress engine decides which).
 //
 // A message is one frame: `count` slot slices packed one after another. Both ends know its length from the Binding, and
 // a message without bytes is not sent at all. Where blocks differ in size (Wire::uneven) slice 0 of every message is

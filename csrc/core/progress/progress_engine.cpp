@@ -65,9 +65,9 @@ void drain(const UniqueFd& event) {
 ///
 /// Spinning pays while the peers run on other CPUs, and does nothing but harm when one of them waits for ours. Which it
 /// is shows in how the waits end: while spinning, and the next one may spin longer; later, and it spins less.
-class Engine::Backoff {
+class ProgressEngine::Backoff {
  public:
-  Backoff(Engine& engine, Caller owner) : engine_(engine), owner_(owner) {}
+  Backoff(ProgressEngine& engine, Caller owner) : engine_(engine), owner_(owner) {}
 
   void moved() {
     if (idle_ > 0) {
@@ -161,7 +161,7 @@ class Engine::Backoff {
     engine_.tend(trouble || ++times_tended_ % kAll == 0);
   }
 
-  Engine& engine_;
+  ProgressEngine& engine_;
   const Caller owner_;
   unsigned idle_ = 0;
   Work::Clock::time_point idle_since_;  // since its first turns
@@ -171,14 +171,14 @@ class Engine::Backoff {
   unsigned times_tended_ = 0;
 };
 
-Engine::Engine()
+ProgressEngine::ProgressEngine()
     : doorbell_(make_eventfd()), submit_(make_eventfd()), owner_poll_(make_epoll()), idle_poll_(make_epoll()) {
   watch(owner_poll_, doorbell_.get(), EPOLLIN);
   watch(owner_poll_, submit_.get(), EPOLLIN);
   watch(idle_poll_, submit_.get(), EPOLLIN);
 }
 
-Engine::~Engine() {
+ProgressEngine::~ProgressEngine() {
   if (forked()) {  // threads do not survive fork: there is nobody to join
     [[maybe_unused]] auto* progress = progress_thread_.release();
     [[maybe_unused]] auto* completion = completion_thread_.release();
@@ -195,7 +195,7 @@ Engine::~Engine() {
   if (completion_thread_) completion_thread_->join();
 }
 
-void Engine::start_threads() {
+void ProgressEngine::start_threads() {
   std::call_once(threads_started_, [this] {
     // The first look, which tells later requests from earlier ones, is taken here: the thread may begin much later.
     if (!trace_folder().empty()) dump_on_demand();
@@ -204,7 +204,7 @@ void Engine::start_threads() {
   });
 }
 
-void Engine::add(Steppable& steppable, std::span<const int> data, std::span<const int> control) {
+void ProgressEngine::add(Steppable& steppable, std::span<const int> data, std::span<const int> control) {
   start_threads();
   visit();
   groups_.push_back(&steppable);
@@ -218,7 +218,7 @@ void Engine::add(Steppable& steppable, std::span<const int> data, std::span<cons
   release();
 }
 
-void Engine::remove(Steppable& steppable, std::span<const int> data, std::span<const int> control) {
+void ProgressEngine::remove(Steppable& steppable, std::span<const int> data, std::span<const int> control) {
   visit();
   std::erase(groups_, &steppable);
   for (const int fd : data) unwatch(owner_poll_, fd);
@@ -230,20 +230,20 @@ void Engine::remove(Steppable& steppable, std::span<const int> data, std::span<c
   release();
 }
 
-void Engine::nudge() const {
+void ProgressEngine::nudge() const {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(submit_.get(), &one, sizeof(one));
 }
 
-void Engine::shared_with(std::size_t processes) {
+void ProgressEngine::shared_with(std::size_t processes) {
   cpu_set_t mine;
   const bool known = ::sched_getaffinity(0, sizeof(mine), &mine) == 0;
   if (known && processes > static_cast<std::size_t>(CPU_COUNT(&mine))) crowded_ = true;
 }
 
-void Engine::submitted() { nudge(); }
+void ProgressEngine::submitted() { nudge(); }
 
-void Engine::finished() {
+void ProgressEngine::finished() {
   // The work was marked as done before; a driver that starts to wait looks at that after it has counted itself.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (waiting_.load(std::memory_order_acquire) == 0) return;
@@ -251,8 +251,8 @@ void Engine::finished() {
   role_.notify_all();
 }
 
-// A driver waits for the role, or for its work to be done by whoever has it. The Engine's own thread comes last.
-bool Engine::acquire(Caller caller, const Work* work, std::optional<Work::Clock::time_point> deadline) {
+// A driver waits for the role, or for its work to be done by whoever has it. Our own thread comes last.
+bool ProgressEngine::acquire(Caller caller, const Work* work, std::optional<Work::Clock::time_point> deadline) {
   const auto free = [this] { return !owned_ && visiting_.load() == 0; };
   std::unique_lock lock(mutex_);
   if (caller == Caller::thread) {
@@ -278,7 +278,7 @@ bool Engine::acquire(Caller caller, const Work* work, std::optional<Work::Clock:
   return true;
 }
 
-bool Engine::try_acquire() {
+bool ProgressEngine::try_acquire() {
   const std::lock_guard lock(mutex_);
   if (owned_ || visiting_.load() != 0 || waiting_.load() != 0) return false;
   owned_ = true;
@@ -286,7 +286,7 @@ bool Engine::try_acquire() {
   return true;
 }
 
-void Engine::visit() {
+void ProgressEngine::visit() {
   std::unique_lock lock(mutex_);
   visiting_.fetch_add(1);
   if (owner_asleep_.load()) nudge();
@@ -295,7 +295,7 @@ void Engine::visit() {
   owned_ = true;
 }
 
-void Engine::release() {
+void ProgressEngine::release() {
   const bool more = any_busy() && !stop_;
   {
     const std::lock_guard lock(mutex_);
@@ -305,7 +305,7 @@ void Engine::release() {
   if (more) nudge();  // what is still in flight is the thread's
 }
 
-bool Engine::pass() {
+bool ProgressEngine::pass() {
   bool moved = false;
   unsigned active = 0;
   for (Steppable* group : groups_) {
@@ -316,7 +316,7 @@ bool Engine::pass() {
 }
 
 // Operations of one class, nearly always: then there is no clock to be read.
-bool Engine::pass(unsigned active) {
+bool ProgressEngine::pass(unsigned active) {
   const bool several = (active & (active - 1)) != 0;
   bool moved = false;
   Room room = Room::all;
@@ -346,17 +346,17 @@ bool Engine::pass(unsigned active) {
   return moved;
 }
 
-void Engine::tend(bool all) {
+void ProgressEngine::tend(bool all) {
   for (Steppable* group : groups_) {
     if (all || group->busy()) group->tend();
   }
 }
 
-bool Engine::any_busy() const {
+bool ProgressEngine::any_busy() const {
   return std::ranges::any_of(groups_, [](const Steppable* group) { return group->busy(); });
 }
 
-Engine::Wake Engine::sleep(Caller owner, milliseconds at_most) {
+ProgressEngine::Wake ProgressEngine::sleep(Caller owner, milliseconds at_most) {
   Wake wake = Wake::nothing;
   for (Steppable* group : groups_) group->sleeping(true);
   owner_asleep_ = true;
@@ -377,7 +377,7 @@ Engine::Wake Engine::sleep(Caller owner, milliseconds at_most) {
   return wake;
 }
 
-bool Engine::drive(const Work& work, std::optional<Work::Clock::time_point> deadline) {
+bool ProgressEngine::drive(const Work& work, std::optional<Work::Clock::time_point> deadline) {
   while (!work.done()) {
     if (!acquire(Caller::driver, &work, deadline)) {
       if (work.done()) return true;
@@ -389,7 +389,7 @@ bool Engine::drive(const Work& work, std::optional<Work::Clock::time_point> dead
   return true;
 }
 
-bool Engine::drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline) {
+bool ProgressEngine::drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline) {
   Backoff backoff(*this, Caller::driver);
   bool late = false;
   while (!work.done() && !late && visiting_ == 0) {
@@ -404,7 +404,7 @@ bool Engine::drive_acquired(const Work& work, std::optional<Work::Clock::time_po
   return !late || work.done();
 }
 
-void Engine::run_progress() {
+void ProgressEngine::run_progress() {
   while (!stop_) {
     std::array<epoll_event, 16> events;
     ::epoll_wait(idle_poll_.get(), events.data(), events.size(), -1);
@@ -426,7 +426,7 @@ void Engine::run_progress() {
   }
 }
 
-void Engine::complete_later(std::function<void()> callback) {
+void ProgressEngine::complete_later(std::function<void()> callback) {
   {
     const std::lock_guard lock(completion_mutex_);
     completions_.push_back(std::move(callback));
@@ -434,7 +434,7 @@ void Engine::complete_later(std::function<void()> callback) {
   completion_wake_.notify_one();
 }
 
-void Engine::run_completions() {
+void ProgressEngine::run_completions() {
   const bool on_demand = !trace_folder().empty();
   std::unique_lock lock(completion_mutex_);
   while (true) {

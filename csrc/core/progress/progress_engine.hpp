@@ -1,9 +1,10 @@
 // Who makes progress, and where everybody else waits.
 //
-// One Engine per process serves all groups. At any time at most one thread owns progress: the Engine's own thread, or a
-// caller that waits for its operation and so drives everything itself (no hand-over on the latency path):
+// One progress engine per process serves all groups. At any time at most one thread owns progress: the progress
+// engine's own thread, or a caller that waits for its operation and so drives everything itself (no hand-over on the
+// latency path):
 //
-//      idle ---- async submit ----> Engine's thread: pass, pass, .., sleep in epoll, pass ..
+//      idle ---- async submit ----> progress engine's thread: pass, pass, .., sleep in epoll, pass ..
 //                                        | a caller wants to wait: the thread hands the role over
 //      sync call / Work::wait ----> caller: pass, pass .. until its work is done, then gives the role back
 //
@@ -66,15 +67,15 @@ class Steppable {
   unsigned active_ = 0;
 };
 
-class Engine {
+class ProgressEngine {
  public:
-  Engine();
-  ~Engine();
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
+  ProgressEngine();
+  ~ProgressEngine();
+  ProgressEngine(const ProgressEngine&) = delete;
+  ProgressEngine& operator=(const ProgressEngine&) = delete;
 
   /// Steps `steppable` from now on. `data` descriptors wake an owner that sleeps because it is blocked
-  /// (edge-triggered); `control` descriptors wake the Engine's thread at any time (once per change).
+  /// (edge-triggered); `control` descriptors wake the progress engine's thread at any time (once per change).
   void add(Steppable& steppable, std::span<const int> data, std::span<const int> control);
   /// After it returns, no thread is inside `steppable`. The descriptors must still be open.
   void remove(Steppable& steppable, std::span<const int> data, std::span<const int> control);
@@ -82,7 +83,7 @@ class Engine {
   /// So many processes of this host take part in a group. Where they are more than our cores, nobody spins: those one
   /// waits for need the core.
   void shared_with(std::size_t processes);
-  /// Something asynchronous was queued: the Engine's thread takes it up.
+  /// Something asynchronous was queued: the progress engine's thread takes it up.
   void submitted();
   /// Owns progress until `work` is done (true) or `deadline` passes (false).
   bool drive(const Work& work, std::optional<Work::Clock::time_point> deadline = std::nullopt);
@@ -96,7 +97,7 @@ class Engine {
   void finished();
   /// Runs `callback` on the completion thread.
   void complete_later(std::function<void()> callback);
-  /// The owner of progress asks: is it a caller that waits (true) or the Engine's thread?
+  /// The owner of progress asks: is it a caller that waits (true) or the progress engine's thread?
   [[nodiscard]] bool driven() const { return driven_.load(std::memory_order_relaxed); }
   /// The eventfd that peers ring to wake this process.
   [[nodiscard]] int doorbell() const { return doorbell_.get(); }

@@ -16,7 +16,7 @@
 
 namespace syntony {
 
-class Engine;
+class ProgressEngine;
 
 /// From when to when an operation may last.
 struct Lifetime {
@@ -24,32 +24,32 @@ struct Lifetime {
   std::chrono::steady_clock::time_point deadline;
 };
 
-/// Made by Communicator; shared by the caller and the Engine. Thread-safe.
+/// Made by Communicator; shared by the caller and the progress engine. Thread-safe.
 class Work {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Work(Engine& engine, const Descriptor& descriptor, Recorder::Ticket record = {})
+  Work(ProgressEngine& engine, const Descriptor& descriptor, Recorder::Ticket record = {})
       : engine_(engine), descriptor_(descriptor), record_(record) {}
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
   ~Work() = default;
 
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
-  /// Helps the Engine until the operation is done (the waiting thread becomes the owner of progress), then rethrows the
-  /// operation's error, if any. With a timeout, returns false when it passed first; the operation goes on.
+  /// Helps the progress engine until the operation is done (the waiting thread becomes the owner of progress), then
+  /// rethrows the operation's error, if any. With a timeout, returns false when it passed first; the operation goes on.
   bool wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// The error, or nullptr. Known once done().
   [[nodiscard]] std::exception_ptr error() const;
-  /// Runs `callback` once, when done: at once if it is already, else on the Engine's completion thread, never on the
-  /// thread that other ranks wait for.
+  /// Runs `callback` once, when done: at once if it is already, else on the progress engine's completion thread, never
+  /// on the thread that other ranks wait for.
   void on_done(std::function<void()> callback);
   /// Point-to-point: the rank the message came from (receive from any), else -1.
   [[nodiscard]] int source() const { return source_.load(std::memory_order_acquire); }
   [[nodiscard]] const Descriptor& descriptor() const { return descriptor_; }
 
  private:
-  friend class Engine;
+  friend class ProgressEngine;
   friend class Group;
   friend class PointToPoint;
   /// Makes this one the end of `parts`, before any of them is known to the owner of progress.
@@ -64,7 +64,7 @@ class Work {
   }
   [[nodiscard]] const Recorder::Ticket& record() const { return record_; }
 
-  Engine& engine_;
+  ProgressEngine& engine_;
   Descriptor descriptor_;
   Recorder::Ticket record_;        // its Recorder outlives every Work that is not done
   std::shared_ptr<Work> whole_;    // that this one is a part of

@@ -65,7 +65,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   struct Record : Facts {
     std::string program_name;
     State state = State::queued;
-    bool by_caller = false;  // finished by the thread that waited for it, not by the Engine's
+    bool by_caller = false;  // finished by the thread that waited for it, not by the progress engine's
     std::int64_t started = 0;
     std::int64_t finished = 0;
   };

@@ -2,7 +2,7 @@
 // kernel grants them for shared memory, untouched when handed out (so its pages lie near whoever writes them first).
 //
 // The process keeps a table of its pieces: find() tells a transport under which descriptor a buffer could be mapped by
-// its peers (shared/peer_memory.hpp).
+// its peers (one_host/peer_memory.hpp).
 #pragma once
 
 #include <cstddef>

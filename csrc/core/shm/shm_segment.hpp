@@ -67,7 +67,7 @@ struct alignas(kCacheLine) SlotLine {
 static_assert(sizeof(SlotLine) == kCacheLine);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// Where a rank shows its peers what it brings to a round of a shared collective (shared/shared_exchange.hpp); it has
+/// Where a rank shows its peers what it brings to a round of a shared collective (one_host/shared_exchange.hpp); it has
 /// two for each class of operations, used in turn. `stamp` is the number of the round, written last. Zeros at first:
 /// round 0, published by everybody.
 struct alignas(2 * kCacheLine) SharedPlace {

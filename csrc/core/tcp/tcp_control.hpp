@@ -7,7 +7,7 @@
 //   leave ->                                                                a goodbye: what follows is no death
 //
 // announce() and complete() store, and send nothing but to those who have asked since the last operation;
-// progress() answers those who ask. So a rank that is busy elsewhere answers as long as its Engine watches
+// progress() answers those who ask. So a rank that is busy elsewhere answers as long as its progress engine watches
 // descriptors(), a rank that is silent is stopped, and who waits for a rank learns at once what it comes with.
 //
 // A rank is dead when its connection ends without `leave`: at once when its process dies, after about 10 s without

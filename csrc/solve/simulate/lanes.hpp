@@ -6,9 +6,10 @@
 //     in the
 //                                                                   FIFO is free again when the instruction is done
 //
-// What an executor does (runtime/executor.hpp), timed by the wires alone: every lane runs its rows once per slice, each
-// `skew` turns late (program/program.hpp); a row waits for others in the same slice, for its message, for room; what is
-// empty in a slice is not sent. Lanes, rows and connections are numbered through; columns and offsets as in flows.hpp.
+// What an executor does (core/progress/executor.hpp), timed by the wires alone: every lane runs its rows once per
+// slice, each `skew` turns late (program/program.hpp); a row waits for others in the same slice, for its message, for
+// room; what is empty in a slice is not sent. Lanes, rows and connections are numbered through; columns and offsets as
+// in flows.hpp.
 //
 //     connection 0  m0 m2 ──▶ flow 0  [== m0 ==][== m1 ==][== m2 ..      messages of a connection take turns over its
 //     connection 1  m1    ──┘                                            flows; a flow carries one at a time, in order

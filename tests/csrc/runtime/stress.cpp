@@ -1,6 +1,7 @@
-// For the sanitizers: ranks as threads of one process, each with its own Engine or all sharing one, that do everything
-// the runtime can do beside each other: so many rounds of set pieces, then for so many seconds random calls in three
-// groups by two threads per rank, while a third one reads the records. Says "ok" and returns 0, or what was wrong.
+// For the sanitizers: ranks as threads of one process, each with its own progress engine or all sharing one, that do
+// everything the runtime can do beside each other: so many rounds of set pieces, then for so many seconds random calls
+// in three groups by two threads per rank, while a third one reads the records. Says "ok" and returns 0, or what was
+// wrong.
 //
 //      stress RANKS own|shared shm|tcp|both ROUNDS SECONDS
 //
@@ -33,9 +34,9 @@ using syntony::CallOptions;
 using syntony::Collective;
 using syntony::Communicator;
 using syntony::DType;
-using syntony::Engine;
 using syntony::Error;
 using syntony::Priority;
+using syntony::ProgressEngine;
 using syntony::Recorder;
 using syntony::ReduceOp;
 using syntony::Work;
@@ -236,7 +237,7 @@ class RandomCalls {
 
 class Rank {
  public:
-  Rank(Meeting& meeting, std::shared_ptr<Engine> engine, std::uint32_t rank, std::uint32_t size, Hosts hosts)
+  Rank(Meeting& meeting, std::shared_ptr<ProgressEngine> engine, std::uint32_t rank, std::uint32_t size, Hosts hosts)
       : meeting_(meeting), engine_(std::move(engine)), rank_(rank), size_(size), hosts_(hosts), world_(join("world")) {}
 
   /// Returns the number of random calls.
@@ -418,7 +419,7 @@ class Rank {
   }
 
   Meeting& meeting_;
-  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<ProgressEngine> engine_;
   const std::uint32_t rank_, size_;
   const Hosts hosts_;
   std::unique_ptr<Communicator> world_;
@@ -438,12 +439,12 @@ int main(int argc, char** argv) {
   const int rounds = std::atoi(argv[4]);
   const std::chrono::seconds seconds(std::atoi(argv[5]));
   Meeting meeting(size);
-  const auto common = shared ? std::make_shared<Engine>() : nullptr;
+  const auto common = shared ? std::make_shared<ProgressEngine>() : nullptr;
   std::vector<std::thread> threads;
   std::atomic<std::size_t> calls{0};
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      Rank one(meeting, shared ? common : std::make_shared<Engine>(), rank, size, machines);
+      Rank one(meeting, shared ? common : std::make_shared<ProgressEngine>(), rank, size, machines);
       calls += one.run(rounds, seconds);
     });
   }
