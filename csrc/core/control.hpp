@@ -58,12 +58,13 @@ struct PeerStatus {
   bool known = false;                                  // false: nothing heard yet (TCP before an answer)
 };
 
-/// Notes (ControlPlane::post) are numbered by turn (1, 2, ..) and round; a turn's note gives way two turns or eight
-/// rounds later. Nobody misses one: a turn begins with a round of all, and a round ends when all have posted.
+/// Notes (ControlPlane::post) are numbered by regrouping (1, 2, ..) and round; a note gives way two regroupings or
+/// eight rounds later. Nobody misses one: a regrouping begins with a round of all, and a round ends when all have
+/// posted.
 inline constexpr std::size_t kNoteSlots = 16;
 inline constexpr std::size_t kLongestNote = 8000;
-[[nodiscard]] constexpr std::uint64_t note_number(std::uint32_t turn, std::uint32_t round) {
-  return std::uint64_t{turn} << 32U | round;
+[[nodiscard]] constexpr std::uint64_t note_number(std::uint32_t regrouping, std::uint32_t round) {
+  return std::uint64_t{regrouping} << 32U | round;
 }
 [[nodiscard]] constexpr std::size_t note_slot(std::uint64_t number) {
   constexpr std::size_t kHalf = kNoteSlots / 2;

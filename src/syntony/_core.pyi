@@ -190,7 +190,7 @@ class ProgramBuilder:
         """One instruction into a lane of the caller's choice; slots are (space, index). Messages are sent first."""
 
     def skew(self, slices: int) -> None:
-        """The moves that follow are so many slices behind their lanes' turns; never less than before."""
+        """The moves that follow are so many slices behind their lanes' iterations; never less than before."""
 
     def finish(self) -> Program:
         """The Program so far; the builder may go on."""

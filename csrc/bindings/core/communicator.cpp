@@ -446,8 +446,8 @@ void bind_group(nb::module_& m) {
       .def(
           "set_turns",
           [](const Self& self, const std::string& name, std::string_view collective,
-             const std::vector<TurnTuple>& turns) {
-            self.group().set_turns(name, collective_named(collective), turns_of(turns));
+             const std::vector<SizeRangeTuple>& ranges) {
+            self.group().set_size_ranges(name, collective_named(collective), size_ranges_of(ranges));
           },
           "name"_a, "collective"_a, "turns"_a,
           "Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first "

@@ -21,13 +21,13 @@
 
 namespace syntony {
 
-using TurnTuple = std::tuple<std::size_t, std::string, std::string>;  // last bytes, algorithm, why
+using SizeRangeTuple = std::tuple<std::size_t, std::string, std::string>;  // last bytes, algorithm, why
 
-inline std::vector<Turn> turns_of(const std::vector<TurnTuple>& tuples) {
-  std::vector<Turn> turns;
-  turns.reserve(tuples.size());
-  for (const auto& [last, algorithm, why] : tuples) turns.push_back({last, algorithm, why});
-  return turns;
+inline std::vector<SizeRange> size_ranges_of(const std::vector<SizeRangeTuple>& tuples) {
+  std::vector<SizeRange> ranges;
+  ranges.reserve(tuples.size());
+  for (const auto& [last, algorithm, why] : tuples) ranges.push_back({last, algorithm, why});
+  return ranges;
 }
 
 /// The object is never let go: groups may end after the interpreter. A process needs only one.
@@ -46,7 +46,7 @@ class PythonTuner : public Tuner {
   }
 
   [[nodiscard]] Tuning agreed(const Boxes& boxes, const std::vector<std::string>& notes) const override {
-    using Table = std::tuple<std::string, std::string, std::vector<TurnTuple>>;
+    using Table = std::tuple<std::string, std::string, std::vector<SizeRangeTuple>>;
     const nanobind::gil_scoped_acquire lock;
     const nanobind::object answer = object_.attr("agreed")(boxes, notes);
     Tuning tuning;
@@ -54,8 +54,8 @@ class PythonTuner : public Tuner {
       const auto& program = nanobind::cast<const Program&>(entry[1]);
       tuning.programs.emplace_back(nanobind::cast<std::string>(entry[0]), program);
     }
-    for (const auto& [name, collective, turns] : nanobind::cast<std::vector<Table>>(answer[1])) {
-      tuning.tables.push_back({name, collective_named(collective), turns_of(turns)});
+    for (const auto& [name, collective, ranges] : nanobind::cast<std::vector<Table>>(answer[1])) {
+      tuning.tables.push_back({name, collective_named(collective), size_ranges_of(ranges)});
     }
     return tuning;
   }

@@ -199,7 +199,7 @@ void Communicator::tune() {
   if (!tuner_) return;
   Tuning tuning = tuner_->agreed(boxes(), notes());
   for (auto& [name, program] : tuning.programs) add_program(name, std::move(program));
-  for (TurnTable& table : tuning.tables) set_turns(table.name, table.collective, std::move(table.turns));
+  for (SizeTable& table : tuning.tables) set_size_ranges(table.name, table.collective, std::move(table.ranges));
 }
 
 Communicator::~Communicator() {
@@ -210,7 +210,7 @@ Communicator::~Communicator() {
 
 std::shared_ptr<Communicator> Communicator::split(std::optional<std::uint64_t> color, std::int64_t key,
                                                   CommunicatorOptions options) {
-  return regroup(std::move(options), [&](Regroup& turn) { return turn.split(color, key); });
+  return regroup(std::move(options), [&](Regroup& regrouping) { return regrouping.split(color, key); });
 }
 
 std::shared_ptr<Communicator> Communicator::shrink(std::span<const std::uint32_t> excluded,
@@ -220,8 +220,8 @@ std::shared_ptr<Communicator> Communicator::shrink(std::span<const std::uint32_t
       refuse("cannot shrink by rank " + std::to_string(gone) + ": the group has " + std::to_string(size()) + " ranks");
     if (gone == rank()) refuse("rank " + std::to_string(gone) + " cannot exclude itself when a group shrinks");
   }
-  auto group = regroup(std::move(options), [&](Regroup& turn) {
-    turn.shrink(excluded);
+  auto group = regroup(std::move(options), [&](Regroup& regrouping) {
+    regrouping.shrink(excluded);
     return true;
   });
   shutdown();
@@ -233,13 +233,13 @@ std::shared_ptr<Communicator> Communicator::regroup(CommunicatorOptions options,
   if (options.timeout.count() <= 0) options.timeout = timeout_;
   if (!options.tuner) options.tuner = tuner_;
   const std::scoped_lock one_at_a_time(regrouping_);
-  Regroup turn(*group_, ++regroupings_, Work::Clock::now() + options.timeout);
-  if (!choose(turn)) return nullptr;
-  for (const std::uint32_t member : turn.members()) {
+  Regroup regrouping(*group_, ++regroupings_, Work::Clock::now() + options.timeout);
+  if (!choose(regrouping)) return nullptr;
+  for (const std::uint32_t member : regrouping.members()) {
     options.job_ranks.push_back(recorder()->identity().members[member]);
   }
-  auto group = std::make_shared<Communicator>(group_->engine(), turn, options);
-  group->members_ = turn.members();
+  auto group = std::make_shared<Communicator>(group_->engine(), regrouping, options);
+  group->members_ = regrouping.members();
   return group;
 }
 
@@ -444,8 +444,8 @@ void Communicator::add_program(const std::string& name, Program program) {
   selector_->add(name, std::move(program), group_->fabric().shape());
 }
 
-void Communicator::set_turns(const std::string& name, Collective collective, std::vector<Turn> turns) {
-  selector_->set_turns(name, collective, std::move(turns));
+void Communicator::set_size_ranges(const std::string& name, Collective collective, std::vector<SizeRange> ranges) {
+  selector_->set_size_ranges(name, collective, std::move(ranges));
 }
 
 std::string Communicator::asked(Collective collective, const std::string& algorithm) const {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "core/bootstrap.hpp"
-#include "core/group/turn.hpp"
+#include "core/group/size_range.hpp"
 #include "core/kernels/dtype.hpp"
 #include "core/priority.hpp"
 #include "core/program/block.hpp"
@@ -111,7 +111,7 @@ class Communicator {
   /// Makes a proven Program available under `name` as an algorithm. The caller (Python's loader) has had it checked.
   void add_program(const std::string& name, Program program);
   /// Makes `name` an algorithm that depends on the size (core/group/selector.hpp). Every rank must say the same.
-  void set_turns(const std::string& name, Collective collective, std::vector<Turn> turns);
+  void set_size_ranges(const std::string& name, Collective collective, std::vector<SizeRange> ranges);
   /// The algorithm that a call would run, and why (core/group/selector.hpp).
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm = "auto");

@@ -361,7 +361,7 @@ void Group::look_for_unsent() {
   unsent_.store(unsent, std::memory_order_relaxed);
 }
 
-bool Group::turn() {
+bool Group::pass() {
   bool moved = begin();
   for (const Priority priority : kMostUrgentFirst) {
     if (active(priority)) moved |= step(priority, Room::all);

@@ -131,7 +131,7 @@ class Group final : public Steppable {
   std::unique_ptr<Operation> open(Launch launch, std::unique_ptr<Operation> used);
   std::shared_ptr<Work> submit(Launch launch);
   std::shared_ptr<Work> enter(Launch& launch);
-  bool turn();
+  bool pass();
   template <typename Moving>
   bool watched(const Moving& move);
   void admit(Track& track);

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/log.hpp"
 #include "core/group/group.hpp"
 #include "core/group/operation.hpp"
+#include "core/log.hpp"
 #include "core/recorder/recorder_dump.hpp"
 
 namespace syntony {
@@ -191,7 +191,7 @@ void Group::tend() {
   const bool all_there = every_peer([](PeerStatus::State state) { return state == PeerStatus::State::alive; });
   // What has arrived counts, even from a peer that is gone or has ended the group since: look for it only after nothing
   // more moves.
-  while ((ended || !all_there) && busy() && turn()) {
+  while ((ended || !all_there) && busy() && pass()) {
   }
   if (heard_of_the_end() || !busy()) return;
   const Clock::time_point now = Clock::now();

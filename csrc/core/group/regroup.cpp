@@ -72,13 +72,13 @@ bool NoteRound::complete(const Fabric& fabric, Work::Clock::time_point now) {
   return false;
 }
 
-Regroup::Regroup(Group& group, std::uint32_t turn, Work::Clock::time_point deadline)
-    : group_(group), turn_(turn), deadline_(deadline), members_(group.fabric().size()) {
+Regroup::Regroup(Group& group, std::uint32_t number, Work::Clock::time_point deadline)
+    : group_(group), number_(number), deadline_(deadline), members_(group.fabric().size()) {
   std::iota(members_.begin(), members_.end(), 0U);
 }
 
 std::vector<std::optional<std::string>> Regroup::exchange(std::string note, bool tolerant) {
-  NoteRound round{.number = note_number(turn_, round_++),
+  NoteRound round{.number = note_number(number_, round_++),
                   .note = std::move(note),
                   .members = members_,
                   .tolerant = tolerant,

@@ -3,14 +3,14 @@
 //      split    everybody says colour and key      -> all of one colour meet, in the order of the keys
 //      shrink   everybody says who is gone, again and again until all say the same -> the others meet
 //
-// Both are turns of rounds, an all_gather of notes each (ControlPlane::post). A turn begins with a round of all; the
-// members of the new group then introduce themselves as any group does, with the rounds as their Bootstrap. There is no
-// rank that must survive, and no server.
+// Both are a sequence of rounds, each an all_gather of notes (ControlPlane::post). A sequence begins with a round of
+// all; the members of the new group then introduce themselves as any group does, with the rounds as their Bootstrap.
+// There is no rank that must survive, and no server.
 //
 // Shrinking works in a failed group. In a round the place of a rank that has died or left without a note stays empty,
 // and it is gone for everybody who noticed; the next round spreads that. In shared memory a note is seen by all or by
 // none, so all decide alike. Over TCP a rank may die having told only some: should that happen in the last round, the
-// new group fails in turn (or cannot form), and says who died.
+// new group fails too (or cannot form), and says who died.
 #pragma once
 
 #include <cstdint>
@@ -44,11 +44,11 @@ struct NoteRound {
   bool complete(const Fabric& fabric, Work::Clock::time_point now);
 };
 
-/// One turn: who will be in the new group, then their Bootstrap. `turn` counts a group's regroupings from 1, alike on
-/// all ranks.
+/// One regrouping: who will be in the new group, then their Bootstrap. `number` counts a group's regroupings from 1,
+/// alike on all ranks.
 class Regroup final : public Bootstrap {
  public:
-  Regroup(Group& group, std::uint32_t turn, Work::Clock::time_point deadline);
+  Regroup(Group& group, std::uint32_t number, Work::Clock::time_point deadline);
 
   /// Those who have this rank's colour, by key, then by rank. False without a colour: this rank is in no new group.
   /// Throws what NoteRound::complete throws, and the group's error if it has failed.
@@ -68,7 +68,7 @@ class Regroup final : public Bootstrap {
   std::vector<std::optional<std::string>> exchange(std::string note, bool tolerant);
 
   Group& group_;
-  std::uint32_t turn_;
+  std::uint32_t number_;
   std::uint32_t round_ = 0;
   Work::Clock::time_point deadline_;
   std::vector<std::uint32_t> members_;  // whom the next round is with

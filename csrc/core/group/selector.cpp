@@ -76,19 +76,19 @@ Selector::Choice Selector::resolved(Collective collective, std::uint32_t root, s
                                     const std::string& algorithm) const {
   // An all_to_all whose sizes only each pair knows is no matter of size.
   const bool unknown = collective == Collective::all_to_all && bytes == 0;
-  const auto found = turns_.find({algorithm, collective});
-  if (found == turns_.end() || (unknown && algorithm == "auto")) {
+  const auto found = ranges_.find({algorithm, collective});
+  if (found == ranges_.end() || (unknown && algorithm == "auto")) {
     return algorithm == "auto" ? automatic(collective, bytes) : Choice{algorithm, "asked for by name"};
   }
-  const std::vector<Turn>& turns = found->second;
-  const auto reaches = std::ranges::find_if(turns, [bytes](const Turn& one) { return bytes <= one.last; });
-  const Turn& turn = reaches == turns.end() ? turns.back() : *reaches;
+  const std::vector<SizeRange>& ranges = found->second;
+  const auto reaches = std::ranges::find_if(ranges, [bytes](const SizeRange& one) { return bytes <= one.last; });
+  const SizeRange& range = reaches == ranges.end() ? ranges.back() : *reaches;
   if (algorithm == "auto") {
-    const auto loaded = loaded_.find(turn.algorithm);
+    const auto loaded = loaded_.find(range.algorithm);
     const bool elsewhere = loaded != loaded_.end() && loaded->second->program().root != root;
-    if (elsewhere || turn.algorithm == "auto") return automatic(collective, bytes);
+    if (elsewhere || range.algorithm == "auto") return automatic(collective, bytes);
   }
-  return {turn.algorithm, turn.why};
+  return {range.algorithm, range.why};
 }
 
 std::pair<std::string, std::string> Selector::choice(Collective collective, std::uint32_t root, std::size_t bytes,
@@ -175,15 +175,15 @@ void Selector::add(const std::string& name, Program program, const StreamShape& 
   recent_ = {};
 }
 
-void Selector::set_turns(const std::string& name, Collective collective, std::vector<Turn> turns) {
-  if (turns.empty()) refuse("the table " + name + " has no algorithm for any size");
-  const auto unordered = std::ranges::adjacent_find(turns, std::greater_equal<>{}, &Turn::last);
-  if (unordered != turns.end()) {
+void Selector::set_size_ranges(const std::string& name, Collective collective, std::vector<SizeRange> ranges) {
+  if (ranges.empty()) refuse("the table " + name + " has no algorithm for any size");
+  const auto unordered = std::ranges::adjacent_find(ranges, std::greater_equal<>{}, &SizeRange::last);
+  if (unordered != ranges.end()) {
     refuse("the table " + name + " must have ascending sizes, but after " + std::to_string(unordered->last) +
            " bytes comes " + std::to_string(std::next(unordered)->last));
   }
   const std::lock_guard lock(mutex_);
-  turns_[{name, collective}] = std::move(turns);
+  ranges_[{name, collective}] = std::move(ranges);
   recent_ = {};
 }
 

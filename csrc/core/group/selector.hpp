@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/group/size_range.hpp"
 #include "core/program/prepared_program.hpp"
-#include "core/group/turn.hpp"
 #include "core/transport.hpp"
 
 namespace syntony {
@@ -43,11 +43,11 @@ class Selector {
                                  const std::string& algorithm);
   /// Throws Error(invalid) when this runtime cannot run `program` (wrong number of ranks, instructions it lacks, ..).
   void add(const std::string& name, Program program, const StreamShape& shape);
-  /// From now on `name` means, for this collective, the first turn whose `last` is not below the bytes; the last turn
-  /// serves what is larger. For `auto`, this takes the place of our own choice, but where a turn says `auto` again or
-  /// its schedule has another root; other turns name builders or schedules.
-  /// Throws Error(invalid) when there are no turns, or their sizes do not ascend.
-  void set_turns(const std::string& name, Collective collective, std::vector<Turn> turns);
+  /// From now on `name` means, for this collective, the first range whose `last` is not below the bytes; the last range
+  /// serves what is larger. For `auto`, this takes the place of our own choice, but where a range says `auto` again or
+  /// its schedule has another root; other ranges name builders or schedules.
+  /// Throws Error(invalid) when there are no ranges, or their sizes do not ascend.
+  void set_size_ranges(const std::string& name, Collective collective, std::vector<SizeRange> ranges);
   /// What `select` would take: the builder's or schedule's name, and why.
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm);
@@ -75,7 +75,7 @@ class Selector {
   std::mutex mutex_;
   std::map<Key, std::shared_ptr<const PreparedProgram>> built_;
   std::map<std::string, std::shared_ptr<const PreparedProgram>> loaded_;
-  std::map<std::pair<std::string, Collective>, std::vector<Turn>> turns_;
+  std::map<std::pair<std::string, Collective>, std::vector<SizeRange>> ranges_;
   std::set<std::tuple<Collective, std::string, int>> told_;  // by size, rounded up to a power of two
   /// What `auto` was last, as training asks the same again and again.
   struct Recent {

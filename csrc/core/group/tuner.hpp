@@ -11,21 +11,21 @@
 #include <utility>
 #include <vector>
 
+#include "core/group/size_range.hpp"
 #include "core/program/program.hpp"
-#include "core/group/turn.hpp"
 
 namespace syntony {
 
-/// A table of sizes under a name; under `auto` it takes the place of our own choice (selector.hpp, `set_turns`).
-struct TurnTable {
+/// A table of sizes under a name; under `auto` it takes the place of our own choice (selector.hpp, `set_size_ranges`).
+struct SizeTable {
   std::string name;
   Collective collective;
-  std::vector<Turn> turns;
+  std::vector<SizeRange> ranges;
 };
 
 struct Tuning {
   std::vector<std::pair<std::string, Program>> programs;  // by name; the caller has had them proven
-  std::vector<TurnTable> tables;
+  std::vector<SizeTable> tables;
 };
 
 class Tuner {

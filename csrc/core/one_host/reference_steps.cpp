@@ -142,8 +142,8 @@ class ReferenceSteps final : public SharedSteps {
   }
 
   void plan_copies() {
-    for (std::uint32_t turn = 0; turn < job_.ranks; ++turn) {
-      const std::uint32_t from = (job_.rank + turn) % job_.ranks;  // not all from the same rank at once
+    for (std::uint32_t step = 0; step < job_.ranks; ++step) {
+      const std::uint32_t from = (job_.rank + step) % job_.ranks;  // not all from the same rank at once
       if (!job_.reads_from(from)) continue;
       const Block& block = job_.block(from, job_.rank);
       if (from == job_.rank) {
@@ -182,8 +182,8 @@ class ReferenceSteps final : public SharedSteps {
   }
 
   void plan_collection(const Block& block) {
-    for (std::uint32_t turn = 1; turn < job_.ranks; ++turn) {
-      const std::uint32_t from = (job_.rank + turn) % job_.ranks;
+    for (std::uint32_t step = 1; step < job_.ranks; ++step) {
+      const std::uint32_t from = (job_.rank + step) % job_.ranks;
       const Stretch share = job_.share(from, {0, block.elements});
       const std::size_t skipped = share.first * job_.element_bytes;
       BufferAddress source = offer_of(from).output;

@@ -11,20 +11,20 @@
 // weighted share of a block; a slot holds one chunk. A Binding (binding.hpp) gives blocks their addresses and element
 // counts at launch, so one proof serves every size, zero included.
 //
-// The slice loop: every lane runs its whole list in turn 0, 1, ..; in turn t an instruction works on slice t - skew, if
-// there is one. Slice s of a chunk is its elements [s*E, (s+1)*E), with E fixed at launch and in proportion to the
-// chunk's weight (PreparedProgram::slice), so that light and heavy chunks end together; empty slices move nothing. A
-// dependency (lane, instruction) means: that instruction of the same agent is done with the same slice. Messages
-// between two agents on one channel are one FIFO, fed by one lane and drained by one lane, so order alone matches sends
-// with receives.
+// The slice loop: every lane runs its whole list in iteration 0, 1, ... In iteration t an instruction of pipeline stage
+// `skew` works on slice t - skew, if there is one. Slice s of a chunk is its elements [s*E, (s+1)*E), with E fixed at
+// launch and in proportion to the chunk's weight (PreparedProgram::slice), so that light and heavy chunks end together;
+// empty slices move nothing. A dependency (lane, instruction) means: that instruction of the same agent is done with
+// the same slice. Messages between two agents on one channel are one FIFO, fed by one lane and drained by one lane, so
+// order alone matches sends with receives.
 //
-//     skews 0 0 2   turn 0: a0 b0    turn 1: a1 b1    turn 2: a2 b2 c0    turn 3: a3 b3 c1   ..   turn 9: c7
+//     stages 0 0 2      iteration 0: a0 b0      1: a1 b1      2: a2 b2 c0      3: a3 b3 c1      ..      9: c7
 //
-// Skews are a modulo schedule (Lam, PLDI'88): a lane need not wait for what comes late in a slice before it begins the
-// next one. They never decrease along a lane, both ends of a message have the same one, and what an instruction waits
-// for has no greater one (the last two are the checker's word). So for each slice a lane still runs its list in order,
-// and a Program proven for one slice is proven for any number: slices touch disjoint bytes, and an order that is right
-// for one slice, taken turn by turn, is right for all of them and never needs more room in a FIFO.
+// This is software pipelining (Lam, PLDI'88): a lane need not wait for what comes late in a slice before it begins the
+// next one. Stages never decrease along a lane, both ends of a message are in the same one, and what an instruction
+// waits for is in no later one (the checker proves the last two). So for each slice a lane still runs its list in
+// order, and a Program proven for one slice is proven for any number: slices touch disjoint bytes, and an order that is
+// right for one slice is right for all of them and never needs more space in a FIFO.
 #pragma once
 
 #include <cstdint>
@@ -88,7 +88,7 @@ struct Instruction {
   std::int32_t recv_peer = kNoPeer;
   std::int32_t send_peer = kNoPeer;  // the peer of one-sided instructions too
   std::uint16_t channel = 0;
-  std::uint16_t skew = 0;                                    // how many slices it is behind its lane's turn
+  std::uint16_t skew = 0;                                    // pipeline stage: slices behind its lane's iteration
   std::uint32_t first_operand = 0, operand_count = 0;        // further sources of `reduce`, in Agent::operands
   std::uint32_t first_dependency = 0, dependency_count = 0;  // in Agent::dependencies
 };

@@ -16,8 +16,8 @@
 // disjoint buffers and for in-place calls. Dependencies that the lane has already waited for are left out.
 //
 // No deadlock. Whatever an instruction waits for (its dependencies, its message, room in a FIFO of any depth >= 1)
-// comes from an instruction that stands earlier in (turn, order of calls). A wait for an earlier instruction cannot
-// close a circle; so every built Program is free of deadlock at fifo_depth 1, and that is what it states. With
+// comes from an instruction that stands earlier in (iteration, order of calls). A wait for an earlier instruction
+// cannot close a circle; so every built Program is free of deadlock at fifo_depth 1, and that is what it states. With
 // `append`, messages stay in flight between calls, and the Program states the most that one connection ever held.
 //
 // Facts. The builder follows what each slot holds, and states what is true: `rounds_per_hop` when a sum is summed into

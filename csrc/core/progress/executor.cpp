@@ -77,9 +77,9 @@ Execution::Execution(const PreparedProgram& program, std::uint32_t rank, DType d
   if (wire_.uneven) slices_ = std::max(slices_, 1U);  // slice 0 is where the ends of a message compare
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
     if (slices_ == 0 || agent_.lanes[lane].empty()) {
-      lanes_[lane].turn = Lane::finished;
+      lanes_[lane].iteration = Lane::finished;
     } else {
-      lanes_[lane].turn = agent_.lanes[lane].front().skew;
+      lanes_[lane].iteration = agent_.lanes[lane].front().skew;
       ++unfinished_lanes_;
     }
   }
@@ -90,13 +90,13 @@ bool Execution::step(const Pace& pace) {
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
     const std::vector<Instruction>& instructions = agent_.lanes[l];
-    for (std::uint32_t i = 0; i < pace.instructions && lane.turn != Lane::finished; ++i) {
+    for (std::uint32_t i = 0; i < pace.instructions && lane.iteration != Lane::finished; ++i) {
       const Instruction& instruction = instructions[lane.instruction];
-      const std::uint32_t slice = lane.turn - instruction.skew;
+      const std::uint32_t slice = lane.iteration - instruction.skew;
       if (!ready(instruction, slice) || !perform(instruction, slice, pace.frames)) break;
       moved = true;
       advance(lane, instructions);
-      if (lane.turn == Lane::finished) --unfinished_lanes_;
+      if (lane.iteration == Lane::finished) --unfinished_lanes_;
     }
   }
   return moved;
@@ -104,23 +104,24 @@ bool Execution::step(const Pace& pace) {
 
 void Execution::advance(Lane& lane, const std::vector<Instruction>& instructions) const {
   ++lane.instruction;
-  if (lane.instruction < instructions.size() && instructions[lane.instruction].skew <= lane.turn) return;
-  ++lane.turn;
-  while (lane.first < instructions.size() && instructions[lane.first].skew + slices_ <= lane.turn) ++lane.first;
+  if (lane.instruction < instructions.size() && instructions[lane.instruction].skew <= lane.iteration) return;
+  ++lane.iteration;
+  while (lane.first < instructions.size() && instructions[lane.first].skew + slices_ <= lane.iteration) ++lane.first;
   if (lane.first == instructions.size()) {
-    lane.turn = Lane::finished;
+    lane.iteration = Lane::finished;
     return;
   }
   lane.instruction = lane.first;
-  lane.turn = std::max<std::uint32_t>(lane.turn, instructions[lane.first].skew);
+  lane.iteration = std::max<std::uint32_t>(lane.iteration, instructions[lane.first].skew);
 }
 
 bool Execution::ready(const Instruction& instruction, std::uint32_t slice) const {
   for (std::uint32_t i = 0; i < instruction.dependency_count; ++i) {
     const Dependency& dependency = agent_.dependencies[instruction.first_dependency + i];
     const Lane& other = lanes_[dependency.lane];
-    const std::uint32_t turn = slice + agent_.lanes[dependency.lane][dependency.instruction].skew;
-    if (other.turn < turn || (other.turn == turn && other.instruction <= dependency.instruction)) return false;
+    const std::uint32_t iteration = slice + agent_.lanes[dependency.lane][dependency.instruction].skew;
+    if (other.iteration < iteration || (other.iteration == iteration && other.instruction <= dependency.instruction))
+      return false;
   }
   return true;
 }
@@ -276,9 +277,9 @@ bool Execution::perform(const Instruction& instruction, std::uint32_t slice, std
 std::vector<std::uint32_t> Execution::waiting_for() const {
   std::vector<std::uint32_t> peers;
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
-    if (lanes_[l].turn == Lane::finished) continue;
+    if (lanes_[l].iteration == Lane::finished) continue;
     const Instruction& instruction = agent_.lanes[l][lanes_[l].instruction];
-    if (!ready(instruction, lanes_[l].turn - instruction.skew)) continue;
+    if (!ready(instruction, lanes_[l].iteration - instruction.skew)) continue;
     if (receives(instruction.opcode) && receiver(instruction).front() == nullptr) {
       peers.push_back(static_cast<std::uint32_t>(instruction.recv_peer));
     } else if (sends(instruction.opcode)) {

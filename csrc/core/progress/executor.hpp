@@ -1,6 +1,6 @@
 // The CPU executor: runs one rank's part of a Program over real buffers, one non-blocking step at a time.
 //
-// Lanes are resumable: each is a pair (turn, instruction) that advances while its dependencies are done and its
+// Lanes are resumable: each is a pair (iteration, instruction) that advances while its dependencies are done and its
 // streams have room or data, and otherwise simply stays where it is. Nothing waits in here, so one thread runs any
 // number of lanes of any number of Executions (the progress engine decides which).
 //
@@ -79,8 +79,8 @@ class Execution {
   };
   struct Lane {
     std::uint32_t instruction = 0;  // the next one,
-    std::uint32_t turn = 0;         // of this turn; of `finished` when there is none
-    std::uint32_t first = 0;        // the first that has a slice in this turn
+    std::uint32_t iteration = 0;    // of this iteration; of `finished` when there is none
+    std::uint32_t first = 0;        // the first that has a slice in this iteration
     static constexpr std::uint32_t finished = ~0U;
   };
   struct Piece {
@@ -88,7 +88,8 @@ class Execution {
     std::size_t elements;
   };
 
-  /// Moves the lane to its next instruction that has a slice; skews never decrease, so those of a turn are neighbours.
+  /// Moves the lane to its next instruction that has a slice; skews never decrease, so those of an iteration are
+  /// neighbours.
   void advance(Lane& lane, const std::vector<Instruction>& instructions) const;
   [[nodiscard]] Piece piece(Slot slot, std::uint32_t slice) const;
   [[nodiscard]] std::size_t message_elements(Slot first, std::uint32_t count, std::uint32_t slice) const;

@@ -32,8 +32,8 @@ namespace syntony::cuda {
 struct LaneState {
   static constexpr std::uint32_t kFinished = ~0U;
   std::uint32_t instruction = 0;  // the next one,
-  std::uint32_t turn = 0;         // of this turn; kFinished when there is none
-  std::uint32_t first = 0;        // the first that has a slice in this turn
+  std::uint32_t iteration = 0;    // of this iteration; kFinished when there is none
+  std::uint32_t first = 0;        // the first that has a slice in this iteration
 };
 
 /// What the threads of a block share.
@@ -93,7 +93,7 @@ class Interpreter {
     return tables_.instructions[tables_.lanes[number_of(own)].first + shared_.lanes[own].instruction];
   }
   [[nodiscard]] SYNTONY_DEVICE std::uint32_t slice_of(std::uint32_t own) const {
-    return shared_.lanes[own].turn - instruction_of(own).skew;
+    return shared_.lanes[own].iteration - instruction_of(own).skew;
   }
 
   // ---- the leader -----------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Interpreter {
       LaneState& state = shared_.lanes[own];
       state = {};
       const bool nothing = in_trouble || tables_.slices == 0 || lane.length == 0;
-      state.turn = nothing ? LaneState::kFinished : tables_.instructions[lane.first].skew;
+      state.iteration = nothing ? LaneState::kFinished : tables_.instructions[lane.first].skew;
     }
   }
 
@@ -118,7 +118,7 @@ class Interpreter {
       bool unfinished = false;
       for (std::uint32_t i = 0; i < lanes; ++i) {
         const std::uint32_t own = next_ + i < lanes ? next_ + i : next_ + i - lanes;
-        while (shared_.lanes[own].turn != LaneState::kFinished) {
+        while (shared_.lanes[own].iteration != LaneState::kFinished) {
           const KernelInstruction& instruction = instruction_of(own);
           const std::uint32_t slice = slice_of(own);
           if (!dependencies_done(instruction, slice)) break;
@@ -133,7 +133,7 @@ class Interpreter {
           }
           advance(own);
         }
-        unfinished = unfinished || shared_.lanes[own].turn != LaneState::kFinished;
+        unfinished = unfinished || shared_.lanes[own].iteration != LaneState::kFinished;
       }
       if (!unfinished || gives_up(looks)) return BlockState::kStop;
       machine_.pause(looks);
@@ -198,7 +198,8 @@ class Interpreter {
     }
   }
 
-  /// Moves the lane to its next instruction that has a slice; skews never decrease, so those of a turn are neighbours.
+  /// Moves the lane to its next instruction that has a slice; skews never decrease, so those of an iteration are
+  /// neighbours.
   SYNTONY_DEVICE void advance(std::uint32_t own) {
     const KernelLane& lane = tables_.lanes[number_of(own)];
     LaneState& state = shared_.lanes[own];
@@ -206,17 +207,18 @@ class Interpreter {
     const bool observed = instructions[state.instruction].observed;
     ++state.instruction;
     if (observed) {
-      machine_.release(progress_ + number_of(own), std::uint64_t{state.turn} * lane.length + state.instruction);
+      machine_.release(progress_ + number_of(own), std::uint64_t{state.iteration} * lane.length + state.instruction);
     }
-    if (state.instruction < lane.length && instructions[state.instruction].skew <= state.turn) return;
-    ++state.turn;
-    while (state.first < lane.length && instructions[state.first].skew + tables_.slices <= state.turn) ++state.first;
+    if (state.instruction < lane.length && instructions[state.instruction].skew <= state.iteration) return;
+    ++state.iteration;
+    while (state.first < lane.length && instructions[state.first].skew + tables_.slices <= state.iteration)
+      ++state.first;
     if (state.first == lane.length) {
-      state.turn = LaneState::kFinished;
+      state.iteration = LaneState::kFinished;
       return;
     }
     state.instruction = state.first;
-    if (state.turn < instructions[state.first].skew) state.turn = instructions[state.first].skew;
+    if (state.iteration < instructions[state.first].skew) state.iteration = instructions[state.first].skew;
   }
 
   /// True when the host aborts, when this rank is in trouble already, or when a lane waits for a peer for too long.
@@ -238,7 +240,7 @@ class Interpreter {
     trouble.kind = kind;
     trouble.launch = launch_.number;
     for (std::uint32_t own = 0; own < own_lanes() && trouble.peer == kNone; ++own) {
-      if (shared_.lanes[own].turn == LaneState::kFinished) continue;
+      if (shared_.lanes[own].iteration == LaneState::kFinished) continue;
       const KernelInstruction& instruction = instruction_of(own);
       trouble.lane = tables_.lanes[number_of(own)].origin;
       trouble.instruction = instruction.origin;

@@ -1,4 +1,4 @@
-// A lane of a generated kernel (collectives/cuda/source.py): its turns, its waits, its messages.
+// A lane of a generated kernel (collectives/cuda/source.py): its iterations, its waits, its messages.
 //
 // A thread block runs one lane on one *stripe*: of n stripes, stripe k takes the slices k, k + n, .. Slices touch
 // disjoint bytes, so stripes know nothing of each other: each has flags and FIFOs of its own, and so any number of
@@ -59,12 +59,12 @@ class Lane {
     if (rounds_ < 0) rounds_ = 0;
   }
 
-  // Turns and slices.
+  // Iterations and slices.
 
-  SYNTONY_DEVICE std::int64_t turns(int greatest_skew) const { return rounds_ == 0 ? 0 : rounds_ + greatest_skew; }
-  /// Whether an instruction of this skew has a slice in this turn, which is then the one that `span` is about.
-  SYNTONY_DEVICE bool takes(std::int64_t turn, int skew) {
-    round_ = turn - skew;
+  SYNTONY_DEVICE std::int64_t iterations(int greatest_skew) const { return rounds_ == 0 ? 0 : rounds_ + greatest_skew; }
+  /// Whether an instruction of this skew has a slice in this iteration, which is then the one that `span` is about.
+  SYNTONY_DEVICE bool takes(std::int64_t iteration, int skew) {
+    round_ = iteration - skew;
     return 0 <= round_ && round_ < rounds_;
   }
   SYNTONY_DEVICE Span span(int chunk) const {

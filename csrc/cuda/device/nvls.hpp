@@ -189,17 +189,17 @@ class Nvls {
     }
     machine_.sync();
     if (shared_.stop) return;
-    std::uint32_t turn = 0;
-    if (block_ < slices && !fill(block_, turn)) return;
-    for (std::uint64_t slice = block_; slice < slices; slice += shape_.blocks, ++turn) {
-      if (slice + shape_.blocks < slices && !fill(slice + shape_.blocks, turn + 1)) return;
-      if (!finish(slice, turn)) return;
+    std::uint32_t round = 0;
+    if (block_ < slices && !fill(block_, round)) return;
+    for (std::uint64_t slice = block_; slice < slices; slice += shape_.blocks, ++round) {
+      if (slice + shape_.blocks < slices && !fill(slice + shape_.blocks, round + 1)) return;
+      if (!finish(slice, round)) return;
     }
   }
 
  private:
   [[nodiscard]] SYNTONY_DEVICE bool leads() const { return machine_.thread() == 0; }
-  [[nodiscard]] SYNTONY_DEVICE static std::uint32_t slot_of(std::uint32_t turn) { return turn % NvlsShape::kSlots; }
+  [[nodiscard]] SYNTONY_DEVICE static std::uint32_t slot_of(std::uint32_t round) { return round % NvlsShape::kSlots; }
   [[nodiscard]] SYNTONY_DEVICE std::uint64_t* word(std::uint64_t offset) const {
     return reinterpret_cast<std::uint64_t*>(launch_.own + offset);
   }
@@ -215,8 +215,8 @@ class Nvls {
   // ---- the two halves of a slice: false when this block gives up
   // ------------------------------------------------------
 
-  SYNTONY_DEVICE bool fill(std::uint64_t slice, std::uint32_t turn) {
-    const std::uint32_t slot = slot_of(turn);
+  SYNTONY_DEVICE bool fill(std::uint64_t slice, std::uint32_t round) {
+    const std::uint32_t slot = slot_of(round);
     const std::uint64_t use = next_use(slot);
     if (!wait_for_all(slot, NvlsFlags::done, use - 1, slice)) return false;
     const std::uint64_t staging = nvls_staging(shape_, block_, slot), bytes = bytes_of(slice);
@@ -238,8 +238,8 @@ class Nvls {
     return true;
   }
 
-  SYNTONY_DEVICE bool finish(std::uint64_t slice, std::uint32_t turn) {
-    const std::uint32_t slot = slot_of(turn);
+  SYNTONY_DEVICE bool finish(std::uint64_t slice, std::uint32_t round) {
+    const std::uint32_t slot = slot_of(round);
     const std::uint64_t use = next_use(slot);
     if (!wait_for_all(slot, NvlsFlags::filled, use, slice)) return false;
     const std::uint64_t staging = nvls_staging(shape_, block_, slot), bytes = bytes_of(slice);

@@ -53,7 +53,7 @@ class Run {
       lanes_[lane].first = first;
       lanes_[lane].length = end - first;
       lanes_[lane].slices = program.lane_slices[lane];
-      lanes_[lane].turn = end > first && lanes_[lane].slices > 0 ? skew_of(first) : Lane::finished;
+      lanes_[lane].iteration = end > first && lanes_[lane].slices > 0 ? skew_of(first) : Lane::finished;
       for (std::int64_t row = first; row < end; ++row) lane_of_[index(row)] = static_cast<std::uint32_t>(lane);
       runnable_.push_back(static_cast<std::uint32_t>(lane));
     }
@@ -71,9 +71,9 @@ class Run {
       run_lanes();
       if (every_slice_) continue;
       while (leader + 1 < lanes_.size() && lanes_[leader].done()) ++leader, looked = 0;
-      if (lanes_[leader].turn >= looked && !lanes_[leader].done()) {
+      if (lanes_[leader].iteration >= looked && !lanes_[leader].done()) {
         skip(leader);
-        looked = lanes_[leader].turn + 1;
+        looked = lanes_[leader].iteration + 1;
       }
     }
     times_.seconds = wires_.now();
@@ -85,19 +85,19 @@ class Run {
 
  private:
   struct Waiter {
-    std::int64_t turn, position;  // it waits until this row of the lane is done in this turn
+    std::int64_t iteration, position;  // it waits until this row of the lane is done in this iteration
     std::uint32_t lane;
   };
   struct Lane {
     std::int64_t first = 0, length = 0, slices = 0;
-    std::int64_t turn = 0, position = 0;  // where it is
-    std::int64_t earliest = 0;            // the first position that has a slice in this turn
+    std::int64_t iteration = 0, position = 0;  // where it is
+    std::int64_t earliest = 0;                 // the first position that has a slice in this iteration
     bool sending = false, asleep = false;
     std::vector<Waiter> waiters;
     static constexpr std::int64_t finished = std::numeric_limits<std::int64_t>::max();
-    [[nodiscard]] bool done() const { return turn == finished; }
-    [[nodiscard]] bool has_done(std::int64_t in_turn, std::int64_t at) const {
-      return turn > in_turn || (turn == in_turn && position > at);
+    [[nodiscard]] bool done() const { return iteration == finished; }
+    [[nodiscard]] bool has_done(std::int64_t in_iteration, std::int64_t at) const {
+      return iteration > in_iteration || (iteration == in_iteration && position > at);
     }
   };
   struct Fifo {
@@ -183,9 +183,9 @@ class Run {
     for (std::int64_t at = program_.need_offset[index(row)]; at < program_.need_offset[index(row) + 1]; ++at) {
       const std::int64_t needed = program_.need[index(at)];
       Lane& other = lanes_[lane_of_[index(needed)]];
-      const std::int64_t position = needed - other.first, turn = slice_of(lane) + skew_of(needed);
-      if (other.has_done(turn, position)) continue;
-      other.waiters.push_back({turn, position, number});
+      const std::int64_t position = needed - other.first, iteration = slice_of(lane) + skew_of(needed);
+      if (other.has_done(iteration, position)) continue;
+      other.waiters.push_back({iteration, position, number});
       lane.asleep = true;
       return true;
     }
@@ -237,29 +237,29 @@ class Run {
   void step(std::uint32_t number) {
     Lane& lane = lanes_[number];
     ++lane.position;
-    if (lane.position == lane.length || skew_of(lane.first + lane.position) > lane.turn) next_turn(lane);
+    if (lane.position == lane.length || skew_of(lane.first + lane.position) > lane.iteration) next_iteration(lane);
     std::erase_if(lane.waiters, [&](const Waiter& waiter) {
-      if (!lane.has_done(waiter.turn, waiter.position)) return false;
+      if (!lane.has_done(waiter.iteration, waiter.position)) return false;
       lanes_[waiter.lane].asleep = false;
       runnable_.push_back(waiter.lane);
       return true;
     });
   }
 
-  /// Skews never decrease along a lane, so the rows that have a slice in a turn are neighbours.
-  void next_turn(Lane& lane) {
-    ++lane.turn;
-    while (lane.earliest < lane.length && skew_of(lane.first + lane.earliest) + lane.slices <= lane.turn) {
+  /// Skews never decrease along a lane, so the rows that have a slice in an iteration are neighbours.
+  void next_iteration(Lane& lane) {
+    ++lane.iteration;
+    while (lane.earliest < lane.length && skew_of(lane.first + lane.earliest) + lane.slices <= lane.iteration) {
       ++lane.earliest;
     }
     lane.position = lane.earliest;
-    lane.turn =
-        lane.earliest == lane.length ? Lane::finished : std::max(lane.turn, skew_of(lane.first + lane.earliest));
+    lane.iteration =
+        lane.earliest == lane.length ? Lane::finished : std::max(lane.iteration, skew_of(lane.first + lane.earliest));
   }
 
   [[nodiscard]] std::int64_t skew_of(std::int64_t row) const { return program_.skew[index(row)]; }
   [[nodiscard]] std::int64_t slice_of(const Lane& lane) const {
-    return lane.turn - skew_of(lane.first + lane.position);
+    return lane.iteration - skew_of(lane.first + lane.position);
   }
 
   [[nodiscard]] double bytes(std::int64_t row, std::int64_t slice) const {
@@ -272,17 +272,17 @@ class Run {
     return sum;
   }
 
-  /// Leaves out whole periods of a steady state, counting turns from the leader's.
+  /// Leaves out whole periods of a steady state, counting iterations from the leader's.
   void skip(std::size_t leader) {
-    const std::int64_t base = lanes_[leader].turn;
+    const std::int64_t base = lanes_[leader].iteration;
     std::int64_t lowest = base, highest = base;
     state_.clear();
     for (const Lane& lane : lanes_) {
-      state_.push_back(lane.done() ? kFinished : (lane.turn - base) * lane.length + lane.position);
+      state_.push_back(lane.done() ? kFinished : (lane.iteration - base) * lane.length + lane.position);
       if (lane.done()) continue;
-      // The slices of a turn: from that of the lane's last row to that of its first one.
-      lowest = std::min(lowest, lane.turn - skew_of(lane.first + lane.length - 1));
-      highest = std::max(highest, lane.turn - skew_of(lane.first));
+      // The slices of an iteration: from that of the lane's last row to that of its first one.
+      lowest = std::min(lowest, lane.iteration - skew_of(lane.first + lane.length - 1));
+      highest = std::max(highest, lane.iteration - skew_of(lane.first));
     }
     if (lowest < 0) return;  // some lane has rows that do not take part yet
     for (std::size_t connection = 0; connection < fifos_.size(); ++connection) {
@@ -303,8 +303,8 @@ class Run {
     const auto found = steady_.skip(state_, base, lowest, highest, wires_.now());
     if (!found) return;
     for (Lane& lane : lanes_) {
-      if (!lane.done()) lane.turn += found->slices;
-      for (Waiter& waiter : lane.waiters) waiter.turn += found->slices;
+      if (!lane.done()) lane.iteration += found->slices;
+      for (Waiter& waiter : lane.waiters) waiter.iteration += found->slices;
     }
     wires_.skip(found->seconds);
   }

@@ -63,7 +63,7 @@ struct Queue {
 
 struct Link {
   Place taken_by = nobody, last = nobody;
-  using Key = std::tuple<std::int32_t, std::uint64_t, Place>;  // rank, turn, what waits
+  using Key = std::tuple<std::int32_t, std::uint64_t, Place>;  // rank, ticket, what waits
   std::set<Key> waiting;
 };
 
@@ -84,7 +84,7 @@ class Simulation {
         after_lag_(plan.lag_offset, plan.lag, rows_),
         missing_(places_),
         version_(places_),
-        turn_(places_),
+        ticket_(places_),
         asked_(places_),
         arrived_(places_),
         queue_of_(rows_),
@@ -223,7 +223,7 @@ class Simulation {
       queue.ready[queue.step].pop_back();
     }
     times_.launch[place] = now_;
-    turn_[place] = ++turns_;
+    ticket_[place] = ++tickets_;
     if (now_ > times_.ready[place]) {
       const bool busy = plan_.serial[q] != 0 || plan_.free[q] != 0 || queue.held_by_window;
       blame(place, queue.held_by_window ? Wait::window : Wait::lane, busy ? queue.last_ended : queue.last_launched);
@@ -271,7 +271,7 @@ class Simulation {
       start(asks, out, into);
       return;
     }
-    const Link::Key key{plan_.rank[queue_of_[asks % rows_]], turn_[asks], static_cast<Place>(asks)};
+    const Link::Key key{plan_.rank[queue_of_[asks % rows_]], ticket_[asks], static_cast<Place>(asks)};
     for (const std::int32_t link : {out, into}) {
       if (link < 0) continue;
       links_[static_cast<std::size_t>(link)].waiting.insert(key);
@@ -393,7 +393,7 @@ class Simulation {
   Followers after_, after_lag_;
   std::vector<std::int64_t> missing_;
   std::vector<std::uint32_t> version_;
-  std::vector<std::uint64_t> turn_;  // its place among all launches
+  std::vector<std::uint64_t> ticket_;  // its place among all launches
   std::vector<double> asked_;
   std::vector<bool> arrived_;
   std::vector<std::size_t> queue_of_;
@@ -402,7 +402,7 @@ class Simulation {
   std::vector<Processor> processors_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<std::size_t> poked_, freed_;
-  std::uint64_t turns_ = 0;
+  std::uint64_t tickets_ = 0;
   double now_ = 0;
   StepTimes times_;
 };

@@ -201,8 +201,8 @@ class Mending {
   /// The nearest reached receiver from which `need` trees find room to `node`, through relays; of those the nearest to
   /// the root, and where there are several such, the one with the widest way.
   std::optional<Found> search(Number node, Amount need, std::span<const Amount> limit) {
-    ++turn_;
-    seen_[node] = turn_;
+    ++visit_;
+    seen_[node] = visit_;
     width_[node] = kUnlimited;
     level_.assign(1, node);
     std::optional<Found> best;
@@ -221,8 +221,8 @@ class Mending {
                                    (depth_[tail] == depth_[best->from] && width > best->width))) {
               best = Found{tail, link, width};
             }
-          } else if (seen_[tail] != turn_) {
-            seen_[tail] = turn_;
+          } else if (seen_[tail] != visit_) {
+            seen_[tail] = visit_;
             width_[tail] = width;
             via_[tail] = link;
             next_.push_back(tail);
@@ -290,7 +290,7 @@ class Mending {
   std::vector<Number> via_;  ///< by relay: the link by which it leads on
   std::vector<Amount> width_;
   std::vector<std::uint64_t> seen_;
-  std::uint64_t turn_ = 0;
+  std::uint64_t visit_ = 0;
   Number from_relay_ = 0;
   std::vector<Number> level_, next_, stack_;
 };

@@ -1,8 +1,8 @@
 """A Program as CUDA source: straight-line code, one function per lane, one kernel for all.
 
     lane 2 of rank 1                            static __device__ void lane_5(const Launch& launch) {
-      0  recv_reduce  output[0] + from 0          for (turn ..)
-      1  send         output[0] to 2                if (lane.takes(turn, 0)) {          // a slice
+      0  recv_reduce  output[0] + from 0          for (iteration ..)
+      1  send         output[0] to 2                if (lane.takes(iteration, 0)) {          // a slice
                                                       ++n3;
                                                       lane.await(the message's flag, n3, ..);
                                                       lane.barrier();
@@ -261,7 +261,7 @@ class _Writer:
             f"  Lane lane(machine, launch, {rank}, block);",
             *([f"  std::uint64_t {', '.join(counters)};"] if counters else []),
             *begin,
-            *(self._turns(rows) if rows else []),
+            *(self._iterations(rows) if rows else []),
             "  lane.barrier();",
             *end,
             f"  lane.end({self.lanes[rank]});",
@@ -269,15 +269,15 @@ class _Writer:
             "",
         ]
 
-    def _turns(self, rows: range) -> list[str]:
+    def _iterations(self, rows: range) -> list[str]:
         skews = self.code.skew
-        lines = [f"  for (std::int64_t turn = 0; turn < lane.turns({skews[rows[-1]]}); ++turn) {{"]
+        lines = [f"  for (std::int64_t iteration = 0; iteration < lane.iterations({skews[rows[-1]]}); ++iteration) {{"]
         skew = -1
         for row in rows:
             if skews[row] != skew:
                 lines += ["    }"] if skew >= 0 else []
                 skew = int(skews[row])
-                lines.append(f"    if (lane.takes(turn, {skew})) {{")
+                lines.append(f"    if (lane.takes(iteration, {skew})) {{")
                 # What other threads have done, and what the first has waited for, since the last barrier.
                 self.moved = self.waited = True
             lines += [f"      // {self.program.where(row)}", *(f"      {line}" for line in self._instruction(row))]

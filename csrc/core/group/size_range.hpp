@@ -1,4 +1,4 @@
-// Turn: one line of a table of sizes. Up to `last` bytes (included) it is this algorithm's.
+// SizeRange: one line of a table of sizes. Up to `last` bytes (included) it is this algorithm's.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace syntony {
 
-struct Turn {
+struct SizeRange {
   std::size_t last;
   std::string algorithm;  // `auto`: our own choice
   std::string why;        // for people
