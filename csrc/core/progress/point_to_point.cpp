@@ -24,7 +24,7 @@ PointToPoint::PointToPoint(std::uint32_t rank, std::span<Transport* const> trans
       header_(header),
       sent_(sent),
       outgoing_(transports.size()),
-      arrivals_(transports.size()),
+      incoming_(transports.size()),
       next_message_(transports.size(), 0) {}
 
 void PointToPoint::send(OutgoingMessage message) {
@@ -42,21 +42,21 @@ void PointToPoint::send_to_self(const OutgoingMessage& message) {
   header.total = message.bytes;
   header.length = 0;
   begin(rank_, header);
-  Arrival& arrival = arrivals_[rank_].back();
-  arrival.data.assign(message.data, message.data + message.bytes);
-  arrival.received = message.bytes;
-  arrival.next_slice = 1;
+  IncomingMessage& incoming = incoming_[rank_].back();
+  incoming.data.assign(message.data, message.data + message.bytes);
+  incoming.received = message.bytes;
+  incoming.next_slice = 1;
   settle(rank_);
   message.work->finish(nullptr);
 }
 
 void PointToPoint::receive(PostedReceive receive) {
-  for (std::uint32_t peer = 0; peer < arrivals_.size(); ++peer) {
+  for (std::uint32_t peer = 0; peer < incoming_.size(); ++peer) {
     if (receive.source != kAnySource && receive.source != static_cast<int>(peer)) continue;
-    for (Arrival& arrival : arrivals_[peer]) {
-      if (arrival.claimant || arrival.tag != receive.tag) continue;
-      arrival.claimant = std::move(receive);
-      arrival.claimant->work->record().started();
+    for (IncomingMessage& message : incoming_[peer]) {
+      if (message.claimant || message.tag != receive.tag) continue;
+      message.claimant = std::move(receive);
+      message.claimant->work->record().started();
       ++claimed_;
       settle(peer);
       return;
@@ -120,72 +120,72 @@ bool PointToPoint::pull(std::uint32_t peer) {
 }
 
 void PointToPoint::take(std::uint32_t peer, const FrameHeader& header, const std::byte* payload) {
-  std::list<Arrival>& arrivals = arrivals_[peer];
-  const bool interrupted = header.slice == 0 && !arrivals.empty() && !arrivals.back().complete();
+  std::list<IncomingMessage>& incoming = incoming_[peer];
+  const bool interrupted = header.slice == 0 && !incoming.empty() && !incoming.back().complete();
   if (header.slice == 0 && !interrupted) begin(peer, header);
-  if (header.token != header_.token || header.group != header_.group || interrupted || arrivals.empty() ||
-      arrivals.back().next_slice != header.slice || header.total != arrivals.back().total ||
-      header.length > header.total - arrivals.back().received) {
+  if (header.token != header_.token || header.group != header_.group || interrupted || incoming.empty() ||
+      incoming.back().next_slice != header.slice || header.total != incoming.back().total ||
+      header.length > header.total - incoming.back().received) {
     throw Error(Error::Kind::mismatch, "rank " + std::to_string(peer) + " sent a point-to-point frame out of order",
                 {static_cast<int>(peer)});
   }
-  Arrival& arrival = arrivals.back();
-  const bool direct = arrival.claimant && arrival.data.empty() && arrival.claimant->bytes == arrival.total;
+  IncomingMessage& message = incoming.back();
+  const bool direct = message.claimant && message.data.empty() && message.claimant->bytes == message.total;
   if (header.length > 0) {
     if (direct) {
-      std::memcpy(arrival.claimant->data + arrival.received, payload, header.length);
+      std::memcpy(message.claimant->data + message.received, payload, header.length);
     } else {
-      arrival.data.resize(arrival.received + header.length);  // never more than has come, whatever was announced
-      std::memcpy(arrival.data.data() + arrival.received, payload, header.length);
+      message.data.resize(message.received + header.length);  // never more than has come, whatever was announced
+      std::memcpy(message.data.data() + message.received, payload, header.length);
     }
   }
-  arrival.received += header.length;
-  ++arrival.next_slice;
-  if (arrival.complete()) settle(peer);
+  message.received += header.length;
+  ++message.next_slice;
+  if (message.complete()) settle(peer);
 }
 
 void PointToPoint::begin(std::uint32_t peer, const FrameHeader& header) {
-  Arrival arrival;
-  arrival.tag = header.fingerprint;
-  arrival.total = header.total;
+  IncomingMessage message;
+  message.tag = header.fingerprint;
+  message.total = header.total;
   const auto match = std::ranges::find_if(receives_, [&](const PostedReceive& receive) {
-    return receive.tag == arrival.tag && (receive.source == kAnySource || receive.source == static_cast<int>(peer));
+    return receive.tag == message.tag && (receive.source == kAnySource || receive.source == static_cast<int>(peer));
   });
   if (match != receives_.end()) {
-    arrival.claimant = std::move(*match);
-    arrival.claimant->work->record().started();
+    message.claimant = std::move(*match);
+    message.claimant->work->record().started();
     receives_.erase(match);
     ++claimed_;
   }
-  arrivals_[peer].push_back(std::move(arrival));
+  incoming_[peer].push_back(std::move(message));
 }
 
 // Hands every complete and claimed message of `peer` to its receive.
 void PointToPoint::settle(std::uint32_t peer) {
-  for (auto arrival = arrivals_[peer].begin(); arrival != arrivals_[peer].end();) {
-    if (arrival->complete() && arrival->claimant) {
-      deliver(peer, *arrival);
-      arrival = arrivals_[peer].erase(arrival);
+  for (auto message = incoming_[peer].begin(); message != incoming_[peer].end();) {
+    if (message->complete() && message->claimant) {
+      deliver(peer, *message);
+      message = incoming_[peer].erase(message);
     } else {
-      ++arrival;
+      ++message;
     }
   }
 }
 
-void PointToPoint::deliver(std::uint32_t peer, Arrival& arrival) {
-  const PostedReceive& receive = *arrival.claimant;
+void PointToPoint::deliver(std::uint32_t peer, IncomingMessage& message) {
+  const PostedReceive& receive = *message.claimant;
   --claimed_;
   receive.work->source_ = static_cast<int>(peer);
-  if (receive.bytes != arrival.total) {
+  if (receive.bytes != message.total) {
     receive.work->finish(
         std::make_exception_ptr(Error(Error::Kind::mismatch,
-                                      "rank " + std::to_string(peer) + " sent " + std::to_string(arrival.total) +
-                                          " bytes with tag " + std::to_string(arrival.tag) + " to rank " +
+                                      "rank " + std::to_string(peer) + " sent " + std::to_string(message.total) +
+                                          " bytes with tag " + std::to_string(message.tag) + " to rank " +
                                           std::to_string(rank_) + ", which expected " + std::to_string(receive.bytes),
                                       {static_cast<int>(peer), static_cast<int>(rank_)})));
     return;
   }
-  if (!arrival.data.empty()) std::memcpy(receive.data, arrival.data.data(), arrival.total);
+  if (!message.data.empty()) std::memcpy(receive.data, message.data.data(), message.total);
   receive.work->finish(nullptr);
 }
 
@@ -195,7 +195,7 @@ std::vector<std::uint32_t> PointToPoint::waiting_for() const {
     if (peer == rank_) continue;
     const bool sending = !outgoing_[peer].empty();
     const bool arriving =
-        !arrivals_[peer].empty() && !arrivals_[peer].back().complete() && arrivals_[peer].back().claimant;
+        !incoming_[peer].empty() && !incoming_[peer].back().complete() && incoming_[peer].back().claimant;
     const bool expecting =
         std::ranges::find(receives_, static_cast<int>(peer), &PostedReceive::source) != receives_.end();
     if (sending || arriving || expecting) peers.push_back(peer);
@@ -229,9 +229,9 @@ std::optional<std::string> PointToPoint::expire(Work::Clock::time_point now) {
            " does not receive (tag " + std::to_string(queue.front().tag) + ", " + std::to_string(queue.front().sent) +
            " of " + std::to_string(queue.front().bytes) + " bytes are on their way)";
   }
-  for (std::uint32_t peer = 0; peer < arrivals_.size(); ++peer) {
-    if (arrivals_[peer].empty()) continue;
-    const Arrival& last = arrivals_[peer].back();
+  for (std::uint32_t peer = 0; peer < incoming_.size(); ++peer) {
+    if (incoming_[peer].empty()) continue;
+    const IncomingMessage& last = incoming_[peer].back();
     if (last.complete() || !last.claimant || now < last.claimant->lifetime.deadline) continue;
     return "receive timed out on rank " + std::to_string(rank_) + ": rank " + std::to_string(peer) + " stopped after " +
            std::to_string(last.received) + " of " + std::to_string(last.total) + " bytes";
@@ -244,11 +244,11 @@ void PointToPoint::fail(const std::exception_ptr& error) {
     for (const OutgoingMessage& message : queue) message.work->finish(error);
     queue.clear();
   }
-  for (std::list<Arrival>& arrivals : arrivals_) {
-    for (const Arrival& arrival : arrivals) {
-      if (arrival.claimant) arrival.claimant->work->finish(error);
+  for (std::list<IncomingMessage>& incoming : incoming_) {
+    for (const IncomingMessage& message : incoming) {
+      if (message.claimant) message.claimant->work->finish(error);
     }
-    arrivals.clear();
+    incoming.clear();
   }
   for (const PostedReceive& receive : receives_) receive.work->finish(error);
   receives_.clear();

@@ -69,7 +69,7 @@ class PointToPoint {
 
  private:
   /// A message that is arriving or has arrived, matched or not.
-  struct Arrival {
+  struct IncomingMessage {
     std::uint64_t tag = 0;
     std::vector<std::byte> data;
     std::size_t total = 0;
@@ -84,7 +84,7 @@ class PointToPoint {
   void take(std::uint32_t peer, const FrameHeader& header, const std::byte* payload);
   void begin(std::uint32_t peer, const FrameHeader& header);
   void settle(std::uint32_t peer);
-  void deliver(std::uint32_t peer, Arrival& arrival);
+  void deliver(std::uint32_t peer, IncomingMessage& message);
   void send_to_self(const OutgoingMessage& message);
 
   std::uint32_t rank_;
@@ -94,7 +94,7 @@ class PointToPoint {
   FrameHeader header_;
   std::span<SentBytes> sent_;
   std::vector<std::deque<OutgoingMessage>> outgoing_;  // by peer
-  std::vector<std::list<Arrival>> arrivals_;           // by peer, oldest first; the last may be incomplete
+  std::vector<std::list<IncomingMessage>> incoming_;   // by peer, oldest first; the last may be incomplete
   std::vector<std::uint64_t> next_message_;            // by peer: number of the next message we send
   std::list<PostedReceive> receives_;                  // unmatched, in the order posted
   std::size_t pending_sends_ = 0;

@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "torch/device/arrival.hpp"
+#include "torch/device/stream_future.hpp"
 #include "torch/syntony_work.hpp"
 
 namespace syntony::glue {
 
 /// One or several operations seen as one. wait() makes the *current stream* wait; the host is held only until the
-/// device's streams know of the operation's end (arrival.hpp).
+/// device's streams know of the operation's end (stream_future.hpp).
 class DeviceWork : public c10d::Work {
  public:
   DeviceWork(std::shared_ptr<Process> process, int rank, c10d::OpType type, const char* title,
@@ -28,7 +28,7 @@ class DeviceWork : public c10d::Work {
 
   [[nodiscard]] const std::shared_ptr<Buffers>& buffers() const { return buffers_; }
   [[nodiscard]] const c10::Device& device() const { return device_; }
-  void add(std::shared_ptr<Arrival> part) { parts_.push_back(std::move(part)); }
+  void add(std::shared_ptr<StreamFuture> part) { parts_.push_back(std::move(part)); }
   void add(const c10::intrusive_ptr<DeviceWork>& member) {
     parts_.insert(parts_.end(), member->parts_.begin(), member->parts_.end());
     outputs_.insert(outputs_.end(), member->outputs_.begin(), member->outputs_.end());
@@ -107,7 +107,7 @@ class DeviceWork : public c10d::Work {
   std::shared_ptr<Process> process_;
   std::shared_ptr<Buffers> buffers_;
   c10::Device device_;
-  std::vector<std::shared_ptr<Arrival>> parts_;
+  std::vector<std::shared_ptr<StreamFuture>> parts_;
   Tensors outputs_;
   const Clock::time_point created_ = Clock::now();
   c10::intrusive_ptr<c10::ivalue::Future> future_;

@@ -83,8 +83,9 @@ bool ExecutorCalls::takes(const Request& request, const CallOptions& options) {
   });
 }
 
-std::shared_ptr<Arrival> ExecutorCalls::run(const std::shared_ptr<ExecutorCalls>& self, const Request& request,
-                                            const c10::Event& ready, const CallOptions& options, Buffers& buffers) {
+std::shared_ptr<StreamFuture> ExecutorCalls::run(const std::shared_ptr<ExecutorCalls>& self, const Request& request,
+                                                 const c10::Event& ready, const CallOptions& options,
+                                                 Buffers& buffers) {
   const c10::impl::VirtualGuardImpl impl(device_.type());
   buffers.each([&](const at::Tensor& tensor) { impl.recordDataPtrOnStream(tensor.storage().data_ptr(), stream_); });
   ready.block(stream_);
@@ -100,9 +101,9 @@ std::shared_ptr<Arrival> ExecutorCalls::run(const std::shared_ptr<ExecutorCalls>
     }
   }
   buffers.copy_back();
-  auto arrival = std::make_shared<Arrival>([self] { self->check(); });
-  arrival->queued(event_on(stream_));
-  return arrival;
+  auto future = std::make_shared<StreamFuture>([self] { self->check(); });
+  future->queued(event_on(stream_));
+  return future;
 }
 
 void ExecutorCalls::check() {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "torch/buffers.hpp"
-#include "torch/device/arrival.hpp"
+#include "torch/device/stream_future.hpp"
 #include "torch/request.hpp"
 
 namespace syntony::glue {
@@ -23,9 +23,9 @@ class ExecutorCalls {
 
   /// Whether the kernels do it; all ranks say the same.
   [[nodiscard]] bool takes(const Request& request, const CallOptions& options);
-  /// `self` is this one: who asks for the arrival hears of a lost rank.
-  std::shared_ptr<Arrival> run(const std::shared_ptr<ExecutorCalls>& self, const Request& request,
-                               const c10::Event& ready, const CallOptions& options, Buffers& buffers);
+  /// `self` is this one: who asks for the future hears of a lost rank.
+  std::shared_ptr<StreamFuture> run(const std::shared_ptr<ExecutorCalls>& self, const Request& request,
+                                    const c10::Event& ready, const CallOptions& options, Buffers& buffers);
   /// Throws what has gone wrong so far.
   void check();
   /// Ends the kernels of all ranks.

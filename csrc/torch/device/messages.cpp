@@ -27,9 +27,9 @@ void Messages::record(const Buffers& buffers, const c10::Stream& stream) const {
   buffers.each([&](const at::Tensor& tensor) { impl.recordDataPtrOnStream(tensor.storage().data_ptr(), stream); });
 }
 
-std::shared_ptr<Arrival> Messages::send(const std::byte* memory, std::size_t bytes, std::uint32_t destination,
-                                        std::uint64_t tag, c10::Event ready, CallOptions options,
-                                        std::shared_ptr<Buffers> buffers) {
+std::shared_ptr<StreamFuture> Messages::send(const std::byte* memory, std::size_t bytes, std::uint32_t destination,
+                                             std::uint64_t tag, c10::Event ready, CallOptions options,
+                                             std::shared_ptr<Buffers> buffers) {
   record(*buffers, outgoing_);
   auto pinned = std::make_shared<at::Tensor>(pinned_bytes(std::max<std::size_t>(bytes, 1)));
   ready.block(outgoing_);
@@ -38,50 +38,50 @@ std::shared_ptr<Arrival> Messages::send(const std::byte* memory, std::size_t byt
   const auto down = std::make_shared<c10::Event>(event_on(outgoing_));
   options.async = true;
   options.keep_alive = pinned;
-  auto arrival = std::make_shared<Arrival>();
+  auto future = std::make_shared<StreamFuture>();
   {
     const std::scoped_lock lock(mutex_);
-    sends_.emplace_back([group = group_, bytes, destination, tag, options, pinned, down, arrival] {
+    sends_.emplace_back([group = group_, bytes, destination, tag, options, pinned, down, future] {
       try {
         down->synchronize();
         const auto work = group->send(static_cast<const std::byte*>(pinned->data_ptr()), bytes, destination,
                                       tag | kOfDevices, options);
-        work->on_done([work, down, arrival] {
-          work->error() ? arrival->failed(work->error()) : arrival->queued(std::move(*down));
-        });
+        work->on_done(
+            [work, down, future] { work->error() ? future->failed(work->error()) : future->queued(std::move(*down)); });
       } catch (...) {
-        arrival->failed(std::current_exception());
+        future->failed(std::current_exception());
       }
     });
   }
   came_.notify_one();
-  return arrival;
+  return future;
 }
 
-std::shared_ptr<Arrival> Messages::receive(std::byte* memory, std::size_t bytes, int source, std::uint64_t tag,
-                                           c10::Event ready, CallOptions options, std::shared_ptr<Buffers> buffers) {
+std::shared_ptr<StreamFuture> Messages::receive(std::byte* memory, std::size_t bytes, int source, std::uint64_t tag,
+                                                c10::Event ready, CallOptions options,
+                                                std::shared_ptr<Buffers> buffers) {
   record(*buffers, incoming_);
   auto pinned = std::make_shared<at::Tensor>(pinned_bytes(std::max<std::size_t>(bytes, 1)));
   const auto free = std::make_shared<c10::Event>(std::move(ready));
   options.async = true;
   options.keep_alive = pinned;
-  auto arrival = std::make_shared<Arrival>();
+  auto future = std::make_shared<StreamFuture>();
   const auto work =
       group_->receive(static_cast<std::byte*>(pinned->data_ptr()), bytes, source, tag | kOfDevices, options);
   work->on_done(
-      [work, arrival, pinned, free, buffers = std::move(buffers), memory, bytes, device = device_, stream = incoming_] {
+      [work, future, pinned, free, buffers = std::move(buffers), memory, bytes, device = device_, stream = incoming_] {
         try {
           if (work->error()) std::rethrow_exception(work->error());
           const c10::StreamGuard guard(stream);
           free->block(stream);
           if (bytes > 0) bytes_at(memory, bytes, device).copy_(*pinned, /*non_blocking=*/true);
           buffers->copy_back();
-          arrival->queued(event_on(stream), work->source());
+          future->queued(event_on(stream), work->source());
         } catch (...) {
-          arrival->failed(std::current_exception());
+          future->failed(std::current_exception());
         }
       });
-  return arrival;
+  return future;
 }
 
 void Messages::live() {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "torch/buffers.hpp"
-#include "torch/device/arrival.hpp"
+#include "torch/device/stream_future.hpp"
 
 namespace syntony::glue {
 
@@ -23,11 +23,11 @@ class Messages {
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  std::shared_ptr<Arrival> send(const std::byte* memory, std::size_t bytes, std::uint32_t destination,
-                                std::uint64_t tag, c10::Event ready, CallOptions options,
-                                std::shared_ptr<Buffers> buffers);
-  std::shared_ptr<Arrival> receive(std::byte* memory, std::size_t bytes, int source, std::uint64_t tag,
-                                   c10::Event ready, CallOptions options, std::shared_ptr<Buffers> buffers);
+  std::shared_ptr<StreamFuture> send(const std::byte* memory, std::size_t bytes, std::uint32_t destination,
+                                     std::uint64_t tag, c10::Event ready, CallOptions options,
+                                     std::shared_ptr<Buffers> buffers);
+  std::shared_ptr<StreamFuture> receive(std::byte* memory, std::size_t bytes, int source, std::uint64_t tag,
+                                        c10::Event ready, CallOptions options, std::shared_ptr<Buffers> buffers);
 
  private:
   static constexpr std::uint64_t kOfDevices = std::uint64_t{1} << 63;  // a bit that no tag of torch's has

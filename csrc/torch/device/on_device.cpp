@@ -6,8 +6,8 @@
 
 namespace syntony::glue {
 
-std::shared_ptr<Arrival> OnDevice::run(Request request, const CallOptions& options,
-                                       const std::shared_ptr<Buffers>& buffers) {
+std::shared_ptr<StreamFuture> OnDevice::run(Request request, const CallOptions& options,
+                                            const std::shared_ptr<Buffers>& buffers) {
   std::shared_ptr<ExecutorCalls> kernels;
   {
     const std::scoped_lock lock(mutex_);
@@ -22,18 +22,18 @@ std::shared_ptr<Arrival> OnDevice::run(Request request, const CallOptions& optio
   return staging().run(std::move(request), std::move(ready), call, buffers);
 }
 
-std::shared_ptr<Arrival> OnDevice::send(const std::byte* memory, std::size_t bytes, std::uint32_t destination,
-                                        std::uint64_t tag, const CallOptions& options,
-                                        const std::shared_ptr<Buffers>& buffers) {
+std::shared_ptr<StreamFuture> OnDevice::send(const std::byte* memory, std::size_t bytes, std::uint32_t destination,
+                                             std::uint64_t tag, const CallOptions& options,
+                                             const std::shared_ptr<Buffers>& buffers) {
   return messages().send(memory, bytes, destination, tag, ready_to_stage(), as_here(options, nullptr), buffers);
 }
 
-std::shared_ptr<Arrival> OnDevice::receive(std::byte* memory, std::size_t bytes, int source, std::uint64_t tag,
-                                           const CallOptions& options, const std::shared_ptr<Buffers>& buffers) {
+std::shared_ptr<StreamFuture> OnDevice::receive(std::byte* memory, std::size_t bytes, int source, std::uint64_t tag,
+                                                const CallOptions& options, const std::shared_ptr<Buffers>& buffers) {
   return messages().receive(memory, bytes, source, tag, ready_to_stage(), as_here(options, nullptr), buffers);
 }
 
-std::shared_ptr<Arrival> OnDevice::barrier(const CallOptions& options, const std::shared_ptr<Buffers>& buffers) {
+std::shared_ptr<StreamFuture> OnDevice::barrier(const CallOptions& options, const std::shared_ptr<Buffers>& buffers) {
   c10::Event ready = ready_to_stage();
   return staging().run(std::nullopt, std::move(ready), as_here(options, nullptr), buffers);
 }

@@ -19,7 +19,7 @@
 
 namespace syntony::glue {
 
-/// Thread-safe, as far as ranks agree on the order of calls. What goes wrong is the Arrival's, or c10::Error.
+/// Thread-safe, as far as ranks agree on the order of calls. What goes wrong is the StreamFuture's, or c10::Error.
 class OnDevice {
  public:
   /// `name` is the group's, in messages.
@@ -30,12 +30,14 @@ class OnDevice {
   [[nodiscard]] const c10::Device& device() const { return device_; }
 
   /// They start after what the caller's current stream holds now. `buffers` hold the memory.
-  std::shared_ptr<Arrival> run(Request request, const CallOptions& options, const std::shared_ptr<Buffers>& buffers);
-  std::shared_ptr<Arrival> send(const std::byte* memory, std::size_t bytes, std::uint32_t destination,
-                                std::uint64_t tag, const CallOptions& options, const std::shared_ptr<Buffers>& buffers);
-  std::shared_ptr<Arrival> receive(std::byte* memory, std::size_t bytes, int source, std::uint64_t tag,
-                                   const CallOptions& options, const std::shared_ptr<Buffers>& buffers);
-  std::shared_ptr<Arrival> barrier(const CallOptions& options, const std::shared_ptr<Buffers>& buffers);
+  std::shared_ptr<StreamFuture> run(Request request, const CallOptions& options,
+                                    const std::shared_ptr<Buffers>& buffers);
+  std::shared_ptr<StreamFuture> send(const std::byte* memory, std::size_t bytes, std::uint32_t destination,
+                                     std::uint64_t tag, const CallOptions& options,
+                                     const std::shared_ptr<Buffers>& buffers);
+  std::shared_ptr<StreamFuture> receive(std::byte* memory, std::size_t bytes, int source, std::uint64_t tag,
+                                        const CallOptions& options, const std::shared_ptr<Buffers>& buffers);
+  std::shared_ptr<StreamFuture> barrier(const CallOptions& options, const std::shared_ptr<Buffers>& buffers);
 
   void abort(const std::string& why);
   void shutdown();

@@ -25,7 +25,7 @@ struct Staging::Call {
   c10::Event ready;
   CallOptions options;
   std::shared_ptr<Buffers> buffers;
-  std::shared_ptr<Arrival> arrival;
+  std::shared_ptr<StreamFuture> future;
   std::size_t most = 0;  // elements of a block in one piece
   std::size_t pieces = 1;
   std::size_t begun = 0;
@@ -71,8 +71,8 @@ Staging::~Staging() {
   thread_.join();
 }
 
-std::shared_ptr<Arrival> Staging::run(std::optional<Request> request, c10::Event ready, CallOptions options,
-                                      std::shared_ptr<Buffers> buffers) {
+std::shared_ptr<StreamFuture> Staging::run(std::optional<Request> request, c10::Event ready, CallOptions options,
+                                           std::shared_ptr<Buffers> buffers) {
   const c10::impl::VirtualGuardImpl impl(device_.type());
   buffers->each([&](const at::Tensor& tensor) {  // which the caller may drop before we have come to it
     impl.recordDataPtrOnStream(tensor.storage().data_ptr(), down_);
@@ -80,7 +80,7 @@ std::shared_ptr<Arrival> Staging::run(std::optional<Request> request, c10::Event
   });
   options.async = true;
   auto call = std::make_shared<Call>(std::move(request), std::move(ready), std::move(options), std::move(buffers),
-                                     std::make_shared<Arrival>());
+                                     std::make_shared<StreamFuture>());
   if (call->request && !call->request->own_sizes_only() && !call->request->blocks.empty()) {
     const Request& asked = *call->request;
     const std::size_t at_once = asked.blocks.size() / (asked.collective == Collective::all_to_all ? group_->size() : 1);
@@ -88,13 +88,13 @@ std::shared_ptr<Arrival> Staging::run(std::optional<Request> request, c10::Event
     call->most = std::max<std::size_t>(1, kPieceBytes / (asked.element_bytes() * at_once));
     call->pieces = std::max<std::size_t>(1, (longest + call->most - 1) / call->most);
   }
-  const std::shared_ptr<Arrival> arrival = call->arrival;
+  const std::shared_ptr<StreamFuture> future = call->future;
   {
     const std::scoped_lock lock(mutex_);
     calls_.push_back(std::move(call));
   }
   came_.notify_one();
-  return arrival;
+  return future;
 }
 
 void Staging::live() {
@@ -214,9 +214,9 @@ void Staging::finish(Piece& piece) {
   if (!piece.last()) return;
   call.buffers.reset();
   if (call.failure) {
-    call.arrival->failed(call.failure);
+    call.future->failed(call.failure);
   } else {
-    call.arrival->queued(event_on(up_));
+    call.future->queued(event_on(up_));
   }
 }
 

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "torch/buffers.hpp"
-#include "torch/device/arrival.hpp"
+#include "torch/device/stream_future.hpp"
 #include "torch/request.hpp"
 
 namespace syntony::glue {
@@ -43,8 +43,8 @@ class Staging {
   [[nodiscard]] Communicator& group() const { return *group_; }
   /// What comes after `ready`: `request`, whose blocks lie in memory of the device that `buffers` hold; or, without
   /// one, a barrier.
-  std::shared_ptr<Arrival> run(std::optional<Request> request, c10::Event ready, CallOptions options,
-                               std::shared_ptr<Buffers> buffers);
+  std::shared_ptr<StreamFuture> run(std::optional<Request> request, c10::Event ready, CallOptions options,
+                                    std::shared_ptr<Buffers> buffers);
 
  private:
   struct Call;

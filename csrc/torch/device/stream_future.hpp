@@ -20,10 +20,10 @@
 namespace syntony::glue {
 
 /// Thread-safe.
-class Arrival {
+class StreamFuture {
  public:
   /// `check` throws when something has happened to an operation that is queued.
-  explicit Arrival(std::function<void()> check = nullptr) : check_(std::move(check)) {}
+  explicit StreamFuture(std::function<void()> check = nullptr) : check_(std::move(check)) {}
 
   // For who carries it out, one of them, once:
 
