@@ -1,4 +1,4 @@
-"""Bounds hold and have closed forms; reasons are the ones that were built in; savings are those of acting on them."""
+"""Estimates hold and have closed forms; reasons are the ones that were built in; savings come true."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from syntony.overlap.policies.table import policy
-from syntony.overlap.predict.bounds import bounds
+from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.explain import Making, Reason, explain, report, told, without, without_norms
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost, Linear, Wire, ring_wire
@@ -23,32 +23,32 @@ from tests.overlap.plans import COST, LAYOUTS, in_order, step
 
 @settings(max_examples=60, deadline=None)
 @given(LAYOUTS)
-def test_no_plan_beats_its_bounds(layout: Layout) -> None:
+def test_no_plan_beats_its_estimates(layout: Layout) -> None:
     plan = in_order(step(layout))
     timeline = simulate(plan, COST)
-    for bound in bounds(plan, COST):
-        assert bound.seconds <= timeline.seconds * (1 + 1e-6), bound
-        assert bound.ops
+    for estimate in estimates(plan, COST):
+        assert estimate.seconds <= timeline.seconds * (1 + 1e-6), estimate
+        assert estimate.ops
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(2, 4), (4, 8), (4, 4)])
-def test_a_pipelines_bound_is_its_bubble(stages: int, microbatches: int) -> None:
+def test_a_pipelines_estimate_is_its_bubble(stages: int, microbatches: int) -> None:
     layout = Layout(pp=stages, microbatches=microbatches)
     plan = in_order(generate(dense(stages, flops=1.0), layout))
     cost = Cost(wires={"pp": Wire({Kind.SEND: Linear(0, 0), Kind.RECV: Linear(0, 0)})})
-    best = bounds(plan, cost)[0]
+    best = estimates(plan, cost)[0]
     assert best.kind == "pipeline"
     assert best.seconds == pytest.approx((microbatches + stages - 1) * 3.0)
     assert simulate(plan, cost).seconds == pytest.approx(best.seconds)
 
 
-def test_data_parallel_bounds() -> None:
+def test_data_parallel_estimates() -> None:
     graph = generate(dense(8), Layout(dp=2))
     slow, fast = (Cost(wires={"dp": Wire({Kind.ALL_REDUCE: Linear(0, beta)})}) for beta in (4e-3, 1e-4))
-    assert [bounds(in_order(graph), cost)[0].kind for cost in (slow, fast)] == ["link", "cycle"]
-    assert bounds(in_order(graph), slow)[0].seconds == pytest.approx(8 * 4.0)
+    assert [estimates(in_order(graph), cost)[0].kind for cost in (slow, fast)] == ["link", "cycle"]
+    assert estimates(in_order(graph), slow)[0].seconds == pytest.approx(8 * 4.0)
     # Computing, and then the first layer's sum, for which nothing is left to compute.
-    assert bounds(in_order(graph), fast)[0].seconds == pytest.approx(24 + 0.1)
+    assert estimates(in_order(graph), fast)[0].seconds == pytest.approx(24 + 0.1)
 
 
 def _plan(*ops: Op, windows: dict[str, int] | None = None) -> Plan:
@@ -145,7 +145,7 @@ def test_explanations_can_be_told(layout: Layout) -> None:
     assert 0 < found.efficiency <= 1 + 1e-6
     text = "\n".join(told(found))
     assert "did it overlap?" in text
-    assert "bound" in text
+    assert "estimate" in text
     assert report(found)["step"] == timeline.seconds
     gone = simulate(timeline.plan, without(COST, [op.name for op in timeline.plan.graph if op.kind.moves]))
     assert all(value == 0 for value in gone.exposed.values())

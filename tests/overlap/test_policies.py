@@ -11,7 +11,7 @@ import pytest
 from syntony.base.command import UserError
 from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.policies.table import POLICIES, policy
-from syntony.overlap.predict.bounds import bounds
+from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.generate import generate
@@ -104,7 +104,7 @@ def test_every_policy_keeps_the_work(step: str) -> None:
         ran += 1
         plan.check()
         timeline = simulate(plan, cost)
-        assert timeline.seconds >= bounds(plan, cost)[0].seconds * (1 - 1e-9), name
+        assert timeline.seconds >= estimates(plan, cost)[0].seconds * (1 - 1e-9), name
         assert (timeline.end >= timeline.start - 1e-12).all(), name
         assert _computed(plan.graph) == pytest.approx(_computed(graph)), name
         assert sum(op.holds - op.frees for op in plan.graph) == pytest.approx(0, abs=1), name

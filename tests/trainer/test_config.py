@@ -65,8 +65,19 @@ def test_settings_go_over_the_file_and_are_named(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(UserError, match=sentence):
             load(path, [setting])
-    with pytest.raises(UserError, match="cannot be read: No such file"):
-        load(tmp_path / "none.toml")
+
+
+def test_a_name_is_of_a_bundled_file_unless_there_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in CONFIGS.glob("*.toml"):
+        assert load(path.stem) == load(path)
+    (tmp_path / "zero3").mkdir()
+    assert load("zero3").parallel.zero == 3
+    (tmp_path / "tiny").write_text("[run]\nsteps = 7\n")
+    assert load("tiny").run.steps == 7
+    for name in ("tniy", "none.toml"):
+        with pytest.raises(UserError, match=f"^{name}: there is no such file; .* there are long, tiny, zero3$"):
+            load(name)
 
 
 def test_our_own_files_load() -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", metavar="CONFIG.toml", help="what to train, on what, and how")
+    parser.add_argument("config", metavar="CONFIG", help="TOML file, or one that is here: tiny, long, zero3")
     parser.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="instead of what the file says; repeat"
     )
@@ -83,7 +83,7 @@ COMMANDS = (
     ),
     Command(
         ("overlap", "run"),
-        "policies on real training steps, in turns: planned, measured, bound",
+        "policies on real training steps, in turns: planned, measured, estimated",
         "syntony overlap run tiny --set parallel.dp=2 --policies serial,ddp,fifo",
         _configure_run,
         _run,

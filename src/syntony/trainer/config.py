@@ -130,10 +130,18 @@ class Config:
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
-    """The file, with `section.key=value` settings put over it, checked. Raises UserError with file, line and key."""
+    """The file, with `section.key=value` settings put over it, checked. Raises UserError with file, line and key.
+
+    Where there is no such file, the one of that name among those in trainer/configs.
+    """
+    bundled = {each.stem: each for each in sorted(Path(__file__).with_name("configs").glob("*.toml"))}
+    if not Path(path).is_file():
+        path = bundled.get(str(path), path)
     try:
         text = Path(path).read_text(encoding="utf-8")
         tables = tomllib.loads(text)
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file; without one there are {', '.join(bundled)}") from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
 """Data parallel training on emulated hosts: the trainer under policies against DDP at its best, and the hooks.
 
     C        what a step computes, alone; its CPU load and that of TCP share this machine's cores, so that the planner's
-             figure (`bound`: the larger of computing, as profiled beside communication, and communication) is fairer
+             figure (est.: the larger of computing, as profiled beside communication, and communication) is fairer
     ratio    of communication to computing: the rate of the wires is chosen for it
     x tuned  the best DDP of a grid of bucket sizes on gloo, over this
 
@@ -90,10 +90,10 @@ def _rows(ratio: float, options: argparse.Namespace) -> Iterator[Row]:
 
 
 def _row(one: Timed, tuned: Timed, default: Timed, goal: float) -> Row:
-    seconds, bound = one.seconds, one.told.get("bound")
+    seconds, estimate = one.seconds, one.told.get("bound")
     gain, over_default = tuned.seconds / seconds, default.seconds / seconds
-    simulated = f"{1e3 * one.told['simulated']:.0f}" if bound else ""
-    share = f"{bound / seconds:.0%}" if bound else ""
+    simulated = f"{1e3 * one.told['simulated']:.0f}" if estimate else ""
+    share = f"{estimate / seconds:.0%}" if estimate else ""
     spread = f"{1e3 * min(one.steps):.0f}-{1e3 * max(one.steps):.0f}"
     missed = f"{gain:.2f}x tuned DDP, not {goal:g}x" if gain < goal else ""
     cells = (one.name, f"{1e3 * seconds:.0f}", spread, simulated, share, f"{gain:.2f}", f"{over_default:.2f}")
@@ -106,7 +106,7 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
         ("ms", 6),
         ("least-most", 10),
         ("sim. ms", 7),
-        ("of bound", 8),
+        ("est./step", 9),
         ("x tuned", 7),
         ("x default", 9),
     )

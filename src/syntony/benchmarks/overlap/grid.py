@@ -68,7 +68,7 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
         ("bucket", 7),
         ("ddp ms", 7),
         ("ours ms", 8),
-        ("of bound", 8),
+        ("est./step", 9),
         ("x ddp", 6),
     )
     return (

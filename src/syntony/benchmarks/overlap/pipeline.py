@@ -122,9 +122,9 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
     columns = (("contender", -28), ("ms", 6), ("sim. ms", 7), ("of ideal", 8), ("x 1F1B", 6))
     title = f"Pipeline, {STAGES} hosts, {MICROBATCHES} microbatches, EMULATED compute"
     real = f"Pipeline, 2 hosts, {_REAL['data']['microbatches']} microbatches, real compute"
-    bound = (*columns[:3], ("of bound", 8), *columns[4:])
+    computed = (*columns[:3], ("est./step", 9), *columns[4:])
     if options.compute == "real":
-        return (Part(real, bound, partial(_computed, options)),)
+        return (Part(real, computed, partial(_computed, options)),)
     return (Part(title, columns, partial(_rows, options)),)
 
 

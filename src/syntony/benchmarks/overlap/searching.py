@@ -79,7 +79,15 @@ def _cells(seconds: float) -> Iterator[Row]:
 
 
 def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
-    large = (("102 billion", -11), ("CPU s", 6), ("goal", 5), ("plans", 6), ("step", 9), ("of bound", 8), ("best", -40))
+    large = (
+        ("102 billion", -11),
+        ("CPU s", 6),
+        ("goal", 5),
+        ("plans", 6),
+        ("step", 9),
+        ("est./step", 9),
+        ("best", -40),
+    )
     cells = (("step", -74), ("search", 9), ("named", 9), ("best named", -18), ("gain", 6), ("found", -40))
     return (
         Part("Search, one core", large, _large),

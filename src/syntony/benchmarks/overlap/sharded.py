@@ -1,7 +1,7 @@
 """Sharded data parallel training on emulated hosts: the trainer's ZeRO-1, 2 and 3 against FSDP2, and fsdp_hook.
 
 On CPUs FSDP2 computes, or gathers, or scatters: C + 2 M with weights freed after the forward, C + 1.5 M else; M is
-what an all_reduce of all gradients takes. A plan's bound is the larger of computing and communication.
+what an all_reduce of all gradients takes. A plan's estimate is the larger of computing and communication.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def _rows(ratio: float, options: argparse.Namespace) -> Iterator[Row]:
 
 def _row(one: Timed, freed: Timed, kept: Timed, ratio: float) -> Row:
     peer = freed if "zero 3" in one.label else kept
-    gain, bound = peer.seconds / one.seconds, one.told.get("bound")
+    gain, estimate = peer.seconds / one.seconds, one.told.get("bound")
     goal = GOALS.get(ratio, 0.0) if one.label.startswith("ours") else 0.0
     cells = (
         one.label,
         f"{1e3 * one.seconds:.0f}",
-        f"{1e3 * one.told['simulated']:.0f}" if bound else "",
-        f"{bound / one.seconds:.0%}" if bound else "",
+        f"{1e3 * one.told['simulated']:.0f}" if estimate else "",
+        f"{estimate / one.seconds:.0%}" if estimate else "",
         f"{freed.seconds / one.seconds:.2f}",
         f"{kept.seconds / one.seconds:.2f}",
     )
@@ -59,7 +59,7 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
         ("contender", -30),
         ("ms", 6),
         ("sim. ms", 7),
-        ("of bound", 8),
+        ("est./step", 9),
         ("x freed", 7),
         ("x kept", 7),
     )

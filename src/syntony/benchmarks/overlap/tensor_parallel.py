@@ -84,19 +84,19 @@ def losses(found: Sequence[Timed], peer: Timed) -> dict[str, str]:
 
 def row(one: Timed, peers: Sequence[Timed], missed: str) -> Row:
     """`peers`: over whom gains are."""
-    bound = one.told.get("bound")
+    estimate = one.told.get("bound")
     cells = (
         one.name,
         f"{1e3 * one.seconds:.0f}",
         f"{1e3 * min(one.steps):.0f}-{1e3 * max(one.steps):.0f}",
-        f"{1e3 * one.told['simulated']:.0f}" if bound else "",
-        f"{bound / one.seconds:.0%}" if bound else "",
+        f"{1e3 * one.told['simulated']:.0f}" if estimate else "",
+        f"{estimate / one.seconds:.0%}" if estimate else "",
         *(f"{peer.seconds / one.seconds:.2f}" for peer in peers),
     )
     return Row(cells, missed)
 
 
-COLUMNS = (("contender", -50), ("ms", 6), ("least-most", 10), ("sim. ms", 7), ("of bound", 8))
+COLUMNS = (("contender", -50), ("ms", 6), ("least-most", 10), ("sim. ms", 7), ("est./step", 9))
 
 
 def _rows(ratio: float, compute: str, options: argparse.Namespace) -> Iterator[Row]:

@@ -87,16 +87,16 @@ def _configure_simulate(parser: argparse.ArgumentParser) -> None:
 
 def _simulate(options: argparse.Namespace) -> int:
     from syntony.base.wording import time
-    from syntony.overlap.predict.bounds import bounds
+    from syntony.overlap.predict.estimate import estimates
 
     plan, timeline, title = _predicted(options)
-    best = bounds(plan, timeline.cost)[0]
+    best = estimates(plan, timeline.cost)[0]
     row = _row(timeline)
     busy = [{"device": device, "lane": lane, "seconds": took} for (device, lane), took in sorted(timeline.busy.items())]
     lines = [
         f"{title}: {plan.policy} (predicted)",
         f"  step        {time(timeline.seconds)}",
-        f"  bound       {time(best.seconds)}: {best.witness}",
+        f"  estimate    {time(best.seconds)}: {best.witness}",
         f"  efficiency  {row['efficiency']:.1%}",
         f"  exposed     {time(row['exposed_seconds'])} of communication, on the device that has most",
         f"  memory      {_bytes(row['peak_bytes'])} of activations, gathered weights and sharded gradients at most",
@@ -183,10 +183,10 @@ def split_policies(text: str) -> list[str]:
 
 
 def _row(timeline: Timeline) -> dict[str, Any]:
-    from syntony.overlap.predict.bounds import bounds
+    from syntony.overlap.predict.estimate import estimates
     from syntony.overlap.step.op import COMPUTE
 
-    bound = bounds(timeline.plan, timeline.cost)[0].seconds
+    estimate = estimates(timeline.plan, timeline.cost)[0].seconds
     device = {op.name: op.device for op in timeline.plan.graph}
     exposed = dict.fromkeys(timeline.plan.graph.devices, 0.0)
     for name, took in timeline.exposed.items():
@@ -194,8 +194,8 @@ def _row(timeline: Timeline) -> dict[str, Any]:
     moved = any(lane != COMPUTE for _, lane in timeline.busy)
     return {
         "seconds": timeline.seconds,
-        "bound": bound,
-        "efficiency": bound / timeline.seconds if timeline.seconds else 1.0,
+        "bound": estimate,
+        "efficiency": estimate / timeline.seconds if timeline.seconds else 1.0,
         "exposed_seconds": max(exposed.values()) if moved else 0.0,
         "peak_bytes": max(timeline.peak.values(), default=0.0),
         "simulated_only": timeline.plan.simulated,
@@ -207,10 +207,10 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
 
     wide = max([6, *(len(row["policy"]) for row in rows)])
     slowest = max((row["seconds"] for row in rows), default=0.0)
-    lines = [f"  {'policy':<{wide}}       step      bound  of bound    exposed     memory   over the slowest"]
+    lines = [f"  {'policy':<{wide}}       step   estimate  efficiency    exposed     memory   over the slowest"]
     for row in rows:
         lines.append(
-            f"  {row['policy']:<{wide}} {time(row['seconds']):>10} {time(row['bound']):>10} {row['efficiency']:>9.1%} "
+            f"  {row['policy']:<{wide}} {time(row['seconds']):>10} {time(row['bound']):>10} {row['efficiency']:>11.1%} "
             f"{time(row['exposed_seconds']):>10} {_bytes(row['peak_bytes']):>10} {slowest / row['seconds']:>9.3f}x"
             + ("  simulated only" if row["simulated_only"] else "")
         )
@@ -366,7 +366,7 @@ COMMANDS = (
             _configure_list, _list),
     Command(("overlap", "plan"), "who does what when in a training step",
             f"syntony overlap plan {_THIN} --policy bytescheduler:slice=1M -o plan.json", _configure_plan, _plan),
-    Command(("overlap", "simulate"), "predict a step: its time, its bound, its memory",
+    Command(("overlap", "simulate"), "predict a step: its time, the least it could take, its memory",
             f"syntony overlap simulate {_GPT}", _configure_simulate, _simulate),
     Command(("overlap", "compare"), "policies side by side, predicted",
             f"syntony overlap compare {_THIN} --policies fifo,ddp,dear,bytescheduler", _configure_compare, _compare),

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syntony.base.wording import counted, time
-from syntony.overlap.predict.bounds import Bound, bounds, short
+from syntony.overlap.predict.estimate import Estimate, estimates, short
 from syntony.overlap.predict.simulation import Timeline, Wait, simulate
 from syntony.overlap.step.cost import Cost, Doubles, Linear, Wire
 from syntony.overlap.step.graph import Graph
@@ -93,15 +93,15 @@ class Explanation:
     """Of one predicted step; see the top of the file."""
 
     timeline: Timeline
-    bounds: tuple[Bound, ...]
+    estimates: tuple[Estimate, ...]
     ops: tuple[Exposed, ...]
     groups: tuple[Group, ...]
     changes: tuple[Change, ...]
 
     @property
     def efficiency(self) -> float:
-        """Bound by step: 1 is the best that there is."""
-        return self.bounds[0].seconds / self.timeline.seconds if self.timeline.seconds else 1.0
+        """Estimate by step: 1 is the best that there is."""
+        return self.estimates[0].seconds / self.timeline.seconds if self.timeline.seconds else 1.0
 
     @cached_property
     def hidden(self) -> float:
@@ -166,7 +166,7 @@ def explain(timeline: Timeline, top: int = 8, made: Making | None = None) -> Exp
         for (what, reason), members in largest
         if sum(one.seconds for one in members) >= _WORTH * timeline.seconds
     )
-    return Explanation(timeline, bounds(plan, cost), ops, groups, tuple(_changes(timeline, made)))
+    return Explanation(timeline, estimates(plan, cost), ops, groups, tuple(_changes(timeline, made)))
 
 
 def _ends(op: Op, plan: Plan) -> list[str]:
@@ -271,10 +271,10 @@ def _unclipped(plan: Plan) -> Plan:
 def told(found: Explanation) -> list[str]:
     """The explanation for people."""
     timeline, plan = found.timeline, found.timeline.plan
-    best = found.bounds[0]
+    best = found.estimates[0]
     lines = [
-        f"step {time(timeline.seconds)}, predicted; bound {time(best.seconds)}; efficiency {found.efficiency:.1%}",
-        f"  the bound: {best.witness}",
+        f"step {time(timeline.seconds)}, predicted; estimate {time(best.seconds)}; efficiency {found.efficiency:.1%}",
+        f"  the estimate: {best.witness}",
         "",
     ]
     exposed = sum(timeline.exposed.values())
@@ -324,10 +324,10 @@ def report(found: Explanation) -> dict[str, Any]:
     """The explanation for machines; times in seconds."""
     return {
         "step": found.timeline.seconds,
-        "bound": found.bounds[0].seconds,
+        "bound": found.estimates[0].seconds,
         "efficiency": found.efficiency,
         "hidden": found.hidden,
-        "bounds": [{"seconds": one.seconds, "kind": one.kind, "witness": one.witness} for one in found.bounds],
+        "bounds": [{"seconds": one.seconds, "kind": one.kind, "witness": one.witness} for one in found.estimates],
         "groups": [
             {"what": one.what, "reason": one.reason, "ops": one.count, "exposed": one.seconds, "saving": one.saving}
             for one in found.groups

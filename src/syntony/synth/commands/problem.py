@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING
 
 from syntony.base.arguments import rank, ranks, seconds, size
-from syntony.base.command import UserError
 from syntony.topologies.cli import add_topology
 
 if TYPE_CHECKING:
@@ -31,20 +30,9 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
 
 def problem(options: argparse.Namespace, chunks: int | None = None) -> tuple[Topology, Collective]:
     """What they said. Raises UserError."""
-    from syntony.synth.model.collective import Collective
-    from syntony.synth.model.network import Network
-    from syntony.topologies.parse import parse
+    from syntony.synth.model.problem import problem_of
 
-    topology = parse(options.topology)
-    members = options.members if options.members is not None else tuple(range(topology.ranks))
-    per_block = chunks or 1
-    if chunks is not None and options.collective in ("all_to_all", "all_reduce") and chunks % len(members):
-        why = "one block per rank" if options.collective == "all_to_all" else "each rank sums its share of them"
-        raise UserError(f"--chunks {chunks}: {options.collective} needs a multiple of {len(members)} ({why})")
-    if options.collective == "all_to_all":
-        per_block = max(1, per_block // len(members))
-    collective = Collective.make(options.collective, chunks_per_block=per_block, root=options.root, members=members)
-    return topology, Network(topology, collective).collective
+    return problem_of(options.topology, options.collective, chunks, options.root, options.members)
 
 
 def add_limits(parser: argparse.ArgumentParser, timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""Policies side by side on real steps, in turns: planned, measured, bound. What `overlap run` does on a rank.
+"""Policies side by side on real steps, in turns: planned, measured, estimated. What `overlap run` does on a rank.
 
     profile -> a plan per policy, agreed -> round 0: steps of A, of B, ..  round 1: steps of A, of B, ..  -> a table
 
@@ -17,7 +17,7 @@ from typing import Any
 from syntony.base.wording import time as told
 from syntony.overlap.formats.chakra import write_chakra
 from syntony.overlap.formats.perfetto import Row, planned, write_trace
-from syntony.overlap.predict.bounds import bounds
+from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.plan import Plan
@@ -71,7 +71,7 @@ class Contest:
                 "policy": name,
                 "planned": simulate(plan, cost).seconds,
                 "measured": median(seconds[name]),
-                "bound": bounds(plan, cost)[0].seconds,
+                "bound": estimates(plan, cost)[0].seconds,
                 "steps": seconds[name],
             }
             for name, plan in plans.items()
@@ -82,13 +82,13 @@ class Contest:
             return
         wide = max([6, *map(len, plans)])
         print(
-            f"  {'policy':<{wide}}    planned   measured      bound   bound/measured"
+            f"  {'policy':<{wide}}    planned   measured   estimate   estimate/measured"
             f"   medians of {len(rows[0]['steps'])}"
         )
         for row in rows:
             print(
                 f"  {row['policy']:<{wide}} {told(row['planned']):>10} {told(row['measured']):>10} "
-                f"{told(row['bound']):>10} {row['bound'] / row['measured']:>16.1%}"
+                f"{told(row['bound']):>10} {row['bound'] / row['measured']:>19.1%}"
             )
 
     def _draw(self, name: str, plan: Plan, cost: Cost, spans: list[Spans], mesh: Mesh) -> None:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap.launch import Exchange, RankError
-from syntony.overlap.predict.bounds import bounds
+from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.run.plan_runner import HEARD, OverlapError
 from syntony.overlap.step.cost import Cost
@@ -80,10 +80,10 @@ def _train(config: Config, mesh: Mesh, world: World) -> None:
         if before.digest != data.digest:
             raise UserError(f"[run] resume: {resume} was trained on another text than [data] source says")
         done = before.step
-    bound = bounds(plan, cost)[0].seconds if cost.measured else 0.0
+    estimate = estimates(plan, cost)[0].seconds if cost.measured else 0.0
     if first:
         print(_opening(config, rank, data, plan), *([f"resumed from {resume}"] if resume else []), sep="\n", flush=True)
-    about = {"config": asdict(config), "text": data.digest, "plan": plan.hash, "bound": bound}
+    about = {"config": asdict(config), "text": data.digest, "plan": plan.hash, "bound": estimate}
     log = Log(run.log if first else "", about, append=bool(resume))
     tokens = config.data.microbatches * config.data.rows * config.model.context
     seen: list[Seen] = []  # steps that the other ranks have not heard of: every word costs a meeting of all
@@ -100,7 +100,7 @@ def _train(config: Config, mesh: Mesh, world: World) -> None:
             seen[-1] = seen[-1]._replace(held_out=rank.step(batch(None), None, step))
         saves = run.save and run.save_every and (step + 1) % run.save_every == 0 and not last
         if step % run.every == 0 or last or saves:
-            lines = _lines(rank, seen, tokens, bound)
+            lines = _lines(rank, seen, tokens, estimate)
             seen = []
             for line in lines:
                 log.step(line)
@@ -138,7 +138,7 @@ def _plan(config: Config, rank: Rank, batch: text.Loader) -> tuple[Plan, Cost]:
     return chosen(want, rank, cost, batch, config.optimizer.lr), cost
 
 
-def _lines(rank: Rank, seen: list[Seen], tokens: int, bound: float) -> list[Line]:
+def _lines(rank: Rank, seen: list[Seen], tokens: int, estimate: float) -> list[Line]:
     """Of all ranks: the mean loss, the slowest's seconds, the mean of exposed ones. Collective."""
     every = [json.loads(blob) for blob in rank.world.gather(json.dumps(seen).encode())]
     emulated = rank.config.run.compute == "emulated"
@@ -148,7 +148,7 @@ def _lines(rank: Rank, seen: list[Seen], tokens: int, bound: float) -> list[Line
         slowest, standing = max(one.seconds for one in found), sum(one.exposed for one in found) / len(found)
         loss, held = _mean([one.losses for one in found]), _mean([one.held_out for one in found])
         assert loss is not None
-        lines.append(Line(found[0].step, loss, held, slowest, tokens, bound, standing, found[0].norm, emulated))
+        lines.append(Line(found[0].step, loss, held, slowest, tokens, estimate, standing, found[0].norm, emulated))
     return lines
 
 

@@ -1,8 +1,9 @@
 """What a run says while it trains: a line for people, and a JSON object per step for machines.
 
-step   120 · loss 2.381 · held out 2.410 · 41.2 ktokens/s · 199 ms · bound 182 ms (91 %) · exposed 12 ms · norm 0.84
+step   120 · loss 2.381 · held out 2.410 · 41.2 ktokens/s · 199 ms · estimate 182 ms (91 %) · exposed 12 ms · norm 0.84
 
-bound: what no order of this plan's ops can beat, with the costs that were measured before (overlap/bounds).
+estimate: the least that this plan's ops could take in any order, if each took what was measured before the run
+(overlap/predict/estimate.py); a step whose ops take less than they did then can be faster.
 exposed: how long computing stood still for communication, the mean over ranks. A step's time is that of the slowest.
 """
 
@@ -26,19 +27,20 @@ class Line:
     held_out: float | None
     seconds: float
     tokens: int
-    bound: float
+    estimate: float
     exposed: float
     norm: float
     emulated: bool
 
     def __str__(self) -> str:
+        share = 100 * self.estimate / self.seconds
         parts = [
             f"step {self.step:5d}",
             "compute EMULATED" if self.emulated else f"loss {self.loss:.4f}",
             *([f"held out {self.held_out:.4f}"] if self.held_out is not None else []),
             f"{self.tokens / self.seconds / 1e3:.1f} ktokens/s",
             f"{1e3 * self.seconds:.0f} ms",
-            *([f"bound {1e3 * self.bound:.0f} ms ({100 * self.bound / self.seconds:.0f} %)"] if self.bound else []),
+            *([f"estimate {1e3 * self.estimate:.0f} ms ({share:.0f} %)"] if self.estimate else []),
             f"exposed {1e3 * self.exposed:.0f} ms",
             *([f"norm {self.norm:.3g}"] if self.norm else []),
         ]
@@ -71,7 +73,7 @@ class Log:
             self._write({"run": about})
 
     def step(self, line: Line) -> None:
-        self._write(asdict(line))
+        self._write({"bound" if key == "estimate" else key: value for key, value in asdict(line).items()})
 
     def _write(self, what: object) -> None:
         if self._file is not None:

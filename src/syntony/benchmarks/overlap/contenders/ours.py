@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from syntony.overlap.policies.search import planned
-from syntony.overlap.predict.bounds import bounds
+from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.explain import Making, explain
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost
@@ -56,8 +56,8 @@ def microbatches(config: Config, mesh: Mesh) -> list[tuple[Tensor, Tensor]]:
 class Trainer:
     """`model`, `parallel`, .. are sections of the trainer's configuration. `policy`: as --policy reads it.
 
-    Tells the plan's simulated seconds, its bound, the seconds of computing that it was planned with, what changes would
-    save (`explain`), and its last loss.
+    Tells the plan's simulated seconds, the estimate, the seconds of computing that it was planned with, what changes
+    would save (`explain`), and its last loss.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Trainer:
             made = Making(self.rank.recorded(), partial(planned, self.want))
         return {
             "simulated": timeline.seconds,
-            "bound": bounds(plan, self.cost)[0].seconds,
+            "bound": estimates(plan, self.cost)[0].seconds,
             "compute": max(seconds for (_, lane), seconds in timeline.busy.items() if lane == "compute"),
             "policy": plan.policy,
             "changes": {change.what: change.saving for change in explain(timeline, 1, made).changes},

@@ -1,4 +1,6 @@
-"""Bounds: what no order of a Plan's Ops can beat, each with a witness that one can check by hand.
+"""Estimates: what no order of a Plan's Ops can beat, if each Op takes its cost; each with a witness to check by hand.
+
+They bound a simulated step. A measured one may beat them, as costs are measured or assumed.
 
     compute    a device computes that long
     link       a link is taken that long
@@ -27,7 +29,7 @@ _LARGE = 30_000  # ops, above which one anchor has to do
 
 
 @dataclass(frozen=True)
-class Bound:
+class Estimate:
     """kind: compute, link, cycle or pipeline; witness: a sentence; ops: those it names or adds up."""
 
     seconds: float
@@ -36,15 +38,15 @@ class Bound:
     ops: tuple[str, ...]
 
 
-def bounds(plan: Plan, cost: Cost) -> tuple[Bound, ...]:
+def estimates(plan: Plan, cost: Cost) -> tuple[Estimate, ...]:
     """The best of each kind, the highest first; there is always one, of 0 seconds for an empty plan."""
     step = _Step(plan, cost)
-    best: dict[str, Bound] = {}
-    for bound in step.found():
-        if bound.kind not in best or bound.seconds > best[bound.kind].seconds:
-            best[bound.kind] = bound
-    ordered = sorted(best.values(), key=lambda bound: -bound.seconds)
-    return tuple(ordered) or (Bound(0.0, "compute", "nothing is computed", ()),)
+    best: dict[str, Estimate] = {}
+    for estimate in step.found():
+        if estimate.kind not in best or estimate.seconds > best[estimate.kind].seconds:
+            best[estimate.kind] = estimate
+    ordered = sorted(best.values(), key=lambda estimate: -estimate.seconds)
+    return tuple(ordered) or (Estimate(0.0, "compute", "nothing is computed", ()),)
 
 
 def short(name: str) -> str:
@@ -72,15 +74,15 @@ class _Step:
             for key in _resources(op, wires):
                 self.resources.setdefault(key, []).append(number)
 
-    def found(self) -> Iterator[Bound]:
+    def found(self) -> Iterator[Estimate]:
         for (device, link, way), rows in self.resources.items():
             total = sum(self.taken[row] for row in rows)
             names = tuple(self.ops[row].name for row in rows)
             if link == COMPUTE:
-                yield Bound(total, "compute", f"device {device} computes {time(total)}", names)
+                yield Estimate(total, "compute", f"device {device} computes {time(total)}", names)
             else:
                 said = f"what device {device} {way} keeps its link {link!r} for {time(total)}"
-                yield Bound(total, "link", said, names)
+                yield Estimate(total, "link", said, names)
         order = in_turn(dict(enumerate(self.before)))
         for anchor in self._anchors():
             yield from self._around(anchor, order)
@@ -95,7 +97,7 @@ class _Step:
                 found |= dict.fromkeys(row[name] for name in op.lagged) if op else {}
         return list(found)[: 1 if len(self.ops) > _LARGE else _MOST_ANCHORS]
 
-    def _around(self, anchor: int, order: list[int]) -> Iterator[Bound]:
+    def _around(self, anchor: int, order: list[int]) -> Iterator[Estimate]:
         name, none = self.ops[anchor].name, -1.0
         head, via = [none] * len(self.ops), [-1] * len(self.ops)  # from the anchor's end to the Op's start
         for row in order:
@@ -120,7 +122,9 @@ class _Step:
         names = [short(one) for one in chain]
         shown = " > ".join(names if len(names) <= 5 else [*names[:2], "..", *names[-2:]])
         total = head[anchor] + self.whole[anchor]
-        yield Bound(total, "cycle", f"from {short(name)} to the next leads a chain of {len(chain)} ops: {shown}", chain)
+        yield Estimate(
+            total, "cycle", f"from {short(name)} to the next leads a chain of {len(chain)} ops: {shown}", chain
+        )
         for (device, link, way), rows in self.resources.items():
             body = [row for row in rows if head[row] >= 0 and tail[row] >= 0]
             if not body:
@@ -132,7 +136,7 @@ class _Step:
                 f"between two {short(name)}, {what} {time(work)}, not before {time(first)} have gone "
                 f"and {time(last)} before the end"
             )
-            yield Bound(first + work + last, "pipeline", said, tuple(self.ops[row].name for row in body))
+            yield Estimate(first + work + last, "pipeline", said, tuple(self.ops[row].name for row in body))
 
 
 def _resources(op: Op, wires: Mapping[str, Wire]) -> Iterator[tuple[int, str, str]]:
