@@ -1,8 +1,9 @@
-// syntony._torch: the torch backend, as the lazy creator of collectives/torch_backend/backend.py makes it. Built for one torch.
+// syntony._torch: the torch backend, as the lazy creator of collectives/torch_backend/backend.py makes it. Built for
+// one torch.
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "torch/lanes/bind.hpp"
+#include "torch/queues/bind.hpp"
 #include "torch/syntony_backend.hpp"
 
 namespace py = pybind11;

@@ -21,7 +21,7 @@ class SyntonyBackend(Backend):
         """For syntony._core.Communicator.of_capsule."""
 
 class Move(Enum):
-    """What an op of a lane does (csrc/torch/lanes/lanes.hpp)."""
+    """What an op of a queue does (csrc/torch/queues/comm_queues.hpp)."""
 
     ALL_REDUCE = ...
     REDUCE_SCATTER = ...
@@ -33,19 +33,19 @@ class Move(Enum):
     RECV = ...
 
 class Slot:
-    """One op: `bytes` count against its lane's window; `next` starts when it has ended; wait() announces its end."""
+    """One op of a queue: `bytes` count against its queue's window; `next` starts when it has ended; wait() announces its end."""
 
     def __init__(
         self, name: str, move: Move, bytes: int, peer: int = -1, tag: int = 0, next: int = -1, announce: bool = False
     ) -> None: ...
 
 class Order:
-    """One lane: indices of its ops in the order of their launches, `window` bytes at most in flight (0: no limit)."""
+    """One communication queue: indices of its ops in the order of their launches, `window` bytes at most in flight (0: no limit)."""
 
     def __init__(self, name: str, backend: Backend, ops: Sequence[int], window: int = 0) -> None: ...
 
 class Lanes:
-    """All lanes of one rank, each with two threads of its own that never need the interpreter's lock."""
+    """All communication queues of one rank, each with two threads of its own that never need the interpreter's lock."""
 
     def __init__(self, slots: Sequence[Slot], orders: Sequence[Order]) -> None: ...
     def ready(
@@ -72,4 +72,4 @@ def square_sums(elements: Tensor) -> Tensor:
     """float64 sums of the squares of each 64 elements of a flat float32, as a tree."""
 
 def tree_sum(output: Tensor, terms: Tensor, count: int) -> None:
-    """output = the canonical sum of `count` terms that lie one behind the other in `terms`, which is used up."""
+    """output = the pairwise sum of `count` terms that lie one behind the other in `terms`, which is used up."""

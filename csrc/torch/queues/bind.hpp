@@ -1,4 +1,5 @@
-// Lanes and the canonical sum for Python: part of the module syntony._torch, as both take tensors.
+// The communication queues of a step and the pairwise sum for Python: part of the module syntony._torch, as both take
+// tensors.
 #pragma once
 
 #include <torch/csrc/utils/pybind.h>

@@ -1,10 +1,9 @@
-// The canonical sum: a pairwise tree over consecutive terms.
+// The pairwise sum: a binary tree over consecutive terms.
 //
 //     0   1   2   3   4        level 0: a term each
 //      \ /     \ /    |        level l: term i is the sum of terms 2i and 2i + 1 of level l - 1, or the first alone
 //      01      23     4
-//        \    /       |        So the sum of an aligned block of terms is the same whoever forms it, and whichever
-//        blocks
+//        \    /       |        So the sum of an aligned block is the same whoever forms it, and whichever blocks
 //         0123        4        others form: local microbatches, the ranks of a group, one process that has them all.
 //            \       /
 //             01234

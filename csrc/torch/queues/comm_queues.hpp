@@ -1,14 +1,14 @@
-// The communication of a training step, on the threads that carry it out: one Lane per group.
+// The communication of a training step, on the threads that carry it out: one CommQueue per group.
 //
 //     trainer      ready(1) ready(2)      ready(0)                        wait(0)
 //     launching                            [0][1]  ·   [2]    strictly the plan's order, `window` bytes in flight
 //     completing                              0 ended   1 ended   ..      waits for each in turn, sums what came
 //
-// The order of a lane is the plan's and equal on all ranks of its group, so what is ready early waits for its turn:
+// The order of a queue is the plan's and equal on all ranks of its group, so what is ready early waits for its turn:
 // ranks that each took what they had first would wait for each other for ever. Step after step the order starts again;
 // a rank may make ops of the next step ready while those of the last one still move.
 //
-// Two threads per lane, so that an op whose turn has come never waits for somebody who waits. None of them ever wants
+// Two threads per queue, so that an op whose turn has come never waits for somebody who waits. None of them ever wants
 // the interpreter's lock: tensors that were used are dropped by the next caller of ready(). Everything here is guarded
 // by one mutex; an op's tensors are touched outside of it, by the thread whose turn it is.
 //
@@ -49,7 +49,7 @@ enum class Move : std::uint8_t {
 
 /// One op of the plan. `bytes` count against the window. `next`: the op that starts with this one's output as input
 /// and its input as output when this one has ended (the second half of an all_reduce), or -1.
-struct Slot {
+struct CommOp {
   std::string name;
   Move move = Move::all_reduce;
   std::size_t bytes = 0;
@@ -59,7 +59,7 @@ struct Slot {
   bool announce = false;  // wait() tells of its end
 };
 
-/// One lane: ops by their index, in the order in which they are launched. `window` 0: no limit.
+/// One queue: ops by their index, in the order in which they are launched. `window` 0: no limit.
 struct Order {
   std::string name;
   c10::intrusive_ptr<c10d::Backend> backend;
@@ -81,23 +81,23 @@ struct Record {
   std::int64_t ready = 0, begin = 0, end = 0;
 };
 
-/// All lanes of one rank. Thread-safe; made and closed by the trainer's thread.
-class Lanes {
+/// All queues of one rank. Thread-safe; made and closed by the trainer's thread.
+class CommQueues {
  public:
-  /// Throws c10::Error when an op is in no lane or in two.
-  Lanes(std::vector<Slot> slots, std::vector<Order> orders);
-  ~Lanes();
-  Lanes(const Lanes&) = delete;
-  Lanes& operator=(const Lanes&) = delete;
+  /// Throws c10::Error when an op is in no queue or in two.
+  CommQueues(std::vector<CommOp> ops, std::vector<Order> orders);
+  ~CommQueues();
+  CommQueues(const CommQueues&) = delete;
+  CommQueues& operator=(const CommQueues&) = delete;
 
   /// `op` may start when its turn comes; its tensors must not be touched before it has ended. Throws c10::Error when
   /// its last run has not ended yet.
   void ready(int op, Task task);
   /// Waits until `op` is at rest (every run that was made ready has ended), until ops with `announce` have ended, or
   /// until `patience` has passed: true when at rest, and the announced ones in the order of their ends. Throws what
-  /// ended a lane.
+  /// ended a queue.
   std::pair<bool, std::vector<int>> wait(int op, std::chrono::milliseconds patience);
-  /// The announced ones that have ended, without waiting. Throws what ended a lane.
+  /// The announced ones that have ended, without waiting. Throws what ended a queue.
   std::vector<int> ended();
   /// The records since the last call.
   std::vector<Record> take_records();
@@ -108,12 +108,12 @@ class Lanes {
 
  private:
   struct State;  // of an op
-  struct Lane;
-  void launch_in_order(Lane& lane);
-  void complete_in_order(Lane& lane);
+  struct CommQueue;
+  void launch_in_order(CommQueue& queue);
+  void complete_in_order(CommQueue& queue);
   void fail(int op);
-  [[nodiscard]] c10::intrusive_ptr<c10d::Work> start(Lane& lane, int op);
-  void finish(Lane& lane, int op);
+  [[nodiscard]] c10::intrusive_ptr<c10d::Work> start(CommQueue& queue, int op);
+  void finish(CommQueue& queue, int op);
   void make_ready(int op, Task task);
   /// The caller's current stream waits for the op's last end, if that was on a device.
   void follow(const State& state) const;
@@ -121,7 +121,7 @@ class Lanes {
   void rethrow() const;
 
   std::vector<State> states_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<CommQueue>> queues_;
   mutable std::mutex mutex_;         // guards all of it, and the next
   std::condition_variable at_rest_;  // something ended or failed
   std::vector<int> announced_;

@@ -1,4 +1,4 @@
-#include "torch/lanes/tree_sum.hpp"
+#include "torch/queues/tree_sum.hpp"
 
 #include <array>
 #include <cstring>
@@ -11,10 +11,10 @@ namespace syntony::overlap {
 
 void tree_sum(const at::Tensor& output, const at::Tensor& terms, std::size_t count) {
   const std::optional<DType> dtype = glue::dtype_of(output.scalar_type());
-  TORCH_CHECK(dtype && terms.scalar_type() == output.scalar_type(), "no canonical sum of ", terms.scalar_type());
+  TORCH_CHECK(dtype && terms.scalar_type() == output.scalar_type(), "no pairwise sum of ", terms.scalar_type());
   const auto elements = glue::elements_of(output);
   const std::size_t bytes = elements * output.element_size();
-  TORCH_CHECK(terms.nbytes() >= count * bytes && output.is_contiguous() && terms.is_contiguous(), "a canonical sum of ",
+  TORCH_CHECK(terms.nbytes() >= count * bytes && output.is_contiguous() && terms.is_contiguous(), "a pairwise sum of ",
               count, " terms of ", elements, " elements needs them one behind the other");
   auto* const first = static_cast<std::byte*>(terms.data_ptr());
   auto* const sum = static_cast<std::byte*>(output.data_ptr());

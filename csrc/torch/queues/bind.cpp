@@ -1,11 +1,11 @@
-#include "torch/lanes/bind.hpp"
+#include "torch/queues/bind.hpp"
 
 #include <pybind11/chrono.h>
 
 #include <tuple>
 
-#include "torch/lanes/lanes.hpp"
-#include "torch/lanes/tree_sum.hpp"
+#include "torch/queues/comm_queues.hpp"
+#include "torch/queues/tree_sum.hpp"
 
 namespace syntony::overlap {
 
@@ -22,9 +22,9 @@ void bind(py::module_& module) {
       .value("SEND", Move::send)
       .value("RECV", Move::recv);
 
-  py::class_<Slot>(module, "Slot")
+  py::class_<CommOp>(module, "Slot")
       .def(py::init([](std::string name, Move move, std::size_t bytes, int peer, int tag, int next, bool announce) {
-             return Slot{std::move(name), move, bytes, peer, tag, next, announce};
+             return CommOp{std::move(name), move, bytes, peer, tag, next, announce};
            }),
            py::arg("name"), py::arg("move"), py::arg("bytes"), py::arg("peer") = -1, py::arg("tag") = 0,
            py::arg("next") = -1, py::arg("announce") = false);
@@ -36,28 +36,28 @@ void bind(py::module_& module) {
            py::arg("name"), py::arg("backend"), py::arg("ops"), py::arg("window") = 0);
 
   const py::call_guard<py::gil_scoped_release> unlocked;
-  py::class_<Lanes>(module, "Lanes")
-      .def(py::init<std::vector<Slot>, std::vector<Order>>(), py::arg("slots"), py::arg("orders"))
+  py::class_<CommQueues>(module, "Lanes")
+      .def(py::init<std::vector<CommOp>, std::vector<Order>>(), py::arg("slots"), py::arg("orders"))
       .def(
           "ready",
-          [](Lanes& self, int op, at::Tensor input, at::Tensor output, std::vector<std::int64_t> input_rows,
+          [](CommQueues& self, int op, at::Tensor input, at::Tensor output, std::vector<std::int64_t> input_rows,
              std::vector<std::int64_t> output_rows) {
             self.ready(op, {std::move(input), std::move(output), std::move(input_rows), std::move(output_rows)});
           },
           py::arg("op"), py::arg("input"), py::arg("output"), py::arg("input_rows") = std::vector<std::int64_t>(),
           py::arg("output_rows") = std::vector<std::int64_t>(), unlocked)
-      .def("wait", &Lanes::wait, py::arg("op"), py::arg("patience"), unlocked)
-      .def("ended", &Lanes::ended, unlocked)
+      .def("wait", &CommQueues::wait, py::arg("op"), py::arg("patience"), unlocked)
+      .def("ended", &CommQueues::ended, unlocked)
       .def("take_records",
-           [](Lanes& self) {
+           [](CommQueues& self) {
              std::vector<std::tuple<int, std::uint64_t, std::int64_t, std::int64_t, std::int64_t>> records;
              for (const Record& one : self.take_records()) {
                records.emplace_back(one.op, one.step, one.ready, one.begin, one.end);
              }
              return records;
            })
-      .def("failed", &Lanes::failed)
-      .def("close", &Lanes::close, unlocked);
+      .def("failed", &CommQueues::failed)
+      .def("close", &CommQueues::close, unlocked);
 
   module.def("square_sums", &square_sums, py::arg("elements"), unlocked);
   module.def("tree_sum", &tree_sum, py::arg("output"), py::arg("terms"), py::arg("count"), unlocked);

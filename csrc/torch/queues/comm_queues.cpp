@@ -1,11 +1,11 @@
-#include "torch/lanes/lanes.hpp"
+#include "torch/queues/comm_queues.hpp"
 
 #include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
 
-#include "torch/lanes/tree_sum.hpp"
+#include "torch/queues/tree_sum.hpp"
 
 namespace syntony::overlap {
 
@@ -18,7 +18,7 @@ std::int64_t now() {
       .count();
 }
 
-/// A thread's stream on the device that its lane's tensors are on, for as long as they are on that.
+/// A thread's stream on the device that its queue's tensors are on, for as long as they are on that.
 class OwnStream {
  public:
   void enter(const c10::Device& device) {
@@ -34,9 +34,9 @@ class OwnStream {
 
 }  // namespace
 
-struct Lanes::State {
-  Slot slot;
-  Lane* lane = nullptr;
+struct CommQueues::State {
+  CommOp op;
+  CommQueue* queue = nullptr;
   Task task;
   std::uint64_t asked = 0;  // runs that were made ready, or will be by the op before
   std::uint64_t ended = 0;
@@ -45,60 +45,60 @@ struct Lanes::State {
   Record record;
 };
 
-struct Lanes::Lane {
+struct CommQueues::CommQueue {
   Order order;
   std::size_t cursor = 0;
   std::size_t bytes = 0;  // in flight
   std::deque<std::pair<int, WorkPtr>> flying;
   std::deque<at::Tensor> received;  // of exchange_sum: what came, in the order of launches
   std::vector<at::Tensor> spare;
-  std::condition_variable turn;    // the next op is ready, or fits
+  std::condition_variable next;    // the next op is ready, or fits
   std::condition_variable flight;  // something was launched
   std::thread launching, completing;
 };
 
-Lanes::Lanes(std::vector<Slot> slots, std::vector<Order> orders) : states_(slots.size()) {
-  for (std::size_t op = 0; op < slots.size(); ++op) states_[op].slot = std::move(slots[op]);
+CommQueues::CommQueues(std::vector<CommOp> ops, std::vector<Order> orders) : states_(ops.size()) {
+  for (std::size_t op = 0; op < ops.size(); ++op) states_[op].op = std::move(ops[op]);
   for (Order& order : orders) {
-    Lane& lane = *lanes_.emplace_back(std::make_unique<Lane>());
-    lane.order = std::move(order);
-    for (const int op : lane.order.ops) {
+    CommQueue& queue = *queues_.emplace_back(std::make_unique<CommQueue>());
+    queue.order = std::move(order);
+    for (const int op : queue.order.ops) {
       State& state = states_.at(static_cast<std::size_t>(op));
-      TORCH_CHECK(state.lane == nullptr, "op ", state.slot.name, " is in the order of two lanes");
-      state.lane = &lane;
+      TORCH_CHECK(state.queue == nullptr, "op ", state.op.name, " is in the order of two queues");
+      state.queue = &queue;
     }
   }
-  for (const State& state : states_) TORCH_CHECK(state.lane != nullptr, "op ", state.slot.name, " is in no lane");
-  for (const auto& lane : lanes_) {
-    lane->launching = std::thread([this, &lane = *lane] { launch_in_order(lane); });
-    lane->completing = std::thread([this, &lane = *lane] { complete_in_order(lane); });
-    const std::string name = "lane " + lane->order.name.substr(0, 10);
-    pthread_setname_np(lane->launching.native_handle(), name.c_str());
-    pthread_setname_np(lane->completing.native_handle(), name.c_str());
+  for (const State& state : states_) TORCH_CHECK(state.queue != nullptr, "op ", state.op.name, " is in no queue");
+  for (const auto& queue : queues_) {
+    queue->launching = std::thread([this, &queue = *queue] { launch_in_order(queue); });
+    queue->completing = std::thread([this, &queue = *queue] { complete_in_order(queue); });
+    const std::string name = "queue " + queue->order.name.substr(0, 9);
+    pthread_setname_np(queue->launching.native_handle(), name.c_str());
+    pthread_setname_np(queue->completing.native_handle(), name.c_str());
   }
 }
 
-Lanes::~Lanes() { close(); }
+CommQueues::~CommQueues() { close(); }
 
-void Lanes::close() {
+void CommQueues::close() {
   bool busy = false;
   {
     const std::scoped_lock lock(mutex_);
     stop_ = true;
-    for (const auto& lane : lanes_) {
-      busy = busy || !lane->flying.empty();
-      lane->turn.notify_all();
-      lane->flight.notify_all();
+    for (const auto& queue : queues_) {
+      busy = busy || !queue->flying.empty();
+      queue->next.notify_all();
+      queue->flight.notify_all();
     }
   }
-  for (const auto& lane : lanes_) {
-    if (busy && lane->launching.joinable()) lane->order.backend->abort();
-    if (lane->launching.joinable()) lane->launching.join();
-    if (lane->completing.joinable()) lane->completing.join();
+  for (const auto& queue : queues_) {
+    if (busy && queue->launching.joinable()) queue->order.backend->abort();
+    if (queue->launching.joinable()) queue->launching.join();
+    if (queue->completing.joinable()) queue->completing.join();
   }
 }
 
-void Lanes::ready(int op, Task task) {
+void CommQueues::ready(int op, Task task) {
   std::vector<Task> used;  // dropped last, without the mutex
   const c10::Device device = task.input.device();
   if (glue::has_streams(device)) task.ready = glue::event_on(glue::current_stream(device));
@@ -106,25 +106,25 @@ void Lanes::ready(int op, Task task) {
   used.swap(used_);
   rethrow();
   State& state = states_.at(static_cast<std::size_t>(op));
-  TORCH_CHECK(state.asked == state.ended, "op ", state.slot.name, " is made ready again before its last run has ended");
-  TORCH_CHECK(device.is_cpu() || state.slot.move != Move::exchange_sum, "op ", state.slot.name, ": sums on ", device,
+  TORCH_CHECK(state.asked == state.ended, "op ", state.op.name, " is made ready again before its last run has ended");
+  TORCH_CHECK(device.is_cpu() || state.op.move != Move::exchange_sum, "op ", state.op.name, ": sums on ", device,
               " are made by Syntony's backend only");
   ++state.asked;
-  for (int next = state.slot.next; next >= 0; next = states_[static_cast<std::size_t>(next)].slot.next) {
+  for (int next = state.op.next; next >= 0; next = states_[static_cast<std::size_t>(next)].op.next) {
     ++states_[static_cast<std::size_t>(next)].asked;
   }
   make_ready(op, std::move(task));
 }
 
-void Lanes::make_ready(int op, Task task) {
+void CommQueues::make_ready(int op, Task task) {
   State& state = states_[static_cast<std::size_t>(op)];
   state.task = std::move(task);
   state.ready = true;
   state.record = {.op = op, .step = state.ended, .ready = now()};
-  state.lane->turn.notify_one();
+  state.queue->next.notify_one();
 }
 
-std::pair<bool, std::vector<int>> Lanes::wait(int op, std::chrono::milliseconds patience) {
+std::pair<bool, std::vector<int>> CommQueues::wait(int op, std::chrono::milliseconds patience) {
   std::unique_lock lock(mutex_);
   const State& state = states_.at(static_cast<std::size_t>(op));
   at_rest_.wait_for(lock, patience, [&] { return failure_ || state.asked == state.ended || !announced_.empty(); });
@@ -134,127 +134,128 @@ std::pair<bool, std::vector<int>> Lanes::wait(int op, std::chrono::milliseconds 
   return {at_rest, take_announced()};
 }
 
-std::vector<int> Lanes::ended() {
+std::vector<int> CommQueues::ended() {
   const std::scoped_lock lock(mutex_);
   rethrow();
   return take_announced();
 }
 
-std::vector<int> Lanes::take_announced() {
+std::vector<int> CommQueues::take_announced() {
   for (const int op : announced_) follow(states_[static_cast<std::size_t>(op)]);
   return std::exchange(announced_, {});
 }
 
-void Lanes::follow(const State& state) const {
+void CommQueues::follow(const State& state) const {
   if (state.end) state.end->block(glue::current_stream(state.end->device()));
 }
 
-std::vector<Record> Lanes::take_records() {
+std::vector<Record> CommQueues::take_records() {
   const std::scoped_lock lock(mutex_);
   return std::exchange(records_, {});
 }
 
-std::pair<int, std::uint64_t> Lanes::failed() const {
+std::pair<int, std::uint64_t> CommQueues::failed() const {
   const std::scoped_lock lock(mutex_);
   if (failed_op_ < 0) return {-1, 0};
   return {failed_op_, states_[static_cast<std::size_t>(failed_op_)].ended};
 }
 
-void Lanes::rethrow() const {
+void CommQueues::rethrow() const {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void Lanes::fail(int op) {
+void CommQueues::fail(int op) {
   const std::scoped_lock lock(mutex_);
   if (!failure_) {
     failure_ = std::current_exception();
     failed_op_ = op;
   }
   at_rest_.notify_all();
-  for (const auto& lane : lanes_) {
-    lane->turn.notify_all();
-    lane->flight.notify_all();
+  for (const auto& queue : queues_) {
+    queue->next.notify_all();
+    queue->flight.notify_all();
   }
 }
 
-// ---- the two threads of a lane --------------------------------------------------------------------------------------
+// ---- the two threads of a queue -------------------------------------------------------------------------------------
 
-void Lanes::launch_in_order(Lane& lane) {
-  if (lane.order.ops.empty()) return;
+void CommQueues::launch_in_order(CommQueue& queue) {
+  if (queue.order.ops.empty()) return;
   OwnStream own;
   std::unique_lock lock(mutex_);
   while (true) {
-    const int op = lane.order.ops[lane.cursor];
+    const int op = queue.order.ops[queue.cursor];
     State& state = states_[static_cast<std::size_t>(op)];
-    lane.turn.wait(lock, [&] {
-      const bool fits = lane.order.window == 0 || lane.bytes == 0 || lane.bytes + state.slot.bytes <= lane.order.window;
+    queue.next.wait(lock, [&] {
+      const bool fits =
+          queue.order.window == 0 || queue.bytes == 0 || queue.bytes + state.op.bytes <= queue.order.window;
       return stop_ || failure_ || (state.ready && fits);
     });
     if (stop_ || failure_) return;
     state.ready = false;
     state.record.begin = now();
-    lane.bytes += state.slot.bytes;
+    queue.bytes += state.op.bytes;
     lock.unlock();
     try {
       if (const std::optional<c10::Event>& ready = state.task.ready) {
         own.enter(ready->device());
         ready->block(own.stream());
       }
-      WorkPtr work = start(lane, op);
+      WorkPtr work = start(queue, op);
       lock.lock();
-      lane.flying.emplace_back(op, std::move(work));
+      queue.flying.emplace_back(op, std::move(work));
     } catch (...) {
       return fail(op);
     }
-    lane.flight.notify_one();
-    lane.cursor = (lane.cursor + 1) % lane.order.ops.size();
+    queue.flight.notify_one();
+    queue.cursor = (queue.cursor + 1) % queue.order.ops.size();
   }
 }
 
-void Lanes::complete_in_order(Lane& lane) {
+void CommQueues::complete_in_order(CommQueue& queue) {
   OwnStream own;
   std::unique_lock lock(mutex_);
   while (true) {
-    lane.flight.wait(lock, [&] { return !lane.flying.empty() || stop_ || failure_; });
-    if (lane.flying.empty()) return;
-    const auto [op, work] = lane.flying.front();
+    queue.flight.wait(lock, [&] { return !queue.flying.empty() || stop_ || failure_; });
+    if (queue.flying.empty()) return;
+    const auto [op, work] = queue.flying.front();
     State& state = states_[static_cast<std::size_t>(op)];
     const bool on_device = state.task.ready.has_value();
     lock.unlock();
     try {
       if (on_device) own.enter(state.task.ready->device());
       if (work) work->wait();
-      finish(lane, op);
+      finish(queue, op);
     } catch (...) {
       return fail(op);
     }
     lock.lock();
     if (on_device) state.end = glue::event_on(own.stream());
-    lane.flying.pop_front();
-    lane.bytes -= state.slot.bytes;
+    queue.flying.pop_front();
+    queue.bytes -= state.op.bytes;
     state.record.end = now();
     records_.push_back(state.record);
     ++state.ended;
     const Task& task = used_.emplace_back(std::exchange(state.task, {}));
-    if (state.slot.next >= 0) {
+    if (state.op.next >= 0) {
       Task next{.input = task.output, .output = task.input};
       if (on_device) next.ready = glue::event_on(own.stream());
-      make_ready(state.slot.next, std::move(next));
+      make_ready(state.op.next, std::move(next));
     }
-    if (state.slot.announce) announced_.push_back(op);
-    lane.turn.notify_one();
+    if (state.op.announce) announced_.push_back(op);
+    queue.next.notify_one();
     at_rest_.notify_all();
   }
 }
 
 // ---- what an op does ------------------------------------------------------------------------------------------------
 
-WorkPtr Lanes::start(Lane& lane, int op) {
+WorkPtr CommQueues::start(CommQueue& queue, int op) {
   State& state = states_[static_cast<std::size_t>(op)];
   Task& task = state.task;
-  c10d::Backend& backend = *lane.order.backend;
+  c10d::Backend& backend = *queue.order.backend;
   std::vector<at::Tensor> one{task.input};
-  switch (state.slot.move) {
+  switch (state.op.move) {
     case Move::all_reduce:
       return backend.allreduce(one);
     case Move::reduce_scatter:
@@ -265,47 +266,47 @@ WorkPtr Lanes::start(Lane& lane, int op) {
       return backend.alltoall_base(task.output, task.input, task.output_rows, task.input_rows);
     case Move::broadcast: {
       c10d::BroadcastOptions options;
-      options.rootRank = state.slot.peer;
+      options.rootRank = state.op.peer;
       return backend.broadcast(one, options);
     }
     case Move::send:
-      return backend.send(one, state.slot.peer, state.slot.tag);
+      return backend.send(one, state.op.peer, state.op.tag);
     case Move::recv:
-      return backend.recv(one, state.slot.peer, state.slot.tag);
+      return backend.recv(one, state.op.peer, state.op.tag);
     case Move::exchange_sum:
       break;
   }
-  at::Tensor room;
+  at::Tensor terms;
   {
     const std::scoped_lock lock(mutex_);
-    const auto found = std::ranges::find_if(lane.spare, [&](const at::Tensor& spare) {
+    const auto found = std::ranges::find_if(queue.spare, [&](const at::Tensor& spare) {
       return spare.numel() >= task.input.numel() && spare.scalar_type() == task.input.scalar_type();
     });
-    if (found != lane.spare.end()) {
-      room = *found;
-      lane.spare.erase(found);
+    if (found != queue.spare.end()) {
+      terms = *found;
+      queue.spare.erase(found);
     }
   }
-  if (!room.defined()) room = at::empty({task.input.numel()}, task.input.options());
-  at::Tensor exchanged = room.narrow(0, 0, task.input.numel());
+  if (!terms.defined()) terms = at::empty({task.input.numel()}, task.input.options());
+  at::Tensor exchanged = terms.narrow(0, 0, task.input.numel());
   WorkPtr work = backend.alltoall_base(exchanged, task.input, task.output_rows, task.input_rows);
   const std::scoped_lock lock(mutex_);
-  lane.received.push_back(std::move(room));
+  queue.received.push_back(std::move(terms));
   return work;
 }
 
-void Lanes::finish(Lane& lane, int op) {
+void CommQueues::finish(CommQueue& queue, int op) {
   State& state = states_[static_cast<std::size_t>(op)];
-  if (state.slot.move != Move::exchange_sum) return;
-  at::Tensor room;
+  if (state.op.move != Move::exchange_sum) return;
+  at::Tensor terms;
   {
     const std::scoped_lock lock(mutex_);
-    room = std::move(lane.received.front());
-    lane.received.pop_front();
+    terms = std::move(queue.received.front());
+    queue.received.pop_front();
   }
-  tree_sum(state.task.output, room, static_cast<std::size_t>(lane.order.backend->getSize()));
+  tree_sum(state.task.output, terms, static_cast<std::size_t>(queue.order.backend->getSize()));
   const std::scoped_lock lock(mutex_);
-  lane.spare.push_back(std::move(room));
+  queue.spare.push_back(std::move(terms));
 }
 
 }  // namespace syntony::overlap
