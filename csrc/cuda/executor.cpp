@@ -99,7 +99,7 @@ void Executor::connect(std::span<std::byte* const> arenas) {
   connected_ = true;
 }
 
-void Executor::launch(const Plan& plan, std::span<std::byte* const> pointers, cudaStream_t stream) {
+void Executor::launch(const LaunchPlan& plan, std::span<std::byte* const> pointers, cudaStream_t stream) {
   const KernelForm& form = plan.form();
   if (!connected_ && shape_.ranks > 1) throw std::invalid_argument("connect() comes before the first launch");
   if (pointers.size() != form.bases.size()) {
@@ -142,8 +142,8 @@ void Executor::wait() const {
   if (last_stream_) last_.synchronize();
 }
 
-Plan::Plan(const Executor& executor, const PreparedProgram& program, DType dtype, ReduceOp op,
-           std::span<const std::size_t> elements, LoweringOptions options)
+LaunchPlan::LaunchPlan(const Executor& executor, const PreparedProgram& program, DType dtype, ReduceOp op,
+                       std::span<const std::size_t> elements, LoweringOptions options)
     : form_(lower(program, executor.rank(), dtype, op, elements, executor.shape(), within(options, executor))),
       memory_(executor.device(), tables_bytes(form_)),
       scratch_(executor.device(), form_.scratch_bytes),
@@ -157,7 +157,7 @@ Plan::Plan(const Executor& executor, const PreparedProgram& program, DType dtype
 }
 
 template <class T>
-const T* Plan::place(const std::vector<T>& rows, std::size_t& offset) {
+const T* LaunchPlan::place(const std::vector<T>& rows, std::size_t& offset) {
   const std::size_t at = offset;
   offset += table_bytes(rows);
   if (rows.empty()) return nullptr;

@@ -2,7 +2,7 @@
 //
 //     Executor a(device, rank, shape, ranks_on_device);      its arena: FIFOs and flags that peers write
 //     a.connect(arenas);                                     every rank's arena, as this process reaches it
-//     Plan plan(a, program, dtype, op, elements, options);   tables on the GPU; made once, launched often
+//     LaunchPlan plan(a, program, dtype, op, elements, options);   tables on the GPU; made once, launched often
 //     a.launch(plan, pointers, stream);                      one kernel, nothing else
 //
 // Addresses. Ranks of one process (virtual ranks, or one process with several GPUs) hand each other their pointers;
@@ -37,7 +37,7 @@
 
 namespace syntony::cuda {
 
-class Plan;
+class LaunchPlan;
 
 class Executor {
  public:
@@ -63,7 +63,7 @@ class Executor {
 
   /// `pointers` as plan.form().bases; a null one for this rank's own scratch means the plan's. Throws
   /// std::invalid_argument for a pointer that is missing or not at an element's boundary.
-  void launch(const Plan& plan, std::span<std::byte* const> pointers, cudaStream_t stream);
+  void launch(const LaunchPlan& plan, std::span<std::byte* const> pointers, cudaStream_t stream);
 
   /// Until all launches have ended; those of graphs are not known here.
   void wait() const;
@@ -88,11 +88,11 @@ class Executor {
 };
 
 /// A lowered Program on a GPU, with the scratch that it needs. Must outlive its launches, and graphs that hold them.
-class Plan {
+class LaunchPlan {
  public:
   /// options.blocks is at most what the executor has (0: all of that). Throws as lower() does.
-  Plan(const Executor& executor, const PreparedProgram& program, DType dtype, ReduceOp op,
-       std::span<const std::size_t> elements, LoweringOptions options);
+  LaunchPlan(const Executor& executor, const PreparedProgram& program, DType dtype, ReduceOp op,
+             std::span<const std::size_t> elements, LoweringOptions options);
 
   [[nodiscard]] const KernelForm& form() const { return form_; }
   [[nodiscard]] const KernelTables& tables() const { return tables_; }  // pointers of the GPU

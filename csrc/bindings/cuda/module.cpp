@@ -183,33 +183,32 @@ void bind_executor(nb::module_& m) {
           "seconds"_a, "Of every launch from here on; 0: none.")
       .def(
           "launch",
-          [](Executor& self, const Plan& plan, const std::vector<std::uintptr_t>& addresses, std::uintptr_t stream) {
-            self.launch(plan, pointers(addresses), stream_at(stream));
-          },
+          [](Executor& self, const LaunchPlan& plan, const std::vector<std::uintptr_t>& addresses,
+             std::uintptr_t stream) { self.launch(plan, pointers(addresses), stream_at(stream)); },
           nb::call_guard<nb::gil_scoped_release>(),  // a full queue waits, and what it waits for may need a rank's
                                                      // thread
           "plan"_a, "pointers"_a, "stream"_a, "`pointers` as plan.bases; 0 for this rank's scratch means the plan's.")
       .def("wait", &Executor::wait, nb::call_guard<nb::gil_scoped_release>(), "Until all launches have ended.")
       .def("abort", &Executor::abort, "Lanes stop where they are; the group must be made anew.")
       .def("trouble", [](const Executor& self) { return told(self.trouble()); });
-  nb::class_<Plan>(m, "Plan", "A lowered Program on a GPU. Keep it for as long as launches or graphs use it.")
+  nb::class_<LaunchPlan>(m, "Plan", "A lowered Program on a GPU. Keep it for as long as launches or graphs use it.")
       .def(
           "__init__",
-          [](Plan* self, const Executor& executor, const Program& program, std::string_view dtype, std::string_view op,
-             const std::vector<std::size_t>& elements, std::string_view protocol, std::uint32_t blocks,
-             std::uint32_t instances, bool bulk) {
-            new (self) Plan(executor, PreparedProgram(program), dtype_named(dtype),
-                            static_cast<ReduceOp>(find_name(kReduceOps, op, "operator")), elements,
-                            options_of(protocol, blocks, instances, bulk));
+          [](LaunchPlan* self, const Executor& executor, const Program& program, std::string_view dtype,
+             std::string_view op, const std::vector<std::size_t>& elements, std::string_view protocol,
+             std::uint32_t blocks, std::uint32_t instances, bool bulk) {
+            new (self) LaunchPlan(executor, PreparedProgram(program), dtype_named(dtype),
+                                  static_cast<ReduceOp>(find_name(kReduceOps, op, "operator")), elements,
+                                  options_of(protocol, blocks, instances, bulk));
           },
           "executor"_a, "program"_a, "dtype"_a, "op"_a, "elements"_a, "protocol"_a = "simple", "blocks"_a = 0,
           "instances"_a = 0, "bulk"_a = false)
-      .def_prop_ro("bases", [](const Plan& self) { return bases_of(self.form()); })
-      .def_prop_ro("scratch", [](const Plan& self) { return address(self.scratch()); })
-      .def_prop_ro("lanes", [](const Plan& self) { return self.form().lanes.size(); })
-      .def_prop_ro("blocks", [](const Plan& self) { return self.form().blocks; })
-      .def_prop_ro("slices", [](const Plan& self) { return self.form().slices; })
-      .def_prop_ro("instances", [](const Plan& self) { return self.form().instances; });
+      .def_prop_ro("bases", [](const LaunchPlan& self) { return bases_of(self.form()); })
+      .def_prop_ro("scratch", [](const LaunchPlan& self) { return address(self.scratch()); })
+      .def_prop_ro("lanes", [](const LaunchPlan& self) { return self.form().lanes.size(); })
+      .def_prop_ro("blocks", [](const LaunchPlan& self) { return self.form().blocks; })
+      .def_prop_ro("slices", [](const LaunchPlan& self) { return self.form().slices; })
+      .def_prop_ro("instances", [](const LaunchPlan& self) { return self.form().instances; });
 }
 
 void bind_switches(nb::module_& m) {

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/device/cuda_machine.cuh"
 #include "cuda/device/bulk.hpp"
+#include "cuda/device/cuda_machine.cuh"
 
 namespace syntony::cuda {
 
@@ -62,7 +62,7 @@ class BulkMachine : public CudaMachine {
     asm volatile("fence.proxy.async;" ::: "memory");
   }
 #else
-  // Older processors have no such engine, and Plan refuses to ask for it.
+  // Older processors have no such engine, and LaunchPlan refuses to ask for it.
   __device__ static bool bulk() { return false; }
   __device__ static void bulk_prepare() {}
   __device__ static void bulk_begin() {}
