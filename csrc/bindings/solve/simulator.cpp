@@ -6,7 +6,7 @@
 
 #include "bindings/columns.hpp"
 #include "solve/simulate/flows.hpp"
-#include "solve/simulate/lanes.hpp"
+#include "solve/simulate/sim_program.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -74,32 +74,32 @@ nb::dict simulate_lanes(const Column<std::int64_t>& lane_offset, const Column<st
                         const Column<std::int64_t>& path_offset, const Column<std::int32_t>& link,
                         const Column<double>& weight, const Column<double>& latency, const Column<double>& capacity,
                         std::int64_t fifo_depth, bool buffered, bool every_slice) {
-  const LaneProgram program{.lane_offset = span_of(lane_offset),
-                            .lane_slices = span_of(lane_slices),
-                            .skew = span_of(skew),
-                            .out = span_of(out),
-                            .into = span_of(into),
-                            .signals = span_of(signals),
-                            .need_offset = span_of(need_offset),
-                            .need = span_of(need),
-                            .chunk_offset = span_of(chunk_offset),
-                            .chunk = span_of(chunk),
-                            .chunk_bytes = span_of(chunk_bytes),
-                            .slice_bytes = span_of(slice_bytes),
-                            .kind = span_of(kind),
-                            .feeder = span_of(feeder),
-                            .drainer = span_of(drainer),
-                            .flow_offset = span_of(flow_offset),
-                            .flow = span_of(flow),
-                            .route = span_of(route),
-                            .path_offset = span_of(path_offset),
-                            .link = span_of(link),
-                            .weight = span_of(weight),
-                            .latency = span_of(latency),
-                            .capacity = span_of(capacity),
-                            .fifo_depth = fifo_depth,
-                            .buffered = buffered};
-  LaneTimes found;
+  const SimProgram program{.lane_offset = span_of(lane_offset),
+                           .lane_slices = span_of(lane_slices),
+                           .skew = span_of(skew),
+                           .out = span_of(out),
+                           .into = span_of(into),
+                           .signals = span_of(signals),
+                           .need_offset = span_of(need_offset),
+                           .need = span_of(need),
+                           .chunk_offset = span_of(chunk_offset),
+                           .chunk = span_of(chunk),
+                           .chunk_bytes = span_of(chunk_bytes),
+                           .slice_bytes = span_of(slice_bytes),
+                           .kind = span_of(kind),
+                           .feeder = span_of(feeder),
+                           .drainer = span_of(drainer),
+                           .flow_offset = span_of(flow_offset),
+                           .flow = span_of(flow),
+                           .route = span_of(route),
+                           .path_offset = span_of(path_offset),
+                           .link = span_of(link),
+                           .weight = span_of(weight),
+                           .latency = span_of(latency),
+                           .capacity = span_of(capacity),
+                           .fifo_depth = fifo_depth,
+                           .buffered = buffered};
+  SimTimes found;
   {
     const nb::gil_scoped_release unlocked;
     found = simulate(program, every_slice);
@@ -125,10 +125,11 @@ void bind_simulator(nb::module_& m) {
   m.def("simulate_flows", &syntony::simulate_flows, nb::kw_only(), "bytes"_a, "latency"_a, "release"_a,
         "after_offset"_a, "after"_a, "after_left_offset"_a, "after_left"_a, "set"_a, "policy"_a, "set_offset"_a,
         "path_offset"_a, "link"_a, "weight"_a, "capacity"_a, "timeline"_a,
-        "Simulates flows on fairly shared links: the columns of synth.flows.Flows in, those of FlowTimes out.");
+        "Simulates flows on fairly shared links: the columns of synth.simulation.flows.Flows in, those of FlowTimes "
+        "out.");
   m.def("simulate_lanes", &syntony::simulate_lanes, nb::kw_only(), "lane_offset"_a, "lane_slices"_a, "skew"_a, "out"_a,
         "into"_a, "signals"_a, "need_offset"_a, "need"_a, "chunk_offset"_a, "chunk"_a, "chunk_bytes"_a, "slice_bytes"_a,
         "kind"_a, "feeder"_a, "drainer"_a, "flow_offset"_a, "flow"_a, "route"_a, "path_offset"_a, "link"_a, "weight"_a,
         "latency"_a, "capacity"_a, "fifo_depth"_a, "buffered"_a, "every_slice"_a,
-        "Simulates a Program's lanes on fairly shared links: the columns of synth.lanes.Lanes in, messages out.");
+        "Simulates a Program's lanes on fairly shared links: the columns of a SimProgram in, messages out.");
 }

@@ -1,15 +1,16 @@
-// Lanes: a Program as a simulation sees it. Instructions that start messages, take messages, and wait for each other.
+// SimProgram: a Program as a simulation sees it. Instructions that start messages, take messages, and wait for each
+// other.
 //
 //     rank 0, lane 0:  send ─────────────▶ send ─────────▶ ..       a send lasts until its last byte is on the wire
-//     FIFO 0 -> 1      [=== slice 0 ===]·alpha·▶[=== slice 1 ===]   room for `fifo_depth` messages, on the wire or
-//     there rank 1, lane 2:                  recv_reduce_send ──▶ ..      takes a message once it is there; its place
-//     in the
-//                                                                   FIFO is free again when the instruction is done
+//     FIFO 0 -> 1      [=== slice 0 ===]·alpha·▶[=== slice 1 ===]   space for `fifo_depth` messages, on the wire or
+//                                                                   there
+//     rank 1, lane 2:                  recv_reduce_send ──▶ ..      takes a message once it is there; its space in
+//                                                                   the FIFO is free again when the instruction is done
 //
 // What an executor does (core/progress/executor.hpp), timed by the wires alone: every lane runs its rows once per
 // slice, each `skew` iterations late (program/program.hpp); a row waits for others in the same slice, for its message,
-// for room; what is empty in a slice is not sent. Lanes, rows and connections are numbered through; columns and offsets
-// as in flows.hpp.
+// for space; what is empty in a slice is not sent. Lanes, rows and connections are numbered through; columns and
+// offsets as in flows.hpp.
 //
 //     connection 0  m0 m2 ──▶ flow 0  [== m0 ==][== m1 ==][== m2 ..      messages of a connection take turns over its
 //     connection 1  m1    ──┘                                            flows; a flow carries one at a time, in order
@@ -31,7 +32,7 @@ enum class ConnectionKind : std::uint8_t {
   read,   // one-sided: done when the last byte has come
 };
 
-struct LaneProgram {
+struct SimProgram {
   std::span<const std::int64_t> lane_offset;  // rows of every lane
   std::span<const std::int64_t> lane_slices;  // how often it runs them
   std::span<const std::int64_t> skew;         // per row: the slices that it is behind its lane's iteration
@@ -63,7 +64,7 @@ struct LaneProgram {
   void validate() const;
 };
 
-struct LaneTimes {
+struct SimTimes {
   double seconds = 0;
   /// The first row, by lane, that never comes to its end in `stuck_slice`; -1 where all is done.
   std::int64_t stuck_row = -1, stuck_slice = -1;
@@ -75,6 +76,6 @@ struct LaneTimes {
 
 /// `every_slice` lives through every slice and keeps the messages and the rates of links; else steady states are
 /// skipped (steady_state.hpp).
-[[nodiscard]] LaneTimes simulate(const LaneProgram& program, bool every_slice);
+[[nodiscard]] SimTimes simulate(const SimProgram& program, bool every_slice);
 
 }  // namespace syntony

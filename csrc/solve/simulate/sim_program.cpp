@@ -1,4 +1,4 @@
-#include "solve/simulate/lanes.hpp"
+#include "solve/simulate/sim_program.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr std::int64_t kFinished = std::numeric_limits<std::int64_t>::min();
 std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
 
 /// The slices from which on some message is shorter than before, or empty.
-std::vector<std::int64_t> boundaries_of(const LaneProgram& program) {
+std::vector<std::int64_t> boundaries_of(const SimProgram& program) {
   std::vector<std::int64_t> found;
   for (std::size_t chunk = 0; chunk < program.chunk_bytes.size(); ++chunk) {
     const double slices = program.chunk_bytes[chunk] / program.slice_bytes[chunk];
@@ -33,7 +33,7 @@ std::vector<std::int64_t> boundaries_of(const LaneProgram& program) {
 /// One simulation: the state between two events.
 class Run {
  public:
-  Run(const LaneProgram& program, bool every_slice)
+  Run(const SimProgram& program, bool every_slice)
       : program_(program),
         wires_({program.capacity.begin(), program.capacity.end()}, every_slice),
         crossings_(program.latency.size()),
@@ -62,7 +62,7 @@ class Run {
     moment_ = share_ / fastest;
   }
 
-  LaneTimes run() && {
+  SimTimes run() && {
     run_lanes();
     std::size_t leader = 0;   // the first lane that is not done,
     std::int64_t looked = 0;  // and the slice in which it was last looked for a steady state, plus one
@@ -309,7 +309,7 @@ class Run {
     wires_.skip(found->seconds);
   }
 
-  const LaneProgram& program_;
+  const SimProgram& program_;
   Wires wires_;
   std::vector<std::vector<Crossing>> crossings_;  // per path
   bool every_slice_;
@@ -318,7 +318,7 @@ class Run {
   std::vector<Fifo> fifos_;             // per connection
   std::vector<Queue> queues_;           // per flow
   std::vector<std::uint32_t> runnable_;
-  LaneTimes times_;
+  SimTimes times_;
   SteadyState steady_;
   double share_ = 0, moment_ = 0;  // precision of states, in bytes and in seconds
   std::vector<std::int64_t> state_;
@@ -345,7 +345,7 @@ bool positive(std::span<const double> column) {
 
 }  // namespace
 
-void LaneProgram::validate() const {
+void SimProgram::validate() const {
   require(cuts(lane_offset, lanes(), rows()), "lane_offset does not cut the rows into lanes");
   require(skew.size() == rows() && into.size() == rows() && signals.size() == rows(),
           "skew, into and signals must have an entry per row");
@@ -381,7 +381,7 @@ void LaneProgram::validate() const {
   }
 }
 
-LaneTimes simulate(const LaneProgram& program, bool every_slice) {
+SimTimes simulate(const SimProgram& program, bool every_slice) {
   program.validate();
   return Run(program, every_slice).run();
 }
