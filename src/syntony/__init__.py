@@ -1,49 +1,114 @@
-"""The front door: the `syntony` command, and the few names people import.
+"""The names people import; everything else is found in the rooms below.
 
     import syntony
-    box = syntony.parse("dgx1")
-    comm = syntony.Communicator.create()
 
-Names are looked up when first used, so importing this package loads no room.
+    box = syntony.topology("dgx1")
+    schedule = syntony.synthesize(box, "all_gather", size="64M")
+    print(syntony.simulate(schedule, "64M").algbw)
+
+    with syntony.Communicator.create(syntony.TcpBootstrap.from_environment()) as group:
+        group.all_reduce(array)
+
+A name is loaded when it is first used, so importing this package loads no room, not numpy and not torch.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from syntony.collectives import Communicator
-    from syntony.synth.dsl import algorithm
+    from syntony._core import CommunicationError
+    from syntony.api import bound, simulate, synthesize, verify
+    from syntony.base.command import UserError
+    from syntony.collectives.aggregation import InNetwork
+    from syntony.collectives.bootstrap.bootstraps import LocalBootstrap, MpiBootstrap, StoreBootstrap
+    from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
+    from syntony.collectives.buffers import empty
+    from syntony.collectives.communicator import Communicator
+    from syntony.collectives.recorder.records import counters, dump
+    from syntony.collectives.torch_backend.backend import shrink_group
+    from syntony.synth.dsl.decorator import algorithm
+    from syntony.synth.formats.loading import load
     from syntony.synth.model.collective import Collective
     from syntony.synth.model.program import Program
     from syntony.synth.model.schedule import Schedule
-    from syntony.topologies import Topology, parse
+    from syntony.topologies.parse import parse
+    from syntony.topologies.parse import parse as topology
+    from syntony.topologies.topology import Topology
 
-__all__ = ["Collective", "Communicator", "Program", "Schedule", "Topology", "__version__", "algorithm", "parse"]
+    __version__: str
+
+__all__ = [
+    "Collective",
+    "CommunicationError",
+    "Communicator",
+    "InNetwork",
+    "LocalBootstrap",
+    "MpiBootstrap",
+    "Program",
+    "Schedule",
+    "StoreBootstrap",
+    "TcpBootstrap",
+    "Topology",
+    "UserError",
+    "__version__",
+    "algorithm",
+    "bound",
+    "counters",
+    "dump",
+    "empty",
+    "load",
+    "parse",
+    "shrink_group",
+    "simulate",
+    "synthesize",
+    "topology",
+    "verify",
+]
 
 _HOMES = {
-    "Collective": "syntony.synth.model.collective",
-    "Communicator": "syntony.collectives",
-    "Program": "syntony.synth.model.program",
-    "Schedule": "syntony.synth.model.schedule",
-    "Topology": "syntony.topologies",
-    "algorithm": "syntony.synth.dsl",
-    "parse": "syntony.topologies",
+    "Collective": "synth.model.collective",
+    "CommunicationError": "_core",
+    "Communicator": "collectives.communicator",
+    "InNetwork": "collectives.aggregation",
+    "LocalBootstrap": "collectives.bootstrap.bootstraps",
+    "MpiBootstrap": "collectives.bootstrap.bootstraps",
+    "Program": "synth.model.program",
+    "Schedule": "synth.model.schedule",
+    "StoreBootstrap": "collectives.bootstrap.bootstraps",
+    "TcpBootstrap": "collectives.bootstrap.tcp_bootstrap",
+    "Topology": "topologies.topology",
+    "UserError": "base.command",
+    "algorithm": "synth.dsl.decorator",
+    "bound": "api",
+    "counters": "collectives.recorder.records",
+    "dump": "collectives.recorder.records",
+    "empty": "collectives.buffers",
+    "load": "synth.formats.loading",
+    "parse": "topologies.parse",
+    "shrink_group": "collectives.torch_backend.backend",
+    "simulate": "api",
+    "synthesize": "api",
+    "topology": "topologies.parse",
+    "verify": "api",
 }
+"""Where each name is; as the imports above say it to type checkers and editors."""
 
+if not TYPE_CHECKING:  # to a type checker, a name that is not listed above is a mistake
 
-def __getattr__(name: str) -> object:
-    if name == "__version__":
-        try:
-            return version("syntony")
-        except PackageNotFoundError:
-            return "not installed"
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'syntony' has no attribute {name!r}")
+    def __getattr__(name):
+        if name == "__version__":
+            from importlib.metadata import PackageNotFoundError, version
 
+            try:
+                return version("syntony")
+            except PackageNotFoundError:
+                return "not installed"
+        if name not in _HOMES:
+            raise AttributeError(f"module 'syntony' has no attribute {name!r}")
+        from importlib import import_module
 
-def __dir__() -> list[str]:
-    return __all__
+        module = import_module(f"syntony.{_HOMES[name]}")
+        found = globals()[name] = getattr(module, "parse" if name == "topology" else name)
+        return found
+
+    def __dir__():
+        return __all__
