@@ -1,9 +1,9 @@
 // The CUDA executor: one rank's side of a group of GPUs.
 //
-//     Executor a(device, rank, shape, ranks_on_device);      its arena: FIFOs and flags that peers write
-//     a.connect(arenas);                                     every rank's arena, as this process reaches it
-//     LaunchPlan plan(a, program, dtype, op, elements, options); tables on the GPU; made once, launched often
-//     a.launch(plan, pointers, stream);                          one kernel, nothing else
+//     Executor a(device, rank, shape, ranks_on_device);            its arena: FIFOs and flags that peers write
+//     a.connect(arenas);                                           every rank's arena, as this process reaches it
+//     LaunchPlan plan(a, program, dtype, op, elements, options);   tables on the GPU; made once, launched often
+//     a.launch(plan, pointers, stream);                            one kernel, nothing else
 //
 // Addresses. Ranks of one process (virtual ranks, or one process with several GPUs) hand each other their pointers;
 // ranks of different processes exchange export_memory (cuda_objects.hpp) through whatever store they have. The pointers

@@ -396,7 +396,7 @@ std::shared_ptr<Work> Communicator::call(Collective collective, DType dtype, Red
 
 std::shared_ptr<Work> Communicator::barrier(const CallOptions& options) {
   Group::Launch launch;
-  launch.shared = group_->fabric().exchange(priority_of(options).value_or(Priority::normal)) != nullptr;
+  launch.shared = group_->fabric().shared_rounds(priority_of(options).value_or(Priority::normal)) != nullptr;
   launch.program = selector_->select(Collective::all_reduce, 0, 1, "direct").program;
   launch.storage.resize(1);
   launch.blocks = {{launch.storage.data(), launch.storage.data(), 1}};

@@ -8,8 +8,8 @@
 #include <map>
 #include <utility>
 
+#include "core/one_host/shared_rounds.hpp"
 #include "core/recorder/recorder.hpp"
-#include "core/one_host/shared_exchange.hpp"
 #include "core/shm/shm_board.hpp"
 #include "core/shm/shm_segment.hpp"
 #include "core/shm/shm_transport.hpp"
@@ -131,7 +131,7 @@ Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::ti
 
 Fabric::~Fabric() {
   planes_.clear();
-  exchanges_ = {};
+  shared_rounds_ = {};
   transports_.clear();
 }
 
@@ -147,8 +147,8 @@ void Fabric::meet_on_host(const std::vector<Member>& members, const UniqueFd& li
   auto transport = std::make_unique<ShmTransport>(*segment_, rank_);
   for (const Priority priority : kMostUrgentFirst) {
     if (boxes_.size() > 1) break;
-    exchanges_[index_of(priority)] =
-        std::make_unique<SharedExchange>(*segment_, *transport, rank_, processes, priority);
+    shared_rounds_[index_of(priority)] =
+        std::make_unique<SharedRounds>(*segment_, *transport, rank_, processes, priority);
   }
   transports_.push_back(std::move(transport));
   for (const std::uint32_t rank : box) {

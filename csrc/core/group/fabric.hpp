@@ -52,7 +52,9 @@ class Fabric {
   [[nodiscard]] std::span<const std::unique_ptr<ControlPlane>> planes() const { return planes_; }
   /// Where all ranks of the group meet in memory; null where they are on several hosts, or only one.
   /// Operations of one class go through one of them.
-  [[nodiscard]] class SharedExchange* exchange(Priority priority) const { return exchanges_[index_of(priority)].get(); }
+  [[nodiscard]] class SharedRounds* shared_rounds(Priority priority) const {
+    return shared_rounds_[index_of(priority)].get();
+  }
   [[nodiscard]] std::vector<int> data_descriptors() const;
   [[nodiscard]] std::vector<int> control_descriptors() const;
 
@@ -79,7 +81,7 @@ class Fabric {
   std::vector<std::string> notes_;     // by rank
   std::unique_ptr<class ShmSegment> segment_;
   std::vector<std::unique_ptr<Transport>> transports_;
-  std::array<std::unique_ptr<SharedExchange>, kPriorities> exchanges_;
+  std::array<std::unique_ptr<SharedRounds>, kPriorities> shared_rounds_;
   std::vector<std::unique_ptr<ControlPlane>> planes_;
   std::vector<Transport*> by_peer_;
 };

@@ -286,7 +286,7 @@ void Group::admit(Track& track, std::unique_ptr<Operation> operation) {
   operation->room = Room::all;
   if (operation->launch.shared) {
     operation->execution.reset();
-    operation->shared.emplace(*fabric_->exchange(track.priority), descriptor, operation->launch.blocks);
+    operation->shared.emplace(*fabric_->shared_rounds(track.priority), descriptor, operation->launch.blocks);
   } else {
     operation->shared.reset();
     prepare(*operation);

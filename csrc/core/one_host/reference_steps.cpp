@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kReducedBytes = std::size_t{64} << 10U;  // of each rank at a time: they shall stay in cache
 constexpr std::size_t kCopiedBytes = std::size_t{256} << 10U;  // before others get in
-static_assert(kMostRanksOfHost * sizeof(BufferAddress) + kCacheLine <= SharedPlace::kStageBytes);
+static_assert(kMostRanksOfHost * sizeof(BufferAddress) + kCacheLine <= StageBuffer::kStageBytes);
 
 struct Offer {
   std::uint64_t reads_all = 0;  // whether this rank can read all others' memory
@@ -28,7 +28,7 @@ struct Offer {
 
 class ReferenceSteps final : public SharedSteps {
  public:
-  explicit ReferenceSteps(const SharedJob& job) : job_(job), memory_(job.exchange.memory()) {
+  explicit ReferenceSteps(const SharedJob& job) : job_(job), memory_(job.rounds.memory()) {
     if (!memory_.open_to_all) phase_ = Phase::introduce;
     memory_.trim();
   }
@@ -40,7 +40,7 @@ class ReferenceSteps final : public SharedSteps {
     if (staged_) {
       staged_->show();
     } else if (phase_ == Phase::introduce) {
-      as<PeerMemory::Proof>(stage(job_.exchange.next())) = memory_.proof();
+      as<PeerMemory::Proof>(stage(job_.rounds.next())) = memory_.proof();
     } else if (phase_ == Phase::offer) {
       show_offer();
     }
@@ -52,7 +52,7 @@ class ReferenceSteps final : public SharedSteps {
       case Phase::introduce:
         phase_ = Phase::offer;
         for (std::uint32_t peer = 0; peer < job_.ranks; ++peer) {
-          reads_all_ = reads_all_ && memory_.convinced(peer, as<PeerMemory::Proof>(stage(job_.exchange.place(peer))));
+          reads_all_ = reads_all_ && memory_.convinced(peer, as<PeerMemory::Proof>(stage(job_.rounds.buffer(peer))));
         }
         return true;
       case Phase::offer:
@@ -81,26 +81,26 @@ class ReferenceSteps final : public SharedSteps {
     const std::byte* own = nullptr;  // instead of `source`
   };
 
-  static std::byte* stage(SharedPlace& place) { return place.stage.data(); }
+  static std::byte* stage(StageBuffer& buffer) { return buffer.stage.data(); }
   template <typename Plain>
   static Plain& as(std::byte* memory) {
     return *reinterpret_cast<Plain*>(memory);
   }
-  [[nodiscard]] const Offer& offer_of(std::uint32_t rank) const { return as<Offer>(stage(job_.exchange.place(rank))); }
+  [[nodiscard]] const Offer& offer_of(std::uint32_t rank) const { return as<Offer>(stage(job_.rounds.buffer(rank))); }
   /// In an offer: where the block for `to` lies.
-  static BufferAddress& input_in(SharedPlace& place, std::uint32_t to) {
-    return as<BufferAddress>(stage(place) + 2 * kCacheLine + to * sizeof(BufferAddress));
+  static BufferAddress& input_in(StageBuffer& buffer, std::uint32_t to) {
+    return as<BufferAddress>(stage(buffer) + 2 * kCacheLine + to * sizeof(BufferAddress));
   }
 
   void show_offer() {
-    SharedPlace& place = job_.exchange.next();
-    auto& offer = as<Offer>(stage(place));
+    StageBuffer& buffer = job_.rounds.next();
+    auto& offer = as<Offer>(stage(buffer));
     offer = {reads_all_ && memory_.open_to_all.value_or(true) ? 1U : 0U, {}};
     if (job_.collective == Collective::all_reduce) offer.output = address_of(job_.blocks[0].output, job_.blocks[0]);
     if (!job_.shows) return;
     for (std::uint32_t to = 0; to < job_.destinations; ++to) {
       const Block& block = job_.block(job_.rank, to);
-      input_in(place, to) = address_of(block.input, block);
+      input_in(buffer, to) = address_of(block.input, block);
     }
   }
 
@@ -123,7 +123,7 @@ class ReferenceSteps final : public SharedSteps {
   }
 
   [[nodiscard]] BufferAddress& input_of(std::uint32_t from) const {
-    return input_in(job_.exchange.place(from), job_.shape.blocks_by_destination ? job_.rank : 0);
+    return input_in(job_.rounds.buffer(from), job_.shape.blocks_by_destination ? job_.rank : 0);
   }
 
   /// Counts are in the fingerprint, so this holds; but nobody reads beyond another's buffer, whatever was called.

@@ -9,9 +9,9 @@
 
 #include "core/kernels/kernels.hpp"
 #include "core/kernels/vector_copy.hpp"
+#include "core/one_host/shared_rounds.hpp"
 #include "core/program/block.hpp"
 #include "core/program/program.hpp"
-#include "core/one_host/shared_exchange.hpp"
 
 namespace syntony {
 
@@ -54,7 +54,7 @@ struct Stretch {
 };
 
 struct SharedJob {
-  SharedExchange& exchange;
+  SharedRounds& rounds;
   std::span<const Block> blocks;
   Collective collective;
   DType dtype;
@@ -63,8 +63,8 @@ struct SharedJob {
 
   SharedShape shape = shape_of(collective);
   std::size_t element_bytes = size_of(dtype);
-  std::uint32_t rank = exchange.rank();
-  std::uint32_t ranks = exchange.ranks();
+  std::uint32_t rank = rounds.rank();
+  std::uint32_t ranks = rounds.ranks();
   std::uint32_t destinations = shape.blocks_by_destination ? ranks : 1;  // for which a source has blocks of their own
   bool shows = !shape.root_shows || rank == root;
   bool reads = !shape.root_reads || rank == root;

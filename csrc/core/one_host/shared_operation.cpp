@@ -14,39 +14,39 @@ std::unique_ptr<SharedSteps> steps_for(const SharedJob& job) {
   const std::size_t bytes = std::ranges::max(job.blocks, {}, &Block::elements).elements * job.element_bytes;
   const bool large = bytes >= (reduces(job.collective) ? kAddedBytes : kMovedBytes);
   // `reduce` has no place where those who get nothing could leave their share of the sum.
-  const bool readable = job.collective != Collective::reduce && job.exchange.memory().open_to_all.value_or(true);
+  const bool readable = job.collective != Collective::reduce && job.rounds.memory().open_to_all.value_or(true);
   return large && readable ? reference_steps(job) : staged_steps(job);
 }
 
 }  // namespace
 
-SharedOperation::SharedOperation(SharedExchange& exchange, const Descriptor& descriptor, std::span<const Block> blocks)
-    : exchange_(exchange),
-      job_{.exchange = exchange,
+SharedOperation::SharedOperation(SharedRounds& rounds, const Descriptor& descriptor, std::span<const Block> blocks)
+    : rounds_(rounds),
+      job_{.rounds = rounds,
            .blocks = blocks,
            .collective = descriptor.collective,
            .dtype = descriptor.dtype,
            .op = descriptor.op,
            .root = descriptor.root},
       stamp_{descriptor.sequence, descriptor.fingerprint},
-      ticket_(exchange.enter()) {}
+      ticket_(rounds.enter()) {}
 
 bool SharedOperation::arrived() {
-  for (; next_ < exchange_.ranks(); ++next_) {
-    if (next_ == exchange_.rank() || !steps_->needs(next_)) continue;
-    if (!exchange_.arrived(next_)) return false;
+  for (; next_ < rounds_.ranks(); ++next_) {
+    if (next_ == rounds_.rank() || !steps_->needs(next_)) continue;
+    if (!rounds_.arrived(next_)) return false;
   }
   return true;
 }
 
 bool SharedOperation::step() {
-  if (done_ || !exchange_.turn_of(ticket_)) return false;
+  if (done_ || !rounds_.is_next(ticket_)) return false;
   if (!steps_) steps_ = steps_for(job_);
   bool moved = false;
   if (!shown_ && !steps_->done()) {
-    if (!exchange_.all_arrived()) return false;
+    if (!rounds_.all_arrived()) return false;
     steps_->show();
-    exchange_.publish(stamp_);
+    rounds_.publish(stamp_);
     shown_ = moved = true;
     next_ = 0;
   }
@@ -55,15 +55,15 @@ bool SharedOperation::step() {
     if (steps_->read()) shown_ = false;
   }
   done_ = !shown_ && steps_->done();
-  if (done_) exchange_.leave();
+  if (done_) rounds_.leave();
   return true;
 }
 
 std::vector<std::uint32_t> SharedOperation::waiting_for() const {
   std::vector<std::uint32_t> peers;
-  for (std::uint32_t peer = 0; peer < exchange_.ranks(); ++peer) {
+  for (std::uint32_t peer = 0; peer < rounds_.ranks(); ++peer) {
     const bool needed = !shown_ || steps_->needs(peer);
-    if (needed && !exchange_.published(peer)) peers.push_back(peer);
+    if (needed && !rounds_.published(peer)) peers.push_back(peer);
   }
   return peers;
 }

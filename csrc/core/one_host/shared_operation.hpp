@@ -1,4 +1,4 @@
-// One collective of one host's ranks on its way through the rounds of their SharedExchange.
+// One collective of one host's ranks on its way through the SharedRounds of their group.
 //
 // No Program, no queue, no header per message: hand-fused for what the profile asks for, and compared bit by bit with
 // the Programs it stands for (tests/csrc/runtime/test_collectives.py).
@@ -9,15 +9,15 @@
 #include <span>
 #include <vector>
 
-#include "core/one_host/shared_exchange.hpp"
+#include "core/one_host/shared_rounds.hpp"
 #include "core/one_host/shared_steps.hpp"
 
 namespace syntony {
 
 class SharedOperation {
  public:
-  /// `blocks` as in Communicator::run; they and `exchange` must outlive it.
-  SharedOperation(SharedExchange& exchange, const Descriptor& descriptor, std::span<const Block> blocks);
+  /// `blocks` as in Communicator::run; they and `rounds` must outlive it.
+  SharedOperation(SharedRounds& rounds, const Descriptor& descriptor, std::span<const Block> blocks);
 
   /// As far as it goes now, but not further than a round, or a part of one that takes long. True when anything moved.
   /// Throws SharedMismatch, perhaps about the operation before.
@@ -28,7 +28,7 @@ class SharedOperation {
  private:
   [[nodiscard]] bool arrived();
 
-  SharedExchange& exchange_;
+  SharedRounds& rounds_;
   SharedJob job_;
   Stamp stamp_;
   std::uint64_t ticket_;

@@ -1,4 +1,4 @@
-// What a rank does in each round of a shared collective (shared_exchange.hpp has the rounds).
+// What a rank does in each round of a shared collective (shared_rounds.hpp has the rounds).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class SharedSteps {
   SharedSteps& operator=(const SharedSteps&) = delete;
 
   [[nodiscard]] virtual bool done() const = 0;
-  /// Writes what peers need into this rank's next place. Once per round.
+  /// Writes what peers need into this rank's next buffer. Once per round.
   virtual void show() = 0;
   /// Whether this round waits for what `peer` shows.
   [[nodiscard]] virtual bool needs(std::uint32_t peer) const = 0;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{128} << 10U;    // what a rank shows in a round, at most
 constexpr std::size_t kOneShotBytes = std::size_t{128} << 10U;  // read by one rank: beyond, shares of a sum pay
-static_assert(kPieceBytes + kPieceBytes / 2 + 2 * kCacheLine <= SharedPlace::kStageBytes);
+static_assert(kPieceBytes + kPieceBytes / 2 + 2 * kCacheLine <= StageBuffer::kStageBytes);
 
 class ExchangeSteps final : public SharedSteps {
  public:
@@ -31,7 +31,7 @@ class ExchangeSteps final : public SharedSteps {
         longest_(std::ranges::max(job.blocks, {}, &Block::elements).elements),
         piece_(std::max<std::size_t>(1, kPieceBytes / job.destinations / job.element_bytes)),
         pitch_(std::min(piece_, longest_) * job.element_bytes),
-        inlined_(pitch_ * job.destinations <= SharedPlace::kInlineBytes) {
+        inlined_(pitch_ * job.destinations <= StageBuffer::kInlineBytes) {
     if (!inlined_) pitch_ = (pitch_ + kCacheLine - 1) / kCacheLine * kCacheLine;
   }
 
@@ -41,12 +41,12 @@ class ExchangeSteps final : public SharedSteps {
 
   void show() override {
     if (!job_.shows) return;
-    std::byte* place = room(job_.exchange.next());
+    std::byte* memory = memory_of(job_.rounds.next());
     for (std::uint32_t to = 0; to < job_.destinations; ++to) {
       if (job_.shape.blocks_by_destination && to == job_.rank) continue;
       const Block& block = job_.block(job_.rank, to);
       const Stretch part = piece_of(block);
-      job_.copy(place + to * pitch_, block.input + part.first * job_.element_bytes, part.count);
+      job_.copy(memory + to * pitch_, block.input + part.first * job_.element_bytes, part.count);
     }
   }
 
@@ -63,8 +63,8 @@ class ExchangeSteps final : public SharedSteps {
   }
 
  private:
-  [[nodiscard]] std::byte* room(SharedPlace& place) const {
-    return inlined_ ? place.inlined.data() : place.stage.data();
+  [[nodiscard]] std::byte* memory_of(StageBuffer& buffer) const {
+    return inlined_ ? buffer.inlined.data() : buffer.stage.data();
   }
   [[nodiscard]] Stretch piece_of(const Block& block) const {
     if (first_ >= block.elements) return {};
@@ -73,7 +73,7 @@ class ExchangeSteps final : public SharedSteps {
   /// Where this round's piece of what `from` has for this rank lies.
   [[nodiscard]] const std::byte* source(std::uint32_t from, const Block& block, std::size_t first) const {
     if (from == job_.rank) return block.input + first * job_.element_bytes;
-    return room(job_.exchange.place(from)) + (job_.shape.blocks_by_destination ? job_.rank * pitch_ : 0);
+    return memory_of(job_.rounds.buffer(from)) + (job_.shape.blocks_by_destination ? job_.rank * pitch_ : 0);
   }
 
   void add() {
@@ -97,7 +97,7 @@ class ExchangeSteps final : public SharedSteps {
   SharedJob job_;
   std::size_t longest_;    // block, in elements
   std::size_t piece_;      // of a block, in elements
-  std::size_t pitch_;      // between the pieces in a place, in bytes
+  std::size_t pitch_;      // between the pieces in a buffer, in bytes
   bool inlined_;           // in the stamp's own line
   std::size_t first_ = 0;  // element of this round's piece
 };
@@ -111,7 +111,7 @@ class TwoShotSteps final : public SharedSteps {
   [[nodiscard]] bool needs(std::uint32_t /*peer*/) const override { return true; }
 
   void show() override {
-    std::byte* stage = job_.exchange.next().stage.data();
+    std::byte* stage = job_.rounds.next().stage.data();
     const Stretch part = piece(first_);
     for (std::uint32_t to = 0; to < job_.ranks; ++to) {
       const Stretch share = job_.share(to, part);
@@ -123,12 +123,12 @@ class TwoShotSteps final : public SharedSteps {
   bool read() override {
     const Stretch part = piece(first_);
     const Stretch share = job_.share(job_.rank, part);
-    // All peers are in this round, so the next place is free: the sum goes there and waits for show().
-    std::byte* sum = job_.exchange.next().stage.data() + kPieceBytes;
+    // All peers are in this round, so the next buffer is free: the sum goes there and waits for show().
+    std::byte* sum = job_.rounds.next().stage.data() + kPieceBytes;
     if (share.count > 0) {
       job_.reduce_all(sum, share.count, [&](std::uint32_t from) {
         if (from == job_.rank) return input(share);
-        return static_cast<const std::byte*>(job_.exchange.place(from).stage.data()) +
+        return static_cast<const std::byte*>(job_.rounds.buffer(from).stage.data()) +
                (share.first - part.first) * job_.element_bytes;
       });
       if (job_.reads) job_.copy(output(share), sum, share.count);
@@ -138,7 +138,7 @@ class TwoShotSteps final : public SharedSteps {
       for (std::uint32_t from = 0; from < job_.ranks; ++from) {
         const Stretch theirs = job_.share(from, before);
         if (from != job_.rank)
-          job_.copy(output(theirs), job_.exchange.place(from).stage.data() + kPieceBytes, theirs.count);
+          job_.copy(output(theirs), job_.rounds.buffer(from).stage.data() + kPieceBytes, theirs.count);
       }
     }
     finished_ = first_ >= block_.elements;

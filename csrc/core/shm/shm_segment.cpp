@@ -124,8 +124,8 @@ ShmSegment::ShmSegment(const ShmMeeting& meeting, const UniqueFd& listener, cons
   for (std::uint32_t i = 0; i < ranks_.size(); ++i) local_[ranks_[i]] = i;
   stream_bytes_ = pages(kCacheLine + shape_.depth * (sizeof(SlotLine) + shape_.slot_bytes));
   notes_offset_ = pages(sizeof(AbortRecord) + ranks_.size() * sizeof(BoardLine));
-  places_offset_ = notes_offset_ + pages(ranks_.size() * kNoteSlots * sizeof(Note));
-  streams_offset_ = places_offset_ + pages(ranks_.size() * kPriorities * 2 * sizeof(SharedPlace));
+  stages_offset_ = notes_offset_ + pages(ranks_.size() * kNoteSlots * sizeof(Note));
+  streams_offset_ = stages_offset_ + pages(ranks_.size() * kPriorities * 2 * sizeof(StageBuffer));
   bytes_ = streams_offset_ + ranks_.size() * ranks_.size() * shape_.channels * shape_.windows * stream_bytes_;
   if (meeting.rank == ranks_.front()) {
     create(meeting, listener, deadline);
@@ -215,9 +215,9 @@ Note& ShmSegment::note(std::uint32_t rank, std::size_t slot) const {
   return reinterpret_cast<Note*>(base_ + notes_offset_)[local_[rank] * kNoteSlots + slot];
 }
 
-SharedPlace& ShmSegment::place(std::uint32_t rank, Priority priority, std::uint64_t parity) const {
+StageBuffer& ShmSegment::stage_buffer(std::uint32_t rank, Priority priority, std::uint64_t parity) const {
   const std::size_t pair = local_[rank] * kPriorities + index_of(priority);
-  return reinterpret_cast<SharedPlace*>(base_ + places_offset_)[pair * 2 + parity];
+  return reinterpret_cast<StageBuffer*>(base_ + stages_offset_)[pair * 2 + parity];
 }
 
 std::byte* ShmSegment::stream(std::uint32_t destination, std::uint32_t source, std::uint32_t channel,

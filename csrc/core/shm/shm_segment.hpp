@@ -2,7 +2,7 @@
 // nothing is left behind however a process ends.
 //
 //      +--------+---------------------------+--------------------------------------------------------------+
-//      | abort  | BoardLine, notes, places  | streams: [destination][source][channel][window]              |
+//      | abort  | BoardLine, notes, stages  | streams: [destination][source][channel][window]              |
 //      |        | per rank                  | each: | released | (stamp, header) payload | .. depth slots  |
 //      +--------+---------------------------+--------------------------------------------------------------+
 //
@@ -67,10 +67,10 @@ struct alignas(kCacheLine) SlotLine {
 static_assert(sizeof(SlotLine) == kCacheLine);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// Where a rank shows its peers what it brings to a round of a shared collective (one_host/shared_exchange.hpp); it has
+/// Where a rank shows its peers what it brings to a round of a shared collective (one_host/shared_rounds.hpp); it has
 /// two for each class of operations, used in turn. `stamp` is the number of the round, written last. Zeros at first:
 /// round 0, published by everybody.
-struct alignas(2 * kCacheLine) SharedPlace {
+struct alignas(2 * kCacheLine) StageBuffer {
   static constexpr std::size_t kInlineBytes = 48;
   static constexpr std::size_t kStageBytes = std::size_t{384} << 10U;
 
@@ -111,7 +111,7 @@ class ShmSegment {
   [[nodiscard]] AbortRecord& abort_record() const;
   [[nodiscard]] BoardLine& board(std::uint32_t rank) const;
   [[nodiscard]] Note& note(std::uint32_t rank, std::size_t slot) const;
-  [[nodiscard]] SharedPlace& place(std::uint32_t rank, Priority priority, std::uint64_t parity) const;
+  [[nodiscard]] StageBuffer& stage_buffer(std::uint32_t rank, Priority priority, std::uint64_t parity) const;
   [[nodiscard]] std::byte* stream(std::uint32_t destination, std::uint32_t source, std::uint32_t channel,
                                   std::uint32_t window) const;
   /// Wakes `rank` out of epoll.
@@ -127,7 +127,7 @@ class ShmSegment {
   std::vector<std::uint32_t> local_;  // by rank
   std::size_t stream_bytes_ = 0;
   std::size_t notes_offset_ = 0;
-  std::size_t places_offset_ = 0;
+  std::size_t stages_offset_ = 0;
   std::size_t streams_offset_ = 0;
   std::size_t bytes_ = 0;
   UniqueFd memory_;

@@ -1,18 +1,17 @@
 // How the ranks of one host show each other bytes, without a queue between them: in rounds.
 //
-// Every class of operations (priority.hpp) has an exchange of its own, and every rank two places in each, used in turn.
+// Every priority (priority.hpp) has SharedRounds of its own, and every rank two stage buffers in them, used in turn.
 // Round k of a rank:
 //
-//      1. when all peers have published round k-1       (so nobody reads place k mod 2 any more: that was round k-2)
-//      2. write into place k mod 2, publish k           (one store; fingerprint and up to 48 bytes are on the same
-//      line)
-//      3. when those one reads from have published k    read their places
+//      1. when all peers have published round k-1       (nobody reads buffer k mod 2 any more: that was round k-2)
+//      2. write into buffer k mod 2, publish k          (one store; the fingerprint and up to 48 bytes share its line)
+//      3. when those one reads from have published k    read their buffers
 //
-//      place 0   | stamp fingerprint 48 bytes |  stage .. |      stamp: the round published here last
-//      place 1   | stamp fingerprint 48 bytes |  stage .. |      (shm_segment.hpp, SharedPlace)
+//      buffer 0  | stamp fingerprint 48 bytes |  stage .. |      stamp: the round published here last
+//      buffer 1  | stamp fingerprint 48 bytes |  stage .. |      (shm_segment.hpp, StageBuffer)
 //
 // A collective is a few rounds (shared_operation.hpp); all ranks go through the same rounds in the same order, because
-// they run the same collectives of a class in the same order. (Once all peers have published k, 1. is true of round
+// they run the same collectives of a priority in the same order. (Once all peers have published k, 1. is true of round
 // k+1: what round k computes may be written where round k+1 shows it.)
 //
 // Touched by the group's owner of progress only; nothing here blocks.
@@ -32,12 +31,12 @@ namespace syntony {
 
 /// A peer shows something for another operation than this rank's: what, the control plane knows.
 struct SharedMismatch : std::exception {
-  SharedMismatch(std::uint32_t rank, Priority its_class, std::uint64_t number)
-      : peer(rank), priority(its_class), sequence(number) {}
+  SharedMismatch(std::uint32_t rank, Priority its_priority, std::uint64_t number)
+      : peer(rank), priority(its_priority), sequence(number) {}
   [[nodiscard]] const char* what() const noexcept override { return "a peer is in another operation"; }
   std::uint32_t peer;
   Priority priority;       // of this rank's operation,
-  std::uint64_t sequence;  // and its number in its class
+  std::uint64_t sequence;  // and its number among those of its priority
 };
 
 /// Whose round it is: what peers compare.
@@ -46,12 +45,12 @@ struct Stamp {
   std::uint64_t fingerprint = 0;
 };
 
-class SharedExchange {
+class SharedRounds {
  public:
   /// `segment` must hold all ranks of the group; `transport` wakes them. Both must outlive this.
   /// `processes`: by rank.
-  SharedExchange(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank, std::vector<pid_t> processes,
-                 Priority priority);
+  SharedRounds(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank, std::vector<pid_t> processes,
+               Priority priority);
 
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(seen_.size()); }
@@ -62,22 +61,22 @@ class SharedExchange {
   [[nodiscard]] bool published(std::uint32_t peer) const;  // the same, without the comparison
   /// and when all have, so that next() may be written.
   [[nodiscard]] bool all_arrived();
-  /// This rank's place of the next round.
-  [[nodiscard]] SharedPlace& next();
+  /// This rank's buffer of the next round.
+  [[nodiscard]] StageBuffer& next();
   /// Makes what was written the peers'.
   void publish(const Stamp& operation);
   /// What `rank` wrote for the round that this rank published last. Valid until this rank publishes the next one.
-  [[nodiscard]] SharedPlace& place(std::uint32_t rank) const;
+  [[nodiscard]] StageBuffer& buffer(std::uint32_t rank) const;
 
   [[nodiscard]] PeerMemory& memory() { return memory_; }
 
-  /// Operations of an exchange run one after another, in the order in which they entered.
+  /// Operations run one after another, in the order in which they entered.
   [[nodiscard]] std::uint64_t enter() { return ++entered_; }
   [[nodiscard]] bool turn_of(std::uint64_t ticket) const { return ticket == left_ + 1; }
   void leave() { ++left_; }
 
  private:
-  [[nodiscard]] SharedPlace& place(std::uint32_t rank, std::uint64_t round) const;
+  [[nodiscard]] StageBuffer& buffer(std::uint32_t rank, std::uint64_t round) const;
 
   const ShmSegment& segment_;
   ShmTransport& transport_;
