@@ -6,14 +6,14 @@ import pytest
 
 from syntony.benchmarks.runtime.hosts import SIZE, Limits, Network
 from syntony.benchmarks.runtime.measured.hosts_rank import Job
-from syntony.lab.plan import Plan
+from syntony.lab.lab_spec import LabSpec
 from syntony.lab.wires.ceiling import Ceiling
 
 MEGA = 1e6
 
 
-def _ceilings(plan: Plan, together: float) -> list[Ceiling]:
-    return [Ceiling(wire, near, ("", ""), together, None, (1e-5,)) for wire in plan.wires for near in wire.ends]
+def _ceilings(spec: LabSpec, together: float) -> list[Ceiling]:
+    return [Ceiling(wire, near, ("", ""), together, None, (1e-5,)) for wire in spec.wires for near in wire.ends]
 
 
 @pytest.mark.parametrize(
@@ -31,16 +31,16 @@ def _ceilings(plan: Plan, together: float) -> list[Ceiling]:
     ],
 )
 def test_limit_is_what_the_busiest_wire_carries(topology: str, collective: str, algorithm: str, carried: float) -> None:
-    plan = Network("", topology, "200mbit", {}).plan()
-    limits = Limits(plan, _ceilings(plan, 20 * MEGA))
+    spec = Network("", topology, "200mbit", {}).spec()
+    limits = Limits(spec, _ceilings(spec, 20 * MEGA))
     limit, simulated = limits.of(Job(collective, SIZE, 1, ("auto",)), algorithm)
     assert limit == pytest.approx(carried * SIZE / (20 * MEGA))
     assert limit < simulated < 1.2 * limit
 
 
 def test_limit_is_that_of_the_slowest_wire() -> None:
-    plan = Network("", "star:4", "200mbit", {}).plan()
-    ceilings = _ceilings(plan, 20 * MEGA)
+    spec = Network("", "star:4", "200mbit", {}).spec()
+    ceilings = _ceilings(spec, 20 * MEGA)
     ceilings[3] = Ceiling(ceilings[3].wire, ceilings[3].near, ("", ""), 5 * MEGA, None, (1e-5,))
-    limit, _ = Limits(plan, ceilings).of(Job("all_to_all", SIZE, 1, ("auto",)), "direct")
+    limit, _ = Limits(spec, ceilings).of(Job("all_to_all", SIZE, 1, ("auto",)), "direct")
     assert limit == pytest.approx(0.75 * SIZE / (5 * MEGA))

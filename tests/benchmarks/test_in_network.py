@@ -7,7 +7,7 @@ import pytest
 from syntony.benchmarks.in_network.__main__ import measured, table
 from syntony.benchmarks.in_network.rank import FORMATS
 from syntony.lab.lab import Lab
-from syntony.lab.plan import LabError, plan_of
+from syntony.lab.lab_spec import LabError, spec_of
 from syntony.topologies.parse import parse
 
 
@@ -36,7 +36,7 @@ def test_the_table_compares_with_the_ring_and_with_the_cable() -> None:
 @pytest.mark.wires
 def test_a_small_run_in_the_lab() -> None:
     try:  # containers differ in what they allow
-        with Lab(plan_of(parse("star:2"))):
+        with Lab(spec_of(parse("star:2"))):
             pass
     except LabError as error:
         pytest.skip(f"no lab here: {error}")

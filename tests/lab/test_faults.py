@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 
 from syntony.lab.faults import Change, changes, parse_fault, rate_under
-from syntony.lab.plan import LabError, at_rate, plan_of
+from syntony.lab.lab_spec import LabError, at_rate, spec_of
 from syntony.topologies.parse import parse
 
-PLAN = at_rate(plan_of(parse("star:3")), Fraction(25 * 10**6))
+PLAN = at_rate(spec_of(parse("star:3")), Fraction(25 * 10**6))
 
 
 def timeline(*texts: str, most: int = 20) -> list[Change]:

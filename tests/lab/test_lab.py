@@ -19,7 +19,7 @@ from syntony.base.command import UserError
 from syntony.lab import processes, runs
 from syntony.lab.faults import parse_fault
 from syntony.lab.lab import Lab
-from syntony.lab.plan import LabError, Plan, at_rate, delayed, plan_of
+from syntony.lab.lab_spec import LabError, LabSpec, at_rate, delayed, spec_of
 from syntony.lab.wires import kernel
 from syntony.topologies.parse import parse
 
@@ -28,15 +28,15 @@ RATE = Fraction(50 * 10**6, 8)
 SYNTONY = [sys.executable, "-m", "syntony"]
 
 
-def plan(name: str) -> Plan:
-    return at_rate(plan_of(parse(name)), RATE)
+def spec(name: str) -> LabSpec:
+    return at_rate(spec_of(parse(name)), RATE)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def needs_a_kernel_that_lets_us() -> None:
     """By trying: containers differ in what they allow."""
     try:
-        with Lab(plan("star:2")) as lab:
+        with Lab(spec("star:2")) as lab:
             lab.run(["true"], write=lambda _: None)
     except UserError as error:
         pytest.skip(f"no lab here: {error}")
@@ -60,10 +60,10 @@ def leaves_nothing() -> Iterator[None]:
     assert set(labs_now) <= set(labs)
 
 
-def run(name: str | Plan, script: str, **more: object) -> tuple[int, list[str]]:
+def run(name: str | LabSpec, script: str, **more: object) -> tuple[int, list[str]]:
     """Runs a shell script on every rank; the exit code, and the lines in alphabetical order."""
     written: list[bytes] = []
-    with Lab(plan(name) if isinstance(name, str) else name) as lab:
+    with Lab(spec(name) if isinstance(name, str) else name) as lab:
         code = lab.run(["sh", "-c", script], write=written.append, **more)  # type: ignore[arg-type]
     return code, sorted(line.strip() for line in b"".join(written).decode().splitlines())
 
@@ -110,7 +110,7 @@ def test_a_killed_rank_has_the_shells_exit_code(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_command_that_is_not_there_is_refused() -> None:
-    with Lab(plan("star:2")) as lab, pytest.raises(LabError, match=r"^there is no command 'no-such-thing' to run$"):
+    with Lab(spec("star:2")) as lab, pytest.raises(LabError, match=r"^there is no command 'no-such-thing' to run$"):
         lab.run(["no-such-thing"])
 
 
@@ -144,14 +144,14 @@ def python(body: str) -> str:
 
 @pytest.mark.parametrize("name", ["torus:2x2", "rail:boxes=2,gpus=1,rails=2", "ring:4", "dgx-a100:2"])
 def test_every_address_can_be_reached(name: str) -> None:
-    addresses = [port.address for host in plan(name).hosts for port in host.ports]
+    addresses = [port.address for host in spec(name).hosts for port in host.ports]
     body = f"print([address for address in {addresses} if not reachable(address)])".replace("'", '"')
     assert run(name, python(body)) == (0, ["rank 0 | []"])
 
 
 def test_ecmp_routes_are_taken() -> None:
     written: list[bytes] = []
-    with Lab(plan("torus:2x2"), ecmp=True) as lab:
+    with Lab(spec("torus:2x2"), ecmp=True) as lab:
         body = 'print(reachable("198.18.0.4"))'
         assert lab.run(["sh", "-c", python(body)], write=written.append) == 0
         routes = kernel.run(["ip", "-n", lab.namespace("h0"), "route", "show", "198.18.0.4"])
@@ -160,7 +160,7 @@ def test_ecmp_routes_are_taken() -> None:
 
 
 def test_ceilings_are_near_the_rates() -> None:
-    with Lab(plan("star:2")) as lab:
+    with Lab(spec("star:2")) as lab:
         ceilings = lab.ceilings()
     assert len(ceilings) == 4
     for ceiling in ceilings:
@@ -169,7 +169,7 @@ def test_ceilings_are_near_the_rates() -> None:
 
 def test_wires_take_their_time_and_lose_nothing() -> None:
     pytest.importorskip("syntony._core")
-    slow = delayed(plan("star:2"), 0.005, "rank1-switch")
+    slow = delayed(spec("star:2"), 0.005, "rank1-switch")
     try:
         with Lab(slow) as lab:
             ceilings = lab.ceilings()
@@ -186,7 +186,7 @@ def test_wires_take_their_time_and_lose_nothing() -> None:
 
 
 def test_a_cut_wire_carries_nothing_until_it_is_mended() -> None:
-    here = plan("star:2")
+    here = spec("star:2")
     body = """
 def discipline():
     return subprocess.run(["tc", "qdisc", "show", "dev", "w0"], capture_output=True, text=True).stdout.split()[1]
@@ -202,7 +202,7 @@ print(sys.argv[1], reachable("198.18.0.2"))
 
 
 def test_a_slow_wire_has_its_new_rate_both_ways_until_the_end() -> None:
-    here = plan("star:2")
+    here = spec("star:2")
     written: list[bytes] = []
     script = (
         '[ $RANK = 1 ] || exit 0; while :; do set -- $(tc qdisc show dev w1); [ "$8" = 5Mbit ] && echo $8 && exit; done'
@@ -216,7 +216,7 @@ def test_a_slow_wire_has_its_new_rate_both_ways_until_the_end() -> None:
 
 
 def test_a_flapping_wire_comes_and_goes() -> None:
-    here = plan("star:2")
+    here = spec("star:2")
     script = """
 [ $RANK = 0 ] || exit 0
 for wanted in blackhole tbf blackhole tbf; do

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syntony.__main__ import main
-from syntony.lab.plan import LabError
+from syntony.lab.lab_spec import LabError
 from syntony.lab.wires import kernel
 
 

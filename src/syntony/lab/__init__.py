@@ -1,6 +1,6 @@
 """The lab: a topology as a cluster of network namespaces on one machine.
 
-plan         which machines, wires, addresses, rates           pure; everything else carries it out
+lab_spec     which machines, wires, addresses, rates           pure; everything else carries it out
 routes       who sends what to whom through which wire         pure
 shaping      rates as the kernel wants them                    pure
 faults       what breaks when                                  pure

@@ -9,46 +9,46 @@ from __future__ import annotations
 import sys
 from collections import deque
 
-from syntony.lab.plan import Machine, Plan
+from syntony.lab.lab_spec import LabSpec, Machine
 
 PORT = 29600
 """In a namespace of its own, any port is free."""
 
 
-def adding_switches(plan: Plan) -> tuple[Machine, ...]:
+def adding_switches(spec: LabSpec) -> tuple[Machine, ...]:
     """The switches of the lab that have an aggregator."""
     return tuple(
         machine
-        for machine in plan.machines
-        if not machine.ranks and plan.topology.nodes[machine.nodes[0]].aggregator is not None
+        for machine in spec.machines
+        if not machine.ranks and spec.topology.nodes[machine.nodes[0]].aggregator is not None
     )
 
 
-def command_of(plan: Plan, switch: Machine) -> tuple[str, ...]:
+def command_of(spec: LabSpec, switch: Machine) -> tuple[str, ...]:
     """What runs on `switch`, one of `adding_switches`."""
     from syntony.lab.aggregator import arguments_of
 
-    aggregator = plan.topology.nodes[switch.nodes[0]].aggregator
+    aggregator = spec.topology.nodes[switch.nodes[0]].aggregator
     assert aggregator is not None
     listen = ("--listen", f"0.0.0.0:{PORT}")
     return (sys.executable, "-m", "syntony.lab.aggregator", *listen, *arguments_of(aggregator))
 
 
-def meeting_place(plan: Plan) -> str | None:
+def meeting_place(spec: LabSpec) -> str | None:
     """SYNTONY_AGGREGATOR: the adding switch with the least sum of wires to all hosts; None without any."""
-    switches = adding_switches(plan)
+    switches = adding_switches(spec)
     if not switches:
         return None
-    nearest = min(switches, key=lambda switch: sum(_wires_to(plan, switch)[host.id] for host in plan.hosts))
+    nearest = min(switches, key=lambda switch: sum(_wires_to(spec, switch)[host.id] for host in spec.hosts))
     return f"{nearest.ports[0].address}:{PORT}"
 
 
-def _wires_to(plan: Plan, goal: Machine) -> dict[int, int]:
+def _wires_to(spec: LabSpec, goal: Machine) -> dict[int, int]:
     far = {goal.id: 0}
     waiting = deque([goal.id])
     while waiting:
         machine = waiting.popleft()
-        for _, _, end in plan.wires_of(machine):
+        for _, _, end in spec.wires_of(machine):
             if end.machine not in far:
                 far[end.machine] = far[machine] + 1
                 waiting.append(end.machine)

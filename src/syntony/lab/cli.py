@@ -18,7 +18,7 @@ from syntony.base.quantity import bit_rate, duration
 from syntony.lab import report, runs
 from syntony.lab.faults import parse_fault
 from syntony.lab.lab import Lab, Stopped, stopping_by_signals
-from syntony.lab.plan import DEFAULT_RATE, LabError, Plan, at_rate, delayed, plan_of
+from syntony.lab.lab_spec import DEFAULT_RATE, LabError, LabSpec, at_rate, delayed, spec_of
 from syntony.lab.processes import require_command
 from syntony.lab.wires import kernel
 from syntony.topologies.cli import add_json, add_topology
@@ -65,8 +65,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _lab(arguments: argparse.Namespace) -> int:
     """The exit code of the first rank that failed; 128 plus the signal that ended the lab."""
-    plan = _plan(arguments)
-    faults = [parse_fault(text, plan) for text in arguments.fault]
+    spec = _spec(arguments)
+    faults = [parse_fault(text, spec) for text in arguments.fault]
     command: list[str] = arguments.passed_on
     if command:
         require_command(command)
@@ -74,7 +74,7 @@ def _lab(arguments: argparse.Namespace) -> int:
         raise LabError(
             "faults are counted from the command's start, and there is no command; say -- COMMAND at the end"
         )
-    lab = Lab(plan, arguments.ecmp)
+    lab = Lab(spec, arguments.ecmp)
     try:
         with stopping_by_signals(), lab:
             _print_report(lab, arguments)
@@ -90,14 +90,14 @@ def _lab(arguments: argparse.Namespace) -> int:
             print(report.delay_line(lab.delay_figures), file=sys.stderr)
 
 
-def _plan(arguments: argparse.Namespace) -> Plan:
-    plan = plan_of(parse(arguments.topology))
+def _spec(arguments: argparse.Namespace) -> LabSpec:
+    spec = spec_of(parse(arguments.topology))
     at, text = _named(arguments.rate or "")
-    plan = at_rate(plan, _quantity("--rate", text, bit_rate) if text else DEFAULT_RATE, at)
+    spec = at_rate(spec, _quantity("--rate", text, bit_rate) if text else DEFAULT_RATE, at)
     for delay in arguments.delay:
         at, text = _named(delay)
-        plan = delayed(plan, _quantity("--delay", text, duration), at)
-    return plan
+        spec = delayed(spec, _quantity("--delay", text, duration), at)
+    return spec
 
 
 def _named(text: str) -> tuple[str | None, str]:
@@ -122,7 +122,7 @@ def _print_report(lab: Lab, arguments: argparse.Namespace) -> None:
     console = Console(highlight=False)
     for item in report.map_of(lab):
         console.print(item, soft_wrap=isinstance(item, str))  # commands are copied whole
-    if not arguments.no_ceilings and lab.plan.wires:
+    if not arguments.no_ceilings and lab.spec.wires:
         for item in report.ceilings(lab.ceilings()):
             console.print(item)
     if not arguments.passed_on:

@@ -18,7 +18,7 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from syntony.base.quantity import bit_rate, duration
-from syntony.lab.plan import LabError, Plan, Wire
+from syntony.lab.lab_spec import LabError, LabSpec, Wire
 
 _WORDS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = MappingProxyType(
     {  # verb: words it needs, words it may have
@@ -57,7 +57,7 @@ class Change:
     begins: bool
 
 
-def parse_fault(text: str, plan: Plan) -> Fault:
+def parse_fault(text: str, spec: LabSpec) -> Fault:
     """Reads one fault. Raises LabError that names the word which is wrong."""
     words = text.split()
     if not words or words[0] not in _WORDS:
@@ -66,7 +66,7 @@ def parse_fault(text: str, plan: Plan) -> Fault:
     verb, *rest = words
     if not rest:
         raise LabError(f"the fault {text!r} names no wire; one is written {_GRAMMAR[verb]!r}")
-    wires = plan.wires_between(rest[0])
+    wires = spec.wires_between(rest[0])
     values = _values(text, verb, rest[1:])
     rate = _quantity(text, "to", values["to"]) if "to" in values else None
     times = {word: float(_quantity(text, word, values[word])) for word in ("at", "for", "every") if word in values}

@@ -1,4 +1,4 @@
-"""One lab from beginning to end: `with Lab(plan) as lab:` builds it, and leaves nothing behind.
+"""One lab from beginning to end: `with Lab(spec) as lab:` builds it, and leaves nothing behind.
 
 namespaces ─▶ wires ─▶ addresses, routes, rates ─▶ ceilings ─▶ ranks, faults in their time ─▶ removal
 """
@@ -15,7 +15,7 @@ from types import TracebackType
 
 from syntony.lab.aggregators import adding_switches, command_of, meeting_place
 from syntony.lab.faults import Change, Fault, changes, rate_under
-from syntony.lab.plan import Plan
+from syntony.lab.lab_spec import LabSpec
 from syntony.lab.processes import Task, environment_of, require_command, run_tasks
 from syntony.lab.runs import Run
 from syntony.lab.wires import kernel, network
@@ -25,25 +25,25 @@ from syntony.lab.wires.routes import routes_of
 
 
 class Lab:
-    """A plan that stands while the context lasts. Raises LabError, with nothing left, when it cannot be built."""
+    """A spec that stands while the context lasts. Raises LabError, with nothing left, when it cannot be built."""
 
-    def __init__(self, plan: Plan, ecmp: bool = False) -> None:
+    def __init__(self, spec: LabSpec, ecmp: bool = False) -> None:
         kernel.require_tools()
-        self.plan = plan
+        self.spec = spec
         self.paths = "ECMP: connections are hashed over all shortest paths" if ecmp else "one shortest path per pair"
         self.delay_figures: DelayFigures | None = None  # known once the lab is gone
-        self._routes = routes_of(plan, ecmp)
+        self._routes = routes_of(spec, ecmp)
         self._run: Run | None = None
         self._delay_line: DelayLine | None = None
 
     def __enter__(self) -> Lab:
-        self._run = Run(self.plan.topology.name)
+        self._run = Run(self.spec.topology.name)
         try:
-            network.make_machines(self.plan, self.namespace)
-            network.make_cables(self.plan, self.namespace)
-            if any(wire.delay > 0 for wire in self.plan.wires):
-                self._delay_line = DelayLine(self.plan, self.namespace)
-            network.configure(self.plan, self._routes, self.namespace)
+            network.make_machines(self.spec, self.namespace)
+            network.make_cables(self.spec, self.namespace)
+            if any(wire.delay > 0 for wire in self.spec.wires):
+                self._delay_line = DelayLine(self.spec, self.namespace)
+            network.configure(self.spec, self._routes, self.namespace)
         except BaseException:
             self._remove()
             raise
@@ -66,7 +66,7 @@ class Lab:
 
     def ceilings(self) -> tuple[Ceiling, ...]:
         """Measures the wires: some seconds."""
-        return measure(self.plan, self.namespace)
+        return measure(self.spec, self.namespace)
 
     def run(
         self,
@@ -89,20 +89,20 @@ class Lab:
             (lasting.add if change.begins else lasting.discard)(change.fault)
             self._apply(faults, lasting, faults[change.fault])
 
-        place = meeting_place(self.plan)
+        place = meeting_place(self.spec)
         told = {"SYNTONY_SECRET": secrets.token_hex()} | ({} if place is None else {"SYNTONY_AGGREGATOR": place})
         services = [
-            Task(switch.name, self.namespace(switch.name), command_of(self.plan, switch), inherited, service=True)
-            for switch in adding_switches(self.plan)
+            Task(switch.name, self.namespace(switch.name), command_of(self.spec, switch), inherited, service=True)
+            for switch in adding_switches(self.spec)
         ]
         ranks = [
             Task(
                 f"rank {rank}",
-                self.namespace(self.plan.host_of[rank].name),
+                self.namespace(self.spec.host_of[rank].name),
                 tuple(command),
-                {**environment_of(self.plan, rank, inherited), **told},
+                {**environment_of(self.spec, rank, inherited), **told},
             )
-            for rank in range(self.plan.topology.ranks)
+            for rank in range(self.spec.topology.ranks)
         ]
         try:
             return run_tasks([*services, *ranks], write or _write_to_stdout, colours, changes(faults), apply)
@@ -119,7 +119,7 @@ class Lab:
             for end in wire.ends:
                 lines.setdefault(end.machine, []).append(network.shape_line(wire, rate_under(end.rate, hit)))
         for machine, batch in lines.items():
-            kernel.tc(self.namespace(self.plan.machines[machine].name), batch)
+            kernel.tc(self.namespace(self.spec.machines[machine].name), batch)
 
     def _remove(self) -> None:
         """Everything goes, whatever signal comes meanwhile."""

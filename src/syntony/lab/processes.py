@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from syntony.lab.faults import Change
-from syntony.lab.plan import LabError, Plan
+from syntony.lab.lab_spec import LabError, LabSpec
 from syntony.lab.wires.network import device_of
 
 GRACE = 10.0
@@ -46,24 +46,24 @@ class Task:
     service: bool = False
 
 
-def environment_of(plan: Plan, rank: int, inherited: Mapping[str, str]) -> dict[str, str]:
+def environment_of(spec: LabSpec, rank: int, inherited: Mapping[str, str]) -> dict[str, str]:
     """What a rank is told, over `inherited` without what other launchers have left there.
 
     SYNTONY_HOST is a name for messages, and equal for the ranks of one host alone; GLOO_SOCKET_IFNAME is there because
     gloo looks for its own address under the host's name, and namespaces have none.
     """
-    host = plan.host_of[rank]
+    host = spec.host_of[rank]
     told = {
         "RANK": str(rank),
-        "WORLD_SIZE": str(plan.topology.ranks),
+        "WORLD_SIZE": str(spec.topology.ranks),
         "LOCAL_RANK": str(host.ranks.index(rank)),
         "LOCAL_WORLD_SIZE": str(len(host.ranks)),
-        "MASTER_ADDR": plan.host_of[0].ports[0].address,
+        "MASTER_ADDR": spec.host_of[0].ports[0].address,
         "MASTER_PORT": str(MASTER_PORT),
         "SYNTONY_HOST": host.name,
         "PYTHONUNBUFFERED": "1",
     }
-    if device := device_of(plan, host):
+    if device := device_of(spec, host):
         told["GLOO_SOCKET_IFNAME"] = device
     kept = {name: value for name, value in inherited.items() if not name.startswith(_LAUNCHERS)}
     return {"OMP_NUM_THREADS": "1", **kept, **told}

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from syntony.lab.lab import Lab
-from syntony.lab.plan import Machine
+from syntony.lab.lab_spec import Machine
 from syntony.lab.wires import shaping
 from syntony.lab.wires.ceiling import Ceiling, median_round_trip
 from syntony.lab.wires.delay import DelayFigures
@@ -23,17 +23,17 @@ def map_of(lab: Lab) -> Iterable[RenderableType]:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    plan = lab.plan
-    yield f"lab {lab.id}: {plan.topology.name} as {len(plan.machines)} namespaces and {len(plan.wires)} wires"
+    spec = lab.spec
+    yield f"lab {lab.id}: {spec.topology.name} as {len(spec.machines)} namespaces and {len(spec.wires)} wires"
     table = Table("namespace", "stands for", "addresses", "wires", box=SIMPLE_HEAD)
-    for machine in plan.machines[:_MANY]:
-        wires = " ".join(f"{wire.name}→{plan.machines[far.machine].name}" for wire, _, far in plan.wires_of(machine.id))
+    for machine in spec.machines[:_MANY]:
+        wires = " ".join(f"{wire.name}→{spec.machines[far.machine].name}" for wire, _, far in spec.wires_of(machine.id))
         addresses = " ".join(port.address for port in machine.ports)
-        table.add_row(lab.namespace(machine.name), plan.label(machine), addresses, wires)
+        table.add_row(lab.namespace(machine.name), spec.label(machine), addresses, wires)
     yield table
-    if len(plan.machines) > _MANY:
-        yield f"... and {len(plan.machines) - _MANY} more (--json tells all)"
-    yield f"{lab.paths}; to enter one: {_enter(lab, plan.machines[0])}"
+    if len(spec.machines) > _MANY:
+        yield f"... and {len(spec.machines) - _MANY} more (--json tells all)"
+    yield f"{lab.paths}; to enter one: {_enter(lab, spec.machines[0])}"
 
 
 def ceilings(measured: Sequence[Ceiling]) -> Iterable[RenderableType]:
@@ -76,23 +76,23 @@ def delay_line(figures: DelayFigures) -> str:
 
 def document(lab: Lab, measured: Sequence[Ceiling]) -> dict[str, Any]:
     """The map and the ceilings. Rates in bytes/s, times in seconds."""
-    plan = lab.plan
+    spec = lab.spec
     found = {(ceiling.wire.id, ceiling.near.machine): ceiling for ceiling in measured}
     return {
         "id": lab.id,
-        "topology": plan.topology.name,
+        "topology": spec.topology.name,
         "paths": lab.paths,
         "machines": [
             {
                 "name": machine.name,
                 "namespace": lab.namespace(machine.name),
                 "enter": _enter(lab, machine),
-                "nodes": [plan.topology.nodes[node].name for node in machine.nodes],
+                "nodes": [spec.topology.nodes[node].name for node in machine.nodes],
                 "ranks": list(machine.ranks),
                 "addresses": [port.address for port in machine.ports],
                 "forwards": machine.forwards,
             }
-            for machine in plan.machines
+            for machine in spec.machines
         ],
         "wires": [
             {
@@ -100,8 +100,8 @@ def document(lab: Lab, measured: Sequence[Ceiling]) -> dict[str, Any]:
                 "delay": wire.delay,
                 "ends": [
                     {
-                        "machine": plan.machines[end.machine].name,
-                        "node": plan.topology.nodes[end.node].name,
+                        "machine": spec.machines[end.machine].name,
+                        "node": spec.topology.nodes[end.node].name,
                         "link": end.link,
                         "rate": float(end.rate),
                         "burst": shaping.burst(end.rate),
@@ -110,7 +110,7 @@ def document(lab: Lab, measured: Sequence[Ceiling]) -> dict[str, Any]:
                     for end in wire.ends
                 ],
             }
-            for wire in plan.wires
+            for wire in spec.wires
         ],
     }
 

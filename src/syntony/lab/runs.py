@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from syntony.lab.plan import LabError
+from syntony.lab.lab_spec import LabError
 from syntony.lab.wires import kernel
 
 RECORDS = Path("/run/syntony-lab")

@@ -18,13 +18,13 @@ def test_no_measured_time_beats_its_bound_or_is_of_another_order() -> None:
     """Generous: this machine may be busy with anything. A model that forgets a wire or a factor of four is caught."""
     fabric = FABRICS[0]
     try:
-        with Lab(fabric.plan()) as lab:
+        with Lab(fabric.spec()) as lab:
             lab.run(["true"], write=lambda _: None)
     except UserError as error:
         pytest.skip(f"no lab here: {error}")
     programs = {case: case.program() for case in CASES}
-    measured = measure(fabric.plan(), programs, {SIZE: 3})
-    predictor = Predictor(fabric.plan(), measured.latency(), 1e9)
+    measured = measure(fabric.spec(), programs, {SIZE: 3})
+    predictor = Predictor(fabric.spec(), measured.latency(), 1e9)
     for case, program in programs.items():
         times = measured.seconds[case, SIZE]
         prediction = predictor.predict(program, SIZE)

@@ -17,13 +17,13 @@ MIB = 1 << 20
 
 
 def network(fabric: Fabric) -> Topology:
-    plan = fabric.plan()
-    return network_of(plan, SLOT, {wire.id: 1e-5 for wire in plan.wires}, MEMORY)
+    spec = fabric.spec()
+    return network_of(spec, SLOT, {wire.id: 1e-5 for wire in spec.wires}, MEMORY)
 
 
 def seconds(fabric: Fabric, case: Case, size: int) -> float:
-    plan = fabric.plan()
-    predictor = Predictor(plan, {wire.id: 0.0 for wire in plan.wires}, MEMORY)
+    spec = fabric.spec()
+    predictor = Predictor(spec, {wire.id: 0.0 for wire in spec.wires}, MEMORY)
     return predictor.predict(case.program(), size).seconds
 
 
@@ -37,7 +37,7 @@ def test_goodput_by_hand() -> None:
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=str)
 def test_every_socket_leads_from_rank_to_rank(fabric: Fabric) -> None:
-    topology, sockets = network(fabric), sockets_of(fabric.plan())
+    topology, sockets = network(fabric), sockets_of(fabric.spec())
     assert set(sockets.ways) == {(src, dst) for src in range(4) for dst in range(4) if src != dst}
     for (src, dst), ways in sockets.ways.items():
         for way in ways:
@@ -49,7 +49,7 @@ def test_every_socket_leads_from_rank_to_rank(fabric: Fabric) -> None:
 
 
 def test_hosts_that_forward_and_rails() -> None:
-    torus, rail = sockets_of(FABRICS[1].plan()), sockets_of(FABRICS[2].plan())
+    torus, rail = sockets_of(FABRICS[1].spec()), sockets_of(FABRICS[2].spec())
     assert [len(way) for way in torus.ways[0, 3]] == [4, 4]  # rank, host, host, host, rank
     assert [len(way) for way in torus.ways[0, 1]] == [3, 3]
     assert [len(way) for way in rail.ways[0, 1]] == [2]  # shared memory
@@ -59,7 +59,7 @@ def test_hosts_that_forward_and_rails() -> None:
 
 
 def test_the_bucket_saves_what_fills_it() -> None:
-    assert burst_seconds(FABRICS[0].plan()) == pytest.approx(2e-3)
+    assert burst_seconds(FABRICS[0].spec()) == pytest.approx(2e-3)
 
 
 @pytest.mark.parametrize(
@@ -74,21 +74,21 @@ def test_the_bucket_saves_what_fills_it() -> None:
 )
 def test_all_to_all_takes_as_long_as_its_busiest_cable(fabric: Fabric, load: Fraction) -> None:
     size = 64 * MIB
-    ideal = float(load * size / goodput(fabric.bytes_per_second, SLOT)) - burst_seconds(fabric.plan())
+    ideal = float(load * size / goodput(fabric.bytes_per_second, SLOT)) - burst_seconds(fabric.spec())
     assert seconds(fabric, Case("direct", "all_to_all"), size) == pytest.approx(ideal, rel=0.01)
 
 
 def test_a_ring_on_a_star_is_nearly_as_fast_as_its_bound() -> None:
     size = 64 * MIB
-    ideal = 1.5 * size / float(goodput(FABRICS[0].bytes_per_second, SLOT)) - burst_seconds(FABRICS[0].plan())
+    ideal = 1.5 * size / float(goodput(FABRICS[0].bytes_per_second, SLOT)) - burst_seconds(FABRICS[0].spec())
     assert seconds(FABRICS[0], CASES[0], size) == pytest.approx(ideal, rel=0.01)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_nothing_is_predicted_faster_than_its_bound(case: Case) -> None:
     for fabric in FABRICS:
-        plan = fabric.plan()
-        predictor = Predictor(plan, {wire.id: 1e-5 for wire in plan.wires}, MEMORY)
+        spec = fabric.spec()
+        predictor = Predictor(spec, {wire.id: 1e-5 for wire in spec.wires}, MEMORY)
         found = predictor.predict(case.program(), 4 * MIB)
         assert found.seconds >= found.bound > 0
 

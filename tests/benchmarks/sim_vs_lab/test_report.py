@@ -12,7 +12,7 @@ from syntony.benchmarks.sim_vs_lab.cells import CASES, FABRICS, Cell
 from syntony.benchmarks.sim_vs_lab.prediction import Prediction
 from syntony.benchmarks.sim_vs_lab.rank import Job, _buffers
 from syntony.benchmarks.sim_vs_lab.report import Row, document, summary
-from syntony.lab.plan import LabError
+from syntony.lab.lab_spec import LabError
 
 
 def row(simulated: float, *measured: float) -> Row:

@@ -44,11 +44,11 @@ def main() -> int:
 def measured(ranks: int, rate: str, sizes: list[int]) -> dict[str, Any]:
     """Runs the ranks in a lab; their rows, with the `ranks`, `rate` and `ceiling` in bytes/s. Raises LabError."""
     from syntony.lab.lab import Lab, stopping_by_signals
-    from syntony.lab.plan import LabError, at_rate, plan_of
+    from syntony.lab.lab_spec import LabError, at_rate, spec_of
 
     switch = f"aggregator=sharp,aggregator.formats={'+'.join(FORMATS)},aggregator.tenants=2"
-    plan = at_rate(plan_of(parse(f"star:{ranks},{switch}")), bit_rate(rate))
-    lab = Lab(plan)
+    spec = at_rate(spec_of(parse(f"star:{ranks},{switch}")), bit_rate(rate))
+    lab = Lab(spec)
     with tempfile.TemporaryDirectory() as folder, stopping_by_signals(), lab:
         ceiling = min(each.best for each in lab.ceilings())
         out = Path(folder) / "rows.json"

@@ -29,7 +29,7 @@ from syntony.benchmarks.sim_vs_lab.model import network_of, sockets_of
 from syntony.benchmarks.sim_vs_lab.prediction import memory_rate
 from syntony.benchmarks.tables import Table
 from syntony.lab.lab import Lab
-from syntony.lab.plan import LabError, Plan, at_rate, plan_of
+from syntony.lab.lab_spec import LabError, LabSpec, at_rate, spec_of
 from syntony.lab.wires.ceiling import Ceiling, median_round_trip
 from syntony.synth.model.program import Program
 from syntony.synth.simulation.program_simulator import executor_slice, simulate_program
@@ -51,8 +51,8 @@ class Network:
     rate: str
     others: Mapping[str, tuple[str, ...]]
 
-    def plan(self) -> Plan:
-        return at_rate(plan_of(parse(self.topology)), bit_rate(self.rate))
+    def spec(self) -> LabSpec:
+        return at_rate(spec_of(parse(self.topology)), bit_rate(self.rate))
 
 
 _FLAT = {"all_reduce": ("ring",), "all_gather": ("direct",), "reduce_scatter": ("direct",), "all_to_all": ("direct",)}
@@ -68,9 +68,9 @@ NETWORKS = (
 
 def _rows(network: Network, iterations: int) -> Iterator[Row]:
     jobs = [Job(name, SIZE, iterations, ("auto", *network.others.get(name, ()), GLOO)) for name in COLLECTIVES]
-    plan = network.plan()
-    ceilings, found = measure(plan, jobs)
-    limits = Limits(plan, ceilings)
+    spec = network.spec()
+    ceilings, found = measure(spec, jobs)
+    limits = Limits(spec, ceilings)
     raw = min(ceiling.together for ceiling in ceilings)
     for job, timings in zip(jobs, found, strict=True):
         gloo = timings[-1]
@@ -98,8 +98,8 @@ def _shares(carried: Sequence[int]) -> str:
     return ":".join(f"{100 * one / max(1, sum(carried)):.0f}" for one in carried)
 
 
-def measure(plan: Plan, jobs: Sequence[Job]) -> tuple[tuple[Ceiling, ...], list[list[Timed]]]:
-    """Raw TCP in the lab of `plan`, and by job what each algorithm took there.
+def measure(spec: LabSpec, jobs: Sequence[Job]) -> tuple[tuple[Ceiling, ...], list[list[Timed]]]:
+    """Raw TCP in the lab of `spec`, and by job what each algorithm took there.
 
     Raises LabError where there can be no lab, where a rank fails, and where a result is wrong.
     """
@@ -107,12 +107,12 @@ def measure(plan: Plan, jobs: Sequence[Job]) -> tuple[tuple[Ceiling, ...], list[
         work, results = Path(folder, "work"), Path(folder, "results")
         work.write_text(json.dumps([asdict(job) for job in jobs]))
         said: list[bytes] = []
-        with Lab(plan) as lab:
+        with Lab(spec) as lab:
             ceilings = lab.ceilings()
             rank = [sys.executable, "-m", "syntony.benchmarks.runtime.measured.hosts_rank", str(work), str(results)]
             code = lab.run(rank, write=said.append)
         if code:
-            raise LabError(f"{plan.topology.name}: the ranks failed\n" + b"".join(said).decode(errors="replace"))
+            raise LabError(f"{spec.topology.name}: the ranks failed\n" + b"".join(said).decode(errors="replace"))
         found = [[Timed(**timed) for timed in row] for row in json.loads(results.read_text())]
     for job, timings in zip(jobs, found, strict=True):
         for timed in timings:
@@ -124,25 +124,25 @@ def measure(plan: Plan, jobs: Sequence[Job]) -> tuple[tuple[Ceiling, ...], list[
 class Limits:
     """What the lab's wires allow a Program, and what the simulator expects of it there."""
 
-    def __init__(self, plan: Plan, ceilings: Sequence[Ceiling]) -> None:
-        message = executor_slice(plan.topology.ranks)
+    def __init__(self, spec: LabSpec, ceilings: Sequence[Ceiling]) -> None:
+        message = executor_slice(spec.topology.ranks)
         latency = {ceiling.wire.id: median_round_trip(ceiling) / 2 for ceiling in ceilings}
-        network = network_of(plan, message, latency, memory_rate())
+        network = network_of(spec, message, latency, memory_rate())
         raw = {(ceiling.wire.id, ceiling.near.machine): ceiling.together for ceiling in ceilings}
-        inside = 2 * plan.topology.ranks  # links between ranks and their hosts come first
+        inside = 2 * spec.topology.ranks  # links between ranks and their hosts come first
         links = list(network.links[:inside])
-        for wire in plan.wires:
+        for wire in spec.wires:
             for near in wire.ends:
                 link = network.links[len(links)]
                 links.append(replace(link, bandwidth=Fraction(raw[wire.id, near.machine])))
-        self._plan = plan
+        self._spec = spec
         self._network = Topology(network.name, network.nodes, tuple(links))
-        self._sockets: Sockets = sockets_of(plan)
+        self._sockets: Sockets = sockets_of(spec)
 
     def of(self, job: Job, algorithm: str) -> tuple[float, float]:
         """Seconds: the limit and the simulator's word."""
-        boxes = [list(host.ranks) for host in self._plan.hosts]
-        ranks = self._plan.topology.ranks
+        boxes = [list(host.ranks) for host in self._spec.hosts]
+        ranks = self._spec.topology.ranks
         program = Program.from_core(_core.build(algorithm, job.collective, ranks, 0, boxes))
         found = simulate_program(program, self._network, job.size, sockets=self._sockets)
         wires = found.busy[2 * ranks :]

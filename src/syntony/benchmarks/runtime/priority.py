@@ -29,7 +29,7 @@ from syntony.benchmarks.runtime.measured.priority_rank import SIZES, Timed, meas
 from syntony.benchmarks.tables import Table
 from syntony.collectives.bootstrap.launch import run_ranks
 from syntony.lab.lab import Lab
-from syntony.lab.plan import LabError, at_rate, plan_of
+from syntony.lab.lab_spec import LabError, at_rate, spec_of
 from syntony.topologies.parse import parse
 
 WINDOW = 256 << 10
@@ -56,7 +56,7 @@ def _in_memory(iterations: int) -> Iterator[Row]:
 
 
 def _on_a_wire(iterations: int) -> Iterator[Row]:
-    plan = at_rate(plan_of(parse("star:2")), bit_rate("200mbit"))
+    spec = at_rate(spec_of(parse("star:2")), bit_rate("200mbit"))
     with tempfile.TemporaryDirectory(prefix="syntony-priority-") as folder:
         results = Path(folder) / "results"
         said: list[bytes] = []
@@ -68,7 +68,7 @@ def _on_a_wire(iterations: int) -> Iterator[Row]:
             str(iterations),
         ]
         try:
-            with Lab(plan) as lab:
+            with Lab(spec) as lab:
                 code = lab.run(command, write=said.append, environment=os.environ)
         except LabError as error:
             raise UserError(str(error)) from error

@@ -18,7 +18,7 @@ from syntony.benchmarks.sim_vs_lab.cells import CASES, FABRICS, QUICK_FABRICS, Q
 from syntony.benchmarks.sim_vs_lab.measurement import Measured, measure
 from syntony.benchmarks.sim_vs_lab.prediction import Predictor, memory_rate
 from syntony.lab.lab import Stopped, stopping_by_signals
-from syntony.lab.plan import LabError
+from syntony.lab.lab_spec import LabError
 from syntony.synth.simulation.program_simulator import executor_slice
 
 
@@ -45,7 +45,7 @@ def main(words: list[str]) -> int:
         rows += found
         labs.append(report.wires(fabric, measured))
         if not options.json:
-            print(report.heading(fabric, fabric.plan(), measured, executor_slice(4), memory))
+            print(report.heading(fabric, fabric.spec(), measured, executor_slice(4), memory))
             print("\n".join(f"  {row.line()}" for row in found), flush=True)
     if options.json:
         print(json.dumps({"memory": memory, "labs": labs, "cells": [report.document(row) for row in rows]}, indent=2))
@@ -56,10 +56,10 @@ def main(words: list[str]) -> int:
 
 def compare(fabric: Fabric, sizes: dict[int, int], memory: float) -> tuple[list[report.Row], Measured]:
     """All cells of one fabric, measured and then simulated."""
-    plan = fabric.plan()
+    spec = fabric.spec()
     programs = {case: case.program() for case in CASES}
-    measured = measure(plan, programs, sizes)
-    predictor = Predictor(plan, measured.latency(), memory)
+    measured = measure(spec, programs, sizes)
+    predictor = Predictor(spec, measured.latency(), memory)
     rows = [
         report.Row(Cell(fabric, case, size), predictor.predict(programs[case], size), measured.seconds[case, size])
         for case in CASES

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from syntony import _core
 from syntony.base.quantity import bit_rate
-from syntony.lab.plan import Plan, at_rate, plan_of
+from syntony.lab.lab_spec import LabSpec, at_rate, spec_of
 from syntony.synth.model.program import Program
 from syntony.topologies.parse import parse
 
@@ -28,8 +28,8 @@ class Fabric:
     def bytes_per_second(self) -> Fraction:
         return bit_rate(self.rate)
 
-    def plan(self) -> Plan:
-        return at_rate(plan_of(parse(self.topology)), self.bytes_per_second)
+    def spec(self) -> LabSpec:
+        return at_rate(spec_of(parse(self.topology)), self.bytes_per_second)
 
 
 FABRICS = (

@@ -14,7 +14,7 @@ from statistics import median
 from syntony.benchmarks.sim_vs_lab.cells import Case
 from syntony.benchmarks.sim_vs_lab.rank import Job
 from syntony.lab.lab import Lab
-from syntony.lab.plan import LabError, Plan
+from syntony.lab.lab_spec import LabError, LabSpec
 from syntony.lab.wires.ceiling import Ceiling, median_round_trip
 from syntony.synth.formats.program_file import write_program
 from syntony.synth.model.program import Program
@@ -37,8 +37,8 @@ class Measured:
         return {wire: median(found) / 2 for wire, found in trips.items()}
 
 
-def measure(plan: Plan, programs: Mapping[Case, Program], sizes: Mapping[int, int]) -> Measured:
-    """Runs every program at every size (bytes: iterations) in the lab of `plan`.
+def measure(spec: LabSpec, programs: Mapping[Case, Program], sizes: Mapping[int, int]) -> Measured:
+    """Runs every program at every size (bytes: iterations) in the lab of `spec`.
 
     Raises LabError where there can be no lab, and where a rank fails: a wrong result is among the reasons.
     """
@@ -53,11 +53,11 @@ def measure(plan: Plan, programs: Mapping[Case, Program], sizes: Mapping[int, in
         (place / "work").write_text(json.dumps([asdict(job) for job in jobs]))
         said: list[bytes] = []
         before = os.getloadavg()[0]
-        with Lab(plan) as lab:
+        with Lab(spec) as lab:
             ceilings = lab.ceilings()
             code = lab.run(_command(place), write=said.append)
         if code:
-            raise LabError(f"{plan.topology.name}: the ranks failed\n" + b"".join(said).decode(errors="replace"))
+            raise LabError(f"{spec.topology.name}: the ranks failed\n" + b"".join(said).decode(errors="replace"))
         found: Sequence[Sequence[float]] = json.loads((place / "results").read_text())
     seconds = {cell: tuple(times) for cell, times in zip(cells, found, strict=True)}
     return Measured(ceilings, seconds, (before, os.getloadavg()[0]))

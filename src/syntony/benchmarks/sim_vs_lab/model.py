@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from syntony.lab.plan import Machine, Plan, Wire
+from syntony.lab.lab_spec import LabSpec, Machine, Wire
 from syntony.lab.wires import shaping
 from syntony.lab.wires.routes import Route, routes_of
 from syntony.synth.simulation.sockets import Sockets
@@ -45,24 +45,24 @@ def goodput(rate: Fraction, message: int) -> Fraction:
     return rate * Fraction(message, message + FRAME) * payload_share() / (1 + ACKNOWLEDGED)
 
 
-def burst_seconds(plan: Plan) -> float:
+def burst_seconds(spec: LabSpec) -> float:
     """What a full bucket saves; the same on all wires but very slow ones."""
-    return min((shaping.burst(end.rate) / float(end.rate) for wire in plan.wires for end in wire.ends), default=0.0)
+    return min((shaping.burst(end.rate) / float(end.rate) for wire in spec.wires for end in wire.ends), default=0.0)
 
 
-def network_of(plan: Plan, message: int, latency: Mapping[int, float], memory: float) -> Topology:
+def network_of(spec: LabSpec, message: int, latency: Mapping[int, float], memory: float) -> Topology:
     """The lab's machines and wires, for messages of `message` bytes.
 
     `latency`: seconds one way, by wire; `memory`: bytes/s that a host copies.
     """
-    ranks, topology = plan.topology.ranks, plan.topology
+    ranks, topology = spec.topology.ranks, spec.topology
     nodes = [*topology.nodes[:ranks]]
-    nodes += [Node(ranks + machine.id, "switch", machine.name) for machine in plan.machines]
+    nodes += [Node(ranks + machine.id, "switch", machine.name) for machine in spec.machines]
     ends: list[tuple[int, int, float, Fraction]] = []
     for rank in range(ranks):
-        host = ranks + plan.host_of[rank].id
+        host = ranks + spec.host_of[rank].id
         ends += [(rank, host, 0.0, Fraction(memory)), (host, rank, 0.0, Fraction(memory))]
-    for wire in plan.wires:
+    for wire in spec.wires:
         for near, far in (wire.ends, wire.ends[::-1]):
             ends.append(
                 (ranks + near.machine, ranks + far.machine, latency[wire.id], goodput(near.rate, message)),
@@ -71,18 +71,18 @@ def network_of(plan: Plan, message: int, latency: Mapping[int, float], memory: f
     return Topology(f"lab of {topology.name}", tuple(nodes), links)
 
 
-def sockets_of(plan: Plan) -> Sockets:
+def sockets_of(spec: LabSpec) -> Sockets:
     """The links of `network_of` that the bytes of every socket cross.
 
     The higher rank dials (csrc/core/tcp/meeting/tcp_mesh.cpp), socket k the lower one's k-th address, from the address
     that its route says; the lower one's bytes go to that. Ranks of one host share memory.
     """
-    routes = {(route.machine, route.destination): route for route in routes_of(plan)}
-    ranks = plan.topology.ranks
+    routes = {(route.machine, route.destination): route for route in routes_of(spec)}
+    ranks = spec.topology.ranks
     ways: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
     for high in range(ranks):
         for low in range(high):
-            one, other = plan.host_of[high], plan.host_of[low]
+            one, other = spec.host_of[high], spec.host_of[low]
             if one == other:
                 ways[high, low], ways[low, high] = ((_up(high), _down(low)),), ((_up(low), _down(high)),)
                 continue
@@ -90,9 +90,9 @@ def sockets_of(plan: Plan) -> Sockets:
             there, back = [], []
             for number in range(many):
                 address = other.ports[number % len(other.ports)].address
-                there.append((_up(high), *_walk(plan, routes, one, address), _down(low)))
+                there.append((_up(high), *_walk(spec, routes, one, address), _down(low)))
                 answers = routes[one.id, address].source
-                back.append((_up(low), *_walk(plan, routes, other, answers), _down(high)))
+                back.append((_up(low), *_walk(spec, routes, other, answers), _down(high)))
             ways[high, low], ways[low, high] = tuple(there), tuple(back)
     return Sockets(ways)
 
@@ -105,15 +105,15 @@ def _down(rank: int) -> int:
     return 2 * rank + 1
 
 
-def _walk(plan: Plan, routes: Mapping[tuple[int, str], Route], start: Machine, address: str) -> list[int]:
+def _walk(spec: LabSpec, routes: Mapping[tuple[int, str], Route], start: Machine, address: str) -> list[int]:
     """The links from machine to machine, by the lab's routes."""
     here, links = start, []
     while all(port.address != address for port in here.ports):
         (hop,) = routes[here.id, address].hops
-        links.append(_link(plan, hop.wire, here))
-        here = plan.machines[hop.far.machine]
+        links.append(_link(spec, hop.wire, here))
+        here = spec.machines[hop.far.machine]
     return links
 
 
-def _link(plan: Plan, wire: Wire, near: Machine) -> int:
-    return 2 * plan.topology.ranks + 2 * wire.id + (0 if wire.ends[0].machine == near.id else 1)
+def _link(spec: LabSpec, wire: Wire, near: Machine) -> int:
+    return 2 * spec.topology.ranks + 2 * wire.id + (0 if wire.ends[0].machine == near.id else 1)

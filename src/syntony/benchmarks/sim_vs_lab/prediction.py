@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 
 from syntony.benchmarks.sim_vs_lab.model import ACKNOWLEDGED, burst_seconds, network_of, sockets_of
-from syntony.lab.plan import Plan
+from syntony.lab.lab_spec import LabSpec
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.program import Program
@@ -27,15 +27,15 @@ class Prediction:
 
 
 class Predictor:
-    """Predicts what programs take in the lab of `plan`.
+    """Predicts what programs take in the lab of `spec`.
 
     `latency`: seconds one way, by wire; `memory`: bytes/s from rank to rank of a host, as `memory_rate` measures.
     """
 
-    def __init__(self, plan: Plan, latency: dict[int, float], memory: float) -> None:
-        self._network: Topology = network_of(plan, executor_slice(plan.topology.ranks), latency, memory)
-        self._sockets: Sockets = sockets_of(plan)
-        self._burst = burst_seconds(plan)
+    def __init__(self, spec: LabSpec, latency: dict[int, float], memory: float) -> None:
+        self._network: Topology = network_of(spec, executor_slice(spec.topology.ranks), latency, memory)
+        self._sockets: Sockets = sockets_of(spec)
+        self._burst = burst_seconds(spec)
 
     def predict(self, program: Program, size: int) -> Prediction:
         """Slots, slices and their number are the CPU executor's (the simulator's defaults)."""

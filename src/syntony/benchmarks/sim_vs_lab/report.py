@@ -11,7 +11,7 @@ from syntony.benchmarks.sim_vs_lab.cells import Cell, Fabric
 from syntony.benchmarks.sim_vs_lab.measurement import Measured
 from syntony.benchmarks.sim_vs_lab.model import burst_seconds, goodput
 from syntony.benchmarks.sim_vs_lab.prediction import Prediction
-from syntony.lab.plan import Plan
+from syntony.lab.lab_spec import LabSpec
 
 WITHIN = 0.10
 """Of the measured time: what the issue of trust allows a prediction to be off."""
@@ -53,16 +53,16 @@ class Row:
         return f"{case}{times}{spread}{self.ratio:>8.3f}  {verdict}"
 
 
-def heading(fabric: Fabric, plan: Plan, measured: Measured, message: int, memory: float) -> str:
+def heading(fabric: Fabric, spec: LabSpec, measured: Measured, message: int, memory: float) -> str:
     """What stands above a fabric's lines: what its wires carry, by arithmetic and by measurement."""
     shares = [ceiling.best / float(ceiling.near.rate) for ceiling in measured.ceilings]
     latency = 1e6 * median(measured.latency().values())
     share = float(goodput(fabric.bytes_per_second, message) / fabric.bytes_per_second)
     lines = [
-        f"{fabric.topology} at {fabric.rate}: {len(plan.machines)} machines, {len(plan.wires)} wires; "
+        f"{fabric.topology} at {fabric.rate}: {len(spec.machines)} machines, {len(spec.wires)} wires; "
         f"load average {measured.load[0]:.1f} to {measured.load[1]:.1f}",
         f"  of a wire's rate: our bytes {share:.1%} (computed), TCP's payload {min(shares):.1%} to {max(shares):.1%} "
-        f"(measured); bucket {1e3 * burst_seconds(plan):.1f} ms; latency {latency:.0f} us; "
+        f"(measured); bucket {1e3 * burst_seconds(spec):.1f} ms; latency {latency:.0f} us; "
         f"memory {memory / 1e9:.1f} GB/s",
         f"  {_COLUMNS}{'ratio':>8}  (times in ms)",
     ]

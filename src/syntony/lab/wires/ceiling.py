@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from syntony.lab.plan import End, Plan, Wire
+from syntony.lab.lab_spec import End, LabSpec, Wire
 from syntony.lab.wires import kernel
 
 MOST_AT_ONCE = 32
@@ -56,9 +56,9 @@ class Ceiling:
         return self.together < GOOD * float(self.near.rate)
 
 
-def measure(plan: Plan, namespace: Callable[[str], str]) -> tuple[Ceiling, ...]:
+def measure(spec: LabSpec, namespace: Callable[[str], str]) -> tuple[Ceiling, ...]:
     """Both directions of every wire, or of a choice in large labs. Takes a few seconds."""
-    lanes = [_Lane(plan, namespace, wire, near, far) for wire in chosen(plan) for near, far in _directions(wire)]
+    lanes = [_Lane(spec, namespace, wire, near, far) for wire in chosen(spec) for near, far in _directions(wire)]
     try:
         round_trips = [lane.round_trips() for lane in lanes]
         together = _throughput(lanes)
@@ -75,12 +75,12 @@ def measure(plan: Plan, namespace: Callable[[str], str]) -> tuple[Ceiling, ...]:
     )
 
 
-def chosen(plan: Plan) -> tuple[Wire, ...]:
+def chosen(spec: LabSpec) -> tuple[Wire, ...]:
     """All wires, or so many of each kind that none is left out and `MOST_AT_ONCE` are not exceeded by much."""
-    if len(plan.wires) <= MOST_AT_ONCE:
-        return plan.wires
+    if len(spec.wires) <= MOST_AT_ONCE:
+        return spec.wires
     kinds: dict[object, list[Wire]] = {}
-    for wire in plan.wires:
+    for wire in spec.wires:
         kinds.setdefault((wire.ends[0].rate, wire.ends[1].rate, wire.delay), []).append(wire)
     each = max(1, MOST_AT_ONCE // len(kinds))
     return tuple(wire for wires in kinds.values() for wire in wires[:: -(-len(wires) // each)])
@@ -93,10 +93,10 @@ def _directions(wire: Wire) -> Iterable[tuple[End, End]]:
 class _Lane:
     """A connection over one wire that is used one way."""
 
-    def __init__(self, plan: Plan, namespace: Callable[[str], str], wire: Wire, near: End, far: End) -> None:
+    def __init__(self, spec: LabSpec, namespace: Callable[[str], str], wire: Wire, near: End, far: End) -> None:
         self.wire = wire
         self.near = near
-        self.names = plan.machines[near.machine].name, plan.machines[far.machine].name
+        self.names = spec.machines[near.machine].name, spec.machines[far.machine].name
         here, there = map(namespace, self.names)
         listener = kernel.inside(there, partial(socket.create_server, (far.link_address, 0)))
         with listener:

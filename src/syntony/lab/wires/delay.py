@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from syntony.lab.plan import LabError, Plan
+from syntony.lab.lab_spec import LabError, LabSpec
 from syntony.lab.wires import kernel
 
 
@@ -33,15 +33,15 @@ class DelayFigures:
 class DelayLine:
     """All wires of a lab that have a delay."""
 
-    def __init__(self, plan: Plan, namespace: Callable[[str], str]) -> None:
+    def __init__(self, spec: LabSpec, namespace: Callable[[str], str]) -> None:
         """Makes the devices of these wires, up to `configure`. Raises LabError where the kernel has no TUN."""
         wires, descriptors = [], []
         try:
-            for wire in plan.wires:
+            for wire in spec.wires:
                 if wire.delay > 0:
                     ends = []
                     for end in wire.ends:
-                        ends.append(kernel.open_tun(namespace(plan.machines[end.machine].name), wire.name))
+                        ends.append(kernel.open_tun(namespace(spec.machines[end.machine].name), wire.name))
                         descriptors.append(ends[-1])
                     wires.append(f"{ends[0]}:{ends[1]}:{wire.delay}")
             self._process = subprocess.Popen(

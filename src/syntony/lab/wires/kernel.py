@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from syntony.lab.plan import LabError
+from syntony.lab.lab_spec import LabError
 
 _T = TypeVar("_T")
 _CLONE_NEWNET = 0x40000000

@@ -1,4 +1,4 @@
-"""From plan to kernel: the lines of `ip` and `tc` that build a lab (pure), and the functions that run them.
+"""From spec to kernel: the lines of `ip` and `tc` that build a lab (pure), and the functions that run them.
 
 A lab is built in this order: machines, cables (wires with a delay are `delay.py`'s), then addresses, routes and rates.
 """
@@ -10,7 +10,7 @@ from fractions import Fraction
 from ipaddress import IPv4Address
 from types import MappingProxyType
 
-from syntony.lab.plan import End, Machine, Plan, Wire
+from syntony.lab.lab_spec import End, LabSpec, Machine, Wire
 from syntony.lab.wires import kernel, shaping
 from syntony.lab.wires.routes import Route
 
@@ -28,40 +28,40 @@ PARAMETERS: Mapping[str, str] = MappingProxyType(
 """Set in every namespace, before there are devices."""
 
 
-def make_machines(plan: Plan, namespace: Callable[[str], str]) -> None:
+def make_machines(spec: LabSpec, namespace: Callable[[str], str]) -> None:
     """One namespace for each machine."""
-    for machine in plan.machines:
+    for machine in spec.machines:
         name = namespace(machine.name)
         kernel.run(["ip", "netns", "add", name])
         kernel.set_parameters(name, {**PARAMETERS, "ipv4/ip_forward": str(int(machine.forwards))})
 
 
-def make_cables(plan: Plan, namespace: Callable[[str], str]) -> None:
+def make_cables(spec: LabSpec, namespace: Callable[[str], str]) -> None:
     """A veth pair for each wire without a delay."""
     lines = []
-    for wire in plan.wires:
+    for wire in spec.wires:
         if wire.delay == 0:
-            one, other = (namespace(plan.machines[end.machine].name) for end in wire.ends)
+            one, other = (namespace(spec.machines[end.machine].name) for end in wire.ends)
             lines.append(f"link add name {wire.name} netns {one} type veth peer name {wire.name} netns {other}")
     kernel.run(["ip", "-batch", "-"], lines)
 
 
-def configure(plan: Plan, routes: Iterable[Route], namespace: Callable[[str], str]) -> None:
+def configure(spec: LabSpec, routes: Iterable[Route], namespace: Callable[[str], str]) -> None:
     """Addresses, routes and rate limits, once the devices are there."""
     routes_at: dict[int, list[Route]] = {}
     for route in routes:
         routes_at.setdefault(route.machine, []).append(route)
-    for machine in plan.machines:
+    for machine in spec.machines:
         name = namespace(machine.name)
-        kernel.ip(name, ip_lines(plan, machine, routes_at.get(machine.id, [])))
-        kernel.tc(name, [shape_line(wire, near.rate) for wire, near, _ in plan.wires_of(machine.id)])
+        kernel.ip(name, ip_lines(spec, machine, routes_at.get(machine.id, [])))
+        kernel.tc(name, [shape_line(wire, near.rate) for wire, near, _ in spec.wires_of(machine.id)])
 
 
-def ip_lines(plan: Plan, machine: Machine, routes: Iterable[Route]) -> list[str]:
+def ip_lines(spec: LabSpec, machine: Machine, routes: Iterable[Route]) -> list[str]:
     """Brings `machine` up: a port's address lies on the first wire plugged in there, and holds for all others too."""
     lines = ["link set lo up"]
     address_at = {port.node: port.address for port in machine.ports}
-    for wire, near, far in plan.wires_of(machine.id):
+    for wire, near, far in spec.wires_of(machine.id):
         hardware = f" address {_hardware_address(near)}" if wire.delay == 0 else ""
         lines.append(f"link set {wire.name}{hardware} mtu {shaping.MTU} gso_max_size {shaping.SEGMENT} up")
         if address := address_at.pop(near.node, None):
@@ -77,10 +77,10 @@ def shape_line(wire: Wire, rate: Fraction | None) -> str:
     return f"qdisc replace dev {wire.name} root {shaping.CUT if rate is None else shaping.bucket(rate)}"
 
 
-def device_of(plan: Plan, machine: Machine) -> str | None:
+def device_of(spec: LabSpec, machine: Machine) -> str | None:
     """The device with the machine's first address; None when no wire is plugged in there."""
     node = machine.ports[0].node
-    return next((wire.name for wire, near, _ in plan.wires_of(machine.id) if near.node == node), None)
+    return next((wire.name for wire, near, _ in spec.wires_of(machine.id) if near.node == node), None)
 
 
 def _hardware_address(end: End) -> str:

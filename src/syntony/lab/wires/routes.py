@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from syntony.lab.plan import End, LabError, Machine, Plan, Wire
+from syntony.lab.lab_spec import End, LabError, LabSpec, Machine, Wire
 
 _SWEEPS = 8
 
@@ -41,25 +41,25 @@ class Route:
     hops: tuple[Hop, ...]
 
 
-def routes_of(plan: Plan, ecmp: bool = False) -> tuple[Route, ...]:
+def routes_of(spec: LabSpec, ecmp: bool = False) -> tuple[Route, ...]:
     """All routes of the lab: from every machine to every address of another one.
 
     With `ecmp` a route has all shortest ways, else one. Raises LabError when a host cannot reach another.
     """
-    destinations = [(machine, number) for machine in plan.machines for number in range(len(machine.ports))]
-    ways = [_shortest(plan, machine, number) for machine, number in destinations]
+    destinations = [(machine, number) for machine in spec.machines for number in range(len(machine.ports))]
+    ways = [_shortest(spec, machine, number) for machine, number in destinations]
     for (machine, number), hops in zip(destinations, ways, strict=True):
-        for host in plan.hosts:
+        for host in spec.hosts:
             if machine.ranks and host.id != machine.id and host.id not in hops:
-                goal = plan.topology.nodes[machine.ports[number].node].name
+                goal = spec.topology.nodes[machine.ports[number].node].name
                 raise LabError(
-                    f"{plan.topology.name}: nothing leads from {plan.label(host)} to {goal}; "
+                    f"{spec.topology.name}: nothing leads from {spec.label(host)} to {goal}; "
                     "in the lab every host must reach every NIC"
                 )
     if not ecmp:
-        ways = _balanced(plan, ways)
+        ways = _balanced(spec, ways)
     return tuple(
-        Route(start, machine.ports[number].address, _source(plan, plan.machines[start], hops), hops)
+        Route(start, machine.ports[number].address, _source(spec, spec.machines[start], hops), hops)
         for (machine, number), way in zip(destinations, ways, strict=True)
         for start, hops in sorted(way.items())
     )
@@ -69,7 +69,7 @@ _Ways = dict[int, tuple[Hop, ...]]
 """By machine: the first hops towards one destination."""
 
 
-def _shortest(plan: Plan, goal: Machine, number: int) -> _Ways:
+def _shortest(spec: LabSpec, goal: Machine, number: int) -> _Ways:
     """Breadth first, backwards from port `number` of `goal`."""
     port = goal.ports[number].node
     reached = {goal.id: 0}
@@ -78,9 +78,9 @@ def _shortest(plan: Plan, goal: Machine, number: int) -> _Ways:
     while frontier:
         arrived = []
         for machine in frontier:
-            if machine != goal.id and not plan.machines[machine].forwards:
+            if machine != goal.id and not spec.machines[machine].forwards:
                 continue
-            for wire, far, near in plan.wires_of(machine):
+            for wire, far, near in spec.wires_of(machine):
                 if machine == goal.id and not goal.forwards and far.node != port:
                     continue
                 if reached.setdefault(near.machine, reached[machine] + 1) == reached[machine] + 1:
@@ -89,7 +89,7 @@ def _shortest(plan: Plan, goal: Machine, number: int) -> _Ways:
                     ways.setdefault(near.machine, []).append(Hop(wire, near, far))
         frontier = arrived
     return {
-        start: _on_one_rail(plan.machines[start], sorted(hops, key=lambda hop: hop.wire.id), number)
+        start: _on_one_rail(spec.machines[start], sorted(hops, key=lambda hop: hop.wire.id), number)
         for start, hops in ways.items()
     }
 
@@ -102,13 +102,13 @@ def _on_one_rail(machine: Machine, hops: list[Hop], number: int) -> tuple[Hop, .
     return tuple(hop for hop in hops if hop.near.node == nics[number % len(nics)])
 
 
-def _source(plan: Plan, machine: Machine, hops: tuple[Hop, ...]) -> str:
+def _source(spec: LabSpec, machine: Machine, hops: tuple[Hop, ...]) -> str:
     """The address of the port by which packets leave."""
     at = {port.node: port.address for port in machine.ports}
     return at.get(hops[0].near.node, machine.ports[0].address)
 
 
-def _balanced(plan: Plan, ways: list[_Ways]) -> list[_Ways]:
+def _balanced(spec: LabSpec, ways: list[_Ways]) -> list[_Ways]:
     """One hop each, so that one unit from every host to every address makes the squares of the loads least.
 
     Each choice in turn is taken back and made anew, until nothing changes (a local optimum).
@@ -116,7 +116,7 @@ def _balanced(plan: Plan, ways: list[_Ways]) -> list[_Ways]:
     chosen = [{start: hops[0] for start, hops in way.items()} for way in ways]
     load: Counter[tuple[int, int]] = Counter()
     for tree in chosen:
-        for host in plan.hosts:
+        for host in spec.hosts:
             for hop in _path(tree, host.id):
                 load[_lane(hop)] += 1
     for _ in range(_SWEEPS):
@@ -125,7 +125,7 @@ def _balanced(plan: Plan, ways: list[_Ways]) -> list[_Ways]:
             for start, hops in way.items():
                 if len(hops) == 1:
                     continue
-                volume = sum(any(hop.near.machine == start for hop in _path(tree, host.id)) for host in plan.hosts)
+                volume = sum(any(hop.near.machine == start for hop in _path(tree, host.id)) for host in spec.hosts)
                 before = tree[start]
                 _add(load, tree, start, -volume)
                 costs = {}

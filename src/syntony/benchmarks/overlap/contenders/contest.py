@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any, Protocol
 
 from syntony.lab.lab import Lab
-from syntony.lab.plan import LabError, Plan
+from syntony.lab.lab_spec import LabError, LabSpec
 
 
 @dataclass(frozen=True)
@@ -85,17 +85,17 @@ def ends_of(contender: Contender, steps: int, clock: Callable[[], float] = time.
     return ends
 
 
-def hold(plan: Plan, work: Work) -> list[Timed]:
+def hold(spec: LabSpec, work: Work) -> list[Timed]:
     """The contest on a rank per host of a lab. Raises LabError where a rank fails or a result is wrong."""
     with tempfile.TemporaryDirectory(prefix="syntony-contest-") as folder:
         given, results = Path(folder, "work"), Path(folder, "results")
         given.write_text(json.dumps(asdict(work)))
         said: list[bytes] = []
         rank = [sys.executable, "-m", "syntony.benchmarks.overlap.contenders.rank", str(given), str(results)]
-        with Lab(plan) as lab:
+        with Lab(spec) as lab:
             code = lab.run(rank, write=said.append)
         if code:
-            raise LabError(f"{plan.topology.name}: the ranks failed\n" + b"".join(said).decode(errors="replace"))
+            raise LabError(f"{spec.topology.name}: the ranks failed\n" + b"".join(said).decode(errors="replace"))
         return [Timed(**timed) for timed in json.loads(results.read_text())]
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from syntony.benchmarks.overlap.contenders.contest import Entry, Work, hold
-from syntony.lab.plan import Plan, at_rate, plan_of
+from syntony.lab.lab_spec import LabSpec, at_rate, spec_of
 from syntony.topologies.parse import parse
 
 MEASURED_AT = 200e6 / 8  # bytes/s
@@ -47,9 +47,9 @@ def forward_at(ratio: float) -> float:
     return FORWARD * max(1.0, 0.5 / ratio)
 
 
-def star(hosts: int, rate: float) -> Plan:
+def star(hosts: int, rate: float) -> LabSpec:
     """So many hosts of one rank, each with a wire of `rate` bytes/s each way."""
-    return at_rate(plan_of(parse(f"star:{hosts}")), Fraction(round(rate)))
+    return at_rate(spec_of(parse(f"star:{hosts}")), Fraction(round(rate)))
 
 
 def rate_for(ratio: float, hosts: int, subject: Mapping[str, Any]) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from syntony.lab.aggregators import adding_switches, command_of, meeting_place
-from syntony.lab.plan import LabError, Plan, at_rate, delayed, plan_of
+from syntony.lab.lab_spec import LabError, LabSpec, at_rate, delayed, spec_of
 from syntony.topologies.aggregator import PROFILES
 from syntony.topologies.graph.wiring import Wiring
 from syntony.topologies.parse import parse
@@ -20,45 +20,45 @@ NAMES = ["star:4", "torus:2x2", "ring:3", "dgx1", "dgx-a100:2", "rail:boxes=2,gp
 @pytest.mark.parametrize("name", NAMES)
 def test_every_cable_between_machines_is_a_wire_and_every_address_is_its_own(name: str) -> None:
     topology = parse(name)
-    plan = plan_of(topology)
-    home = {node: machine.id for machine in plan.machines for node in machine.nodes}
+    spec = spec_of(topology)
+    home = {node: machine.id for machine in spec.machines for node in machine.nodes}
     assert sorted(home) == list(range(len(topology.nodes)))
     outside = [link.id for link in topology.links if home[link.src] != home[link.dst]]
-    assert sorted(end.link for wire in plan.wires for end in wire.ends) == outside
-    for wire in plan.wires:
+    assert sorted(end.link for wire in spec.wires for end in wire.ends) == outside
+    for wire in spec.wires:
         for near, far in (wire.ends, wire.ends[::-1]):
             link = topology.links[near.link]
             assert (link.src, link.dst) == (near.node, far.node)
             assert (near.machine, near.rate) == (home[link.src], link.bandwidth)
-    addresses = [IPv4Address(port.address) for machine in plan.machines for port in machine.ports]
-    links = [IPv4Address(end.link_address) for wire in plan.wires for end in wire.ends]
+    addresses = [IPv4Address(port.address) for machine in spec.machines for port in machine.ports]
+    links = [IPv4Address(end.link_address) for wire in spec.wires for end in wire.ends]
     assert len({*addresses, *links}) == len(addresses) + len(links)
     assert all(address in IPv4Network("198.18.0.0/15") for address in addresses)
     assert all(address.is_link_local for address in links)
 
 
 def test_a_star_is_hosts_around_a_switch() -> None:
-    plan = plan_of(parse("star:3"))
-    assert [(machine.name, machine.ranks, machine.forwards) for machine in plan.machines] == [
+    spec = spec_of(parse("star:3"))
+    assert [(machine.name, machine.ranks, machine.forwards) for machine in spec.machines] == [
         ("h0", (0,), True),
         ("h1", (1,), True),
         ("h2", (2,), True),
         ("s0", (), True),
     ]
-    assert [[end.machine for end in wire.ends] for wire in plan.wires] == [[0, 3], [1, 3], [2, 3]]
+    assert [[end.machine for end in wire.ends] for wire in spec.wires] == [[0, 3], [1, 3], [2, 3]]
 
 
 def test_a_rail_host_has_an_address_per_nic_and_does_not_forward() -> None:
-    plan = plan_of(parse("rail:boxes=2,gpus=2,rails=2"))
-    host = plan.hosts[1]
+    spec = spec_of(parse("rail:boxes=2,gpus=2,rails=2"))
+    host = spec.hosts[1]
     assert (host.name, host.ranks, host.forwards) == ("h1", (2, 3), False)
-    assert plan.label(host) == "rank2 rank3 nvswitch1 nic1.0 nic1.1"
-    assert [plan.topology.nodes[port.node].name for port in host.ports] == ["nic1.0", "nic1.1"]
-    assert plan.host_of[3] is host
+    assert spec.label(host) == "rank2 rank3 nvswitch1 nic1.0 nic1.1"
+    assert [spec.topology.nodes[port.node].name for port in host.ports] == ["nic1.0", "nic1.1"]
+    assert spec.host_of[3] is host
 
 
-def rates(plan: Plan) -> list[int]:
-    return [int(end.rate) for wire in plan.wires for end in wire.ends]
+def rates(spec: LabSpec) -> list[int]:
+    return [int(end.rate) for wire in spec.wires for end in wire.ends]
 
 
 def uneven() -> Topology:
@@ -71,19 +71,19 @@ def uneven() -> Topology:
 
 
 def test_rates_keep_their_proportion() -> None:
-    plan = plan_of(uneven())
-    assert rates(at_rate(plan, Fraction(1000))) == [1000, 1000, 400, 400]
-    assert rates(at_rate(plan, Fraction(1000), "rank1-rank2")) == [2500, 2500, 1000, 1000]
+    spec = spec_of(uneven())
+    assert rates(at_rate(spec, Fraction(1000))) == [1000, 1000, 400, 400]
+    assert rates(at_rate(spec, Fraction(1000), "rank1-rank2")) == [2500, 2500, 1000, 1000]
 
 
 def test_delays_go_to_all_wires_or_to_the_one_named() -> None:
-    plan = plan_of(uneven())
-    assert [wire.delay for wire in delayed(plan, 0.5).wires] == [0.5, 0.5]
-    assert [wire.delay for wire in delayed(delayed(plan, 0.5), 0.1, "rank2-rank1").wires] == [0.5, 0.1]
+    spec = spec_of(uneven())
+    assert [wire.delay for wire in delayed(spec, 0.5).wires] == [0.5, 0.5]
+    assert [wire.delay for wire in delayed(delayed(spec, 0.5), 0.1, "rank2-rank1").wires] == [0.5, 0.1]
 
 
 def test_a_wire_is_named_by_its_ends() -> None:
-    plan = plan_of(parse("rail:boxes=2,gpus=2,rails=2"))
+    spec = spec_of(parse("rail:boxes=2,gpus=2,rails=2"))
     for pair, names in (
         ("nic0.1-rail1", ["w1"]),
         ("rail1-nic0.1", ["w1"]),
@@ -91,14 +91,14 @@ def test_a_wire_is_named_by_its_ends() -> None:
         ("rank3-s1", ["w3"]),  # a rank stands for its host
         ("h1-s0", ["w2"]),
     ):
-        assert [wire.name for wire in plan.wires_between(pair)] == names, pair
+        assert [wire.name for wire in spec.wires_between(pair)] == names, pair
 
 
 def test_names_may_hold_dashes() -> None:
     nodes = (Node(0, "rank", "a-b"), Node(1, "rank", "c"))
     links = (Link(0, 0, 1, 0.0, Fraction(1)), Link(1, 1, 0, 0.0, Fraction(1)))
-    plan = plan_of(Topology("dashes", nodes, links))
-    assert plan.wires_between("a-b-c") == plan.wires_between("c-a-b") == plan.wires
+    spec = spec_of(Topology("dashes", nodes, links))
+    assert spec.wires_between("a-b-c") == spec.wires_between("c-a-b") == spec.wires
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_names_may_hold_dashes() -> None:
 )
 def test_a_wire_that_is_not_there_is_named(pair: str, sentence: str) -> None:
     with pytest.raises(LabError, match=f"^{sentence}$"):
-        plan_of(parse("star:3")).wires_between(pair)
+        spec_of(parse("star:3")).wires_between(pair)
 
 
 def test_parallel_cables_are_several_wires() -> None:
@@ -121,27 +121,27 @@ def test_parallel_cables_are_several_wires() -> None:
     wiring.rank((1, 0))
     wiring.cable(0, 1, Fraction(1), 0.0)
     wiring.cable(0, 1, Fraction(1), 0.0)
-    assert len(plan_of(wiring.topology()).wires_between("h0-h1")) == 2
+    assert len(spec_of(wiring.topology()).wires_between("h0-h1")) == 2
 
 
 def test_a_link_without_a_way_back_is_refused() -> None:
     nodes = (Node(0, "rank", "a"), Node(1, "rank", "b"))
     topology = Topology("one-way", nodes, (Link(0, 0, 1, 0.0, Fraction(1)),))
     with pytest.raises(LabError, match=r"^one-way: link 0 leads from a to b and none leads back; the lab speaks TCP"):
-        plan_of(topology)
+        spec_of(topology)
 
 
 def test_more_machines_than_one_computer_holds_are_refused() -> None:
     with pytest.raises(LabError, match=r"^torus:32x32 has 1024 hosts and 0 switches; the lab holds 256 machines$"):
-        plan_of(parse("torus:32x32"))
+        spec_of(parse("torus:32x32"))
 
 
 def test_ranks_meet_at_the_adding_switch_nearest_to_all() -> None:
-    assert meeting_place(plan_of(parse("star:4"))) is None
-    plan = plan_of(parse("star:4,aggregator=switchml"))
-    assert [switch.name for switch in adding_switches(plan)] == ["s0"]
-    assert meeting_place(plan) == "198.18.0.5:29600"
-    command = command_of(plan, adding_switches(plan)[0])
+    assert meeting_place(spec_of(parse("star:4"))) is None
+    spec = spec_of(parse("star:4,aggregator=switchml"))
+    assert [switch.name for switch in adding_switches(spec)] == ["s0"]
+    assert meeting_place(spec) == "198.18.0.5:29600"
+    command = command_of(spec, adding_switches(spec)[0])
     assert command[1:5] == ("-m", "syntony.lab.aggregator", "--listen", "0.0.0.0:29600")
     assert "int32_block" in command
 
@@ -154,11 +154,11 @@ def test_of_several_adding_switches_the_middle_one_is_taken() -> None:
     for host, leaf in zip(hosts, leaves, strict=True):
         wiring.cable(host, leaf, Fraction(1), 0.0)
         wiring.cable(leaf, spine, Fraction(1), 0.0)
-    plan = plan_of(wiring.topology().with_aggregator(PROFILES["sharp"].aggregator))
-    assert len(adding_switches(plan)) == 5
-    assert meeting_place(plan) == f"{plan.machines[-1].ports[0].address}:29600"
+    spec = spec_of(wiring.topology().with_aggregator(PROFILES["sharp"].aggregator))
+    assert len(adding_switches(spec)) == 5
+    assert meeting_place(spec) == f"{spec.machines[-1].ports[0].address}:29600"
 
 
 def test_a_switch_in_a_box_adds_without_the_lab() -> None:
-    plan = plan_of(parse("rail:boxes=2,gpus=2,rails=2").with_aggregator(PROFILES["sharp"].aggregator, "nvswitch*"))
-    assert adding_switches(plan) == ()
+    spec = spec_of(parse("rail:boxes=2,gpus=2,rails=2").with_aggregator(PROFILES["sharp"].aggregator, "nvswitch*"))
+    assert adding_switches(spec) == ()

@@ -84,7 +84,7 @@ class Wire:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LabSpec:
     """A lab on paper."""
 
     topology: Topology
@@ -162,7 +162,7 @@ class Plan:
         )
 
 
-def plan_of(topology: Topology) -> Plan:
+def spec_of(topology: Topology) -> LabSpec:
     """The lab of `topology`, its wires as fast as the topology says and without delay.
 
     Raises LabError for links without a way back and for more machines than one computer holds.
@@ -189,27 +189,27 @@ def plan_of(topology: Topology) -> Plan:
     for number, node in enumerate(switches):
         add(f"s{number}", (node.id,), (), (node.id,), True)
     home = {node: machine.id for machine in machines for node in machine.nodes}
-    return Plan(topology, tuple(machines), tuple(_wires(topology, home)))
+    return LabSpec(topology, tuple(machines), tuple(_wires(topology, home)))
 
 
-def at_rate(plan: Plan, rate: Fraction, at: str | None = None) -> Plan:
+def at_rate(spec: LabSpec, rate: Fraction, at: str | None = None) -> LabSpec:
     """The same lab with its rates in the same proportions, and `rate` bytes/s on the fastest wire, or on wire `at`."""
     fastest = max(
-        (end.rate for wire in (plan.wires_between(at) if at else plan.wires) for end in wire.ends), default=rate
+        (end.rate for wire in (spec.wires_between(at) if at else spec.wires) for end in wire.ends), default=rate
     )
     scale = rate / fastest
     return replace(
-        plan,
+        spec,
         wires=tuple(
-            replace(wire, ends=(_faster(wire.ends[0], scale), _faster(wire.ends[1], scale))) for wire in plan.wires
+            replace(wire, ends=(_faster(wire.ends[0], scale), _faster(wire.ends[1], scale))) for wire in spec.wires
         ),
     )
 
 
-def delayed(plan: Plan, delay: float, at: str | None = None) -> Plan:
+def delayed(spec: LabSpec, delay: float, at: str | None = None) -> LabSpec:
     """The same lab with `delay` seconds each way on every wire, or on those that `at` names."""
-    slow = {wire.id for wire in (plan.wires_between(at) if at else plan.wires)}
-    return replace(plan, wires=tuple(replace(wire, delay=delay) if wire.id in slow else wire for wire in plan.wires))
+    slow = {wire.id for wire in (spec.wires_between(at) if at else spec.wires)}
+    return replace(spec, wires=tuple(replace(wire, delay=delay) if wire.id in slow else wire for wire in spec.wires))
 
 
 def _wires(topology: Topology, home: Mapping[int, int]) -> Iterator[Wire]:
