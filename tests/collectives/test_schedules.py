@@ -88,7 +88,7 @@ def test_foreign_schedules_run(path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((FOREIGN.parent / "mscclpp-plans").glob("*.json")), ids=lambda path: path.stem)
 def test_foreign_plans_run(path: Path) -> None:
-    """MSCCL++ execution plans, made two-sided."""
+    """MSCCL++ plans, made two-sided."""
     program = load(path)
 
     def job(group: Communicator) -> None:

@@ -15,7 +15,14 @@ from syntony import _solve
 from syntony.base.command import UserError
 from syntony.synth.checker.schedules.check import check_schedule
 from syntony.synth.engines.engine import Budget, EngineError
-from syntony.synth.engines.fast.plan import Plan, WrongPlanError, bound_seconds, check, messages_of, plan
+from syntony.synth.engines.fast.stage_plan import (
+    StagePlan,
+    WrongPlanError,
+    bound_seconds,
+    check,
+    messages_of,
+    stage_plan,
+)
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.model.collective import Collective
 from syntony.synth.symmetry.levels import Levels
@@ -80,7 +87,7 @@ def test_what_birkhoff_refuses(size: int, entries: list[int], sentence: str) -> 
 def test_plans_are_right_and_balanced(data: st.DataObject) -> None:
     boxes, per_box = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
     matrix = data.draw(matrices(boxes * per_box))
-    found = plan(_boxes(boxes, per_box), matrix)
+    found = stage_plan(_boxes(boxes, per_box), matrix)
     check(found, matrix)
     staged = found.stage >= 0
     for rank in (found.out, found.into):  # every NIC of a box carries the same, up to one byte per pair of boxes
@@ -91,13 +98,13 @@ def test_plans_are_right_and_balanced(data: st.DataObject) -> None:
 def test_boxes_of_scattered_ranks() -> None:
     levels = Levels(np.asarray([[3, 0, 4], [1, 5, 2]]), "given")
     matrix = np.random.default_rng(1).integers(0, 50, (6, 6))
-    found = plan(levels, matrix)
+    found = stage_plan(levels, matrix)
     check(found, matrix)
     assert set(found.box[[3, 0, 4]].tolist()) == {0}
 
 
-def _mutants(found: Plan) -> list[Plan]:
-    def changed(name: str, row: int, value: int) -> Plan:
+def _mutants(found: StagePlan) -> list[StagePlan]:
+    def changed(name: str, row: int, value: int) -> StagePlan:
         column = getattr(found, name).copy()
         column[row] = value
         return replace(found, **{name: column})
@@ -119,23 +126,23 @@ def _mutants(found: Plan) -> list[Plan]:
 def test_wrong_plans_are_refused() -> None:
     matrix = np.random.default_rng(3).integers(1, 1000, (12, 12))
     np.fill_diagonal(matrix, 0)
-    for mutant in _mutants(plan(_boxes(3, 4), matrix)):
+    for mutant in _mutants(stage_plan(_boxes(3, 4), matrix)):
         with pytest.raises(WrongPlanError):
             check(mutant, matrix)
 
 
 def test_what_is_no_matrix() -> None:
     with pytest.raises(UserError, match="has shape"):
-        plan(_boxes(2, 2), np.zeros((3, 4), np.int64))
+        stage_plan(_boxes(2, 2), np.zeros((3, 4), np.int64))
     with pytest.raises(UserError, match="fewer than no bytes for rank 3"):
-        plan(_boxes(2, 2), -np.eye(4, dtype=np.int64)[[0, 3, 2, 1]])
+        stage_plan(_boxes(2, 2), -np.eye(4, dtype=np.int64)[[0, 3, 2, 1]])
 
 
 def test_the_simulated_plan_is_near_the_bound() -> None:
     topology = parse("dgx-h100:4")
     matrix = np.random.default_rng(7).zipf(1.5, (32, 32)).clip(max=10_000) * 14336
     np.fill_diagonal(matrix, 0)
-    found = plan(_boxes(4, 8), matrix)
+    found = stage_plan(_boxes(4, 8), matrix)
     check(found, matrix)
     job = Job("plan", tuple(range(32)), messages_of(found))
     seconds = run(topology, [job], Choice.parse("spray")).seconds

@@ -22,7 +22,7 @@ from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.taccl import task as task_module
 from syntony.synth.engines.taccl.logical import Logical, SketchError
-from syntony.synth.engines.taccl.ordering import Plan, listed, timed
+from syntony.synth.engines.taccl.ordering import Ordering, listed, timed
 from syntony.synth.engines.taccl.routing import route
 from syntony.synth.engines.taccl.search import run
 from syntony.synth.engines.taccl.sketch import Between, Sketch, default_sketch
@@ -73,7 +73,7 @@ def test_random_networks(topology: Topology, data: st.DataObject) -> None:
 @settings(max_examples=25, deadline=None)
 @given(topology=networks(max_ranks=4, switches=0), size=st.sampled_from([1, 8, 64]))
 def test_nothing_is_faster_than_what_is_claimed_to_be_the_fastest(topology: Topology, size: int) -> None:
-    """Without parallel links and switches nobody shares a link at once, so every engine's schedule is a plan too."""
+    """Without parallel links and switches nobody shares a link at once, so every engine's schedule is one."""
     assume(len({(link.src, link.dst) for link in topology.links}) == len(topology.links))
     collective = Collective.make("all_gather", topology.ranks)
     task = Task.of(Logical.of(Network(topology, collective), Sketch("free", symmetry=())), size)
@@ -85,7 +85,7 @@ def test_nothing_is_faster_than_what_is_claimed_to_be_the_fastest(topology: Topo
     assert found.least <= rival + slack
     assert relaxed_time(task, found.chosen) <= relaxed_time(task, start) + slack
     schedule = run(topology, collective, size, Budget(5.0))
-    if schedule.proof.startswith("no plan"):
+    if schedule.proof.startswith("no schedule"):
         assert simulate(schedule, size).seconds <= rival + slack
 
 
@@ -94,34 +94,34 @@ def test_stages_keep_every_rule_of_the_plan() -> None:
     sketch = read_sketch(str(SKETCHES / "dgx2x2-large.toml"), 32)
     task = Task.of(Logical.of(Network(topology, Collective.make("all_gather", 32)), sketch), 1 << 25)
     chosen = grown(task)
-    plan = Plan.of(task, chosen, 1e-9)
-    assert plan.after
+    ordering = Ordering.of(task, chosen, 1e-9)
+    assert ordering.after
     src, dst = task.logical.ends
     for chunk, edge in zip(*np.nonzero(chosen), strict=True):
         home, sender = int(task.home[chunk]), int(src[edge])
         if sender // 16 != dst[edge] // 16:
             assert sender // 16 == home // 16
             assert sender % 16 == home % 16 // 2 * 2 + 1
-    begin = listed(plan)
-    _assert_possible(plan, begin)
+    begin = listed(ordering)
+    _assert_possible(ordering, begin)
     small = Task.of(Logical.of(Network(parse("dgx1"), Collective.make("all_gather", 8)), Sketch("free")), 1 << 20)
-    plan = Plan.of(small, grown(small), 1e-9)
-    better = timed(plan, listed(plan), 0, 3.0)
-    _assert_possible(plan, better)
-    assert plan.makespan(better) <= plan.makespan(listed(plan))
+    ordering = Ordering.of(small, grown(small), 1e-9)
+    better = timed(ordering, listed(ordering), 0, 3.0)
+    _assert_possible(ordering, better)
+    assert ordering.makespan(better) <= ordering.makespan(listed(ordering))
 
 
-def _assert_possible(plan: Plan, begin: list[int]) -> None:
+def _assert_possible(ordering: Ordering, begin: list[int]) -> None:
     held: dict[int, list[tuple[int, int]]] = {}
     for number, start in enumerate(begin):
-        parent = plan.parent[number]
-        assert start >= (0 if parent < 0 else begin[parent] + plan.latency[parent])
-        for link, length in plan.busy[number].items():
+        parent = ordering.parent[number]
+        assert start >= (0 if parent < 0 else begin[parent] + ordering.latency[parent])
+        for link, length in ordering.busy[number].items():
             held.setdefault(link, []).append((start, start + length))
     for spans in held.values():
         spans.sort()
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
-    assert all(begin[first] <= begin[then] for first, then in plan.after)
+    assert all(begin[first] <= begin[then] for first, then in ordering.after)
 
 
 def test_the_symmetry_of_a_sketch_is_kept() -> None:
@@ -339,7 +339,7 @@ def test_the_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "syntony", "synth", "ring:4", "all_gather", "--timeout", "2", "--engine"]
     done = subprocess.run([*command, "taccl", "-o", str(output)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "no plan that the default for ring:4 allows takes less time" in done.stdout
+    assert "no schedule that the default for ring:4 allows takes less time" in done.stdout
     assert subprocess.run([sys.executable, "-m", "syntony", "verify", str(output)], check=False).returncode == 0
     path = _file(tmp_path, "chunks = 0")
     done = subprocess.run([*command, f"taccl:{path}"], capture_output=True, text=True, check=False)

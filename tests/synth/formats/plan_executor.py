@@ -1,4 +1,4 @@
-"""Runs an MSCCL++ execution plan with numbers: threads of thread blocks in random order, from its JSON alone.
+"""Runs an MSCCL++ plan with numbers: threads of thread blocks in random order, from its JSON alone.
 
 Shares nothing with the reader. A slot holds two elements; a thread block has two threads, which share the elements of
 an operation: those on packets and those that reduce deal them in one way, the others in any. Only `nop` and `barrier`

@@ -1,4 +1,4 @@
-"""MSCCL++ execution plans: real ones are proven and run, Programs go out and come back, wrong ones get a sentence."""
+"""MSCCL++ plans: real ones are proven and run, Programs go out and come back, wrong ones get a sentence."""
 
 from __future__ import annotations
 

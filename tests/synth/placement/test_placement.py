@@ -114,11 +114,11 @@ def test_equal_ranks_in_other_groups_take_another_time() -> None:
 def test_the_search_on_boxes() -> None:
     topology = parse("rail:boxes=2,gpus=4,rails=1")
     levels = levels_of(topology, Collective.make("all_gather", 8))
-    plans = search(topology, levels, [Axis("dp", 4), Axis("tp", 2)], ["dp"], 1 << 28)
-    assert [str(plan.placement) for plan in plans] == ["dp[1 4] tp[2 1]", "dp[2 2] tp[1 2]"]
-    assert told(plans[1].program) == "reduce_scatter[1]; all_reduce[0]; all_gather[1]"
-    assert plans[1].speedup > 1.2
-    assert all(plan.seconds <= plan.default for plan in plans)
+    candidates = search(topology, levels, [Axis("dp", 4), Axis("tp", 2)], ["dp"], 1 << 28)
+    assert [str(candidate.placement) for candidate in candidates] == ["dp[1 4] tp[2 1]", "dp[2 2] tp[1 2]"]
+    assert told(candidates[1].program) == "reduce_scatter[1]; all_reduce[0]; all_gather[1]"
+    assert candidates[1].speedup > 1.2
+    assert all(candidate.seconds <= candidate.default for candidate in candidates)
 
 
 def test_groups_that_are_too_large() -> None:

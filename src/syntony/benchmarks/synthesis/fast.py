@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.benchmarks.synthesis.table import Part, Row, Seconds, Stopwatch, Table
-from syntony.synth.engines.fast.plan import Plan, bound_seconds, check, messages_of, plan
+from syntony.synth.engines.fast.stage_plan import StagePlan, bound_seconds, check, messages_of, stage_plan
 from syntony.synth.model.collective import Collective
 from syntony.synth.symmetry.levels import levels_of
 from syntony.synth.traffic.choice import Choice
@@ -48,13 +48,13 @@ def _matrix(ranks: int, seed: int = 2026) -> NDArray[np.int64]:
     return tokens.astype(np.int64) * TOKEN
 
 
-def _planned(topology: Topology, matrix: NDArray[np.int64]) -> tuple[Plan, Seconds]:
+def _planned(topology: Topology, matrix: NDArray[np.int64]) -> tuple[StagePlan, Seconds]:
     """The plan, checked, and the least time of several."""
     boxes = levels_of(topology, Collective.make("all_to_all", topology.ranks)).joined()
     times = []
     for _ in range(REPEATS):
         watch = Stopwatch()
-        found = plan(boxes, matrix)
+        found = stage_plan(boxes, matrix)
         times.append(watch.read())
     check(found, matrix)
     return found, min(times, key=lambda seconds: seconds.processor)

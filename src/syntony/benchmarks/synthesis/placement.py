@@ -16,7 +16,7 @@ from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table
 from syntony.synth.model.collective import Collective
 from syntony.synth.placement.matrices import Axis
 from syntony.synth.placement.reductions import verified
-from syntony.synth.placement.search import Plan, search
+from syntony.synth.placement.search import Candidate, search
 from syntony.synth.symmetry.levels import levels_of
 from syntony.topologies.parse import parse
 
@@ -51,7 +51,7 @@ MOST_SUMMED = 32
 """Ranks of a group at most: the time of a row."""
 
 
-def _cases(system: System) -> Iterator[tuple[tuple[Axis, Axis], list[Plan]]]:
+def _cases(system: System) -> Iterator[tuple[tuple[Axis, Axis], list[Candidate]]]:
     topology = parse(system.topology)
     levels = levels_of(topology, Collective.make("all_gather", topology.ranks))
     size = 2
@@ -66,25 +66,25 @@ def _rows() -> Iterator[Row]:
         watch = Stopwatch()
         cases = list(_cases(system))
         seconds = watch.read()
-        plans = [plan for _, found in cases for plan in found]
-        for plan in plans:
-            if not verified(plan.program, plan.placement.groups(["dp"]).shape[1:]):
-                raise AssertionError(f"{plan.placement}: its program does not sum")
+        candidates = [candidate for _, found in cases for candidate in found]
+        for candidate in candidates:
+            if not verified(candidate.program, candidate.placement.groups(["dp"]).shape[1:]):
+                raise AssertionError(f"{candidate.placement}: its program does not sum")
         apart = max(_ratio(found) for _, found in cases)
-        every = [plan.default for plan in plans]
-        gains = [plan.speedup for plan in plans if plan.speedup > WORTH]
-        good = all(plan.speedup >= 1 for plan in plans)
-        beaten = f"{len(gains)}/{len(plans)}"
+        every = [candidate.default for candidate in candidates]
+        gains = [candidate.speedup for candidate in candidates if candidate.speedup > WORTH]
+        good = all(candidate.speedup >= 1 for candidate in candidates)
+        beaten = f"{len(gains)}/{len(candidates)}"
         mean = f"{sum(gains) / len(gains):.2f}x" if gains else "-"
         cells = (
-            system.name, len(plans), sum(plan.programs for plan in plans), f"{apart:.1f}x",
+            system.name, len(candidates), sum(candidate.programs for candidate in candidates), f"{apart:.1f}x",
             f"{max(every) / min(every):.1f}x", beaten, mean, f"{max(gains, default=1):.2f}x", *seconds.cells,
         )  # fmt: skip
         yield Row(cells, "" if good and gains else "no program gains")
 
 
-def _ratio(plans: Sequence[Plan]) -> float:
-    return max(plan.default for plan in plans) / min(plan.default for plan in plans)
+def _ratio(candidates: Sequence[Candidate]) -> float:
+    return max(candidate.default for candidate in candidates) / min(candidate.default for candidate in candidates)
 
 
 def _closing(rows: Sequence[Row]) -> list[str]:

@@ -48,14 +48,14 @@ _WRITES = {
     "json": "program v1: every Program, whole",
     "msccl-xml": "MSCCL XML for msccl-scheduler (:azure, the default), :rccl, :microsoft, or msccl-tools' newer :op; "
     "messages between equal chunks, root 0, at most 256 steps in 216 lanes a rank, FIFO depth 2",
-    "mscclpp-json": "an MSCCL++ execution plan; equal chunks, root 0, at most 16 channels, 16 remote buffers and 64 "
+    "mscclpp-json": "an MSCCL++ plan; equal chunks, root 0, at most 16 channels, 16 remote buffers and 64 "
     "operations in a lane, 16 waits between lanes a rank",
     "msccl-json": "an algorithm of msccl-tools (.msccl.json), from a schedule only: steps, rounds and sends of equal "
     "chunks between ranks, on links with shared limits",
 }
 _DIALECTS = ("azure", "rccl", "microsoft", "op")
 _READS = (
-    "schedule JSON, program JSON, MSCCL XML (all dialects, TACCL's and TE-CCL's too), an MSCCL++ execution plan, or an "
+    "schedule JSON, program JSON, MSCCL XML (all dialects, TACCL's and TE-CCL's too), an MSCCL++ plan, or an "
     "algorithm of msccl-tools (.msccl.json)"
 )
 

@@ -12,7 +12,7 @@ from syntony.base.command import Command, UserError
 from syntony.topologies.cli import add_json, add_topology
 
 if TYPE_CHECKING:
-    from syntony.synth.placement.search import Plan
+    from syntony.synth.placement.search import Candidate
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -53,55 +53,57 @@ def _run(options: argparse.Namespace) -> int:
     else:
         levels = levels_of(topology, Collective.make("all_gather", topology.ranks))
     with progress(f"placing {options.axes} on {topology.name}"):
-        plans = search(topology, levels, axes, reduced, options.size)
-    if not plans:
+        candidates = search(topology, levels, axes, reduced, options.size)
+    if not candidates:
         raise UserError(f"axes {options.axes} cannot be laid over levels {levels}")
     if options.output:
-        write_text(options.output, json.dumps(_best(plans[0], reduced), indent=1) + "\n")
+        write_text(options.output, json.dumps(_best(candidates[0], reduced), indent=1) + "\n")
     if options.json:
-        print(json.dumps({"levels": list(levels.shape), "placements": [_row(plan) for plan in plans]}))
+        print(json.dumps({"levels": list(levels.shape), "placements": [_row(candidate) for candidate in candidates]}))
         return 0
     print(f"{options.axes} on {topology.name}, levels {levels} ({levels.source}); {','.join(reduced)} sums, simulated")
-    for plan in plans[: options.top]:
-        print(_line(plan))
-    defaults = [plan.default for plan in plans]
+    for candidate in candidates[: options.top]:
+        print(_line(candidate))
+    defaults = [candidate.default for candidate in candidates]
     if min(defaults) > 0:
         ratio = max(defaults) / min(defaults)
         print(f"with one all_reduce the best placement is {ratio:.1f} times as fast as the worst")
     return 0
 
 
-def _line(plan: Plan) -> str:
+def _line(candidate: Candidate) -> str:
     from syntony.base.wording import time
     from syntony.synth.placement.reductions import told
 
-    gain = f"{plan.speedup:5.2f}x one all_reduce, of {plan.programs} programs"
-    return f"  {plan.placement!s:<28} {time(plan.seconds):>10}   {gain}\n      {told(plan.program) or 'nothing to sum'}"
+    gain = f"{candidate.speedup:5.2f}x one all_reduce, of {candidate.programs} programs"
+    program = told(candidate.program) or "nothing to sum"
+    return f"  {candidate.placement!s:<28} {time(candidate.seconds):>10}   {gain}\n      {program}"
 
 
-def _row(plan: Plan) -> dict[str, Any]:
+def _row(candidate: Candidate) -> dict[str, Any]:
     return {
         "factors": {
-            axis.name: list(row) for axis, row in zip(plan.placement.axes, plan.placement.factors, strict=True)
+            axis.name: list(row)
+            for axis, row in zip(candidate.placement.axes, candidate.placement.factors, strict=True)
         },
         "program": [
             {"collective": step.collective, "levels": list(step.levels), "leaders": step.leaders}
-            for step in plan.program
+            for step in candidate.program
         ],
-        "seconds": plan.seconds,
-        "all_reduce_seconds": plan.default,
-        "programs": plan.programs,
+        "seconds": candidate.seconds,
+        "all_reduce_seconds": candidate.default,
+        "programs": candidate.programs,
     }
 
 
-def _best(plan: Plan, reduced: tuple[str, ...]) -> dict[str, Any]:
-    groups = plan.placement.groups(reduced)
-    steps = [[part for group in groups for part in step.groups(group).tolist()] for step in plan.program]
-    row = _row(plan)
+def _best(candidate: Candidate, reduced: tuple[str, ...]) -> dict[str, Any]:
+    groups = candidate.placement.groups(reduced)
+    steps = [[part for group in groups for part in step.groups(group).tolist()] for step in candidate.program]
+    row = _row(candidate)
     for step, parts in zip(row["program"], steps, strict=True):
         step["groups"] = parts
-    names = [axis.name for axis in plan.placement.axes]
-    ranks = [dict(zip(names, place, strict=True)) for place in plan.placement.coordinates.tolist()]
+    names = [axis.name for axis in candidate.placement.axes]
+    ranks = [dict(zip(names, place, strict=True)) for place in candidate.placement.coordinates.tolist()]
     return row | {"ranks": ranks}
 
 

@@ -73,7 +73,7 @@ def read(path: str | Path) -> Loaded:
     formats = ", ".join((schedule_file.FORMAT, portfolio_file.FORMAT, program_file.FORMAT))
     raise FileError(
         f'{path}: its "format" is none of {formats}, and it is '
-        "not MSCCL XML, not an MSCCL++ execution plan, not an algorithm of msccl-tools"
+        "not MSCCL XML, not an MSCCL++ plan, not an algorithm of msccl-tools"
     )
 
 

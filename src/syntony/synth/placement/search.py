@@ -24,7 +24,7 @@ from syntony.topologies.topology import Topology
 
 
 @dataclass(frozen=True)
-class Plan:
+class Candidate:
     """A placement with the program by which each of its groups sums; `default` is one all_reduce over the group."""
 
     placement: Placement
@@ -62,14 +62,16 @@ class Timer:
         return self._known[key]
 
 
-def search(topology: Topology, levels: Levels, axes: Sequence[Axis], reduced: Sequence[str], size: int) -> list[Plan]:
+def search(
+    topology: Topology, levels: Levels, axes: Sequence[Axis], reduced: Sequence[str], size: int
+) -> list[Candidate]:
     """The best program of every placement, the fastest first. Raises UserError for groups that are too large."""
     timer = Timer(topology, size)
-    plans = []
+    candidates = []
     for placement in placements(levels, axes):
         groups = placement.groups(reduced)
         found = [(timer.seconds(program, groups), program) for program in programs(groups.shape[1:])]
         everyone = Step("all_reduce", tuple(range(groups.ndim - 1)), False, 1.0)
         seconds, program = min(found, key=lambda one: (one[0], len(one[1])))
-        plans.append(Plan(placement, program, seconds, timer.seconds((everyone,), groups), len(found)))
-    return sorted(plans, key=lambda plan: plan.seconds)
+        candidates.append(Candidate(placement, program, seconds, timer.seconds((everyone,), groups), len(found)))
+    return sorted(candidates, key=lambda candidate: candidate.seconds)

@@ -1,4 +1,4 @@
-"""Engine `fast`: an all_to_all whose blocks may differ in size, as the schedule of a plan (plan.py).
+"""Engine `fast`: an all_to_all whose blocks may differ in size, as the schedule of a stage plan (stage_plan.py).
 
 A block's pieces are its chunks, a piece's bytes are its weight. Stage s crosses from box to box in step s + 1: what is
 brought to another rank of the box comes a step before, what is handed on goes a step after. Of several routes a
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines.engine import Budget, EngineError
-from syntony.synth.engines.fast.plan import Plan, plan
+from syntony.synth.engines.fast.stage_plan import StagePlan, stage_plan
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.routes import Route, routes_of
@@ -40,7 +40,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
         raise EngineError(f"engine fast: {error}") from None
     ranks = collective.ranks
     owed = np.bincount(collective.chunks.block, collective.chunks.weight).astype(np.int64)
-    found = plan(levels, owed.reshape(ranks, ranks))
+    found = stage_plan(levels, owed.reshape(ranks, ranks))
     order = np.lexsort((found.offset, found.target, found.source))
     block = (found.source * ranks + found.target)[order]
     own = np.arange(ranks) * (ranks + 1)  # blocks that stay where they are
@@ -53,7 +53,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     return Schedule(topology, whole, values, Transfers.of(rows), engine=ENGINE, bounds=bounds_of(topology, whole))
 
 
-def _transfers(network: Network, plan: Plan, piece: NDArray[np.int64]) -> Iterator[Transfer]:
+def _transfers(network: Network, plan: StagePlan, piece: NDArray[np.int64]) -> Iterator[Transfer]:
     """The hops of every chunk; `piece[c]` is its piece, or -1."""
     lanes = _Lanes(network)
     hops = np.stack([plan.source, plan.out, plan.into, plan.target], axis=1).tolist()

@@ -28,7 +28,7 @@ MOST_TRANSFERS = 3000
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Ordering:
     """Transfers in whole units of time.
 
     chunk, edge  of each
@@ -46,7 +46,7 @@ class Plan:
     after: tuple[tuple[int, int], ...]
 
     @staticmethod
-    def of(task: Task, chosen: NDArray[np.bool_], unit: float) -> Plan:
+    def of(task: Task, chosen: NDArray[np.bool_], unit: float) -> Ordering:
         """The transfers of a routing."""
         src, dst = (ends.tolist() for ends in task.logical.ends)
         chunks, edges = (column.tolist() for column in np.nonzero(chosen))
@@ -61,7 +61,7 @@ class Plan:
             }
             for chunk, edge in zip(chunks, edges, strict=True)
         )
-        return Plan(tuple(chunks), tuple(edges), parent, latency, busy, _own_first(task, chunks, edges))
+        return Ordering(tuple(chunks), tuple(edges), parent, latency, busy, _own_first(task, chunks, edges))
 
     def makespan(self, start: list[int]) -> int:
         """When the last transfer has arrived."""
@@ -81,16 +81,16 @@ def _own_first(task: Task, chunks: list[int], edges: list[int]) -> tuple[tuple[i
     return tuple((first, then) for edge, mine in own.items() for first in mine for then in others[edge])
 
 
-def listed(plan: Plan) -> list[int]:
+def listed(ordering: Ordering) -> list[int]:
     """Stage 2: the start of every transfer."""
-    count = len(plan.chunk)
+    count = len(ordering.chunk)
     children: defaultdict[int, list[int]] = defaultdict(list)
-    for number, parent in enumerate(plan.parent):
+    for number, parent in enumerate(ordering.parent):
         children[parent].append(number)
-    ahead = _ways_ahead(plan, children)
+    ahead = _ways_ahead(ordering, children)
     waits = [0] * count
     followers: defaultdict[int, list[int]] = defaultdict(list)
-    for first, then in plan.after:
+    for first, then in ordering.after:
         waits[then] += 1
         followers[first].append(then)
     free: defaultdict[int, int] = defaultdict(int)
@@ -100,7 +100,7 @@ def listed(plan: Plan) -> list[int]:
 
     def offer(number: int) -> None:
         if ready[number] >= 0 and not waits[number]:
-            begin = max([ready[number], *(free[link] for link in plan.busy[number])])
+            begin = max([ready[number], *(free[link] for link in ordering.busy[number])])
             heapq.heappush(heap, (begin, -ahead[number], number))
 
     for number in children[-1]:
@@ -108,14 +108,14 @@ def listed(plan: Plan) -> list[int]:
         offer(number)
     while heap:
         begin, _, number = heapq.heappop(heap)
-        if max([begin, *(free[link] for link in plan.busy[number])]) > begin:
+        if max([begin, *(free[link] for link in ordering.busy[number])]) > begin:
             offer(number)
             continue
         start[number] = begin
-        for link, held in plan.busy[number].items():
+        for link, held in ordering.busy[number].items():
             free[link] = begin + held
         for child in children[number]:
-            ready[child] = begin + plan.latency[number]
+            ready[child] = begin + ordering.latency[number]
             offer(child)
         for follower in followers[number]:
             waits[follower] -= 1
@@ -124,20 +124,20 @@ def listed(plan: Plan) -> list[int]:
     return start
 
 
-def _ways_ahead(plan: Plan, children: dict[int, list[int]]) -> list[int]:
+def _ways_ahead(ordering: Ordering, children: dict[int, list[int]]) -> list[int]:
     """Per transfer, the longest time from its start until the last arrival that waits for it."""
     order = list(children.get(-1, ()))
     for number in order:  # grows
         order += children.get(number, ())
-    ahead = list(plan.latency)
+    ahead = list(ordering.latency)
     for number in reversed(order):
         ahead[number] += max((ahead[child] for child in children.get(number, ())), default=0)
     return ahead
 
 
-def timed(plan: Plan, start: list[int], least: int, timeout: float) -> list[int]:
+def timed(ordering: Ordering, start: list[int], least: int, timeout: float) -> list[int]:
     """Stage 3: the best starts found in `timeout` seconds, from `start`; no makespan is below `least`."""
-    best = plan.makespan(start)
+    best = ordering.makespan(start)
     if best <= least or len(start) > MOST_TRANSFERS or timeout <= 0:
         return start
     from ortools.sat.python import cp_model
@@ -148,12 +148,12 @@ def timed(plan: Plan, start: list[int], least: int, timeout: float) -> list[int]
     held: defaultdict[int, list[Any]] = defaultdict(list)
     for number, variable in enumerate(begin):
         model.add_hint(variable, start[number])
-        model.add(last >= variable + plan.latency[number])
-        if plan.parent[number] >= 0:
-            model.add(variable >= begin[plan.parent[number]] + plan.latency[plan.parent[number]])
-        for link, length in plan.busy[number].items():
+        model.add(last >= variable + ordering.latency[number])
+        if ordering.parent[number] >= 0:
+            model.add(variable >= begin[ordering.parent[number]] + ordering.latency[ordering.parent[number]])
+        for link, length in ordering.busy[number].items():
             held[link].append(model.new_fixed_size_interval_var(variable, length, ""))
-    for first, then in plan.after:
+    for first, then in ordering.after:
         model.add(begin[then] >= begin[first])
     for intervals in held.values():
         if len(intervals) > 1:

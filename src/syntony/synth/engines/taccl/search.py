@@ -22,7 +22,7 @@ import numpy as np
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.taccl.logical import Logical
-from syntony.synth.engines.taccl.ordering import Plan, listed, timed
+from syntony.synth.engines.taccl.ordering import Ordering, listed, timed
 from syntony.synth.engines.taccl.routing import route
 from syntony.synth.engines.taccl.sketch import Sketch, default_sketch
 from syntony.synth.engines.taccl.sketch_file import read_sketch
@@ -76,7 +76,7 @@ class _Found:
     """A schedule of one half.
 
     seconds  that its transfers take, laid out over time as planned
-    least    no plan of the sketch takes less, as far as proven; 0: nothing is proven
+    least    no schedule of the sketch takes less, as far as proven; 0: nothing is proven
     unit     the unit of time that both were counted in
     """
 
@@ -92,8 +92,8 @@ def _proof(sketch: Sketch, size: int, halves: list[_Found]) -> str:
         return ""
     counted = f"at {size} bytes, in units of {max(half.unit for half in halves):.2g} s"
     if seconds <= least * (1 + 1e-9):
-        return f"no plan that {sketch.name} allows takes less time ({counted})"
-    return f"at most {seconds / least - 1:.1%} above any plan that {sketch.name} allows ({counted})"
+        return f"no schedule that {sketch.name} allows takes less time ({counted})"
+    return f"at most {seconds / least - 1:.1%} above any schedule that {sketch.name} allows ({counted})"
 
 
 def _spread(topology: Topology, collective: Collective, sketch: Sketch, size: int, timeout: float) -> _Found:
@@ -107,17 +107,17 @@ def _spread(topology: Topology, collective: Collective, sketch: Sketch, size: in
     least = int(max(floor, routing.least) / unit * (1 + 1e-12))
 
     routings = [start] if np.array_equal(start, routing.chosen) else [start, routing.chosen]
-    plans = [(plan, listed(plan)) for plan in (Plan.of(task, chosen, unit) for chosen in routings)]
-    plan, begin = min(plans, key=lambda item: item[0].makespan(item[1]))
-    better = timed(plan, begin, least, budget.left())
+    orderings = [(ordering, listed(ordering)) for ordering in (Ordering.of(task, chosen, unit) for chosen in routings)]
+    ordering, begin = min(orderings, key=lambda item: item[0].makespan(item[1]))
+    better = timed(ordering, begin, least, budget.left())
     if better != begin:
-        plans.append((plan, better))
-    found = [(_schedule(task, *item), item[0].makespan(item[1])) for item in plans]
+        orderings.append((ordering, better))
+    found = [(_schedule(task, *item), item[0].makespan(item[1])) for item in orderings]
     schedule, makespan = min(found, key=lambda item: (simulate(item[0], size).seconds, item[1]))
     return _Found(schedule, makespan * unit, least * unit, unit)
 
 
-def _schedule(task: Task, plan: Plan, start: list[int]) -> Schedule:
+def _schedule(task: Task, ordering: Ordering, start: list[int]) -> Schedule:
     """The transfers in their order, stripe by stripe."""
     logical, stripes = task.logical, task.logical.stripes
     table = task.collective.chunks
@@ -126,11 +126,11 @@ def _schedule(task: Task, plan: Plan, start: list[int]) -> Schedule:
     lane: defaultdict[int, int] = defaultdict(int)
     rows = []
     for number in sorted(range(len(start)), key=start.__getitem__):
-        chunk, edge = plan.chunk[number], logical.edges[plan.edge[number]]
+        chunk, edge = ordering.chunk[number], logical.edges[ordering.edge[number]]
         # One more than that in which the chunk came, and what one edge carries keeps its order.
-        step = max(arrived.get((chunk, edge.src), 0), lane[plan.edge[number]])
+        step = max(arrived.get((chunk, edge.src), 0), lane[ordering.edge[number]])
         arrived[chunk, edge.dst] = step + 1
-        lane[plan.edge[number]] = step
+        lane[ordering.edge[number]] = step
         for stripe in range(stripes):
             value, links = chunk * stripes + stripe, edge.routes[stripe % len(edge.routes)].links
             rows.append(Transfer(value, value, edge.src, edge.dst, step, links))

@@ -1,1 +1,1 @@
-"""MSCCL++ execution plans."""
+"""MSCCL++ plans."""

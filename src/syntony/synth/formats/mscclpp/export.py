@@ -1,4 +1,4 @@
-"""MSCCL++ execution plans, out: a Program of messages as one-sided operations. The reader's opposite.
+"""MSCCL++ plans, out: a Program of messages as one-sided operations. The reader's opposite.
 
 A lane becomes a thread block; a message becomes data put where the receiver finds it, and word that it is there:
 

@@ -16,7 +16,7 @@ from syntony.synth.model.instructions import Opcode, Space
 
 Site = tuple[int, Slot]
 PACKETS = 1 << 24
-"""Scratch indices of packets begin here while a plan is read; temporary slots begin at twice this."""
+"""Scratch indices of packets begin here while an MSCCL++ plan is read; temporary slots begin at twice this."""
 
 
 @dataclass

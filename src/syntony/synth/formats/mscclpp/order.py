@@ -16,7 +16,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from syntony.synth.formats.mscclpp.lanes import Apart, Lane, Place, Row
-from syntony.synth.formats.mscclpp.plan import SCRATCH_BYTES, Op, Plan
+from syntony.synth.formats.mscclpp.plan import SCRATCH_BYTES, MscclppPlan, Op
 from syntony.synth.model.instructions import Opcode
 
 
@@ -31,7 +31,7 @@ class Orders(Enum):
 class Order:
     """Collects it while the plan is walked; `settle` turns it into dependencies."""
 
-    def __init__(self, plan: Plan, lanes: list[list[Lane]]) -> None:
+    def __init__(self, plan: MscclppPlan, lanes: list[list[Lane]]) -> None:
         self.plan, self.lanes = plan, lanes
         self.ports: dict[tuple[int, int, int], tuple[Lane, int]] = {}  # (rank, peer, number) -> lane, thread block
         self.releases: dict[tuple[int, int], list[tuple[int, list[Place]]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""MSCCL++ JSON execution plans, read: what the file says, with every reference followed and every number in range.
+"""MSCCL++ plans (JSON), read: what the file says, with every reference followed and every number in range.
 
     plan   name, collective, protocol (Simple, or LL: packets that carry flags), inplace, reuse_resources
       gpu  input_chunks, output_chunks, scratch_chunks, channels, remote_buffers, semaphores
@@ -25,7 +25,7 @@ from syntony.synth.model.instructions import Space
 BUFFERS = {"i": Space.input, "o": Space.output, "s": Space.scratch}
 CHANNEL_TYPES = ("memory", "port", "switch", "none")
 SCRATCH_BYTES = 1 << 26
-"""Scratch of a plan with reuse_resources: every message works in so much, whatever its size."""
+"""Scratch of an MSCCL++ plan with reuse_resources: every message works in so much, whatever its size."""
 _MAX_RANKS, _MAX_CHUNKS, _MAX_SHARES = 1 << 12, 1 << 16, 1 << 8
 
 
@@ -65,7 +65,7 @@ class Op:
     """Bytes of one round of the pipeline that it is part of; 0 outside of pipelines."""
 
     def refuse(self, message: str) -> NoReturn:
-        """Refuses the plan for this operation."""
+        """Refuses the MSCCL++ plan for this operation."""
         raise FileError(f"{self.where}: {message}")
 
 
@@ -80,7 +80,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MscclppPlan:
     """A whole file; `per_block` is how many chunks each of the collective's blocks is cut into."""
 
     name: str
@@ -93,12 +93,12 @@ class Plan:
 
 
 def is_plan(data: object) -> bool:
-    """Whether the JSON value looks like an execution plan."""
+    """Whether the JSON value looks like an MSCCL++ plan."""
     return isinstance(data, dict) and {"gpus", "collective", "protocol"} <= data.keys()
 
 
-def plan_from_dict(data: object, where: str) -> Plan:
-    """The plan; FileError with a sentence that names rank, thread block and operation."""
+def plan_from_dict(data: object, where: str) -> MscclppPlan:
+    """The MSCCL++ plan; FileError with a sentence that names rank, thread block and operation."""
     return _Reader(Fields(data, where), where).plan()
 
 
@@ -127,10 +127,10 @@ class _Reader:
         self.remote = [[self._remote(child) for child in gpu.children("remote_buffers")] for gpu in self.gpus]
         self.channels = [self._channels(gpu, rank) for rank, gpu in enumerate(self.gpus)]
 
-    def plan(self) -> Plan:
+    def plan(self) -> MscclppPlan:
         gpus = tuple(self._gpu(gpu, rank) for rank, gpu in enumerate(self.gpus))
         per_block = self.chunks * self.shares
-        return Plan(self.name, self.contract, self.packets, self.in_place, self.reuse, per_block, gpus)
+        return MscclppPlan(self.name, self.contract, self.packets, self.in_place, self.reuse, per_block, gpus)
 
     def _flag(self, name: str, default: bool) -> bool:
         value = self.fields.take(name, optional=default)

@@ -1,4 +1,4 @@
-"""MSCCL++ execution plans as Programs: what the operations do, in Program v1's instructions.
+"""MSCCL++ plans as Programs: what the operations do, in Program v1's instructions.
 
     copy                        copy
     put, get                    peer_write, peer_read
@@ -42,18 +42,18 @@ from syntony.synth.formats.mscclpp.lanes import (
     slot_of,
 )
 from syntony.synth.formats.mscclpp.order import ORDERINGS, Order, Orders
-from syntony.synth.formats.mscclpp.plan import Op, Piece, Plan, plan_from_dict
+from syntony.synth.formats.mscclpp.plan import MscclppPlan, Op, Piece, plan_from_dict
 from syntony.synth.model.instructions import Opcode, Space
 from syntony.synth.model.program import Program
 
 
 def read_mscclpp(data: object, where: str) -> Program:
-    """The Program of a parsed execution plan; FileError when it is malformed or says what a Program cannot."""
+    """The Program of a parsed MSCCL++ plan; FileError when it is malformed or says what a Program cannot."""
     return _Translator(plan_from_dict(data, where)).program()
 
 
 class _Translator:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: MscclppPlan) -> None:
         self.plan = plan
         self.lanes: list[list[Lane]] = [[] for _ in plan.gpus]
         self.order = Order(plan, self.lanes)

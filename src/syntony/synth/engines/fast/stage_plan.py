@@ -1,4 +1,4 @@
-r"""Plan: an all_to_all_v among boxes as stages in which every box sends to one box, planned online.
+r"""StagePlan: an all_to_all_v among boxes as stages in which every box sends to one box, planned online.
 
     bytes that the boxes have        stage 0        stage 1
     for one another                  A ══▶ B        A ══▶ C          each NIC of a box carries the same
@@ -36,7 +36,7 @@ class WrongPlanError(AssertionError):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class StagePlan:
     """Columns, one row per piece: bytes offset .. offset + bytes of the block of `source` for `target`.
 
     box     (ranks,)   the box of each rank
@@ -56,7 +56,7 @@ class Plan:
     bytes: Integers
 
 
-def plan(levels: Levels, matrix: Integers) -> Plan:
+def stage_plan(levels: Levels, matrix: Integers) -> StagePlan:
     """The plan for `matrix[s, d]` bytes from rank s to rank d; what ranks have for themselves does not move.
 
     `levels` are two: boxes, and the ranks in them. Raises UserError for a matrix of another shape, and for
@@ -77,10 +77,10 @@ def plan(levels: Levels, matrix: Integers) -> Plan:
     hops: list[Integers] = [found.source, found.out, found.into, found.target]
     source, out, into, target = hops if in_order else [order[hop] for hop in hops]
     box = levels.coordinates[:, 0]
-    return Plan(box, found.length, found.stage, source, out, into, target, found.offset, found.bytes)
+    return StagePlan(box, found.length, found.stage, source, out, into, target, found.offset, found.bytes)
 
 
-def check(plan: Plan, matrix: Integers) -> None:
+def check(plan: StagePlan, matrix: Integers) -> None:
     """Raises WrongPlanError unless every byte is delivered once, by a way that keeps to boxes and permutations, and all
     stages together are as long as the busiest box needs."""
     moved = np.array(matrix, np.int64)
@@ -117,7 +117,7 @@ def check(plan: Plan, matrix: Integers) -> None:
         raise WrongPlanError("the stages are longer than the busiest box needs")
 
 
-def nic_bytes(plan: Plan) -> int:
+def nic_bytes(plan: StagePlan) -> int:
     """Bytes of the busiest rank between boxes, sent or received."""
     staged = plan.stage >= 0
     ways = [np.bincount(rank[staged], plan.bytes[staged], len(plan.box)) for rank in (plan.out, plan.into)]
@@ -139,7 +139,7 @@ def bound_seconds(topology: Topology, hosts: tuple[Host, ...], matrix: Integers)
     return best
 
 
-def messages_of(plan: Plan) -> Messages:
+def messages_of(plan: StagePlan) -> Messages:
     """The plan as messages to simulate: pieces of one stage between two ranks are one message.
 
     What crosses waits for what is brought to its sender for that stage; what is handed on waits for what came. To a
@@ -175,7 +175,7 @@ def messages_of(plan: Plan) -> Messages:
     return Messages.make(ranks, src, dst, size.astype(float), (later, earlier), follows=follows)
 
 
-def _merged(plan: Plan, chosen: NDArray[np.bool_], src: Integers, dst: Integers) -> Key:
+def _merged(plan: StagePlan, chosen: NDArray[np.bool_], src: Integers, dst: Integers) -> Key:
     """Stage, source, destination and bytes of the chosen pieces' hop from src to dst, each once."""
     ranks = len(plan.box)
     key = ((plan.stage.astype(np.int64) + 1) * ranks + src) * ranks + dst
