@@ -1,4 +1,4 @@
-"""MPI peers: the line between a bench rank and its guest, and what is said where a library is missing."""
+"""MPI peers: the line between a bench rank and its remote peer, and what is said where a library is missing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from syntony.base.command import UserError
 from syntony.benchmarks.bench import options
 from syntony.benchmarks.bench.elements import ELEMENTS
 from syntony.benchmarks.bench.measure import Bench, Effort
+from syntony.benchmarks.bench.measurement import Case, Memory
 from syntony.benchmarks.bench.shapes import SHAPES
-from syntony.benchmarks.bench.trial import Case, Memory
 from syntony.benchmarks.mpi import libraries
-from syntony.benchmarks.mpi.guest import Guest
 from syntony.benchmarks.mpi.libraries import LIBRARIES, Library
 from syntony.benchmarks.mpi.rank import case_of, fields_of, serve
+from syntony.benchmarks.mpi.remote_peer import RemotePeer
 from syntony.collectives.bootstrap.launch import Exchange, RankError, run_ranks
 from tests.benchmarks.stand_in import OffByOne, StandIn
 
@@ -111,7 +111,7 @@ def test_other_launchers_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_guest_that_does_not_start_is_named(bare: Path) -> None:
     _install(bare, "mpich", "echo the error is this; exit 3")
     with pytest.raises(RankError, match="peer mpich: its rank 0 did not start: the error is this"):
-        Guest(Alone(), "mpich", 20.0)
+        RemotePeer(Alone(), "mpich", 20.0)
 
 
 @pytest.fixture
@@ -144,11 +144,11 @@ def be_a_guest(path: str) -> None:
 
 @pytest.mark.usefixtures("stand_in_library")
 def test_a_guest_is_measured_and_its_faults_are_counted() -> None:
-    guest = Guest(Alone(), "mpich", 60.0)
+    peer = RemotePeer(Alone(), "mpich", 60.0)
     try:
-        (result,) = Bench(Alone()).run(CASE, [guest], EFFORT)
+        (result,) = Bench(Alone()).run(CASE, [peer], EFFORT)
     finally:
-        guest.close()
+        peer.close()
     assert result.label == "mpich"
     for timing in (result.out_of_place, result.in_place):
         assert timing is not None
@@ -163,17 +163,17 @@ def test_real_library(name: str) -> None:
         pytest.skip(f"{LIBRARIES[name].package} or mpi4py is not installed (src/syntony/benchmarks/mpi/libraries.py)")
 
     def work(exchange: Exchange) -> int:
-        guest, bench = Guest(exchange, name, 120.0), Bench(exchange)
+        peer, bench = RemotePeer(exchange, name, 120.0), Bench(exchange)
         try:
             wrong = 0
             for shape in SHAPES.values():
                 case = Case(shape, ELEMENTS["float"], "sum" if shape.reduces else None, 1 if shape.rooted else 0, 36)
-                (result,) = bench.run(case, [guest], Effort(iterations=2))
+                (result,) = bench.run(case, [peer], Effort(iterations=2))
                 timings = [timing for timing in (result.out_of_place, result.in_place) if timing is not None]
                 assert timings, shape.name
                 wrong += sum(timing.wrong or 0 for timing in timings)
             return wrong
         finally:
-            guest.close()
+            peer.close()
 
     assert run_ranks(2, work, 240.0) == 0

@@ -1,6 +1,6 @@
 """Checks and times one row of the table, on every rank at once.
 
-All contenders in these processes use the same memory; guests, in processes of their own, have as much of their own.
+All contenders in these processes use the same memory; remote peers have processes, and as much memory, of their own.
 First each is run once on fresh data and its result compared with the reference; then they are timed in turns (a few
 iterations of one, a few of the next, and round again), so that whatever else the machine is doing hits all of them
 alike.
@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from syntony.benchmarks.bench.contenders import Contender
-from syntony.benchmarks.bench.trial import Case, Memory, Timer, Trial, by_clock, local_trial
-from syntony.benchmarks.mpi.guest import Guest
+from syntony.benchmarks.bench.measurement import Case, Measurement, Memory, Timer, by_clock, local_measurement
+from syntony.benchmarks.mpi.remote_peer import RemotePeer
 from syntony.collectives.bootstrap.launch import Exchange
 
 
@@ -74,19 +74,19 @@ class Bench:
     def run(
         self,
         case: Case,
-        contenders: Sequence[Contender | Guest],
+        contenders: Sequence[Contender | RemotePeer],
         effort: Effort,
         forms: Sequence[bool] = (False, True),
     ) -> list[Result]:
         """Measures `case` for every contender, in the given order. `forms`: in place (True), out of place (False)."""
         entries = [
-            (contender.label, in_place, trial)
+            (contender.label, in_place, measurement)
             for contender in contenders
             for in_place in forms
-            if (trial := self._trial(contender, case, in_place)) is not None
+            if (measurement := self._measurement(contender, case, in_place)) is not None
         ]
-        wrong = [trial.check(effort.checks) for _, _, trial in entries]
-        durations = self._time([trial for _, _, trial in entries], effort)
+        wrong = [measurement.check(effort.checks) for _, _, measurement in entries]
+        durations = self._time([measurement for _, _, measurement in entries], effort)
         timings = self._combine(durations, wrong, effort)
         found = {(label, in_place): t for (label, in_place, _), t in zip(entries, timings, strict=True)}
         return [Result(c.label, found.get((c.label, False)), found.get((c.label, True))) for c in contenders]
@@ -97,20 +97,20 @@ class Bench:
         blobs = self._exchange.all_gather(f"bench {self._meetings}", json.dumps(value).encode())
         return [json.loads(blob) for blob in blobs]
 
-    def _trial(self, contender: Contender | Guest, case: Case, in_place: bool) -> Trial | None:
-        if isinstance(contender, Guest):
-            return contender.trial(case, in_place)
-        return local_trial(contender, self._memory, case, in_place, self._timer)
+    def _measurement(self, contender: Contender | RemotePeer, case: Case, in_place: bool) -> Measurement | None:
+        if isinstance(contender, RemotePeer):
+            return contender.measurement(case, in_place)
+        return local_measurement(contender, self._memory, case, in_place, self._timer)
 
-    def _time(self, trials: Sequence[Trial], effort: Effort) -> list[npt.NDArray[np.int64]]:
-        """Nanoseconds of every iteration on this rank, per trial."""
+    def _time(self, measurements: Sequence[Measurement], effort: Effort) -> list[npt.NDArray[np.int64]]:
+        """Nanoseconds of every iteration on this rank, per measurement."""
         turns = min(effort.turns, effort.iterations)
-        durations: list[list[int]] = [[] for _ in trials]
+        durations: list[list[int]] = [[] for _ in measurements]
         for turn in range(turns):
             iterations = effort.iterations * (turn + 1) // turns - effort.iterations * turn // turns
             warmups = effort.warmups if turn == 0 else min(1, effort.warmups)
-            for trial, times in zip(trials, durations, strict=True):
-                times.extend(trial.lap(warmups, iterations))
+            for measurement, times in zip(measurements, durations, strict=True):
+                times.extend(measurement.lap(warmups, iterations))
         return [np.array(times, np.int64) for times in durations]
 
     def _combine(

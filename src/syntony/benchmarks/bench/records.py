@@ -22,9 +22,9 @@ import numpy as np
 
 from syntony.benchmarks.bench import report
 from syntony.benchmarks.bench.measure import Result, Timing
+from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.options import Options
 from syntony.benchmarks.bench.table import bandwidths
-from syntony.benchmarks.bench.trial import Case
 
 _CSV_COLUMNS = (
     *("collective", "size", "count", "type", "redop", "root", "ranks", "contender", "form"),
@@ -36,12 +36,12 @@ class Record:
     """Collects rows as they are measured."""
 
     def __init__(
-        self, options: Options, ranks: int, devices: Sequence[dict[str, Any]], notes: Sequence[str] = ()
+        self, options: Options, ranks: int, devices: Sequence[dict[str, Any]], remarks: Sequence[str] = ()
     ) -> None:
         self._options = options
         self._ranks = ranks
         self._devices = list(devices)
-        self._notes = list(notes)
+        self._remarks = list(remarks)
         self._started = _now()
         self._results: list[dict[str, Any]] = []
         self._csv: list[tuple[Any, ...]] = []
@@ -112,7 +112,7 @@ class Record:
                 "parallel_init": _truth(False),
                 "devices": self._devices,
             },
-            "notes": self._notes,
+            "notes": self._remarks,
             "results": self._results,
             "out_of_bounds": {"count": self.wrong, "okay": okay},
             "average_bus_bandwidth": {"bandwidth": self.average_bus_bandwidth, "okay": _truth(True)},

@@ -1,7 +1,7 @@
 """A benchmark as a page for people: `--results FOLDER` writes FOLDER/DATE-DEVICE-COLLECTIVE.md.
 
 What figures mean depends on when, where and with what they were taken, so the page says that first, in words, and the
-notes that the table printed ("one GPU, several ranks") stand above the figures. Bytes, microseconds, GB/s.
+remarks that the table printed ("one GPU, several ranks") stand above the figures. Bytes, microseconds, GB/s.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def page(document: dict[str, Any]) -> str:
         f"- **Where:** {' and '.join(kinds)}: {len(places)} for {len(devices)} ranks; "
         f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         f"- **Versions:** {document['nccl_version']}, Python {platform.python_version()}",
-        *(f"- **Note:** {note}" for note in document["notes"]),
+        *(f"- **Note:** {remark}" for remark in document["notes"]),
         f"- **How:** `{' '.join([Path(document['args'][0]).name, *document['args'][1:]])}`; warm-ups "
         f"{config['warmup_iters']}, iterations {config['iterations']}, graph replays {config['graph']}; "
         f"results checked: {'yes' if config['validation'] else 'no'}; "

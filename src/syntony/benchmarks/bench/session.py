@@ -17,11 +17,11 @@ from syntony.base.command import UserError
 from syntony.benchmarks.bench import table
 from syntony.benchmarks.bench.contenders import Communicator, Contender, Syntony, TorchGroup
 from syntony.benchmarks.bench.measure import Bench
+from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.options import Options
 from syntony.benchmarks.bench.records import Record
-from syntony.benchmarks.bench.trial import Case
-from syntony.benchmarks.mpi.guest import Guest
 from syntony.benchmarks.mpi.libraries import LIBRARIES
+from syntony.benchmarks.mpi.remote_peer import RemotePeer
 from syntony.collectives.bootstrap.launch import Exchange, RankError
 
 
@@ -72,7 +72,7 @@ def told_to_people() -> Iterator[None]:
         raise RankError(str(error)) from error
 
 
-def contenders_of(exchange: Exchange, options: Options, communicator: Communicator) -> list[Contender | Guest]:
+def contenders_of(exchange: Exchange, options: Options, communicator: Communicator) -> list[Contender | RemotePeer]:
     """Ours first, in the order of the command line, then the peers."""
     if options.schedule is not None:
         ours = [Syntony(communicator, communicator.load(options.schedule))]
@@ -81,9 +81,9 @@ def contenders_of(exchange: Exchange, options: Options, communicator: Communicat
     return [*ours, *(peer(exchange, name, options.timeout) for name in options.peers)]
 
 
-def peer(exchange: Exchange, name: str, timeout: float) -> Contender | Guest:
+def peer(exchange: Exchange, name: str, timeout: float) -> Contender | RemotePeer:
     """The peer of that name (options.PEERS). Collective."""
-    return Guest(exchange, name, timeout) if name in LIBRARIES else TorchGroup(exchange, name, timeout)
+    return RemotePeer(exchange, name, timeout) if name in LIBRARIES else TorchGroup(exchange, name, timeout)
 
 
 def cases(options: Options, ranks: int) -> Iterator[Case]:
@@ -102,19 +102,19 @@ def cases(options: Options, ranks: int) -> Iterator[Case]:
 def walk(
     exchange: Exchange,
     options: Options,
-    contenders: Sequence[Contender | Guest],
+    contenders: Sequence[Contender | RemotePeer],
     bench: Bench,
     device: dict[str, Any],
-    notes: Sequence[str] = (),
+    remarks: Sequence[str] = (),
 ) -> int:
-    """Measures all rows. `device` describes this rank's; `notes` say what readers of the figures must know.
+    """Measures all rows. `device` describes this rank's; `remarks` say what readers of the figures must know.
 
     Exit code 1 when any result was wrong. Collective.
     """
     devices = bench.gather(device)
-    record = Record(options, exchange.size, devices, notes)
+    record = Record(options, exchange.size, devices, remarks)
     speaks = exchange.rank == 0 and not options.json
-    heading = table.heading(options, devices, [contender.label for contender in contenders], notes)
+    heading = table.heading(options, devices, [contender.label for contender in contenders], remarks)
     cycles = range(options.cycles) if options.cycles else itertools.count()
     for _ in cycles:
         for case in cases(options, exchange.size):

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from syntony.benchmarks.bench.measure import Result, Timing
+from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.options import Options
 from syntony.benchmarks.bench.shapes import Shape
-from syntony.benchmarks.bench.trial import Case
 
 _FORM = f"  {'time':>7}  {'algbw':>6}  {'busbw':>6}  {'#wrong':>6}"
 _FORM_UNITS = f"  {'(us)':>7}  {'(GB/s)':>6}  {'(GB/s)':>6}  {'':>6}"
@@ -26,7 +26,7 @@ def bandwidths(shape: Shape, ranks: int, moved: int, seconds: float) -> tuple[fl
 
 
 def heading(
-    options: Options, devices: Sequence[dict[str, Any]], labels: Sequence[str], notes: Sequence[str] = ()
+    options: Options, devices: Sequence[dict[str, Any]], labels: Sequence[str], remarks: Sequence[str] = ()
 ) -> str:
     """Everything above the first row. `labels` are the contenders', the first being ours."""
     step = f"{options.step_bytes}(bytes)" if options.step_factor is None else f"{options.step_factor}(factor)"
@@ -43,7 +43,7 @@ def heading(
         f" device {device['device']:2d} [{device['device_hex']}] {device['device_info']}"
         for device in devices
     ]
-    lines += ["#", *(f"# {note}" for note in notes), *(["#"] if notes else [])]
+    lines += ["#", *(f"# {remark}" for remark in remarks), *(["#"] if remarks else [])]
     groups = f"#{'':57}  {'out-of-place':>31}  {'in-place':>31}"
     names = f"#{'size':>12}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}{_FORM}{_FORM}"
     units = f"#{'(B)':>12}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6}{_FORM_UNITS}{_FORM_UNITS}"

@@ -20,7 +20,7 @@ import numpy as np
 from syntony.base.command import UserError
 from syntony.benchmarks.bench.contenders import Call, Test
 from syntony.benchmarks.bench.elements import Array
-from syntony.benchmarks.bench.trial import Case, Memory, places
+from syntony.benchmarks.bench.measurement import Case, Memory, places
 from syntony.collectives.bootstrap.launch import Exchange
 
 

@@ -124,7 +124,7 @@ class Nccl:
         )  # fmt: skip
 
     @property
-    def note(self) -> str:
+    def remark(self) -> str:
         """What readers of its figures must know."""
         shared = (
             f", several ranks on one GPU by its experimental switch {SHARED_GPU_SWITCH}"

@@ -23,9 +23,9 @@ from typing import Any
 from syntony.benchmarks.bench.contenders import Contender
 from syntony.benchmarks.bench.elements import ELEMENTS
 from syntony.benchmarks.bench.measure import Bench, Effort, Result
+from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.session import told_to_people
 from syntony.benchmarks.bench.shapes import SHAPES
-from syntony.benchmarks.bench.trial import Case
 from syntony.benchmarks.cuda.executed import Executed, Group
 from syntony.benchmarks.cuda.gpu import EventTimer, Gpu, GpuMemory
 from syntony.benchmarks.cuda.nccl import Nccl

@@ -79,18 +79,20 @@ def contenders_of(gpu: Gpu, memory: GpuMemory, options: Options) -> list[Contend
 def notes_of(gpu: Gpu, contenders: list[Contender], in_one_process: bool) -> list[str]:
     """What readers of the figures must know."""
     facts = gpu.facts
-    notes = [
+    remarks = [
         f"CUDA {_cuda_version(facts['runtime'])}, driver for {_cuda_version(facts['driver'])}; architecture "
         f"{facts['architecture']}, {facts['processors']} processors, {facts['memory'] >> 30} GiB"
     ]
     if len(gpu.sharing) > 1:
-        notes.append(
+        remarks.append(
             f"one GPU, several ranks: {len(gpu.sharing)} ranks share GPU {gpu.number}; busbw is nccl-tests' formula, "
             "and no wire is measured"
         )
         if not in_one_process:
-            notes.append("kernels of different processes take turns on a GPU unless MPS runs: --nthreads has no turns")
-    return notes + [contender.note for contender in contenders if isinstance(contender, Nccl)]
+            remarks.append(
+                "kernels of different processes take turns on a GPU unless MPS runs: --nthreads has no turns"
+            )
+    return remarks + [contender.remark for contender in contenders if isinstance(contender, Nccl)]
 
 
 def _cuda_version(number: int) -> str:

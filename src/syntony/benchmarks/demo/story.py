@@ -20,10 +20,10 @@ import numpy as np
 from syntony.benchmarks.bench.contenders import Contender, Syntony, TorchGroup
 from syntony.benchmarks.bench.elements import ELEMENTS
 from syntony.benchmarks.bench.measure import Bench, Effort
+from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.session import create_communicator
 from syntony.benchmarks.bench.shapes import SHAPES
 from syntony.benchmarks.bench.table import bandwidths
-from syntony.benchmarks.bench.trial import Case
 from syntony.benchmarks.demo.picture import sparkline
 from syntony.benchmarks.demo.text import standard_library
 from syntony.collectives.bootstrap.launch import Exchange, RankError, run_ranks

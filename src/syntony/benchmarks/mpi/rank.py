@@ -17,8 +17,8 @@ from typing import Any, TextIO
 
 from syntony.benchmarks.bench.contenders import Contender
 from syntony.benchmarks.bench.elements import ELEMENTS
+from syntony.benchmarks.bench.measurement import Case, Memory, local_measurement
 from syntony.benchmarks.bench.shapes import SHAPES
-from syntony.benchmarks.bench.trial import Case, Memory, local_trial
 
 
 def case_of(fields: list[Any]) -> Case:
@@ -36,9 +36,9 @@ def serve(contender: Contender, memory: Memory, requests: Iterable[str], answers
     """Answers until the requests end."""
     for line in requests:
         request = json.loads(line)
-        trial = local_trial(contender, memory, case_of(request["case"]), request["in_place"])
+        measurement = local_measurement(contender, memory, case_of(request["case"]), request["in_place"])
         method = request["method"]
-        answer = trial is not None if method == "has" else getattr(trial, method)(*request["arguments"])
+        answer = measurement is not None if method == "has" else getattr(measurement, method)(*request["arguments"])
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

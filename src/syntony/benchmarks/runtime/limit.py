@@ -21,9 +21,9 @@ from syntony import _core, collectives
 from syntony.benchmarks.bench.contenders import Syntony, Test
 from syntony.benchmarks.bench.elements import Array
 from syntony.benchmarks.bench.measure import Bench
+from syntony.benchmarks.bench.measurement import LocalMeasurement, Memory
 from syntony.benchmarks.bench.options import size as size_of
 from syntony.benchmarks.bench.session import create_communicator
-from syntony.benchmarks.bench.trial import LocalTrial, Memory
 from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.runtime.measured import sweep
 from syntony.benchmarks.tables import Table
@@ -78,14 +78,14 @@ def _on_a_rank(exchange: Exchange, kind: str, element: str, size: int, rounds: i
     contender = Syntony(communicator)
     call = contender.prepare(test)
     assert call is not None
-    trial = LocalTrial(contender, memory, case, test, call)
-    wrong = trial.check(1)
+    measurement = LocalMeasurement(contender, memory, case, test, call)
+    wrong = measurement.check(1)
     source, target = (np.ones(size + _LINE, np.uint8) for _ in range(2))
     target = target[-target.ctypes.data % _LINE :][: size // _LINE * _LINE]
     reduced: list[int] = []
     copied: list[int] = []
     for _ in range(rounds):
-        reduced += trial.lap(1, 2)
+        reduced += measurement.lap(1, 2)
         communicator.barrier()
         for _ in range(2):
             begin = time.perf_counter_ns()

@@ -11,7 +11,7 @@ from syntony.benchmarks.bench.contenders import Contender, Syntony
 from syntony.benchmarks.bench.options import peers
 from syntony.benchmarks.bench.session import create_communicator
 from syntony.benchmarks.goals import Part
-from syntony.benchmarks.mpi.guest import Guest
+from syntony.benchmarks.mpi.remote_peer import RemotePeer
 from syntony.benchmarks.runtime.measured import sweep
 from syntony.benchmarks.runtime.measured.duel import Rules, part
 from syntony.benchmarks.tables import Table
@@ -30,9 +30,9 @@ def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
     choice = sweep.chosen(options)
     names = peers(options.peers)
 
-    def make(exchange: Exchange) -> list[Contender | Guest]:
+    def make(exchange: Exchange) -> list[Contender | RemotePeer]:
         ours = Syntony(create_communicator(exchange, sweep.SILENCE))
-        return [ours, *(Guest(exchange, name, sweep.SILENCE) for name in names)]
+        return [ours, *(RemotePeer(exchange, name, sweep.SILENCE) for name in names)]
 
     title = "Medians of the Communicator and of MPI through mpi4py; x ours: the best MPI's time over ours; float sums"
     return (part(title, "auto", names, make, choice, Rules(least, MEAN), torch=False),)

@@ -53,9 +53,9 @@ class Contest:
         kept: dict[str, Spans] = {}
         for _ in range(self.rounds):
             for name, plan in plans.items():
-                trial = rank.trial(plan, self.steps, batch, rate)
-                seconds[name] += trial.seconds
-                kept[name] = trial.spans
+                measured = rank.measure(plan, self.steps, batch, rate)
+                seconds[name] += measured.seconds
+                kept[name] = measured.spans
         found = [json.loads(blob) for blob in world.gather(json.dumps([seconds, kept]).encode())]
         if mesh.rank == 0:
             slowest = {

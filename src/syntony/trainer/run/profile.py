@@ -37,12 +37,12 @@ def plain(graph: Graph) -> Plan:
 def profiled(rank: Rank, steps: int, batch: Callable[[int], Microbatches], rate: float) -> Cost:
     """What so many steps took, whose weights are forgotten. Equal on all ranks. Collective."""
     step = rank.recorded()
-    trial = rank.trial(plain(step), steps, batch, rate)
+    measured = rank.measure(plain(step), steps, batch, rate)
     took: dict[str, list[float]] = defaultdict(list)
-    for span in trial.computed:
+    for span in measured.computed:
         took[span.name].append(span.end - span.begin)
     mine = {name: median(seconds) for name, seconds in took.items()}
-    mine |= {f"opt.{layer}": spent / steps for layer, spent in trial.updating.items()}
+    mine |= {f"opt.{layer}": spent / steps for layer, spent in measured.updating.items()}
     everybody = [json.loads(blob) for blob in rank.world.gather(json.dumps(mine).encode())]
     found: dict[str, list[float]] = defaultdict(list)
     for each in everybody:

@@ -139,7 +139,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Trial:
+class Measurement:
     """What steps of a plan took, but for one more before them, which warms up.
 
     seconds     of each step
@@ -279,7 +279,7 @@ class Rank:
             except Redo:
                 continue
 
-    def trial(self, plan: Plan, steps: int, batch: Callable[[int], Microbatches], rate: float) -> Trial:
+    def measure(self, plan: Plan, steps: int, batch: Callable[[int], Microbatches], rate: float) -> Measurement:
         """Begins a plan, takes its steps and closes it: the weights are forgotten. Collective."""
         self.begin(plan)
         seconds = []
@@ -292,7 +292,7 @@ class Rank:
             self.step(batch(number), rate)
             seconds.append(time.monotonic() - begin)
         self.rest()
-        found = Trial(seconds[1:], self.interpreter.spans, self.runner.records(), self.updates.spent)
+        found = Measurement(seconds[1:], self.interpreter.spans, self.runner.records(), self.updates.spent)
         self.close()
         return found
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from syntony.benchmarks.bench.contenders import Contender, Syntony, TorchGroup
 from syntony.benchmarks.bench.elements import ELEMENTS
 from syntony.benchmarks.bench.measure import Bench, Effort
+from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.shapes import SHAPES, Shape
-from syntony.benchmarks.bench.trial import Case
 from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
 from syntony.collectives.communicator import Communicator
 

@@ -18,17 +18,17 @@ from syntony.base.command import UserError
 from syntony.benchmarks.bench.contenders import Contender
 from syntony.benchmarks.bench.elements import ELEMENTS
 from syntony.benchmarks.bench.measure import Bench, Effort
+from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.options import size as size_of
 from syntony.benchmarks.bench.shapes import SHAPES
-from syntony.benchmarks.bench.trial import Case
-from syntony.benchmarks.mpi.guest import Guest
+from syntony.benchmarks.mpi.remote_peer import RemotePeer
 from syntony.collectives.bootstrap.launch import Exchange, run_ranks
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 SIZES = "8,64,512,4K,32K,64K,256K,1M,8M,64M"
 SILENCE = 300.0  # seconds without progress after which a run is given up
 
-Make = Callable[[Exchange], Sequence[Contender | Guest]]
+Make = Callable[[Exchange], Sequence[Contender | RemotePeer]]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The bench's side of an MPI peer: starts its processes, and has them do what a contender in this process would do.
 
-Each bench rank talks to the MPI rank of its number. Both check and time with the same code (bench/trial.py), on
+Each bench rank talks to the MPI rank of its number. Both check and time with the same code (bench/measurement.py), on
 memory of their own.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from syntony.base.command import UserError
-from syntony.benchmarks.bench.trial import Case
+from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.mpi.libraries import LIBRARIES
 from syntony.benchmarks.mpi.rank import fields_of
 from syntony.collectives.bootstrap.launch import Exchange, RankError
@@ -25,7 +25,7 @@ from syntony.collectives.bootstrap.launch import Exchange, RankError
 _LINGER = 10.0  # seconds that mpiexec has to end
 
 
-class Guest:
+class RemotePeer:
     """One rank's line to an MPI peer. Making one is collective; all ranks must be on one host.
 
     `timeout`: seconds without an answer. UserError where the library is not installed, RankError where it fails.
@@ -39,7 +39,7 @@ class Guest:
         library = LIBRARIES[name]
         library.require()
         with tempfile.TemporaryDirectory(prefix="syntony-") as folder, socket.socket(socket.AF_UNIX) as listener:
-            path = str(Path(folder) / "guest")
+            path = str(Path(folder) / "peer")
             listener.bind(path)
             listener.listen(1)
             listener.settimeout(1.0)
@@ -61,14 +61,19 @@ class Guest:
         self._connection.settimeout(timeout)
         self._answers = self._connection.makefile("r")
 
-    def trial(self, case: Case, in_place: bool) -> GuestTrial | None:
-        """As local_trial's."""
-        trial = GuestTrial(self, case, in_place)
-        return trial if self.ask(trial, "has") else None
+    def measurement(self, case: Case, in_place: bool) -> RemoteMeasurement | None:
+        """As local_measurement's."""
+        measurement = RemoteMeasurement(self, case, in_place)
+        return measurement if self.ask(measurement, "has") else None
 
-    def ask(self, trial: GuestTrial, method: str, *arguments: int) -> Any:
+    def ask(self, measurement: RemoteMeasurement, method: str, *arguments: int) -> Any:
         """The MPI rank's answer. RankError when there is none."""
-        request = {"method": method, "case": fields_of(trial.case), "in_place": trial.in_place, "arguments": arguments}
+        request = {
+            "method": method,
+            "case": fields_of(measurement.case),
+            "in_place": measurement.in_place,
+            "arguments": arguments,
+        }
         try:
             self._connection.sendall(json.dumps(request).encode() + b"\n")
             line = self._answers.readline()
@@ -119,17 +124,17 @@ class Guest:
 
 
 @dataclass(frozen=True)
-class GuestTrial:
-    """A trial that runs in the guest's process."""
+class RemoteMeasurement:
+    """A measurement that runs in the peer's process."""
 
-    guest: Guest
+    peer: RemotePeer
     case: Case
     in_place: bool
 
     def check(self, times: int) -> int | None:
-        wrong: int | None = self.guest.ask(self, "check", times)
+        wrong: int | None = self.peer.ask(self, "check", times)
         return wrong
 
     def lap(self, warmups: int, iterations: int) -> list[int]:
-        durations: list[int] = self.guest.ask(self, "lap", warmups, iterations)
+        durations: list[int] = self.peer.ask(self, "lap", warmups, iterations)
         return durations

@@ -1,7 +1,7 @@
 """One contender, one row, one form (in place or not), on one rank: checked, then timed in laps.
 
-`Memory` is what every contender in a process works on; `LocalTrial` runs what such a contender has prepared. A peer in
-processes of its own has trials that ask those processes to do the same (mpi/guest.py).
+`Memory` is what every contender in a process works on; `LocalMeasurement` runs what such a contender has prepared. A
+peer in processes of its own has measurements that ask those processes to do the same (mpi/remote_peer.py).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Case:
         return max(self.shape.counts(self.block, ranks)) * self.element.item_bytes
 
 
-class Trial(Protocol):
+class Measurement(Protocol):
     """All methods are collective."""
 
     def check(self, times: int) -> int | None:
@@ -126,17 +126,17 @@ class Memory:
         return self._sides[side][:needed].view(element.storage)
 
 
-def local_trial(
+def local_measurement(
     contender: Contender, memory: Memory, case: Case, in_place: bool, timer: Timer = by_clock
-) -> LocalTrial | None:
+) -> LocalMeasurement | None:
     """None where the collective has no such form, or the contender no such operation."""
     test = memory.test(case, in_place)
     call = None if test is None else contender.prepare(test)
-    return None if test is None or call is None else LocalTrial(contender, memory, case, test, call, timer)
+    return None if test is None or call is None else LocalMeasurement(contender, memory, case, test, call, timer)
 
 
 @dataclass(frozen=True)
-class LocalTrial:
+class LocalMeasurement:
     """A call in this process."""
 
     contender: Contender
