@@ -14,16 +14,16 @@ from syntony.synth.model.network import Network
 from syntony.synth.model.program import Program
 from syntony.synth.simulation.connections import Connections
 from syntony.synth.simulation.lane_classes import one_of_each
-from syntony.synth.simulation.lanes import Lanes, simulate_lanes
 from syntony.synth.simulation.message_sizes import MessageSizes
-from syntony.synth.simulation.program_simulator import lanes_of
+from syntony.synth.simulation.program_simulator import sim_program_of
+from syntony.synth.simulation.sim_program import SimProgram, simulate_sim_program
 from syntony.topologies.parse import parse
 
 WIRES = ("ring:6", "star:6", "full:8", "dgx1", "dgx-a100:1", "torus:3x3", "clos:leaves=2,hosts=3,spines=2")
 SIZE = 1_234_567
 
 
-def lanes(algorithm: str, collective: str, wires: str, slice_bytes: int = 1 << 16) -> Lanes | None:
+def lanes(algorithm: str, collective: str, wires: str, slice_bytes: int = 1 << 16) -> SimProgram | None:
     """The lanes of a builder's Program on the wires; None where it has no way there."""
     topology = parse(wires)
     program = Program.from_core(_core.build(algorithm, collective, topology.ranks))
@@ -32,7 +32,7 @@ def lanes(algorithm: str, collective: str, wires: str, slice_bytes: int = 1 << 1
         connections = Connections.of(code, Network(topology, Collective.make(collective, topology.ranks)))
     except UserError:
         return None
-    return lanes_of(code, MessageSizes(code, SIZE, slice_bytes), connections, topology, 4)
+    return sim_program_of(code, MessageSizes(code, SIZE, slice_bytes), connections, topology, 4)
 
 
 BUILDERS = [(entry.name, collective) for entry in _core.algorithms() for collective in entry.collectives]
@@ -49,8 +49,8 @@ def test_one_of_each_takes_as_long_as_all(wires: str) -> None:
                 continue
             alike += 1
             assert len(found[0].lane_slices) * 2 <= len(every.lane_slices)
-            expected = simulate_lanes(every).seconds
-            assert simulate_lanes(found[0]).seconds == pytest.approx(expected, rel=1e-9), (algorithm, collective)
+            expected = simulate_sim_program(every).seconds
+            assert simulate_sim_program(found[0]).seconds == pytest.approx(expected, rel=1e-9), (algorithm, collective)
     assert alike >= 4
 
 
@@ -76,7 +76,7 @@ def test_one_slow_link_makes_all_the_difference() -> None:
     capacity[unused[0]] /= 2
     found = one_of_each(replace(every, capacity=capacity))
     assert found is not None
-    assert simulate_lanes(found[0]).seconds == pytest.approx(simulate_lanes(every).seconds, rel=1e-9)
+    assert simulate_sim_program(found[0]).seconds == pytest.approx(simulate_sim_program(every).seconds, rel=1e-9)
 
 
 def test_the_first_stuck_row_is_the_same() -> None:
@@ -86,7 +86,7 @@ def test_the_first_stuck_row_is_the_same() -> None:
     stuck = replace(every, fifo_depth=0)
     found = one_of_each(stuck)
     assert found is not None
-    there, here = simulate_lanes(stuck), simulate_lanes(found[0])
+    there, here = simulate_sim_program(stuck), simulate_sim_program(found[0])
     assert there.stuck_row >= 0
     assert (there.stuck_row, there.stuck_slice) == (int(found[1][here.stuck_row]), here.stuck_slice)
 
@@ -102,4 +102,4 @@ def test_columns_that_do_not_fit_are_refused() -> None:
         ({"kind": every.kind + 1}, "that is no FIFO"),
     ):
         with pytest.raises(ValueError, match=sentence):
-            simulate_lanes(replace(every, **change))
+            simulate_sim_program(replace(every, **change))

@@ -13,8 +13,8 @@ What the destination holds afterwards is `result`:
 
 A reduction with `src == dst` and an empty route is local: it spends a value that the rank holds.
 
-Steps order, they are no barriers. Transfers of one source, destination and route form a *lane*, in order of step, then
-row; a transfer starts as soon as its source holds its value and its predecessor on the lane has left. A value must be
+Steps order, they are no barriers. Transfers of one source, destination and route form a *link queue*, by step, then
+row; a transfer starts as soon as its source holds its value and its predecessor in the queue has left. A value must be
 held at its source through transfers of smaller steps only, so executing step by step is always right too.
 
 Agents are the ranks of the collective, 0..n-1, and the switches that copy or add: n+k is the topology's k-th node that

@@ -21,7 +21,7 @@ from syntony.synth.simulation.sockets import Sockets
 
 
 class Kind(IntEnum):
-    """How a connection is used; `enum class ConnectionKind` of csrc/solve/simulate/lanes.hpp."""
+    """How a connection is used; `enum class ConnectionKind` of csrc/solve/simulate/sim_program.hpp."""
 
     fifo = 0
     write = 1

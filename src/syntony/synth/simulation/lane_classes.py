@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.rows import distinct, first_uses, pieces, ragged
-from syntony.synth.simulation.lanes import Lanes
+from syntony.synth.simulation.sim_program import SimProgram
 
 Integers = NDArray[np.signedinteger]
 
@@ -34,7 +34,7 @@ Integers = NDArray[np.signedinteger]
 _MOST_ROUNDS = 16
 
 
-def one_of_each(lanes: Lanes) -> tuple[Lanes, Integers] | None:
+def one_of_each(lanes: SimProgram) -> tuple[SimProgram, Integers] | None:
     """The lanes by colour, and the row of `lanes` that each row is; None where not even half of the lanes are alike, or
     where connections share flows."""
     if not np.array_equal(lanes.flow, np.arange(len(lanes.kind))):
@@ -53,7 +53,7 @@ def one_of_each(lanes: Lanes) -> tuple[Lanes, Integers] | None:
 class _Colours:
     """Colours of lanes, connections, routes and links, always at least as coarse as the partition that is sought."""
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: SimProgram) -> None:
         self._lanes = lanes
         length = np.diff(lanes.lane_offset)
         count = len(length)
@@ -135,7 +135,7 @@ class _Colours:
         offset, riders = self._riders
         self.link = distinct(np.c_[self._capacity, np.sort(ragged(offset, self.connection[riders]), axis=1)])[1]
 
-    def quotient(self) -> tuple[Lanes, Integers]:
+    def quotient(self) -> tuple[SimProgram, Integers]:
         """One lane, connection and link per colour, and the row of the lanes that each row is."""
         lanes = self._lanes
         lane, connection, link = (_firsts(colour) for colour in (self.lane, self.connection, self.link))

@@ -28,9 +28,9 @@ from syntony.synth.model.program import Program
 from syntony.synth.model.target import CPU
 from syntony.synth.simulation.connections import Connections
 from syntony.synth.simulation.lane_classes import one_of_each
-from syntony.synth.simulation.lanes import Lanes, simulate_lanes
 from syntony.synth.simulation.message_sizes import MessageSizes
 from syntony.synth.simulation.result import Messages, Simulation, StuckError, busy_seconds
+from syntony.synth.simulation.sim_program import SimProgram, simulate_sim_program
 from syntony.synth.simulation.sockets import Sockets
 from syntony.synth.simulation.utilization import LinkRates
 from syntony.topologies.topology import Topology
@@ -75,11 +75,11 @@ def simulate_program(
     sizes = MessageSizes(code, size, slice_bytes or executor_slice(program.ranks))
     connections = Connections.of(code, Network(topology, collective), sockets)
     depth = fifo_depth or max(CPU.fifo_depth, program.fifo_depth)
-    lanes = lanes_of(code, sizes, connections, topology, depth, buffered=sockets is not None)
+    lanes = sim_program_of(code, sizes, connections, topology, depth, buffered=sockets is not None)
     rows = np.arange(len(code.opcode))
     if not every_message and (alike := one_of_each(lanes)):
         lanes, rows = alike
-    times = simulate_lanes(lanes, every_slice=every_message)
+    times = simulate_sim_program(lanes, every_slice=every_message)
     if times.stuck_row >= 0:
         # The checker has proven that only short FIFOs can be the reason.
         raise StuckError(
@@ -99,18 +99,18 @@ def simulate_program(
     )
 
 
-def lanes_of(
+def sim_program_of(
     code: Resolved,
     sizes: MessageSizes,
     connections: Connections,
     topology: Topology,
     depth: int,
     buffered: bool = False,
-) -> Lanes:
+) -> SimProgram:
     """The columns that the core simulates; `depth` messages fit into a FIFO."""
     hops = [len(route) for route in connections.routes]
     links = [link for route in connections.routes for link in route]
-    return Lanes(
+    return SimProgram(
         lane_offset=np.r_[code.lane_first, len(code.opcode)],
         lane_slices=sizes.slices[code.lane_agent],
         skew=code.skew,

@@ -1,4 +1,4 @@
-"""Lanes: the columns that the core simulates a Program from (csrc/solve/simulate/lanes.hpp)."""
+"""SimProgram: the columns that the core simulates a Program from (csrc/solve/simulate/sim_program.hpp)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ Integers = NDArray[np.signedinteger]
 
 
 @dataclass(frozen=True, eq=False)
-class Lanes:
-    """Lanes, rows (instructions) and connections are numbered through; an offset column of k + 1 entries cuts another
+class SimProgram:
+    """A Program as the simulator sees it.
+
+    Lanes, rows (instructions) and connections are numbered through; an offset column of k + 1 entries cuts another
     column into k pieces.
 
     lane_offset, lane_slices  rows of every lane; how often it runs them
-    skew                      per row: the slices that it is behind its lane's turn
+    skew                      per row: the slices that it is behind its lane's iteration
     out, into                 per row: the connection that it starts a message on, and takes one from; -1: none
     signals                   per row: 1 where its message counts though it is empty
     need_offset, need         per row: the rows that must be done in the same slice
@@ -90,12 +92,12 @@ class LaneTimes:
     rate: Floats
 
 
-def simulate_lanes(lanes: Lanes, *, every_slice: bool = False) -> LaneTimes:
-    """Simulates the lanes. `every_slice` lives through all slices, and keeps messages and rates; else steady states are
+def simulate_sim_program(program: SimProgram, *, every_slice: bool = False) -> LaneTimes:
+    """Simulates it. `every_slice` lives through all slices, and keeps messages and rates; else steady states are
     skipped. Raises ValueError on columns that do not fit together."""
     from syntony import _solve
 
-    columns = {field.name: getattr(lanes, field.name) for field in fields(Lanes)}
+    columns = {field.name: getattr(program, field.name) for field in fields(SimProgram)}
     return LaneTimes(**_solve.simulate_lanes(**columns, every_slice=every_slice))
 
 
