@@ -15,9 +15,9 @@ from syntony.collectives.buffers import Buffer, UsageError, buffer_of, host_buff
 from syntony.collectives.calls import Block
 
 if TYPE_CHECKING:
-    from syntony.collectives.cuda.arrival import Arrival
     from syntony.collectives.cuda.group import CudaGroup
     from syntony.collectives.cuda.staging import StagedGroup
+    from syntony.collectives.cuda.stream_future import StreamFuture
 
 
 class Work:
@@ -30,7 +30,7 @@ class Work:
     close() what does later.
     """
 
-    def __init__(self, work: _core.Work | Arrival) -> None:
+    def __init__(self, work: _core.Work | StreamFuture) -> None:
         self._work = work
 
     @property
@@ -457,5 +457,5 @@ class Verbs:
         if self._gpus is None:
             by = CudaGroup if len(self._core.boxes) == 1 else StagedGroup
             self._gpus = by(self._core, max(buffer.device for buffer in buffers))
-        arrival = self._gpus.run(call, buffers, op == "avg", calls.seconds(timeout) or self._core.timeout, async_op)
-        return None if arrival is None else Work(arrival)
+        future = self._gpus.run(call, buffers, op == "avg", calls.seconds(timeout) or self._core.timeout, async_op)
+        return None if future is None else Work(future)

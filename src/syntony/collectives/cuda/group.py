@@ -9,8 +9,8 @@ stream of the library that the array is of, as with NCCL; work behind it in the 
 through FIFOs in the arenas, so no call exchanges addresses, and any stream order is right that is alike at all ranks.
 
 With `async_op` the kernel is in a stream of the group's own, behind what the caller's holds then, and the caller's
-waits when it is told to (arrival.py). Programs are the CPU's, those that were loaded and what a tuner says too: only
-where a CPU would take the host's memory (`shared`) a GPU takes `direct` or, for large sums, `two_shot`. One that cannot
+waits when it is told to (stream_future.py). Programs are the CPU's, those that were loaded and what a tuner says too;
+only where a CPU would take the host's memory (`shared`) a GPU takes `direct` or, for large sums, `two_shot`. One that cannot
 be lowered at some rank is refused at all.
 
 What goes wrong is heard of later: by the next call, a wait, or close(). A kernel that waits for longer than the timeout
@@ -39,9 +39,9 @@ from syntony import _core
 from syntony._core import CommunicationError
 from syntony.collectives.buffers import Buffer, UsageError
 from syntony.collectives.cuda import forming
-from syntony.collectives.cuda.arrival import Arrival, Held
 from syntony.collectives.cuda.call import Block, Call
 from syntony.collectives.cuda.forming import agreed
+from syntony.collectives.cuda.stream_future import Held, StreamFuture
 from syntony.collectives.cuda.streams import at_stream, current_stream
 
 # Where these lie has been measured on no GPU.
@@ -153,7 +153,7 @@ class CudaGroup:
 
     def run(
         self, call: Call, buffers: Sequence[Buffer], average: bool, seconds: float, async_op: bool
-    ) -> Arrival | None:
+    ) -> StreamFuture | None:
         """Queues it on the current stream, or beside it (`async_op`). `average`: an output is divided by the ranks, in
         the same stream. `seconds`: how long the kernel may wait for peers.
 
@@ -188,9 +188,9 @@ class CudaGroup:
                 self._divide(target)
         end.record(beside)
         self._held.add(end, [buffer.owner for buffer in buffers])
-        arrival = Arrival(target.owner, self.device, self.check)
-        arrival.queued(end)
-        return arrival
+        future = StreamFuture(target.owner, self.device, self.check)
+        future.queued(end)
+        return future
 
     def _divide(self, target: Buffer) -> None:
         # A tensor that wants gradients refuses it; what it shares its memory with does not.

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 from syntony import _core
 from syntony.collectives.buffers import Buffer, UsageError
 from syntony.collectives.cuda import forming
-from syntony.collectives.cuda.arrival import Arrival, Held
 from syntony.collectives.cuda.call import Block, Call
+from syntony.collectives.cuda.stream_future import Held, StreamFuture
 from syntony.collectives.cuda.streams import current_stream
 
 # Where these lie has been measured on no GPU. Ranks must agree on the first.
@@ -57,7 +57,7 @@ class _Staged:
     seconds: float
     ready: Any  # an event: the caller's stream has come so far
     owners: list[Any] | None  # of the arrays; None where the caller keeps them
-    arrival: Arrival
+    future: StreamFuture
     most: int  # elements of a block in one piece
     pieces: int
     failure: Exception | None = None
@@ -119,7 +119,7 @@ class StagedGroup:
 
     def run(
         self, call: Call, buffers: Sequence[Buffer], average: bool, seconds: float, async_op: bool
-    ) -> Arrival | None:
+    ) -> StreamFuture | None:
         """It comes after what the current stream holds now. Without `async_op` it returns once the host has done its
         part: what the stream gets from then on comes after it. `seconds`: of each piece on the wire."""
         if any(buffer.device != self.device for buffer in buffers):
@@ -134,12 +134,12 @@ class StagedGroup:
         ready = self._cuda.Event(self.device)
         ready.record(stream)
         most, pieces = self._cut(call, target)
-        arrival = Arrival(target.owner, self.device)
+        future = StreamFuture(target.owner, self.device)
         owners = [buffer.owner for buffer in buffers] if async_op else None
-        self._calls.put(_Staged(call, target.dtype, algorithm, average, seconds, ready, owners, arrival, most, pieces))
+        self._calls.put(_Staged(call, target.dtype, algorithm, average, seconds, ready, owners, future, most, pieces))
         if async_op:
-            return arrival
-        arrival.wait()
+            return future
+        future.wait()
         return None
 
     def _algorithm(self, call: Call, dtype: str) -> str:
@@ -296,7 +296,7 @@ class StagedGroup:
         if piece.last:
             self._try(piece, self._settle)
         if piece.last and staged.failure is not None:
-            staged.arrival.failed(staged.failure)
+            staged.future.failed(staged.failure)
 
     def _go_up(self, piece: _Piece) -> None:
         if piece.work is not None:
@@ -314,4 +314,4 @@ class StagedGroup:
         end.record(self._up.handle)
         if staged.owners is not None:
             self._held.add(end, staged.owners)
-        staged.arrival.queued(end)
+        staged.future.queued(end)

@@ -20,7 +20,7 @@ _GLANCE = 1e-4
 """Seconds between two looks at a GPU by a host that waits for so long and no longer."""
 
 
-class Arrival:
+class StreamFuture:
     """Thread-safe."""
 
     source = -1
