@@ -6,22 +6,22 @@ from dataclasses import replace
 
 from syntony.overlap.policies.passes.cut import ALIGNMENT, chunk, slice
 from syntony.overlap.step.generate import generate
-from syntony.overlap.step.graph import Layer, Transfer
+from syntony.overlap.step.graph import CommSpec, LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind
 from tests.overlap.models import moved
 
-ROWS = (Transfer("enter", "tp", None, Kind.ALL_REDUCE, 8), Transfer("leave", "tp", Kind.ALL_REDUCE, None, 8))
+ROWS = (CommSpec("enter", "tp", None, Kind.ALL_REDUCE, 8), CommSpec("leave", "tp", Kind.ALL_REDUCE, None, 8))
 GROUPS = (
-    Transfer("sizes", "ep", Kind.ALL_TO_ALL, None, 8, parts=""),
-    Transfer("dispatch", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 8, parts="experts"),
-    Transfer("combine", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 8, parts="experts"),
+    CommSpec("sizes", "ep", Kind.ALL_TO_ALL, None, 8, parts=""),
+    CommSpec("dispatch", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 8, parts="experts"),
+    CommSpec("combine", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 8, parts="experts"),
 )
 LAYERS = (
-    Layer("attention", 64, (1.0, 1.0, 1.0), ROWS),
-    Layer("router", 64, (1.0,)),
-    Layer("experts", 64, (1.0, 1.0, 1.0, 1.0), GROUPS, expert=True, joined=True),
-    Layer("head", 64, (1.0,)),
+    LayerSpec("attention", 64, (1.0, 1.0, 1.0), ROWS),
+    LayerSpec("router", 64, (1.0,)),
+    LayerSpec("experts", 64, (1.0, 1.0, 1.0, 1.0), GROUPS, expert=True, joined=True),
+    LayerSpec("head", 64, (1.0,)),
 )
 
 

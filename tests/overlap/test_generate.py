@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from syntony.base.command import UserError
 from syntony.overlap.step.generate import generate, split
-from syntony.overlap.step.graph import Layer
+from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind
 from tests.overlap.models import dense, experts, moved, shadowed, sharded
@@ -151,7 +151,7 @@ def test_memory_of_sharded_weights_is_that_of_what_is_prefetched() -> None:
 def test_chunks_are_alike() -> None:
     layers = dense(8)
     assert [len(members) for members in split(layers, 4)] == [2, 2, 2, 2]
-    heavy = [Layer("embedding", 10, (0.0,)), *layers, Layer("head", 10, (4.0,))]
+    heavy = [LayerSpec("embedding", 10, (0.0,)), *layers, LayerSpec("head", 10, (4.0,))]
     assert [len(members) for members in split(heavy, 4)] == [4, 3, 2, 1]
 
 
@@ -174,7 +174,7 @@ def test_refusals(layout: dict, message: str) -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=12), st.integers(1, 4))
 def test_joined_layers_stay_together(rows: list[tuple[int, bool]], chunks: int) -> None:
-    layers = [Layer(f"{i}", 4, (float(work),), joined=joined and i > 0) for i, (work, joined) in enumerate(rows)]
+    layers = [LayerSpec(f"{i}", 4, (float(work),), joined=joined and i > 0) for i, (work, joined) in enumerate(rows)]
     if sum(not layer.joined for layer in layers) < chunks:
         with pytest.raises(UserError, match="too few for"):
             split(layers, chunks)
@@ -185,7 +185,7 @@ def test_joined_layers_stay_together(rows: list[tuple[int, bool]], chunks: int) 
 
 
 def test_shared_weights_are_summed_by_tp_before_dp() -> None:
-    layers = [Layer("a", 1000, (1.0,), shared=64), Layer("b", 1000, (1.0,))]
+    layers = [LayerSpec("a", 1000, (1.0,), shared=64), LayerSpec("b", 1000, (1.0,))]
     graph = generate(layers, Layout(dp=2, tp=2, microbatches=2))
     op = graph["share.0"]
     assert (op.kind, op.lane, op.amount, op.deps) == (Kind.ALL_REDUCE, "tp", 64, ("bwd.0.0", "bwd.0.1"))

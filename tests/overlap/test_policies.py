@@ -15,7 +15,7 @@ from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.generate import generate
-from syntony.overlap.step.graph import Graph, Layer, Transfer
+from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.plan import Plan
@@ -25,26 +25,28 @@ WEIGHTS = 1 << 22
 MOVED = 1 << 20
 
 
-def dense(count: int = 12) -> list[Layer]:
-    return [Layer(f"layer{i}", WEIGHTS, (1 / 3 / count,), activations=MOVED, output=MOVED) for i in range(count)]
+def dense(count: int = 12) -> list[LayerSpec]:
+    return [LayerSpec(f"layer{i}", WEIGHTS, (1 / 3 / count,), activations=MOVED, output=MOVED) for i in range(count)]
 
 
-def inner(count: int, lane: str, words: tuple[str, str], kinds: tuple[Kind | None, ...], expert: bool) -> list[Layer]:
+def inner(
+    count: int, lane: str, words: tuple[str, str], kinds: tuple[Kind | None, ...], expert: bool
+) -> list[LayerSpec]:
     parts = "experts" if expert else "rows"
     gaps = (
-        Transfer(words[0], lane, kinds[0], kinds[1], MOVED, parts),
-        Transfer(words[1], lane, kinds[2], kinds[3], MOVED, parts),
+        CommSpec(words[0], lane, kinds[0], kinds[1], MOVED, parts),
+        CommSpec(words[1], lane, kinds[2], kinds[3], MOVED, parts),
     )
     work = (0.1 / 3 / count, 0.8 / 3 / count, 0.1 / 3 / count)
-    return [Layer(f"layer{i}", WEIGHTS, work, gaps, MOVED, MOVED, expert) for i in range(count)]
+    return [LayerSpec(f"layer{i}", WEIGHTS, work, gaps, MOVED, MOVED, expert) for i in range(count)]
 
 
-def tensor(count: int = 8) -> list[Layer]:
+def tensor(count: int = 8) -> list[LayerSpec]:
     kinds = (None, Kind.ALL_REDUCE, Kind.ALL_REDUCE, None)
     return inner(count, "tp", ("enter", "leave"), kinds, False)
 
 
-def experts(ep: int = 4, weights: int = WEIGHTS) -> list[Layer]:
+def experts(ep: int = 4, weights: int = WEIGHTS) -> list[LayerSpec]:
     found = inner(8, "ep", ("dispatch", "combine"), (Kind.ALL_TO_ALL,) * 4, True)
     found = [replace(layer, weights=weights) for layer in found]
     return [replace(layer, moved=moving(layer, ep)) for layer in found]

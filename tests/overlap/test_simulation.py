@@ -17,7 +17,7 @@ from syntony.overlap.policies.passes.backward import split_backward
 from syntony.overlap.predict.simulation import Wait, columns_of, simulate
 from syntony.overlap.step.cost import Cost, Linear, Wire, ring_wire
 from syntony.overlap.step.generate import generate
-from syntony.overlap.step.graph import Graph, Layer
+from syntony.overlap.step.graph import Graph, LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import COMPUTE, Kind, Op
 from syntony.overlap.step.pipelines import Times, finish, pipeline
@@ -138,7 +138,7 @@ def test_pipelines_take_what_their_schedules_say(schedule: str, message: float) 
     p, m = 4, 8
     order = pipeline(schedule, p, 1, m, Times(1.0, 1.0, 1.0, message))
     chunks = len(order.places)
-    layers = [Layer(f"chunk{i}", 0, (1.0,), output=4) for i in range(chunks)]
+    layers = [LayerSpec(f"chunk{i}", 0, (1.0,), output=4) for i in range(chunks)]
     graph = generate(layers, Layout(pp=p, microbatches=m, schedule=schedule), order)
     cost = Cost(1.0, {"pp": Wire(dict.fromkeys((Kind.SEND, Kind.RECV), Linear(message, 0.0)))})
     times = _solve.simulate_steps(**columns_of(graph, cost, in_order(graph), {}, {}), steps=1)
@@ -148,7 +148,7 @@ def test_pipelines_take_what_their_schedules_say(schedule: str, message: float) 
 def test_updates_without_a_flush_leave_no_bubble() -> None:
     """Zero Bubble, section 4: devices that do not wait for each other at a step's end run without idle time."""
     order = pipeline("zb2p", 4, 1, 8)
-    layers = [Layer(f"layer{i}", 4, (1.0,), output=4) for i in range(4)]
+    layers = [LayerSpec(f"layer{i}", 4, (1.0,), output=4) for i in range(4)]
     graph = generate(layers, Layout(pp=4, microbatches=8, schedule="zb2p"), order)
     cost = Cost(1.0, {"pp": ring_wire(2, 1e9)})
     assert simulate(plan_of(graph), cost).seconds == pytest.approx(24, rel=1e-3)

@@ -10,8 +10,8 @@ through FIFOs in the arenas, so no call exchanges addresses, and any stream orde
 
 With `async_op` the kernel is in a stream of the group's own, behind what the caller's holds then, and the caller's
 waits when it is told to (stream_future.py). Programs are the CPU's, those that were loaded and what a tuner says too;
-only where a CPU would take the host's memory (`shared`) a GPU takes `direct` or, for large sums, `two_shot`. One that cannot
-be lowered at some rank is refused at all.
+only where a CPU would take the host's memory (`shared`) a GPU takes `direct` or, for large sums, `two_shot`. One that
+cannot be lowered at some rank is refused at all.
 
 What goes wrong is heard of later: by the next call, a wait, or close(). A kernel that waits for longer than the timeout
 ends, and who hears of it names whom it waited for and tells all ranks. A rank that dies or aborts ends the kernels of

@@ -33,7 +33,7 @@ from syntony.overlap.policies.table import policy as policy_named
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.generate import generate
-from syntony.overlap.step.graph import Graph, Layer
+from syntony.overlap.step.graph import Graph, LayerSpec
 from syntony.overlap.step.op import COMPUTE
 from syntony.overlap.step.plan import Plan
 
@@ -345,7 +345,7 @@ def smaller(graph: Graph) -> Graph:
     return generate((layers[0], *kept, layers[-1]), layout)
 
 
-def _heavier(layer: Layer, times: int) -> Layer:
+def _heavier(layer: LayerSpec, times: int) -> LayerSpec:
     return replace(
         layer,
         weights=layer.weights * times,

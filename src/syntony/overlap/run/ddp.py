@@ -31,7 +31,7 @@ from syntony.overlap.policies.table import policy as policy_named
 from syntony.overlap.run.plan_runner import PlanRunner
 from syntony.overlap.step.cost import Cost, Linear, Wire
 from syntony.overlap.step.generate import generate
-from syntony.overlap.step.graph import Layer
+from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import Kind
 from syntony.overlap.step.plan import Plan
@@ -262,7 +262,7 @@ class DdpOverlap:
         for number, bucket in enumerate(self._layers):
             seconds = max(forward[number], 1e-9)
             back = backward[self._buckets.index(bucket)] / seconds
-            layers.append(Layer(f"bucket {number}", bucket.buffer.nbytes, (seconds,), backward=(back, 0.0)))
+            layers.append(LayerSpec(f"bucket {number}", bucket.buffer.nbytes, (seconds,), backward=(back, 0.0)))
         clip = Clip.OFF if self._clip_norm is None else Clip.EXACT
         graph = generate(layers, Layout(dp=self._group.size(), clip=clip))
         plan = self._policy.plan(graph, Cost(wires={"dp": wire}))

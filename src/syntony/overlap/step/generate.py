@@ -21,13 +21,13 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
 
 from syntony.base.command import UserError
-from syntony.overlap.step.graph import Graph, Layer
+from syntony.overlap.step.graph import Graph, LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind, Op, Piece
 from syntony.overlap.step.pipelines import Pipeline, Times, pipeline
 
 
-def generate(layers: Sequence[Layer], layout: Layout, order: Pipeline | None = None) -> Graph:
+def generate(layers: Sequence[LayerSpec], layout: Layout, order: Pipeline | None = None) -> Graph:
     """The step of these layers. Raises UserError where they do not fit the layout.
 
     order    of the pipeline's tasks; default: what `layout.schedule` says, searched with the layers' operations
@@ -42,7 +42,7 @@ def generate(layers: Sequence[Layer], layout: Layout, order: Pipeline | None = N
     return graph
 
 
-def times_of(layers: Sequence[Layer], rate: float = 1.0, message: float = 0.0) -> Times:
+def times_of(layers: Sequence[LayerSpec], rate: float = 1.0, message: float = 0.0) -> Times:
     """What the model's forward and backward take, at so many operations per second."""
     forward = sum(sum(layer.segments) for layer in layers) / rate or 1.0
     inputs, weights = (
@@ -51,7 +51,7 @@ def times_of(layers: Sequence[Layer], rate: float = 1.0, message: float = 0.0) -
     return Times(forward, inputs, weights, message)
 
 
-def split(layers: Sequence[Layer], chunks: int) -> tuple[range, ...]:
+def split(layers: Sequence[LayerSpec], chunks: int) -> tuple[range, ...]:
     """The layers of each chunk: neighbours, as equal in operations as a single cut by shares makes them."""
     starts = [i for i, layer in enumerate(layers) if not layer.joined]
     if len(starts) < chunks:
@@ -67,7 +67,7 @@ def split(layers: Sequence[Layer], chunks: int) -> tuple[range, ...]:
     return tuple(range(a, b) for a, b in zip(bounds, (*bounds[1:], len(layers)), strict=True))
 
 
-def _check(layers: Sequence[Layer], layout: Layout) -> None:
+def _check(layers: Sequence[LayerSpec], layout: Layout) -> None:
     chunks = layout.pp * layout.chunks
     if len(layers) < chunks:
         raise UserError(
@@ -86,8 +86,8 @@ def _check(layers: Sequence[Layer], layout: Layout) -> None:
 
 
 class _Step:
-    def __init__(self, layers: Sequence[Layer], layout: Layout, order: Pipeline, chunks: tuple[range, ...]) -> None:
-        nothing = Layer("", 0, ())
+    def __init__(self, layers: Sequence[LayerSpec], layout: Layout, order: Pipeline, chunks: tuple[range, ...]) -> None:
+        nothing = LayerSpec("", 0, ())
         self.count = len(layers)
         self.layers = (*layers, *(layer.shadow or nothing for layer in layers))
         self.layout, self.order, self.chunks = layout, order, chunks

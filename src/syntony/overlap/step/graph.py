@@ -15,7 +15,7 @@ Node = TypeVar("Node", bound=Hashable)
 
 
 @dataclass(frozen=True)
-class Transfer:
+class CommSpec:
     """What moves between two segments of a layer, once per microbatch.
 
     name       first word of its Ops' names: `tp`, `dispatch`, `combine`, ..
@@ -38,7 +38,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerSpec:
     """A layer of the model: one or two residual branches (attention, MLP, experts), embedding, or head. What one
     gradient reduction, one gather of weights and one optimizer call are about.
 
@@ -66,13 +66,13 @@ class Layer:
     name: str
     weights: int
     segments: tuple[float, ...]
-    transfers: tuple[Transfer, ...] = ()
+    transfers: tuple[CommSpec, ...] = ()
     activations: int = 0
     output: int = 0
     expert: bool = False
     hot: int = 0
-    shadow: Layer | None = None
-    moved: tuple[Layer, ...] = ()
+    shadow: LayerSpec | None = None
+    moved: tuple[LayerSpec, ...] = ()
     joined: bool = False
     shared: int = 0
     backward: tuple[float, float] = (1.0, 1.0)
@@ -97,7 +97,7 @@ class Graph:
     """
 
     ops: tuple[Op, ...]
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[LayerSpec, ...] = ()
     groups: Mapping[str, int] = field(default_factory=dict)
     layout: Layout | None = None
 

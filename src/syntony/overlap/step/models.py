@@ -23,13 +23,13 @@ from functools import partial
 from types import MappingProxyType
 
 from syntony.base.command import UserError
-from syntony.overlap.step.graph import Layer, Transfer, hot_numbers
+from syntony.overlap.step.graph import CommSpec, LayerSpec, hot_numbers
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelSpec:
     """A transformer's shape.
 
     kv      heads of keys and values (grouped-query attention)
@@ -64,26 +64,26 @@ class Model:
 
 
 _GPT2, _GPT3 = "Radford et al. (2019)", "Brown et al. (2020), table 2.1"
-MODELS: Mapping[str, Model] = MappingProxyType(
+MODELS: Mapping[str, ModelSpec] = MappingProxyType(
     {
-        "thin": Model(192, 24, 6, 6, 768, 256, 128, source="ours: many small layers, 11 million parameters, bytes"),
-        "thin-moe": Model(256, 8, 8, 8, 1024, 256, 128, experts=8, top_k=2, every=2, source="ours"),
-        "gpt2": Model(768, 12, 12, 12, 3072, 50257, 1024, source=_GPT2),
-        "gpt2-xl": Model(1600, 48, 25, 25, 6400, 50257, 1024, source=_GPT2),
-        "bert-large": Model(1024, 24, 16, 16, 4096, 30522, 512, source="Devlin et al. (2019)"),
-        "gpt3-6.7b": Model(4096, 32, 32, 32, 16384, 50257, 2048, source=_GPT3),
-        "gpt3-175b": Model(12288, 96, 96, 96, 49152, 50257, 2048, source=_GPT3),
-        "llama2-7b": Model(4096, 32, 32, 32, 11008, 32000, 4096, True, source="Touvron et al. (2023)"),
-        "llama2-70b": Model(8192, 80, 64, 8, 28672, 32000, 4096, True, source="Touvron et al. (2023)"),
-        "llama3-8b": Model(4096, 32, 32, 8, 14336, 128256, 8192, True, source="Grattafiori et al. (2024), table 3"),
-        "internlm2-102b": Model(
+        "thin": ModelSpec(192, 24, 6, 6, 768, 256, 128, source="ours: many small layers, 11 million parameters, bytes"),
+        "thin-moe": ModelSpec(256, 8, 8, 8, 1024, 256, 128, experts=8, top_k=2, every=2, source="ours"),
+        "gpt2": ModelSpec(768, 12, 12, 12, 3072, 50257, 1024, source=_GPT2),
+        "gpt2-xl": ModelSpec(1600, 48, 25, 25, 6400, 50257, 1024, source=_GPT2),
+        "bert-large": ModelSpec(1024, 24, 16, 16, 4096, 30522, 512, source="Devlin et al. (2019)"),
+        "gpt3-6.7b": ModelSpec(4096, 32, 32, 32, 16384, 50257, 2048, source=_GPT3),
+        "gpt3-175b": ModelSpec(12288, 96, 96, 96, 49152, 50257, 2048, source=_GPT3),
+        "llama2-7b": ModelSpec(4096, 32, 32, 32, 11008, 32000, 4096, True, source="Touvron et al. (2023)"),
+        "llama2-70b": ModelSpec(8192, 80, 64, 8, 28672, 32000, 4096, True, source="Touvron et al. (2023)"),
+        "llama3-8b": ModelSpec(4096, 32, 32, 8, 14336, 128256, 8192, True, source="Grattafiori et al. (2024), table 3"),
+        "internlm2-102b": ModelSpec(
             10240, 80, 80, 8, 33280, 92544, 4096, True,
             source="assumed: InternLM2's family and vocabulary, sized to 102 billion parameters; no shape is published",
         ),
-        "mixtral-8x7b": Model(
+        "mixtral-8x7b": ModelSpec(
             4096, 32, 32, 8, 14336, 32000, 4096, True, 8, 2, source="Jiang et al. (2024), table 1; 4,096 tokens"
         ),
-        "gshard-600b": Model(
+        "gshard-600b": ModelSpec(
             1024, 36, 16, 16, 8192, 64000, 1024, False, 2048, 2, 2,
             source="Lepikhin et al. (2020), table 1; as one decoder of 36 blocks",
         ),
@@ -93,7 +93,7 @@ _OWN = re.compile(r"gpt:(\w+=\d+(,\w+=\d+)*)")
 _OWN_KEYS = ("hidden", "blocks", "heads", "kv", "ffn", "vocab", "seq", "experts", "top_k", "every")
 
 
-def model_named(name: str) -> Model:
+def model_named(name: str) -> ModelSpec:
     """A row of MODELS, or `gpt:hidden=512,blocks=8,..` for one of one's own. Raises UserError."""
     if name in MODELS:
         return MODELS[name]
@@ -108,8 +108,8 @@ def model_named(name: str) -> Model:
             raise UserError(f"model {name!r}: unknown key {key!r}; known are {', '.join(_OWN_KEYS)}")
     hidden = given.get("hidden", 256)
     heads = given.get("heads", max(1, hidden // 64))
-    base = Model(hidden, 8, heads, heads, 4 * hidden, 256, 128, experts=0, top_k=2 if "experts" in given else 0)
-    made = Model(**{**asdict(base), **given, "source": "given by name"})
+    base = ModelSpec(hidden, 8, heads, heads, 4 * hidden, 256, 128, experts=0, top_k=2 if "experts" in given else 0)
+    made = ModelSpec(**{**asdict(base), **given, "source": "given by name"})
     if min(made.hidden, made.blocks, made.heads, made.kv, made.ffn, made.vocab, made.seq, made.every) < 1:
         raise UserError(f"model {name!r}: every size must be 1 or more")
     return made
@@ -124,7 +124,7 @@ class Form:
     sequence_parallel: bool = True
 
 
-def layers_of(model: Model, layout: Layout, form: Form | None = None) -> tuple[Layer, ...]:
+def layers_of(model: ModelSpec, layout: Layout, form: Form | None = None) -> tuple[LayerSpec, ...]:
     """The model's Layers on one rank: embedding, then attention and MLP (or experts) of each block, then the head.
 
     Raises UserError where sizes do not divide.
@@ -133,7 +133,7 @@ def layers_of(model: Model, layout: Layout, form: Form | None = None) -> tuple[L
     return tuple(_Maker(model, layout, form or Form()).layers())
 
 
-def _check(model: Model, layout: Layout) -> None:
+def _check(model: ModelSpec, layout: Layout) -> None:
     if layout.ep > 1 and not model.experts:
         raise UserError(f"ep is {layout.ep}, but the model has no experts")
     for what, size, by in (
@@ -149,13 +149,13 @@ def _check(model: Model, layout: Layout) -> None:
 
 
 class _Maker:
-    def __init__(self, model: Model, layout: Layout, form: Form) -> None:
+    def __init__(self, model: ModelSpec, layout: Layout, form: Form) -> None:
         self._model, self._layout, self._form = model, layout, form
         self._tokens = form.batch * model.seq // layout.cp
         self._outer = layout.tp if form.sequence_parallel else 1  # what divides activations outside the branches
         self._stream = self._tokens * model.hidden * form.element  # bytes of the residual stream
 
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[LayerSpec]:
         model, tp = self._model, self._layout.tp
         table = model.vocab * model.hidden // tp * self._form.element
         found = [self._layer("embed", table, [self._tokens * model.hidden], [], ends="leave")]
@@ -166,7 +166,7 @@ class _Maker:
         kept = self._tokens * model.vocab // tp * 4  # logits in fp32, as Korthikanti et al. count them
         return [*found, self._layer("head", table, [logits], [], ends="enter", kept=kept)]
 
-    def _attention(self, block: int) -> Layer:
+    def _attention(self, block: int) -> LayerSpec:
         m, tp, cp = self._model, self._layout.tp, self._layout.cp
         wide = m.hidden + 2 * m.hidden * m.kv // m.heads  # of queries, keys and values
         into, out = 2.0 * self._tokens * m.hidden * wide / tp, 2.0 * self._tokens * m.hidden * m.hidden / tp
@@ -174,7 +174,7 @@ class _Maker:
         router = m.hidden * m.experts if self._has_experts(block) else 0
         weights = m.hidden * (wide + m.hidden) // tp + m.hidden + router
         inner = self._tokens * (wide + m.hidden) // tp * self._form.element
-        segments, moves = [into + scores + out], list[Transfer]()
+        segments, moves = [into + scores + out], list[CommSpec]()
         if cp > 1:
             heads = self._tokens * wide // tp * self._form.element
             back = self._tokens * m.hidden // tp * self._form.element
@@ -185,7 +185,7 @@ class _Maker:
             f"attention.{block}", weights * self._form.element, segments, moves, kept=inner, backward=(2 - share, share)
         )
 
-    def _mlp(self, block: int) -> Layer:
+    def _mlp(self, block: int) -> LayerSpec:
         m, tp = self._model, self._layout.tp
         matrices = 3 if m.gated else 2
         weights = (matrices * m.hidden * m.ffn // tp + m.hidden) * self._form.element
@@ -194,7 +194,7 @@ class _Maker:
             f"mlp.{block}", weights, [2.0 * self._tokens * m.hidden * m.ffn * matrices / tp], [], kept=inner
         )
 
-    def _experts(self, block: int) -> Layer:
+    def _experts(self, block: int) -> LayerSpec:
         m, tp, ep = self._model, self._layout.tp, self._layout.ep
         matrices = 3 if m.gated else 2
         routed = self._tokens * m.top_k
@@ -211,11 +211,11 @@ class _Maker:
         local = m.experts // ep
         still = [replace(move, forward=None, backward=None, bytes=0, parts="") for move in moves]
 
-        def without(count: int) -> Layer:
+        def without(count: int) -> LayerSpec:
             """So many of each rank's experts come to the tokens."""
             share = 1 - count / local
             fewer = [replace(move, bytes=round(move.bytes * share)) for move in moves] if count < local else still
-            shadow = Layer(f"shadow.{block}", weights // local * count * ep, ())
+            shadow = LayerSpec(f"shadow.{block}", weights // local * count * ep, ())
             return replace(made(weights // local * (local - count), moves=fewer), hot=count * ep, shadow=shadow)
 
         return replace(
@@ -230,12 +230,12 @@ class _Maker:
         name: str,
         weights: int,
         segments: list[float],
-        moves: list[Transfer],
+        moves: list[CommSpec],
         kept: int = 0,
         backward: tuple[float, float] = (1.0, 1.0),
         expert: bool = False,
         ends: str = "enter leave",
-    ) -> Layer:
+    ) -> LayerSpec:
         """With what tensor parallelism adds at both ends: norm before, residual after."""
         outside = self._stream // self._outer
         activations = kept + (2 * outside + outside // self._form.element if "enter leave" in ends else outside)
@@ -245,15 +245,15 @@ class _Maker:
             if "enter" in ends:
                 there: Kind | None = Kind.ALL_GATHER if split else None
                 back: Kind | None = Kind.REDUCE_SCATTER if split else Kind.ALL_REDUCE
-                moves = [Transfer("enter", "tp", there, back, self._stream), *moves]
+                moves = [CommSpec("enter", "tp", there, back, self._stream), *moves]
                 segments = [norm, *segments]
             if "leave" in ends:
                 there = Kind.REDUCE_SCATTER if split else Kind.ALL_REDUCE
                 back = Kind.ALL_GATHER if split else None
-                moves = [*moves, Transfer("leave", "tp", there, back, self._stream)]
+                moves = [*moves, CommSpec("leave", "tp", there, back, self._stream)]
                 segments = [*segments, norm]
         alone = self._layout.tp > 1 and self._form.sequence_parallel and "enter" in ends  # the norm's weights
-        return Layer(
+        return LayerSpec(
             name,
             weights,
             tuple(segments),
@@ -267,5 +267,5 @@ class _Maker:
         )
 
 
-def _exchange(name: str, lane: str, size: int) -> Transfer:
-    return Transfer(name, lane, Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, size, parts="experts" if lane == "ep" else "rows")
+def _exchange(name: str, lane: str, size: int) -> CommSpec:
+    return CommSpec(name, lane, Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, size, parts="experts" if lane == "ep" else "rows")

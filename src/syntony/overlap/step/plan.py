@@ -17,7 +17,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from syntony.base.command import UserError
 from syntony.base.strict_json import FileError, parse, shown
-from syntony.overlap.step.graph import Graph, Layer, Transfer
+from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
 from syntony.overlap.step.layout import Clip as Clip
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind, Op, Piece
@@ -161,7 +161,7 @@ class _Order:
 
 
 _arguments = cache(get_args)
-_OBJECTS = (Op, Layer, Transfer, Piece, Layout, _Order)
+_OBJECTS = (Op, LayerSpec, CommSpec, Piece, Layout, _Order)
 _FIELDS: Mapping[str, Any] = {
     "policy": str,
     "knobs": dict,
@@ -171,7 +171,7 @@ _FIELDS: Mapping[str, Any] = {
     "priorities": dict[str, int],
     "groups": dict[str, int],
     "layout": Layout | None,
-    "layers": tuple[Layer, ...],
+    "layers": tuple[LayerSpec, ...],
     "ops": tuple[Op, ...],
     "orders": tuple[_Order, ...],
 }
@@ -203,7 +203,7 @@ def _shown(thing: Any) -> dict[str, object]:
 
 
 def _told(value: object) -> object:
-    return _shown(value) if isinstance(value, (Piece, Transfer, Layer)) else value
+    return _shown(value) if isinstance(value, (Piece, CommSpec, LayerSpec)) else value
 
 
 def _typed(kind: Any, value: object, where: str, name: str) -> Any:

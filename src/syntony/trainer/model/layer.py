@@ -210,7 +210,7 @@ class Transfer:
     """
 
     @property
-    def planned(self) -> graph.Transfer:
+    def planned(self) -> graph.CommSpec:
         raise NotImplementedError
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:

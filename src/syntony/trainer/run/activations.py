@@ -29,7 +29,7 @@ Views = Mapping[str, Tensor]  # weights by name
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes of one microbatch in one layer; what each means, `syntony.overlap.step.graph.Layer` says."""
+    """Bytes of one microbatch in one layer; what each means, `syntony.overlap.step.graph.LayerSpec` says."""
 
     activations: int
     products: int

@@ -199,7 +199,7 @@ class Rank:
         return generate(self.described, layout_of(self.config))
 
     @cached_property
-    def described(self) -> tuple[graph.Layer, ...]:
+    def described(self) -> tuple[graph.LayerSpec, ...]:
         """The layers as the planner sees them."""
         ranks = self.mesh.size("ep")
         numbers = graph.hot_numbers(self.config.model.experts, ranks) if ranks > 1 else []
@@ -209,7 +209,7 @@ class Rank:
             for i, layer in enumerate(self._described(0))
         )
 
-    def _described(self, hot: int) -> tuple[graph.Layer, ...]:
+    def _described(self, hot: int) -> tuple[graph.LayerSpec, ...]:
         parts = self._cut(hot)
         own = [part for part in parts.values() if part[0].segments]
         layers, flats = [layer for layer, _ in own], [flat for _, flat in own]
@@ -218,7 +218,7 @@ class Rank:
         output = math.prod(self.shape) * self.dtype.itemsize
         kept_by = held(layers, flats, (tokens, tokens), self.dtype)
         return tuple(
-            graph.Layer(
+            graph.LayerSpec(
                 layer.name,
                 4 * flat.elements,
                 tuple(segment.flops for segment in layer.segments),
@@ -236,7 +236,7 @@ class Rank:
             for i, (layer, flat, kept) in enumerate(zip(layers, flats, kept_by, strict=True))
         )
 
-    def _fitting(self, transfer: graph.Transfer) -> graph.Transfer:
+    def _fitting(self, transfer: graph.CommSpec) -> graph.CommSpec:
         return replace(transfer, most=self.shape[0]) if transfer.parts == "rows" else transfer
 
     def begin(self, plan: Plan) -> None:
@@ -341,6 +341,6 @@ class Rank:
         self.runner.close()
 
 
-def _stored(layer: Layer, flat: Flat) -> graph.Layer:
+def _stored(layer: Layer, flat: Flat) -> graph.LayerSpec:
     """A shadow, as the planner sees it."""
-    return graph.Layer(layer.name, 4 * flat.elements, ())
+    return graph.LayerSpec(layer.name, 4 * flat.elements, ())

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import MappingProxyType
 
-from syntony.overlap.step.graph import Layer
+from syntony.overlap.step.graph import LayerSpec
 
 _Row = tuple[int, int, int, int]  # k, c, d, s
 
@@ -54,10 +54,10 @@ NETWORKS = MappingProxyType(
 )
 
 
-def network(name: str, images: int, element: int = 4) -> tuple[Layer, ...]:
+def network(name: str, images: int, element: int = 4) -> tuple[LayerSpec, ...]:
     """Its Layers for a batch of so many images on a rank."""
     return tuple(
-        Layer(
+        LayerSpec(
             f"{name}.{number}",
             k * k * c * d * element,
             (2.0 * images * k * k * c * d * s * s,),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from syntony.base.command import UserError
 from syntony.overlap.step.generate import generate
-from syntony.overlap.step.graph import Graph, Layer
+from syntony.overlap.step.graph import Graph, LayerSpec
 
 
 def move_experts(graph: Graph, hot: int = 0) -> Graph:
@@ -22,7 +22,7 @@ def move_experts(graph: Graph, hot: int = 0) -> Graph:
     if graph.layout is None or not any(layer.moved for layer in graph.layers):
         raise UserError("this step has no experts that could come to the tokens")
 
-    def chosen(layer: Layer) -> Layer:
+    def chosen(layer: LayerSpec) -> LayerSpec:
         found = [other for other in layer.moved if not hot or other.hot == hot][-1:]
         if layer.moved and not found:
             known = ", ".join(str(other.hot) for other in layer.moved)

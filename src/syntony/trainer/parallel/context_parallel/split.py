@@ -87,8 +87,8 @@ class Trade(Transfer):
     along: int
 
     @property
-    def planned(self) -> graph.Transfer:
-        return graph.Transfer(self.name, "cp", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes)
+    def planned(self) -> graph.CommSpec:
+        return graph.CommSpec(self.name, "cp", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return self._traded(x, self.apart, self.along)
@@ -133,8 +133,8 @@ class Shift(Transfer):
     bytes: int
 
     @property
-    def planned(self) -> graph.Transfer:
-        return graph.Transfer(self.name, "cp", Kind.SHIFT, Kind.SHIFT, self.bytes)
+    def planned(self) -> graph.CommSpec:
+        return graph.CommSpec(self.name, "cp", Kind.SHIFT, Kind.SHIFT, self.bytes)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return self._shifted(x, 1)

@@ -35,8 +35,8 @@ class Sizes(Transfer):
     bytes: int
 
     @property
-    def planned(self) -> graph.Transfer:
-        return graph.Transfer("sizes", "ep", Kind.ALL_TO_ALL, None, self.bytes, parts="")
+    def planned(self) -> graph.CommSpec:
+        return graph.CommSpec("sizes", "ep", Kind.ALL_TO_ALL, None, self.bytes, parts="")
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return Move(x, torch.empty_like(x))
@@ -59,8 +59,8 @@ class Rows(Transfer):
     back: bool
 
     @property
-    def planned(self) -> graph.Transfer:
-        return graph.Transfer(self.name, "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes, "experts", self.experts)
+    def planned(self) -> graph.CommSpec:
+        return graph.CommSpec(self.name, "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes, "experts", self.experts)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return self._moved(x, kept, self.back)
@@ -113,8 +113,8 @@ class Still(Transfer):
     name: str
 
     @property
-    def planned(self) -> graph.Transfer:
-        return graph.Transfer(self.name, "ep", None, None, 0, parts="")
+    def planned(self) -> graph.CommSpec:
+        return graph.CommSpec(self.name, "ep", None, None, 0, parts="")
 
 
 def expert_parallel(

@@ -47,9 +47,9 @@ class Enter(Transfer):
     sequence: bool
 
     @property
-    def planned(self) -> graph.Transfer:
+    def planned(self) -> graph.CommSpec:
         forward, backward = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) if self.sequence else (None, Kind.ALL_REDUCE)
-        return graph.Transfer(self.name, "tp", forward, backward, self.bytes)
+        return graph.CommSpec(self.name, "tp", forward, backward, self.bytes)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return gathered(x, self.ranks)
@@ -68,9 +68,9 @@ class Leave(Transfer):
     sequence: bool
 
     @property
-    def planned(self) -> graph.Transfer:
+    def planned(self) -> graph.CommSpec:
         forward, backward = (Kind.REDUCE_SCATTER, Kind.ALL_GATHER) if self.sequence else (Kind.ALL_REDUCE, None)
-        return graph.Transfer(self.name, "tp", forward, backward, self.bytes)
+        return graph.CommSpec(self.name, "tp", forward, backward, self.bytes)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return scattered(x, self.ranks) if self.sequence else summed(x)
