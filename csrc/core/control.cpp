@@ -61,11 +61,11 @@ std::string difference(const Descriptor& mine, const Descriptor& theirs) {
   return text;
 }
 
-void check_note(std::string_view note) {
-  if (note.size() > kLongestNote) {
-    throw Error(Error::Kind::system, "a note of " + std::to_string(note.size()) +
+void check_post(std::string_view message) {
+  if (message.size() > kLongestPost) {
+    throw Error(Error::Kind::system, "a posted message of " + std::to_string(message.size()) +
                                          " bytes is too long for the control plane, which takes " +
-                                         std::to_string(kLongestNote));
+                                         std::to_string(kLongestPost));
   }
 }
 

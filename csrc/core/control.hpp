@@ -24,8 +24,8 @@ namespace syntony {
 /// What a rank says about an operation it started. Plain data: it lies in shared memory and travels in control
 /// messages.
 struct Descriptor {
-  std::uint64_t sequence = 0;     // 1, 2, .. in its class of the group; 0 means none yet
-  std::uint64_t ordinal = 0;      // 1, 2, .. of all whose class the collective decided; 0: the caller chose a class
+  std::uint64_t sequence = 0;     // 1, 2, .. of its priority in the group; 0 means none yet
+  std::uint64_t ordinal = 0;      // 1, 2, .. of all whose class the collective decided; 0: the caller chose a priority
   std::uint64_t fingerprint = 0;  // hash of all that ranks must agree on (below)
   std::uint64_t elements = 0;     // of the whole operation; 0 where ranks know only their own (uneven all_to_all)
   std::uint64_t counts = 0;       // counts_of(..) where `elements` does not say them all: uneven parts, partitions
@@ -40,8 +40,8 @@ struct Descriptor {
 };
 static_assert(sizeof(Descriptor) == 64);
 
-/// "all_reduce #17 (sum of 1024 x float32)"; "high all_reduce #2 (..)" where the caller chose the class, whose number
-/// it then is.
+/// "all_reduce #17 (sum of 1024 x float32)"; "high all_reduce #2 (..)" where the caller chose the priority, whose
+/// number it then is.
 [[nodiscard]] std::string describe(const Descriptor& descriptor);
 /// "count 1024 against 2048 and dtype float32 against float64": what differs, for a mismatch.
 [[nodiscard]] std::string difference(const Descriptor& mine, const Descriptor& theirs);
@@ -52,25 +52,25 @@ static_assert(sizeof(Descriptor) == 64);
 struct PeerStatus {
   enum class State : std::uint8_t { alive, left, dead };
   State state = State::alive;
-  // By class:
+  // By priority:
   std::array<Descriptor, kPriorities> started;         // the last operation it entered, as far as known here
   std::array<std::uint64_t, kPriorities> completed{};  // sequence of the last operation it completed
   bool known = false;                                  // false: nothing heard yet (TCP before an answer)
 };
 
-/// Notes (ControlPlane::post) are numbered by regrouping (1, 2, ..) and round; a note gives way two regroupings or
-/// eight rounds later. Nobody misses one: a regrouping begins with a round of all, and a round ends when all have
-/// posted.
-inline constexpr std::size_t kNoteSlots = 16;
-inline constexpr std::size_t kLongestNote = 8000;
-[[nodiscard]] constexpr std::uint64_t note_number(std::uint32_t regrouping, std::uint32_t round) {
+/// Posted messages (ControlPlane::post) are numbered by regrouping (1, 2, ..) and round; a message gives way two
+/// regroupings or eight rounds later. Nobody misses one: a regrouping begins with a round of all, and a round ends when
+/// all have posted.
+inline constexpr std::size_t kPostSlots = 16;
+inline constexpr std::size_t kLongestPost = 8000;
+[[nodiscard]] constexpr std::uint64_t post_number(std::uint32_t regrouping, std::uint32_t round) {
   return std::uint64_t{regrouping} << 32U | round;
 }
-[[nodiscard]] constexpr std::size_t note_slot(std::uint64_t number) {
-  constexpr std::size_t kHalf = kNoteSlots / 2;
+[[nodiscard]] constexpr std::size_t post_slot(std::uint64_t number) {
+  constexpr std::size_t kHalf = kPostSlots / 2;
   return ((number >> 32U) % 2) * kHalf + number % kHalf;
 }
-void check_note(std::string_view note);
+void check_post(std::string_view message);
 
 /// Why a group ended, as told by one rank to all.
 struct Abort {
@@ -89,10 +89,10 @@ class ControlPlane {
   /// Asks peers for fresh status where that takes a message. Called only when an operation is late.
   virtual void inquire() = 0;
   [[nodiscard]] virtual PeerStatus status(std::uint32_t peer) const = 0;
-  /// The descriptor a peer announced for `sequence` of a class, if still remembered.
+  /// The descriptor a peer announced for `sequence` of a priority, if still remembered.
   [[nodiscard]] virtual std::optional<Descriptor> announced(std::uint32_t peer, Priority priority,
                                                             std::uint64_t sequence) const = 0;
-  /// The one it announced under an ordinal (not 0), whatever its class.
+  /// The one it announced under an ordinal (not 0), whatever its priority.
   [[nodiscard]] virtual std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t ordinal) const = 0;
   /// How a peer ended, to follow its name: "lost its connection (Connection reset by peer)". Empty while it lives, and
   /// where there is no more to say than PeerStatus does.
@@ -100,10 +100,10 @@ class ControlPlane {
   /// Tells all peers that the group has failed. The first abort wins.
   virtual void abort(const Abort& reason) = 0;
   [[nodiscard]] virtual std::optional<Abort> aborted() const = 0;
-  /// Leaves a note that every peer can read under `number`, also after the group has failed: how ranks that have
-  /// nothing but this group meet again (core/group/regroup.hpp). The slot of a number keeps one note. Throws
-  /// Error(system) for more than kLongestNote bytes.
-  virtual void post(std::uint64_t number, std::string_view note) = 0;
+  /// Leaves a message that every peer can read under `number`, also after the group has failed: how ranks that have
+  /// nothing but this group meet again (core/group/regroup.hpp). The slot of a number keeps one message. Throws
+  /// Error(system) for more than kLongestPost bytes.
+  virtual void post(std::uint64_t number, std::string_view message) = 0;
   [[nodiscard]] virtual std::optional<std::string> posted(std::uint32_t peer, std::uint64_t number) const = 0;
   /// Says goodbye: after this, this process's exit is no failure.
   virtual void leave() = 0;

@@ -1,8 +1,8 @@
-// How urgent an operation is: one of three classes.
+// How urgent an operation is: one of three priorities.
 //
 // Three, because that is what schedulers of training steps ask for (bulk gradients, what somebody will wait for, what
-// somebody waits for now), and because each class costs every pair of ranks its own streams. A class of a group is a
-// track of its own (core/group/group.hpp): own numbers, own windows, own order.
+// somebody waits for now), and because each costs every pair of ranks its own streams. In a group each priority is a
+// level of its own (core/group/group.hpp): own numbers, own windows, own order.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@ inline constexpr std::size_t kPriorities = 3;
 inline constexpr std::array<Priority, kPriorities> kMostUrgentFirst{Priority::high, Priority::normal, Priority::low};
 inline constexpr std::array<std::string_view, kPriorities> kPriorityNames{"low", "normal", "high"};
 
-/// What operations in flight leave to those of a less urgent class in the same process.
-enum class Room : std::uint8_t {
+/// What share of progress the operations in flight leave to those of a lower priority in the same process.
+enum class Share : std::uint8_t {
   none,    // one of them has moved a moment ago
   little,  // they wait for others
   all,     // there are none

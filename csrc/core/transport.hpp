@@ -11,8 +11,8 @@
 // order, whole or not at all. Nothing here blocks and nothing here is thread-safe: the progress engine's one owner of
 // progress calls it (progress_engine.hpp). The control plane is apart (control.hpp).
 //
-// Windows keep operations in flight from sharing slots: each class has W of them, of which its operation number q uses
-// q mod W, and tagged point-to-point traffic has the last window to itself.
+// Windows keep operations in flight from sharing slots: each priority has W of them, of which its operation number q
+// uses q mod W, and tagged point-to-point traffic has the last window to itself.
 #pragma once
 
 #include <atomic>
@@ -79,10 +79,10 @@ class Receiver {
 struct StreamShape {
   std::uint32_t ranks = 1;
   std::uint32_t channels = 1;
-  std::uint32_t windows = 7;  // operations in flight: 2 of each of three classes; + 1 for point-to-point
+  std::uint32_t windows = 7;  // operations in flight: 2 of each of three priorities; + 1 for point-to-point
   std::uint32_t depth = 4;
   std::uint32_t slot_bytes = 128 * 1024;
-  std::uint32_t credit = 256 * 1024;  // bytes that a rank's operations of the low class may have on their way
+  std::uint32_t credit = 256 * 1024;  // bytes that a rank's operations of the low priority may have on their way
 };
 
 class Transport {

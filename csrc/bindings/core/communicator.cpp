@@ -461,7 +461,7 @@ void bind_group(nb::module_& m) {
           "collective"_a, "root"_a = 0, "bytes"_a = 0, "algorithm"_a = "auto",
           "The algorithm that a call would run, and why.")
       .def_prop_ro(
-          "notes", [](const Self& self) { return self.group().notes(); },
+          "notes", [](const Self& self) { return self.group().metadata(); },
           "What the ranks' tuners told each other when the group was made, by rank.")
       .def(
           "program_hash",

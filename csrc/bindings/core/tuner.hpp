@@ -40,15 +40,15 @@ class PythonTuner : public Tuner {
     return object.is_none() ? nullptr : std::make_shared<const PythonTuner>(object);
   }
 
-  [[nodiscard]] std::string note(std::uint32_t rank, const Boxes& boxes) const override {
+  [[nodiscard]] std::string metadata(std::uint32_t rank, const Boxes& boxes) const override {
     const nanobind::gil_scoped_acquire lock;
     return nanobind::cast<std::string>(object_.attr("note")(rank, boxes));
   }
 
-  [[nodiscard]] Tuning agreed(const Boxes& boxes, const std::vector<std::string>& notes) const override {
+  [[nodiscard]] Tuning agreed(const Boxes& boxes, const std::vector<std::string>& metadata) const override {
     using Table = std::tuple<std::string, std::string, std::vector<SizeRangeTuple>>;
     const nanobind::gil_scoped_acquire lock;
-    const nanobind::object answer = object_.attr("agreed")(boxes, notes);
+    const nanobind::object answer = object_.attr("agreed")(boxes, metadata);
     Tuning tuning;
     for (const nanobind::handle entry : answer[0]) {
       const auto& program = nanobind::cast<const Program&>(entry[1]);

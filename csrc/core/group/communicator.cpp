@@ -182,7 +182,7 @@ Communicator::Communicator(std::shared_ptr<ProgressEngine> engine, Bootstrap& bo
   set_log_rank(job_ranks[bootstrap.rank()]);
   auto fabric = std::make_unique<Fabric>(
       bootstrap, engine->doorbell(), begin + options.timeout,
-      [&](const Tuner::Boxes& boxes) { return tuner_ ? tuner_->note(bootstrap.rank(), boxes) : std::string(); });
+      [&](const Tuner::Boxes& boxes) { return tuner_ ? tuner_->metadata(bootstrap.rank(), boxes) : std::string(); });
   selector_ = std::make_unique<Selector>(fabric->size(), fabric->boxes());
   engine->shared_with(std::ranges::max(fabric->boxes(), {}, &std::vector<std::uint32_t>::size).size());
   group_ = std::make_unique<Group>(std::move(engine), std::move(fabric), options.name, std::move(job_ranks));
@@ -197,7 +197,7 @@ Communicator::Communicator(std::shared_ptr<ProgressEngine> engine, Bootstrap& bo
 
 void Communicator::tune() {
   if (!tuner_) return;
-  Tuning tuning = tuner_->agreed(boxes(), notes());
+  Tuning tuning = tuner_->agreed(boxes(), metadata());
   for (auto& [name, program] : tuning.programs) add_program(name, std::move(program));
   for (SizeTable& table : tuning.tables) set_size_ranges(table.name, table.collective, std::move(table.ranges));
 }
@@ -458,7 +458,7 @@ std::pair<std::string, std::string> Communicator::choice(Collective collective, 
   return selector_->choice(collective, root, bytes, asked(collective, algorithm));
 }
 
-const std::vector<std::string>& Communicator::notes() const { return group_->fabric().notes(); }
+const std::vector<std::string>& Communicator::metadata() const { return group_->fabric().metadata(); }
 
 std::shared_ptr<const PreparedProgram> Communicator::program_for(Collective collective, std::uint32_t root,
                                                                  std::size_t bytes, const std::string& algorithm) {

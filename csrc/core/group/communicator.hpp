@@ -57,7 +57,7 @@ struct CommunicatorOptions {
 };
 
 /// A group of ranks. All methods are thread-safe. Ranks must call collectives in the same order; those with a
-/// `priority` only in the order of their class. Ranks must give the same priority and partition. Every rank has its
+/// `priority` only in the order of their priority. Ranks must give the same priority and partition. Every rank has its
 /// own; several ranks may live in one process (tests), each with its own progress engine or sharing one.
 class Communicator {
  public:
@@ -90,7 +90,7 @@ class Communicator {
   /// fingerprint; those of an uneven all_to_all are compared pair by pair, as its first frames come.
   /// With a partition, the operation is run as parts one behind the other, of at most so many bytes of the whole
   /// buffer: each of all blocks' next elements, an operation like any other of its size (a sum may so be associated in
-  /// another order than without). A part is what a class has in flight, and more urgent ones get in between.
+  /// another order than without). A part is what a priority has in flight, and more urgent ones get in between.
   /// Null unless async: it is over then, and what went wrong has been thrown. Throws Error(invalid) at once for bad
   /// arguments; later failures are the Work's.
   std::shared_ptr<Work> run(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
@@ -116,7 +116,7 @@ class Communicator {
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm = "auto");
   /// What the ranks told each other when they met (core/group/tuner.hpp), by rank.
-  [[nodiscard]] const std::vector<std::string>& notes() const;
+  [[nodiscard]] const std::vector<std::string>& metadata() const;
   /// The Program that a call would run: what `auto` means for these bytes here.
   [[nodiscard]] std::shared_ptr<const PreparedProgram> program_for(Collective collective, std::uint32_t root,
                                                                    std::size_t bytes,
@@ -154,7 +154,7 @@ class Communicator {
   template <typename Choose>
   std::shared_ptr<Communicator> regroup(CommunicatorOptions options, const Choose& choose);
 
-  /// Notes are empty where there is no Tuner.
+  /// The metadata is empty where there is no Tuner.
   void tune();
 
   [[nodiscard]] std::optional<Priority> priority_of(const CallOptions& options) const {

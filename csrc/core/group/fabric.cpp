@@ -19,7 +19,7 @@
 namespace syntony {
 namespace {
 
-constexpr std::uint32_t kOperationsInFlight = 2;  // of each class
+constexpr std::uint32_t kOperationsInFlight = 2;  // of each priority
 constexpr std::uint32_t kMostChannels = 32;
 constexpr std::uint32_t kFewestChannels = 4;
 constexpr std::uint32_t kStreamBudget = 2048;  // channels x pairs of ranks, so that address space stays reasonable
@@ -74,7 +74,7 @@ StreamShape shape_for(std::uint32_t ranks) {
 }  // namespace
 
 Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::time_point deadline,
-               const std::function<std::string(const Boxes&)>& note)
+               const std::function<std::string(const Boxes&)>& metadata)
     : rank_(bootstrap.rank()), size_(bootstrap.size()), shape_(shape_for(size_)), by_peer_(size_, nullptr) {
   const std::string unix_address = ShmSegment::fresh_address();
   const UniqueFd unix_listener = ShmSegment::listen(unix_address);
@@ -126,7 +126,7 @@ Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::ti
   }
   meet_on_host(members, unix_listener, doorbell, deadline);
   if (boxes_.size() > 1) meet_across_hosts(bootstrap, deadline);
-  notes_ = bootstrap.all_gather("connected", note(boxes_));
+  metadata_ = bootstrap.all_gather("connected", metadata(boxes_));
 }
 
 Fabric::~Fabric() {

@@ -4,7 +4,7 @@
 //      2. rank 0's token becomes the group's secret; equal hosts become boxes
 //      3. each box of several ranks makes a ShmSegment; each pair of ranks in different boxes connects by TCP
 //         (TCP endpoints are published only where there are several boxes)
-//      4. a last all_gather: nobody sends before everybody can receive. It carries each rank's note
+//      4. a last all_gather: nobody sends before everybody can receive. It carries each rank's metadata
 #pragma once
 
 #include <array>
@@ -27,10 +27,10 @@ class Fabric {
  public:
   using Boxes = std::vector<std::vector<std::uint32_t>>;
 
-  /// Collective. `doorbell` is the eventfd that wakes this process; `note` is asked what to tell the others, once the
-  /// boxes are known. Throws Error naming the ranks that did not come.
+  /// Collective. `doorbell` is the eventfd that wakes this process; `metadata` is asked what to tell the others, once
+  /// the boxes are known. Throws Error naming the ranks that did not come.
   Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::time_point deadline,
-         const std::function<std::string(const Boxes&)>& note);
+         const std::function<std::string(const Boxes&)>& metadata);
   ~Fabric();
   Fabric(const Fabric&) = delete;
   Fabric& operator=(const Fabric&) = delete;
@@ -43,7 +43,7 @@ class Fabric {
   /// Ranks by host, in order of their lowest rank.
   [[nodiscard]] const Boxes& boxes() const { return boxes_; }
   /// What each rank has told the others, by rank.
-  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+  [[nodiscard]] const std::vector<std::string>& metadata() const { return metadata_; }
   /// "rank 3 (process 4711 on node7)"
   [[nodiscard]] std::string name_of_rank(std::uint32_t rank) const;
 
@@ -51,7 +51,7 @@ class Fabric {
   [[nodiscard]] std::span<const std::unique_ptr<Transport>> owned_transports() const { return transports_; }
   [[nodiscard]] std::span<const std::unique_ptr<ControlPlane>> planes() const { return planes_; }
   /// Where all ranks of the group meet in memory; null where they are on several hosts, or only one.
-  /// Operations of one class go through one of them.
+  /// Operations of one priority go through one of them.
   [[nodiscard]] class SharedRounds* shared_rounds(Priority priority) const {
     return shared_rounds_[index_of(priority)].get();
   }
@@ -78,7 +78,7 @@ class Fabric {
   Boxes boxes_;
   std::vector<std::uint32_t> box_of_;  // by rank
   std::vector<std::string> names_;     // by rank
-  std::vector<std::string> notes_;     // by rank
+  std::vector<std::string> metadata_;  // by rank
   std::unique_ptr<class ShmSegment> segment_;
   std::vector<std::unique_ptr<Transport>> transports_;
   std::array<std::unique_ptr<SharedRounds>, kPriorities> shared_rounds_;

@@ -34,7 +34,7 @@ void live(Recorder::Facts& facts, const Lifetime& lifetime) {
 Recorder::Facts facts_of(const Group::Launch& launch, const Descriptor& descriptor) {
   Recorder::Facts facts;
   facts.sequence = descriptor.ordinal != 0 ? descriptor.ordinal : descriptor.sequence;
-  facts.track = descriptor.ordinal != 0 ? Recorder::kUsualTrack : static_cast<std::uint8_t>(descriptor.priority);
+  facts.priority = descriptor.ordinal != 0 ? Recorder::kNoPriority : static_cast<std::uint8_t>(descriptor.priority);
   facts.elements = descriptor.elements;
   for (const Block& block : launch.blocks) {
     if (block.input != nullptr) facts.input_elements += block.elements;
@@ -63,7 +63,7 @@ Group::Group(std::shared_ptr<ProgressEngine> engine, std::unique_ptr<Fabric> fab
                 fabric_->header(), recorder_->sent()),
       scratch_(std::size_t{windows_} * kPriorities),
       scratch_bytes_(scratch_.size(), 0) {
-  for (const Priority priority : kMostUrgentFirst) tracks_[index_of(priority)].priority = priority;
+  for (const Priority priority : kMostUrgentFirst) levels_[index_of(priority)].priority = priority;
   enlist(recorder_);
   engine_->add(*this, fabric_->data_descriptors(), fabric_->control_descriptors());
 }
@@ -72,8 +72,8 @@ Group::~Group() { shutdown(); }
 
 std::uint64_t Group::sequence() const {
   const std::lock_guard lock(mutex_);
-  return std::accumulate(tracks_.begin(), tracks_.end(), std::uint64_t{0},
-                         [](std::uint64_t sum, const Track& track) { return sum + track.launched; });
+  return std::accumulate(levels_.begin(), levels_.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const Level& level) { return sum + level.launched; });
 }
 
 std::exception_ptr Group::error() const {
@@ -107,7 +107,7 @@ std::unique_ptr<Group::Operation> Group::open(Launch launch, std::unique_ptr<Ope
       operation->launch.shared ? kSharedAlgorithm : std::string_view(operation->launch.program->program().name);
   Descriptor descriptor = operation->launch.descriptor;
   descriptor.priority = operation->launch.priority.value_or(usual_priority(descriptor.collective));
-  descriptor.sequence = ++tracks_[index_of(descriptor.priority)].launched;
+  descriptor.sequence = ++levels_[index_of(descriptor.priority)].launched;
   if (!operation->launch.priority) descriptor.ordinal = ++ordinal_;
   descriptor.fingerprint = fingerprint_of(descriptor);
   operation->descriptor = descriptor;
@@ -191,7 +191,7 @@ void Group::abort(const std::string& why) {
   told->wait();
 }
 
-void Group::exchange(NoteRound& round) {
+void Group::exchange(PostRound& round) {
   round.work = std::make_shared<Work>(*engine_, Descriptor{});
   {
     const std::lock_guard lock(mutex_);
@@ -236,7 +236,7 @@ void Group::collect() {
   has_submissions_.store(false, std::memory_order_relaxed);
   for (std::unique_ptr<Operation>& operation : submitted_) {
     const Priority priority = operation->descriptor.priority;
-    tracks_[index_of(priority)].queue.push_back(std::move(operation));
+    levels_[index_of(priority)].queue.push_back(std::move(operation));
     set_active(priority, true);
   }
   for (OutgoingMessage& message : submitted_sends_) messages_.send(std::move(message));
@@ -267,42 +267,42 @@ std::shared_ptr<Work> Group::enter(Launch& launch) {
   lock.unlock();
   std::shared_ptr<Work> work = operation->work;
   const Priority priority = operation->descriptor.priority;
-  admit(tracks_[index_of(priority)], std::move(operation));
+  admit(levels_[index_of(priority)], std::move(operation));
   set_active(priority, true);
   return work;
 }
 
-void Group::admit(Track& track) {
-  while (!track.queue.empty() && track.queue.front()->descriptor.sequence < track.completed + 1 + windows_) {
-    std::unique_ptr<Operation> next = std::move(track.queue.front());
-    track.queue.pop_front();
-    admit(track, std::move(next));
+void Group::admit(Level& level) {
+  while (!level.queue.empty() && level.queue.front()->descriptor.sequence < level.completed + 1 + windows_) {
+    std::unique_ptr<Operation> next = std::move(level.queue.front());
+    level.queue.pop_front();
+    admit(level, std::move(next));
   }
 }
 
-void Group::admit(Track& track, std::unique_ptr<Operation> operation) {
+void Group::admit(Level& level, std::unique_ptr<Operation> operation) {
   const Descriptor& descriptor = operation->descriptor;
   operation->done = false;
-  operation->room = Room::all;
+  operation->share = Share::all;
   if (operation->launch.shared) {
     operation->execution.reset();
-    operation->shared.emplace(*fabric_->shared_rounds(track.priority), descriptor, operation->launch.blocks);
+    operation->shared.emplace(*fabric_->shared_rounds(level.priority), descriptor, operation->launch.blocks);
   } else {
     operation->shared.reset();
     prepare(*operation);
   }
-  track.history[descriptor.sequence % Track::kRemembered] = descriptor;
+  level.history[descriptor.sequence % Level::kRemembered] = descriptor;
   operation->work->record().admitted();
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->announce(descriptor);
-  track.running.push_back(std::move(operation));
+  level.running.push_back(std::move(operation));
 }
 
 void Group::prepare(Operation& operation) {
   const Descriptor& descriptor = operation.descriptor;
   const PreparedProgram& program = *operation.launch.program;
   const std::span<const Block> blocks = operation.launch.blocks;
-  const std::size_t track = index_of(descriptor.priority);
-  const auto window = static_cast<std::uint32_t>(track * windows_ + descriptor.sequence % windows_);
+  const std::size_t priority = index_of(descriptor.priority);
+  const auto window = static_cast<std::uint32_t>(priority * windows_ + descriptor.sequence % windows_);
   const std::size_t need = Execution::scratch_bytes(program, fabric_->rank(), descriptor.dtype, blocks);
   if (need > scratch_bytes_[window]) {
     scratch_[window] = std::make_unique_for_overwrite<std::byte[]>(need);
@@ -313,7 +313,7 @@ void Group::prepare(Operation& operation) {
   wire.uneven = operation.launch.uneven;
   wire.header.sequence = descriptor.sequence;
   wire.header.fingerprint = descriptor.fingerprint;
-  wire.header.priority = static_cast<std::uint16_t>(track);
+  wire.header.priority = static_cast<std::uint16_t>(priority);
   operation.execution.emplace(program, fabric_->rank(), descriptor.dtype, descriptor.op, blocks,
                               std::span(scratch_[window].get(), need), wire);
 }
@@ -321,14 +321,15 @@ void Group::prepare(Operation& operation) {
 bool Group::begin() {
   if (!busy()) return false;  // what comes for operations that are still to be launched waits in the kernel
   take_submissions();
-  if (NoteRound* round = round_.load(std::memory_order_acquire)) advance(*round);
+  if (PostRound* round = round_.load(std::memory_order_acquire)) advance(*round);
   if (abort_requested_.load(std::memory_order_acquire)) {
     fail(abort_reason_.kind, abort_reason_.sentence, abort_reason_.ranks);
   }
   const bool moved = watched([this] {
     bool any = false;
     for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) any |= transport->progress();
-    if (messages_in_flight_ > 0) {  // before the classes, but they do not yield to it: a receive may be posted for long
+    if (messages_in_flight_ >
+        0) {  // before the priorities, but they do not yield to it: a receive may be posted for long
       any |= messages_.step();
       if (!messages_.busy()) in_flight_.fetch_sub(std::exchange(messages_in_flight_, 0), std::memory_order_acq_rel);
       for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->wake();
@@ -339,15 +340,15 @@ bool Group::begin() {
   return moved;
 }
 
-bool Group::step(Priority priority, Room room) {
-  Track& track = tracks_[index_of(priority)];
+bool Group::step(Priority priority, Share share) {
+  Level& level = levels_[index_of(priority)];
   const bool moved = watched([&] {
-    admit(track);
-    const bool any = advance(track, room);
+    admit(level);
+    const bool any = advance(level, share);
     for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) transport->wake();
     return any;
   });
-  set_active(priority, !track.queue.empty() || !track.running.empty());
+  set_active(priority, !level.queue.empty() || !level.running.empty());
   look_for_unsent();
   return moved;
 }
@@ -364,7 +365,7 @@ void Group::look_for_unsent() {
 bool Group::pass() {
   bool moved = begin();
   for (const Priority priority : kMostUrgentFirst) {
-    if (active(priority)) moved |= step(priority, Room::all);
+    if (active(priority)) moved |= step(priority, Share::all);
   }
   return moved;
 }
@@ -389,7 +390,7 @@ bool Group::watched(const Moving& move) {
   return false;
 }
 
-void Group::advance(NoteRound& round) {
+void Group::advance(PostRound& round) {
   std::exception_ptr error;
   try {
     if (failed_ && !round.tolerant) std::rethrow_exception(this->error());
@@ -403,22 +404,22 @@ void Group::advance(NoteRound& round) {
   work->finish(error);
 }
 
-bool Group::advance(Track& track, Room room) {
+bool Group::advance(Level& level, Share share) {
   bool moved = false;
-  for (const std::unique_ptr<Operation>& operation : track.running) moved |= advance(*operation, room);
-  while (!track.running.empty() && track.running.front()->done) {
-    spare_ = std::move(track.running.front());
-    track.running.pop_front();
+  for (const std::unique_ptr<Operation>& operation : level.running) moved |= advance(*operation, share);
+  while (!level.running.empty() && level.running.front()->done) {
+    spare_ = std::move(level.running.front());
+    level.running.pop_front();
   }
   return moved;
 }
 
-bool Group::advance(Operation& operation, Room room) {
+bool Group::advance(Operation& operation, Share share) {
   if (operation.done) return false;
-  const Pace pace = operation.pace(room);
+  const Pace pace = operation.pace(share);
   const bool moved = operation.shared ? pace.frames > 0 && operation.shared->step() : operation.execution->step(pace);
   if (moved) {
-    operation.room = Room::all;  // it stands still anew
+    operation.share = Share::all;  // it stands still anew
     operation.work->record().started();
   }
   if (operation.shared ? operation.shared->done() : operation.execution->done()) finish(operation);
@@ -427,7 +428,7 @@ bool Group::advance(Operation& operation, Room room) {
 
 void Group::finish(Operation& operation) {
   operation.done = true;
-  complete(tracks_[index_of(operation.descriptor.priority)]);
+  complete(levels_[index_of(operation.descriptor.priority)]);
   if (operation.launch.average) {
     for (const Block& block : operation.launch.blocks) {
       if (block.output != nullptr) {
@@ -443,14 +444,14 @@ void Group::finish(Operation& operation) {
 }
 
 // Before the Work is done: its owner may end the process at once, which must not look like a death in the middle.
-void Group::complete(Track& track) {
-  const std::uint64_t before = track.completed;
-  for (const std::unique_ptr<Operation>& operation : track.running) {
+void Group::complete(Level& level) {
+  const std::uint64_t before = level.completed;
+  for (const std::unique_ptr<Operation>& operation : level.running) {
     if (!operation->done) break;
-    track.completed = std::max(track.completed, operation->descriptor.sequence);
+    level.completed = std::max(level.completed, operation->descriptor.sequence);
   }
-  if (track.completed == before) return;
-  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->complete(track.priority, track.completed);
+  if (level.completed == before) return;
+  for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->complete(level.priority, level.completed);
 }
 
 void Group::sleeping(bool asleep) {

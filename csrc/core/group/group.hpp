@@ -1,30 +1,30 @@
 // One rank's half of a group at work: its operations in flight, in the agreed order, over its fabric.
 //
-// Admission: a group has a track for each class of operations (priority.hpp). In its track an operation gets a sequence
-// number, 1, 2, .. as they are launched, and operation q runs in the track's window q mod W, at most the W oldest
+// Admission: a group has a level for each priority (priority.hpp). At its level an operation gets a sequence
+// number, 1, 2, .. as they are launched, and operation q runs in the level's window q mod W, at most the W oldest
 // unfinished ones at a time. They queue for that; but one whose caller waits, in a group at rest, is admitted by its
-// caller on the spot. Every rank launches the operations of a class in the same order, so the oldest unfinished
-// operation of each class is admitted on every rank that has launched it, and its frames are the oldest in its window's
-// streams: a proven Program therefore finishes, then the next. Tracks share no window, so nothing that one of them does
-// or waits for can hold another's frames back, and ranks may launch operations of different classes in different
-// orders. (tests/csrc/test_admission.py model-checks this.)
+// caller on the spot. Every rank launches the operations of a priority in the same order, so the oldest unfinished
+// operation of each priority is admitted on every rank that has launched it, and its frames are the oldest in its
+// window's streams: a proven Program therefore finishes, then the next. Levels share no window, so nothing that one of
+// them does or waits for can hold another's frames back, and ranks may launch operations of different priorities in
+// different orders. (tests/csrc/test_admission.py model-checks this.)
 //
-// Who goes first: tracks share the owner of progress and the wire. The progress engine steps urgent classes first, and
-// says what room they leave to the others:
+// Who goes first: levels share the owner of progress and the wire. The progress engine steps the more urgent ones
+// first, and says what share they leave to the others:
 //
 //      none     something urgent moves: no round of a shared collective, no frame that is not on its way already
 //      little   it has not moved for the group's breath: one round; one frame on each stream, one instruction of each
 //               lane at a time
 //
-// So they yield, they do not stop, as what is urgent may wait for a rank that waits for them. Who finds no room for
-// kLongestHold takes a little; who has not moved for kPatience in spite of little room takes all, as its Program may
-// need more frames (proven for the streams' whole depth) to move at all. Of the low class, all that a rank has on its
-// way is at most SYNTONY_CREDIT bytes: its slices are cut so that they fit (Wire::slot_bytes), so that a wire, and the
-// kernel's socket buffers before it, never hold more in front of others.
+// So they yield, they do not stop, as what is urgent may wait for a rank that waits for them. Who gets no share for
+// kLongestHold takes a little; who has not moved for kPatience in spite of a little share takes all, as its Program may
+// need more frames (proven for the streams' whole depth) to move at all. Of the low priority, all that a rank has on
+// its way is at most SYNTONY_CREDIT bytes: its slices are cut so that they fit (Wire::slot_bytes), so that a wire, and
+// the kernel's socket buffers before it, never hold more in front of others.
 //
-// Order among classes: where the caller leaves the class to the collective, ranks must launch in one order over all
-// classes, as they always had to; operations carry their place in it (Descriptor::ordinal), so that an all_to_all that
-// meets an all_reduce is a disagreement with a name and not two ranks that wait in two tracks.
+// Order among priorities: where the caller leaves the priority to the collective, ranks must launch in one order over
+// all priorities, as they always had to; operations carry their place in it (Descriptor::ordinal), so that an
+// all_to_all that meets an all_reduce is a disagreement with a name and not two ranks that wait in two levels.
 //
 // Failure: the first trouble (a death, a disagreement, a deadline, an abort heard from a peer) ends the group on every
 // rank with one sentence. All operations in flight get it, and so does every later call.
@@ -93,14 +93,15 @@ class Group final : public Steppable {
   std::shared_ptr<Work> launch(std::vector<Launch> parts);
   std::shared_ptr<Work> send(OutgoingMessage message);
   std::shared_ptr<Work> receive(PostedReceive receive);
-  /// One round of notes (regroup.hpp), one at a time. Works in a failed group too, not in one that was shut down.
-  void exchange(NoteRound& round);
+  /// One round of posted messages (regroup.hpp), one at a time. Works in a failed group too, not in one that was shut
+  /// down.
+  void exchange(PostRound& round);
   void abort(const std::string& why);
   void shutdown();
 
   // Steppable: called by the owner of progress only.
   bool begin() override;
-  bool step(Priority priority, Room room) override;
+  bool step(Priority priority, Share share) override;
   [[nodiscard]] Work::Clock::duration breath() const override { return breath_; }
   [[nodiscard]] bool busy() const override {
     return in_flight_.load(std::memory_order_acquire) > 0 || unsent_.load(std::memory_order_relaxed);
@@ -110,8 +111,8 @@ class Group final : public Steppable {
 
  private:
   struct Operation;
-  /// The operations of one class. `launched` is the callers', with the mutex; the rest the owner of progress's.
-  struct Track {
+  /// The operations of one priority. `launched` is the callers', with the mutex; the rest the owner of progress's.
+  struct Level {
     Priority priority = Priority::normal;
     std::uint64_t launched = 0;
     std::deque<std::unique_ptr<Operation>> queue;    // launched, not admitted
@@ -124,7 +125,7 @@ class Group final : public Steppable {
   std::shared_ptr<Work> enqueue(Queue& queue, Item item, Recorder::Facts facts);
   void leave_record(const std::string& why);
 
-  void advance(NoteRound& round);
+  void advance(PostRound& round);
   void take_submissions();
   void look_for_unsent();
   void collect();
@@ -134,14 +135,14 @@ class Group final : public Steppable {
   bool pass();
   template <typename Moving>
   bool watched(const Moving& move);
-  void admit(Track& track);
-  void admit(Track& track, std::unique_ptr<Operation> operation);
+  void admit(Level& level);
+  void admit(Level& level, std::unique_ptr<Operation> operation);
   void prepare(Operation& operation);
   [[nodiscard]] std::uint32_t slice_bytes(Priority priority, const PreparedProgram& program) const;
-  bool advance(Track& track, Room room);
-  bool advance(Operation& operation, Room room);
+  bool advance(Level& level, Share share);
+  bool advance(Operation& operation, Share share);
   void finish(Operation& operation);
-  void complete(Track& track);
+  void complete(Level& level);
   void fail(Error::Kind kind, const std::string& sentence, const std::vector<int>& ranks);
   void end(const Abort& reason);
   void explain(const UnexpectedFrame& frame);
@@ -163,12 +164,12 @@ class Group final : public Steppable {
   std::shared_ptr<ProgressEngine> engine_;
   std::unique_ptr<Fabric> fabric_;
   std::string name_;
-  std::uint32_t windows_;  // of each class
+  std::uint32_t windows_;  // of each priority
   Work::Clock::duration breath_;
   std::shared_ptr<Recorder> recorder_;
 
-  mutable std::mutex mutex_;  // guards Track::launched and what callers and the owner of progress share: the next eight
-  std::uint64_t ordinal_ = 0;  // of the last operation whose class the collective decided
+  mutable std::mutex mutex_;  // guards Level::launched and what callers and the owner of progress share: the next eight
+  std::uint64_t ordinal_ = 0;  // of the last operation whose priority the collective decided
   std::vector<std::unique_ptr<Operation>> submitted_;
   std::vector<OutgoingMessage> submitted_sends_;
   std::vector<PostedReceive> submitted_receives_;
@@ -181,11 +182,11 @@ class Group final : public Steppable {
   std::atomic<std::size_t> in_flight_{0};
   std::atomic<bool> unsent_{false};  // nothing is in flight, but what ended here is not all in the peers' hands
   std::atomic<bool> abort_requested_{false};
-  std::atomic<NoteRound*> round_{nullptr};
+  std::atomic<PostRound*> round_{nullptr};
   std::atomic<bool> closed_{false};
 
   // The owner of progress only, from here.
-  std::array<Track, kPriorities> tracks_;
+  std::array<Level, kPriorities> levels_;
   std::unique_ptr<Operation> spare_;  // of run(): used again and again
   PointToPoint messages_;
   std::size_t messages_in_flight_ = 0;

@@ -24,7 +24,7 @@ std::optional<Descriptor> counterpart(const ControlPlane& plane, std::uint32_t p
   return plane.announced(peer, ours.priority, ours.sequence);
 }
 
-/// The last operation that a peer has started, as far as they have an order; else the last of this class.
+/// The last operation that a peer has started, as far as they have an order; else the last of this priority.
 const Descriptor& last_started(const PeerStatus& status, Priority priority) {
   const Descriptor& last = *std::ranges::max_element(status.started, {}, &Descriptor::ordinal);
   return last.ordinal != 0 ? last : status.started[index_of(priority)];
@@ -68,8 +68,8 @@ void Group::end(const Abort& reason) {
     collect();  // from now on submissions are refused: these are the last
     aborting.swap(aborting_);
   }
-  for (Track& track : tracks_) {
-    for (std::deque<std::unique_ptr<Operation>>* operations : {&track.running, &track.queue}) {
+  for (Level& level : levels_) {
+    for (std::deque<std::unique_ptr<Operation>>* operations : {&level.running, &level.queue}) {
       for (const std::unique_ptr<Operation>& operation : *operations) {
         if (!operation->done) operation->work->finish(failure);
       }
@@ -105,7 +105,7 @@ std::string Group::disagreement(std::uint32_t peer, const Descriptor& ours, cons
 void Group::explain(const UnexpectedFrame& frame) {
   const std::vector<int> both{static_cast<int>(frame.peer), static_cast<int>(fabric_->rank())};
   const std::uint64_t sequence = std::min(frame.expected.sequence, frame.found.sequence);  // where they parted
-  const Descriptor& ours = tracks_[frame.expected.priority].history[sequence % Track::kRemembered];
+  const Descriptor& ours = levels_[frame.expected.priority].history[sequence % Level::kRemembered];
   ControlPlane* plane = plane_of(frame.peer);
   const std::optional<Descriptor> theirs = plane != nullptr ? counterpart(*plane, frame.peer, ours) : std::nullopt;
   if (theirs && theirs->fingerprint != ours.fingerprint && ours.sequence == sequence) {
@@ -142,7 +142,7 @@ void Group::explain(const UnexpectedFrame& frame) {
 void Group::explain(const SharedMismatch& mismatch) {
   const std::vector<int> both{static_cast<int>(mismatch.peer), static_cast<int>(fabric_->rank())};
   const ControlPlane& plane = *plane_of(mismatch.peer);
-  const auto& history = tracks_[index_of(mismatch.priority)].history;
+  const auto& history = levels_[index_of(mismatch.priority)].history;
   for (std::uint64_t back = std::min<std::uint64_t>(history.size(), mismatch.sequence); back > 0; --back) {
     const Descriptor& ours = history[(mismatch.sequence - back + 1) % history.size()];
     const std::optional<Descriptor> theirs = counterpart(plane, mismatch.peer, ours);
@@ -201,8 +201,8 @@ void Group::tend() {
 }
 
 void Group::look_for_disagreement() {
-  for (const Track& track : tracks_) {
-    for (const std::unique_ptr<Operation>& operation : track.running) {
+  for (const Level& level : levels_) {
+    for (const std::unique_ptr<Operation>& operation : level.running) {
       const Descriptor& ours = operation->descriptor;
       for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) {
         for (const std::uint32_t peer : plane->peers()) {
@@ -230,7 +230,7 @@ bool Group::alone() const {
 
 const Group::Operation* Group::first_owed(std::optional<PeerStatus> to) const {
   for (const Priority priority : kMostUrgentFirst) {
-    for (const std::unique_ptr<Operation>& operation : tracks_[index_of(priority)].running) {
+    for (const std::unique_ptr<Operation>& operation : levels_[index_of(priority)].running) {
       const std::uint64_t completed = to ? to->completed[index_of(priority)] : 0;
       if (!operation->done && operation->descriptor.sequence > completed) return operation.get();
     }
@@ -303,8 +303,8 @@ void Group::look_for_late(Clock::time_point now) {
     last_inquiry_ = now;
     for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->inquire();
   }
-  for (const Track& track : tracks_) {
-    for (const std::unique_ptr<Operation>& operation : track.running) {
+  for (const Level& level : levels_) {
+    for (const std::unique_ptr<Operation>& operation : level.running) {
       if (operation->done || now < operation->launch.lifetime.deadline) continue;
       std::vector<int> guilty;
       const std::string who = latecomers(*operation, guilty);

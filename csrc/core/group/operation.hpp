@@ -1,4 +1,4 @@
-// A collective on its way through a Group, and how far it gets in a step when more urgent ones leave it little room.
+// A collective on its way through a Group, and how far it gets in a step when more urgent ones leave it only a share.
 #pragma once
 
 #include <chrono>
@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include "core/progress/executor.hpp"
 #include "core/group/group.hpp"
 #include "core/one_host/shared_operation.hpp"
+#include "core/progress/executor.hpp"
 
 namespace syntony {
 
@@ -25,17 +25,17 @@ struct Group::Operation {
   std::optional<Execution> execution;
   std::optional<SharedOperation> shared;
   bool done = false;
-  Room room = Room::all;                // what it was left,
+  Share share = Share::all;             // what it was left,
   Work::Clock::time_point still_since;  // and since when it has not moved with that, unless it was all
 
-  [[nodiscard]] Pace pace(Room left) {
-    if (left == Room::all) {
-      room = left;
+  [[nodiscard]] Pace pace(Share left) {
+    if (left == Share::all) {
+      share = left;
       return {};
     }
     const Work::Clock::time_point now = Work::Clock::now();
-    if (std::exchange(room, left) != left) still_since = now;
-    if (left == Room::none) return now - still_since < kLongestHold ? kHeld : kYielding;
+    if (std::exchange(share, left) != left) still_since = now;
+    if (left == Share::none) return now - still_since < kLongestHold ? kHeld : kYielding;
     return now - still_since < kPatience ? kYielding : Pace{};
   }
 };

@@ -35,24 +35,24 @@ std::set<std::uint32_t> ranks_in(const std::string& text) {
 
 }  // namespace
 
-bool NoteRound::complete(const Fabric& fabric, Work::Clock::time_point now) {
+bool PostRound::complete(const Fabric& fabric, Work::Clock::time_point now) {
   if (!std::exchange(posted, true)) {
-    for (const std::unique_ptr<ControlPlane>& plane : fabric.planes()) plane->post(number, note);
+    for (const std::unique_ptr<ControlPlane>& plane : fabric.planes()) plane->post(number, message);
   }
   for (const std::unique_ptr<ControlPlane>& plane : fabric.planes()) plane->progress();
-  notes.assign(members.size(), std::nullopt);
+  messages.assign(members.size(), std::nullopt);
   std::vector<int> absent;
   std::string names;
   for (std::size_t i = 0; i < members.size(); ++i) {
     const std::uint32_t member = members[i];
     if (member == fabric.rank()) {
-      notes[i] = note;
+      messages[i] = message;
       continue;
     }
     const ControlPlane& plane = plane_of(fabric, member);
     const PeerStatus::State state = plane.status(member).state;  // first: what it posted, it posted while it lived
-    notes[i] = plane.posted(member, number);
-    if (notes[i] || (tolerant && state != PeerStatus::State::alive)) continue;
+    messages[i] = plane.posted(member, number);
+    if (messages[i] || (tolerant && state != PeerStatus::State::alive)) continue;
     if (state != PeerStatus::State::alive) {
       const bool died = state == PeerStatus::State::dead;
       throw Error(died ? Error::Kind::dead : Error::Kind::aborted,
@@ -77,23 +77,23 @@ Regroup::Regroup(Group& group, std::uint32_t number, Work::Clock::time_point dea
   std::iota(members_.begin(), members_.end(), 0U);
 }
 
-std::vector<std::optional<std::string>> Regroup::exchange(std::string note, bool tolerant) {
-  NoteRound round{.number = note_number(number_, round_++),
-                  .note = std::move(note),
+std::vector<std::optional<std::string>> Regroup::exchange(std::string message, bool tolerant) {
+  PostRound round{.number = post_number(number_, round_++),
+                  .message = std::move(message),
                   .members = members_,
                   .tolerant = tolerant,
                   .deadline = deadline_,
-                  .notes = {},
+                  .messages = {},
                   .work = nullptr};
   group_.exchange(round);
-  return std::move(round.notes);
+  return std::move(round.messages);
 }
 
 bool Regroup::split(std::optional<std::uint64_t> color, std::int64_t key) {
   std::vector<std::tuple<std::int64_t, std::uint32_t>> mine;
-  const auto notes = exchange(color ? std::to_string(*color) + " " + std::to_string(key) : "", false);
+  const auto messages = exchange(color ? std::to_string(*color) + " " + std::to_string(key) : "", false);
   for (const std::uint32_t rank : members_) {
-    std::istringstream words(*notes[rank]);
+    std::istringstream words(*messages[rank]);
     std::uint64_t their_color = 0;
     std::int64_t their_key = 0;
     if (color && words >> their_color >> their_key && their_color == *color) mine.emplace_back(their_key, rank);
@@ -109,13 +109,13 @@ void Regroup::shrink(std::span<const std::uint32_t> excluded) {
   std::set<std::uint32_t> gone(excluded.begin(), excluded.end());
   for (bool agreed = false; !agreed;) {
     std::erase_if(members_, [&](std::uint32_t rank) { return gone.contains(rank); });
-    const auto notes = exchange(text_of(gone), true);
+    const auto messages = exchange(text_of(gone), true);
     const std::set<std::uint32_t> said = gone;
     agreed = true;
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      const std::set<std::uint32_t> theirs = notes[i] ? ranks_in(*notes[i]) : std::set<std::uint32_t>{};
-      agreed &= notes[i].has_value() && theirs == said;
-      if (!notes[i]) gone.insert(members_[i]);
+      const std::set<std::uint32_t> theirs = messages[i] ? ranks_in(*messages[i]) : std::set<std::uint32_t>{};
+      agreed &= messages[i].has_value() && theirs == said;
+      if (!messages[i]) gone.insert(members_[i]);
       if (theirs.contains(self)) {
         throw Error(Error::Kind::aborted,
                     group_.fabric().name_of_rank(members_[i]) + " has shrunk group " + group_.name() +
@@ -133,16 +133,16 @@ std::uint32_t Regroup::rank() const {
 
 std::vector<std::string> Regroup::all_gather(const std::string& /*name*/, const std::string& blob) {
   std::vector<std::string> blobs;
-  // A failed group still carries notes: only the members themselves must live.
-  for (std::optional<std::string>& note : exchange(blob, true)) {
-    if (!note) {
+  // A failed group still carries posted messages: only the members themselves must live.
+  for (std::optional<std::string>& message : exchange(blob, true)) {
+    if (!message) {
       const std::uint32_t lost = members_[blobs.size()];
       throw Error(
           Error::Kind::dead,
           group_.fabric().name_of_rank(lost) + " is gone before it joined the group made out of " + group_.name(),
           {static_cast<int>(lost)});
     }
-    blobs.push_back(std::move(*note));
+    blobs.push_back(std::move(*message));
   }
   return blobs;
 }

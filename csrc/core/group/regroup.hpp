@@ -3,14 +3,14 @@
 //      split    everybody says colour and key      -> all of one colour meet, in the order of the keys
 //      shrink   everybody says who is gone, again and again until all say the same -> the others meet
 //
-// Both are a sequence of rounds, each an all_gather of notes (ControlPlane::post). A sequence begins with a round of
-// all; the members of the new group then introduce themselves as any group does, with the rounds as their Bootstrap.
-// There is no rank that must survive, and no server.
+// Both are a sequence of rounds, each an all_gather of posted messages (ControlPlane::post). A sequence begins with a
+// round of all; the members of the new group then introduce themselves as any group does, with the rounds as their
+// Bootstrap. There is no rank that must survive, and no server.
 //
-// Shrinking works in a failed group. In a round the place of a rank that has died or left without a note stays empty,
-// and it is gone for everybody who noticed; the next round spreads that. In shared memory a note is seen by all or by
-// none, so all decide alike. Over TCP a rank may die having told only some: should that happen in the last round, the
-// new group fails too (or cannot form), and says who died.
+// Shrinking works in a failed group. In a round the place of a rank that has died or left without a message stays
+// empty, and it is gone for everybody who noticed; the next round spreads that. In shared memory a message is seen by
+// all or by none, so all decide alike. Over TCP a rank may die having told only some: should that happen in the last
+// round, the new group fails too (or cannot form), and says who died.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +28,18 @@ namespace syntony {
 class Fabric;
 class Group;
 
-/// One all_gather of notes. The owner of progress works on it (Group::exchange).
-struct NoteRound {
+/// One all_gather of posted messages. The owner of progress works on it (Group::exchange).
+struct PostRound {
   std::uint64_t number = 0;
-  std::string note;
+  std::string message;
   std::vector<std::uint32_t> members;  // ranks of the group, this one among them
   bool tolerant = false;               // of a failed group, and of members that are gone; else they are errors
   Work::Clock::time_point deadline;
-  std::vector<std::optional<std::string>> notes;  // by place in `members`; empty: gone
+  std::vector<std::optional<std::string>> messages;  // by place in `members`; empty: gone
   std::shared_ptr<Work> work;
   bool posted = false;
 
-  /// Posts the note, reads what is there. True when every place is decided.
+  /// Posts the message, reads what is there. True when every place is decided.
   /// Throws Error(dead or aborted) naming a rank that is gone, Error(timeout) naming those that did not come.
   bool complete(const Fabric& fabric, Work::Clock::time_point now);
 };
@@ -51,7 +51,7 @@ class Regroup final : public Bootstrap {
   Regroup(Group& group, std::uint32_t number, Work::Clock::time_point deadline);
 
   /// Those who have this rank's colour, by key, then by rank. False without a colour: this rank is in no new group.
-  /// Throws what NoteRound::complete throws, and the group's error if it has failed.
+  /// Throws what PostRound::complete throws, and the group's error if it has failed.
   bool split(std::optional<std::uint64_t> color, std::int64_t key);
   /// Those who are neither `excluded` by a survivor nor gone, in their old order. Throws Error(aborted) when another
   /// rank has excluded this one, Error(timeout) naming those that did not come.
@@ -65,7 +65,7 @@ class Regroup final : public Bootstrap {
   std::vector<std::string> all_gather(const std::string& name, const std::string& blob) override;
 
  private:
-  std::vector<std::optional<std::string>> exchange(std::string note, bool tolerant);
+  std::vector<std::optional<std::string>> exchange(std::string message, bool tolerant);
 
   Group& group_;
   std::uint32_t number_;

@@ -1,6 +1,6 @@
 // Tuner: what the members of a group put in the place of our own choices of algorithms.
 //
-//      note(rank, boxes) ──── all ranks tell each other, in the last step of their meeting ────▶ agreed(boxes, notes)
+//      metadata(rank, boxes) ──── all ranks tell each other, in the last step of their meeting ────▶ agreed(boxes, all)
 //
 // What ranks run must be the same everywhere, so `agreed` must depend on nothing but its arguments. Groups made out of
 // a group (split, shrink) have its Tuner.
@@ -37,10 +37,10 @@ class Tuner {
   Tuner(const Tuner&) = delete;
   Tuner& operator=(const Tuner&) = delete;
 
-  /// What `rank` tells the others: at most kLongestNote bytes (control.hpp).
-  [[nodiscard]] virtual std::string note(std::uint32_t rank, const Boxes& boxes) const = 0;
-  /// What the group does, from everybody's note in rank order. What it throws ends the making of the group.
-  [[nodiscard]] virtual Tuning agreed(const Boxes& boxes, const std::vector<std::string>& notes) const = 0;
+  /// What `rank` tells the others: at most kLongestPost bytes (control.hpp).
+  [[nodiscard]] virtual std::string metadata(std::uint32_t rank, const Boxes& boxes) const = 0;
+  /// What the group does, from everybody's metadata in rank order. What it throws ends the making of the group.
+  [[nodiscard]] virtual Tuning agreed(const Boxes& boxes, const std::vector<std::string>& metadata) const = 0;
 };
 
 }  // namespace syntony

@@ -72,7 +72,7 @@ class SharedRounds {
 
   /// Operations run one after another, in the order in which they entered.
   [[nodiscard]] std::uint64_t enter() { return ++entered_; }
-  [[nodiscard]] bool turn_of(std::uint64_t ticket) const { return ticket == left_ + 1; }
+  [[nodiscard]] bool is_next(std::uint64_t ticket) const { return ticket == left_ + 1; }
   void leave() { ++left_; }
 
  private:

@@ -315,11 +315,11 @@ bool ProgressEngine::pass() {
   return pass(active) || moved;
 }
 
-// Operations of one class, nearly always: then there is no clock to be read.
+// Operations of one priority, nearly always: then there is no clock to be read.
 bool ProgressEngine::pass(unsigned active) {
   const bool several = (active & (active - 1)) != 0;
   bool moved = false;
-  Room room = Room::all;
+  Share share = Share::all;
   Work::Clock::time_point held_until{};
   holding_ = false;
   for (const Priority priority : kMostUrgentFirst) {
@@ -329,7 +329,7 @@ bool ProgressEngine::pass(unsigned active) {
     bool left = false;
     for (Steppable* group : groups_) {
       if (!group->active(priority)) continue;
-      const bool it_moved = group->step(priority, room);
+      const bool it_moved = group->step(priority, share);
       moved |= it_moved;
       if (it_moved || (moving_ & bit) == 0) breath = std::max(breath, group->breath());
       left |= group->active(priority);
@@ -339,7 +339,7 @@ bool ProgressEngine::pass(unsigned active) {
     Work::Clock::time_point& until = moving_until_[index_of(priority)];
     until = std::max(until, now + breath);
     held_until = std::max(held_until, until);
-    room = now < held_until ? Room::none : Room::little;
+    share = now < held_until ? Share::none : Share::little;
     holding_ = now < held_until && held_until - now < kShortestSleep;
   }
   moving_ = several ? active : 0;

@@ -9,8 +9,8 @@
 //      sync call / Work::wait ----> caller: pass, pass .. until its work is done, then gives the role back
 //
 // Whoever only visits, to add or remove a group, comes first: a driver may wait long for ranks that need that group.
-// A pass gives every group a turn without blocking, class by class: what is urgent in any group comes before what is
-// less so in all of them, which stand still for as long as it moves and go on with little while it waits (Room,
+// A pass gives every group a turn without blocking, priority by priority: what is urgent in any group comes before what
+// is less so in all of them, which stand still for as long as it moves and go on with little while it waits (Share,
 // priority.hpp). An owner that finds nothing to do spins, then yields, then sleeps in epoll on the doorbell (an eventfd
 // that peers ring), the sockets and the pidfds of local peers, so a death wakes it. Completion callbacks (Python,
 // futures) run on a third thread, the completion thread.
@@ -39,14 +39,15 @@ namespace syntony {
 class Steppable {
  public:
   virtual ~Steppable() = default;
-  /// What precedes the classes' turns: takes what was launched and what has come. True when anything moved.
+  /// What precedes the priorities' turns: takes what was launched and what has come. True when anything moved.
   virtual bool begin() = 0;
-  /// One non-blocking turn of a class that is active; true when anything moved.
-  virtual bool step(Priority priority, Room room) = 0;
+  /// One non-blocking turn of a priority that is active; true when anything moved.
+  virtual bool step(Priority priority, Share share) = 0;
   /// How long an operation in flight may stand still in between without having stopped: it waits for its peers' next
   /// bytes.
   [[nodiscard]] virtual Work::Clock::duration breath() const = 0;
-  /// Which classes have operations in flight, as of the last begin() or step(): a bit each. For the owner of progress.
+  /// Which priorities have operations in flight, as of the last begin() or step(): a bit each. For the owner of
+  /// progress.
   [[nodiscard]] unsigned active() const { return active_; }
   [[nodiscard]] bool active(Priority priority) const { return (active_ >> index_of(priority) & 1U) != 0; }
   /// Has operations in flight. Any thread may ask.
@@ -142,9 +143,9 @@ class ProgressEngine {
   Work::Clock::time_point others_compute_until_ = kNever;            // others of this machine need our cores
   unsigned yields_ = 128;                                            // and how often it yields before it sleeps
   unsigned spins_ = 256;                                             // how long a blocked owner spins before it yields
-  std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // of each class, counted only while several
+  std::array<Work::Clock::time_point, kPriorities> moving_until_{};  // of each priority, counted only while several
   unsigned moving_ = 0;                                              // are in flight: these, a bit each
-  bool holding_ = false;  // operations stand still whose room comes back before a sleep could end
+  bool holding_ = false;  // operations stand still that get their share back before a sleep could end
   std::atomic<bool> crowded_{false};
 
   std::mutex completion_mutex_;

@@ -86,7 +86,7 @@ std::size_t Recorder::entries_wanted() {
 }
 
 Recorder::Ticket Recorder::open(Facts facts, std::string_view program) {
-  if (facts.sequence > 0 && facts.track == kUsualTrack) launched_.store(facts.sequence, std::memory_order_relaxed);
+  if (facts.sequence > 0 && facts.priority == kNoPriority) launched_.store(facts.sequence, std::memory_order_relaxed);
   if (entries_ == 0) return {};
   if (names_[last_name_] != program) {  // only callers change the names, so they may read them without the lock
     const auto known = std::ranges::find(names_, program);

@@ -37,15 +37,15 @@ namespace syntony {
 class Recorder : public std::enable_shared_from_this<Recorder> {
  public:
   /// The collectives, in the order of `Collective`, and what else there is.
-  /// Of collectives whose callers chose no class: they have one order. (Descriptor::ordinal)
-  static constexpr std::uint8_t kUsualTrack = kPriorities;
+  /// Of collectives whose callers chose no priority: they have one order. (Descriptor::ordinal)
+  static constexpr std::uint8_t kNoPriority = kPriorities;
   static constexpr std::uint8_t kBarrier = 8, kSend = 9, kReceive = 10, kKinds = 11;
   enum class State : std::uint8_t { queued, admitted, started, completed, failed };
 
   /// What is known when an operation is launched. Plain words: it is copied word by word.
   struct Facts {
     std::uint64_t number = 0;           // of the record in this group, from 0
-    std::uint64_t sequence = 0;         // of a collective, in its track; 0 for a message
+    std::uint64_t sequence = 0;         // of a collective, among those of its priority; 0 for a message
     std::uint64_t elements = 0;         // on which ranks agree (Descriptor); bytes of a message
     std::uint64_t input_elements = 0;   // on this rank
     std::uint64_t output_elements = 0;  // on this rank
@@ -57,7 +57,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
     std::uint8_t kind = 0;
     DType dtype = DType::uint8;
     ReduceOp op = ReduceOp::sum;
-    std::uint8_t track = kUsualTrack;  // the class that the caller chose
+    std::uint8_t priority = kNoPriority;  // the one that the caller chose
     std::array<std::uint8_t, 4> unused{};
   };
 
@@ -122,7 +122,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   /// `shared` sends none: its ranks read one another's memory. Written by the owner of progress.
   [[nodiscard]] std::span<SentBytes> sent() { return sent_; }
   [[nodiscard]] std::uint64_t unrecorded() const { return unrecorded_.load(std::memory_order_relaxed); }
-  /// Collectives of the usual track launched so far.
+  /// Collectives without a chosen priority launched so far.
   [[nodiscard]] std::uint64_t launched() const { return launched_.load(std::memory_order_relaxed); }
   [[nodiscard]] const Identity& identity() const { return identity_; }
   /// This rank's number in the job.

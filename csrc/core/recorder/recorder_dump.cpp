@@ -41,10 +41,10 @@ Recorders all_recorders() {
 }
 
 /// What the dump calls a group: a group's operations that have one order, and numbers of their own. Those whose callers
-/// chose a class (Recorder::Facts::track) are in one that is called after it.
+/// chose a priority (Recorder::Facts::priority) are in one that is called after it.
 struct Section {
   std::shared_ptr<Recorder> recorder;
-  std::uint8_t track;
+  std::uint8_t priority;
   std::string name;
   std::uint64_t launched = 0;
 };
@@ -203,17 +203,19 @@ std::pair<std::vector<Section>, std::vector<Line>> read_all(const Recorders& rec
   std::vector<Line> lines;
   const std::vector<std::string> names = names_of(recorders);
   for (std::size_t i = 0; i < recorders.size(); ++i) {
-    sections.push_back({recorders[i], Recorder::kUsualTrack, names[i], recorders[i]->launched()});
+    sections.push_back({recorders[i], Recorder::kNoPriority, names[i], recorders[i]->launched()});
   }
   for (std::size_t i = 0; i < recorders.size(); ++i) {
     for (Recorder::Record& record : recorders[i]->records()) {
-      const auto same = [&](const Section& one) { return one.recorder == recorders[i] && one.track == record.track; };
+      const auto same = [&](const Section& one) {
+        return one.recorder == recorders[i] && one.priority == record.priority;
+      };
       auto section = std::ranges::find_if(sections, same);
       if (section == sections.end()) {
-        const std::string name = names[i] + " (" + std::string(kPriorityNames[record.track]) + ")";
-        section = sections.insert(section, {recorders[i], record.track, name});
+        const std::string name = names[i] + " (" + std::string(kPriorityNames[record.priority]) + ")";
+        section = sections.insert(section, {recorders[i], record.priority, name});
       }
-      if (record.track != Recorder::kUsualTrack) section->launched = std::max(section->launched, record.sequence);
+      if (record.priority != Recorder::kNoPriority) section->launched = std::max(section->launched, record.sequence);
       lines.push_back({static_cast<std::size_t>(section - sections.begin()), std::move(record)});
     }
   }

@@ -35,13 +35,13 @@ const ShmBoard::Peer& ShmBoard::peer(std::uint32_t rank) const {
 }
 
 void ShmBoard::announce(const Descriptor& started) {
-  BoardTrack& track = segment_.board(rank_).tracks[index_of(started.priority)];
-  track.remembered[started.sequence % kRememberedOperations] = started;
-  track.started.store(started.sequence, std::memory_order_release);
+  BoardProgress& progress = segment_.board(rank_).progress[index_of(started.priority)];
+  progress.remembered[started.sequence % kRememberedOperations] = started;
+  progress.started.store(started.sequence, std::memory_order_release);
 }
 
 void ShmBoard::complete(Priority priority, std::uint64_t sequence) {
-  segment_.board(rank_).tracks[index_of(priority)].completed.store(sequence, std::memory_order_release);
+  segment_.board(rank_).progress[index_of(priority)].completed.store(sequence, std::memory_order_release);
 }
 
 PeerStatus ShmBoard::status(std::uint32_t rank) const {
@@ -49,10 +49,10 @@ PeerStatus ShmBoard::status(std::uint32_t rank) const {
   PeerStatus status;
   status.known = true;
   for (std::size_t i = 0; i < kPriorities; ++i) {
-    const BoardTrack& track = line.tracks[i];
-    status.completed[i] = track.completed.load(std::memory_order_acquire);
-    if (const std::uint64_t sequence = track.started.load(std::memory_order_acquire); sequence != 0) {
-      status.started[i] = track.remembered[sequence % kRememberedOperations];
+    const BoardProgress& progress = line.progress[i];
+    status.completed[i] = progress.completed.load(std::memory_order_acquire);
+    if (const std::uint64_t sequence = progress.started.load(std::memory_order_acquire); sequence != 0) {
+      status.started[i] = progress.remembered[sequence % kRememberedOperations];
     }
   }
   if (line.left.load(std::memory_order_acquire) != 0) {
@@ -64,21 +64,22 @@ PeerStatus ShmBoard::status(std::uint32_t rank) const {
 }
 
 std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, Priority priority, std::uint64_t sequence) const {
-  const BoardTrack& track = segment_.board(rank).tracks[index_of(priority)];
+  const BoardProgress& progress = segment_.board(rank).progress[index_of(priority)];
   const auto overwritten = [&](std::uint64_t started) { return started >= sequence + kRememberedOperations; };
-  const std::uint64_t before = track.started.load(std::memory_order_acquire);
+  const std::uint64_t before = progress.started.load(std::memory_order_acquire);
   if (before < sequence || overwritten(before)) return std::nullopt;
-  const Descriptor descriptor = track.remembered[sequence % kRememberedOperations];
+  const Descriptor descriptor = progress.remembered[sequence % kRememberedOperations];
   std::atomic_thread_fence(std::memory_order_acquire);
   // The writer may be one entry ahead of `started` while we copy.
-  if (overwritten(track.started.load(std::memory_order_relaxed) + 1) || descriptor.sequence != sequence)
+  if (overwritten(progress.started.load(std::memory_order_relaxed) + 1) || descriptor.sequence != sequence)
     return std::nullopt;
   return descriptor;
 }
 
 std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, std::uint64_t ordinal) const {
   for (const Priority priority : kMostUrgentFirst) {
-    const std::uint64_t last = segment_.board(rank).tracks[index_of(priority)].started.load(std::memory_order_acquire);
+    const std::uint64_t last =
+        segment_.board(rank).progress[index_of(priority)].started.load(std::memory_order_acquire);
     for (std::uint64_t sequence = last; sequence > 0 && sequence + kRememberedOperations > last; --sequence) {
       std::optional<Descriptor> descriptor = announced(rank, priority, sequence);
       if (descriptor && descriptor->ordinal == ordinal) return descriptor;
@@ -111,19 +112,19 @@ std::optional<Abort> ShmBoard::aborted() const {
 }
 
 void ShmBoard::post(std::uint64_t number, std::string_view text) {
-  check_note(text);
-  Note& note = segment_.note(rank_, note_slot(number));
-  note.number.store(0, std::memory_order_release);
-  note.length = static_cast<std::uint32_t>(text.size());
-  std::ranges::copy(text, note.text.begin());
-  note.number.store(number, std::memory_order_release);
+  check_post(text);
+  Post& post = segment_.post(rank_, post_slot(number));
+  post.number.store(0, std::memory_order_release);
+  post.length = static_cast<std::uint32_t>(text.size());
+  std::ranges::copy(text, post.text.begin());
+  post.number.store(number, std::memory_order_release);
   for (const std::uint32_t other : peers_) segment_.ring(other);
 }
 
 std::optional<std::string> ShmBoard::posted(std::uint32_t rank, std::uint64_t number) const {
-  const Note& note = segment_.note(rank, note_slot(number));
-  if (note.number.load(std::memory_order_acquire) != number) return std::nullopt;
-  return std::string(note.text.data(), std::min<std::size_t>(note.length, kLongestNote));
+  const Post& post = segment_.post(rank, post_slot(number));
+  if (post.number.load(std::memory_order_acquire) != number) return std::nullopt;
+  return std::string(post.text.data(), std::min<std::size_t>(post.length, kLongestPost));
 }
 
 void ShmBoard::leave() {

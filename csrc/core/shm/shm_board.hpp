@@ -30,7 +30,7 @@ class ShmBoard final : public ControlPlane {
   [[nodiscard]] std::optional<Descriptor> announced(std::uint32_t peer, std::uint64_t ordinal) const override;
   void abort(const Abort& reason) override;
   [[nodiscard]] std::optional<Abort> aborted() const override;
-  void post(std::uint64_t number, std::string_view note) override;
+  void post(std::uint64_t number, std::string_view message) override;
   [[nodiscard]] std::optional<std::string> posted(std::uint32_t peer, std::uint64_t number) const override;
   void leave() override;
   void progress() override;

@@ -123,8 +123,8 @@ ShmSegment::ShmSegment(const ShmMeeting& meeting, const UniqueFd& listener, cons
   }
   for (std::uint32_t i = 0; i < ranks_.size(); ++i) local_[ranks_[i]] = i;
   stream_bytes_ = pages(kCacheLine + shape_.depth * (sizeof(SlotLine) + shape_.slot_bytes));
-  notes_offset_ = pages(sizeof(AbortRecord) + ranks_.size() * sizeof(BoardLine));
-  stages_offset_ = notes_offset_ + pages(ranks_.size() * kNoteSlots * sizeof(Note));
+  posts_offset_ = pages(sizeof(AbortRecord) + ranks_.size() * sizeof(BoardLine));
+  stages_offset_ = posts_offset_ + pages(ranks_.size() * kPostSlots * sizeof(Post));
   streams_offset_ = stages_offset_ + pages(ranks_.size() * kPriorities * 2 * sizeof(StageBuffer));
   bytes_ = streams_offset_ + ranks_.size() * ranks_.size() * shape_.channels * shape_.windows * stream_bytes_;
   if (meeting.rank == ranks_.front()) {
@@ -211,8 +211,8 @@ BoardLine& ShmSegment::board(std::uint32_t rank) const {
   return reinterpret_cast<BoardLine*>(base_ + sizeof(AbortRecord))[local_[rank]];
 }
 
-Note& ShmSegment::note(std::uint32_t rank, std::size_t slot) const {
-  return reinterpret_cast<Note*>(base_ + notes_offset_)[local_[rank] * kNoteSlots + slot];
+Post& ShmSegment::post(std::uint32_t rank, std::size_t slot) const {
+  return reinterpret_cast<Post*>(base_ + posts_offset_)[local_[rank] * kPostSlots + slot];
 }
 
 StageBuffer& ShmSegment::stage_buffer(std::uint32_t rank, Priority priority, std::uint64_t parity) const {

@@ -2,7 +2,7 @@
 // nothing is left behind however a process ends.
 //
 //      +--------+---------------------------+--------------------------------------------------------------+
-//      | abort  | BoardLine, notes, stages  | streams: [destination][source][channel][window]              |
+//      | abort  | BoardLine, posts, stages  | streams: [destination][source][channel][window]              |
 //      |        | per rank                  | each: | released | (stamp, header) payload | .. depth slots  |
 //      +--------+---------------------------+--------------------------------------------------------------+
 //
@@ -28,8 +28,8 @@ namespace syntony {
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kRememberedOperations = 16;
 
-/// How far a rank is with the operations of one class.
-struct alignas(kCacheLine) BoardTrack {
+/// How far a rank is with the operations of one priority.
+struct alignas(kCacheLine) BoardProgress {
   std::atomic<std::uint64_t> completed;
   std::atomic<std::uint64_t> started;  // sequence; its Descriptor is remembered[started % kRememberedOperations]
   alignas(kCacheLine) std::array<Descriptor, kRememberedOperations> remembered;
@@ -37,7 +37,7 @@ struct alignas(kCacheLine) BoardTrack {
 
 /// What a rank tells the others of its host. One writer (the rank itself); padded against neighbouring lines.
 struct alignas(2 * kCacheLine) BoardLine {
-  std::array<BoardTrack, kPriorities> tracks;
+  std::array<BoardProgress, kPriorities> progress;
   alignas(kCacheLine) std::atomic<std::uint32_t> left;
   alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;
 };
@@ -52,10 +52,10 @@ struct alignas(2 * kCacheLine) AbortRecord {
 };
 
 /// What a rank leaves for the others (ControlPlane::post). `number` is written last; 0 means nothing yet.
-struct alignas(kCacheLine) Note {
+struct alignas(kCacheLine) Post {
   std::atomic<std::uint64_t> number;
   std::uint32_t length;
-  std::array<char, kLongestNote> text;
+  std::array<char, kLongestPost> text;
 };
 
 /// One slot's first cache line. `stamp` is the number of the frame in the slot, counted from 1: written last by the
@@ -68,7 +68,7 @@ static_assert(sizeof(SlotLine) == kCacheLine);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 /// Where a rank shows its peers what it brings to a round of a shared collective (one_host/shared_rounds.hpp); it has
-/// two for each class of operations, used in turn. `stamp` is the number of the round, written last. Zeros at first:
+/// two for each priority, used in turn. `stamp` is the number of the round, written last. Zeros at first:
 /// round 0, published by everybody.
 struct alignas(2 * kCacheLine) StageBuffer {
   static constexpr std::size_t kInlineBytes = 48;
@@ -110,7 +110,7 @@ class ShmSegment {
 
   [[nodiscard]] AbortRecord& abort_record() const;
   [[nodiscard]] BoardLine& board(std::uint32_t rank) const;
-  [[nodiscard]] Note& note(std::uint32_t rank, std::size_t slot) const;
+  [[nodiscard]] Post& post(std::uint32_t rank, std::size_t slot) const;
   [[nodiscard]] StageBuffer& stage_buffer(std::uint32_t rank, Priority priority, std::uint64_t parity) const;
   [[nodiscard]] std::byte* stream(std::uint32_t destination, std::uint32_t source, std::uint32_t channel,
                                   std::uint32_t window) const;
@@ -126,7 +126,7 @@ class ShmSegment {
   std::vector<std::uint32_t> ranks_;
   std::vector<std::uint32_t> local_;  // by rank
   std::size_t stream_bytes_ = 0;
-  std::size_t notes_offset_ = 0;
+  std::size_t posts_offset_ = 0;
   std::size_t stages_offset_ = 0;
   std::size_t streams_offset_ = 0;
   std::size_t bytes_ = 0;

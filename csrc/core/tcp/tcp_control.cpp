@@ -10,8 +10,8 @@
 #include <cstring>
 #include <utility>
 
-#include "core/tcp/tcp_message.hpp"
 #include "core/tcp/meeting/tcp_socket.hpp"
+#include "core/tcp/tcp_message.hpp"
 
 namespace syntony {
 namespace {
@@ -79,12 +79,12 @@ void TcpControl::abort(const Abort& reason) {
   for (Peer& peer : peers_) send(peer, ControlPrefix::Kind::abort, body);
 }
 
-void TcpControl::post(std::uint64_t number, std::string_view note) {
-  check_note(note);
-  std::vector<std::byte> body(sizeof(number) + note.size());
+void TcpControl::post(std::uint64_t number, std::string_view message) {
+  check_post(message);
+  std::vector<std::byte> body(sizeof(number) + message.size());
   std::memcpy(body.data(), &number, sizeof(number));
-  std::ranges::copy(std::as_bytes(std::span(note)), body.begin() + sizeof(number));
-  for (Peer& peer : peers_) send(peer, ControlPrefix::Kind::note, body);
+  std::ranges::copy(std::as_bytes(std::span(message)), body.begin() + sizeof(number));
+  for (Peer& peer : peers_) send(peer, ControlPrefix::Kind::post, body);
 }
 
 void TcpControl::leave() {
@@ -157,7 +157,7 @@ std::optional<Descriptor> TcpControl::announced(std::uint32_t peer, std::uint64_
 }
 
 std::optional<std::string> TcpControl::posted(std::uint32_t peer, std::uint64_t number) const {
-  const auto& [held, text] = peer_of(peer).notes[note_slot(number)];
+  const auto& [held, text] = peer_of(peer).posts[post_slot(number)];
   return held == number ? std::optional(text) : std::nullopt;
 }
 
@@ -226,8 +226,8 @@ bool TcpControl::take(Peer& peer, ControlPrefix::Kind kind, std::span<const std:
       if (!aborted_) aborted_ = std::move(abort);
       return true;
     }
-    case ControlPrefix::Kind::note:
-      return take_note(peer, body);
+    case ControlPrefix::Kind::post:
+      return take_post(peer, body);
     case ControlPrefix::Kind::leave:
       finish(peer, PeerStatus::State::left, "left the group");
       return body.empty();
@@ -247,12 +247,12 @@ bool TcpControl::take_status(Peer& peer, std::span<const std::byte> body) {
   return true;
 }
 
-bool TcpControl::take_note(Peer& peer, std::span<const std::byte> body) {
+bool TcpControl::take_post(Peer& peer, std::span<const std::byte> body) {
   std::uint64_t number = 0;
-  if (body.size() < sizeof(number) || body.size() > sizeof(number) + kLongestNote) return false;
+  if (body.size() < sizeof(number) || body.size() > sizeof(number) + kLongestPost) return false;
   std::memcpy(&number, body.data(), sizeof(number));
   const auto text = body.subspan(sizeof(number));
-  peer.notes[note_slot(number)] = {number, std::string(reinterpret_cast<const char*>(text.data()), text.size())};
+  peer.posts[post_slot(number)] = {number, std::string(reinterpret_cast<const char*>(text.data()), text.size())};
   return true;
 }
 

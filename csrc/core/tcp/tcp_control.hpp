@@ -1,9 +1,9 @@
 // The control plane (control.hpp) between machines: one small connection per pair, apart from the data.
 //
-//   inquire ->   <- status {by class: completed, last 16 started}           asked only when something is late
+//   inquire ->   <- status {by priority: completed, last 16 started}           asked only when something is late
 //                <- status                                                  again when the asked rank's next one starts
 //   abort {kind, guilty ranks, sentence} ->                                 the group has failed
-//   note {number, text} ->                                                  ranks meet again (regroup.hpp)
+//   post {number, text} ->                                                  ranks meet again (regroup.hpp)
 //   leave ->                                                                a goodbye: what follows is no death
 //
 // announce() and complete() store, and send nothing but to those who have asked since the last operation;
@@ -32,7 +32,7 @@ namespace syntony {
 /// Not thread-safe: whoever owns progress calls it.
 class TcpControl final : public ControlPlane {
  public:
-  /// How many of its own operations of each class a rank remembers.
+  /// How many of its own operations of each priority a rank remembers.
   static constexpr std::size_t kRemembered = 16;
 
   /// Takes the control sockets of `peers`. Throws Error(system).
@@ -52,7 +52,7 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] std::string end_of(std::uint32_t peer) const override;
   void abort(const Abort& reason) override;
   [[nodiscard]] std::optional<Abort> aborted() const override { return aborted_; }
-  void post(std::uint64_t number, std::string_view note) override;
+  void post(std::uint64_t number, std::string_view message) override;
   [[nodiscard]] std::optional<std::string> posted(std::uint32_t peer, std::uint64_t number) const override;
   /// Waits, a second at most and usually microseconds, until the peers' kernels have the goodbye, so that closing the
   /// sockets afterwards cannot overtake it.
@@ -72,7 +72,7 @@ class TcpControl final : public ControlPlane {
     bool curious = false;           // it has asked since our last operation started
     PeerStatus status;
     std::vector<Descriptor> started;                                      // as of its last answer, oldest first
-    std::array<std::pair<std::uint64_t, std::string>, kNoteSlots> notes;  // number, text
+    std::array<std::pair<std::uint64_t, std::string>, kPostSlots> posts;  // number, text
     std::string end;
   };
 
@@ -84,7 +84,7 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] bool take_messages(Peer& peer);
   [[nodiscard]] bool take(Peer& peer, ControlPrefix::Kind kind, std::span<const std::byte> body);
   [[nodiscard]] bool take_status(Peer& peer, std::span<const std::byte> body);
-  [[nodiscard]] static bool take_note(Peer& peer, std::span<const std::byte> body);
+  [[nodiscard]] static bool take_post(Peer& peer, std::span<const std::byte> body);
   void answer(Peer& peer);
   void finish(Peer& peer, PeerStatus::State state, std::string end);
 
@@ -93,7 +93,7 @@ class TcpControl final : public ControlPlane {
   int descriptor_ = -1;
   std::vector<std::uint32_t> ranks_;
   std::vector<Peer> peers_;
-  std::vector<Descriptor> started_;  // the last kRemembered of each class of this rank, oldest first
+  std::vector<Descriptor> started_;  // the last kRemembered of each priority of this rank, oldest first
   std::array<std::uint64_t, kPriorities> completed_{};
   bool curious_ = false;          // any peer is
   std::optional<Abort> aborted_;  // told by us or by a peer, the first

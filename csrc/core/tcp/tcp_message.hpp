@@ -14,8 +14,8 @@ namespace syntony {
 
 /// What a rank answers to an inquiry.
 struct ControlStatus {
-  std::array<std::uint64_t, kPriorities> completed{};  // by class
-  std::vector<Descriptor> started;                     // of each class oldest first
+  std::array<std::uint64_t, kPriorities> completed{};  // by priority
+  std::vector<Descriptor> started;                     // of each priority oldest first
 };
 
 [[nodiscard]] std::vector<std::byte> encode(const ControlStatus& status);

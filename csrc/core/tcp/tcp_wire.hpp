@@ -76,7 +76,7 @@ struct FramePrefix {
 static_assert(sizeof(FramePrefix) == 24);
 
 struct ControlPrefix {
-  enum class Kind : std::uint32_t { inquire = 1, status = 2, abort = 3, leave = 4, note = 5 };
+  enum class Kind : std::uint32_t { inquire = 1, status = 2, abort = 3, leave = 4, post = 5 };
   static constexpr std::uint32_t kMagic = 0x50535953;  // "SYSP"
   std::uint32_t magic = kMagic;
   Kind kind = Kind::inquire;

@@ -27,7 +27,7 @@ void add_message(Bytes& bytes, Kind kind, std::span<const std::byte> body = {}) 
   bytes.insert(bytes.end(), body.begin(), body.end());
 }
 
-Bytes note(std::uint64_t number, std::string_view text) {
+Bytes post(std::uint64_t number, std::string_view text) {
   Bytes body;
   append(body, number);
   const auto bytes = std::as_bytes(std::span(text));
@@ -49,8 +49,8 @@ std::vector<Bytes> control_seeds() {
   add_message(seeds[3], Kind::inquire);
   add_message(seeds[3], Kind::status, encode(ControlStatus{}));
   add_message(seeds[3], Kind::leave);
-  add_message(seeds[4], Kind::note, note(note_number(2, 1), "the ranks 0, 1 go on"));
-  add_message(seeds[4], Kind::note, note(note_number(3, 1), ""));
+  add_message(seeds[4], Kind::post, post(post_number(2, 1), "the ranks 0, 1 go on"));
+  add_message(seeds[4], Kind::post, post(post_number(3, 1), ""));
   return seeds;
 }
 
@@ -59,7 +59,7 @@ struct Expected {
   bool aborted = false;
   bool known = false;
   bool whole = true;
-  std::map<std::size_t, std::pair<std::uint64_t, std::string>> notes;  // by slot
+  std::map<std::size_t, std::pair<std::uint64_t, std::string>> posts;  // by slot
 };
 
 bool right_status(std::span<const std::byte> body) {
@@ -80,15 +80,15 @@ bool right_abort(std::span<const std::byte> body) {
   return count <= 4096 && body.size() - 5 >= std::size_t{count} * 4;
 }
 
-bool right_note(std::span<const std::byte> body) { return body.size() >= 8 && body.size() <= 8 + 8000; }
+bool right_post(std::span<const std::byte> body) { return body.size() >= 8 && body.size() <= 8 + 8000; }
 
-/// The last note in each of 16 slots counts: 8 for even turns and 8 for odd ones, by round.
+/// The last message in each of 16 slots counts: 8 for even regroupings and 8 for odd ones, by round.
 void remember(Expected& expected, std::span<const std::byte> body) {
   std::uint64_t number = 0;
   std::memcpy(&number, body.data(), sizeof(number));
   const std::size_t slot = 8 * (number / 0x100000000 % 2) + number % 8;
   const auto text = body.subspan(sizeof(number));
-  expected.notes[slot] = {number, std::string(reinterpret_cast<const char*>(text.data()), text.size())};
+  expected.posts[slot] = {number, std::string(reinterpret_cast<const char*>(text.data()), text.size())};
 }
 
 Expected read(std::span<const std::byte> input) {
@@ -112,11 +112,11 @@ Expected read(std::span<const std::byte> input) {
     }
     const bool right =
         (prefix.kind == Kind::inquire && body.empty()) || (prefix.kind == Kind::status && right_status(body)) ||
-        (prefix.kind == Kind::abort && right_abort(body)) || (prefix.kind == Kind::note && right_note(body));
+        (prefix.kind == Kind::abort && right_abort(body)) || (prefix.kind == Kind::post && right_post(body));
     if (!right) return disbelieve();
     expected.aborted |= prefix.kind == Kind::abort;
     expected.known |= prefix.kind == Kind::status;
-    if (prefix.kind == Kind::note) remember(expected, body);
+    if (prefix.kind == Kind::post) remember(expected, body);
     input = input.subspan(sizeof(prefix) + prefix.length);
   }
   expected.whole = input.empty();
@@ -146,8 +146,8 @@ bool take_messages(std::span<const std::byte> input) {
   for (const Descriptor& started : status.started) {
     require(!describe(started).empty(), "an operation that cannot be described");
   }
-  for (const auto& [_, note] : expected.notes) {
-    require(control.posted(1, note.first) == note.second, "a note was missed, or is another");
+  for (const auto& [_, post] : expected.posts) {
+    require(control.posted(1, post.first) == post.second, "a posted message was missed, or is another");
   }
   if (const auto abort = control.aborted()) {
     require(abort->ranks.size() <= 4096, "more ranks than there can be");
