@@ -1,1 +1,1 @@
-"""What every room stands on: errors, commands, words, numbers and strict readers."""
+"""What all other packages use: errors, parts of the command line, text, numbers and strict readers."""

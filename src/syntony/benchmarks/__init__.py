@@ -1,1 +1,1 @@
-"""How fast, against whom: the nccl-tests-like bench, its peers, and the demonstration."""
+"""How fast, compared with whom: a bench like nccl-tests, its peers, tables of measurements, and the demonstration."""

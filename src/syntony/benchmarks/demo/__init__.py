@@ -1,1 +1,1 @@
-"""The demonstration: the whole road on one screen, from the wires to a training step."""
+"""The demonstration: the whole path on one screen, from the wires to a training step."""

@@ -1,1 +1,1 @@
-"""What the runtime is measured by: one table per promise, `python -m syntony.benchmarks.runtime TABLE`."""
+"""Measurements of the runtime: one table per promise, `python -m syntony.benchmarks.runtime TABLE`."""

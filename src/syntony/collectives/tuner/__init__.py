@@ -1,8 +1,8 @@
-"""Which algorithm runs a call where nobody asks for one by name.
+"""Which algorithm runs a call that names none.
 
-settings     what people say (SYNTONY_ALGO, SYNTONY_CONFIG, SYNTONY_TUNE)     grammar: how they write it
-table        what was measured here, kept in a file                            measure: how; costs: what follows
-agreement    one conclusion for all ranks of a group, asked for by the core
-probe        the table made when a group is, if asked for
+settings     what users set (SYNTONY_ALGO, SYNTONY_CONFIG, SYNTONY_TUNE)      grammar: the syntax of rules
+table        what was measured here, kept in a file                            measure: how; costs: the fitted model
+agreement    the same choice on all ranks of a group; called by the core
+probe        a table measured when a group is made, if asked for
 cli          `syntony tune`
 """

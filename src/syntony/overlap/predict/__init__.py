@@ -1,1 +1,1 @@
-"""What a plan will take, what no plan can beat, and why."""
+"""How long a plan will take, the least that its costs allow, and why."""

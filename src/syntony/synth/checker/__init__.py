@@ -1,4 +1,4 @@
-"""The checker: proves Schedules and Programs, and trusts nobody (DESIGN, promise 1)."""
+"""The checker: proves Schedules and Programs. It shares no code with engines, lowering and builders."""
 
 from syntony.synth.checker.programs.check import check_program, least_fifo_depth, prove
 from syntony.synth.checker.schedules.check import check_schedule

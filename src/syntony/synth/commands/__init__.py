@@ -1,4 +1,4 @@
-"""The verbs `syntony bound`, `synth` and `repair`; other files named cli_ have the rest."""
+"""The commands `syntony bound`, `synth` and `repair`; the other files of this folder have the rest."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Placement: which ranks a job's axes of parallelism get, and how each then sums (P2)."""
+"""Placement: which ranks each axis of parallelism of a job gets, and how each axis sums (after P2)."""

@@ -1,1 +1,1 @@
-"""What a network's graph tells: its symmetries, distances, and what is left after damage."""
+"""Computations on a network's graph: symmetries, distances, and what is left after damage."""

@@ -1,4 +1,4 @@
-"""What a probe's clock tells about wires that nobody described: fit, locality, health, topology.
+"""What a probe's measurements tell about links that no file describes: fit, locality, health, topology.
 
 collectives/probe.py ──▶ measurements.py ──▶ locality.py   which ranks are near each other
    runs the traffic        │                 health.py     who is slower than its peers

@@ -1,4 +1,4 @@
-"""The formats in which a topology can be read from a file, in one table: the house's own and those of machines.
+"""The formats in which a topology can be read from a file, in one table: our own and those of machines.
 
 To add one: a file here with a function from the file's bytes to the Topology, and its line in the table. A file is
 recognized by what it begins with, whatever it is called; a folder is a machine's root, with `sys` in it.

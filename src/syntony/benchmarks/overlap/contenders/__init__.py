@@ -1,1 +1,1 @@
-"""Who competes in the tables of overlap, and in which lab."""
+"""The contenders of the tables of overlap, and the labs in which they run."""
