@@ -297,7 +297,7 @@ def simulate_steps(
     """Simulates steps. Raises ValueError naming the column where the columns do not fit together."""
 
 class LaneColumns(TypedDict):
-    """The columns of syntony.synth.simulation.sim_program.LaneTimes. For type checkers only: at run time it is a dict."""
+    """The columns of syntony.synth.simulation.sim_program.LaneTimes. For type checkers only: at run time a dict."""
 
     seconds: float
     stuck_row: int
