@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/kernels/dtype.hpp"
 #include "core/group/communicator.hpp"
+#include "core/kernels/dtype.hpp"
 
 namespace syntony::glue {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/kernels/dtype.hpp"
 #include "core/group/communicator.hpp"
+#include "core/kernels/dtype.hpp"
 
 namespace syntony::glue {
 

@@ -13,11 +13,11 @@
 #include <memory>
 #include <stdexcept>
 
+#include "core/group/selector.hpp"
 #include "core/program/algorithms/algorithms.hpp"
 #include "core/program/algorithms/dbt.hpp"
 #include "core/program/program.hpp"
 #include "core/program/program_builder.hpp"
-#include "core/group/selector.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

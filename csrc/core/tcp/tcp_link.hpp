@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/tcp/tcp_flow.hpp"
 #include "core/tcp/meeting/tcp_mesh.hpp"
+#include "core/tcp/tcp_flow.hpp"
 #include "core/tcp/tcp_stream.hpp"
 
 namespace syntony {

@@ -18,8 +18,8 @@
 #include <span>
 #include <vector>
 
-#include "core/tcp/tcp_link.hpp"
 #include "core/tcp/meeting/tcp_mesh.hpp"
+#include "core/tcp/tcp_link.hpp"
 
 namespace syntony {
 

@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
-#include "emulation/aggregator/aggregation_wire.hpp"
 #include "core/error.hpp"
 #include "core/host.hpp"
 #include "core/tcp/meeting/tcp_address.hpp"
 #include "core/unique_fd.hpp"
+#include "emulation/aggregator/aggregation_wire.hpp"
 
 namespace syntony {
 

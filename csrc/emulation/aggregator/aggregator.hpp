@@ -25,11 +25,11 @@
 #include <string>
 #include <vector>
 
-#include "emulation/aggregator/aggregation_wire.hpp"
-#include "emulation/aggregator/slot_pool.hpp"
 #include "core/error.hpp"
 #include "core/tcp/meeting/tcp_address.hpp"
 #include "core/unique_fd.hpp"
+#include "emulation/aggregator/aggregation_wire.hpp"
+#include "emulation/aggregator/slot_pool.hpp"
 
 namespace syntony {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "emulation/aggregator/aggregator.hpp"
 #include "core/kernels/kernels.hpp"
+#include "emulation/aggregator/aggregator.hpp"
 
 namespace syntony {
 namespace {

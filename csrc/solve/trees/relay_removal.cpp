@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "solve/trees/even_split.hpp"
 #include "solve/graph/max_flow.hpp"
+#include "solve/trees/even_split.hpp"
 
 namespace syntony {
 namespace {

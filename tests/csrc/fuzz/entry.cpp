@@ -1,7 +1,7 @@
 // The door for libFuzzer, and for AFL++ in its mode: the first byte of an input chooses the target.
 //
-//   clang++ -std=c++20 -fsanitize=fuzzer,address -Icsrc tests/csrc/fuzz/[!m]*.cpp -Lbuild/... -lsyntony     (all but main,
-//   mutate)
+//   clang++ -std=c++20 -fsanitize=fuzzer,address -Icsrc tests/csrc/fuzz/[!m]*.cpp -Lbuild/... -lsyntony     (all but
+//   main, mutate)
 #include <cstdio>
 #include <cstdlib>
 

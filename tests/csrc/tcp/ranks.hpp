@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/tcp/tcp_control.hpp"
 #include "core/tcp/meeting/tcp_mesh.hpp"
+#include "core/tcp/tcp_control.hpp"
 #include "core/tcp/tcp_transport.hpp"
 
 namespace tests {

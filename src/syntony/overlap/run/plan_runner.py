@@ -4,13 +4,13 @@
     lane dp  (C++)                    [reduce.3/0]     [reduce.2/0]  [reduce.3/1] ..  [reduce.0]
                                                                      `- in the plan's order, not that of readiness
 
-A lane is one torch group (csrc/torch/lanes/lanes.hpp): strictly the plan's order, at most the plan's window of bytes in
+A lane is one torch group (csrc/torch/queues): strictly the plan's order, at most the plan's window of bytes in
 flight. So ranks can never wait for each other in different orders, whatever each of them computes first. Messages
 between pipeline stages have a lane for each peer and direction.
 
 Sums of gradients (ops with `pieces`) are canonical, a pairwise tree over ranks, which gives the bits of one process and
 sends the bytes of a ring. Syntony's backend has an algorithm for them. On others ranks exchange their parts and add
-these here (csrc/torch/lanes/tree_sum.hpp); an all_reduce is that sum and an all_gather of it, in a lane and a group of
+these here (csrc/torch/queues/tree_sum.hpp); an all_reduce is that sum and an all_gather of it, in a lane and a group of
 their own (`dp.gather`), so that its second half never waits for another op's first.
 """
 

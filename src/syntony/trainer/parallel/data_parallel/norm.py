@@ -1,7 +1,7 @@
 """The norm of all gradients, exact whoever holds which part of them.
 
 Squares of float32 are exact in float64. Blocks of 64 elements, which no cut divides, are summed in float64 as a
-pairwise tree (csrc/torch/lanes/tree_sum.hpp); the sums of blocks are then added *without rounding*, as whole numbers
+pairwise tree (csrc/torch/queues/tree_sum.hpp); the sums of blocks are then added *without rounding*, as whole numbers
 times 2^-1200. Integer sums have no order: however layers are cut, sharded and spread, the norm has the same bits, and
 ranks exchange one number each.
 """
