@@ -1,7 +1,7 @@
 #include <cuda_runtime.h>
 
-#include "cuda/device/bulk_machine.cuh"
 #include "cuda/cuda_objects.hpp"
+#include "cuda/device/bulk_machine.cuh"
 #include "cuda/device/interpreter.hpp"
 #include "cuda/kernels/kernel.hpp"
 

@@ -1,7 +1,7 @@
 #include <cuda_runtime.h>
 
-#include "cuda/device/cuda_machine.cuh"
 #include "cuda/cuda_objects.hpp"
+#include "cuda/device/cuda_machine.cuh"
 #include "cuda/nvls.hpp"
 
 namespace syntony::cuda {
