@@ -288,12 +288,15 @@ def test_who_waited_too_long_tells_all(recorder: Recorder) -> None:
 
 
 def test_close_says_what_nobody_has_heard(recorder: Recorder) -> None:
+    both = threading.Barrier(2)
+
     def job(group: Communicator) -> None:
         group.all_reduce(Shown(8))
         group.barrier()
         if group.rank == 0:
             found = {"kind": "timed out", "launch": 1, "lane": 0, "instruction": 0, "slice": 0, "peer": 1}
             recorder.ranks[0].found = found
+        both.wait(60)  # rank 0 says so when it closes, which rank 1 might hear while still in the group's barrier
 
     first, second = sorted(map(str, on_two_ranks(job)))
     assert first.startswith("rank 0, on GPU 0: all_reduce #1 (8 x float32) timed out at lane 0")
