@@ -33,14 +33,16 @@ class Move(Enum):
     RECV = ...
 
 class Slot:
-    """One op of a queue: `bytes` count against its queue's window; `next` starts when it has ended; wait() announces its end."""
+    """One op of a queue: `bytes` count against its queue's window; `next` starts when it has ended; wait() announces
+    its end."""
 
     def __init__(
         self, name: str, move: Move, bytes: int, peer: int = -1, tag: int = 0, next: int = -1, announce: bool = False
     ) -> None: ...
 
 class Order:
-    """One communication queue: indices of its ops in the order of their launches, `window` bytes at most in flight (0: no limit)."""
+    """One communication queue: indices of its ops in the order of their launches; at most `window` bytes in flight (0: no
+    limit)."""
 
     def __init__(self, name: str, backend: Backend, ops: Sequence[int], window: int = 0) -> None: ...
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from syntony._solve import FractionalPacking
 
+from syntony._solve import FractionalPacking
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines.blink.few import few
 from syntony.synth.engines.blink.packing import EPSILON, Packing
