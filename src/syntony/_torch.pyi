@@ -41,8 +41,8 @@ class Slot:
     ) -> None: ...
 
 class Order:
-    """One communication queue: indices of its ops in the order of their launches; at most `window` bytes in flight (0: no
-    limit)."""
+    """One communication queue: indices of its ops in the order of their launches; at most `window` bytes in flight (0:
+    no limit)."""
 
     def __init__(self, name: str, backend: Backend, ops: Sequence[int], window: int = 0) -> None: ...
 
