@@ -56,5 +56,5 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'collectives' has no attribute {name!r}")
+        raise AttributeError(f"module 'syntony.collectives' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

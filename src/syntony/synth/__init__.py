@@ -19,4 +19,4 @@ def __getattr__(name: str) -> Any:
         from syntony.synth.formats.loading import load
 
         return load
-    raise AttributeError(f"module 'synth' has no attribute '{name}'")
+    raise AttributeError(f"module 'syntony.synth' has no attribute '{name}'")
