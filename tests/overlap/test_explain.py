@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from syntony.overlap.policies.table import policy
 from syntony.overlap.predict.estimate import estimates
-from syntony.overlap.predict.explain import Making, Reason, explain, report, told, without, without_norms
+from syntony.overlap.predict.explain import Making, Reason, describe, explain, report, without, without_norms
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost, Linear, Wire, ring_wire
 from syntony.overlap.step.generate import generate
@@ -143,7 +143,7 @@ def test_explanations_can_be_told(layout: Layout) -> None:
     timeline = simulate(in_order(step(layout)), COST)
     found = explain(timeline, top=3)
     assert 0 < found.efficiency <= 1 + 1e-6
-    text = "\n".join(told(found))
+    text = "\n".join(describe(found))
     assert "did it overlap?" in text
     assert "estimate" in text
     assert report(found)["step"] == timeline.seconds

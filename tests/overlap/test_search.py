@@ -9,7 +9,7 @@ import pytest
 
 from syntony.base.command import UserError
 from syntony.overlap.policies.passes.defer import defer
-from syntony.overlap.policies.search import METHODS, chain_of, improvement, planned, said, search, smaller
+from syntony.overlap.policies.search import METHODS, chain_of, describe, improvement, planned, search, smaller
 from syntony.overlap.policies.table import POLICIES, Decided, Policy
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost, ring_wire
@@ -71,7 +71,7 @@ def test_chains() -> None:
     graph, cost = CELLS["pp"]
     chain = chain_of("zero_bubble:memory=2p+bytescheduler:slice=512K,credit=1M")
     assert [policy.name for policy in chain] == ["zero_bubble", "bytescheduler"]
-    assert "+".join(map(said, chain)) == "zero_bubble:memory=2p+bytescheduler:slice=524288,credit=1048576"
+    assert "+".join(map(describe, chain)) == "zero_bubble:memory=2p+bytescheduler:slice=524288,credit=1048576"
     plan = planned(chain, graph, cost)
     plan.check()
     assert plan.policy == "zero_bubble+bytescheduler"
@@ -118,7 +118,7 @@ def test_nothing_is_begun_that_takes_longer_than_what_is_left(monkeypatch: pytes
     graph = generate(dense(1502), Layout(dp=2))
     cost = Cost(wires={"dp": ring_wire(2, 300.0)})
     found = search(graph, cost, 1.0, methods=())
-    assert [said(policy) for policy in found.candidates[0].chain] == ["fifo"]
+    assert [describe(policy) for policy in found.candidates[0].chain] == ["fifo"]
     assert asked == [len(smaller(graph))]
     assert len(found.candidates) == 1
 

@@ -1,6 +1,6 @@
 // One collective of one host's ranks on its way through the SharedRounds of their group.
 //
-// No Program, no queue, no header per message: hand-fused for what the profile asks for, and compared bit by bit with
+// No Program, no queue, no header per message: one loop over shared memory, and compared bit by bit with
 // the Programs it stands for (tests/csrc/runtime/test_collectives.py).
 #pragma once
 

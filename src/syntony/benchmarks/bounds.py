@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from syntony.synth.bounds.throughput import bounds_of
-from syntony.synth.bounds.wording import told
+from syntony.synth.bounds.wording import describe
 from syntony.synth.model.bound import Bounds
 from syntony.synth.model.collective import KINDS, Collective
 from syntony.synth.model.network import Network
@@ -57,7 +57,7 @@ def row(topology: Topology, kind: str, hint: bool, repeat: int) -> str:
     collective = Collective.make(kind, topology.ranks)
     seconds, bounds = least_seconds(repeat, lambda: bounds_of(topology, collective))
     throughput = bounds.throughput
-    words = told(Network(topology, collective), throughput.witness) if throughput.witness else "nothing must move"
+    words = describe(Network(topology, collective), throughput.witness) if throughput.witness else "nothing must move"
     exact = str(throughput.seconds_per_byte * 10**9)
     return (
         f"{topology.name:32} {topology.ranks:5} {kind:14} {'yes' if hint else 'no':4} {seconds:8.3f} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syntony.synth.bounds.throughput import bounds_of
-from syntony.synth.bounds.wording import told
+from syntony.synth.bounds.wording import describe
 from syntony.synth.model.bound import Cut, Partition, Prices
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
@@ -57,7 +57,7 @@ def test_words(name: str, kind: str, words: str) -> None:
     network = Network(topology, Collective.make(kind, topology.ranks))
     witness = bounds_of(topology, network.collective).throughput.witness
     assert witness is not None
-    assert told(network, witness) == words
+    assert describe(network, witness) == words
 
 
 def test_words_for_odd_sets() -> None:
@@ -67,16 +67,18 @@ def test_words_for_odd_sets() -> None:
     two = [0, 1, 4, 5, *(boxes[name] for name in ("nvswitch0", "nvswitch2", "nic0.0", "nic0.1", "nic2.0", "nic2.1"))]
     into = [link for node in two for link in topology.links_to(node) if link.src not in two]
     half = Cut(tuple(two), tuple(link.id for link in into), 1, sum(link.bandwidth for link in into), True)
-    assert told(network, half).startswith(
+    assert describe(network, half).startswith(
         "all of the size must enter boxes 0, 2 (ranks 0-1, 4-5) over 4 links of 50 GB/s"
     )
     lonely = Cut((0, boxes["nic0.0"]), (0, 1), 1, 2 * topology.links[0].bandwidth)
-    assert told(network, lonely).startswith("all of the size must leave rank 0 with nic0.0 over 2 links of 450 GB/s (")
+    assert describe(network, lonely).startswith(
+        "all of the size must leave rank 0 with nic0.0 over 2 links of 450 GB/s ("
+    )
     parts = Partition(((0, 1), (2, 3, 4, 5, 6, 7)), (0, 1), 2, 2 * topology.links[0].bandwidth, True)
-    assert told(network, parts).startswith(
+    assert describe(network, parts).startswith(
         "to be summed and spread among 2 parts (one is ranks 0-1), each byte needs 2"
     )
     prices = Prices((0, 1), (1, 2), 7, 30)
-    assert told(network, prices) == (
+    assert describe(network, prices) == (
         "at the given prices per byte on 2 links all data must pay 7 times the size, and the links earn 30 per second"
     )

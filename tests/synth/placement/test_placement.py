@@ -13,7 +13,7 @@ from syntony.__main__ import main
 from syntony.base.command import UserError
 from syntony.synth.model.collective import Collective
 from syntony.synth.placement.matrices import Axis, placements, read_axes
-from syntony.synth.placement.reductions import COLLECTIVES, MOST_STEPS, Step, applied, programs, told, verified
+from syntony.synth.placement.reductions import COLLECTIVES, MOST_STEPS, Step, applied, describe, programs, verified
 from syntony.synth.placement.search import Timer, search
 from syntony.synth.symmetry.levels import Levels, levels_of
 from syntony.topologies.parse import parse
@@ -61,12 +61,12 @@ def test_what_are_no_axes(text: str, sentence: str) -> None:
 )
 def test_every_program_sums(shape: tuple[int, ...]) -> None:
     found = programs(shape)
-    assert len({told(program) for program in found}) == len(found) >= 1
+    assert len({describe(program) for program in found}) == len(found) >= 1
     assert all(len(program) <= MOST_STEPS and verified(program, shape) for program in found)
 
 
 def test_known_programs_are_found() -> None:
-    found = {told(program) for program in programs((2, 4))}
+    found = {describe(program) for program in programs((2, 4))}
     assert {
         "all_reduce[0,1]",
         "reduce_scatter[1]; all_reduce[0]; all_gather[1]",
@@ -116,7 +116,7 @@ def test_the_search_on_boxes() -> None:
     levels = levels_of(topology, Collective.make("all_gather", 8))
     candidates = search(topology, levels, [Axis("dp", 4), Axis("tp", 2)], ["dp"], 1 << 28)
     assert [str(candidate.placement) for candidate in candidates] == ["dp[1 4] tp[2 1]", "dp[2 2] tp[1 2]"]
-    assert told(candidates[1].program) == "reduce_scatter[1]; all_reduce[0]; all_gather[1]"
+    assert describe(candidates[1].program) == "reduce_scatter[1]; all_reduce[0]; all_gather[1]"
     assert candidates[1].speedup > 1.2
     assert all(candidate.seconds <= candidate.default for candidate in candidates)
 

@@ -6,7 +6,7 @@ import pytest
 
 from syntony.synth.traffic import paths
 from syntony.synth.traffic.choice import Choice
-from syntony.synth.traffic.critical_path import critical_path, shares, told
+from syntony.synth.traffic.critical_path import critical_path, describe, shares
 from syntony.synth.traffic.hot_links import hottest, table
 from syntony.synth.traffic.job import Job
 from syntony.synth.traffic.messages import Messages
@@ -25,7 +25,7 @@ def crossing(count: int, compute: float = 0.0) -> Job:
 
 def test_a_collision_is_named_with_what_it_costs() -> None:
     found = run(parse("clos:leaves=2,hosts=3,spines=3"), [crossing(3)], Choice("single"), timeline=True)
-    (first, *rest) = told(found)
+    (first, *rest) = describe(found)
     assert first.startswith("100% of 300 ms is link leaf0 -> spine0, shared by 3 messages; without sharing it")
     assert first.endswith("200 ms would be saved")  # both links of the path are as full
     assert rest == ["spread evenly over all equal-cost paths (spray), it would take 100 ms: 200 ms less"]
@@ -34,7 +34,7 @@ def test_a_collision_is_named_with_what_it_costs() -> None:
 def test_computing_waiting_and_links_of_their_own() -> None:
     late = Job("late", (0, 3), Messages.make(2, [0], [1], SIZE), compute=0.3, start=0.5)
     found = run(parse("clos:leaves=2,hosts=3,spines=3,alpha=1e-3"), [late], Choice("spray"), timeline=True)
-    assert told(found) == [
+    assert describe(found) == [
         "55% of 904 ms is waiting for the time to begin",
         "33% of 904 ms is computing (job late)",
         "11% of 904 ms is link rank0 -> leaf0, which no other message uses then",
@@ -70,16 +70,16 @@ def test_queue_pairs_of_one_message_do_not_fight() -> None:
     topology = parse("clos:leaves=2,hosts=1,spines=1")
     messages = Messages.make(2, [0], [1], SIZE)
     found = run(topology, [Job("a", (0, 1), messages)], Choice("e-ecmp", 8), timeline=True)
-    assert "which no other message uses then" in told(found)[0]
+    assert "which no other message uses then" in describe(found)[0]
 
 
 def test_what_is_too_much_to_spray_is_not_sprayed(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = parse("clos:leaves=2,hosts=3,spines=3")
     found = run(topology, [crossing(3)], Choice("single"), timeline=True)
     monkeypatch.setattr(paths, "_MOST_LINKS", 20)  # three pairs, three paths, two links between the leaves
-    assert len(told(found)) == 2
+    assert len(describe(found)) == 2
     monkeypatch.setattr(paths, "_MOST_LINKS", 17)
-    assert len(told(found)) == 1
+    assert len(describe(found)) == 1
     with pytest.raises(UserError, match="between these ranks have 18 links, at most 17 are listed"):
         run(topology, [crossing(3)], Choice("spray"))
 
@@ -87,13 +87,13 @@ def test_what_is_too_much_to_spray_is_not_sprayed(monkeypatch: pytest.MonkeyPatc
 def test_small_parts_share_a_line() -> None:
     job = Job("a", tuple(range(64)), pattern_messages("all_reduce:ring", 64, SIZE))
     found = run(parse("star:64"), [job], Choice("single"), timeline=True)
-    (*_, last) = told(found)
+    (*_, last) = describe(found)
     assert last.endswith("links, which no two messages use at once")
 
 
 def test_nothing_takes_no_time() -> None:
     found = run(parse("star:2"), [Job("a", (0, 1), Messages.make(2, [0], [0], 0.0))], Choice("spray"), timeline=True)
-    assert told(found) == ["nothing takes time"]
+    assert describe(found) == ["nothing takes time"]
 
 
 def test_hottest_links() -> None:

@@ -27,7 +27,7 @@ from syntony.benchmarks.overlap.pipeline import MODEL, STAGE
 from syntony.benchmarks.overlap.published import PUBLISHED, Published
 from syntony.benchmarks.tables import Table
 from syntony.overlap.commands.problem import add_problem, layout_of, problem
-from syntony.overlap.policies.search import chain_of, said
+from syntony.overlap.policies.search import chain_of, describe
 from syntony.overlap.policies.table import policy
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost
@@ -139,7 +139,7 @@ def simulated(row: Published) -> tuple[float, str]:
             continue
         if seconds < best:
             best, maker = seconds, one
-    return base.seconds / best, said(maker)
+    return base.seconds / best, describe(maker)
 
 
 def entry(policy: str, options: Mapping[str, Any], label: str = "") -> Entry:

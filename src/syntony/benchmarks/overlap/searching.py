@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from syntony.base.command import UserError
-from syntony.base.wording import time as told
+from syntony.base.wording import time as clock
 from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.overlap.policies import step_of
 from syntony.benchmarks.tables import Table
@@ -56,7 +56,14 @@ def _large() -> Iterator[Row]:
         took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         found = json.loads(done.stdout)
         best = found["plans"][0]
-        cells = (name, f"{took:.1f}", f"{goal:g}", found["tried"], told(best["seconds"]), f"{best['efficiency']:.0%}")
+        cells = (
+            name,
+            f"{took:.1f}",
+            f"{goal:g}",
+            found["tried"],
+            clock(best["seconds"]),
+            f"{best['efficiency']:.0%}",
+        )
         yield Row((*cells, best["policy"]), f"{took:.1f} s, not {goal:g} s" if took > goal else "")
 
 
@@ -74,7 +81,14 @@ def _cells(seconds: float) -> Iterator[Row]:
         winner = min(named, key=named.__getitem__)
         best = search(graph, cost, seconds).candidates[0]
         gain = named[winner] / best.seconds
-        cells = (words.partition(" ")[2], told(best.seconds), told(named[winner]), winner, f"{gain:.3f}", best.maker)
+        cells = (
+            words.partition(" ")[2],
+            clock(best.seconds),
+            clock(named[winner]),
+            winner,
+            f"{gain:.3f}",
+            best.maker,
+        )
         yield Row(cells, f"{winner} is faster" if gain < 1 - TIE else "")
 
 

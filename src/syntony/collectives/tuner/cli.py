@@ -141,11 +141,11 @@ def _measure(group: Communicator, arguments: argparse.Namespace) -> tuple[Measur
         candidates[collective].append(loaded)
         schedules[name], names[loaded] = path, name
 
-    def told(collective: str, bytes_moved: int) -> None:
+    def progress(collective: str, bytes_moved: int) -> None:
         if group.rank == 0 and sys.stderr.isatty():
             print(f"\r\x1b[Kmeasuring {collective}, {bytes_moved} bytes", end="", file=sys.stderr, flush=True)
 
-    measured = measure(group, candidates, arguments.sizes, told=told)
+    measured = measure(group, candidates, arguments.sizes, progress=progress)
     if group.rank == 0 and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     costs = {

@@ -62,7 +62,7 @@ def measure(
     candidates: Mapping[str, Sequence[str]],
     sizes: Sequence[int] = SIZES,
     effort: Effort | None = None,
-    told: _Told = lambda collective, size: None,
+    progress: _Told = lambda collective, size: None,
 ) -> Measured:
     """Seconds per collective, algorithm and size; the same on every rank. Collective over the group.
 
@@ -79,7 +79,7 @@ def measure(
             if bytes_moved in seen:
                 continue
             seen.add(bytes_moved)
-            told(collective, bytes_moved)
+            progress(collective, bytes_moved)
             able = [name for name in algorithms if _checked(group, trial, collective, name)]
             for name, seconds in zip(able, _time(group, trial, able, effort or Effort()), strict=True):
                 costs.setdefault(Key(collective, name), {})[bytes_moved] = seconds

@@ -120,7 +120,7 @@ def _configure_explain(parser: argparse.ArgumentParser) -> None:
 
 def _explain(options: argparse.Namespace) -> int:
     from syntony.base.progress import progress
-    from syntony.overlap.predict.explain import Making, explain, report, told
+    from syntony.overlap.predict.explain import Making, describe, explain, report
     from syntony.overlap.predict.simulation import simulate
 
     with progress("explaining"):
@@ -133,7 +133,7 @@ def _explain(options: argparse.Namespace) -> int:
         # A plan that was read does not say what it was made of.
         made = None if plan is asked.plan else Making(asked.graph, again)
         found = explain(simulate(plan, asked.cost), options.top, made)
-    lines = [f"{asked.title}: {plan.policy}", *told(found)]
+    lines = [f"{asked.title}: {plan.policy}", *describe(found)]
     return _tell(options, {"title": asked.title, "policy": plan.policy, **report(found)}, lines)
 
 

@@ -288,14 +288,14 @@ def knobs_of(text: str) -> tuple[str, Mapping[str, str]]:
     return name, {key: value for key, _, value in values}
 
 
-def said(policy: Policy) -> str:
+def describe(policy: Policy) -> str:
     """A policy with its knobs, as --policy reads it."""
     knobs = ",".join(f"{name}={value}" for name, value in policy.values.items())
     return f"{policy.name}:{knobs}" if knobs else policy.name
 
 
 def _maker(chain: tuple[Policy, ...]) -> str:
-    return "+".join(map(said, chain))
+    return "+".join(map(describe, chain))
 
 
 def _settings(policy: Policy) -> Iterator[dict[str, Any]]:

@@ -268,7 +268,7 @@ def _unclipped(plan: Plan) -> Plan:
 # ---- text -----------------------------------------------------------------------------------------------------------
 
 
-def told(found: Explanation) -> list[str]:
+def describe(found: Explanation) -> list[str]:
     """The explanation for people."""
     timeline, plan = found.timeline, found.timeline.plan
     best = found.estimates[0]

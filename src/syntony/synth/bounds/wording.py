@@ -13,7 +13,7 @@ from syntony.topologies.hosts import Host, hosts_of
 from syntony.topologies.topology import TopologyError
 
 
-def told(network: Network, witness: Witness) -> str:
+def describe(network: Network, witness: Witness) -> str:
     """One sentence, without a full stop: `7/8 of the size must leave box 3 over 8 links, 400 GB/s together`."""
     match witness:
         case Cut():

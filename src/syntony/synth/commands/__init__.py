@@ -39,7 +39,7 @@ def _run_bound(options: argparse.Namespace) -> int:
     from syntony.base.progress import progress
     from syntony.synth.bounds.references import all_reduce_references
     from syntony.synth.bounds.throughput import bounds_of, rounds_per_chunk
-    from syntony.synth.bounds.wording import told
+    from syntony.synth.bounds.wording import describe
     from syntony.synth.model.bound import fraction_text
     from syntony.synth.model.network import Network
 
@@ -52,7 +52,7 @@ def _run_bound(options: argparse.Namespace) -> int:
         references = all_reduce_references(network) if summed else None
     latency, throughput, names = bounds.latency, bounds.throughput, topology.nodes
     per_chunk = rounds_per_chunk(throughput, topology, collective)
-    words = told(network, throughput.witness) if throughput.witness else "nothing must move"
+    words = describe(network, throughput.witness) if throughput.witness else "nothing must move"
     if options.json:
         more = {"rounds_per_chunk": fraction_text(per_chunk), "searched": throughput.searched, "words": words}
         print(json.dumps(bounds.to_dict() | more | ({"references": references.to_dict()} if references else {})))

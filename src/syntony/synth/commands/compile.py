@@ -24,7 +24,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from syntony.synth.dsl.script import algorithm_of, told
+    from syntony.synth.dsl.script import algorithm_of, as_user_error
     from syntony.synth.formats.program_file import write_program
 
     output = Path(options.output) if options.output else None
@@ -38,7 +38,7 @@ def _run(options: argparse.Namespace) -> int:
     except UserError:
         raise
     except Exception as error:
-        raise told(error, Path(algorithm.function.__code__.co_filename)) from error
+        raise as_user_error(error, Path(algorithm.function.__code__.co_filename)) from error
     print(_story(written, program))
     if output is not None:
         write_program(program, output)

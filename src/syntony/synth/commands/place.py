@@ -73,10 +73,10 @@ def _run(options: argparse.Namespace) -> int:
 
 def _line(candidate: Candidate) -> str:
     from syntony.base.wording import time
-    from syntony.synth.placement.reductions import told
+    from syntony.synth.placement.reductions import describe
 
     gain = f"{candidate.speedup:5.2f}x one all_reduce, of {candidate.programs} programs"
-    program = told(candidate.program) or "nothing to sum"
+    program = describe(candidate.program) or "nothing to sum"
     return f"  {candidate.placement!s:<28} {time(candidate.seconds):>10}   {gain}\n      {program}"
 
 

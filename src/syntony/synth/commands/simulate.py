@@ -94,10 +94,10 @@ def _write_trace(found: Simulation, outcome: Outcome | None, path: str) -> None:
 
 def _explained(outcome: Outcome) -> list[str]:
     from syntony.base.progress import progress
-    from syntony.synth.traffic.critical_path import told
+    from syntony.synth.traffic.critical_path import describe
 
     with progress("explaining"):
-        return told(outcome)
+        return describe(outcome)
 
 
 def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None]:

@@ -72,7 +72,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from syntony.base.progress import progress
-    from syntony.synth.traffic.critical_path import told
+    from syntony.synth.traffic.critical_path import describe
     from syntony.synth.traffic.hot_links import hottest, table
     from syntony.synth.traffic.interleave import interleave
     from syntony.synth.traffic.run import run
@@ -94,8 +94,8 @@ def _run(options: argparse.Namespace) -> int:
         write_heat_map(jobs.topology, shown.utilization, shown.seconds, options.heat_map)
     links = hottest(shown, options.top)
     with progress("explaining"):
-        lines = told(plain)
-        shifted_lines = told(shifted) if shifted else None
+        lines = describe(plain)
+        shifted_lines = describe(shifted) if shifted else None
     if options.json:
         print(json.dumps(_report(plain, shifted, shifts) | {"critical_path": lines, "interleaved_path": shifted_lines}))
         return 0

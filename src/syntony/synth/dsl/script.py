@@ -34,7 +34,7 @@ def algorithm_of(place: str) -> Algorithm:
     return next(iter(found.values()))
 
 
-def told(error: BaseException, path: Path) -> UserError:
+def as_user_error(error: BaseException, path: Path) -> UserError:
     """What a script's own error tells its author: the innermost line of the script, and the error."""
     if isinstance(error, SyntaxError):
         return UserError(f"{path}:{error.lineno}: {error.msg}")
@@ -50,6 +50,6 @@ def _run(path: Path) -> dict[str, object]:
     except DslError:
         raise
     except Exception as error:
-        raise told(error, path) from error
+        raise as_user_error(error, path) from error
     finally:
         sys.path.remove(folder)

@@ -176,7 +176,7 @@ def _any(flags: NDArray[np.bool_], axis: int) -> NDArray[np.bool_]:
     return found
 
 
-def told(program: Sequence[Step]) -> str:
+def describe(program: Sequence[Step]) -> str:
     """A program in one line."""
     return "; ".join(map(str, program))
 

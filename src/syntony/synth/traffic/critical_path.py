@@ -103,7 +103,7 @@ def shares(outcome: Outcome, what_if: bool = True) -> list[Share]:
     return found
 
 
-def told(outcome: Outcome, most: int = 4) -> list[str]:
+def describe(outcome: Outcome, most: int = 4) -> list[str]:
     """The critical path in words, a line per cause; small causes share one."""
     if not outcome.seconds:
         return ["nothing takes time"]

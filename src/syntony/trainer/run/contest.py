@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from syntony.base.wording import time as told
+from syntony.base.wording import time as duration
 from syntony.overlap.formats.chakra import write_chakra
 from syntony.overlap.formats.perfetto import Row, planned, write_trace
 from syntony.overlap.predict.estimate import estimates
@@ -87,8 +87,8 @@ class Contest:
         )
         for row in rows:
             print(
-                f"  {row['policy']:<{wide}} {told(row['planned']):>10} {told(row['measured']):>10} "
-                f"{told(row['bound']):>10} {row['bound'] / row['measured']:>19.1%}"
+                f"  {row['policy']:<{wide}} {duration(row['planned']):>10} {duration(row['measured']):>10} "
+                f"{duration(row['bound']):>10} {row['bound'] / row['measured']:>19.1%}"
             )
 
     def _draw(self, name: str, plan: Plan, cost: Cost, spans: list[Spans], mesh: Mesh) -> None:

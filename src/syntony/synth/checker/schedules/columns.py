@@ -67,7 +67,7 @@ class Columns:
         """How an agent is called in messages."""
         return f"rank {agent}" if agent < self.ranks else f"switch {self.able[agent - self.ranks].name}"
 
-    def told(self, value: int) -> str:
+    def describe(self, value: int) -> str:
         """How a value is called in messages."""
         name = f"chunk {self.chunk[value]}"
         if not self.contract.sums:

@@ -53,7 +53,7 @@ class Holdings:
         lacking = (self.taken < 0) | (self.begin[self.taken] >= columns.step)
         if (t := self._first(lacking)) is not None:
             source = columns.name(int(columns.src[t]))
-            raise columns.at(t, f"{source} does not hold {columns.told(int(columns.value[t]))} by then")
+            raise columns.at(t, f"{source} does not hold {columns.describe(int(columns.value[t]))} by then")
         if unfinished is not None:
             raise unfinished
         self._check_added(added)
@@ -129,14 +129,14 @@ class Holdings:
             raise columns.at(t, f"needless: {self._receiver(t)} gets the same operand twice", int(columns.dst[t]))
         copied = ~columns.reduction & np.isin(self.made, sums)
         if (t := self._first(copied)) is not None:
-            value = columns.told(int(columns.value[t]))
+            value = columns.describe(int(columns.value[t]))
             raise columns.at(t, f"needless: {self._receiver(t)} sums up {value} itself", int(columns.dst[t]))
 
     def _unfinished(self, total: int, operand: int) -> FaultError:
         columns = self._columns
         bringing = np.flatnonzero(columns.reduction & (self.made == total))
         t = int(bringing[columns.step[bringing].argmax()])
-        lacks, whole = columns.told(operand), columns.told(int(self.held[total]))
+        lacks, whole = columns.describe(operand), columns.describe(int(self.held[total]))
         message = f"{self._receiver(t)} never gets {lacks}, the other operand of {whole}"
         return columns.at(t, message, int(columns.dst[t]))
 
@@ -154,7 +154,7 @@ class Holdings:
             raise self._held_already(t, int(columns.result[t]))
 
     def _held_already(self, t: int, value: int) -> FaultError:
-        told = self._columns.told(value)
+        told = self._columns.describe(value)
         return self._columns.at(t, f"needless: {self._receiver(t)} holds {told} already", int(self._columns.dst[t]))
 
     def _receiver(self, t: int) -> str:
