@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+
 from syntony._emulation import run_delay_line
 
 Figures = tuple[int, int, float, float]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra, maximum_flow
+
 from syntony._solve import FlowNetwork, ShortestPaths
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from syntony._solve import FlowNetwork
 
+from syntony._solve import FlowNetwork
 from syntony.synth.bounds import prices
 from syntony.synth.bounds.max_flow import LongFlowNetwork, flow_network
 from syntony.synth.bounds.references import all_reduce_references

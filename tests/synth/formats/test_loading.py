@@ -264,7 +264,8 @@ def test_commands_have_what_help_needs() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["synth", "syntony.synth.formats.loading", "syntony.synth.checker", "syntony.synth.commands.files"]
+    "module",
+    ["syntony.synth", "syntony.synth.formats.loading", "syntony.synth.checker", "syntony.synth.commands.files"],
 )
 def test_torch_is_not_imported(module: str) -> None:
     code = f"import sys, {module}; assert 'torch' not in sys.modules"
