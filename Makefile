@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest --quiet
 # Side by side: each worker begins with a stretch of the tests, and who has finished takes some of another's.
 SIDE_BY_SIDE := --numprocesses $(JOBS) --dist worksteal
 WHICH := not soak and not sweep
-CXX_FILES = $(shell find csrc -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
+CXX_FILES = $(shell find csrc tests/csrc/fuzz -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
 .PHONY: help build programs demo test test-all fuzz sanitize cuda test-cuda lint tidy tidy-all format clean
