@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from syntony.synth.model.collective import Collective
     from syntony.synth.model.program import Program
     from syntony.synth.model.schedule import Schedule
-    from syntony.topologies.parse import parse
     from syntony.topologies.parse import parse as topology
     from syntony.topologies.topology import Topology
 
@@ -56,7 +55,6 @@ __all__ = [
     "dump",
     "empty",
     "load",
-    "parse",
     "shrink_group",
     "simulate",
     "synthesize",
@@ -83,14 +81,13 @@ _HOMES = {
     "dump": "collectives.recorder.records",
     "empty": "collectives.buffers",
     "load": "synth.formats.loading",
-    "parse": "topologies.parse",
     "shrink_group": "collectives.torch_backend.backend",
     "simulate": "api",
     "synthesize": "api",
-    "topology": "topologies.parse",
+    "topology": "topologies.parse:parse",
     "verify": "api",
 }
-"""Where each name is; as the imports above say it to type checkers and editors."""
+"""The module of each name (`module:name` where it has another one there), as the imports above tell type checkers."""
 
 if not TYPE_CHECKING:  # to a type checker, a name that is not listed above is a mistake
 
@@ -106,8 +103,8 @@ if not TYPE_CHECKING:  # to a type checker, a name that is not listed above is a
             raise AttributeError(f"module 'syntony' has no attribute {name!r}")
         from importlib import import_module
 
-        module = import_module(f"syntony.{_HOMES[name]}")
-        found = globals()[name] = getattr(module, "parse" if name == "topology" else name)
+        module, _, there = _HOMES[name].partition(":")
+        found = globals()[name] = getattr(import_module(f"syntony.{module}"), there or name)
         return found
 
     def __dir__():

@@ -10,7 +10,7 @@ from syntony.base import arguments
 from syntony.base.command import UserError
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.checker import Verdict, check_program, check_schedule
-from syntony.synth.engines.engine import Budget
+from syntony.synth.engines.engine import Budget, checked
 from syntony.synth.engines.portfolio import Portfolio
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.formats import loading
@@ -70,11 +70,7 @@ def synthesize(
     """
     found = engine_named(engine)
     network, asked = problem_of(topology, collective, chunks, root, members)
-    schedule = found.run(network, asked, _bytes(size), Budget(timeout, steps, rounds))
-    verdict = check_schedule(schedule)
-    if not verdict:
-        raise AssertionError(f"engine {schedule.engine} made a schedule that the checker refuses: {verdict.fault}")
-    return schedule
+    return checked(found.run(network, asked, _bytes(size), Budget(timeout, steps, rounds)))
 
 
 def verify(what: str | Path | Schedule | Program) -> Verdict:

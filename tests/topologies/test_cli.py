@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from syntony.topologies import Command, UserError, file_format, parse
+from syntony.base.command import Command, UserError
+from syntony.topologies import file_format, parse
 from syntony.topologies.cli import COMMANDS
 from syntony.topologies.readers import read
 

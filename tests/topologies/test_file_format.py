@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony import topologies
-from syntony.topologies import Topology, TopologyError, UserError, file_format, parse
+from syntony.base.command import UserError
+from syntony.topologies import Topology, TopologyError, file_format, parse
 from syntony.topologies.file_format import write, write_text
 from syntony.topologies.readers import read
 from tests.topologies.named import EXAMPLES, SMALL, names, networks, refusal

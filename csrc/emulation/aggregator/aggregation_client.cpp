@@ -224,7 +224,7 @@ class AggregationClient::Operation {
 
 AggregationClient::AggregationClient(TcpAddress address, const Token& token, std::uint32_t rank, std::uint32_t ranks,
                                      milliseconds timeout, const Interrupt& interrupt)
-    : address_(address), token_(token[0]), rank_(rank), ranks_(ranks) {
+    : address_(address), token_(token[0]), ranks_(ranks) {
   const Clock::time_point deadline = Clock::now() + timeout + kGrace;
   connect(deadline - kGrace, interrupt);
   AggregationHello hello;

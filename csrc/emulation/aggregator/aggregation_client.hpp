@@ -63,7 +63,7 @@ class AggregationClient {
 
   TcpAddress address_;
   std::uint64_t token_;
-  std::uint32_t rank_, ranks_;
+  std::uint32_t ranks_;
   UniqueFd socket_;
   std::size_t window_ = 1;
   std::size_t slot_bytes_ = 0;

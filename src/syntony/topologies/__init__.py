@@ -1,7 +1,6 @@
 """What the wires are: networks as exact directed multigraphs, by name, from files, or as found on this machine."""
 
-from syntony.base.command import Command, UserError
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Link, Node, NodeKind, Permutation, Topology, TopologyError
 
-__all__ = ["Command", "Link", "Node", "NodeKind", "Permutation", "Topology", "TopologyError", "UserError", "parse"]
+__all__ = ["Link", "Node", "NodeKind", "Permutation", "Topology", "TopologyError", "parse"]

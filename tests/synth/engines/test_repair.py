@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from syntony.base.command import UserError
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines import in_network
@@ -17,7 +18,7 @@ from syntony.synth.engines.repair import repair
 from syntony.synth.model.collective import KINDS, Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.symmetry.throughput import gap_of
-from syntony.topologies import UserError, parse
+from syntony.topologies import parse
 
 
 def made(name: str, kind: str, members: tuple[int, ...] | None = None, root: int = 0) -> Schedule:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from syntony import synth
+import syntony
 from syntony.__main__ import main
 from syntony.base.command import UserError
 from syntony.synth.checker import CHECKER_VERSION, check_program
@@ -52,7 +52,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 def test_load_proves_and_lowers(files: dict[str, Path]) -> None:
-    assert synth.load is load
+    assert syntony.load is load
     loaded = load(files["schedule.json"], ranks=4)
     assert (loaded.collective, loaded.ranks) == ("all_gather", 4)
     assert check_program(loaded)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from syntony.base.arguments import ranks
+from syntony.base.command import UserError
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.registry import ENGINES
 from syntony.synth.model.collective import Collective, CollectiveError
-from syntony.topologies import UserError, parse
+from syntony.topologies import parse
 
 GROUPS = [
     ("torus:3x3", (0, 1, 2, 5)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from syntony.base.command import UserError
 from syntony.synth.traffic import paths
 from syntony.synth.traffic.choice import Choice
 from syntony.synth.traffic.critical_path import critical_path, describe, shares
@@ -12,7 +13,7 @@ from syntony.synth.traffic.job import Job
 from syntony.synth.traffic.messages import Messages
 from syntony.synth.traffic.patterns.table import pattern_messages
 from syntony.synth.traffic.run import run
-from syntony.topologies import UserError, parse
+from syntony.topologies import parse
 
 SIZE = 100e6
 

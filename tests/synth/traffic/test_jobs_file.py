@@ -12,9 +12,10 @@ from xml.etree import ElementTree
 import pytest
 
 from syntony.__main__ import main
+from syntony.base.command import UserError
 from syntony.synth.formats.jobs_file import EXAMPLE, parse_jobs, read_jobs
 from syntony.synth.traffic.choice import Choice
-from syntony.topologies import UserError, parse
+from syntony.topologies import parse
 from syntony.topologies.drawing.heat_map import colour, heat_map
 
 HEAD = 'topology = "star:4"\n'

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syntony.base.command import UserError
 from syntony.synth.simulation.flows import Paths
 from syntony.synth.traffic.choice import Choice
 from syntony.synth.traffic.paths import MAX_PATHS, PathFinder
-from syntony.topologies import Link, Node, Topology, UserError, parse
+from syntony.topologies import Link, Node, Topology, parse
 from tests.synth.networks import networks
 
 

@@ -7,12 +7,13 @@ import math
 import numpy as np
 import pytest
 
+from syntony.base.command import UserError
 from syntony.synth.traffic.choice import Choice
 from syntony.synth.traffic.job import Job
 from syntony.synth.traffic.messages import Messages
 from syntony.synth.traffic.patterns.table import PATTERNS, pattern_messages, written
 from syntony.synth.traffic.run import Outcome, run
-from syntony.topologies import UserError, parse
+from syntony.topologies import parse
 
 RATE, ALPHA = 1e9, 1e-6  # of a star's links; a message takes two
 SIZE = 64e6

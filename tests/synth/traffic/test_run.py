@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony import _core
+from syntony.base.command import UserError
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.greedy import run as greedy
 from syntony.synth.model.collective import Collective
@@ -20,7 +21,7 @@ from syntony.synth.traffic.job import Job
 from syntony.synth.traffic.messages import Messages
 from syntony.synth.traffic.patterns.table import pattern_messages
 from syntony.synth.traffic.run import Outcome, Shift, run
-from syntony.topologies import Topology, UserError, parse
+from syntony.topologies import Topology, parse
 from tests.synth.networks import networks
 
 RATE, ALPHA = 1e9, 1e-6

@@ -10,7 +10,8 @@ from fractions import Fraction
 
 import pytest
 
-from syntony.topologies import Topology, UserError
+from syntony.base.command import UserError
+from syntony.topologies import Topology
 from syntony.topologies.readers.lstopo_xml import read
 
 GIGA = 10**9

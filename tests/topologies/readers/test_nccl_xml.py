@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syntony.topologies import Topology, UserError, file_format, parse
+from syntony.base.command import UserError
+from syntony.topologies import Topology, file_format, parse
 from syntony.topologies.hosts import hosts_of
 from syntony.topologies.readers.nccl_xml import read
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from syntony.topologies import UserError, file_format, parse
+from syntony.base.command import UserError
+from syntony.topologies import file_format, parse
 from syntony.topologies.readers import FORMATS, read
 
 FILES = {

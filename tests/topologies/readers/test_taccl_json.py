@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from syntony.topologies import UserError, parse
+from syntony.base.command import UserError
+from syntony.topologies import parse
 from syntony.topologies.hosts import hosts_of
 from syntony.topologies.readers.taccl_json import read
 from syntony.topologies.topology import Topology

@@ -24,6 +24,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from syntony.base.cache_folder import cache_folder
 from syntony.base.fields import Fields, FileError, parse_json
 from syntony.collectives.tuner.costs import Costs, Fit, Key, Points, fit, turns
 from syntony.collectives.tuner.grammar import Choice, Rule
@@ -52,10 +53,9 @@ class Place:
 
     def path(self) -> Path:
         """Where its table is kept."""
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         ranks = "x".join(map(str, self.hosts)) if len(self.hosts) <= 8 else f"{len(self.hosts)}hosts"
         digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
-        return root / "syntony" / "tuning" / f"{ranks}-{digest}.json"
+        return cache_folder("tuning") / f"{ranks}-{digest}.json"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from syntony.base.private_folder import private_folder
+from syntony.base.cache_folder import private_folder
 from syntony.synth.checker import CHECKER_VERSION, Verdict, check_program
 from syntony.synth.model.program import Program
 

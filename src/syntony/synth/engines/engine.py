@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 
 from syntony.base.command import UserError
+from syntony.synth.checker import check_schedule
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.topologies.topology import Topology
@@ -80,3 +81,11 @@ class Engine:
         more = {"argument": self.given} if self.argument else {}
         schedule: Schedule = run(topology, collective, size, budget, **more)
         return schedule
+
+
+def checked(schedule: Schedule) -> Schedule:
+    """The schedule, which the checker passed. Raises AssertionError where it refuses: a defect of the engine."""
+    verdict = check_schedule(schedule)
+    if not verdict:
+        raise AssertionError(f"engine {schedule.engine} made a schedule that the checker refuses: {verdict.fault}")
+    return schedule

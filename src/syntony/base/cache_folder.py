@@ -1,4 +1,4 @@
-"""A folder of this user's cache that nobody else can write.
+"""Where this user's cache lies, and a folder of it that nobody else can write.
 
 What is believed without looking again (proofs, machine code) is kept only where no stranger can put anything.
 """
@@ -12,9 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def cache_folder(name: str) -> Path:
+    """$XDG_CACHE_HOME/syntony/`name` (~/.cache without XDG_CACHE_HOME). Raises RuntimeError: the user has no home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "syntony" / name
+
+
 @contextmanager
 def private_folder(name: str) -> Iterator[int | None]:
-    """A descriptor of $XDG_CACHE_HOME/syntony/`name` (~/.cache without XDG_CACHE_HOME), made where it is missing.
+    """A descriptor of `cache_folder(name)`, made where it is missing.
 
     None where there is no such folder, or where it is not this user's alone to write: a cache that cannot be used is
     no error. Work relative to the descriptor stays in the folder that was looked at, whatever its path names later.
@@ -29,8 +34,7 @@ def private_folder(name: str) -> Iterator[int | None]:
 
 def _open(name: str) -> int | None:
     try:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        path = root / "syntony" / name
+        path = cache_folder(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
