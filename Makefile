@@ -14,10 +14,11 @@ PYTEST := $(BIN)/python -m pytest --quiet
 # Side by side: each worker begins with a stretch of the tests, and who has finished takes some of another's.
 SIDE_BY_SIDE := --numprocesses $(JOBS) --dist worksteal
 WHICH := not soak and not sweep
+STUBS := _cuda _emulation
 CXX_FILES = $(shell find csrc tests/csrc/fuzz -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help build programs demo test test-all fuzz sanitize cuda test-cuda lint tidy tidy-all format clean
+.PHONY: help build stubs programs demo test test-all fuzz sanitize cuda test-cuda lint tidy tidy-all format clean
 
 help: ## this list
 	@echo 'make TARGET [TORCH=$(TORCH)] [PYTHON=$(PYTHON)] [JOBS=$(JOBS)]'
@@ -45,6 +46,13 @@ build/editable/installed: pyproject.toml $(DEPENDENCIES)
 
 build: build/editable/installed ## set everything up; after an edit, rebuild what changed
 	@cmake --build build/editable --parallel $(JOBS) -- --quiet
+
+# nanobind's own generator, from what csrc/bindings says of each function; committed, since type checkers read sources that
+# nobody has built. _torch is torch's pybind11's: its stub is written by hand.
+stubs: build ## write the type stubs of the compiled modules anew, after an edit of csrc/bindings
+	@for module in $(STUBS); do \
+	  $(BIN)/python -m nanobind.stubgen -q -m syntony.$$module -p csrc/bindings/stub_patterns.txt -o src/syntony/$$module.pyi || exit; \
+	done
 
 programs: build ## what tests compile (make test does it first)
 	@cmake --build build/editable --parallel $(JOBS) --target test_programs -- --quiet

@@ -1,19 +1,17 @@
-"""Hardware in software (csrc/emulation), as csrc/bindings/emulation binds it."""
+"""A switch that adds and its clients, and the delays of emulated wires."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated
 
-import numpy as np
+import numpy
+from numpy.typing import NDArray
 
-# ---- aggregation ----------------------------------------------------------------------------------------------------
-# A switch that adds, in software, and its workers (csrc/emulation/aggregator). Number formats:
-# topologies/aggregator.py.
 
-_Floats = np.ndarray[Any, np.dtype[np.float32]]
-
-def sum_through_switch(number_format: str, dst: _Floats, sources: Sequence[_Floats]) -> None:
-    """dst = the float32 sum that workers holding `sources` get from a switch that adds in `number_format`: scaled,
-    added, rounded and scaled back as they and the switch do it together. ValueError for a format without float32."""
+def sum_through_switch(number_format: str, dst: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], sources: Sequence[Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]]) -> None:
+    """
+    dst = the float32 sum that workers holding `sources` get from a switch that adds in `number_format`: scaled,
+    added, rounded and scaled back as they and the switch do it together. ValueError for a format without float32.
+    """
 
 def carries(number_format: str, dtype: str) -> bool:
     """Whether elements of `dtype` can travel to a switch in `number_format`."""
@@ -21,17 +19,11 @@ def carries(number_format: str, dtype: str) -> bool:
 class Aggregator:
     """A switch that adds, in software: one thread, any number of jobs."""
 
-    def __init__(
-        self,
-        listen: str = "127.0.0.1:0",
-        slots: int = 64,
-        slot_bytes: int = 32768,
-        number_formats: Sequence[str] = (),
-        tenants: int = 1,
-        shared: bool = False,
-    ) -> None:
-        """Listens. `number_formats`: those it adds, all when empty. ValueError for what cannot be, CommunicationError
-        when the address cannot be used."""
+    def __init__(self, listen: str = '127.0.0.1:0', slots: int = 64, slot_bytes: int = 32768, number_formats: Sequence[str] = [], tenants: int = 1, shared: bool = False) -> None:
+        """
+        Listens. `number_formats`: those it adds; empty: all. ValueError for options that do not fit together,
+        CommunicationError when the address cannot be used.
+        """
 
     @property
     def address(self) -> str:
@@ -44,31 +36,34 @@ class Aggregator:
         """Makes run() return soon; from any thread."""
 
 class AggregationClient:
-    """A worker's end of a job at an aggregator. All raise CommunicationError for what goes wrong between ranks."""
+    """
+    A worker's end of a job at an aggregator. Its methods raise CommunicationError for what
+    goes wrong between ranks.
+    """
 
     def __init__(self, address: str, token: bytes, rank: int, ranks: int, timeout: float) -> None:
-        """Joins the job that the 16 bytes of `token` name. Collective: returns when all workers have come."""
+        """
+        Joins the job that the 16 bytes of `token` name. Collective: returns when all workers have come.
+        """
 
-    def all_reduce(
-        self, number_format: str, dtype: str, input: int, output: int, elements: int, timeout: float
-    ) -> None:
-        """The memory at address `output` = the sum of all workers' at `input` (the same or apart). Collective."""
+    def all_reduce(self, number_format: str, dtype: str, input: int, output: int, elements: int, timeout: float) -> None:
+        """
+        The memory at address `output` = the sum of all workers' at `input` (the same or apart). Collective.
+        """
 
     def close(self) -> None:
         """Leaves the job."""
 
     @property
     def window(self) -> int:
-        """Chunks that may be on their way at once."""
+        """Chunks that may be in flight at once."""
 
     @property
     def slot_bytes(self) -> int:
         """Bytes of a chunk."""
 
-# ---- emulation ------------------------------------------------------------------------------------------------------
-
-def run_delay_line(wires: list[tuple[int, int, float]], stop: int) -> tuple[int, int, float, float]:
-    """Passes packets on between pairs of TUN descriptors (one, other, seconds) until `stop` is readable.
-
-    Returns packets, packets lost, mean and worst lateness in seconds. OSError or RuntimeError when the kernel refuses.
+def run_delay_line(wires: Sequence[tuple[int, int, float]], stop: int) -> tuple[int, int, float, float]:
+    """
+    Passes packets on between pairs of TUN descriptors (one, other, seconds) until `stop` is readable.
+    Returns packets, packets lost, mean and worst lateness in seconds.
     """

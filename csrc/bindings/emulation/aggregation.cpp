@@ -150,9 +150,10 @@ void sum_bound(std::string_view format, const Floats& dst, const std::vector<Con
 
 void bind_aggregation(nb::module_& m) {
   using namespace syntony;
-  m.def("sum_through_switch", &sum_bound, "number_format"_a, "dst"_a, "sources"_a,
-        "dst = the float32 sum that workers holding `sources` get from a switch that adds in `number_format`: scaled,\n"
-        "added, rounded and scaled back as they and the switch do it together.");
+  m.def(
+      "sum_through_switch", &sum_bound, "number_format"_a, "dst"_a, "sources"_a,
+      "dst = the float32 sum that workers holding `sources` get from a switch that adds in `number_format`: scaled,\n"
+      "added, rounded and scaled back as they and the switch do it together. ValueError for a format without float32.");
   m.def(
       "carries",
       [](std::string_view format, std::string_view dtype) { return carries(format_named(format), dtype_named(dtype)); },
@@ -161,17 +162,24 @@ void bind_aggregation(nb::module_& m) {
   nb::class_<PythonAggregator>(m, "Aggregator", "A switch that adds, in software: one thread, any number of jobs.")
       .def(nb::init<std::string, std::size_t, std::size_t, const std::vector<std::string>&, std::size_t, bool>(),
            "listen"_a = "127.0.0.1:0", "slots"_a = 64, "slot_bytes"_a = 32768,
-           "number_formats"_a = std::vector<std::string>(), "tenants"_a = 1, "shared"_a = false)
+           "number_formats"_a = std::vector<std::string>(), "tenants"_a = 1, "shared"_a = false,
+           "Listens. `number_formats`: those it adds; empty: all. ValueError for options that do not fit together,\n"
+           "CommunicationError when the address cannot be used.")
       .def_prop_ro("address", &PythonAggregator::address, "ADDRESS:PORT where workers connect.")
       .def("run", &PythonAggregator::run, "Serves until stop() or a signal handler that raises.")
       .def("stop", &PythonAggregator::stop, "Makes run() return soon; from any thread.");
 
-  nb::class_<PythonAggregationClient>(m, "AggregationClient", "A worker's end of a job at an aggregator.")
+  nb::class_<PythonAggregationClient>(
+      m, "AggregationClient",
+      "A worker's end of a job at an aggregator. Its methods raise CommunicationError for what\n"
+      "goes wrong between ranks.")
       .def(nb::init<const std::string&, const nb::bytes&, std::uint32_t, std::uint32_t, double>(), "address"_a,
-           "token"_a, "rank"_a, "ranks"_a, "timeout"_a)
+           "token"_a, "rank"_a, "ranks"_a, "timeout"_a,
+           "Joins the job that the 16 bytes of `token` name. Collective: returns when all workers have come.")
       .def("all_reduce", &PythonAggregationClient::all_reduce, "number_format"_a, "dtype"_a, "input"_a, "output"_a,
-           "elements"_a, "timeout"_a)
+           "elements"_a, "timeout"_a,
+           "The memory at address `output` = the sum of all workers' at `input` (the same or apart). Collective.")
       .def("close", &PythonAggregationClient::close, "Leaves the job.")
-      .def_prop_ro("window", &PythonAggregationClient::window, "Chunks that may be on their way at once.")
+      .def_prop_ro("window", &PythonAggregationClient::window, "Chunks that may be in flight at once.")
       .def_prop_ro("slot_bytes", &PythonAggregationClient::slot_bytes, "Bytes of a chunk.");
 }
