@@ -5,12 +5,12 @@ A room is imported when its verb is used, and all of them only to print the whol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from types import MappingProxyType
 
 from syntony.base.command import Command, UserError
+from syntony.base.wording import did_you_mean
 
 ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -57,7 +57,7 @@ def find(words: list[str]) -> tuple[Command, list[str]]:
     """
     verb, *rest = words
     if verb not in ROOMS:
-        raise UserError(f"no command {verb!r}{_nearest(verb, ROOMS)}; `syntony --help` lists them")
+        raise UserError(f"no command {verb!r}{did_you_mean(verb, ROOMS)}; `syntony --help` lists them")
     for command in commands_of(verb):
         if tuple(words[: len(command.name)]) == command.name:
             return command, words[len(command.name) :]
@@ -65,10 +65,5 @@ def find(words: list[str]) -> tuple[Command, list[str]]:
     if not rest or rest[0].startswith("-"):
         raise UserError(f"`syntony {verb}` needs one more word: {', '.join(choices)}")
     raise UserError(
-        f"no command `syntony {verb} {rest[0]}`{_nearest(rest[0], choices)}; there are {', '.join(choices)}"
+        f"no command `syntony {verb} {rest[0]}`{did_you_mean(rest[0], choices)}; there are {', '.join(choices)}"
     )
-
-
-def _nearest(word: str, names: Iterable[str]) -> str:
-    close = get_close_matches(word, names, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from syntony.base.quantity import bit_rate, duration
+from syntony.base.quantity import bit_rate, duration, size
 
 
 def test_line_rates_are_exact_bytes_per_second() -> None:
@@ -32,3 +32,14 @@ def test_durations_are_seconds() -> None:
 def test_other_durations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"a time such as 2s, 1.5ms or 20us"):
         duration(text)
+
+
+def test_sizes_are_bytes() -> None:
+    texts = ("0", "8", "64K", "64k", "64KB", "64KiB", "1.5M", "1G", "2T", "1B")
+    assert [size(text) for text in texts] == [0, 8, *[1 << 16] * 4, 3 << 19, 1 << 30, 2 << 40, 1]
+
+
+@pytest.mark.parametrize("text", ["", "K", "-1", "1Q", "1 K", "1e6", "nan", "0x10", "1KK", "1" * 20, "٣"])
+def test_other_sizes_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="bytes such as 8, 64K, 1M or 1G"):
+        size(text)

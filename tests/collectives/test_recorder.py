@@ -408,7 +408,7 @@ def test_boxes_of_a_row_do_not_overlap_and_clocks_are_aligned(spans: list[tuple[
     spans = sorted(spans)
     operations = [operation(i + 1, start, length=length) for i, (start, length) in enumerate(spans)]
     shifted = [operation(i + 1, start - offset, length=length) for i, (start, length) in enumerate(spans)]
-    events = recorder.chrome_trace([dump_of(0, 2, operations), dump_of(1, 2, shifted, offset)])["traceEvents"]
+    events = recorder.chrome_trace([dump_of(0, 2, operations), dump_of(1, 2, shifted, offset)]).events
     boxes = [event for event in events if event["ph"] == "X" and event["name"] != "queued"]
     for one, other in zip(boxes[: len(spans)], boxes[len(spans) :], strict=True):
         assert one["ts"] == pytest.approx(other["ts"], abs=1)  # microseconds

@@ -105,7 +105,7 @@ def test_names_may_hold_dashes() -> None:
     ("pair", "sentence"),
     [
         ("rank0", "'rank0' names no wire; one is named by its two ends, such as rank0-switch"),
-        ("rank0-swich", r"'rank0-swich': there is no 'swich' in the lab of star:3 \(did you mean 'switch'\?\)"),
+        ("rank0-swich", r"'rank0-swich': there is no 'swich' in the lab of star:3 \(did you mean switch\?\)"),
         ("xyz-switch", "'xyz-switch': there is no 'xyz' in the lab of star:3; a wire is named like rank0-switch"),
         ("rank0-rank1", "'rank0-rank1': no wire of the lab leads from rank0 to rank1"),
     ],

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from syntony import topologies
 from syntony.base.command import UserError
+from syntony.base.whole_file import write_text
 from syntony.topologies import Topology, TopologyError, file_format, parse
-from syntony.topologies.file_format import write, write_text
+from syntony.topologies.file_format import write
 from syntony.topologies.readers import read
 from tests.topologies.named import EXAMPLES, SMALL, names, networks, refusal
 

@@ -16,8 +16,8 @@ CONFIGS = Path(__file__).parents[2] / "src/syntony/trainer/configs"
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[modle]\nwidth = 3", r"1: unknown section \[modle\] \(did you mean 'model'\?\)"),
-        ("[model]\n\nwidht = 3", r"3: unknown key 'widht' in \[model\] \(did you mean 'width'\?\)"),
+        ("[modle]\nwidth = 3", r"1: unknown section \[modle\] \(did you mean model\?\)"),
+        ("[model]\n\nwidht = 3", r"3: unknown key 'widht' in \[model\] \(did you mean width\?\)"),
         ("[model]\nwidth = 'x'", r"2: \[model\] width is 'x'; it must be a whole number"),
         ("[model]\nwidth = 1.5", "it must be a whole number"),
         ("[parallel]\nsequence = 1", "it must be true or false"),

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
+
+from syntony.base import quantity
 
 _MOST_RANKS = 1_000_000
-_SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)(i?B)?", re.IGNORECASE)
+
+
+def size_or_zero(text: str) -> int:
+    """Bytes: `8`, `64K`, `1M`, `1G` (powers of 1024)."""
+    try:
+        return quantity.size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size; write {error}") from None
 
 
 def size(text: str) -> int:
-    """Bytes: `8`, `64K`, `1M`, `1G` (powers of 1024)."""
-    match = _SIZE.fullmatch(text)
-    if not match or not int(match[1]):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a size; write bytes such as 8, 64K, 1M or 1G")
-    power: int = 1024 ** " KMGT".index(match[2].upper() or " ")
-    return int(match[1]) * power
+    """Bytes, at least one."""
+    found = size_or_zero(text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size; write bytes, at least 1")
+    return found
 
 
 def count(text: str) -> int:

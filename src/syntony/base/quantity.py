@@ -14,6 +14,7 @@ from functools import lru_cache
 _DECIMAL = re.compile(r"[0-9]{1,400}(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,2})?")
 _BIT_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?)([kmg])bit")
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?)(us|ms|s)")
+_SIZE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{0,9})?)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _RATIO = re.compile(r"[0-9]{1,400}/[0-9]{1,400}")
 
 
@@ -29,6 +30,14 @@ def shape(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[0-9]{1,9}(x[0-9]{1,9})*", text):
         raise ValueError("sizes joined by x, such as 4x4x4")
     return tuple(int(size) for size in text.split("x"))
+
+
+def size(text: str) -> int:
+    """Bytes: `8`, `64K`, `1.5M`, `2GiB`; units are powers of 1024, and parts of a byte are dropped."""
+    match = _SIZE.fullmatch(text)
+    if not match:
+        raise ValueError("bytes such as 8, 64K, 1M or 1G")
+    return int(Fraction(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
 
 
 @lru_cache(maxsize=1024)  # a topology file says the same few rates thousands of times

@@ -1,7 +1,9 @@
-"""Numbers with their units, as people read them."""
+"""Numbers with their units, counts, ranges of ranks and guesses at names, as sentences say them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from fractions import Fraction
 
 
@@ -21,6 +23,28 @@ def time(seconds: float) -> str:
     return f"{seconds / 1e-6:.4g} us"
 
 
-def counted(count: int, noun: str) -> str:
-    """A count with its noun: `1 rank`, `8 ranks`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def counted(number: int | Fraction, noun: str) -> str:
+    """ "1 chunk", "2 chunks", "3/2 chunks": the plural is the noun with an s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def in_ranges(ranks: Sequence[int], most: int = 8) -> str:
+    """ "rank 3", "ranks 0..3, 7"; ascending ranks, at most so many ranges of them."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    ranges: list[list[int]] = []
+    for rank in ranks:
+        if ranges and ranges[-1][1] == rank - 1:
+            ranges[-1][1] = rank
+        else:
+            ranges.append([rank, rank])
+    words = [str(low) if low == high else f"{low}..{high}" for low, high in ranges[:most]]
+    more = f", .. ({len(ranks)} of them)" if len(ranges) > most else ""
+    return f"ranks {', '.join(words)}{more}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """ " (did you mean ring?)", or "" where no known name is close; case does not count."""
+    names = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), names, n=1)
+    return f" (did you mean {names[close[0]]}?)" if close else ""

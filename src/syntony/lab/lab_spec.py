@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from fractions import Fraction
 from functools import cached_property
 from ipaddress import IPv4Address
 
 from syntony.base.command import UserError
+from syntony.base.wording import did_you_mean
 from syntony.topologies.hosts import hosts_of
 from syntony.topologies.topology import Link, Topology
 
@@ -129,8 +129,7 @@ class LabSpec:
         known = [split for split in splits if all(word in self._places for word in split)]
         if not known:
             stranger = next(word for word in splits[0] if word not in self._places)
-            close = get_close_matches(stranger, self._places, n=1)
-            guess = f" (did you mean {close[0]!r}?)" if close else f"; a wire is named like {self._example()}"
+            guess = did_you_mean(stranger, self._places) or f"; a wire is named like {self._example()}"
             raise LabError(f"{pair!r}: there is no {stranger!r} in the lab of {self.topology.name}{guess}")
         one, other = (self._places[word] for word in known[0])
         found = tuple(

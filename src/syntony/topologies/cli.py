@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syntony.base.command import Command
-from syntony.topologies.file_format import write, write_text
+from syntony.base.whole_file import write_text
+from syntony.topologies.file_format import write
 from syntony.topologies.parse import parse
 from syntony.topologies.readers import FORMATS, read
 from syntony.topologies.topology import Topology, TopologyError

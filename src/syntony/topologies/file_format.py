@@ -1,19 +1,19 @@
 """The topology file: JSON, version 1, described in FORMAT.md beside this file.
 
 Reading believes nothing: every field is checked, and an error names the file, the field with its position, what stands
-there and what would be right. Writing is atomic: a file is complete or absent.
+there and what would be right.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
 from syntony.base.quantity import rate
 from syntony.base.strict_json import FileError, parse, shown
+from syntony.base.whole_file import write_text
 from syntony.topologies.aggregator import NUMBER_FORMATS, PLACEMENTS, SHARINGS, Aggregator
 from syntony.topologies.topology import NODE_KINDS, Link, Node, Permutation, Topology, TopologyError
 
@@ -85,26 +85,6 @@ def from_dict(data: object, where: str = "topology") -> Topology:
 def write(topology: Topology, path: str | Path) -> None:
     """Writes a topology file."""
     write_text(path, to_json(topology))
-
-
-def write_text(path: str | Path, text: str) -> None:
-    """`write_bytes` of the text in UTF-8."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: str | Path, content: bytes) -> None:
-    """Writes `content` beside `path` and renames it, so that no reader ever sees half a file.
-
-    Raises `FileError` if it cannot be written; then there is no new file, and an old one is as it was.
-    """
-    target = Path(path)
-    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(content)
-        beside.replace(target)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise FileError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _node_to_dict(node: Node) -> dict[str, Any]:

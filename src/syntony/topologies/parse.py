@@ -23,11 +23,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from syntony.base.quantity import count, rate, ratio
+from syntony.base.wording import did_you_mean
 from syntony.topologies.aggregator import PROFILES, Aggregator
 from syntony.topologies.families import FAMILIES
 from syntony.topologies.families.family import Family, Parameter
@@ -81,7 +81,7 @@ def _aggregators(arguments: Iterable[str]) -> list[tuple[Aggregator, str]]:
             name, _, pattern = text.partition("@")
             if name not in PROFILES:
                 raise TopologyError(
-                    f"aggregator: unknown profile {name!r}{_did_you_mean(name, PROFILES)}; "
+                    f"aggregator: unknown profile {name!r}{did_you_mean(name, PROFILES)}; "
                     f"known are {', '.join(PROFILES)}"
                 )
             found.append((PROFILES[name].aggregator, pattern or "*"))
@@ -89,7 +89,7 @@ def _aggregators(arguments: Iterable[str]) -> list[tuple[Aggregator, str]]:
         field = key.removeprefix("aggregator.")
         if field not in _OVERRIDES:
             raise TopologyError(
-                f"aggregator: it has no {field!r}{_did_you_mean(field, _OVERRIDES)}; "
+                f"aggregator: it has no {field!r}{did_you_mean(field, _OVERRIDES)}; "
                 f"what can be changed is {', '.join(_OVERRIDES)}"
             )
         if not found:
@@ -133,7 +133,7 @@ def _values(family: Family, arguments: Iterable[str]) -> dict[str, Any]:
             key, text = family.parameters[position].name, argument
         if key not in parameters:
             raise TopologyError(
-                f"{family.name}: it has no parameter {key!r}{_did_you_mean(key, parameters)}; "
+                f"{family.name}: it has no parameter {key!r}{did_you_mean(key, parameters)}; "
                 f"the family is written {family.signature()}"
             )
         if key in values:
@@ -158,10 +158,5 @@ def _unknown_family(name: str, family_name: str) -> str:
     if Path(name).suffix in (".json", ".xml", ".txt") or Path(name).is_file():
         return f"unknown topology {name!r}; a topology file is named file:{name}"
     known = [*FAMILIES, "file"]
-    guess = _did_you_mean(family_name, known)
+    guess = did_you_mean(family_name, known)
     return f"unknown topology {family_name!r}{guess}; known are {', '.join(known)}"
-
-
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
-    matches = get_close_matches(word.lower(), list(known), n=1)
-    return f" (did you mean {matches[0]}?)" if matches else ""

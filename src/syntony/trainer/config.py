@@ -10,11 +10,11 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from syntony.base.command import UserError
+from syntony.base.wording import did_you_mean
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
 _ONE = "blocks width heads top rows microbatches dp tp pp ep cp replicas loops prefetch threads every together"
@@ -199,8 +199,7 @@ def _lines(text: str) -> dict[tuple[str, str], int]:
 
 
 def _guess(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else f"; there are {', '.join(known)}"
+    return did_you_mean(word, known) or f"; there are {', '.join(known)}"
 
 
 def _typed(value: Any, kind: Any, what: str) -> Any:

@@ -85,7 +85,7 @@ def test_stories_name_bound_gap_and_proof(capsys: pytest.CaptureFixture[str]) ->
         ("bound dgx1 broadcast --root 8", "root 8 is not a rank of this collective; ranks are 0..7"),
         ("bound dgx1 all_gather --members 0,9", "member on rank 9, but dgx1 has only ranks 0..7"),
         ("bound dgx1 all_gather --members 0,x", "'x' is not a rank"),
-        ("synth dgx1 all_gather --engine sscl", "no engine 'sscl' (did you mean 'sccl'?)"),
+        ("synth dgx1 all_gather --engine sscl", "no engine 'sscl' (did you mean sccl?)"),
         ("synth dgx1 all_gather --steps 1 --rounds 1", "data must travel 2 steps"),
         ("synth dgx1 all_gather --rounds 2", "give --steps too"),
         ("synth dgx1 all_gather --steps 0", "'0' is not a whole number from 1"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from syntony import _core
+from syntony.base.arguments import size_or_zero as size
 from syntony.base.command import UserError
 from syntony.benchmarks.bench.elements import ALIASES, ELEMENTS, Element
 from syntony.benchmarks.bench.measure import Effort
@@ -204,19 +205,6 @@ def read(arguments: argparse.Namespace) -> Options:
         results=arguments.results,
         json=arguments.json,
     )
-
-
-def size(text: str) -> int:
-    """`8`, `64K`, `1.5M`, `2G`: bytes, with binary suffixes as nccl-tests has them."""
-    suffixes = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    number, unit = (text[:-1], suffixes[text[-1].upper()]) if text[-1:].upper() in suffixes else (text, 1)
-    try:
-        value = float(number) * unit
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1 << 60:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write bytes, or 64K, 1M, 2G")
-    return int(value)
 
 
 def peers(text: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from syntony.base.whole_file import beside
 from syntony.benchmarks.bench import report
 from syntony.benchmarks.bench.measure import Result, Timing
 from syntony.benchmarks.bench.measurement import Case
@@ -157,8 +158,9 @@ class Record:
 
 def write_beside(path: Path, text: str) -> Path:
     """Writes `text` to `path`, or to path.0, path.1, ... where that exists. Whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text)
+    partial = beside(path)
+    with partial.open("x") as file:
+        file.write(text)
     try:
         candidate, number = path, 0
         while True:

@@ -9,8 +9,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from syntony.base.arguments import size
 from syntony.base.command import UserError
-from syntony.benchmarks.bench.options import size
 from syntony.benchmarks.cuda.gpu import executor
 from syntony.benchmarks.cuda.one_gpu import part
 from syntony.benchmarks.cuda.session import get_ready

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from syntony import _core, collectives
+from syntony.base.arguments import size as size_of
 from syntony.benchmarks.bench.contenders import Syntony, Test
 from syntony.benchmarks.bench.elements import Array
 from syntony.benchmarks.bench.measure import Bench
 from syntony.benchmarks.bench.measurement import LocalMeasurement, Memory
-from syntony.benchmarks.bench.options import size as size_of
 from syntony.benchmarks.bench.session import create_communicator
 from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.runtime.measured import sweep

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 from syntony.benchmarks import goals
 from syntony.benchmarks.goals import Part as Part
 from syntony.benchmarks.synthesis.execution import execute

@@ -31,14 +31,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _trace(arguments: argparse.Namespace) -> int:
     from syntony.collectives.recorder.records import chrome_trace, findings, read_folder, table
-    from syntony.topologies.file_format import write_text
 
     if arguments.output is not None and arguments.output.suffix != ".json":
         raise UserError(f"{arguments.output}: a trace is JSON; its name must end in .json")
     dumps = _fresh(arguments.folder, arguments.wait) if arguments.now else read_folder(arguments.folder)
     told = findings(dumps)
     if arguments.output is not None:
-        write_text(arguments.output, json.dumps(chrome_trace(dumps)))
+        chrome_trace(dumps).write(arguments.output)
     if arguments.json:
         print(json.dumps({"findings": told, "ranks": [asdict(dump) for dump in dumps]}, indent=2, ensure_ascii=False))
         return int(bool(told))

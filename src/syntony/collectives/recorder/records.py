@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from syntony import _core
+from syntony.base.chrome_trace import ChromeTrace
 from syntony.base.command import UserError
 
 _FILE = re.compile(r"syntony_rank_(\d+)")
@@ -304,7 +305,10 @@ def offsets(dumps: Sequence[Dump]) -> dict[int, float]:
     return found
 
 
-def chrome_trace(dumps: Sequence[Dump]) -> dict[str, Any]:
+_TOLD = ("state", "algorithm", "dtype", "op", "bytes", "peer", "finished_by")
+
+
+def chrome_trace(dumps: Sequence[Dump]) -> ChromeTrace:
     """All ranks as a Chrome trace (chrome://tracing, Perfetto): a process per rank, rows per group.
 
     Operations that overlap lie in rows of their own; time before anything moved is a box of its own, `queued`. What had
@@ -312,11 +316,9 @@ def chrome_trace(dumps: Sequence[Dump]) -> dict[str, Any]:
     """
     shift = offsets(dumps)
     origin = min((one.created + shift[dump.rank] for dump in dumps for one in dump.operations), default=0.0)
-    events: list[dict[str, Any]] = []
+    trace = ChromeTrace()
     for dump in dumps:
-        title = f"rank {dump.rank} (process {dump.process} on {dump.host})"
-        events.append({"ph": "M", "name": "process_name", "pid": dump.rank, "args": {"name": title}})
-        events.append({"ph": "M", "name": "process_sort_index", "pid": dump.rank, "args": {"sort_index": dump.rank}})
+        trace.name_process(dump.rank, f"rank {dump.rank} (process {dump.process} on {dump.host})")
         rows: dict[tuple[str, int], int] = {}
         free: dict[str, list[float]] = {}  # by group: when each of its rows is free
         for one in dump.operations:
@@ -326,19 +328,11 @@ def chrome_trace(dumps: Sequence[Dump]) -> dict[str, Any]:
             ends[place : place + 1] = [end]
             row = rows.setdefault((one.group, place), len(rows))
             if row == len(rows) - 1 and place == len(ends) - 1:
-                name = f"group {one.group}" + (f" ({place + 1})" if place else "")
-                events.append({"ph": "M", "name": "thread_name", "pid": dump.rank, "tid": row, "args": {"name": name}})
-            events += _boxes(one, end, {"pid": dump.rank, "tid": row}, shift[dump.rank] - origin)
-    return {"traceEvents": events, "displayTimeUnit": "ns"}
-
-
-def _boxes(one: Operation, end: float, where: dict[str, int], shift: float) -> Iterator[dict[str, Any]]:
-    def box(name: str, begin: float, until: float) -> dict[str, Any]:
-        return {"ph": "X", "name": name, "ts": (begin + shift) * 1e6, "dur": max(0.0, until - begin) * 1e6, **where}
-
-    told = ("state", "algorithm", "dtype", "op", "bytes", "peer", "finished_by")
-    arguments = {name: getattr(one, name) for name in told}
-    moving = one.started or end
-    yield box(str(one), one.created, end) | {"args": arguments}
-    if moving > one.created:
-        yield box("queued", one.created, moving)
+                trace.name_row(dump.rank, row, f"group {one.group}" + (f" ({place + 1})" if place else ""))
+            since = shift[dump.rank] - origin
+            told = {name: getattr(one, name) for name in _TOLD}
+            trace.box(dump.rank, row, str(one), one.created + since, max(one.created, end) + since, **told)
+            moving = one.started or end
+            if moving > one.created:
+                trace.box(dump.rank, row, "queued", one.created + since, moving + since)
+    return trace

@@ -68,12 +68,12 @@ def _sizes(text: str | None) -> tuple[int, ...]:
 
 def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
     from syntony._core import CommunicationError
+    from syntony.base.whole_file import write_bytes
     from syntony.collectives.bootstrap.launch import RankError
     from syntony.collectives.communicator import Communicator
     from syntony.collectives.tuner import report
     from syntony.collectives.tuner.measure import WrongResultError
     from syntony.collectives.tuner.table import Place, Table
-    from syntony.topologies.file_format import write_bytes
 
     if exchange.size < 2:
         raise UserError("there is one rank only: nothing to choose")

@@ -18,12 +18,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
+from syntony.base import quantity
 from syntony.base.command import UserError
+from syntony.base.wording import did_you_mean
 
 _WORD = re.compile(r"\s*(<=|[:;,^]|[^\s:;,^<]+|<)")
-_SIZE = re.compile(r"([0-9]{1,19})([KMGT]?)B?", re.IGNORECASE)
 _UNITS = "KMGT"
 AUTO = "auto"
 
@@ -148,10 +148,10 @@ class _Parser:
                     raise self._wrong(self._word(), f'comes too late: {name} is for all sizes; limit it with "<="')
                 return
             word = self._name("a size")
-            match = _SIZE.fullmatch(word.text)
-            if not match:
-                raise self._wrong(word, "is no size: write bytes, such as 8, 64K, 1M or 1G")
-            size = int(match[1]) * 1024 ** (" " + _UNITS).index(match[2].upper() or " ")
+            try:
+                size = quantity.size(word.text)
+            except ValueError as error:
+                raise self._wrong(word, f"is no size: write {error}") from None
             if size >= 1 << 62:
                 raise self._wrong(word, "is more than any memory holds")
             if size <= last:
@@ -228,8 +228,7 @@ class _Parser:
         return word
 
     def _listed(self, word: str, names: Sequence[str] | Mapping[str, object]) -> str:
-        close = get_close_matches(word, names, n=1)
-        return ", ".join(names) + (f" (did you mean {close[0]}?)" if close else "")
+        return ", ".join(names) + did_you_mean(word, names)
 
     def _wrong(self, word: _Word, what: str) -> UserError:
         shown = f'"{word.text[:40]}"' if word.text else "the end"

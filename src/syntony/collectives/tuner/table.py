@@ -26,9 +26,9 @@ from pathlib import Path
 
 from syntony.base.cache_folder import cache_folder
 from syntony.base.fields import Fields, FileError, parse_json
+from syntony.base.whole_file import write_bytes
 from syntony.collectives.tuner.costs import Costs, Fit, Key, Points, fit, turns
 from syntony.collectives.tuner.grammar import Choice, Rule
-from syntony.topologies.file_format import write_bytes
 
 FORMAT = "syntony-tuning"
 VERSION = 1

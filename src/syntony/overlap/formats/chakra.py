@@ -23,12 +23,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from syntony.base.command import UserError
+from syntony.base.whole_file import write_bytes
 from syntony.overlap.formats.wire import WireError, field, fields, numbers, packed, read_bytes, varint
 from syntony.overlap.policies.orders import in_order
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op
 from syntony.overlap.step.plan import Plan
-from syntony.topologies.file_format import write_bytes
 
 VERSION = "0.0.4"
 LARGEST = 1 << 28

@@ -9,11 +9,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from math import gcd
 from typing import Any, NamedTuple
 
 from syntony.base.command import UserError
+from syntony.base.quantity import size
+from syntony.base.wording import did_you_mean
 from syntony.overlap.policies import orders
 from syntony.overlap.policies.passes import relayout
 from syntony.overlap.policies.passes.backward import delay_weight_grad, last_backwards, split_backward
@@ -81,8 +82,8 @@ class Policy:
         found = dict(self.values)
         for name, value in values.items():
             if name not in self.knobs:
-                mine = ", ".join(self.knobs) or "none"
-                raise UserError(f"policy {self.name} has no knob {name!r}{_guess(name, self.knobs)}; it has {mine}")
+                guess, mine = did_you_mean(name, self.knobs), ", ".join(self.knobs) or "none"
+                raise UserError(f"policy {self.name} has no knob {name!r}{guess}; it has {mine}")
             found[name] = _read(self.name, name, value, self.knobs[name].default)
         return Policy(self.name, self.paper, self.about, self.decide, self.knobs, found)
 
@@ -93,21 +94,14 @@ POLICIES: dict[str, Policy] = {}
 def policy(name: str, **knobs: Any) -> Policy:
     """A policy by name. Raises UserError for a name, a knob or a value that there is not."""
     if name not in POLICIES:
-        raise UserError(f"unknown policy {name!r}{_guess(name, POLICIES)}; known are {', '.join(POLICIES)}")
+        raise UserError(f"unknown policy {name!r}{did_you_mean(name, POLICIES)}; known are {', '.join(POLICIES)}")
     return POLICIES[name].with_knobs(**knobs)
-
-
-def _guess(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word, list(known), n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def _read(policy: str, name: str, value: Any, default: Any) -> Any:
     if isinstance(value, str) and not isinstance(default, str):
-        units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-        text, unit = (value[:-1], units[value[-1]]) if value[-1:] in units else (value, 1)
         try:
-            value = type(default)(float(text) * unit)
+            value = size(value) if isinstance(default, int) else float(value)
         except ValueError:
             raise UserError(f"policy {policy}: {name} is {value!r}; it must be a number such as {default}") from None
     if isinstance(value, (int, float)) and value < 0:

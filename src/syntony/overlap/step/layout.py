@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 
 from syntony.base.command import UserError
+from syntony.base.wording import did_you_mean
 from syntony.overlap.step.pipelines import PIPELINES
 
 
@@ -72,8 +72,7 @@ class Layout:
         if self.replicas > 1 and self.zero == 0:
             raise UserError(f"replicas is {self.replicas}, but zero is 0: unsharded weights are replicas as they are")
         if self.schedule not in PIPELINES:
-            close = get_close_matches(self.schedule, PIPELINES, n=1)
-            guess = f" (did you mean {close[0]}?)" if close else ""
+            guess = did_you_mean(self.schedule, PIPELINES)
             raise UserError(f"unknown schedule {self.schedule!r}{guess}; known are {', '.join(PIPELINES)}")
 
     @property

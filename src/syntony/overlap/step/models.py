@@ -18,11 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
 
 from syntony.base.command import UserError
+from syntony.base.wording import did_you_mean
 from syntony.overlap.step.graph import CommSpec, LayerSpec, hot_numbers
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind
@@ -99,8 +99,7 @@ def model_named(name: str) -> ModelSpec:
         return MODELS[name]
     match = _OWN.fullmatch(name)
     if not match:
-        close = get_close_matches(name, MODELS, n=1)
-        guess = f" (did you mean {close[0]}?)" if close else ""
+        guess = did_you_mean(name, MODELS)
         raise UserError(f"no model {name!r}{guess}; there are {', '.join(MODELS)}, and gpt:hidden=512,blocks=8")
     given = {key: int(value) for key, value in (part.split("=") for part in match[1].split(","))}
     for key in given:

@@ -17,11 +17,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from syntony.base.command import UserError
 from syntony.base.strict_json import FileError, parse, shown
+from syntony.base.whole_file import write_text
 from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
 from syntony.overlap.step.layout import Clip as Clip
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind, Op, Piece
-from syntony.topologies.file_format import write_text
 
 Lane = tuple[int, str]  # device, and its lane's name
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony._solve import ShortestPaths
-from syntony.base.counted import in_ranges
+from syntony.base.wording import in_ranges
 from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.bounds.demand import fitting_generators, member_orbits
 from syntony.synth.model.bound import Distance, Latency

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from syntony.base.counted import counted
-from syntony.base.wording import rate
+from syntony.base.wording import counted, rate
 from syntony.synth.model.bound import Cut, Partition, Prices, Witness
 from syntony.synth.model.network import Network
 from syntony.topologies.hosts import Host, hosts_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from syntony.base.arguments import count, seconds, size
 from syntony.base.command import Command, UserError
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 from syntony.synth.commands.files import COMMANDS as FILE_COMMANDS
 from syntony.synth.commands.place import COMMANDS as PLACE_COMMANDS
 from syntony.synth.commands.portfolio import COMMANDS as PORTFOLIO_COMMANDS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from syntony.base.arguments import count, rank
 from syntony.base.command import Command, UserError
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 
 if TYPE_CHECKING:
     from syntony.synth.model.program import Program

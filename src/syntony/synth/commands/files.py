@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
-from syntony.base.counted import counted
-from syntony.topologies.file_format import write_text
+from syntony.base.whole_file import write_text
+from syntony.base.wording import counted
 
 if TYPE_CHECKING:
     from syntony.synth.formats.export_options import ExportOptions

@@ -33,11 +33,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from syntony.base.progress import progress
+    from syntony.base.whole_file import write_text
     from syntony.synth.model.collective import Collective
     from syntony.synth.placement.matrices import read_axes
     from syntony.synth.placement.search import search
     from syntony.synth.symmetry.levels import given_levels, levels_of
-    from syntony.topologies.file_format import write_text
     from syntony.topologies.parse import parse
 
     if options.output and not Path(options.output).parent.is_dir():

@@ -10,7 +10,7 @@ from typing import Any
 
 from syntony.base.arguments import size
 from syntony.base.command import Command, UserError
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 from syntony.synth.commands.problem import add_limits, add_problem, keep_within_memory, problem
 from syntony.topologies.cli import add_json
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 from syntony.synth.commands.traffic import add_choice, choice_of, require_folder, write_heat_map
 from syntony.topologies.cli import TOPOLOGY_HELP, add_json
 

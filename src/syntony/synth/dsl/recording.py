@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 from syntony.synth.dsl.lines import DslError, here, refused
 from syntony.synth.dsl.stages import in_stages
 from syntony.synth.lowering.passes.tape import Slot, Step, Tape

@@ -6,8 +6,8 @@ An engine is a module with a function `run` (engines/engine.py); it is imported 
 from __future__ import annotations
 
 from dataclasses import replace
-from difflib import get_close_matches
 
+from syntony.base.wording import did_you_mean
 from syntony.synth.engines.engine import Engine, EngineError
 
 ENGINES = (
@@ -51,6 +51,4 @@ def engine_named(text: str) -> Engine:
                 raise EngineError(f"engine {name} takes no argument, so '{text}' should be '{name}'")
             return replace(engine, given=argument)
     names = [engine.name for engine in ENGINES]
-    close = get_close_matches(name, names, n=1)
-    hint = f" (did you mean '{close[0]}'?)" if close else ""
-    raise EngineError(f"no engine '{name}'{hint}; the engines are {', '.join(names)}")
+    raise EngineError(f"no engine '{name}'{did_you_mean(name, names)}; the engines are {', '.join(names)}")

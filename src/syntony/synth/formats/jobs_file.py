@@ -27,12 +27,14 @@ import argparse
 import re
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from syntony.base.arguments import size as read_size
 from syntony.base.command import UserError
+from syntony.base.quantity import duration
 from syntony.base.strict_json import FileError, shown
 from syntony.synth.traffic.choice import Choice
 from syntony.synth.traffic.job import Job
@@ -65,7 +67,6 @@ iterations = 6
 """
 
 _MOST_ITERATIONS = 10_000
-_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _T = TypeVar("_T")
 
 
@@ -240,8 +241,9 @@ def _seconds(value: object) -> float:
     """Seconds, or text with a unit."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9:
         return float(value)
-    if isinstance(value, str) and (found := re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|ms|us)", value)):
-        return float(found[1]) * _UNITS[found[2]]
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return duration(value.replace(" ", ""))
     raise ValueError('it must be a number of seconds, or text such as "10ms"')
 
 

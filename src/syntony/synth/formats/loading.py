@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from syntony.base.command import UserError
-from syntony.base.counted import counted
 from syntony.base.fields import FileError, parse_json
+from syntony.base.wording import counted
 from syntony.synth.checker import Verdict, check_program, check_schedule
 from syntony.synth.checker.proofs import proven
 from syntony.synth.engines.portfolio import Portfolio

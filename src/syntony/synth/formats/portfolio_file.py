@@ -10,10 +10,10 @@ from pathlib import Path
 
 from syntony.base.command import UserError
 from syntony.base.fields import Fields, FileError
+from syntony.base.whole_file import write_bytes
 from syntony.synth.engines.portfolio import Entry, Portfolio
 from syntony.synth.formats import schedule_file
 from syntony.synth.formats.schedule_file import content_hash
-from syntony.topologies.file_format import write_bytes
 
 FORMAT = "syntony-portfolio"
 VERSION = 1

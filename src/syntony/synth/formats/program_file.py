@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from syntony.base.fields import INT32, Fields, FileError
+from syntony.base.whole_file import write_text
 from syntony.synth.model.instructions import (
     HAS_DST,
     HAS_SRC,
@@ -43,7 +44,6 @@ from syntony.synth.model.instructions import (
     Space,
 )
 from syntony.synth.model.program import Program, Table
-from syntony.topologies.file_format import write_text
 
 FORMAT = "syntony-program"
 VERSION = 1

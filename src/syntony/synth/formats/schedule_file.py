@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from syntony.base.command import UserError
 from syntony.base.fields import Fields, FileError, parse_json
+from syntony.base.whole_file import write_bytes
 from syntony.synth.model.bound import Bounds, Cut, Distance, Latency, Partition, Prices, Throughput, Witness
 from syntony.synth.model.collective import KINDS, ChunkTable, Collective
 from syntony.synth.model.schedule import TRANSFER_COLUMNS, Generator, Schedule, Transfers
@@ -65,13 +66,13 @@ def write(schedule: Schedule, path: str | Path, sidecar_rows: int = SIDECAR_ROWS
         sidecar = path.with_suffix(".npz")
         if sidecar == path:
             raise FileError(f"{path}: the name is that of the sidecar; a schedule file ends in .json")
-        file_format.write_bytes(sidecar, packed.getvalue())
+        write_bytes(sidecar, packed.getvalue())
         document["sidecar"] = {"file": sidecar.name, "sha256": hashlib.sha256(packed.getvalue()).hexdigest()}
     else:
         document["values"] = _table(schedule.values.columns(), "operand", "operands")
         document["transfers"] = _table(schedule.transfers.columns(), "link", "route")
     lines = ",\n".join(f"  {json.dumps(key)}: {_pretty(value)}" for key, value in document.items())
-    file_format.write_bytes(path, f"{{\n{lines}\n}}\n".encode())
+    write_bytes(path, f"{{\n{lines}\n}}\n".encode())
 
 
 def read(path: str | Path) -> Schedule:

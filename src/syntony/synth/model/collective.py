@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from syntony.base.command import UserError
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 
 KINDS = (
     "all_reduce",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from syntony.base.command import UserError
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
 from syntony.topologies.parse import parse

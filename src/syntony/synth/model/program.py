@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from syntony import _core
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 from syntony.synth.model.instructions import (
     COLLECTIVES,
     HAS_DST,

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from syntony.base.command import UserError
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 from syntony.synth.checker.programs.resolved import Resolved
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network

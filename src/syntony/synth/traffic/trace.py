@@ -9,14 +9,12 @@ links as curves.
 from __future__ import annotations
 
 import heapq
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from syntony.base.chrome_trace import ChromeTrace
 from syntony.synth.traffic.run import Outcome
-from syntony.topologies.file_format import write_text
 
 _CURVES = 32  # links
 _ROWS = 1000  # per rank: room for so many messages at once
@@ -24,15 +22,16 @@ _ROWS = 1000  # per rank: room for so many messages at once
 
 def write_trace(outcome: Outcome, path: str | Path) -> None:
     """Writes the trace; the outcome must have its timeline. Raises UserError when it cannot be written."""
-    events = [*_jobs(outcome), *_links(outcome)]
-    write_text(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}))
+    trace = ChromeTrace()
+    _draw_jobs(trace, outcome)
+    _draw_links(trace, outcome)
+    trace.write(path)
 
 
-def _jobs(outcome: Outcome) -> list[dict[str, Any]]:
+def _draw_jobs(trace: ChromeTrace, outcome: Outcome) -> None:
     traffic, times = outcome.traffic, outcome.times
-    events: list[dict[str, Any]] = []
     for number, job in enumerate(traffic.jobs):
-        events.append({"ph": "M", "name": "process_name", "pid": number, "args": {"name": f"job {job.name}"}})
+        trace.name_process(number, f"job {job.name}")
     rows: dict[tuple[int, int], list[tuple[float, int]]] = {}  # (job, rank) -> when each of its rows is free
     for flow in np.argsort(times.start, kind="stable").tolist():
         number, message = int(traffic.flows.job[flow]), int(traffic.message[flow])
@@ -50,37 +49,22 @@ def _jobs(outcome: Outcome) -> list[dict[str, Any]]:
         else:
             row = len(free)
             name = "computing" if computing else f"rank {ends[0]}" + (f" ({row + 1})" if row else "")
-            tid = (ends[0] + 1) * _ROWS + row
-            events.append({"ph": "M", "name": "thread_name", "pid": number, "tid": tid, "args": {"name": name}})
+            trace.name_row(number, (ends[0] + 1) * _ROWS + row, name)
         heapq.heappush(free, (end, row))
-        iteration = int(traffic.iteration[flow])
-        told = {"iteration": iteration, "message": message, "bytes": float(traffic.flows.bytes[flow])}
-        events.append(
-            {
-                "ph": "X",
-                "name": "compute" if computing else f"to rank {ends[1]}",
-                "pid": number,
-                "tid": (ends[0] + 1) * _ROWS + row,
-                "ts": start * 1e6,
-                "dur": (end - start) * 1e6,
-                "args": {"iteration": iteration} if computing else told,
-            }
-        )
-    return events
+        told: dict[str, float] = {"iteration": int(traffic.iteration[flow])}
+        if not computing:
+            told |= {"message": message, "bytes": float(traffic.flows.bytes[flow])}
+        name = "compute" if computing else f"to rank {ends[1]}"
+        trace.box(number, (ends[0] + 1) * _ROWS + row, name, start, end, **told)
 
 
-def _links(outcome: Outcome) -> list[dict[str, Any]]:
+def _draw_links(trace: ChromeTrace, outcome: Outcome) -> None:
     topology, times = outcome.traffic.topology, outcome.times
     process = len(outcome.traffic.jobs)
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "name": "process_name", "pid": process, "args": {"name": "busiest links"}}
-    ]
+    trace.name_process(process, "busiest links")
     for link in np.argsort(-outcome.utilization, kind="stable")[:_CURVES].tolist():
         ends = topology.links[link]
         name = f"link {link}: {topology.nodes[ends.src].name} -> {topology.nodes[ends.dst].name}"
         rows = times.link == link
-        events += [
-            {"ph": "C", "name": name, "pid": process, "ts": moment * 1e6, "args": {"bytes/s": speed}}
-            for moment, speed in zip(times.times[rows].tolist(), times.rate[rows].tolist(), strict=True)
-        ]
-    return events
+        for moment, speed in zip(times.times[rows].tolist(), times.rate[rows].tolist(), strict=True):
+            trace.point(process, name, moment, **{"bytes/s": speed})

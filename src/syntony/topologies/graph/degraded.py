@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.wording import did_you_mean
 from syntony.topologies.graph.stabilizer import Mark, stabilizer
 from syntony.topologies.topology import Link, Permutation, Topology, TopologyError
 
@@ -150,8 +150,7 @@ def _wire(topology: Topology, text: str) -> tuple[Mark, bool, list[int]]:
 
 
 def _unknown(topology: Topology, text: str) -> str:
-    close = get_close_matches(text, [node.name for node in topology.nodes], n=1)
-    hint = f" (did you mean {close[0]}?)" if close else ""
+    hint = did_you_mean(text, (node.name for node in topology.nodes))
     return f"nothing is called {text!r}{hint}; ranks are 0..{topology.ranks - 1}"
 
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from syntony.base.quantity import size
 from syntony.base.wording import counted
 from syntony.topologies.readers.hardware import ACCELERATOR_VENDORS
 from syntony.topologies.readers.sysfs import entries, field, id_list, kib, pci_functions, read, whole
@@ -173,12 +174,11 @@ def _caches(root: Path, cpus: tuple[int, ...]) -> Iterator[Cache]:
     for cpu in cpus:
         for folder in entries(root / f"sys/devices/system/cpu/cpu{cpu}/cache", r"index[0-9]+"):
             level, kind = whole(read(folder / "level")), read(folder / "type")
-            size = re.fullmatch(r"([0-9]+)([KMG]?)", read(folder / "size") or "")
+            written = re.fullmatch(r"[0-9]{1,12}[KMG]?", read(folder / "size") or "")
             sharing = id_list(read(folder / "shared_cpu_list"))
-            if level is not None and kind is not None and size is not None:
-                unit = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[size.group(2)]
-                found[level, kind, sharing or (cpu,)] = int(size.group(1)) * unit
-    alike = Counter((level, kind, size, len(sharing)) for (level, kind, sharing), size in found.items())
+            if level is not None and kind is not None and written is not None:
+                found[level, kind, sharing or (cpu,)] = size(written.group())
+    alike = Counter((level, kind, holds, len(sharing)) for (level, kind, sharing), holds in found.items())
     for (level, kind, holds, threads), count in sorted(alike.items()):
         yield Cache(level, kind, holds, threads, count)
 
@@ -244,9 +244,9 @@ def _gpus(root: Path) -> Iterator[Gpu]:
 
 
 def _bytes(count: int) -> str:
-    for unit, size in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:.4g} {unit}"
+    for unit, scale in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.4g} {unit}"
     return f"{count} B"
 
 

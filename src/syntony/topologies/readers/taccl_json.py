@@ -27,13 +27,14 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NoReturn
 
+from syntony.base.quantity import size
 from syntony.base.strict_json import parse, shown
 from syntony.topologies.families.boxes.dgx1 import DGX1_WIRES
 from syntony.topologies.graph.symmetry import swap_and_turn
 from syntony.topologies.graph.wiring import Wiring, spread
 from syntony.topologies.topology import Topology, TopologyError
 
-_SIZE = re.compile(r"_([0-9]{1,6})([KMG]?)B$")
+_SIZE = re.compile(r"_([0-9]{1,6}[KMG]?B)$")
 _MOST_GPUS = 4096
 _MOST_FACTOR = 10**12
 
@@ -178,8 +179,7 @@ class _Profile:
         if "chunk_bytes" in self._data:
             return self._count("chunk_bytes", 1 << 40)
         told = _SIZE.search(self._name)
-        size = int(told[1]) * 1024 ** " KMG".index(told[2] or " ") if told else 1 << 20
-        return size or 1 << 20
+        return (size(told[1]) if told else 0) or 1 << 20
 
     def _seconds(self, units: Fraction) -> float:
         return float(units * self._unit)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import pickle
 import shutil
 import warnings
@@ -27,6 +26,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
 from syntony.base.command import UserError
+from syntony.base.whole_file import beside
 from syntony.trainer.run.rank import Rank
 
 
@@ -77,15 +77,16 @@ def save(rank: Rank, folder: str, progress: Progress) -> Path:
             "trainer": torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8),
             "rng": torch.get_rng_state(),
         }
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        part = beside(path)
         try:
-            beside.parent.mkdir(parents=True, exist_ok=True)
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.mkdir()
             with _quietly():
-                dcp.save(tensors, checkpoint_id=beside, no_dist=True)
+                dcp.save(tensors, checkpoint_id=part, no_dist=True)
             shutil.rmtree(path, ignore_errors=True)
-            beside.rename(path)
+            part.rename(path)
         except OSError as error:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(part, ignore_errors=True)
             raise UserError(f"[run] save: {path} cannot be written: {error.strerror}") from None
     rank.world.gather(b"written", 8)
     return path

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from syntony.base.arguments import size as size_of
 from syntony.base.command import UserError
 from syntony.benchmarks.bench.contenders import Contender
 from syntony.benchmarks.bench.elements import ELEMENTS
 from syntony.benchmarks.bench.measure import Bench, Effort
 from syntony.benchmarks.bench.measurement import Case
-from syntony.benchmarks.bench.options import size as size_of
 from syntony.benchmarks.bench.shapes import SHAPES
 from syntony.benchmarks.mpi.remote_peer import RemotePeer
 from syntony.collectives.bootstrap.launch import Exchange, run_ranks

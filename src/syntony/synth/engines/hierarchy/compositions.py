@@ -7,9 +7,9 @@ Each is an order of levels, and who solves a level. All are told for all_gather;
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Literal
 
+from syntony.base.wording import did_you_mean
 from syntony.synth.engines.engine import EngineError
 
 Solver = Literal["trees", "ring", "doubling"]
@@ -48,6 +48,5 @@ def composition_named(name: str) -> Composition:
     names = [composition.name for composition in COMPOSITIONS]
     if name in names:
         return COMPOSITIONS[names.index(name)]
-    close = get_close_matches(name, names, n=1)
-    hint = f" (did you mean '{close[0]}'?)" if close else ""
+    hint = did_you_mean(name, names)
     raise EngineError(f"engine hierarchy knows no composition '{name}'{hint}; they are {', '.join(names)}")

@@ -14,7 +14,7 @@ from math import ceil
 
 import numpy as np
 
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 from syntony.synth.bounds.throughput import bounds_of, rounds_per_chunk
 from syntony.synth.engines.engine import Budget, EngineError, UndecidedError
 from syntony.synth.engines.sccl.step_bound import least_rounds

@@ -23,7 +23,7 @@ from math import ceil, lcm
 
 import numpy as np
 
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, UndecidedError
 from syntony.synth.engines.sccl.exact import (
     chunk_count,

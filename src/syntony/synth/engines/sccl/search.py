@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from math import ceil
 
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines.engine import Budget, EngineError, UndecidedError
 from syntony.synth.engines.sccl.exact import judged, least_steps, rounds_floor, rounds_floor_in, solve_exactly

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from syntony.base.counted import counted
+from syntony.base.wording import counted
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
 from syntony.synth.engines.sccl import step_cp_sat, step_flow, step_z3
 from syntony.synth.engines.sccl.step_bound import least_rounds

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from syntony.base.fields import Fields, FileError, parse_json
+from syntony.base.quantity import size
 from syntony.synth.engines.taccl.relay_table import relays_at
 from syntony.synth.engines.taccl.sketch import CONNECTIONS, Between, Sketch
 from syntony.synth.engines.taccl.sketch_json import sketch_of_json
 
 MOST_BYTES = 1 << 20
 MOST_CHUNKS = 1024
-_SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)", re.IGNORECASE)
 
 
 def read_sketch(path: str, ranks: int) -> Sketch:
@@ -71,8 +70,10 @@ def sketch_of(data: object, where: str) -> Sketch:
 
 def _size(top: Fields) -> int:
     value = top.take("size")
-    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    whole = int(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ") if match else value
+    try:
+        whole = size(value) if isinstance(value, str) else value
+    except ValueError:
+        whole = None
     if type(whole) is not int or whole < 1:
         raise top.wrong("size", 'it must be bytes, such as 65536 or "64K"')
     return whole

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from syntony.base.command import UserError
+from syntony.base.wording import did_you_mean
 from syntony.synth.traffic.messages import MOST, Messages, TooMuchError
 from syntony.synth.traffic.patterns import exchange, halving_doubling, parameter_server, pipeline, ring, trees
 
@@ -96,8 +96,7 @@ def _parsed(name: str) -> tuple[Pattern, int | None]:
     stem, _, text = name.rpartition(":")
     pattern = PATTERNS.get(stem) or PATTERNS.get(name)
     if pattern is None or not pattern.number:
-        guess = get_close_matches(name, PATTERNS, n=1)
-        hint = f" (did you mean {guess[0]}?)" if guess else ""
+        hint = did_you_mean(name, PATTERNS)
         raise UserError(f"no pattern '{name}'{hint}; the patterns are {', '.join(written(p) for p in _ROWS)}")
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 10**6):
         raise UserError(f"pattern {name}: write how many {pattern.number}, such as {pattern.name}:4")
