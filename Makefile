@@ -8,10 +8,13 @@ VENV := .venv
 BIN  := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Without compiled files each of the thousands of processes that tests start would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip install --quiet
 
 PYTEST := $(BIN)/python -m pytest --quiet
-# Side by side: each worker begins with a stretch of the tests, and who has finished takes some of another's.
+# Side by side: each worker begins with a stretch of the tests, and who has finished takes some of another's. What must
+# run alone sees to that itself (tests/conftest.py).
 SIDE_BY_SIDE := --numprocesses $(JOBS) --dist worksteal
 WHICH := not soak and not sweep
 STUBS := _cuda _emulation
@@ -65,7 +68,7 @@ test: programs ## the test suite, or with TESTS=.. that part of it
 ifdef TESTS
 	@$(PYTEST) $(TESTS)
 else
-	@$(PYTEST) $(SIDE_BY_SIDE) -m '$(WHICH) and not alone'; first=$$?; $(PYTEST) -m '$(WHICH) and alone' && exit $$first
+	@$(PYTEST) $(SIDE_BY_SIDE) -m '$(WHICH)'
 endif
 
 test-all: WHICH := not soak

@@ -1,11 +1,12 @@
-"""What every test shares: reproducible randomness, no example database in the tree, and the wires of this machine."""
+"""What every test shares: reproducible randomness, no example database in the tree, and turns at this machine."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,28 @@ settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those marked `alone` come last: what they keep waiting is little then."""
+    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of everything that measures how long a test takes
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """One at a time of those marked `wires`, whichever worker they are on."""
-    if item.get_closest_marker("wires") is None:
+    """Beside a test marked `alone` no other worker of a session runs one. Of those marked `wires` one runs at a time,
+    on all of the machine."""
+    with ExitStack() as held:
+        if item.get_closest_marker("wires") is not None:
+            held.enter_context(_lock(Path(tempfile.gettempdir()) / f"syntony-wires-{os.getuid()}", fcntl.LOCK_EX))
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            session: Path = item.config._tmp_path_factory.getbasetemp().parent  # type: ignore[attr-defined]
+            exclusive = item.get_closest_marker("alone") is not None
+            with _lock(session / "entry", fcntl.LOCK_EX):  # who waits for all others is not overtaken
+                held.enter_context(_lock(session / "running", fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH))
         return (yield)
-    with (Path(tempfile.gettempdir()) / f"syntony-wires-{os.getuid()}").open("w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)
-        return (yield)
+
+
+@contextmanager
+def _lock(path: Path, kind: int) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, kind)
+        yield

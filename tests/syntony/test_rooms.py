@@ -40,25 +40,28 @@ def imported(path: Path) -> Iterator[str]:
                     yield node.module
 
 
-IMPORTS = networkx.DiGraph(
-    (module, other) for module, path in MODULES.items() for other in imported(path) if other != module
-)
+@pytest.fixture(scope="module")
+def imports() -> networkx.DiGraph:
+    """An edge from each module to each that it imports."""
+    return networkx.DiGraph(
+        (module, other) for module, path in MODULES.items() for other in imported(path) if other != module
+    )
 
 
-def test_no_circle() -> None:
-    circles = [sorted(circle) for circle in networkx.strongly_connected_components(IMPORTS) if len(circle) > 1]
+def test_no_circle(imports: networkx.DiGraph) -> None:
+    circles = [sorted(circle) for circle in networkx.strongly_connected_components(imports) if len(circle) > 1]
     assert circles == []
 
 
 @pytest.mark.parametrize(("depth", "order"), [(1, ROOMS), (2, SYNTH)], ids=["rooms", "within synth"])
-def test_imports_go_one_way(depth: int, order: tuple[str, ...]) -> None:
+def test_imports_go_one_way(imports: networkx.DiGraph, depth: int, order: tuple[str, ...]) -> None:
     def room(module: str) -> str:
         parts = module.split(".")
         return parts[depth] if len(parts) > depth and (depth == 1 or parts[1] == "synth") else ""
 
     upward = [
         f"{module} imports {other}"
-        for module, other in IMPORTS.edges
+        for module, other in imports.edges
         if room(module) in order and room(other) in order and order.index(room(other)) > order.index(room(module))
     ]
     assert upward == []
@@ -66,7 +69,7 @@ def test_imports_go_one_way(depth: int, order: tuple[str, ...]) -> None:
     assert {name for name in found if name} == set(order)
 
 
-def test_the_front_door_is_above_all_rooms() -> None:
+def test_the_front_door_is_above_all_rooms(imports: networkx.DiGraph) -> None:
     """What rooms take from the package itself are its compiled modules. The demo alone runs commands."""
     doors = ("syntony", "syntony.__main__", "syntony.api", "syntony.commands", "syntony.benchmarks.demo.story")
-    assert [module for module, other in IMPORTS.edges if other in doors[:4] and module not in doors] == []
+    assert [module for module, other in imports.edges if other in doors[:4] and module not in doors] == []
