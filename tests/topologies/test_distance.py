@@ -83,6 +83,6 @@ def test_the_furthest_of_many_ranks_without_symmetry(seed: int, monkeypatch: pyt
     hops = max(distance for rank in range(150) for distance in hops_from(topology, rank) if distance is not None)
     links = _longest_route(topology)
     assert (diameter(topology), longest_route(topology)) == (hops, links)
-    monkeypatch.setattr("syntony.topologies.graph.distance._FEW", 0)
+    monkeypatch.setattr("syntony.topologies.graph.distance._SINGLE_SEARCHES", 0)
     monkeypatch.setattr("syntony.topologies.graph.distance._BLOCK", 70)
     assert (diameter(topology), longest_route(topology)) == (hops, links)

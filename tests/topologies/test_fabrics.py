@@ -304,7 +304,7 @@ def test_switches_add_and_copy_where_asked() -> None:
     ("name", "sentence"),
     [
         ("clos:leaves=0,hosts=2", "clos: leaves is 0; it must be at least 1"),
-        ("clos:leaves=2,hosts=2,cores=4", "cores join pods, and pods is 1"),
+        ("clos:leaves=2,hosts=2,cores=4", "cores join pods, but pods is 1"),
         ("clos:leaves=2,hosts=2,spines=2,pods=2,cores=3", "a multiple of the 2 planes"),
         ("clos:leaves=2,hosts=2,core_oversubscription=2", "a single pod has no cores"),
         ("clos:leaves=2,hosts=2,oversubscription=0", "a positive number such as 4 or 7/2"),
@@ -315,7 +315,7 @@ def test_switches_add_and_copy_where_asked() -> None:
         ("bigraph:switches=0", "switches is 0; it must be at least 1"),
         ("llama3-24k:pods=1,racks=1,boxes=1", "one box has no network"),
         ("llama3-24k:pods=2,spines=4,cores=6", "a multiple of the 4 planes"),
-        ("superpod:planes=2", "there are no cores to deal to them"),
+        ("superpod:planes=2", "but planes divide cores, and there are none"),
         ("superpod:units=2,spines=12,cores=4", "spines is 12; under cores it must be a multiple of 8 rails"),
         ("superpod:units=2,spines=16,cores=3,planes=2", "cores is 3; it must be a multiple of the 2 planes"),
         ("superpod:units=1,boxes=1", "a SuperPOD joins at least 2 boxes"),
@@ -323,7 +323,7 @@ def test_switches_add_and_copy_where_asked() -> None:
         ("rail-only:domains=1", "rails join at least 2 domains"),
         ("rail-only:domains=9,radix=4", "beyond 4 it must be a multiple of 2, half the ports"),
         ("rail-only:domains=10,radix=4", "domains is 10; two layers reach 8"),
-        ("hpn:cores=8", "cores join pods, and pods is 1"),
+        ("hpn:cores=8", "cores join pods, but pods is 1"),
         ("clos:leaves=1000,hosts=200", "more than 100000 nodes"),
     ],
 )

@@ -210,5 +210,5 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     binary.write_bytes(b"{\xff\xfe")
     with pytest.raises(TopologyError, match=r"picture.json: not a text file: byte 1 is not UTF-8"):
         read(binary)
-    with pytest.raises(TopologyError, match="is a folder, but no machine's: there is no sys/devices in it"):
+    with pytest.raises(TopologyError, match="this folder is not the root of a Linux system: it has no sys/devices"):
         read(tmp_path)

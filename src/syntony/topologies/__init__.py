@@ -1,4 +1,4 @@
-"""What the wires are: networks as exact directed multigraphs, by name, from files, or as found on this machine."""
+"""Networks as exact directed multigraphs: made from a name, read from a file, or detected on this machine."""
 
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Link, Node, NodeKind, Permutation, Topology, TopologyError

@@ -1,23 +1,23 @@
-"""Aggregator: what a switch that adds is able to, and the published ones as profiles.
+"""Aggregator: the abilities of a switch that adds, and profiles of the published ones.
 
     worker 0 ──chunk──▶ ┌───────── switch ─────────┐
     worker 1 ──chunk──▶ │ slot 0  slot 1 .. slot s │ ──sum──▶ every worker
     worker 2 ──chunk──▶ └──────────────────────────┘
 
-A *slot* holds the partial sum of one packet's worth of data until every worker's part of it has come. A message of any
-size streams through the slots: the result of a packet tells the workers to send the next one for its slot. Hence two
-limits besides the links: a worker has at most `slots * slot_bytes` in flight, so it moves no more than that per round
-trip (`pool_rate`); and the adder itself may be slower than its ports (`rate`).
+A *slot* holds the partial sum of one packet until the contributions of all workers have arrived. A message of any size
+streams through the slots: when a worker receives the result of a packet, it sends the next packet for that slot. So
+there are two limits besides the links: a worker has at most `slots * slot_bytes` in flight and moves no more than that
+per round trip (`pool_rate`), and the adder itself may be slower than its ports (`rate`).
 
-Number formats are what the slots add:
+Number formats that slots can add:
 
     float32, float16, bfloat16, float64, int32
     int32_block     fixed point with one exponent per block, scaled by the workers (Sapio et al., NSDI'21, section 3.7)
-    float32_fpisa   float32 as sign-extended mantissa and exponent in integer registers; alignment truncates
+    float32_fpisa   float32 as sign-extended mantissa and exponent in integer registers; aligning exponents truncates
                     (Yuan et al., NSDI'22, section 3)
 
-A topology's switches get a profile by its name: `star:4,aggregator=switchml`, only some of them with
-`aggregator=sharp@spine*`, and other numbers with `aggregator=switchml,aggregator.slots=64`.
+In the name of a topology, `star:4,aggregator=switchml` gives all switches a profile, `aggregator=sharp@spine*` only
+those whose names match, and `aggregator=switchml,aggregator.slots=64` changes a number of the profile.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 
 @dataclass(frozen=True)
 class Aggregator:
-    """The adding part of a switch.
+    """The part of a switch that adds.
 
-    slots       partial sums that it holds at once; None: as many as are asked for
+    slots       partial sums that it holds at once; None: no limit
     slot_bytes  payload of a slot
     formats     number formats that it adds, the preferred one first
     rate        bytes/s of contributions that it takes in, all ports together; None: every port at its link's rate
     tenants     jobs that may use it at once
-    sharing     `partitioned`: every tenant has its part of the slots; `shared`: slots go to who comes first
+    sharing     `partitioned`: every tenant has its part of the slots; `shared`: first come, first served
     placement   `switch`: in the switch's own pipeline; `box`: in a machine beside it, reached over a link of `rate`
     multicast   whether it sends a result to all workers itself
-    hot         share of a buffer that is worth aggregating here; the rest goes another way
+    hot         share of a buffer that is aggregated here; the rest takes another way
     """
 
     name: str
@@ -68,7 +68,7 @@ class Aggregator:
 
     @property
     def fault(self) -> str:
-        """What cannot be, as a sentence; empty when all is well."""
+        """What is wrong with the values, as a sentence; empty if nothing is."""
         unknown = [name for name in self.formats if name not in NUMBER_FORMATS]
         if not (self.name and self.name.isprintable()):
             return f"an aggregator has the name {self.name!r}; a name is printable and not empty"
@@ -87,21 +87,21 @@ class Aggregator:
         return ""
 
     def pool_bytes(self, jobs: int = 1) -> int | None:
-        """Bytes that one of `jobs` equal jobs may have in flight per worker; None: as many as it likes."""
+        """Bytes that one of `jobs` equal jobs may have in flight per worker; None: no limit."""
         if self.slots is None:
             return None
         parts = self.tenants if self.sharing == "partitioned" else jobs
         return max(1, self.slots // parts) * self.slot_bytes
 
     def pool_rate(self, round_trip: Fraction, jobs: int = 1) -> Fraction | None:
-        """Bytes/s per worker that the slots sustain when a result comes `round_trip` seconds after its packet left."""
+        """Bytes/s per worker that the slots sustain if results arrive `round_trip` seconds after their packets."""
         pool = self.pool_bytes(jobs)
         return None if pool is None or not round_trip else pool / round_trip
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A published aggregator. `source` says where its numbers are from, and which of them are not published."""
+    """A published aggregator. `source` says where its numbers come from, and which of them are our assumptions."""
 
     aggregator: Aggregator
     summary: str

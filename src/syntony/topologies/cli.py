@@ -1,4 +1,4 @@
-"""The verbs `syntony topo ...`."""
+"""The commands `syntony topo ...`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from syntony.topologies.families.family import Family
-    from syntony.topologies.readers.detect import Machine
+    from syntony.topologies.readers.detect import DetectedHost
 
 TOPOLOGY_HELP = (
     "a name such as dgx1, torus:4x4x4 or ring:8,bandwidth=25e9 (see `topo list`), or file:PATH; "
@@ -28,7 +28,7 @@ TOPOLOGY_HELP = (
 
 
 def add_topology(parser: argparse.ArgumentParser) -> None:
-    """Adds the positional argument that names a topology; other rooms' verbs use it too."""
+    """Adds the positional argument that names a topology; commands of other packages use it, too."""
     parser.add_argument("topology", metavar="T", help=TOPOLOGY_HELP)
 
 
@@ -189,7 +189,7 @@ def _configure_detect(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def machine_table(machine: Machine) -> RenderableType:
+def machine_table(machine: DetectedHost) -> RenderableType:
     """The detected machine as a rich table of two columns."""
     from rich.box import SIMPLE
     from rich.table import Table
@@ -221,7 +221,7 @@ def _json_path(name: str) -> Path:
 
 
 def _source(name: str, form: str | None) -> Topology:
-    """A topology by its name, or a file by its path: with a format, and when no family can be meant."""
+    """The topology of that name, or of the file at that path if a format is given or no family has that name."""
     from syntony.topologies.families import FAMILIES
 
     is_file = Path(name).suffix in (".json", ".xml", ".txt") or Path(name).exists()
@@ -234,7 +234,7 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="IN", help=f"{TOPOLOGY_HELP}, or the path itself")
     parser.add_argument("output", metavar="OUT", help="the topology file to write; its name ends in .json")
     parser.add_argument(
-        "--from", dest="form", choices=FORMATS, help="the format of IN; without it, IN is recognized by what is in it"
+        "--from", dest="form", choices=FORMATS, help="the format of IN; without it, IN is recognized by its contents"
     )
     add_json(parser)
 

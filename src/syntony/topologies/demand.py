@@ -1,7 +1,7 @@
-"""Demand: what the ranks of a job send one another, for fabrics that are wired for their traffic.
+"""Demand: how much each rank of a job sends to each other one. Optical fabrics are wired for it.
 
-A demand is written as a pattern or as the path of a file. Only proportions matter; the patterns count one byte per rank
-and collective.
+A demand is written as a pattern or as the path of a file. Only proportions matter; in the patterns, each rank
+contributes one byte to each collective.
 
     ring            every rank sends to the next
     all_to_all      every rank sends to every other
@@ -16,7 +16,7 @@ and collective.
                     "sends": [[from, to, bytes], ...]
 
 all_reduces are kept apart from the rest, because their traffic is mutable (TopoOpt, section 2): any ring through the
-members will do, so the fabric may choose it.
+members can carry it, so the fabric chooses the ring.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Demand:
     """What `ranks` ranks send: all_reduces, and the rest as pairs: `bytes[i]` from `src[i]` to `dst[i]`.
 
     No pair occurs twice, none is a rank with itself, all bytes are positive. `turns` are permutations of the ranks that
-    leave the demand as it is.
+    map the demand to itself.
     """
 
     ranks: int
@@ -78,7 +78,7 @@ class Demand:
 
 
 def read_demand(text: str, ranks: int, where: str) -> Demand:
-    """The demand that `text` names, of `ranks` >= 2 ranks; `where` opens every sentence of a refusal."""
+    """The demand that `text` names, of `ranks` >= 2 ranks; error messages begin with `where`."""
     every = tuple(range(ranks))
     turn = ((*every[1:], 0),)
     if text == "ring":
@@ -105,7 +105,7 @@ _Send = tuple[int, int, float]
 def _demand(
     ranks: int, all_reduces: Iterable[AllReduce], sends: Sequence[_Send], turns: Sequence[Permutation]
 ) -> Demand:
-    """Sums sends of the same pair, and drops those that are nothing."""
+    """Adds up the sends of each pair, and drops those of zero bytes."""
     columns = np.array(sends, dtype=np.float64).reshape(-1, 3)
     columns = columns[(columns[:, 2] > 0) & (columns[:, 0] != columns[:, 1])]
     keys, place = np.unique(

@@ -1,7 +1,6 @@
 """The topology file: JSON, version 1, described in FORMAT.md beside this file.
 
-Reading believes nothing: every field is checked, and an error names the file, the field with its position, what stands
-there and what would be right.
+The reader checks every field. An error names the file, the field and its position, its value, and what would be right.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _Choice = TypeVar("_Choice", bound=str)
 
 
 def to_dict(topology: Topology) -> dict[str, Any]:
-    """The file's object, made of plain JSON types (FORMAT.md)."""
+    """The object of the file, in plain JSON types (FORMAT.md)."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -41,7 +40,7 @@ def to_dict(topology: Topology) -> dict[str, Any]:
 
 
 def to_json(topology: Topology) -> str:
-    """The file's text: one node, link or generator per line."""
+    """The text of the file: one node, link or generator per line."""
     entries = []
     for key, value in to_dict(topology).items():
         if isinstance(value, list) and value:
@@ -62,7 +61,7 @@ def from_json(text: str, where: str = "topology") -> Topology:
 
 
 def from_dict(data: object, where: str = "topology") -> Topology:
-    """Inverse of `to_dict`; `where` opens the sentence of every `TopologyError`."""
+    """Inverse of `to_dict`; the message of every `TopologyError` begins with `where`."""
     fields = _Fields(data, where, "the file")
     if fields.take("format") != FORMAT:
         raise fields.wrong("format", f'it must be "{FORMAT}"; is this a topology file?')
@@ -174,7 +173,7 @@ def _generator_from_list(position: int, row: object, where: str) -> Permutation:
 
 
 class _Fields:
-    """The keys of one JSON object, taken one by one; what is left over at the end is an error."""
+    """The keys of one JSON object, read one by one; keys that nobody has read at the end are an error."""
 
     def __init__(self, data: object, where: str, what: str) -> None:
         if not isinstance(data, dict):
@@ -193,7 +192,7 @@ class _Fields:
         return self._seen[key]
 
     def wrong(self, key: str, right: str) -> TopologyError:
-        """The error to raise: what stands at `key`, and what would be `right`."""
+        """The error to raise: the value of `key`, and what would be `right`."""
         field = key if self._what == "the file" else f"{self._what}.{key}"
         return TopologyError(f"{self._where}: {field} is {shown(self._seen[key])}; {right}")
 
@@ -224,7 +223,7 @@ class _Fields:
         raise self.wrong(key, "it must be a number")
 
     def null(self, key: str) -> bool:
-        """Whether null stands at the key, which is then taken."""
+        """Whether the value of the key is null; if so, the key counts as read."""
         return self._rest.get(key, ...) is None and self.take(key) is None
 
     def choice(self, key: str, choices: tuple[_Choice, ...]) -> _Choice:

@@ -1,15 +1,15 @@
 r"""Hosts: which ranks share a machine, and which NICs the machine has.
 
-        network        s        a switch behind the NICs is nobody's
+        network        s        a switch behind the NICs belongs to no host
                       / \
-                   nic   nic    a NIC ends its host
+                   nic   nic    a NIC is the edge of its host
                     |     |
                    sw     sw    a switch that a rank reaches without a NIC is in the box
                   /  \   /  \
                  0    1 2    3  hosts (0 1 sw nic) and (2 3 sw nic)
 
-A topology without NICs does not say what is in a box: there every rank is a host of its own, and it forwards what
-passes through it where the wires ask for that (a torus).
+In a topology without NICs every rank is a host of its own, which forwards data for others where links lead from rank to
+rank (a torus).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from syntony.topologies.topology import Topology, TopologyError
 
 @dataclass(frozen=True)
 class Host:
-    """One machine: node ids in ascending order. `nodes` are all of them: ranks, NICs, and the switches in the box."""
+    """One host: node ids in ascending order. `nodes` are all of them: ranks, NICs, and the switches in its box."""
 
     ranks: tuple[int, ...]
     nics: tuple[int, ...]
@@ -30,9 +30,9 @@ class Host:
 
 
 def hosts_of(topology: Topology) -> tuple[Host, ...]:
-    """The hosts, in the order of their lowest ranks; nodes in none of them are the network.
+    """The hosts, in the order of their lowest ranks; nodes that belong to none are the network.
 
-    Raises TopologyError when a NIC joins two boxes, because then nobody can say where it is.
+    Raises TopologyError if a NIC connects two boxes, because it cannot belong to both.
     """
     if not any(node.kind == "nic" for node in topology.nodes):
         return tuple(Host((rank,), (), (rank,)) for rank in range(topology.ranks))

@@ -3,17 +3,17 @@
 ring:8                      a positional argument fills the family's first parameter
 torus:4x4x4,bandwidth=50e9  keyword arguments override the rest
 dgx1                        every argument has a default
-file:cluster.json           a file in any format that is read (topologies/readers), or a machine's folder; everything
-                            after the colon is the path, but for what is broken
+file:cluster.json           a file in any format of topologies/readers, or the root folder of a machine; everything
+                            after the colon is the path, except `,without=` and `,slowed=` at its end
 
-Any family with switches takes `aggregator=PROFILE`, which makes them add as the profile says (aggregator.py), and
-`aggregator=PROFILE@PATTERN`, which does so for the switches of such names. `aggregator.KEY=VALUE` after it changes a
-number of the profile:
+Any family with switches takes `aggregator=PROFILE`, which makes the switches add as the profile describes
+(aggregator.py), and `aggregator=PROFILE@PATTERN` for the switches whose names match. `aggregator.KEY=VALUE` after it
+changes a number of the profile:
 
     star:4,aggregator=switchml,aggregator.slots=64
     dgx-h100:4,aggregator=sharp@network
 
-Any name, files' too, takes `without=` and `slowed=`, which break something (degraded.py):
+Any name, also that of a file, takes `without=` and `slowed=` for lost and slow parts (degraded.py):
 
     torus:8x8x8,without=0-1,without=rank5,slowed=8-16@50%
 """
@@ -37,7 +37,7 @@ from syntony.topologies.topology import Topology, TopologyError
 
 
 def parse(name: str) -> Topology:
-    """The topology that `name` names; raises `TopologyError` with one sentence about what is wrong with it."""
+    """The topology that `name` names; raises `TopologyError` that says what is wrong with the name."""
     name = name.strip()
     if name in ("file", "file:"):
         raise TopologyError("file: needs a path, such as file:cluster.json")

@@ -1,7 +1,7 @@
-"""Topology: what the wires are.
+"""Topology: a network as a directed multigraph.
 
-A directed multigraph. Nodes are ranks (they hold data), switches (they forward; some copy or add on the way) and NICs
-(they forward). A link carries bytes one way; two wires side by side may be two links. A cable is two links, one per
+Nodes are ranks (they hold data), switches (they forward; some copy or add messages) and NICs (they forward). A link
+carries bytes in one direction; there may be several between the same two nodes. A cable is two links, one per
 direction.
 
                       bandwidth 25e9 bytes/s, alpha 0.7e-6 s
@@ -33,20 +33,20 @@ NodeKind = Literal["rank", "switch", "nic"]
 NODE_KINDS: tuple[NodeKind, ...] = get_args(NodeKind)
 
 Permutation = tuple[int, ...]
-"""`p[i]` is where node (or link) `i` goes."""
+"""`p[i]` is the node (or link) that node (or link) `i` is mapped to."""
 
 
 class TopologyError(UserError):
-    """A topology that cannot be: bad name, bad argument, malformed file or inconsistent graph."""
+    """An invalid topology: bad name, bad argument, malformed file or inconsistent graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One place in the network.
+    """A rank, switch or NIC.
 
     `multicast`: the switch can send one incoming message to several links; `reduces`: it can add incoming messages,
-    within the limits of its `aggregator` (None: without limits worth naming).
-    `place`: where a drawing puts the node, (x, y) with y upwards, neighbours about 1 apart; None: wherever it fits.
+    within the limits of its `aggregator` (None: without limits).
+    `place`: coordinates (x, y) in a drawing, y upwards, neighbours about 1 apart; None: the drawing chooses.
     """
 
     id: int
@@ -59,13 +59,13 @@ class Node:
 
     @property
     def able(self) -> bool:
-        """Whether it is a switch that copies or adds: one that schedules may name as an agent."""
+        """Whether it is a switch that copies or adds, so that schedules may use it as an agent."""
         return self.multicast or self.reduces
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction of a wire: `alpha` seconds of latency, `bandwidth` bytes/s."""
+    """One direction of a connection: `alpha` seconds of latency, `bandwidth` bytes/s."""
 
     id: int
     src: int
@@ -80,8 +80,8 @@ class Topology:
 
     `generators` are node permutations that generate a group of automorphisms: each preserves kinds, switch abilities
     and the multiset of links with their alpha and bandwidth. The group may be smaller than the full automorphism
-    group. `about` is a sentence for people about what the network stands for, such as the machine that it was read
-    from. Construction raises `TopologyError` on anything inconsistent, a false generator included.
+    group. `about` describes the network in a sentence, such as the host that it was read from. Construction raises
+    `TopologyError` on anything inconsistent, a false generator included.
     """
 
     name: str
@@ -132,16 +132,16 @@ class Topology:
         return self._between.get((src, dst), ())
 
     def reversed(self) -> Topology:
-        """The same network with every link turned round; link ids stay, and so do the generators."""
+        """The same network with every link reversed; link ids and generators stay the same."""
         turned = tuple(Link(link.id, link.dst, link.src, link.alpha, link.bandwidth) for link in self.links)
         name = self.name.removesuffix(_REVERSED) if self.name.endswith(_REVERSED) else self.name + _REVERSED
         return replace(self, name=name, links=turned)
 
     @cached_property
     def speeds(self) -> npt.NDArray[np.int64]:
-        """Per link the number of its speed: links of equal alpha and bandwidth have equal numbers, from 0 as met."""
+        """Per link a number for its alpha and bandwidth, equal for equal links; numbered as they occur, from 0."""
         numbers: dict[tuple[float, Fraction], int] = {}
-        # Hashing a Fraction is slow, and most links share theirs: an object met before is known by its address.
+        # Hashing a Fraction is slow, and most links share one object, so objects are looked up by address first.
         met: dict[tuple[float, int], int] = {}
         column = []
         for link in self.links:
@@ -160,9 +160,9 @@ class Topology:
         return sources, np.fromiter((link.dst for link in self.links), dtype=np.int64, count=count)
 
     def link_permutation(self, generator: Permutation) -> Permutation:
-        """Where each link goes when the nodes move by `generator`; raises `TopologyError` if that is no automorphism.
+        """The permutation of links under `generator`; raises `TopologyError` if that is no automorphism.
 
-        Identical parallel links keep their order, so the map respects composition of automorphisms.
+        Identical parallel links keep their order, so the map is compatible with composition of automorphisms.
         """
         nodes = np.asarray(generator, dtype=np.int64)
         here, there = self._wires(), self._wires(nodes)
@@ -174,12 +174,12 @@ class Topology:
         return tuple(image.tolist())
 
     def _wires(self, moved: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-        """Per link one number for its source, destination and speed, after its ends went where `moved` says."""
+        """Per link one number for its source, destination and speed, with the ends mapped by `moved`."""
         sources, destinations = self.ends if moved is None else (moved[self.ends[0]], moved[self.ends[1]])
         return (self.speeds * len(self.nodes) + sources) * len(self.nodes) + destinations
 
     def _lost_link(self, moved: npt.NDArray[np.int64]) -> str:
-        """The first link for which the moved network has no link left."""
+        """Describes the first link whose image is not a link."""
         free: dict[int, int] = {}
         for wire in self._wires().tolist():
             free[wire] = free.get(wire, 0) + 1
@@ -190,7 +190,7 @@ class Topology:
                     "where no such link is left"
                 )
             free[wire] -= 1
-        raise AssertionError("every link found its image")
+        raise AssertionError("every link has an image")
 
     def renamed(self, name: str) -> Topology:
         """The same network under another name."""
@@ -199,18 +199,18 @@ class Topology:
         return twin
 
     def with_aggregator(self, aggregator: Aggregator, pattern: str = "*") -> Topology:
-        """The same network whose switches named by the shell `pattern` add as `aggregator` does.
+        """The same network, where switches whose names match the shell `pattern` add as `aggregator` does.
 
-        Generators that would move such a switch to one that is none are dropped. Raises `TopologyError` where no switch
-        has such a name.
+        Generators that map such a switch to another kind of switch are dropped. Raises `TopologyError` if no switch
+        matches.
         """
         chosen = {node.id for node in self.nodes if node.kind == "switch" and fnmatchcase(node.name, pattern)}
         if not chosen:
             switches = [node.name for node in self.nodes if node.kind == "switch"]
-            told = f"its switches are {', '.join(switches[:8])}{', ..' if len(switches) > 8 else ''}"
+            known = f"its switches are {', '.join(switches[:8])}{', ..' if len(switches) > 8 else ''}"
             raise TopologyError(
                 f"{self.name}: no switch is named {pattern!r}, so none can be given aggregator {aggregator.name}; "
-                f"{told if switches else 'it has no switches'}"
+                f"{known if switches else 'it has no switches'}"
             )
         nodes = tuple(
             replace(node, reduces=True, multicast=node.multicast or aggregator.multicast, aggregator=aggregator)
@@ -291,7 +291,7 @@ def _check_nodes(nodes: tuple[Node, ...]) -> None:
 
 def _check_links(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> None:
     count = len(nodes)
-    sound: set[int] = set()  # bandwidths that were looked at, by address: most links share theirs
+    sound: set[int] = set()  # bandwidths checked before, by address, because most links share one object
     for position, link in enumerate(links):
         if link.id != position:
             raise TopologyError(f"link {position} carries id {link.id}; ids are positions, so it must be {position}")

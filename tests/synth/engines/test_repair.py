@@ -127,7 +127,7 @@ def test_what_is_not_made_of_trees_is_made_anew() -> None:
     [
         ("all_gather", ("0-1", "0-2"), "no path leads from rank 0 to ranks 1..3, so no all_gather exists"),
         ("broadcast", ("rank0",), "rank 0, the root of the broadcast, is lost"),
-        ("all_gather", ("0-3",), "no wire leads from rank0 to rank3"),
+        ("all_gather", ("0-3",), "no link leads from rank0 to rank3"),
     ],
 )
 def test_what_cannot_be_repaired_gets_a_sentence(kind: str, lost: tuple[str, ...], sentence: str) -> None:

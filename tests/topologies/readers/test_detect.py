@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from syntony.topologies.readers.detect import Cache, Gpu, Machine, Nic, NumaNode, detect, rows, to_dict
+from syntony.topologies.readers.detect import Cache, DetectedHost, Gpu, Nic, NumaNode, detect, rows, to_dict
 
 
 def _write(root: Path, path: str, text: str) -> None:
@@ -124,7 +124,7 @@ def test_unreadable_answers_are_unknown(server: Path, text: str) -> None:
 
 def test_this_machine() -> None:
     machine = detect()
-    assert isinstance(machine, Machine)
+    assert isinstance(machine, DetectedHost)
     assert 1 <= machine.usable_threads <= machine.threads
     assert machine.threads <= (os.cpu_count() or 1)
     assert to_dict(machine)["threads"] == machine.threads

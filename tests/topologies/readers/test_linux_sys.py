@@ -119,7 +119,7 @@ def test_a_machine(machine: Machine) -> None:
     assert (between.bandwidth, between.alpha) == (16 * GIGA, pytest.approx(0.21e-6))
     assert topology.about == (
         "2 GPUs, 3 NICs (1 of 25 GB/s, 1 of 3.125 GB/s, 1 of 1.25 GB/s), 4 NUMA nodes, 2 sockets; "
-        "GPUs reach each other over PCI Express; NVLinks are not known, as nvidia-smi did not tell them"
+        "GPUs reach each other over PCI Express; NVLinks are unknown, because nvidia-smi did not list them"
     )
     assert read(machine.root) == topology
 
@@ -177,7 +177,7 @@ def test_memory_without_processors_is_no_place_for_devices(machine: Machine) -> 
 
 
 def test_a_folder_that_is_no_machine_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TopologyError, match="is a folder, but no machine's"):
+    with pytest.raises(TopologyError, match="this folder is not the root of a Linux system"):
         read_machine(tmp_path)
 
 

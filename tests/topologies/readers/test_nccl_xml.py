@@ -343,7 +343,7 @@ def _sentence(content: bytes) -> str | None:
         (lambda text: text.replace("mlx5_0", "&#8203;"), 'm.xml:18: <net>: name="?" is not printable'),
         (lambda text: text.replace("<nic>", "<nick>").replace("</nic>", "</nick>"), "m.xml:17: <nick>: is not known"),
         (lambda text: text.replace("<nic>", "8 GPUs <nic>"), "m.xml:16: <pci>: holds the text '8 GPUs'"),
-        (lambda text: "<system version='1'></system>", "m.xml:1: <system>: there is no GPU and no NUMA"),
+        (lambda text: "<system version='1'></system>", "m.xml:1: <system>: it has neither GPU nor NUMA"),
         (lambda text: "", "m.xml:1: not well-formed XML: no element found"),
         (lambda text: text[: len(text) // 2], "not well-formed XML"),
         (lambda text: '<!DOCTYPE s [<!ENTITY a "b">]>' + text, "a document type declaration is not allowed"),

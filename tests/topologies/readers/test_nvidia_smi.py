@@ -119,7 +119,7 @@ def test_a_dgx_a100() -> None:
     assert _above(topology, "gpu2") == _above(topology, "NIC2") == "pci1"
     assert topology.links_from(names["NIC2"])[0].bandwidth == PCIE4
     assert not topology.nodes[names["nvswitch"]].reduces
-    assert "models are not told" in topology.about
+    assert "models are unknown" in topology.about
 
 
 @pytest.mark.parametrize(("text", "rate"), [(DGX_H100, 450), (DGX_B200, 900)])
@@ -129,7 +129,7 @@ def test_models_beside_the_matrix_tell_the_generation(text: str, rate: int) -> N
     assert {link.bandwidth for link in topology.links_to(switch)} == {rate * GIGA}
     assert topology.nodes[switch].multicast
     assert topology.nodes[switch].reduces
-    assert "not told" not in topology.about
+    assert "unknown" not in topology.about
 
 
 def test_four_h100_are_a_mesh_and_three_a100_of_a_switch_are_none() -> None:
@@ -172,13 +172,13 @@ def test_it_is_recognized_with_a_prompt_colours_and_old_words(text: str) -> None
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("GPU1\tNV1\t X ", "GPU1\tNV9\t X ", "m.txt:3: GPU0 and GPU1 do not tell the same"),
-        ("GPU1\tNV1\t X ", "GPU1\tSYS\t X ", "m.txt:3: GPU0 and GPU1 do not tell the same"),
+        ("GPU1\tNV1\t X ", "GPU1\tNV9\t X ", "m.txt:3: GPU0 and GPU1 contradict each other: their two cells differ"),
+        ("GPU1\tNV1\t X ", "GPU1\tSYS\t X ", "m.txt:3: GPU0 and GPU1 contradict each other: their two cells differ"),
         ("GPU1\tNV1\t X ", "GPU1\tNV1\tNV1", "m.txt:3: the cell of GPU1 and GPU1 is NV1; X is the diagonal"),
         ("GPU1\tNV1\t X ", "GPU1\tFAST\t X ", "m.txt:3: the cell of GPU1 and GPU0 is FAST; known are X, NV#, PIX, PXB"),
         ("GPU1\tNV1\t X ", "GPU9\tNV1\t X ", "m.txt:3: it must be the row of GPU1, as the line of names says"),
-        ("mlx5_0\tPIX\tPIX", "mlx5_0\tNV1\tPIX", "m.txt:10: mlx5_0 and GPU0 are not both GPUs, so NV1 cannot be"),
-        ("GPU6\tGPU7", "GPU6\tGPU6", "m.txt:1: GPU6 stands in the line twice"),
+        ("mlx5_0\tPIX\tPIX", "mlx5_0\tNV1\tPIX", "m.txt:10: mlx5_0 and GPU0 are not both GPUs, so it cannot be NV1"),
+        ("GPU6\tGPU7", "GPU6\tGPU6", "m.txt:1: GPU6 occurs twice in the line"),
         ("GPU7\tSYS\tSYS", "GPU7", "m.txt:9: the row of GPU7 has 11 cells; there are 12 devices"),
         ("mlx5_3\tSYS", "# SYS", "m.txt:13: it must be the row of mlx5_3"),
         ("GPU0\tGPU1", "Gpu0\tGPU1", "m.txt: there is no line of device names such as GPU0 GPU1 NIC0 in it"),

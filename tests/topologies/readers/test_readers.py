@@ -54,10 +54,10 @@ def test_a_format_can_be_forced(form: str, forced: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "not recognized as a topology; read are json (Syntony's topology file), nccl-xml (NCCL's"),
-        (b"\x00\xff" * 100, "not recognized as a topology; read are"),
-        (b"<algo nchannels='1'/>", "not recognized as a topology: <algo> is an MSCCL schedule; read are"),
-        (b"<!-- hello -->\n<html>", "not recognized as a topology: it begins with <html>; read are"),
+        (b"", "not recognized as a topology; known formats are json (Syntony's topology file), nccl-xml (NCCL's"),
+        (b"\x00\xff" * 100, "not recognized as a topology; known formats are"),
+        (b"<algo nchannels='1'/>", "not recognized as a topology: <algo> is an MSCCL schedule; known formats are"),
+        (b"<!-- hello -->\n<html>", "not recognized as a topology: it begins with <html>; known formats are"),
         (b"GPU0 GPU1\nnothing", "not recognized"),
         (b"<!DOCTYPE x [" + b"<!ENTITY a 'b'>" * 10_000, "not recognized"),
     ],

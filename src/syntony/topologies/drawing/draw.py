@@ -1,8 +1,8 @@
 """A topology as an SVG picture.
 
-Every family says where its nodes stand (`Node.place`); this file draws what it is told: ranks as circles with their
-number, switches and NICs as boxes with their name, a line per cable. Width and colour of a line tell its bandwidth, and
-the legend says which is which. A line that would run over a third node bends around it.
+Families set the coordinates of their nodes (`Node.place`). Ranks are drawn as circles with their number, switches and
+NICs as rectangles with their name, cables as lines. Width and colour of a line show its bandwidth and latency; the
+legend explains them. A line that would run over a third node bends around it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from syntony.topologies.topology import Link, Node, Topology
 _UNIT = 80.0  # pixels between neighbours
 RADIUS = 14.0  # pixels, of a rank
 MARGIN = 40.0
-_MOST_PAIRS = 10**8  # of a node and a link, that are looked at: a few seconds
+_MOST_PAIRS = 10**8  # pairs of a node and a link that are compared: a few seconds
 _COLOURS = ("#1f5fa8", "#d1622b", "#2a8a57", "#8a4fa3", "#8c6d1f", "#59636e")
 
 Point = tuple[float, float]
@@ -48,7 +48,7 @@ def page(
     legend: Callable[[float], Iterable[str]],
     legend_height: float,
 ) -> str:
-    """A picture of the nodes: `lines` draws between their places, `legend` below the given height."""
+    """A picture of the nodes: `lines` draws what lies between the nodes, `legend` what lies below the given height."""
     points, width, height = _on_canvas(_places(topology))
     top = 56.0
     wide = max(width, 9.0 * len(title) + 2 * MARGIN, 320.0)
@@ -73,13 +73,13 @@ def page(
 
 
 def _places(topology: Topology) -> list[Place]:
-    """Where the nodes say they stand; if any does not say, all stand on a circle."""
+    """The coordinates of the nodes; if any has none, all are put on a circle."""
     places = [node.place for node in topology.nodes if node.place is not None]
     return places if len(places) == len(topology.nodes) else list(circle(len(topology.nodes)))
 
 
 def _on_canvas(places: list[Place]) -> tuple[list[Point], float, float]:
-    """Pixels, y downwards, and the size of the canvas."""
+    """The coordinates in pixels, y downwards, and the size of the canvas."""
     left, right = min(x for x, _ in places), max(x for x, _ in places)
     low, high = min(y for _, y in places), max(y for _, y in places)
     points = [(MARGIN + _UNIT * (x - left), MARGIN + _UNIT * (high - y)) for x, y in places]
@@ -87,7 +87,7 @@ def _on_canvas(places: list[Place]) -> tuple[list[Point], float, float]:
 
 
 def _stroke(speed: _Speed, speeds: list[_Speed]) -> float:
-    """Pixels: the root of the bandwidth's share, so that 1:2 is seen and 1:20 does not vanish."""
+    """Width of a line in pixels: by the root of its bandwidth, so that 1:2 is visible and 1:20 does not vanish."""
     return 1.0 + 3.0 * math.sqrt(speed[0] / speeds[0][0]) if len(speeds) > 1 else 2.0
 
 
@@ -102,7 +102,7 @@ def _cables(topology: Topology, points: list[Point], style: dict[_Speed, tuple[s
         yield (
             f'<path d="{bent_path(start, end, bend)}" fill="none" stroke="{colour}" stroke-width="{stroke:.2f}"'
             f"{faint}{arrow}>"
-            f"<title>{escape(_told(topology, link, duplex))}</title></path>"
+            f"<title>{escape(_title(topology, link, duplex))}</title></path>"
         )
 
 
@@ -135,7 +135,7 @@ def _runs_over_a_node(topology: Topology, points: list[Point]) -> list[bool]:
     import numpy as np
 
     if len(points) * len(topology.links) > _MOST_PAIRS:
-        return [False] * len(topology.links)  # in such a crowd nobody follows a single cable
+        return [False] * len(topology.links)  # with so many lines, single cables cannot be followed anyway
     xy = np.array(points)
     result = []
     for link in topology.links:
@@ -149,7 +149,7 @@ def _runs_over_a_node(topology: Topology, points: list[Point]) -> list[bool]:
 
 
 def _detour(points: list[Point], link: Link) -> float:
-    """Bend of a line around the nodes in its way: outwards, seen from the middle of the picture."""
+    """How far a line bends around the nodes in its way: away from the middle of the picture."""
     (x0, y0), (x1, y1) = points[link.src], points[link.dst]
     middle_x = sum(x for x, _ in points) / len(points)
     middle_y = sum(y for _, y in points) / len(points)
@@ -177,7 +177,7 @@ def towards(point: Point, target: Point, pixels: float) -> Point:
     return point[0] + dx / length * pixels, point[1] + dy / length * pixels
 
 
-def _told(topology: Topology, link: Link, duplex: bool) -> str:
+def _title(topology: Topology, link: Link, duplex: bool) -> str:
     arrow = "--" if duplex else "->"
     ends = f"{topology.nodes[link.src].name} {arrow} {topology.nodes[link.dst].name}"
     return f"{ends}: {rate(link.bandwidth)}, {time(link.alpha)}"

@@ -67,7 +67,7 @@ def _line(topology: Topology, link: Link, use: float, path: str, arrow: str) -> 
 
 
 def _half(start: Point, end: Point, bend: float) -> str:
-    """The first half of the line that `bent_path` draws, from what it draws."""
+    """The first half of the line that `bent_path` draws."""
     row = [_point(word) for word in bent_path(start, end, bend).translate(_NO_COMMANDS).split()]
     controls = [row[0]]
     while len(row) > 1:  # de Casteljau: the first of every row of midpoints

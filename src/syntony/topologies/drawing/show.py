@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes of one kind, alike in ability, degree and rate. Bandwidths are sums over a node's links, in bytes/s."""
+    """Nodes of equal kind, abilities, degree and rate. Bandwidths are sums over a node's links, in bytes/s."""
 
     kind: str
     count: int
@@ -49,13 +49,13 @@ class LinkGroup:
 
 @dataclass(frozen=True)
 class Summary:
-    """The facts about a topology that fit on a screen.
+    """The most important facts about a topology.
 
     `duplex`: every link has an equal one the other way, so links are cables.
     `hops`: the diameter, and `route` the most links of a shortest path between two ranks; None if some rank is cut
     off: `cut_off` then names a source and a rank that it cannot reach.
     `symmetry`: order of the group that the generators generate, None if it takes long to count.
-    `rank_orbits`: how many kinds of rank that group tells apart.
+    `rank_orbits`: the number of orbits of ranks under that group.
     """
 
     name: str
@@ -125,7 +125,7 @@ def to_dict(summary: Summary) -> dict[str, Any]:
 
 
 def tables(summary: Summary) -> Iterable[RenderableType]:
-    """What to print with a rich console."""
+    """The tables, for a rich console."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -158,7 +158,7 @@ def tables(summary: Summary) -> Iterable[RenderableType]:
         order = [group.kind for group in summary.nodes]
         for wire in summary.links:
             if summary.duplex and order.index(wire.src_kind) > order.index(wire.dst_kind):
-                continue  # the way back of a cable that is told already
+                continue  # the other direction of a cable that has a row
             count = wire.count // 2 if summary.duplex and wire.src_kind == wire.dst_kind else wire.count
             arrow = "--" if summary.duplex else "->"
             links.add_row(
@@ -169,7 +169,7 @@ def tables(summary: Summary) -> Iterable[RenderableType]:
 
 
 def _node_groups(topology: Topology) -> Iterable[NodeGroup]:
-    # First by the speeds of the links, as numbers: adding up exact rates is slow, and few sums differ.
+    # First grouped by the numbers of their speeds: adding up exact rates is slow, and few sums differ.
     out, into = (_speeds_by_node(topology, ends) for ends in topology.ends)
     alike: dict[tuple[Any, ...], list[int]] = {}
     for node in topology.nodes:

@@ -1,4 +1,4 @@
-"""The families of topologies, in one table. To add one: a file here, and its `Family` in one of these tuples."""
+"""The table of all families of topologies. To add one: a file here, and its `Family` in one of these tuples."""
 
 from syntony.topologies.families.boxes.all_to_all_boxes import GAUDI, GAUDI2, MI300X
 from syntony.topologies.families.boxes.dgx import DGX_A100, DGX_H100

@@ -1,4 +1,4 @@
-"""Family: a named way to build topologies, as data from which parsing, help and documentation are made."""
+"""Family: a named way to build topologies, as data from which the parser, the help and the documentation are made."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Family:
         }
 
     def signature(self) -> str:
-        """How the family is written: `torus:SHAPE,bandwidth=1e9,alpha=1e-06`."""
+        """The form of its names: `torus:SHAPE,bandwidth=1e9,alpha=1e-06`."""
         defaults = self.defaults()
         words = [
             f"{parameter.name}={written(defaults[parameter.name])}"
@@ -57,7 +57,7 @@ class Family:
 
 
 def written(value: object) -> str:
-    """A value as the naming grammar writes it: 25000000000 bytes/s is `25e9`."""
+    """A value as it stands in a name: 25000000000 bytes/s is `25e9`."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, tuple):

@@ -1,1 +1,1 @@
-"""Computations on a network's graph: symmetries, distances, and what is left after damage."""
+"""Computations on a network's graph: symmetries, distances, and what remains after damage."""

@@ -1,14 +1,14 @@
-"""A machine with something broken: nodes and wires that are lost, wires that run at a part of their bandwidth.
+"""A damaged topology: some nodes and links are lost, some links have only a part of their bandwidth.
 
     without=rank5      a node, by its name as `topo show` and `topo convert` print it; a rank also by its number
-    without=0-1        all wires between two nodes, both ways            0 ── 1          0    1
+    without=0-1        all links between two nodes, both directions      0 ── 1          0    1
     without=0->1       those of one direction                                 │    becomes     │
     slowed=0-1@50%     they keep half of their bandwidth                 2 ── 3          2 ── 3
 
-Names are those of the intact machine and stay; numbers do not, since ids are positions. `Degraded` maps both ways.
-Switches and NICs that nothing is left to connect to stay where they are and do no harm.
+Nodes keep the names of the intact topology. Numbers change, because ids are positions; `Degraded` has the new ones.
+Switches and NICs without any link remain as nodes.
 
-Symmetry: what is left of the declared group when the broken place is told apart (graph/stabilizer.py).
+Symmetry: the automorphisms of the declared group that leave the damage in place (graph/stabilizer.py).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Integers = NDArray[np.signedinteger]
 
 @dataclass(frozen=True, eq=False)
 class Degraded:
-    """What is left of a machine, and which part of it is which.
+    """The damaged topology, and the new numbers of its nodes and links.
 
-    node_at  per node of the intact machine its number now; -1: lost
-    link_at  per link of the intact machine its number now; -1: lost
+    node_at  per node of the intact topology its new number; -1: lost
+    link_at  per link of the intact topology its new number; -1: lost
     """
 
     topology: Topology
@@ -41,9 +41,9 @@ class Degraded:
 
 
 def degraded(topology: Topology, without: Sequence[str] = (), slowed: Sequence[str] = ()) -> Degraded:
-    """The topology without some nodes and wires, and with some that are slower; see the top of the file.
+    """The topology without some nodes and links, and with some slower ones; see the top of the file.
 
-    It is named as `parse` would read it. Raises TopologyError where nothing is called so, or no rank is left.
+    Its name is one that `parse` reads. Raises TopologyError if there is no such node or link, or no rank is left.
     """
     lost_nodes: set[int] = set()
     lost_links: set[int] = set()
@@ -61,7 +61,9 @@ def degraded(topology: Topology, without: Sequence[str] = (), slowed: Sequence[s
     for text in slowed:
         wire, at, part = text.rpartition("@")
         if not at:
-            raise TopologyError(f"{topology.name}: slowed={text} says not by how much; write slowed={text}@50%")
+            raise TopologyError(
+                f"{topology.name}: slowed={text} does not say how much bandwidth is left; write slowed={text}@50%"
+            )
         mark, directed, links = _wire(topology, wire)
         share |= dict.fromkeys(links, _part(topology, text, part))
         marks.append((mark, directed))
@@ -105,26 +107,28 @@ def _rest(
         for position, link in enumerate(kept_links)
     )
     nodes = tuple(replace(node, id=position) for position, node in enumerate(kept_nodes))
-    # Lost nodes are marks, so each generator leaves them where they are.
+    # Lost nodes are marked, so every generator fixes them.
     moved = tuple(tuple(numbers[generator[node.id]] for node in kept_nodes) for generator in generators)
     return Degraded(Topology(name, nodes, links, moved, topology.about), node_at, link_at)
 
 
 def _node(topology: Topology, text: str) -> int | None:
-    """The node of that name, or the rank of that number; None where there is neither."""
+    """The node of that name, or the rank of that number; None if there is neither."""
     if text.isascii() and text.isdecimal() and int(text) < topology.ranks:
         return int(text)
     return next((node.id for node in topology.nodes if node.name == text), None)
 
 
 def _wire(topology: Topology, text: str) -> tuple[Mark, bool, list[int]]:
-    """The ends of `A-B` or `A->B` (names may have dashes in them), whether one direction is meant, and its links."""
+    """The ends of `A-B` or `A->B` (names may contain dashes), whether one direction is meant, and its links."""
     directed = "->" in text
     dash = "->" if directed else "-"
     words = text.split(dash)
     splits = [(dash.join(words[:i]), dash.join(words[i:])) for i in range(1, len(words))]
     if not splits:
-        raise TopologyError(f"{topology.name}: {_unknown(topology, text)}; a wire is written 0-1, one way of it 0->1")
+        raise TopologyError(
+            f"{topology.name}: {_unknown(topology, text)}; write a link as 0-1, one direction of it as 0->1"
+        )
     for one, other in splits:
         ends = _node(topology, one), _node(topology, other)
         if ends[0] is not None and ends[1] is not None:
@@ -132,7 +136,7 @@ def _wire(topology: Topology, text: str) -> tuple[Mark, bool, list[int]]:
     else:
         one, other = splits[0]
         missing = one if _node(topology, one) is None else other
-        raise TopologyError(f"{topology.name}: {text} is no wire: {_unknown(topology, missing)}")
+        raise TopologyError(f"{topology.name}: {text} is not a link: {_unknown(topology, missing)}")
     src, dst = ends
     assert src is not None
     assert dst is not None
@@ -143,7 +147,7 @@ def _wire(topology: Topology, text: str) -> tuple[Mark, bool, list[int]]:
         around = sorted({link.dst for link in topology.links_from(src)})
         names = ", ".join(topology.nodes[node].name for node in around[:8]) + (", .." if len(around) > 8 else "")
         raise TopologyError(
-            f"{topology.name}: no wire leads from {topology.nodes[src].name} to {topology.nodes[dst].name}; "
+            f"{topology.name}: no link leads from {topology.nodes[src].name} to {topology.nodes[dst].name}; "
             f"those from {topology.nodes[src].name} lead to {names or 'nowhere'}"
         )
     return ((src, dst) if directed else (min(src, dst), max(src, dst))), directed, links
@@ -151,17 +155,18 @@ def _wire(topology: Topology, text: str) -> tuple[Mark, bool, list[int]]:
 
 def _unknown(topology: Topology, text: str) -> str:
     hint = did_you_mean(text, (node.name for node in topology.nodes))
-    return f"nothing is called {text!r}{hint}; ranks are 0..{topology.ranks - 1}"
+    return f"no node is named {text!r}{hint}; ranks are 0..{topology.ranks - 1}"
 
 
 def _part(topology: Topology, text: str, part: str) -> Fraction:
-    """What is left of a bandwidth: `50%` or `1/2`, above 0 and below 1."""
+    """The part of the bandwidth that is left: `50%` or `1/2`, above 0 and below 1."""
     try:
         share = Fraction(part.removesuffix("%")) / (100 if part.endswith("%") else 1)
     except (ValueError, ZeroDivisionError):
         share = Fraction(0)
     if not 0 < share < 1:
         raise TopologyError(
-            f"{topology.name}: slowed={text}: {part!r} is no part of a bandwidth; write what is left, as 50% or 1/2"
+            f"{topology.name}: slowed={text}: {part!r} is not a part of a bandwidth; "
+            "write what is left, such as 50% or 1/2"
         )
     return share

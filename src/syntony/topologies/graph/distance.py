@@ -1,12 +1,12 @@
-"""Distances between ranks: in hops, moves of data from one rank to the next, and in links.
+"""Distances between ranks: in hops (moves of data from one rank to the next) and in links.
 
-Switches and NICs hold nothing, so a path through them is one hop however many links it has: two ranks on one switch
-are one hop apart, and two links.
+Switches and NICs hold no data, so a path through them is one hop, however many links it has: two ranks on one switch
+are one hop and two links apart.
 
-The largest distance of all is found without looking at all pairs. Ranks that a declared symmetry moves onto each other
-see the same distances. Of the others a few are searched from, forwards and backwards: the distance to one of these,
-and its own largest distance, together bound that of every other rank (Takes and Kosters, 2011); ranks that cannot be
-the furthest are left out. The rest are searched from at once, 64 sources to a machine word.
+The largest distance is found without looking at all pairs. Ranks in one orbit of the declared symmetry see the same
+distances, so one of each orbit is considered. Searches from a few of them, forwards and backwards, bound the largest
+distances of all others (Takes and Kosters, 2011), and ranks that cannot be the furthest are left out. The rest are
+searched from all at once, 64 sources to a machine word.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy.typing as npt
 from syntony.topologies.graph.symmetry import orbits
 from syntony.topologies.topology import Topology
 
-_FEW = 16  # sources that are searched from one by one
+_SINGLE_SEARCHES = 16  # sources that are searched from one by one
 _BLOCK = 1024  # sources that are searched from at once
 
 
 def hops_from(topology: Topology, source: int) -> list[int | None]:
-    """Hops from rank `source` to each rank; None where there is no path."""
+    """Hops from rank `source` to each rank; None if there is no path."""
     return _distances(topology, source, _hop_ends(topology))[: topology.ranks]
 
 
@@ -45,7 +45,7 @@ def cut_off(topology: Topology) -> tuple[int, int] | None:
     for destination, distance in enumerate(_distances(topology, 0, hops)[: topology.ranks]):
         if distance is None:
             return 0, destination
-    # Rank 0 reaches all, so whoever reaches rank 0 does too.
+    # Rank 0 reaches all ranks, so every rank that reaches rank 0 does, too.
     for source, distance in enumerate(_distances(topology, 0, hops, backwards=True)[: topology.ranks]):
         if distance is None:
             return source, 0
@@ -53,14 +53,14 @@ def cut_off(topology: Topology) -> tuple[int, int] | None:
 
 
 def _hop_ends(topology: Topology) -> list[bool]:
-    """Per node whether a step onto it counts, when hops are counted."""
+    """Per node whether a step to it counts as a hop."""
     return [node < topology.ranks for node in range(len(topology.nodes))]
 
 
 def _distances(topology: Topology, start: int, counts: Sequence[bool], backwards: bool = False) -> list[int | None]:
     """From `start` to every node (`backwards`: from every node to `start`), by breadth-first search.
 
-    A step onto a node for which `counts` is false is free: such nodes are looked at before the ones behind them.
+    A step to a node for which `counts` is false has length 0: such nodes are visited before those behind them.
     """
     distances: list[int | None] = [None] * len(topology.nodes)
     waiting = deque([(start, 0)])
@@ -90,10 +90,10 @@ def _furthest(topology: Topology, counts: Sequence[bool]) -> int:
     most: dict[int, int] = dict.fromkeys(left, ranks * len(topology.nodes))
     least: dict[int, int] = dict.fromkeys(left, 0)
     furthest = 0
-    for turn in range(_FEW):
+    for search in range(_SINGLE_SEARCHES):
         if not left:
             return furthest
-        chosen = min(left, key=least.__getitem__) if turn % 2 else max(left, key=most.__getitem__)
+        chosen = min(left, key=least.__getitem__) if search % 2 else max(left, key=most.__getitem__)
         there = [distance or 0 for distance in _distances(topology, chosen, counts)]
         back = [distance or 0 for distance in _distances(topology, chosen, counts, backwards=True)]
         reach = max(there[:ranks])
@@ -107,7 +107,7 @@ def _furthest(topology: Topology, counts: Sequence[bool]) -> int:
 
 
 def _furthest_from(topology: Topology, sources: Sequence[int], counts: Sequence[bool]) -> int:
-    """The largest distance from any of `sources` to any rank; a bit per source, waves of all of them together."""
+    """The largest distance from any of `sources` to any rank; breadth-first search with a bit per source."""
     begins, ends = topology.ends
     order = np.argsort(ends, kind="stable")
     begins, ends = begins[order], ends[order]
@@ -126,7 +126,7 @@ def _furthest_from(topology: Topology, sources: Sequence[int], counts: Sequence[
             wave = _stepped(wave, begins, first, arrivals) & ~seen
             seen |= wave
             landed |= wave
-            wave[counted] = 0  # the rest of it goes on within this distance
+            wave[counted] = 0  # nodes that do not count are passed within this distance
         landed[~counted] = 0
         if landed[: topology.ranks].any():
             furthest = distance
@@ -140,7 +140,7 @@ def _stepped(
     first: npt.NDArray[np.int64],
     arrivals: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.uint64]:
-    """The bits of every node one link on: those of all nodes with a link to it, together."""
+    """One link further: per node, the union of the bits of all nodes with a link to it."""
     result = np.zeros_like(wave)
     result[arrivals] = np.bitwise_or.reduceat(wave[begins], first, axis=0)
     return result

@@ -1,13 +1,13 @@
-"""The symmetry that is left when one node, or the wire between two nodes, is told apart from its like.
+"""The automorphisms that fix a marked node, or the marked link between two nodes: its stabilizer.
 
-Of a group of automorphisms those stay that leave the marked place where it is (its stabilizer). They are found by
-walking: a random element takes the mark to some place of its orbit, and a known way back from there makes it one that
-leaves the mark alone (Schreier's lemma; random elements by product replacement, Celler et al. 1995):
+Elements of the stabilizer are made of random elements of the group: a random element maps the mark to some point of its
+orbit, and a known element maps that point back (Schreier's lemma; random elements by product replacement, Celler et
+al. 1995):
 
-        mark ──random element──▶ place ──known way back──▶ mark
+        mark ──random element──▶ point of its orbit ──known element──▶ mark
 
-An element is kept if it joins orbits of nodes that were apart; when ten in a row join nothing, the orbits are those of
-the whole stabilizer, but for bad luck. That the group may be too small harms nobody: each element is an automorphism.
+An element is kept if it joins orbits of nodes. When ten in a row join nothing, the orbits are almost surely those of
+the whole stabilizer. If the group found is too small, it is still a group of automorphisms, and results stay valid.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from syntony.topologies.topology import Permutation
 
 MOST_ENTRIES = 20_000_000
-"""Places of the mark's orbit times nodes; above, only generators that leave the mark alone themselves are kept."""
+"""Points of the mark's orbit times nodes; above this, only generators that fix the mark themselves are kept."""
 IN_VAIN = 10
-"""So many random elements that join nothing, and the search ends."""
+"""After so many random elements that join no orbits, the search ends."""
 
 Integers = NDArray[np.signedinteger]
 Mark = tuple[int, ...]
-"""One node; or two, in ascending order where both directions of their wires are meant."""
+"""One node; or two, in ascending order if both directions of their links are meant."""
 
 
 def stabilizer(size: int, generators: Sequence[Permutation], mark: Mark, directed: bool = False) -> list[Permutation]:
-    """Generators of a group of those permutations of 0..size-1 that leave the mark where it is."""
+    """Generators of the subgroup of `generators`' group that fixes the mark, or of a part of it; see the top."""
 
     def moved(place: Mark, way: Integers) -> Mark:
         image = tuple(way[list(place)].tolist())
@@ -55,14 +55,14 @@ def stabilizer(size: int, generators: Sequence[Permutation], mark: Mark, directe
 
 
 def _joining(size: int, ways: list[Integers], kept: list[Integers], back: object) -> list[Integers]:
-    """`kept`, and random elements of the stabilizer that join orbits. `back(g)`: takes the mark where g takes it."""
+    """`kept`, and random elements of the stabilizer that join orbits. `back(g)` maps the mark to where g maps it."""
     assert callable(back)
     rng = np.random.default_rng(0)
     pool = [ways[i % len(ways)] for i in range(max(10, len(ways)))]
     walker = np.arange(size)
     kept = list(kept)
     label = _orbits(size, kept)
-    vain = -5 * len(pool)  # the first ones are not random yet
+    vain = -5 * len(pool)  # the first elements are not random enough
     while vain < IN_VAIN:
         one, other = rng.choice(len(pool), 2, replace=False)
         pool[one] = pool[one][pool[other]] if rng.integers(2) else pool[other][pool[one]]

@@ -13,9 +13,9 @@ def moving(size: int, images: Mapping[int, int]) -> Permutation:
 
 
 def swap_and_turn(size: int, orbit: Sequence[Sequence[int]]) -> list[Permutation]:
-    """Generators of all ways to permute equal blocks: `orbit[i]` are the points of block i, in matching order.
+    """Generators of all ways to permute equal blocks: `orbit[i]` are the points of block i, in corresponding order.
 
-    The first swaps blocks 0 and 1, the second turns all blocks one place; together they generate every permutation.
+    The first swaps blocks 0 and 1, the second rotates all blocks by one; together they generate every permutation.
     """
     if len(orbit) < 2:
         return []
@@ -27,7 +27,7 @@ def swap_and_turn(size: int, orbit: Sequence[Sequence[int]]) -> list[Permutation
 
 
 def orbits(size: int, generators: Sequence[Permutation]) -> list[list[int]]:
-    """The classes of points that the group can move onto each other; classes and members in ascending order."""
+    """The orbits of the points under the group; orbits and members in ascending order."""
     reached = [False] * size
     classes = []
     for start in range(size):
@@ -48,8 +48,8 @@ def orbits(size: int, generators: Sequence[Permutation]) -> list[list[int]]:
 def group_order(size: int, generators: Sequence[Permutation], patience: int = 2_000_000) -> int | None:
     """How many permutations the generators generate, by Schreier and Sims' chain of stabilizers.
 
-    None when that would take more than `patience` steps on a single point (the default: below about a second), or when
-    there are so many points that it surely would.
+    None if that takes more than `patience` steps on a single point (the default: about a second), or if there are so
+    many points that it surely would.
 
     The order is the product of the orbit lengths along a chain of stabilizers: |G| = |orbit of b1| * |G fixing b1|,
     and so on. A level keeps, for its base point, one group element (a transversal) per point of the orbit; Schreier's
@@ -70,7 +70,7 @@ def group_order(size: int, generators: Sequence[Permutation], patience: int = 2_
 
 
 class _Level:
-    """One stabilizer of the chain: its base point, its generators, and who takes the base point where."""
+    """One stabilizer of the chain: base point, generators, and elements that map the base to points of its orbit."""
 
     def __init__(self, size: int, base: int) -> None:
         self.base = base
@@ -97,7 +97,8 @@ class _Stabilizers:
             self.levels.append(_Level(self.size, base))
         level = self.levels[depth]
         level.generators.append(element)
-        # Old points meet the new generator, new points meet all; a second way to a point fixes the base, and goes down.
+        # Old points are mapped by the new generator, new points by all. A second element that maps the base to the same
+        # point gives one that fixes the base, for the next level.
         points = list(level.transversal)
         old = len(points)
         for position, point in enumerate(points):

@@ -11,9 +11,9 @@ from syntony.topologies.topology import Link, Node, NodeKind, Permutation, Topol
 Place = tuple[float, float]
 
 ABSTRACT_BANDWIDTH = Fraction(10**9)
-"""Bytes/s of a link in families that stand for no particular hardware."""
+"""Bytes/s of a link in families of no particular hardware."""
 ABSTRACT_ALPHA = 1e-6
-"""Seconds of latency of a link in families that stand for no particular hardware."""
+"""Seconds of latency of a link in families of no particular hardware."""
 
 # A mistyped size is refused within a second, before it fills the memory.
 _MOST_NODES = 100_000
@@ -21,7 +21,7 @@ _MOST_LINKS = 2_000_000
 
 
 class Wiring:
-    """Collects nodes and links, numbers them in order, and hands out the Topology. Ranks are added first."""
+    """Collects nodes and links, numbers them in order, and makes the Topology. Ranks are added first."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -48,7 +48,7 @@ class Wiring:
         self.link(other, one, bandwidth, alpha)
 
     def link(self, src: int, dst: int, bandwidth: Fraction, alpha: float) -> None:
-        """One direction of a connection, where the other is of its own kind or absent."""
+        """One direction of a connection whose other direction differs or is missing."""
         if len(self._links) >= _MOST_LINKS:
             raise TopologyError(
                 f"{self._name}: more than {_MOST_LINKS} links; a topology of that size is not supported"
@@ -72,7 +72,7 @@ class Wiring:
 
 
 def circle(count: int) -> Iterator[Place]:
-    """Places on a circle, clockwise from the top, neighbours 1 apart; a single place is the centre."""
+    """Points on a circle, clockwise from the top, neighbours 1 apart; a single point is the centre."""
     radius = 0.5 / math.sin(math.pi / count) if count > 1 else 0.0
     for i in range(count):
         angle = 2 * math.pi * i / count
@@ -80,12 +80,12 @@ def circle(count: int) -> Iterator[Place]:
 
 
 def spread(left: float, right: float, count: int, pitch: float = 0.0) -> list[float]:
-    """`count` coordinates, evenly over the middle of `left` .. `right`; beyond both where that is less than `pitch`."""
+    """`count` coordinates, evenly around the middle of `left` .. `right`, at least `pitch` apart."""
     step = max((right - left) / count, pitch)
     return [(left + right) / 2 + (i - (count - 1) / 2) * step for i in range(count)]
 
 
 def require(holds: bool, sentence: str) -> None:
-    """Refuses a family's arguments with a sentence that says what would be right."""
+    """Raises TopologyError with the sentence unless the condition `holds`."""
     if not holds:
         raise TopologyError(sentence)

@@ -1,7 +1,7 @@
-"""What a probe's measurements tell about links that no file describes: fit, locality, health, topology.
+"""From the measurements of a probe to a topology: fit, locality, health, network.
 
 collectives/probe.py ──▶ measurements.py ──▶ locality.py   which ranks are near each other
-   runs the traffic        │                 health.py     who is slower than its peers
+   runs the traffic        │                 health.py     which ranks and pairs are slower than their peers
                            │                 network.py    a Topology that explains the numbers
                            └── fit.py: seconds of messages of several sizes -> alpha and bandwidth
 """

@@ -1,4 +1,4 @@
-"""One wire's alpha and bandwidth from the seconds that messages of several sizes took.
+"""The alpha and bandwidth of a link, from the seconds that messages of several sizes took.
 
       seconds                              / ·      the time of s bytes is latency + s / bandwidth,
         │                        ·     /            and noise only ever adds to it: of equal sizes
@@ -16,7 +16,7 @@ from itertools import combinations
 
 import numpy as np
 
-_SMALL = 4  # times the smallest size: messages so small tell the latency
+_SMALL = 4  # times the smallest size: from messages so small, the latency is read
 _FAR = 16  # slopes are taken between sizes within this factor below the largest
 
 
@@ -38,7 +38,7 @@ def fit(times: Mapping[int, Sequence[float]]) -> Line:
     """
     sizes = np.asarray(sorted(times), float)
     if len(sizes) < 2:
-        raise ValueError(f"a line needs messages of two sizes, there are {len(sizes)}")
+        raise ValueError(f"a fit needs messages of at least two sizes; there are {len(sizes)}")
     fastest = np.asarray([min(times[int(size)]) for size in sizes])
     reach = [i for i, size in enumerate(sizes) if size * _FAR >= sizes[-1]]
     if len(reach) < 2:

@@ -1,9 +1,9 @@
-"""Who is slower than its peers: the check before a long job starts.
+"""Ranks and pairs that are slower than their peers: a check before a long job starts.
 
-A pair's peers are the pairs whose ends are as near each other (the same depth in the tree of locality.py): wires that
-ought to be alike. What is slower than their median by more than the tolerance is a finding. Where most wires of one
-rank are slow, or all that it moves at once is little, the rank is named and not each of its wires (the pre-flight
-checks of MegaScale, Jiang et al., NSDI'24, and of Vela, IBM, ask the same question with their own traffic).
+The peers of a pair are the pairs whose ranks are equally near each other (the same depth in the tree of locality.py),
+so they should be equally fast. A pair that is slower than their median by more than the tolerance is a finding. If most
+pairs of one rank are slow, or its total bandwidth is low, the rank is named instead of each pair (MegaScale, Jiang et
+al., NSDI'24, and IBM's Vela have such checks before a job, with traffic of their own).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from syntony.topologies.probed.locality import Cluster
 from syntony.topologies.probed.measurements import Measurements
 
 TOLERANCE = 0.75
-"""A bandwidth below this part of its peers' median is slow."""
+"""A bandwidth below this part of the median of its peers is slow."""
 
 _LATE = 4.0  # a latency above this many times its peers' median is late,
-_LEAST_DELAY = 100e-6  # if it is also so many seconds above it: below that a scheduler's whim decides
-_FEWEST_PEERS = 3  # among fewer nobody can say which of them is wrong
+_LEAST_DELAY = 100e-6  # if it is also so many seconds above it: smaller differences are noise of the scheduler
+_FEWEST_PEERS = 3  # among fewer, it cannot be decided which of them is slow
 
 Pair = tuple[int, int]
 
@@ -37,7 +37,7 @@ class Finding:
 
 
 def examine(measurements: Measurements, root: Cluster, tolerance: float = TOLERANCE) -> tuple[Finding, ...]:
-    """What is wrong, whole ranks first; empty where nothing is."""
+    """The findings, whole ranks first; empty if nothing is slow."""
     usual_rate: dict[Pair, float] = {}
     usual_alpha: dict[Pair, float] = {}
     for pairs in _peers(root).values():
@@ -55,18 +55,18 @@ def examine(measurements: Measurements, root: Cluster, tolerance: float = TOLERA
     for pair in sorted(slow | late):
         if blamed & set(pair):
             continue
-        said = []
+        problems = []
         if pair in slow:
-            said.append(f"{rate(float(measurements.bandwidth[pair]))}, its peers have {rate(usual_rate[pair])}")
+            problems.append(f"{rate(float(measurements.bandwidth[pair]))}, its peers have {rate(usual_rate[pair])}")
         if pair in late:
-            said.append(f"latency {time(float(measurements.alpha[pair]))}, its peers' is {time(usual_alpha[pair])}")
+            problems.append(f"latency {time(float(measurements.alpha[pair]))}, its peers' is {time(usual_alpha[pair])}")
         ends = " -> ".join(measurements.name(rank) for rank in pair)
-        findings.append(Finding(pair, f"{ends}: {'; '.join(said)}"))
+        findings.append(Finding(pair, f"{ends}: {'; '.join(problems)}"))
     return tuple(findings)
 
 
 def _peers(root: Cluster) -> dict[int, list[Pair]]:
-    """Pairs by the depth of the smallest cluster around them."""
+    """The pairs, grouped by the depth of the smallest cluster that contains both ranks."""
     depth: dict[tuple[int, ...], int] = {root.ranks: 0}
     for cluster in root.walk():
         for part in cluster.parts:
@@ -89,7 +89,7 @@ def _slow_ranks(measurements: Measurements, root: Cluster, slow: set[Pair], tole
         usual, usual_ease, usual_wire = (float(np.median(list(values.values()))) for values in (moved, eased, wire))
         for rank in root.ranks:
             mine = sum(pair[end] == rank for pair in slow)
-            # Most of its wires slow, or in each other's way: else it is a few of them, and these are named.
+            # The rank is named if most of its pairs are slow or share a slow link; otherwise the pairs are named.
             little = rank in moved and moved[rank] < tolerance * usual
             all_over = little and (eased[rank] < tolerance * usual_ease or wire[rank] < tolerance * usual_wire)
             if all_over and len(moved) > _FEWEST_PEERS:

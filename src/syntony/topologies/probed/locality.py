@@ -1,4 +1,4 @@
-"""Which ranks are near each other: those of a host, of a rack, of a pod, as far as messages can tell.
+"""Which ranks are near each other: the ranks of a host, of a rack, of a pod, found from measured times.
 
     sorted distances   ▁▁▁▁▁▁▁▁▁▁▁▁ ▅▅▅▅▅▅▅▅▅▅▅▅ ███████      every jump is a level: ranks joined by distances below
                                    ↑ jump       ↑ jump        it (single linkage) are a cluster
@@ -8,8 +8,8 @@
                            {0 1 2 3}          {4 5 6 7}       the tree that a Topology is made of (network.py)
                            0  1  2  3         4  5  6  7
 
-PLink (Luo et al., MLSys'20) finds locality in a data centre by probing and clustering; here the number of levels comes
-out of the data. A single slow pair splits no cluster, as other pairs link its ends.
+PLink (Luo et al., MLSys'20) finds locality in a data centre by probing and clustering; here the number of levels
+follows from the data. A single slow pair splits no cluster, because other pairs join its ranks.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import numpy as np
 from syntony.topologies.probed.measurements import Measurements
 
 JUMP = 2.0
-"""Distances that differ by less than this factor are of one level."""
+"""Distances that differ by less than this factor belong to one level."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Ranks that are near each other, and the nearer ones among them; a single rank has no parts."""
+    """Ranks that are near each other; `parts` are the clusters within it, none if it is a single rank."""
 
     ranks: tuple[int, ...]
     parts: tuple[Cluster, ...] = ()
@@ -40,7 +40,7 @@ class Cluster:
             yield from part.walk()
 
     def around(self, a: int, b: int) -> Cluster:
-        """The smallest cluster that has both ranks."""
+        """The smallest cluster that contains both ranks."""
         for part in self.parts:
             if a in part.ranks and b in part.ranks:
                 return part.around(a, b)

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 REFERENCE = 1 << 20
-"""Bytes of the message whose time says how far apart two ranks are."""
+"""Bytes of the message whose time is the distance of two ranks."""
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """What the ranks of a cluster send out of it and receive from outside, all at once; bytes/s.
+    """Total rate at which the ranks of a cluster send out of it, and receive from outside, all at once; bytes/s.
 
-    `alone`: what the same messages would get together if none were in another's way.
+    `alone`: the sum of the rates that the same messages have when each is sent alone.
     """
 
     out: float
@@ -29,10 +29,10 @@ class Crossing:
 class Measurements:
     """Seconds and bytes/s; row is the sender, column the receiver, the diagonals are nan.
 
-    hosts      per rank the name of its machine
+    hosts      per rank the name of its host
     alpha      float64 (n, n): latency of the smallest message, half a round trip
-    bandwidth  float64 (n, n): of one message alone on the wires
-    crossings  per cluster (locality.py; single ranks too): its traffic with the rest of the cluster around it
+    bandwidth  float64 (n, n): of one message at a time
+    crossings  per cluster (locality.py; single ranks too): its traffic with the rest of the cluster that contains it
     """
 
     hosts: tuple[str, ...]
@@ -45,11 +45,11 @@ class Measurements:
         return len(self.hosts)
 
     def name(self, rank: int) -> str:
-        """How people know a rank: its number and its machine."""
+        """Number and host of a rank, for messages."""
         return f"rank {rank} ({self.hosts[rank]})"
 
     def distance(self) -> NDArray[np.float64]:
-        """Seconds of a message of REFERENCE bytes between two ranks, the slower direction; symmetric."""
+        """(n, n) seconds of a message of REFERENCE bytes between two ranks, in the slower direction; symmetric."""
         one_way = self.alpha + REFERENCE / self.bandwidth
         return np.maximum(one_way, one_way.T)
 

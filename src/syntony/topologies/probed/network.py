@@ -1,14 +1,14 @@
 """A Topology that explains what a probe measured.
 
-    cluster whose parts get in each other's way        cluster whose parts do not
+    cluster whose parts share bandwidth                cluster whose parts do not
 
               switch                                    part ── part
              /  |  \\    bandwidth: what a part              \\    /     bandwidth: of each pair alone
          part part part  moves at once                       part
 
-Whether they do shows when a part sends to several others at once (Blink, Wang et al., MLSys'20, asks the driver; a
-network has none): as much as the messages would get one by one, and each has a wire of its own; less, and they share.
-Two parts alone cannot tell; they get a wire. A cluster of direct wires that is itself a part of something reaches it
+Which of the two it is shows when a part sends to several others at once: if each message is as fast as when sent alone,
+every pair of parts has a link of its own; if not, they share. (Blink, Wang et al., MLSys'20, asks the driver instead;
+a network has none.) Two parts get a direct link. A cluster of direct links inside a larger one is connected to it
 through a NIC.
 """
 
@@ -24,11 +24,11 @@ from syntony.topologies.probed.measurements import Measurements
 from syntony.topologies.topology import Link, Node, NodeKind, Topology
 
 OWN_WIRES = 0.8
-"""Parts that reach this share of what their messages get one by one have wires of their own."""
+"""Parts have links of their own if messages at once reach this share of the sum of their rates alone."""
 
 
 def explain(measurements: Measurements, root: Cluster, name: str = "probed") -> Topology:
-    """The topology, its ranks in order. Needs `measurements.crossings` of every cluster but the root."""
+    """The topology, with ranks in order. Needs `measurements.crossings` of every cluster but the root."""
     return _Builder(measurements, name).build(root)
 
 
@@ -44,7 +44,7 @@ class _Builder:
         return Topology(self._name, tuple(self._nodes), tuple(self._links))
 
     def _inside(self, cluster: Cluster) -> tuple[int, float]:
-        """Wires the cluster. Returns the node through which it is reached, and the alpha from its ranks to there."""
+        """Adds the links of the cluster. Returns the node that connects it, and the alpha from its ranks to it."""
         if not cluster.parts:
             return cluster.ranks[0], 0.0
         gates = [self._inside(part) for part in cluster.parts]
@@ -85,7 +85,7 @@ class _Builder:
         return float(np.median([self._measured.alpha[a, b] for a, b in product(one.ranks, other.ranks)]))
 
     def _bandwidth(self, one: Cluster, other: Cluster, wires: int) -> float:
-        """Of one part's wire to another, one of its `wires`."""
+        """The bandwidth of the link from one part to another, if the part has `wires` such links."""
         if len(one.ranks) == len(other.ranks) == 1:
             return float(self._measured.bandwidth[one.ranks[0], other.ranks[0]])
         crossings = self._measured.crossings

@@ -1,4 +1,4 @@
-"""What a probe found, for people and for programs."""
+"""The results of a probe, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from syntony.topologies.probed.locality import Cluster
 from syntony.topologies.probed.measurements import Measurements
 from syntony.topologies.topology import Topology
 
-_WIDEST = 16  # ranks whose matrix fits on a screen
+_WIDEST = 16  # ranks; a larger matrix does not fit on a screen
 
 
 def report(measurements: Measurements, root: Cluster, findings: Sequence[Finding], topology: Topology) -> str:
@@ -26,8 +26,8 @@ def report(measurements: Measurements, root: Cluster, findings: Sequence[Finding
         wires = ~np.eye(measurements.ranks, dtype=bool)
         for what, values in (("bandwidth", measurements.bandwidth), ("alpha", measurements.alpha)):
             low, middle, high = (float(x) for x in np.quantile(values[wires], (0, 0.5, 1)))
-            spoken = rate if what == "bandwidth" else time
-            lines.append(f"{what}: least {spoken(low)}, median {spoken(middle)}, most {spoken(high)}")
+            text = rate if what == "bandwidth" else time
+            lines.append(f"{what}: least {text(low)}, median {text(middle)}, most {text(high)}")
     lines += ["", *_clusters(measurements, root), ""]
     links = counted(len(topology.links), "link")
     switches = sum(node.kind == "switch" for node in topology.nodes)
@@ -40,7 +40,7 @@ def report(measurements: Measurements, root: Cluster, findings: Sequence[Finding
 def as_json(
     measurements: Measurements, root: Cluster, findings: Sequence[Finding], topology: Topology
 ) -> dict[str, Any]:
-    """The same for programs; seconds and bytes/s."""
+    """The same in plain JSON types; seconds and bytes/s."""
     return {
         **measurements.to_dict(),
         "clusters": [list(cluster.ranks) for cluster in root.walk() if cluster.parts],
@@ -55,11 +55,11 @@ def _matrix(measurements: Measurements) -> list[str]:
     width = 12
     lines = ["from \\ to " + "".join(f"{f'rank {rank}':>{width}}" for rank in range(measurements.ranks))]
     for sender in range(measurements.ranks):
-        for label, row, spoken in (
+        for label, row, text_of in (
             (f"rank {sender}", measurements.bandwidth[sender], rate),
             ("", measurements.alpha[sender], time),
         ):
-            texts = ["" if receiver == sender else spoken(float(value)) for receiver, value in enumerate(row)]
+            texts = ["" if receiver == sender else text_of(float(value)) for receiver, value in enumerate(row)]
             lines.append(f"{label:<10}" + "".join(f"{text:>{width}}" for text in texts).rstrip())
     return lines
 

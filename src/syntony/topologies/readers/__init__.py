@@ -1,7 +1,7 @@
-"""The formats in which a topology can be read from a file, in one table: our own and those of machines.
+"""The table of all formats in which a topology can be read from a file: ours, and other tools' descriptions of hosts.
 
 To add one: a file here with a function from the file's bytes to the Topology, and its line in the table. A file is
-recognized by what it begins with, whatever it is called; a folder is a machine's root, with `sys` in it.
+recognized by its beginning, not by its name. A folder is the root of a Linux machine, with `sys` in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MEBI = 1 << 20
 
 @dataclass(frozen=True)
 class Format:
-    """One kind of file. `begins` tells by a file's first 64 KiB; `most` bytes are read at most."""
+    """One kind of file. `begins` recognizes it by its first 64 KiB; `most` is its largest size in bytes."""
 
     name: str
     summary: str
@@ -74,8 +74,8 @@ FORMATS: dict[str, Format] = {
 def read(path: str | Path, form: str | None = None) -> Topology:
     """The topology of a file in any of the formats, or of a machine's folder.
 
-    `form` names a format of the table when the file is not to be recognized. Raises UserError with one sentence that
-    names the file and the line or field.
+    `form` names a format of the table if the file shall not be recognized. Raises UserError that names the file and the
+    line or field.
     """
     if form is not None and form not in FORMATS:
         raise TopologyError(f"unknown format {form!r}; known are {', '.join(FORMATS)}")
@@ -101,7 +101,7 @@ def _recognized(head: bytes, path: str) -> Format:
     if path.endswith(".json"):
         return FORMATS["json"]
     known = ", ".join(f"{form.name} ({form.summary})" for form in FORMATS.values())
-    raise TopologyError(f"{path}: not recognized as a topology{_seen(text)}; read are {known}")
+    raise TopologyError(f"{path}: not recognized as a topology{_seen(text)}; known formats are {known}")
 
 
 def _seen(text: str) -> str:

@@ -1,16 +1,16 @@
 r"""A machine put together from its parts, as a topology.
 
-Every reader of this folder finds the same few things, whatever its format; here they become nodes and links:
+All readers of this folder find the same kinds of parts, whatever their format. Here they become nodes and links:
 
            cpu0 ───────────── cpu1          NUMA nodes: switches, all joined to all in one host
             │                  │
         pci 17:00.0        pci a1:00.0      PCI Express bridges: switches
         │   │    │         │    │    │
-      mlx5_0 gpu0 gpu1   gpu2 gpu3 mlx5_1   GPUs are the ranks; NICs are leaves, the network is not in the box
+      mlx5_0 gpu0 gpu1   gpu2 gpu3 mlx5_1   GPUs are the ranks; NICs are leaves, as the network is not described
                \    \     /   /
                  nvswitch                   or NVLinks and xGMI links from GPU to GPU
 
-Where there is no GPU, the NUMA nodes are the ranks. A bridge with neither GPU nor NIC below is left out.
+If there is no GPU, the NUMA nodes are the ranks. A bridge with neither GPU nor NIC below is left out.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from fractions import Fraction
 from itertools import combinations
 
 from syntony.base.wording import counted
-from syntony.topologies.readers.hardware import BRIDGE_ALPHA, ENDPOINT_ALPHA, MEMORY_ALPHA, PCIE_UNTOLD, PEER_ALPHA
+from syntony.topologies.readers.describe import describe_bonds, describe_parts
+from syntony.topologies.readers.hardware import BRIDGE_ALPHA, ENDPOINT_ALPHA, MEMORY_ALPHA, PCIE_UNKNOWN, PEER_ALPHA
 from syntony.topologies.readers.parts import Bond, Part, PartKind, Wires
-from syntony.topologies.readers.words import bonds_in_words, in_words
 from syntony.topologies.topology import Link, Node, NodeKind, Topology, TopologyError
 
 MOST_CPUS = 256  # NUMA nodes of one host; they are joined all to all
-_NEIGHBOUR = 20  # NUMA distance of another node, where the machine does not tell
+_NEIGHBOUR = 20  # NUMA distance of another node, if it is not known
 
 
 class Assembly:
-    """Collects the parts of one or several hosts, then wires them. `where` opens the sentences of what is wrong."""
+    """Collects the parts of one or several hosts, then wires them. error messages begin with `where`."""
 
     def __init__(self, name: str, where: str) -> None:
         self._name = name
@@ -43,20 +43,20 @@ class Assembly:
         self._nvswitch: Part | None = None
         self._shares = False
         self._notes: list[str] = []
-        self._untold: set[Part] = set()
+        self._unknown: set[Part] = set()
         self._names: Counter[str] = Counter()
         self._cpus_of: Counter[int] = Counter()
         self.sockets: int | None = None
 
     def cpu(self, name: str, interconnect: Fraction, host: int = 0) -> Part:
-        """A NUMA node; `interconnect` is what passes from it to another one (bytes/s)."""
+        """A NUMA node; `interconnect` is the bandwidth from it to another one (bytes/s)."""
         self._cpus_of[host] += 1
         if self._cpus_of[host] > MOST_CPUS:
             raise TopologyError(f"{self._where}: more than {MOST_CPUS} NUMA nodes in one host are not supported")
         return self._add("cpu", name, host, None, interconnect)
 
     def bridge(self, name: str, parent: Part, bandwidth: Fraction | None) -> Part:
-        """A PCI bridge or switch. Here and below, a bandwidth that is not told is None; the description says so."""
+        """A PCI bridge or switch. Here and below, an unknown bandwidth is None; the description mentions it."""
         return self._add("bridge", name, parent.host, parent, bandwidth)
 
     def nic(self, name: str, parent: Part, bandwidth: Fraction | None) -> Part:
@@ -65,7 +65,7 @@ class Assembly:
     def card(
         self, name: str, parent: Part, bandwidth: Fraction | None, ports: Sequence[tuple[str, Fraction | None]]
     ) -> None:
-        """A network card with ports, each a name and a speed: one NIC, or several that share the card's link."""
+        """A network card with ports, each a name and a speed: one NIC, or several that share the link of the card."""
         if len(ports) == 1:
             port, speed = ports[0]
             self.nic(port, parent, min((one for one in (bandwidth, speed) if one is not None), default=None))
@@ -75,7 +75,7 @@ class Assembly:
                 self.nic(port, shared, bandwidth if speed is None else speed)
 
     def gpu(self, name: str, parent: Part, bandwidth: Fraction | None, order: int | None = None) -> Part:
-        """A GPU. Ranks go by `order`, and where it is None by when they were added."""
+        """A GPU. Ranks are numbered by `order`; those whose order is None, as they were added."""
         part = self._add("gpu", name, parent.host, parent, bandwidth)
         self._gpus.append((len(self._gpus) if order is None else order, part))
         return part
@@ -89,29 +89,27 @@ class Assembly:
         return self._nvswitch
 
     def join(self, fabric: str, src: Part, dst: Part, count: int, bandwidth: Fraction) -> None:
-        """Adds `count` wires of `bandwidth` bytes/s each from `src` to `dst` to those that are there already."""
+        """Adds `count` wires of `bandwidth` bytes/s each from `src` to `dst`; repeated calls add up."""
         if count > 0:
             bond = Bond(fabric, src, dst)
             before = self._bonds.get(bond, Wires(0, Fraction(0)))
             self._bonds[bond] = Wires(before.count + count, before.bandwidth + count * bandwidth)
 
     def distance(self, src: Part, dst: Part, distance: int) -> None:
-        """The NUMA distance from one NUMA node to another, as firmware tells it: 10 is a node's own memory."""
+        """The NUMA distance from one NUMA node to another, as the firmware gives it: 10 is a node's own memory."""
         self._distances[src, dst] = distance
 
     def note(self, sentence: str) -> None:
-        """Something to tell about the machine that the graph does not say."""
+        """Adds a remark to the description of the topology."""
         self._notes.append(sentence)
 
     def topology(self) -> Topology:
-        """The finished topology; raises TopologyError when there is nothing that could be a rank."""
+        """The finished topology; raises TopologyError if there is no part that could be a rank."""
         gpus = [part for _, part in sorted(self._gpus, key=lambda entry: entry[0])]
         cpus = [part for part in self._parts if part.kind == "cpu"]
         ranks = gpus or cpus
         if not ranks:
-            raise TopologyError(
-                f"{self._where}: there is no GPU and no NUMA node in it, so nothing that could be a rank"
-            )
+            raise TopologyError(f"{self._where}: it has neither GPU nor NUMA node, so there is no rank")
         kept = self._kept()
         order = [*ranks, *(part for part in kept if part.kind != "nic"), *kept]
         ids = {part: number for number, part in enumerate(dict.fromkeys(order))}
@@ -132,17 +130,17 @@ class Assembly:
             raise TopologyError(f"{self._where}: a part has the name {name!r}; a name is printable and not empty")
         self._names[name] += 1
         distinct = name if self._names[name] == 1 else f"{name}#{self._names[name]}"
-        part = Part(kind, distinct, host, parent, PCIE_UNTOLD if bandwidth is None else bandwidth)
+        part = Part(kind, distinct, host, parent, PCIE_UNKNOWN if bandwidth is None else bandwidth)
         self._parts.append(part)
         if bandwidth is None:
-            self._untold.add(part)
+            self._unknown.add(part)
         return part
 
     def _sharing(self, part: Part) -> bool:
         return part is self._nvswitch and self._shares
 
     def _kept(self) -> list[Part]:
-        """The parts, without bridges that lead nowhere."""
+        """The parts, without bridges that have nothing below."""
         leading: set[Part] = set()
         for part in self._parts:
             above: Part | None = part if part.kind in ("gpu", "nic") else None
@@ -159,9 +157,9 @@ class Assembly:
         return children
 
     def _about(self, kept: list[Part]) -> str:
-        untold = sum(part in self._untold for part in kept)
-        notes = [f"{counted(untold, 'PCI link')} of unknown speed taken as generation 3 x16"] if untold else []
-        return "; ".join([in_words(kept, self.sockets), *bonds_in_words(kept, self._bonds), *self._notes, *notes])
+        unknown = sum(part in self._unknown for part in kept)
+        notes = [f"{counted(unknown, 'PCI link')} of unknown speed taken as generation 3 x16"] if unknown else []
+        return "; ".join([describe_parts(kept, self.sockets), *describe_bonds(kept, self._bonds), *self._notes, *notes])
 
     def _tree(self, kept: Iterable[Part]) -> Iterable[_Wire]:
         for part in kept:
@@ -196,11 +194,11 @@ def _node_kind(part: Part, ranks: list[Part]) -> NodeKind:
     return "nic" if part.kind == "nic" else "switch"
 
 
-_APART = 1.3  # of leaves in a drawing: the name of a bridge needs that much
+_APART = 1.3  # between leaves in a drawing; the names of bridges need as much
 
 
 def _places(parts: list[Part], children: dict[Part, list[Part]]) -> dict[Part, tuple[float, float]]:
-    """Leaves side by side at the bottom, in the order of the tree; all else above the middle of what it holds."""
+    """Leaves side by side at the bottom, in the order of the tree; other parts above the middle of their children."""
     places: dict[Part, tuple[float, float]] = {}
     shown = set(parts)
     width = 0

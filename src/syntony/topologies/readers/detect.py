@@ -1,7 +1,6 @@
-"""What this machine is made of, read from Linux's /sys and /proc: processors, caches, memory, NICs, GPUs.
+"""The hardware of this host, read from Linux's /sys and /proc: processors, caches, memory, NICs, GPUs.
 
-Nothing is probed, nothing is needed but the files, and anything may be missing: a field that the kernel does not tell
-is None or empty. How fast the parts talk to each other is measured elsewhere.
+Nothing is measured. Any file may be missing: what the kernel does not report is None or empty.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class NumaNode:
-    """Memory (bytes), the hardware threads next to it, and how far the nodes are, as firmware tells it: 10 is near."""
+    """Memory (bytes), local hardware threads, and the distances to all nodes as the firmware gives them; 10: itself."""
 
     id: int
     threads: tuple[int, ...]
@@ -44,7 +43,7 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class Nic:
-    """A network interface or RDMA port. `speed`: bits/s; `numa`: the node that it hangs on."""
+    """A network interface or RDMA port. `speed`: bits/s; `numa`: its NUMA node."""
 
     name: str
     kind: str
@@ -55,7 +54,7 @@ class Nic:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU or another accelerator: its model, or else who made it, PCI address and NUMA node, where it is told."""
+    """A GPU or another accelerator: its model, or if unknown its vendor; PCI address and NUMA node, if known."""
 
     model: str | None
     address: str | None
@@ -63,9 +62,9 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The local machine. `usable_threads`: those this process may run on; `quota`: processors' worth of time that its
-    container may use, None if unlimited. `memory`: bytes."""
+class DetectedHost:
+    """The local host. `usable_threads`: hardware threads that this process may run on; `quota`: how many processors its
+    container may use on average, None if unlimited. `memory`: bytes."""
 
     host: str
     processor: str
@@ -82,11 +81,11 @@ class Machine:
     gpus: tuple[Gpu, ...]
 
 
-def detect(root: Path = Path("/")) -> Machine:
-    """Reads the machine's description below `root`."""
+def detect(root: Path = Path("/")) -> DetectedHost:
+    """Reads the description of the host below `root`."""
     cpus = _online(root)
     cpuinfo = read(root / "proc/cpuinfo") or ""
-    return Machine(
+    return DetectedHost(
         host=platform.node(),
         processor=field(cpuinfo, "model name") or field(cpuinfo, "Model") or platform.machine() or "unknown",
         simd=_simd(cpuinfo),
@@ -103,13 +102,13 @@ def detect(root: Path = Path("/")) -> Machine:
     )
 
 
-def to_dict(machine: Machine) -> dict[str, Any]:
+def to_dict(machine: DetectedHost) -> dict[str, Any]:
     """Plain JSON types."""
     return asdict(machine)
 
 
-def rows(machine: Machine) -> list[tuple[str, str]]:
-    """The machine as a table of two columns: what, and what there is of it."""
+def rows(machine: DetectedHost) -> list[tuple[str, str]]:
+    """The host as a table of two columns, such as `memory` and `16 GiB`."""
     return [
         ("host", machine.host),
         ("processor", ", ".join([machine.processor, *machine.simd])),
@@ -149,7 +148,7 @@ def _simd(cpuinfo: str) -> tuple[str, ...]:
 
 
 def _quota(root: Path) -> float | None:
-    """Processors' worth of time per period: control groups version 2, then version 1."""
+    """Processor time per period, in processors: control groups version 2, then version 1."""
     both = (read(root / "sys/fs/cgroup/cpu.max") or "").split()
     if not both:
         folder = root / "sys/fs/cgroup/cpu"
@@ -217,13 +216,13 @@ def _rdma_ports(root: Path) -> Iterator[Nic]:
 
 
 def _numa_of(device: Path) -> int | None:
-    """The kernel writes -1 where it does not know."""
+    """None if the kernel does not know it, which it writes as -1."""
     node = whole(read(device / "numa_node"))
     return node if node is not None and node >= 0 else None
 
 
 def _gpus(root: Path) -> Iterator[Gpu]:
-    """What PCI has of GPUs, with the names that NVIDIA's driver knows; else the device files that are to be seen."""
+    """GPUs on PCI, with the names that NVIDIA's driver gives them; if there are none, GPUs by their device files."""
     models = {
         folder.name.lower(): field(read(folder / "information") or "", "Model")
         for folder in entries(root / "proc/driver/nvidia/gpus", r".+")
@@ -240,7 +239,7 @@ def _gpus(root: Path) -> Iterator[Gpu]:
             yield Gpu(None, None, None)
 
 
-# Telling ----------------------------------------------------------------------------------------------------------
+# Formatting ----------------------------------------------------------------------------------------------------------
 
 
 def _bytes(count: int) -> str:
@@ -250,7 +249,7 @@ def _bytes(count: int) -> str:
     return f"{count} B"
 
 
-def _cores_row(machine: Machine) -> str:
+def _cores_row(machine: DetectedHost) -> str:
     parts = [(machine.sockets, "socket"), (machine.cores, "core"), (machine.threads, "thread")]
     row = ", ".join(counted(count, noun) for count, noun in parts if count is not None)
     if machine.usable_threads < machine.threads:

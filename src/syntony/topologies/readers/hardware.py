@@ -1,11 +1,11 @@
-"""What the wires of known hardware carry, as data: PCI Express, NVLink, xGMI, and what joins processors.
+"""Rates and latencies of known hardware, as data: PCI Express, NVLink, xGMI, and links between processors.
 
-Rates are bytes/s per direction. PCI Express, NVLink and xGMI are the makers' numbers, as the families have them; what
-joins processors has no such number that holds for what a GPU sends through them, so there NCCL's constants stand
-(src/graph/topo.h of NCCL 2.30), which are what its authors saw.
+Rates are bytes/s per direction. For PCI Express, NVLink and xGMI they are the vendors' numbers, as in the families. For
+links between processors, no vendor says what they carry for GPUs; the rates are NCCL's constants (src/graph/topo.h of
+NCCL 2.30), which its authors measured.
 
-No description of a machine tells latencies. The ones here are TACCL's (NSDI'23, table 1) for a GPU's or NIC's own link,
-cut as the families cut them, and orders of magnitude for the rest. `topo probe` measures.
+No description of a host contains latencies. Those here are from TACCL (NSDI'23, table 1) for the link of a GPU or NIC,
+divided among links as in the families, and orders of magnitude for the rest. `topo probe` measures them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GIGA = 10**9
 
 # PCI Express ------------------------------------------------------------------------------------------------------
 
-# Billions of transfers per second and lane -> bytes/s of one lane: what 16 lanes are published to carry in one
+# Billions of transfers per second and lane -> bytes/s of one lane: the published rate of 16 lanes in one
 # direction (4, 8, 15.75, 31.5, 63 and 121 GB/s, after the encoding 8b/10b, 128b/130b, and 242 in 256 bytes), over 16.
 _PCIE_LANE = {
     Fraction("2.5"): Fraction(4 * GIGA, 16),
@@ -30,7 +30,7 @@ _PCIE_LANE = {
 _PCIE_SPEED = re.compile(r"([0-9]{1,2}(?:\.[0-9])?) GT/s(?: PCIe)?")
 
 PCIE_LANES = 16
-"""Taken where a width is not told."""
+"""Assumed if the width of a link is not known."""
 
 
 def pcie(transfers: Fraction, lanes: int) -> Fraction:
@@ -41,23 +41,23 @@ def pcie(transfers: Fraction, lanes: int) -> Fraction:
     return _PCIE_LANE[transfers] * lanes
 
 
-def pcie_told(bandwidth: Fraction) -> Fraction:
-    """The bandwidth of the PCI Express link that somebody else's rounding tells: 15.753846e9 is 16 lanes at 8 GT/s.
+def pcie_rounded(bandwidth: Fraction) -> Fraction:
+    """The PCI Express bandwidth that was rounded in another way: 15.753846e9 is 16 lanes at 8 GT/s.
 
-    What is within a thousandth of no link stays as it is.
+    A bandwidth that differs from every PCI Express link by more than a thousandth is returned unchanged.
     """
     links = (lane * lanes for lane in _PCIE_LANE.values() for lanes in (1, 2, 4, 8, 12, 16, 32))
     return next((link for link in links if abs(link - bandwidth) * 1000 <= bandwidth), bandwidth)
 
 
-PCIE_UNTOLD = pcie(Fraction(8), PCIE_LANES)
-"""Taken where a machine does not tell the speed of a link, as virtual ones do: generation 3, NCCL's choice as well."""
+PCIE_UNKNOWN = pcie(Fraction(8), PCIE_LANES)
+"""Assumed if the speed of a link is not known, as on virtual machines: generation 3, as in NCCL."""
 
 
 def pcie_speed(text: str) -> Fraction | None:
-    """The transfers in a text as Linux writes it, `16.0 GT/s PCIe` or `8 GT/s`; None if it tells none.
+    """Billions of transfers per second, from Linux's `16.0 GT/s PCIe` or `8 GT/s`; None if the speed is unknown.
 
-    Raises ValueError with what would be right.
+    Raises ValueError that says what would be right.
     """
     if text.strip().lower() in ("", "unknown", "unknown speed"):
         return None
@@ -108,23 +108,23 @@ _NVIDIA = (
 
 
 def nvidia_model(name: str) -> int | None:
-    """The compute capability of a marketing name such as `NVIDIA H100 80GB HBM3`; None if it is not known here."""
+    """The compute capability of a marketing name such as `NVIDIA H100 80GB HBM3`; None if it is not in the table."""
     return next((capability for capability, word, _ in _NVIDIA if re.search(rf"\b(?:{word})", name)), None)
 
 
 def nvidia_device(number: str) -> int | None:
-    """The compute capability of a PCI device number, four hexadecimal digits; None if it is not known here."""
+    """The compute capability of a PCI device number, four hexadecimal digits; None if it is not in the table."""
     return next((capability for capability, _, digits in _NVIDIA if re.match(digits, number.lower())), None)
 
 
 def pcie_of_nvidia(compute_capability: int) -> Fraction:
-    """Bytes/s of such a GPU's own PCI Express link: generation 3, 4 from A100 on, 5 from H100 on."""
+    """Bytes/s of the PCI Express link of such a GPU: generation 3, 4 from A100 on, 5 from H100 on."""
     speed = next((speed for least, speed in ((90, 32), (80, 16)) if compute_capability >= least), 8)
     return pcie(Fraction(speed), PCIE_LANES)
 
 
 # xGMI, 16 lanes: 23, 25 and 32 billion transfers per second and lane (AMD's data sheets: 92 GB/s of MI50 and MI100, 100
-# of MI250X, 128 of MI300X, both directions together). What is not listed is taken as the newest.
+# of MI250X, 128 of MI300X, both directions together). Architectures that are not listed get the newest rate.
 _XGMI = (
     (r"(gfx)?90[0-9]", Fraction(46 * GIGA)),
     (r"(gfx)?(90a|910|912)", Fraction(50 * GIGA)),
@@ -147,7 +147,7 @@ _INTERCONNECT_UNTOLD = Fraction(10 * GIGA)
 
 
 def processor_interconnect(architecture: str, vendor: str, family: int, model: int) -> Fraction:
-    """Bytes/s that pass between two NUMA nodes for GPUs and NICs; names as NCCL's topology files write them."""
+    """Bytes/s between two NUMA nodes for GPUs and NICs; names as in NCCL's topology files."""
     if architecture == "ppc64":
         return Fraction(32 * GIGA)
     if architecture == "arm64":
@@ -165,10 +165,10 @@ def processor_interconnect(architecture: str, vendor: str, family: int, model: i
 # Latencies, seconds -----------------------------------------------------------------------------------------------
 
 ENDPOINT_ALPHA = 0.35e-6
-"""A GPU's or NIC's own link: PCI Express, or NVLink to an NVSwitch or a processor."""
+"""The link of a GPU or NIC: PCI Express, or NVLink to an NVSwitch or a processor."""
 PEER_ALPHA = 0.7e-6
 """A direct link between two GPUs."""
 BRIDGE_ALPHA = 0.15e-6
-"""Between PCI Express switches, and up to the processor: what such a switch takes to cut through."""
+"""Between PCI Express switches, and up to the processor: the cut-through latency of such a switch."""
 MEMORY_ALPHA = 0.1e-6
 """A processor's own memory; another's is further by the ratio of their NUMA distances, where 10 is one's own."""

@@ -1,4 +1,4 @@
-"""Linux's /sys: the PCI tree of a machine with its GPUs and NICs, its NUMA nodes, and xGMI where AMD's driver tells it.
+"""Linux's /sys: the PCI tree of a machine with its GPUs and NICs, its NUMA nodes, and the xGMI links of AMD's driver.
 
     sys/bus/pci/devices/0000:34:00.0 -> ../../../devices/pci0000:2b/0000:2b:00.0/0000:34:00.0     the path is the tree
         class 0x030200   vendor 0x10de   device 0x20b0   numa_node 0
@@ -8,8 +8,8 @@
     sys/class/kfd/kfd/topology/nodes/2/io_links/0/properties: type 11 (xGMI), node_to 3, max_bandwidth 50000 (MB/s)
 
 (The kernel's Documentation/ABI/testing/sysfs-bus-pci, sysfs-class-net, sysfs-class-infiniband; amdkfd's kfd_crat.h.)
-A link is as fast as the slower of its two ends can be, as GPUs at rest slow theirs down; it is as wide as it is now.
-Interfaces that are down are left out. NVIDIA's driver does not tell NVLinks in /sys: `nvidia-smi topo -m` does.
+The speed of a link is the lower maximum of its two ends, because idle GPUs slow their links down; its width is the
+current one. Interfaces that are down are left out. NVLinks are not in /sys, so `nvidia-smi topo -m` is asked for them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _ONE_HOP = 15  # the weight of a direct xGMI link; peers further away weigh a mu
 
 
 def read_machine(root: Path, matrix: nvidia_smi.Matrix | None = None) -> Topology:
-    """The machine below `root`, a folder with `sys` in it; `matrix` is what nvidia-smi says of its NVLinks.
+    """The host below `root`, a folder with `sys` in it; `matrix` is nvidia-smi's matrix of NVLinks, if there is one.
 
-    Raises TopologyError if there is nothing to read.
+    Raises TopologyError if there is no `sys/devices`.
     """
     if not (root / "sys/devices").is_dir():
-        raise TopologyError(f"{root}: is a folder, but no machine's: there is no sys/devices in it, as in / on Linux")
+        raise TopologyError(f"{root}: this folder is not the root of a Linux system: it has no sys/devices, as / has")
     return _Reader(root, matrix).topology()
 
 
@@ -64,7 +64,7 @@ class _Reader:
         folders = entries(self._root / "sys/devices/system/node", r"node[0-9]{1,4}")
         numbers = [int(folder.name.removeprefix("node")) for folder in folders]
         for number, folder in zip(numbers, folders, strict=True):
-            if read(folder / "cpulist") != "":  # memory without processors is a node, too, such as a GPU's
+            if read(folder / "cpulist") != "":  # memory without processors, such as that of a GPU, is a NUMA node, too
                 self._cpus[number] = self._assembly.cpu(f"cpu{number}", interconnect)
         if not self._cpus:
             self._cpus[0] = self._assembly.cpu("cpu0", interconnect)
@@ -91,7 +91,7 @@ class _Reader:
             self._assembly.card(f"card-{_short(device)}", self._above(device), _bandwidth(device), ports)
 
     def _above(self, device: Path) -> Part:
-        """The bridge that a device hangs from, or the NUMA node."""
+        """The bridge above a device, or its NUMA node."""
         bridge = device.parent
         if bridge not in self._bridges:
             if not re.fullmatch(PCI_ADDRESS, bridge.name):
@@ -104,7 +104,7 @@ class _Reader:
     def _nvlinks(self) -> None:
         """nvidia-smi counts GPUs in the order of their PCI addresses."""
         if self._matrix is None:
-            self._assembly.note("NVLinks are not known, as nvidia-smi did not tell them")
+            self._assembly.note("NVLinks are unknown, because nvidia-smi did not list them")
             return
         position = {device: number for number, device in enumerate(self._matrix.devices)}
         shown = [(position.get(f"GPU{number}"), address) for number, address in enumerate(self._capability)]
@@ -164,7 +164,7 @@ def _speed(text: str | None) -> Fraction | None:
 
 
 def _ports(device: Path) -> list[tuple[str, Fraction | None]]:
-    """The ports of a network card that are up: name, and bytes/s where told. RDMA devices go before interfaces."""
+    """The ports of a network card that are up: name, and bytes/s if known. RDMA devices precede interfaces."""
     found: list[tuple[str, Fraction | None]] = []
     for rdma in entries(device / "infiniband", r".+"):
         ports = [port for port in entries(rdma / "ports", r"[0-9]{1,3}") if "ACTIVE" in (read(port / "state") or "")]

@@ -12,9 +12,9 @@
       <distances2 type="NUMANode" name="NUMALatency" ...>  <indexes>0 1</indexes> <u64values>10 21 21 10</u64values>
       <distances2hetero name="NVLinkBandwidth" ...>        <indexes>OSDev:802 PCIDev:449</indexes>            MB/s
 
-The format is described in hwloc's hwloc2.dtd and topology-xml.c. GPUs are PCI display and processing devices of makers
-of accelerators (a server's own VGA chip is none); a link whose speed is 0 did not tell it. Links between GPUs are there
-if hwloc was built with NVML or ROCm SMI.
+The format is described in hwloc's hwloc2.dtd and topology-xml.c. GPUs are PCI display and processing devices of
+vendors of accelerators, which excludes the VGA chip of a server. A speed of 0 means unknown. Links between GPUs are
+listed if hwloc was built with NVML or ROCm SMI.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ARCHITECTURES = {"ppc64le": "ppc64", "ppc64": "ppc64", "aarch64": "arm64", "arm
 
 
 def read(content: bytes, where: str) -> Topology:
-    """The machine of a file; raises XmlError that names `where`, the line, the element and the attribute."""
+    """The topology in a file; raises XmlError that names `where`, the line, the element and the attribute."""
     root = parse(content, where, text_in=("indexes", "u64values", "userdata"), doctype=True)
     if root.tag != "topology":
         root.refuse("a file of lstopo begins with <topology>")
@@ -97,7 +97,7 @@ class _Reader:
             self._cpus[0] = self._assembly.cpu("cpu0", interconnect)
 
     def _walk(self, element: Element, parent: Part) -> None:
-        """Hangs the devices below an object from `parent`."""
+        """Adds the devices below an object, with `parent` above them."""
         kind = _type(element)
         if kind == "Bridge" and "pci_busid" in element.attributes:
             parent = self._assembly.bridge(f"pci-{_bus_id(element)}", parent, _bandwidth(element))
@@ -194,15 +194,15 @@ def _bus_id(element: Element) -> str:
 
 
 def _bandwidth(element: Element) -> Fraction | None:
-    """Bytes/s; the file has GB/s, and 0 where it does not know."""
+    """Bytes/s, None if unknown; the file has GB/s, and 0 for unknown."""
     text = element.text("pci_link_speed", "0")
     if not _SPEED.fullmatch(text):
         element.refuse(f'pci_link_speed="{shortened(text)}" is not a number of GB/s such as 15.753846')
-    return hardware.pcie_told(Fraction(text) * hardware.GIGA) or None
+    return hardware.pcie_rounded(Fraction(text) * hardware.GIGA) or None
 
 
 def _bits(element: Element, attribute: str) -> list[int]:
-    """The numbers in one of hwloc's sets: 32-bit words, the highest first; `0xf...f` begins one without end."""
+    """The numbers in one of hwloc's sets: 32-bit words, the highest first; `0xf...f`: all higher bits are set."""
     text = element.text(attribute)
     words = [word.removeprefix("0x") for word in text.split(",")]
     if not all(re.fullmatch(r"[0-9a-fA-F]{0,8}|f\.\.\.f", word) for word in words) or len(words) > 256:
@@ -226,5 +226,5 @@ def _matrix(matrix: Element) -> list[list[int]]:
 
 
 def _number(text: str | None) -> int:
-    """A decimal number in a place where hwloc may leave it out; -1 where it is none."""
+    """A decimal number that hwloc may leave out; -1 if it did."""
     return int(text) if text is not None and re.fullmatch(r"[0-9]{1,18}", text) else -1

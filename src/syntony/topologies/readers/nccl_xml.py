@@ -16,10 +16,11 @@
       </cpu>
     </system>
 
-The format is what NCCL 2.30's src/graph/xml.cc and topo.cc (RCCL's: `<xgmi>`, `gcn`) accept. As there: the ranks are
-the GPUs with a rank, if any has one; network devices are those with a `dev`, if any has one; a link to a GPU that the
-file does not have (a container sees only its own) is left out; all NVSwitches are one; a width of 0 means 16 lanes.
-A file made by hand may leave `<gpu>` and `<nic>` out altogether: then PCI classes 03 and 12 are GPUs, and 02 are NICs.
+The format is the one that NCCL 2.30's src/graph/xml.cc and topo.cc accept (RCCL's adds `<xgmi>` and `gcn`), with the
+same meaning: the ranks are the GPUs with a rank, if any has one; network devices are those with a `dev`, if any has
+one; a link to a GPU that is not in the file is left out (a container sees only its own GPUs); all NVSwitches are one
+node; a width of 0 means 16 lanes. A file written by hand may have neither `<gpu>` nor `<nic>`: then PCI classes 03 and
+12 are GPUs, and class 02 are NICs.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ _VERSIONS = (1, 2)  # NCCL's, RCCL's
 _BUS_ID = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-9a-f])", re.IGNORECASE)
 _MEGABIT = Fraction(10**6, 8)  # bytes/s
 _NET_UNTOLD = 10_000  # Mbit/s, where a NIC says 0 or -1
-_LOCAL = Fraction(5000 * hardware.GIGA)  # NCCL's for what stays in one device
+_LOCAL = Fraction(5000 * hardware.GIGA)  # NCCL's rate within one device
 
 _BusId = tuple[int, int, int, int]
 
 
 def read(content: bytes, where: str) -> Topology:
-    """The machine of a file; raises XmlError that names `where`, the line, the element and the attribute."""
+    """The topology in a file; raises XmlError that names `where`, the line, the element and the attribute."""
     root = parse(content, where)
     if root.tag != "system":
         root.refuse("an NCCL topology file begins with <system>")
@@ -54,7 +55,7 @@ def read(content: bytes, where: str) -> Topology:
 
 
 class _Reader:
-    """Two passes, as links name devices that may stand further down: first the trees, then what joins them."""
+    """Two passes, because links name devices that may come later in the file: first the trees, then the links."""
 
     def __init__(self, root: Element, where: str) -> None:
         self._root = root
@@ -152,7 +153,7 @@ class _Reader:
                 self._later.append((read_link, taking_part[0], link, holder))
 
     def _card(self, nic: Element, parent: Part, bandwidth: Fraction | None, name: str) -> None:
-        """A PCI network card; without any `<net>` it is a NIC as fast as its link."""
+        """A PCI network card; without any `<net>` it is a NIC with the speed of its link."""
         ports: list[tuple[str, Fraction | None]]
         ports = [(self._net_name(parent, net), _net_bandwidth(net)) for net in self._nets(nic)]
         if not any(child.tag == "net" for child in nic.children):
@@ -160,7 +161,7 @@ class _Reader:
         self._assembly.card(self._name(parent.host, f"card-{name}"), parent, bandwidth, ports)
 
     def _virtual_nic(self, nic: Element, cpu: Part) -> None:
-        """A NIC that is no PCI device; containers' dumps list the same one at every processor."""
+        """A NIC that is not a PCI device; dumps of containers list the same one at every processor."""
         for net in self._nets(nic):
             key = (cpu.host, ("net", net.text("name", ""), net.text("dev", "")))
             if key not in self._lines:
@@ -205,7 +206,7 @@ class _Reader:
         self._assembly.join("C2C", _processor_of(src), src, count, bandwidth)
 
     def _pci_link(self, _: Element, link: Element, src: Part) -> None:
-        """A way between two PCI switches beside the tree, at the speed of the first one's way up."""
+        """A link between two PCI switches beside the tree, at the speed of the first one's uplink."""
         dst = self._bridges.get((src.host, _bus_id(link, "target")))
         if dst is not None and dst is not src:
             self._assembly.join("PCI Express", src, dst, 1, src.bandwidth)
@@ -237,7 +238,7 @@ def _title(root: Element, where: str) -> str:
 
 
 def _class(element: Element, attribute: str, kinds: dict[str, str]) -> str | None:
-    """What a PCI class stands for, by its first digits; None if the attribute is missing."""
+    """The kind of device of a PCI class, by its first digits; None if the attribute is missing."""
     text = element.attributes.get(attribute)
     if text is None:
         return None

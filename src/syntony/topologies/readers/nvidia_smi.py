@@ -5,7 +5,8 @@
     GPU1    NV4     X     SYS    24-47          1               N/A
     NIC0    PIX    SYS     X
 
-A cell tells the widest thing between two devices (the legend below the matrix, and NVIDIA's man page nvidia-smi(1)):
+A cell names the highest level of the hierarchy on the path between two devices (see the legend below the matrix, and
+NVIDIA's man page nvidia-smi(1)):
 
     X                                     NV#: a bond of # NVLinks
     PIX   at most one PCI bridge          they hang from one PCI switch
@@ -14,11 +15,11 @@ A cell tells the widest thing between two devices (the legend below the matrix, 
     NODE  several host bridges            from one NUMA node
     SYS   what joins NUMA nodes           from different ones
 
-So the devices within each distance are a tree, widest at the root. NVLinks hide how GPUs are joined by PCI: a GPU is
-near another one if they share a NIC's switch, or else if they have the same NUMA affinity.
+So the distances form a tree. A cell with NVLinks does not say how two GPUs are connected by PCI: they count as near
+each other if they share the switch of a NIC, or else if they have the same NUMA affinity.
 
-The text tells no rates. GPU models are known where the output of `nvidia-smi -L` stands in the same text; without it
-NVLinks are taken to be those of the V100, A100 and H100, which are alike.
+The text has no rates. The models of GPUs are known if the text also contains the output of `nvidia-smi -L`; without it,
+NVLinks are assumed to be those of the V100, A100 and H100, which are equally fast.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ from syntony.topologies.topology import Topology, TopologyError
 _DISTANCES = ("PIX", "PXB", "PHB", "NODE", "SYS")
 _OLD_WORDS = {"SOC": "SYS", "PSB": "PIX"}  # drivers before 384 say socket, and internal switch of a board
 _UNTOLD = 70
-_MOST = 256  # devices; a machine of today has some fifty
-_PATIENCE = 20.0  # seconds; a driver that starts takes some
+_MOST = 256  # devices; hosts of today have about fifty
+_PATIENCE = 20.0  # seconds; starting the driver takes several
 
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[[0-9;]*m")  # colours; what is left of them when text is copied
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\[[0-9;]*m")  # colours; and what remains of them in copied text
 _DEVICE = re.compile(r"(?!X$|NV[0-9]|GPU$)[A-Za-z][\w.-]*", re.ASCII)
 _GPU = re.compile(r"GPU([0-9]{1,4})")
 _MODEL = re.compile(r"GPU ([0-9]{1,4}): (.+?)(?: \(UUID|$)")
@@ -52,7 +53,7 @@ _NIC_LEGEND = re.compile(r"(NIC[0-9]{1,4}): (\S+)")
 
 @dataclass(frozen=True)
 class Matrix:
-    """Device names in order; cells by pair of positions; per GPU its NUMA node, where told, and its model's name.
+    """Device names in order; cells by pair of positions; per GPU its NUMA node, if known, and the name of its model.
 
     `nvlinks[i, j]` is how many NVLinks there are, `distance[i, j]` an index of PIX, PXB, PHB, NODE, SYS.
     """
@@ -72,12 +73,12 @@ def recognizes(text: str) -> bool:
 
 
 def read(content: bytes, where: str) -> Topology:
-    """The machine of a text; raises TopologyError that names `where`, the line and the cell."""
+    """The topology in a text; raises TopologyError that names `where`, the line and the cell."""
     return _assemble(parse(content.decode("utf-8", "replace"), where), where)
 
 
 def ask() -> Matrix | None:
-    """What this machine's nvidia-smi prints; None if there is none, or it does not print a matrix."""
+    """The matrix of this host's nvidia-smi; None if there is no such program, or it prints no matrix."""
     try:
         run = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, timeout=_PATIENCE, check=True)
         return parse(run.stdout.decode("utf-8", "replace"), "nvidia-smi topo -m")
@@ -95,7 +96,7 @@ def parse(text: str, where: str) -> Matrix:
     if len(devices) > _MOST:
         _refuse(where, start, f"it names {len(devices)} devices; a machine has at most {_MOST}")
     if len(set(devices)) < len(devices):
-        _refuse(where, start, f"{Counter(devices).most_common(1)[0][0]} stands in the line twice")
+        _refuse(where, start, f"{Counter(devices).most_common(1)[0][0]} occurs twice in the line")
     nvlinks: dict[tuple[int, int], int] = {}
     distance: dict[tuple[int, int], int] = {}
     numa: dict[int, str] = {}
@@ -114,10 +115,18 @@ def parse(text: str, where: str) -> Matrix:
             numa[position] = rest[1]
     for (one, other), count in nvlinks.items():
         if nvlinks.get((other, one)) != count:
-            _refuse(where, start + 1 + max(one, other), f"{devices[one]} and {devices[other]} do not tell the same")
+            _refuse(
+                where,
+                start + 1 + max(one, other),
+                f"{devices[one]} and {devices[other]} contradict each other: their two cells differ",
+            )
     for (one, other), far in distance.items():
         if distance.get((other, one)) != far:
-            _refuse(where, start + 1 + max(one, other), f"{devices[one]} and {devices[other]} do not tell the same")
+            _refuse(
+                where,
+                start + 1 + max(one, other),
+                f"{devices[one]} and {devices[other]} contradict each other: their two cells differ",
+            )
     models = {int(found.group(1)): found.group(2) for line in lines if (found := _MODEL.match(line.strip()))}
     named = (_NIC_LEGEND.fullmatch(line.strip()) for line in lines)
     legend = {found.group(1): found.group(2) for found in named if found is not None}
@@ -127,7 +136,8 @@ def parse(text: str, where: str) -> Matrix:
 def nvlink_bonds(assembly: Assembly, matrix: Matrix, gpus: dict[int, Part], capability: dict[int, int]) -> None:
     """Adds the NVLinks of a matrix; `gpus` by position in it, each with its compute capability.
 
-    A GPU whose counts add up to more than it has NVLinks reaches its peers over NVSwitches, each with all its links.
+    A GPU whose counts add up to more than it has NVLinks reaches its peers through NVSwitches, each peer with all its
+    links.
     """
     for group in _linked(gpus, matrix.nvlinks):
         total = {gpu: sum(matrix.nvlinks.get((gpu, other), 0) for other in group) for gpu in group}
@@ -146,7 +156,7 @@ def nvlink_bonds(assembly: Assembly, matrix: Matrix, gpus: dict[int, Part], capa
 
 
 def capabilities(matrix: Matrix) -> dict[int, int]:
-    """The compute capability of every GPU, by position: by its model, or the least that has so many NVLinks."""
+    """The compute capability of every GPU, by position: by its model, or the lowest one that has so many NVLinks."""
     found: dict[int, int] = {}
     for position, device in enumerate(matrix.devices):
         number = _GPU.fullmatch(device)
@@ -169,7 +179,7 @@ def _assemble(matrix: Matrix, where: str) -> Topology:
     gpus: dict[int, Part] = {}
 
     def place(devices: list[int], parent: Part, level: int) -> None:
-        """Hangs devices that are within `level` of each other from `parent`."""
+        """Adds devices that are within `level` of each other, below `parent`."""
         if len(devices) == 1 or level < 0:
             for device in devices:
                 name = matrix.devices[device]
@@ -193,7 +203,7 @@ def _assemble(matrix: Matrix, where: str) -> Topology:
         place(near, cpu, _DISTANCES.index("PXB"))
     nvlink_bonds(assembly, matrix, gpus, capability)
     if len(matrix.models) < len(gpus):
-        assembly.note("models are not told, so rates are those of a V100, A100 or H100, by the number of NVLinks")
+        assembly.note("models are unknown, so rates are those of a V100, A100 or H100, by the number of NVLinks")
     return assembly.topology()
 
 
@@ -218,7 +228,7 @@ def _linked(gpus: Iterable[int], nvlinks: dict[tuple[int, int], int]) -> list[li
 
 
 def _components(members: Iterable[int], pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """The members in groups that the pairs join, each ascending, by their lowest members."""
+    """The connected components under the pairs, each ascending, in the order of their lowest members."""
     group = {member: [member] for member in members}
     for one, other in pairs:
         if group[one] is not group[other]:
@@ -262,7 +272,7 @@ def _read_cell(
         distance[pair] = _DISTANCES.index(cell)
     elif found := re.fullmatch(r"NV([0-9]{1,3})", cell):
         if not (_is_gpu(devices[one]) and _is_gpu(devices[other])):
-            _refuse(where, line, f"{devices[one]} and {devices[other]} are not both GPUs, so {cell} cannot be")
+            _refuse(where, line, f"{devices[one]} and {devices[other]} are not both GPUs, so it cannot be {cell}")
         nvlinks[pair] = int(found.group(1))
     elif cell != "X":
         known = ", ".join(["X", "NV#", *_DISTANCES])
@@ -270,5 +280,5 @@ def _read_cell(
 
 
 def _refuse(where: str, line: int, message: str) -> NoReturn:
-    """`line` counts from 0, as lists do."""
+    """Raises TopologyError; `line` counts from 0."""
     raise TopologyError(f"{where}:{line + 1}: {message}")

@@ -1,4 +1,4 @@
-"""The parts that machines are made of, whatever the format that describes them."""
+"""The parts of a host, independent of the format that describes them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PartKind = Literal["cpu", "bridge", "gpu", "nic", "nvswitch"]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One part of a machine; `parent` is what it hangs from, `bandwidth` that of the wire up to it (bytes/s).
+    """One part of a host; `parent` is the part above it, `bandwidth` that of the link to it (bytes/s).
 
-    Of a NUMA node, which hangs from nothing, `bandwidth` is what passes from it to another one.
+    A NUMA node has no parent; its `bandwidth` is that of its links to other NUMA nodes.
     """
 
     kind: PartKind
@@ -25,7 +25,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Bond:
-    """One direction between two parts that belongs to no tree: NVLink, xGMI, C2C."""
+    """One direction of a connection outside of the PCI tree: NVLink, xGMI, C2C."""
 
     fabric: str
     src: Part
@@ -38,7 +38,7 @@ class Bond:
 
 @dataclass(frozen=True)
 class Wires:
-    """What a bond is made of: so many wires, which carry one stream of `bandwidth` bytes/s together."""
+    """The wires of a bond: `count` of them, with `bandwidth` bytes/s together."""
 
     count: int
     bandwidth: Fraction

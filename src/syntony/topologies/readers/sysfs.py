@@ -1,4 +1,4 @@
-"""Linux's /sys and /proc, read with suspicion: a file that is missing or says nonsense is None or empty, no error."""
+"""Tolerant readers of Linux's /sys and /proc: a missing or malformed file gives None or nothing, not an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST_RANGE = 1 << 20
 
 
 def read(path: Path) -> str | None:
-    """A file's text without the white space around it."""
+    """The text of a file, without white space around it."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except (OSError, ValueError):

@@ -5,15 +5,15 @@ r"""TACCL's topology profile (microsoft/taccl, INPUT_GUIDE.md): one kind of box 
     "node_betas_list": [23, 46]            microseconds for one chunk over a link inside: two kinds of link: an NDv2,
     "node_betas_list": [8]                 wired as a DGX-1; one kind: all GPUs on a switch (DGX-2, hub and spoke)
     "links", "betas"                       or matrices [to][from]: how many links, and microseconds ("custom")
-    "node_invbws_list", "invbws"           alpha + beta once more, cut to whole numbers
-    "remote_alpha", "remote_beta"          the same between boxes, through one NIC; "remote_invbw" their sum
+    "node_invbws_list", "invbws"           alpha + beta again, truncated to whole numbers
+    "remote_alpha", "remote_beta"          the same between boxes, through one NIC; "remote_invbw" is their sum
 
-The file tells neither how many boxes there are (TACCL's sketch does) nor for how many bytes its betas are, nor in which
-multiple of a microsecond: the profiles that TACCL ships have factors of their own. So three more keys are read:
+The file contains neither the number of boxes (TACCL's sketch has it) nor the bytes that its betas are for, nor its unit
+of time, which is a different multiple of a microsecond in each profile that TACCL ships. So three more keys are read:
 
     "nnodes"         boxes; default 1
     "chunk_bytes"    default: what the name ends with (`NDv2_32KB`), else 1 MiB
-    "microseconds"   that one unit of the file lasts; default 1
+    "microseconds"   in one unit of time of the file; default 1
 
     gpu ──▶ gpu        inside: links, or two cables to the switch with half the alpha each
      ╲
@@ -45,7 +45,7 @@ _KEYS = {
 
 
 def recognizes(head: str) -> bool:
-    """Whether a file begins like a profile: a JSON object that counts GPUs."""
+    """Whether a file begins like a profile: a JSON object with the number of GPUs."""
     return head.startswith("{") and '"gpus_per_node"' in head
 
 
@@ -59,7 +59,7 @@ def read(content: bytes, where: str) -> Topology:
 
 
 class _Profile:
-    """The keys of a profile, read with suspicion, then wired."""
+    """Checks the keys of a profile and makes the topology."""
 
     def __init__(self, data: object, where: str) -> None:
         self._where = where
@@ -87,7 +87,7 @@ class _Profile:
             self._check_sum("remote_invbw", self._data.get("remote_invbw"), *self._remote)
         elif self._boxes > 1:
             raise TopologyError(
-                f'{where}: "nnodes" is {self._boxes}, and without "nics_per_node" nothing joins the boxes'
+                f'{where}: "nnodes" is {self._boxes}, but without "nics_per_node" nothing connects the boxes'
             )
         if self._nics and self._gpus % self._nics:
             self._wrong("nics_per_node", f"it must divide the {self._gpus} GPUs")
@@ -142,7 +142,9 @@ class _Profile:
         if matrices:
             for key in ("node_betas_list", "node_invbws_list"):
                 if key in self._data:
-                    raise TopologyError(f'{self._where}: "{key}" and "{matrices[0]}" say the same; one of them must go')
+                    raise TopologyError(
+                        f'{self._where}: "{key}" and "{matrices[0]}" are two ways to say the same; give one of them'
+                    )
             return self._custom(), None
         betas = self._numbers("node_betas_list")
         sums = self._numbers("node_invbws_list")
@@ -178,8 +180,8 @@ class _Profile:
     def _chunk_bytes(self) -> int:
         if "chunk_bytes" in self._data:
             return self._count("chunk_bytes", 1 << 40)
-        told = _SIZE.search(self._name)
-        return (size(told[1]) if told else 0) or 1 << 20
+        suffix = _SIZE.search(self._name)
+        return (size(suffix[1]) if suffix else 0) or 1 << 20
 
     def _seconds(self, units: Fraction) -> float:
         return float(units * self._unit)
@@ -189,11 +191,11 @@ class _Profile:
             raise TopologyError(f"{self._where}: {key} has a beta of 0; a link takes time")
         return self._bytes / (beta * self._unit)
 
-    def _check_sum(self, key: str, told: object, alpha: Fraction, beta: Fraction) -> None:
-        """What is said twice must agree, but for what was cut off to make it whole."""
-        if told is not None and (not isinstance(told, (int, float)) or abs(float(alpha + beta) - told) > 1):
+    def _check_sum(self, key: str, total: object, alpha: Fraction, beta: Fraction) -> None:
+        """Checks a sum in the file against alpha + beta; they may differ by 1, because the sum is truncated."""
+        if total is not None and (not isinstance(total, (int, float)) or abs(float(alpha + beta) - total) > 1):
             raise TopologyError(
-                f"{self._where}: {key} is {shown(told)}, but alpha and beta are {float(alpha):g} + {float(beta):g}"
+                f"{self._where}: {key} is {shown(total)}, but alpha and beta are {float(alpha):g} + {float(beta):g}"
             )
 
     def _count(self, key: str, most: int) -> int:
@@ -230,15 +232,15 @@ class _Profile:
         return found
 
     def _wrong(self, key: str, right: str) -> NoReturn:
-        told = f"{key} is {shown(self._data[key])}" if key in self._data else f'it has no "{key}"'
-        raise TopologyError(f"{self._where}: {told}; {right}")
+        problem = f"{key} is {shown(self._data[key])}" if key in self._data else f'it has no "{key}"'
+        raise TopologyError(f"{self._where}: {problem}; {right}")
 
     def _wrong_at(self, key: str, dst: int, src: int, right: str) -> NoReturn:
         raise TopologyError(f"{self._where}: {key}[{dst}][{src}] is {shown(self._data[key][dst][src])}; {right}")
 
 
 def _exact(value: object) -> Fraction | None:
-    """A number of a file as it is written; None for what is none, is negative, or is absurd."""
+    """A number of the file, exactly as written; None if it is not a number, negative, or absurdly large."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MOST_FACTOR:
         return None
     return Fraction(str(value))

@@ -1,4 +1,4 @@
-r"""Boxes of eight accelerators, every two of them joined directly: AMD MI300X, Intel Gaudi and Gaudi 2.
+r"""Boxes of eight accelerators, a direct link between every two: AMD MI300X, Intel Gaudi and Gaudi 2.
 
            7 ─ 0 ─ 1
           / \ /│\ / \
@@ -6,8 +6,8 @@ r"""Boxes of eight accelerators, every two of them joined directly: AMD MI300X, 
           \ / \│/ \ /        ports of 100 Gb/s Ethernet
            5 ─ 4 ─ 3
 
-They differ in data only. With several boxes each accelerator has a NIC of its own; on Gaudi that is the three of its
-Ethernet ports that leave the box, so the cable to it is as wide as the NIC and costs no time.
+They differ in data only. With several boxes each accelerator has a NIC of its own. On Gaudi the NIC stands for the
+three Ethernet ports that leave the box, so the cable to it has the bandwidth of the NIC and no latency.
 """
 
 from __future__ import annotations

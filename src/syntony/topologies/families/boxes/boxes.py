@@ -10,8 +10,8 @@ One box of 4 GPUs and 4 NICs, the network above it:
               \   │    │   /          wire `nvlink`
                  nvswitch
 
-The several NVSwitch chips of a box are one node: each GPU spreads its links evenly over them, and any GPU reaches any
-other at full rate. A single box has no network, and then no NICs.
+The NVSwitch chips of a box are one node, because each GPU spreads its links evenly over them and reaches any other GPU
+at full rate. A single box has neither network nor NICs.
 
 GPU g and NIC n are joined when they are in the same **lane**: when they agree modulo the smaller of the two counts.
 
@@ -35,7 +35,7 @@ NETWORK_ALPHA = 0.5e-6
 
 @dataclass(frozen=True)
 class Wire:
-    """A kind of cable: bytes/s per direction, and seconds."""
+    """A kind of cable: bytes/s per direction, and seconds of latency."""
 
     bandwidth: Fraction
     alpha: float
@@ -51,15 +51,15 @@ class Box:
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """All of them, equal things of two boxes at equal positions."""
+        """All of them; corresponding nodes of two boxes are at equal positions."""
         return (*self.gpus, self.nvswitch, *self.nics)
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """What is in the boxes, and how they are joined: one crossbar for all NICs, or with `rails` one per NIC number.
+    """The boxes, and how they are joined: by one crossbar for all NICs, or with `rails` by one per NIC number.
 
-    A family with a network of its own takes `wire` alone, and `topology` where these two networks will do.
+    `topology` makes boxes with one of these two networks; a family with another network calls `wire` only.
     """
 
     family: str
@@ -86,7 +86,7 @@ class Boxes:
         return wiring.topology(exchanges)
 
     def wire(self, wiring: Wiring) -> list[Box]:
-        """Adds the boxes, side by side, without a network: its switches come next, at y = 2.5 and above."""
+        """Adds the boxes, side by side, without a network. The caller adds its switches, at y = 2.5 and above."""
         for what, number in (("boxes", self.boxes), ("gpus", self.gpus), ("rails", self.nics)):
             require(number >= 1, f"{self.family}: {what} is {number}; it must be at least 1")
         require(
@@ -111,7 +111,7 @@ class Boxes:
         return [Box(tuple(gpus[b]), nvswitches[b], tuple(nics[b])) for b in range(self.boxes)]
 
     def x(self, box: int, i: float, of: int) -> float:
-        """Where device `i` of `of` in a row stands; the rows of all boxes lie side by side."""
+        """The x coordinate of device `i` of `of` in a row; the rows of all boxes lie side by side."""
         width = max(self.gpus, self.nics)
         return box * (width + 1.0) + (i + 0.5) * width / of
 
@@ -137,7 +137,7 @@ class Boxes:
         return list(dict.fromkeys(switches))
 
     def _lane_symmetries(self, size: int, boxes: list[Box], switches: list[int]) -> list[Permutation]:
-        """On one crossbar the lanes of one box move alone; on rails a lane moves in all boxes, with its switches."""
+        """On one crossbar, permutes the lanes of one box; on rails, those of all boxes with their switches."""
         moving = boxes if self.rails else boxes[:1]
         columns = [[box.nics[n] for box in moving] + ([switches[n]] if self.rails else []) for n in range(self.nics)]
         lanes = [

@@ -1,7 +1,7 @@
 """DGX boxes with an NVSwitch: DGX A100 and DGX H100, any number of them on one InfiniBand crossbar.
 
-The picture is in `boxes.py`. The InfiniBand network stands for a fat tree at full bisection: one
-switch that every NIC reaches at the rate of its port. Of the ten NICs of a box, the eight for computing are modelled.
+The picture is in `boxes.py`. The InfiniBand network is a fat tree at full bisection bandwidth, modelled as one switch
+that every NIC reaches at the rate of its port. Of the ten NICs of a box, the eight of the compute network are modelled.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-r"""Boxes whose NVSwitch chips are told apart: DGX-2 and GB200 NVL72.
+r"""Boxes whose NVSwitch chips are nodes of their own: DGX-2 and GB200 NVL72.
 
 DGX-2: two baseboards of eight V100. Each GPU has one NVLink to each of the six switches of its board, and each switch
 eight to its partner on the other board:
@@ -13,8 +13,8 @@ NVL72: 72 B200, each with one NVLink to each of 18 switches; a switch is a plane
                   \ |  |  /       one NVLink each
                   switch p        p = 0..17
 
-A message may be cut over the planes. Taken together they are one crossbar (`planes=1` says so for NVL72: one switch
-with the bandwidth of all; schedules are then simpler to find, and no slower).
+A message may be split over the planes. Together they are one crossbar: `nvl72` with `planes=1` has one switch with the
+bandwidth of all, for which schedules are easier to find and no slower.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def nvl72(
 ) -> Topology:
     """`racks` of 72 GPUs with 18 NVLinks each; `bandwidth` is that of one NVLink, `planes` divides the 18.
 
-    With fewer planes a switch stands for several chips, and its cables for as many NVLinks. A NIC per GPU.
+    With fewer than 18 planes, a switch stands for several chips and its cables for as many NVLinks. A NIC per GPU.
     `nvls`: the switches copy and add messages (NVLink SHARP). Symmetry: permute GPUs with their NICs; permute planes.
     """
     require(
@@ -150,7 +150,7 @@ NVL72 = Family(
     build=nvl72,
     parameters=(
         Parameter("racks", count, "racks on one network"),
-        Parameter("planes", count, "switches of a rack that are told apart; divides 18"),
+        Parameter("planes", count, "switches of a rack; divides 18, the number of its NVSwitch chips"),
         *_PARAMETERS,
         Parameter("nvls", flag, "whether the NVSwitches multicast and reduce"),
     ),

@@ -6,8 +6,8 @@
                └─────── cpu0 ───┘               └────── cpu1 ─────┘     wire `uplink_bandwidth`
                           └──────────── socket ───────────┘             wire `socket_bandwidth`
 
-Data between two GPUs goes through as much of the tree as it must: their switch, their CPU, or both CPUs. Up to four
-sockets, each joined to every other. With several boxes each PCIe switch also carries NICs, beside the GPUs it serves.
+Data between two GPUs takes the path through the tree: their switch, their CPU, or both CPUs. A box has up to four
+sockets, each joined to every other. With several boxes, each PCIe switch also has NICs, beside its GPUs.
 """
 
 from __future__ import annotations

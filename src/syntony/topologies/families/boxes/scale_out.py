@@ -7,8 +7,8 @@ r"""Scale-out: several boxes of one kind on one network.
             ┌─ box 0 ─────┐  ┌─ box 1 ──
             │  any fabric │  │  the same
 
-What is in the boxes is any Topology; this file repeats it, hangs the NICs on the nodes that they sit beside, and joins
-them. A single box has no network, and then no NICs.
+The contents of a box are any Topology. This file repeats it, connects the NICs to their nodes, and joins them by a
+network. A single box has neither network nor NICs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from syntony.topologies.topology import Permutation, Topology
 class Nics:
     """The NICs of a box: `beside[i]` are the nodes of the box that NIC i is joined to, each by a cable `inside`.
 
-    `places[i]` is where NIC i stands in the drawing of a box; the network switch stands beyond them.
+    `places[i]` are the coordinates of NIC i in the drawing of a box; the network switch is drawn beyond the NICs.
     """
 
     beside: tuple[tuple[int, ...], ...]
@@ -38,8 +38,8 @@ class Nics:
 def scale_out(name: str, box: Topology, boxes: int, nics: Nics) -> Topology:
     """`boxes` times `box` on one network; for one box, the box as it is.
 
-    Ranks are numbered box by box. Symmetry: permute boxes; move the inside of a box by those of its own symmetries
-    that take NICs to NICs; exchange NICs that sit beside the same nodes.
+    Ranks are numbered box by box. Symmetry: permute boxes; the symmetries of a box that map its NICs to NICs; exchange
+    NICs that are connected to the same nodes.
     """
     family = name.partition(":")[0]
     require(boxes >= 1, f"{family}: boxes is {boxes}; it must be at least 1")
@@ -81,7 +81,7 @@ def scale_out(name: str, box: Topology, boxes: int, nics: Nics) -> Topology:
 
 
 def _symmetries(box: Topology, beside: tuple[tuple[int, ...], ...]) -> list[Permutation]:
-    """Of one box with its NICs, which are numbered after its nodes."""
+    """The symmetries of one box with its NICs, which are numbered after its nodes."""
     nodes = len(box.nodes)
     sitting: dict[frozenset[int], list[int]] = defaultdict(list)
     for n, ends in enumerate(beside):
@@ -100,7 +100,7 @@ def _symmetries(box: Topology, beside: tuple[tuple[int, ...], ...]) -> list[Perm
 
 
 class _Across:
-    """Where things stand when the boxes stand side by side."""
+    """The coordinates of nodes when the boxes are drawn side by side."""
 
     def __init__(self, box: Topology, nics: Nics) -> None:
         self._inside = [node.place or (0.0, 0.0) for node in box.nodes]

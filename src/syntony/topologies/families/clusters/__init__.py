@@ -1,1 +1,1 @@
-"""Published clusters of such boxes: rails and pods."""
+"""Published clusters of boxes: rails and pods."""

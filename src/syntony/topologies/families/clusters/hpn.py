@@ -6,9 +6,9 @@
       NICs                         port 0            port 1        2 x 200 Gb/s each
       boxes                        8 GPUs, 8 NICs; 128 boxes a segment
 
-Within a segment two GPUs of a rail are one leaf apart; a pod of 15 segments has 15,360 GPUs on two layers. Leaves and
-boxes are drawn in `rail_groups.py`, the layers above in `tiers.py`. The spare boxes
-(8 per segment) are left out. In how many cores a plane has, the default takes the 8 uplinks of a spine.
+Within a segment, two GPUs of a rail are one leaf apart; a pod of 15 segments has 15,360 GPUs on two layers. Pictures:
+leaves and boxes in `rail_groups.py`, the layers above in `tiers.py`. The 8 spare boxes of a segment are left out. The
+paper does not say how many cores a plane has; the default is 8, one per uplink of a spine.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _half(pod: tuple[RailGroup, ...], plane: int) -> Pod:
 
 
 def _everything(groups: tuple[RailGroup, ...], plane: int, tiers: Tiers) -> list[int]:
-    """All switches of one plane, equal things of two planes at equal positions."""
+    """All switches of one plane; corresponding switches of two planes are at equal positions."""
     return [
         *(leaf for group in groups for leaf in group.leaves[plane]),
         *(spine for row in tiers.spines for spine in row),

@@ -5,8 +5,8 @@ r"""Meta's cluster for Llama 3: racks of two boxes under one leaf, pods at full 
       top of rack       192 per pod, each with two boxes: 16 NICs of 400 Gb/s
       boxes             8 GPUs, 8 NICs
 
-A pod has 3,072 GPUs, eight pods 24,576. The boxes are those of `boxes.py`, the layers above the racks
-those of `tiers.py`, with a plane of aggregation switches for each cluster switch of a pod.
+A pod has 3,072 GPUs, eight pods 24,576. The boxes are those of `boxes.py`, and the layers above the racks those of
+`tiers.py`, with a plane of aggregation switches for each cluster switch of a pod.
 """
 
 from __future__ import annotations

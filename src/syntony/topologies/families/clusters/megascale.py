@@ -5,8 +5,8 @@
       leaves (ToR)     a set of 8 for 64 boxes: NIC n on leaf n, 200 Gb/s each; 32 ports of 400 Gb/s up
       boxes            8 GPUs, 8 NICs
 
-Leaves and boxes are drawn in `rail_groups.py`, the layers above in `tiers.py`. That a
-pod is 32 leaves follows from the ports of its spines; the paper gives ports and layers, not the pods.
+Pictures: leaves and boxes in `rail_groups.py`, the layers above in `tiers.py`. The paper gives ports and layers but not
+the size of a pod; 32 leaves follow from the ports of its spines.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
                  │            │                       │            │
         box 0: gpu 0       gpu 0 of box 1    box 0: gpu 1       gpu 1 of box 1
 
-Within a box the GPUs share an NVSwitch (picture in `boxes.py`). A message between different rails must
-change GPU inside a box first: there is no spine above the rails.
+Within a box the GPUs share an NVSwitch (picture in `boxes.py`). There is no spine above the rails, so a message between
+different rails must go through another GPU of its box.
 """
 
 from __future__ import annotations

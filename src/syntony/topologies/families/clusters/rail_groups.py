@@ -8,8 +8,8 @@ r"""Rail groups: boxes whose NICs of equal number share a leaf switch, so that a
               │  nic 1   │   nic 1 ───┘
              box 0      box 1                   (nic 1 of box 0 is on leaf g.1 too)
 
-The boxes are those of `boxes.py`, with a NIC for each GPU. Above the leaves, spines join either all
-leaves, or the leaves of one rail in all groups: then the rails meet in cores, or only inside the boxes.
+The boxes are those of `boxes.py`, with a NIC for each GPU. Spines above join either all leaves, or the leaves of one
+rail in all groups; then rails are connected by cores, or only inside the boxes.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class RailGroup:
 
     @property
     def nodes(self) -> list[int]:
-        """All nodes, equal things of two groups at equal positions."""
+        """All nodes; corresponding nodes of two groups are at equal positions."""
         return [node for box in self.boxes for node in box.nodes] + [leaf for plane in self.leaves for leaf in plane]
 
     def lane(self, rail: int) -> list[int]:
-        """What a rail is made of: a GPU and a NIC of every box, and the leaves."""
+        """The nodes of a rail: a GPU and a NIC of every box, and the leaves."""
         return [node for box in self.boxes for node in (box.gpus[rail], box.nics[rail])] + [
             plane[rail] for plane in self.leaves
         ]
@@ -105,7 +105,7 @@ def wire_spines_by_rail(
     above: Wire | None = None,
     switches: Switches = FORWARDING,
 ) -> Tiers:
-    """Adds `spines` for each rail, over its leaves in all groups; and cores, if the rails shall meet in them."""
+    """Adds `spines` for each rail, over its leaves in all groups; and cores, if any, which connect the rails."""
     left, rails = groups[0].left, groups[0].rails
     width = (groups[-1].right - left) / rails
     pods = [
@@ -121,7 +121,7 @@ def wire_spines_by_rail(
 
 
 def within_a_group(size: int, group: RailGroup) -> list[Permutation]:
-    """Symmetries where spines join all leaves: permute the boxes of a group; permute its rails."""
+    """Symmetries if spines join all leaves: permute the boxes of a group; permute its rails."""
     return [
         *swap_and_turn(size, [box.nodes for box in group.boxes]),
         *swap_and_turn(size, [group.lane(rail) for rail in range(group.rails)]),
@@ -129,7 +129,7 @@ def within_a_group(size: int, group: RailGroup) -> list[Permutation]:
 
 
 def along_the_rails(size: int, groups: Sequence[RailGroup], tiers: Tiers | None) -> list[Permutation]:
-    """Symmetries where spines join a rail's leaves: permute a group's boxes, groups, and rails with their spines."""
+    """Symmetries if spines join a rail's leaves: permute a group's boxes, groups, and rails with their spines."""
     rails = [
         [node for group in groups for node in group.lane(rail)] + [*(tiers.spines[rail] if tiers else ())]
         for rail in range(groups[0].rails)

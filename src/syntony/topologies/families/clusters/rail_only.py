@@ -4,8 +4,8 @@
         │         │                                  │         │
        gpu 0 of domain 0, gpu 0 of domain 1, ...    gpu 1 of domain 0, gpu 1 of domain 1, ...
 
-A message between rails changes GPU inside a domain first. While the domains are no more than the ports of a switch, a
-rail is one switch; beyond that, a two-layer Clos at full bisection: leaves with half their ports down, spines above
+A message between rails goes through another GPU of its domain. A rail is one switch if the domains are no more than its
+ports, else a two-layer Clos at full bisection: leaves with half of their ports down, spines above
 (`rail_groups.py`). With one switch per rail and as many NICs as GPUs this is the family `rail`.
 """
 

@@ -6,8 +6,8 @@
       boxes                               leaves: unit u, rail r
                                           boxes
 
-Each NIC n is on leaf n of its unit (`rail_groups.py`), and every layer has the bandwidth of the one
-below. In three layers a spine has a cable to every core of its plane (`tiers.py`).
+NIC n of a box is on leaf n of its unit (`rail_groups.py`), and every layer has the bandwidth of the one below. In three
+layers a spine has a cable to every core of its plane (`tiers.py`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def superpod(
     for what, number in (("units", units), ("gpus", gpus), ("spines", spines), ("planes", planes)):
         require(number >= 1, f"{family}: {what} is {number}; it must be at least 1")
     require(units * boxes >= 2, f"{family}: boxes is {boxes}; a SuperPOD joins at least 2 boxes")
-    require(cores > 0 or planes == 1, f"{family}: planes is {planes}, but there are no cores to deal to them")
+    require(cores > 0 or planes == 1, f"{family}: planes is {planes}, but planes divide cores, and there are none")
     require(cores % planes == 0, f"{family}: cores is {cores}; it must be a multiple of the {planes} planes")
     require(
         cores == 0 or spines % (gpus * planes) == 0,
@@ -107,7 +107,7 @@ def superpod_a100(
     nic_alpha: float = NETWORK_ALPHA,
     sharp: bool = False,
 ) -> Topology:
-    """The same of DGX A100 boxes, whose NVSwitches only forward; of full size it has cores. Symmetry as `superpod`."""
+    """The same of DGX A100 boxes, whose NVSwitches only forward; at full size it has cores. Symmetry as `superpod`."""
     return superpod(
         units,
         boxes,
@@ -133,7 +133,7 @@ _SHAPE = (
     Parameter("gpus", count, "GPUs in a box, each with its NIC; the leaves of a unit"),
     Parameter("spines", count, "spine switches in all"),
     Parameter("cores", count, "core switches in all; 0: two layers, every spine over all leaves"),
-    Parameter("planes", count, "planes that the cores are dealt to"),
+    Parameter("planes", count, "planes that the cores are divided into"),
     *BOX_PARAMETERS,
 )
 _SHARP = Parameter("sharp", flag, "whether the InfiniBand switches multicast and reduce")

@@ -1,1 +1,1 @@
-"""Networks whose ranks forward for each other, or share one switch."""
+"""Networks without a hierarchy of switches: ranks forward messages, or share small switches."""

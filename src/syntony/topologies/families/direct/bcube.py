@@ -8,8 +8,8 @@ BCube of n = 3 ports and 2 levels (the paper's BCube_1); a server's number is tw
                    \  │  /    \  │  /    \  │  /
        level 0      s0.0       s0.1       s0.2        joins servers that differ in the last digit only
 
-So n^levels servers have `levels` ports each, every level has n^(levels-1) switches of n ports, and two servers are as
-many hops apart as their numbers have different digits. Guo et al.: BCube (SIGCOMM'09).
+So there are n^levels servers with `levels` ports each, and every level has n^(levels-1) switches of n ports. The hops
+between two servers are the digits in which their numbers differ. Guo et al.: BCube (SIGCOMM'09).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def bcube(
 def _permuted(
     ports: int, levels: int, digits: list[int], values: list[int] | None, switches: list[list[int]]
 ) -> Permutation:
-    """Where all nodes go: a server by its digits, a switch by the digits that its servers share."""
+    """The permutation of all nodes: a server moves by its digits, a switch by the digits that its servers share."""
     table = values or list(range(ports))
 
     def moved(number: tuple[tuple[int, int], ...]) -> int:

@@ -8,7 +8,7 @@ DCell of n = 3 servers and level 1: four cells; server j-1 of cell i is joined t
            │    └───────── 2.0
           1.0 ── 1.1..2.1 ...      every two cells share one cable
 
-A level-k DCell has one cell more than a cell has servers: t_k = t_(k-1) (t_(k-1) + 1) servers, 3, 12, 156, 24492 ...
+A level-k DCell has one more cell than a cell has servers: t_k = t_(k-1) (t_(k-1) + 1) servers, 3, 12, 156, 24492 ...
 for n = 3. Guo et al.: DCell (SIGCOMM'08).
 """
 
@@ -31,7 +31,7 @@ def dcell(
     """The DCell of `level` with `servers` per mini-switch.
 
     Symmetry: all permutations of the servers at level 0, of the cells at level 1; above, the reversal of all numbers
-    (the paper's rule of wiring has no other that acts on whole cells).
+    (under the paper's rule of wiring, no other symmetry acts on whole cells).
     """
     require(servers >= 2, f"dcell: servers is {servers}; a mini-switch joins at least 2")
     sizes = [servers]
@@ -86,7 +86,7 @@ def _ring(servers: int) -> list[Place]:
 
 
 def _hubs(sizes: list[int], servers: int) -> list[tuple[int, Place]]:
-    """The first server of every mini-switch, and where the switch stands."""
+    """The first server of every mini-switch, and the coordinates of the switch."""
     centres: list[Place] = [(0.0, 0.0)]
     radius = math.hypot(*_ring(servers)[0]) + 0.6
     rings = []
@@ -105,7 +105,7 @@ DCELL = Family(
     build=dcell,
     parameters=(
         Parameter("servers", count, "servers around a mini-switch"),
-        Parameter("level", count, "how often cells are joined to a full mesh of cells; 0 is one mini-switch"),
+        Parameter("level", count, "levels of full meshes of cells; 0 is one mini-switch"),
         Parameter("bandwidth", rate, "bytes/s per link and direction"),
         Parameter("alpha", seconds, "seconds per link"),
     ),

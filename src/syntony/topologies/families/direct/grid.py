@@ -108,13 +108,13 @@ def _exchanged(one: int, other: int, at: Cell) -> Cell:
 
 
 def grid_places(sizes: tuple[int, ...]) -> Iterator[Place]:
-    """Where to draw the cells: the last dimension across, the one before down, the next into the paper.
+    """Where to draw the cells: the last dimension to the right, the one before downwards, the next into the page.
 
-    Further dimensions repeat that picture, across and down in turn.
+    Further dimensions repeat that picture to the right and downwards, alternately.
     """
     inwards = (0.36, 0.3)
     depth = sizes[-3] - 1 if len(sizes) >= 3 else 0
-    pitch = max(1.0, 0.36 * depth + 0.4)  # wide enough that the planes behind show between the ones in front
+    pitch = max(1.0, 0.36 * depth + 0.4)  # wide enough that the planes behind are visible between those in front
     extent = [pitch * (sizes[-1] - 1) + inwards[0] * depth, inwards[1] * depth]
     steps: list[Place] = [(pitch, 0.0)]
     if len(sizes) >= 2:
@@ -144,7 +144,7 @@ TORUS = Family(
     name="torus",
     build=torus,
     parameters=_GRID_PARAMETERS,
-    summary="a grid of any dimension whose rows close to rings",
+    summary="a grid of any number of dimensions whose rows close to rings",
     source="abstract",
     example="torus:4x4x4",
 )
@@ -153,7 +153,7 @@ MESH = Family(
     name="mesh",
     build=mesh,
     parameters=_GRID_PARAMETERS,
-    summary="a grid of any dimension with open ends; mesh:8 is a line",
+    summary="a grid of any number of dimensions with open ends; mesh:8 is a line",
     source="abstract",
     example="mesh:4x4",
 )

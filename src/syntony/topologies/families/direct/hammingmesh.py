@@ -12,10 +12,9 @@ Boards of 2x2 in a row; every accelerator has four ports, and on its board they 
     row 1 ─┤ 2──3 ├─ ─ ┤ 6──7 ├─ ...
            └─┬──┬─┘    └─┬──┬─┘
 
-So boards in a line are all next to one another (a Hamming graph of boards), while on a board the mesh is cheap copper.
-The network of a line is one switch, or a fat tree at full bisection: one node here. Cutting the grid of boards in two
-halves cuts one cable per row of accelerators and board of a half, two per board: of square boards of a x a the
-bisection is 1/2a of what the accelerators can inject, as the paper says.
+So any two boards in a line are neighbours (a Hamming graph of boards), while the mesh on a board is cheap copper. The
+network of a line is one switch, or a fat tree at full bisection: here it is one node. With square boards of a x a, the
+bisection bandwidth is 1/2a of what all accelerators can inject, as in the paper.
 
 Hoefler et al.: HammingMesh: A Network Topology for Large-Scale Deep Learning (SC'22).
 """
@@ -54,7 +53,7 @@ def hammingmesh(
     down, across = boards
     height, width = board
     wiring = Wiring(f"hammingmesh:{down}x{across},board={height}x{width}")
-    # at[R][C] is the accelerator of global row R and column C.
+    # at[R][C] is the accelerator in row R and column C of the whole grid.
     at = [[0] * (across * width) for _ in range(down * height)]
     for i in range(down):
         for j in range(across):

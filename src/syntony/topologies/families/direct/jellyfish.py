@@ -3,11 +3,11 @@ r"""Jellyfish: switches joined at random, each with the same number of cables.
              0 1       2 3            every switch has `ports`: `network` of them lead to other switches,
               S ─────── S             the rest to servers
              / \     /  │ \
-          4 S ───\─/─── S ─ ...       any uniformly random regular graph will do: short paths, high bisection
+          4 S ───\─/─── S ─ ...       any uniformly random regular graph has short paths and high bisection
 
-Built as the paper says: join random pairs of switches with free ports that are not joined yet; when no such pair is
-left but ports are, open a random cable and put a switch with two free ports between its ends. The same seed gives the
-same network everywhere.
+Built as in the paper: join random pairs of switches that have free ports and are not joined yet. When there are free
+ports but no such pair, remove a random cable and join its two ends to a switch that has two free ports. The same seed
+gives the same network everywhere.
 
 Singla, Hong, Popa, Godfrey: Jellyfish: Networking Data Centers Randomly (NSDI'12).
 """
@@ -37,7 +37,7 @@ def jellyfish(
 ) -> Topology:
     """The paper's RRG(switches, ports, network), with `ports` - `network` servers on every switch.
 
-    With an odd number of network ports in all, one stays free. Symmetry: permute the servers of a switch, on all
+    If the total number of network ports is odd, one stays free. Symmetry: permute the servers of a switch, on all
     switches alike.
     """
     require(switches >= 2, f"jellyfish: switches is {switches}; it must be at least 2")
@@ -79,7 +79,7 @@ def random_regular(nodes: int, degree: int, random: Random) -> list[Edge]:
 
 def _joined_at_random(nodes: int, degree: int, random: Random) -> list[Edge]:
     free = [degree] * nodes
-    edges: dict[Edge, None] = {}  # in the order they were made, so that a seed decides
+    edges: dict[Edge, None] = {}  # in the order in which they were made, so that the seed determines the network
 
     def join(one: int, other: int) -> None:
         edges[min(one, other), max(one, other)] = None
@@ -106,7 +106,7 @@ def _joined_at_random(nodes: int, degree: int, random: Random) -> list[Edge]:
         # Only switches that are all joined to one another have free ports left: make room elsewhere.
         short = next((node for node in open_nodes if free[node] >= 2), None)
         if short is None and len(open_nodes) >= 2:
-            one, other = open_nodes[:2]  # one free port each, and joined: part a cable x-y into one-x and other-y
+            one, other = open_nodes[:2]  # one free port each, and joined: replace a cable x-y by one-x and other-y
             candidates = [(x, y) for x, y in edges if not joined(one, x) and not joined(other, y)]
             candidates += [(y, x) for x, y in edges if not joined(one, y) and not joined(other, x)]
         elif short is not None:
@@ -146,7 +146,7 @@ JELLYFISH = Family(
         Parameter("switches", count, "switches"),
         Parameter("ports", count, "ports of a switch"),
         Parameter("network", count, "ports of a switch that lead to other switches; the rest lead to servers"),
-        Parameter("seed", count, "which of the random networks"),
+        Parameter("seed", count, "seed of the random network"),
         Parameter("bandwidth", rate, "bytes/s per link and direction"),
         Parameter("alpha", seconds, "seconds per link"),
     ),

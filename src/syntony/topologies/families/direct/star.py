@@ -28,7 +28,7 @@ def star(
     """A star of `ranks` >= 1 around one switch. Symmetry: every permutation of the ranks."""
     require(ranks >= 1, f"star: ranks is {ranks}; a star needs at least 1")
     wiring = Wiring(f"star:{ranks}")
-    spread = max(1.0, 2 / ranks)  # with few ranks the circle is too tight for a hub in its middle
+    spread = max(1.0, 2 / ranks)  # with few ranks the circle is too small for a switch in its middle
     for x, y in circle(ranks) if ranks > 1 else [(0.0, 1.0)]:
         wiring.rank((spread * x, spread * y))
     hub = wiring.switch("switch", (0.0, 0.0), multicast=multicast, reduces=reduces)

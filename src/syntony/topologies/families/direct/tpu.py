@@ -8,10 +8,10 @@ switches, which join any face of a cube to the opposite face of any cube, itself
         │ └────────┘    └────────┘    └────────┘ │       the last joined to the first
         └──────────────── OCS ───────────────────┘
 
-So a slice whose sizes are multiples of 4 is a torus, whatever cubes it got, and if its shape is n x n x 2n or
-n x 2n x 2n, the switches can also close it with a twist (picture in `twisted.py`). A slice below a
-cube is a piece of one and has open ends. On v2 and v3 the wiring is fixed: only a slice that spans a dimension of the
-pod wraps around in it. The switches are mirrors: a circuit is one link, with no node in between.
+So a slice whose sizes are multiples of 4 is a torus, whichever cubes it is made of, and if its shape is n x n x 2n or
+n x 2n x 2n, the switches can also close it with a twist (picture in `twisted.py`). A slice smaller than a cube has open
+ends. On v2 and v3 the wiring is fixed: a slice wraps around only in dimensions in which it is as long as the pod. The
+optical switches are mirrors, so a circuit is one link, with no node in between.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _planar(name: str, pod: int, link: Fraction) -> Callable[..., Topology]:
     def build(
         shape: tuple[int, ...] = (pod, pod), bandwidth: Fraction = link, alpha: float = ABSTRACT_ALPHA
     ) -> Topology:
-        """A slice of the pod. It wraps around in a dimension that it spans. Symmetry: that of the grid."""
+        """A slice of the pod; it wraps around in dimensions in which it spans the pod. Symmetry as `grid`."""
         written = "x".join(map(str, shape))
         require(
             len(shape) == 2 and all(size >= 1 and pod % size == 0 for size in shape),
@@ -51,7 +51,7 @@ def tpuv4(
     bandwidth: Fraction = Fraction(50 * 10**9),
     alpha: float = ABSTRACT_ALPHA,
 ) -> Topology:
-    """A slice of a TPU v4 pod: a mesh within a cube, else a torus of cubes, `twisted` where its shape allows it."""
+    """A slice of a TPU v4 pod: a mesh within a cube, else a torus of cubes; `twisted` needs a shape that allows it."""
     written = "x".join(map(str, shape))
     of_cubes = len(shape) == 3 and all(size >= 1 and size % _CUBE == 0 for size in shape)
     in_a_cube = len(shape) == 3 and all(size in (1, 2, _CUBE) for size in shape)

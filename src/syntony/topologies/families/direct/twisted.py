@@ -1,4 +1,4 @@
-r"""Twisted torus: a torus with a dimension of n and one of 2n, whose short rings close half a long dimension further.
+r"""Twisted torus: a torus of dimensions n and 2n, whose short rings close with a shift along the long dimension.
 
         plain 2x4                        twisted 2x4
       (0,0)─(0,1)─(0,2)─(0,3)          (0,0)─(0,1)─(0,2)─(0,3)
@@ -7,8 +7,8 @@ r"""Twisted torus: a torus with a dimension of n and one of 2n, whose short ring
         │     │     │     │              │     │     │     │
       (0,0) (0,1) (0,2) (0,3)          (0,2) (0,3) (0,0) (0,1)       where the columns wrap to
 
-The rule in three dimensions: whoever wraps around in a dimension of size n also moves n along every dimension of size
-2n. The cells are then the integer points modulo a lattice that treats all axes alike: of the shapes n x n x 2n the
+The rule in three dimensions: a link that wraps around in a dimension of size n also moves n along every dimension of
+size 2n. The cells are then the integer points modulo a lattice that treats all axes alike: of the shapes n x n x 2n the
 face-centred cubic lattice (all points n(x,y,z) with x+y+z even), of n x 2n x 2n the body-centred one (x, y, z all even
 or all odd). So the links of every dimension carry equal load, where in the plain torus the long dimension is the
 bottleneck, and distances shrink: 4x4x8 from 8 hops to 6, 4x8x8 from 10 to 6.
@@ -56,7 +56,7 @@ def twisted_torus(name: str, sizes: tuple[int, ...], bandwidth: Fraction, alpha:
 
 
 def _reduced(sizes: tuple[int, ...], point: tuple[int, ...]) -> Cell:
-    """The cell that stands for an integer point: laps in a short dimension are taken back with their twist."""
+    """The cell of an integer point: wraps around a short dimension are undone together with their twist."""
     short = min(sizes)
     laps = sum(at // size for at, size in zip(point, sizes, strict=True) if size == short)
     return tuple(

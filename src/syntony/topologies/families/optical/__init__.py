@@ -1,1 +1,1 @@
-"""Networks whose circuits are set for the traffic they are given."""
+"""Networks whose circuits are configured for a given traffic."""

@@ -9,10 +9,10 @@ all ranks are (part of) a permutation, and a fabric of d ports is d of them. Two
 
          n = 8, strides 1 and 3:    0→1→2→3→4→5→6→7→0     0→3→6→1→4→7→2→5→0
 
-* matchings, for everything else: the pairs with most to send get a circuit, port by port, and who got k circuits
-  counts 1/(k+1) of its bytes for the next (D'Hondt's apportionment; TopoOpt halves them). A matching is taken greedily,
-  heaviest pair first: at least half as heavy as the best (TopoOpt finds the best). Among equals the distances that
-  SelectPermutations would take come first, so that uniform traffic, which must be relayed anyway, gets short routes.
+* matchings, for everything else: port by port, the pairs with the most bytes get a circuit. A pair with k circuits
+  already counts with 1/(k+1) of its bytes (D'Hondt's apportionment; TopoOpt halves them). A matching is found greedily,
+  heaviest pair first, so it weighs at least half of the best one (TopoOpt finds the best). Of equal pairs, those at the
+  distances of SelectPermutations come first: uniform traffic, which must be relayed anyway, then gets short routes.
 
 Wang et al.: TopoOpt (NSDI'23), section 4.3 and algorithm 1. Khani et al.: SiP-ML (SIGCOMM'21).
 """
@@ -28,11 +28,11 @@ import numpy as np
 from syntony.topologies.demand import AllReduce, Demand
 
 Circuits = Counter[tuple[int, int]]
-"""How many circuits lead from a rank to another."""
+"""The number of circuits from one rank to another, by pair."""
 
 
 def strides(members: int, count: int) -> list[int]:
-    """`count` strides for rings through `members` >= 2; with fewer different ones, some occur again."""
+    """`count` strides for rings through `members` >= 2; if there are fewer different ones, they are repeated."""
     coprime = [p for p in range(1, members) if math.gcd(p, members) == 1]
     ratio = members ** (1 / count)
     chosen: list[int] = []
@@ -77,7 +77,7 @@ def matchings(demand: Demand, ports: int) -> Circuits:
 
 
 def layers(groups: tuple[AllReduce, ...]) -> list[list[AllReduce]]:
-    """The groups, sorted into layers whose groups share no rank: a layer's rings take one port of each rank."""
+    """The groups in layers; the groups of a layer share no rank, so its rings take one port of each rank."""
     result: list[tuple[set[int], list[AllReduce]]] = []
     for group in sorted(groups, key=lambda group: (-group.sent, -len(group.members))):
         for ranks, layer in result:
@@ -95,7 +95,7 @@ def layers(groups: tuple[AllReduce, ...]) -> list[list[AllReduce]]:
 
 
 def apportioned(seats: int, votes: list[float]) -> list[int]:
-    """D'Hondt: `seats` given out in proportion to `votes`."""
+    """`seats` divided in proportion to `votes` by D'Hondt's method."""
     given = [0] * len(votes)
     for _ in range(seats if any(votes) else 0):
         most = max(range(len(votes)), key=lambda i: votes[i] / (given[i] + 1))

@@ -1,18 +1,18 @@
-"""Fabrics of optical circuit switches, wired for the traffic they are given: SiP-OCS and TopoOpt.
+"""Fabrics of optical circuit switches, configured for a given traffic: SiP-OCS and TopoOpt.
 
          rank 0   rank 1   rank 2   rank 3         port i of every rank leads to switch i; a switch joins each sender
           │ │      │ │      │ │      │ │           to one receiver: a permutation of the ranks
          ┌┴─│──────┴─│──────┴─│──────┴─│─┐
          │  │  optical switch 0        │ │         The switch is a mirror: a circuit is one link from rank to rank, of
          └──│────────│────────│────────│─┘         the port's bandwidth, and the switch is no node. Circuits between the
-           ┌┴────────┴────────┴────────┴─┐         same two ranks are one link of their bandwidth together. Whoever has
-           │      optical switch 1       │         no circuit to a peer relays through others.
+           ┌┴────────┴────────┴────────┴─┐         same two ranks are one link with their total bandwidth. Ranks
+           │      optical switch 1       │         without a circuit between them relay through others.
            └─────────────────────────────┘
 
 The two differ in how they pick the circuits (`circuits.py`). SiP-OCS (Khani et al., SIGCOMM'21) takes
-every all_reduce as the ring its framework would use, and matches ports to pairs. TopoOpt (Wang et al., NSDI'23) divides
-the ports between all_reduces, which get several rings each of its own choice, and matchings for the rest.
-If the ranks would fall apart, one port of each goes to a ring through all of them.
+each all_reduce as a ring in rank order and assigns circuits to pairs. TopoOpt (Wang et al., NSDI'23) divides
+the ports between rings for all_reduces, which it chooses itself, and matchings for the rest. If some rank cannot
+reach every other one, one port of each rank goes to a ring through all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def sip_ocs(
     bandwidth: Fraction = Fraction(200 * 10**9),
     alpha: float = ABSTRACT_ALPHA,
 ) -> Topology:
-    """`ranks` on `ports` optical switches, joined for `traffic`. Symmetry: what the traffic and the circuits share."""
+    """`ranks` on `ports` optical switches, configured for `traffic`. Symmetry: that of traffic and circuits."""
     demand = _demand("sip-ocs", ranks, traffic, ports).as_pairs()
     circuits = connected(ranks, ports, lambda free: matchings(demand, free))
     return wired(f"sip-ocs:{ranks},{traffic},{ports}", demand, circuits, bandwidth, alpha)
@@ -48,7 +48,7 @@ def topoopt(
     bandwidth: Fraction = Fraction(125 * 10**8),
     alpha: float = ABSTRACT_ALPHA,
 ) -> Topology:
-    """`ranks` on `ports` optical switches, joined for `traffic`. Symmetry: what the traffic and the circuits share.
+    """`ranks` on `ports` optical switches, configured for `traffic`. Symmetry: that of traffic and circuits together.
 
     The ports are divided among the layers of all_reduces and the rest in proportion to their bytes.
     """
@@ -69,7 +69,7 @@ def topoopt(
 
 
 def wired(name: str, demand: Demand, circuits: Circuits, bandwidth: Fraction, alpha: float) -> Topology:
-    """The ranks on a circle with their circuits, each of `bandwidth` bytes/s; no circuit, no link."""
+    """The ranks with their circuits, each of `bandwidth` bytes/s."""
     wiring = Wiring(name)
     for place in circle(demand.ranks):
         wiring.rank(place)
@@ -105,7 +105,7 @@ SIP_OCS = Family(
     name="sip-ocs",
     build=sip_ocs,
     parameters=_PARAMETERS,
-    summary="ranks on optical circuit switches, matched to the traffic they are given",
+    summary="ranks on optical circuit switches, with circuits matched to a given traffic",
     source="SiP-ML (Khani et al., SIGCOMM'21); a port carries 64 wavelengths of 25 Gb/s; latency: that of abstract "
     "families",
     example="sip-ocs:16,dp4xtp4",
@@ -115,7 +115,7 @@ TOPOOPT = Family(
     name="topoopt",
     build=topoopt,
     parameters=_PARAMETERS,
-    summary="ranks on optical circuit switches, in rings for all_reduce and matched for the rest",
+    summary="ranks on optical circuit switches, in rings for all_reduce and matched to a given traffic for the rest",
     source="TopoOpt (Wang et al., NSDI'23): four ports of 100 Gb/s; latency: that of abstract families",
     example="topoopt:16,dp8xep2",
 )

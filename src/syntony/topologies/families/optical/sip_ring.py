@@ -1,15 +1,15 @@
-"""SiP-Ring: ranks on a ring of fibre whose wavelengths are given to pairs of ranks, for the traffic they are given.
+"""SiP-Ring: ranks on a ring of fibre whose wavelengths are assigned to pairs of ranks, for a given traffic.
 
         ──0───────1───────2───────3── ...    wavelength 0:  0→1  1→2  2→3       neighbours
           └───────┴───────┘   └───┘          wavelength 1:  0────→2  2→3        0 to 2 passes 1 by
 
 A wavelength carries one circuit over any piece of the ring at a time, but different circuits over pieces that do not
-overlap. So near peers are cheap and far ones dear: a circuit takes its wavelength away from everybody whom it passes.
+overlap. So near peers are cheap and far ones expensive: no rank that a circuit passes can use its wavelength there.
 There are two fibres, one per direction, and a pair takes the shorter way round.
 
-The wavelengths are given out one by one: each to pairs whose pieces do not overlap, those first that have most bytes
-per wavelength they would then hold (D'Hondt's apportionment; the paper solves an integer program and rounds it).
-The first wavelength of the forward fibre always joins neighbours, so that everybody reaches everybody.
+The wavelengths are assigned one by one, each to pairs whose pieces do not overlap. Pairs with the most bytes per
+wavelength they would then have come first (D'Hondt's apportionment; the paper rounds the solution of an integer
+program). The first wavelength of the forward fibre always joins neighbours, so that every rank reaches every other.
 
 Khani et al.: SiP-ML (SIGCOMM'21), section 3.
 """
@@ -37,9 +37,9 @@ def sip_ring(
     bandwidth: Fraction = Fraction(3125 * 10**6),
     alpha: float = ABSTRACT_ALPHA,
 ) -> Topology:
-    """`ranks` on two fibres of `wavelengths`, given out for `traffic`; all wavelengths of a pair are one link.
+    """`ranks` on two fibres of `wavelengths`, assigned for `traffic`; all wavelengths of a pair are one link.
 
-    Symmetry: what the traffic and the circuits share.
+    Symmetry: that of both the traffic and the circuits.
     """
     require(ranks >= 2, f"sip-ring: ranks is {ranks}; circuits join at least 2")
     require(1 <= wavelengths <= 256, f"sip-ring: wavelengths is {wavelengths}; a fibre has 1 to 256")
@@ -61,7 +61,7 @@ def _given(ranks: int, demand: Demand, chosen: np.ndarray, length: np.ndarray, w
     left = wavelengths if len(src) else 0
     while left:
         order = np.lexsort((begin, length, -volume / (granted + 1)))
-        # Position i + ranks of `taken` is position i again, so that no piece has a seam.
+        # Position i + ranks of `taken` is position i again, so that pieces that wrap around are slices, too.
         taken, free, winners = bytearray(2 * ranks), ranks, []
         for pair, start, size in zip(order.tolist(), begin[order].tolist(), length[order].tolist(), strict=True):
             if taken.find(1, start, start + size) >= 0:
@@ -92,7 +92,7 @@ SIP_RING = Family(
         Parameter("bandwidth", rate, "bytes/s of a wavelength"),
         Parameter("alpha", seconds, "seconds per circuit"),
     ),
-    summary="ranks on a ring of fibre whose wavelengths are given to pairs, for the traffic they are given",
+    summary="ranks on a ring of fibre whose wavelengths are assigned to pairs, for a given traffic",
     source="SiP-ML (Khani et al., SIGCOMM'21); wavelengths of 25 Gb/s; latency: that of abstract families",
     example="sip-ring:16,dp4xtp4,wavelengths=8",
 )

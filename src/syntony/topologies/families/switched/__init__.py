@@ -1,1 +1,1 @@
-"""Networks of switches: Clos, Dragonfly and their kin."""
+"""Networks of switches: Clos, Dragonfly and similar ones."""

@@ -2,9 +2,9 @@ r"""BiGraph: two layers of switches, every upper one joined to every lower one, 
 
         0  1    2  3
          \ │     │ /
-       upper 0  upper 1         Each switch is leaf to its own ranks and spine to those of its layer. Ranks of different
-           │ \  / │             layers have exactly one shortest path, so who sends to whom decides where it flows; at
-           │  \/  │             most three switches lie between two ranks.
+       upper 0  upper 1         Each switch is a leaf for its own ranks and a spine for the other layer. Between ranks
+           │ \  / │             of different layers there is exactly one shortest path. At most three switches lie
+           │  \/  │             between two ranks.
            │  /\  │
        lower 0  lower 1
          / │     │ \

@@ -3,7 +3,7 @@ r"""Clos networks of plain ranks: leaf-spine in two layers, pods under cores in 
                  spine 0       spine 1
                  │     \      /     │          clos:leaves=2,hosts=3,spines=2,oversubscription=3
                  │       \  /       │
-                 │       /  \       │          3 ranks bring 3 times into a leaf what it has upwards:
+                 │       /  \       │          3 ranks have 3 times the bandwidth of the cables above:
                 leaf 0 /      \ leaf 1         each of its two cables is half as fast as a rank's
                /  │  \         /  │  \
               0   1   2       3   4   5

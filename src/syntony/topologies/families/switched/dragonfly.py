@@ -57,7 +57,9 @@ def dragonfly(
     for i in range(groups):
         row = []
         for j, column in enumerate(columns):
-            inwards = 0.3 * a * (1 - (2 * (j + 0.5) / a - 1) ** 2)  # on an arc, so that no local cable hides another
+            inwards = (
+                0.3 * a * (1 - (2 * (j + 0.5) / a - 1) ** 2)
+            )  # on an arc, so that no local cable is drawn over another
             row.append(wiring.switch(f"r{i}.{j}", circle.place(i, column, -inwards)))
         routers.append(row)
     for i in range(groups):
@@ -70,7 +72,7 @@ def dragonfly(
         wiring.cable(routers[here][port // h], routers[there][end // h], global_bandwidth, alpha)
 
     def moved(to: list[tuple[int, int]]) -> Permutation:
-        """The routers go as `to` says, group by group, with their ranks."""
+        """The permutation that moves the routers of each group, with their ranks, as `to` says."""
         image = [0] * wiring.size
         for i in range(groups):
             for j in range(a):

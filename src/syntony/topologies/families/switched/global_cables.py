@@ -1,4 +1,4 @@
-"""Global cables: how a dragonfly joins every two of its groups, and how the drawing sets groups in a circle.
+"""Global cables: how a dragonfly joins every two of its groups, and how groups are drawn in a circle.
 
 The global ports of a group are counted along its switches. Port d of a group leads d + 1 groups back round the circle,
 and arrives there at port g - 2 - d, which leads as far the other way:
@@ -7,8 +7,8 @@ and arrives there at port g - 2 - d, which leads as far the other way:
       group 1: ports 0 1 2       0 to group 0, 1 to group 3, 2 to group 2
       ...                                                              cables: 0.0 - 3.2, 0.1 - 2.1, 0.2 - 1.0, ...
 
-With more ports than that, the pattern repeats; what is left over at the end stays unused. So turning the circle by one
-group is a symmetry, and where every port is used, mirroring it is one too, if the switches of each group change ends.
+With more ports than that, the pattern repeats, and ports that are left over stay unused. So rotating the circle by one
+group is a symmetry. If every port is used, mirroring is one too, with the switches of each group in reverse order.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def is_mirrored(groups: int, ports: int) -> bool:
 
 @dataclass(frozen=True)
 class Circle:
-    """`groups` in a circle; each is `width` wide, and turned so that its own outside is the outside of the circle."""
+    """`groups` in a circle; each is `width` wide, and rotated so that its upper side is the outside of the circle."""
 
     groups: int
     width: float
 
     def place(self, group: int, along: float, outwards: float) -> Place:
-        """Where a thing stands that is `along` (from the middle of its group, clockwise) and so far `outwards`."""
+        """Coordinates of a node: `along` clockwise from the middle of its group, `outwards` from the circle."""
         angle = 2 * math.pi * group / self.groups
         sine, cosine = math.sin(angle), math.cos(angle)
         radius = self._radius + outwards

@@ -5,11 +5,11 @@ r"""Tiers: the switches above the leaves of a fabric, in one layer (spines) or t
         │    X    │                 │    X    │           spines 0 of all pods in plane 0, spines 1 in plane 1
      spine0.0  spine1.0          spine0.1  spine1.1
 
-Every leaf has a cable to every spine of its pod. The spines of a pod are dealt to the planes, spine s to plane s modulo
-their number, and every spine has a cable to every core of its plane.
+Every leaf has a cable to every spine of its pod. Spine s of a pod belongs to plane s modulo the number
+of planes, and every spine has a cable to every core of its plane.
 
-A cable stands for all cables between the same two switches, and is as fast as these are together. A switch whose links
-below bring in b bytes/s, **oversubscribed** o to 1, has b / o bytes/s of links above, in equal shares.
+A cable stands for all cables between the same two switches and has their total bandwidth. A switch with b bytes/s of
+links below, **oversubscribed** o to 1, has b / o bytes/s of links above, in equal shares.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from syntony.topologies.topology import Permutation
 
 @dataclass(frozen=True)
 class Pod:
-    """Leaves that share spines, and where the drawing puts them: x from `left` to `right`, y at `height`."""
+    """Leaves that share spines, and where they are drawn: x from `left` to `right`, y at `height`."""
 
     leaves: Sequence[int]
     left: float
@@ -36,7 +36,7 @@ class Pod:
 
 @dataclass(frozen=True)
 class Switches:
-    """What the switches of all tiers are called, and what they are able to."""
+    """Names and abilities of the switches of all tiers."""
 
     spine: str = "spine"
     core: str = "core"
@@ -49,13 +49,13 @@ FORWARDING = Switches()
 
 @dataclass(frozen=True)
 class Tiers:
-    """The switches above the leaves: spines by pod, cores by plane (none where one pod is all)."""
+    """The switches above the leaves: spines by pod, cores by plane (a single pod has none)."""
 
     spines: tuple[tuple[int, ...], ...]
     cores: tuple[tuple[int, ...], ...]
 
     def symmetries(self, size: int) -> list[Permutation]:
-        """Of a topology of `size` nodes, those that move no leaf: cores of a plane, spines of a plane, planes."""
+        """Symmetries of `size` nodes that move no leaf: permute the cores of a plane, the spines of a plane, planes."""
         planes = [
             [*(spine for pod in self.spines for spine in pod[p :: len(self.cores)]), *cores]
             for p, cores in enumerate(self.cores)
@@ -69,7 +69,7 @@ class Tiers:
 
 
 def trunk(below: Fraction, switches: int, oversubscription: Fraction) -> Fraction:
-    """Bytes/s of each cable to `switches` above, of a switch that `below` bytes/s enter from below."""
+    """Bytes/s of each cable to `switches` above, of a switch with `below` bytes/s of links below."""
     return below / (oversubscription * switches)
 
 
@@ -122,8 +122,8 @@ def wire_tiers(
 
 
 def cores_for(family: str, pods: int, cores: int, usual: int, planes: int) -> int:
-    """How many cores join `pods` pods: as many as asked for, `usual` where 0 is asked for, none for a single pod."""
-    require(pods > 1 or cores == 0, f"{family}: cores is {cores}; cores join pods, and pods is {pods}: leave cores out")
+    """The number of cores over `pods` pods: `cores`, or `usual` if that is 0; none for a single pod."""
+    require(pods > 1 or cores == 0, f"{family}: cores is {cores}; cores join pods, but pods is {pods}; leave cores out")
     wanted = 0 if pods == 1 else cores or usual
     require(
         wanted % planes == 0, f"{family}: cores is {cores}; it must be a multiple of the {planes} planes of the spines"
