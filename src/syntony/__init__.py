@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from syntony.collectives.communicator import Communicator
     from syntony.collectives.recorder.records import counters, dump
     from syntony.collectives.torch_backend.backend import shrink_group
+    from syntony.collectives.torch_backend.replace import replace
     from syntony.synth.dsl.decorator import algorithm
     from syntony.synth.formats.loading import load
     from syntony.synth.model.collective import Collective
@@ -55,6 +56,7 @@ __all__ = [
     "dump",
     "empty",
     "load",
+    "replace",
     "shrink_group",
     "simulate",
     "synthesize",
@@ -81,6 +83,7 @@ _HOMES = {
     "dump": "collectives.recorder.records",
     "empty": "collectives.buffers",
     "load": "synth.formats.loading",
+    "replace": "collectives.torch_backend.replace",
     "shrink_group": "collectives.torch_backend.backend",
     "simulate": "api",
     "synthesize": "api",

@@ -28,6 +28,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "bench": ("syntony.benchmarks.cli",),
         "tune": ("syntony.collectives.tuner.cli",),
         "lab": ("syntony.lab.cli",),
+        "run": ("syntony.collectives.torch_backend.command",),
         "train": ("syntony.trainer.cli",),
         "trace": ("syntony.collectives.recorder.command",),
         "overlap": ("syntony.overlap.commands", "syntony.trainer.cli"),

@@ -6,6 +6,7 @@ registers a function that makes the backend when somebody asks for it, and nothi
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,10 @@ def register() -> None:
         return
     try:
         backend.register_backend("syntony", create, extended_api=True, devices=["cpu", "cuda"])
+        if "SYNTONY_REPLACE" in os.environ:
+            from syntony.collectives.torch_backend.replace import replace_as_asked
+
+            replace_as_asked()
     except Exception as error:  # whatever a future torch objects to, `import torch` must not fail for it
         import warnings
 

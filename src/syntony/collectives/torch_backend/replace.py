@@ -1,0 +1,106 @@
+"""Serves the process groups of programs that ask torch.distributed for "gloo" (SYNTONY_REPLACE=gloo).
+
+Many programs name gloo as the backend of CPUs and accept no other name. With the replacement, every group that
+would get a ProcessGroupGloo gets Syntony's backend, and Python still sees "gloo" as its name:
+
+    torch.distributed.init_process_group("cpu:gloo,cuda:nccl")
+        torch makes        "cpu:syntony,cuda:nccl"
+        get_backend() says "cpu:gloo,cuda:nccl"
+
+Groups are made by one function of torch, `distributed_c10d._new_process_group_helper`, from a string that names the
+backend of each device. It is wrapped: the string is changed on the way in; on the way out the name that was asked for
+is entered in torch's table of groups. In C++ such a group has the type CUSTOM: torch casts the backend of a group of
+the type GLOO to gloo's own class.
+
+Not replaced: a `ProcessGroupGloo` that a program constructs by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import warnings
+from typing import Any
+
+VARIABLE = "SYNTONY_REPLACE"
+_PARAMETERS = ("group_size", "group_rank", "global_ranks_in_group", "backend", "store", "group_name")
+"""What `_new_process_group_helper` takes first in every version of torch that this was written for."""
+
+
+def replace(backend: str) -> None:
+    """Serves the groups that programs ask of `backend` ("gloo") from now on; groups that exist stay as they are.
+
+    Call it on every rank before init_process_group, or set SYNTONY_REPLACE=gloo. Without effect the second time.
+    Raises ValueError for another backend, ImportError where Syntony's torch backend cannot be loaded, and RuntimeError
+    where torch has not registered the backend or is of a version that makes its groups in another way.
+    """
+    if backend != "gloo":
+        raise ValueError(f"{VARIABLE}: Syntony can replace gloo, not {backend!r}")
+    import torch.distributed.distributed_c10d as c10d
+
+    module: Any = c10d
+    torch_helper = module._new_process_group_helper
+    if hasattr(torch_helper, "__wrapped__"):
+        return
+    found = tuple(inspect.signature(torch_helper).parameters)
+    if found[: len(_PARAMETERS)] != _PARAMETERS or not hasattr(module, "_world"):
+        import torch
+
+        raise RuntimeError(
+            f"{VARIABLE}=gloo does not know how torch {torch.__version__} makes its groups (known: 2.11 to 2.13); "
+            'name the backend "syntony" instead'
+        )
+    if not hasattr(module.Backend, "SYNTONY"):
+        raise RuntimeError(f'{VARIABLE}=gloo: torch does not know the backend "syntony"; is the package installed?')
+    from syntony import _torch  # noqa: F401  # refused here, where gloo can still serve
+
+    @functools.wraps(torch_helper)
+    def helper(group_size: int, group_rank: int, ranks: Any, backend: Any, *others: Any, **options: Any) -> Any:
+        asked = module.BackendConfig(module.Backend(backend))
+        of_device: dict[str, str] = {str(device): str(name) for device, name in asked.device_backend_map.items()}
+        if "gloo" not in of_device.values():
+            return torch_helper(group_size, group_rank, ranks, backend, *others, **options)
+        served = {device: "syntony" if name == "gloo" else name for device, name in of_device.items()}
+        alone = set(served.values()) == {"syntony"}
+        name = module.Backend("syntony" if alone else ",".join(f"{device}:{name}" for device, name in served.items()))
+        group, store = torch_helper(group_size, group_rank, ranks, name, *others, **options)
+        if group is not module.GroupMember.NON_GROUP_MEMBER:
+            if "nccl" not in served.values():  # torch makes NCCL the default where there is NCCL
+                group._set_default_backend(module.ProcessGroup.BackendType.CUSTOM)
+            module._world.pg_map[group] = (backend, store)
+            module._world.pg_backend_config[group] = str(asked)
+            if os.environ.get("SYNTONY_DEBUG") in ("INFO", "TRACE"):
+                print(f"syntony [rank {group_rank}] INFO group {group.group_name!r} of {backend!r}: served as {name!r}",
+                      file=sys.stderr, flush=True)  # fmt: skip
+        return group, store
+
+    module._new_process_group_helper = helper
+    _count_in_custom_groups(module.ProcessGroup)
+
+
+def _count_in_custom_groups(group_class: Any) -> None:
+    """ProcessGroup asks for sequence numbers only backends of torch's own; ours has them, too."""
+    torch_number = group_class._get_sequence_number_for_group
+
+    @functools.wraps(torch_number)
+    def number(self: Any) -> int:
+        import torch
+
+        if self.name() != "custom":
+            return int(torch_number(self))
+        return int(self._get_backend(torch.device("cpu"))._get_sequence_number_for_group())
+
+    group_class._get_sequence_number_for_group = number
+
+
+def replace_as_asked() -> None:
+    """`replace` for what SYNTONY_REPLACE names, at `import torch`: what cannot be is a warning, and gloo stays."""
+    asked = os.environ.get(VARIABLE, "")
+    if not asked:
+        return
+    try:
+        replace(asked)
+    except (ValueError, RuntimeError, ImportError) as error:
+        warnings.warn(f"syntony does not replace {asked}: {error}", stacklevel=2)
