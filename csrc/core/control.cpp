@@ -15,6 +15,7 @@ bool rooted(Collective collective) {
          collective == Collective::scatter;
 }
 
+std::string reduction(const Descriptor& d) { return d.average != 0 ? "average" : std::string(name_of(d.op)); }
 std::string title(const Descriptor& d) { return d.barrier != 0 ? "barrier" : std::string(name_of(d.collective)); }
 
 }  // namespace
@@ -26,7 +27,7 @@ std::string describe(const Descriptor& d) {
                          : std::string(name_of(d.priority)) + " " + title(d) + " #" + std::to_string(d.sequence);
   if (d.barrier != 0) return text;
   text += " (";
-  if (reduces(d.collective)) text += std::string(name_of(d.op)) + " of ";
+  if (reduces(d.collective)) text += reduction(d) + " of ";
   if (d.elements != 0) text += std::to_string(d.elements) + " x ";
   text += name_of(d.dtype);
   if (rooted(d.collective)) text += ", root " + std::to_string(d.root);
@@ -49,7 +50,7 @@ std::string difference(const Descriptor& mine, const Descriptor& theirs) {
       text += std::string(text.empty() ? "" : ", ") + "the element counts of the ranks, though not their sum";
     }
   }
-  if (reduces(mine.collective)) add("reduction", std::string(name_of(mine.op)), std::string(name_of(theirs.op)));
+  if (reduces(mine.collective)) add("reduction", reduction(mine), reduction(theirs));
   if (rooted(mine.collective)) add("root", std::to_string(mine.root), std::to_string(theirs.root));
   if (mine.ordinal != 0 && theirs.ordinal != 0) {
     add("place in the order", std::to_string(mine.ordinal), std::to_string(theirs.ordinal));
@@ -78,7 +79,7 @@ std::uint64_t fingerprint_of(const Descriptor& d) {
   mix(hash, d.root);
   mix(hash, static_cast<std::uint64_t>(d.collective) | static_cast<std::uint64_t>(d.dtype) << 8 |
                 static_cast<std::uint64_t>(d.op) << 16 | static_cast<std::uint64_t>(d.barrier) << 24 |
-                static_cast<std::uint64_t>(d.priority) << 32);
+                static_cast<std::uint64_t>(d.priority) << 32 | static_cast<std::uint64_t>(d.average) << 40);
   return hash;
 }
 

@@ -36,7 +36,8 @@ struct Descriptor {
   ReduceOp op = ReduceOp::sum;
   std::uint8_t barrier = 0;
   Priority priority = Priority::normal;
-  std::array<std::uint8_t, 7> unused{};  // named, so that no chance bytes travel
+  std::uint8_t average = 0;              // 1: of a sum, divided by the number of ranks
+  std::array<std::uint8_t, 6> unused{};  // named, so that no chance bytes travel
 };
 static_assert(sizeof(Descriptor) == 64);
 

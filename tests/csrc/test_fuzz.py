@@ -1,4 +1,5 @@
-"""Fuzzing what reads bytes of others: frames, control messages, the handshake, the aggregator (tests/csrc/fuzz).
+"""Fuzzing what reads bytes of others: frames, control messages, the handshake, the aggregator, and the executor with
+right and wrong Programs (tests/csrc/fuzz).
 
 A taste in every run, with the library as it is installed; millions under sanitizers by `make fuzz`.
 """
@@ -15,7 +16,7 @@ import pytest
 from tests.csrc.sanitized import ADDRESS, sanitized
 from tests.programs import program
 
-TARGETS = ["frames", "control", "handshake", "aggregator"]
+TARGETS = ["frames", "control", "handshake", "aggregator", "programs"]
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,8 @@ def test_every_target_is_known(fuzz: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "count"), [("frames", 30_000), ("control", 30_000), ("handshake", 3_000), ("aggregator", 3_000)]
+    ("target", "count"),
+    [("frames", 30_000), ("control", 30_000), ("handshake", 3_000), ("aggregator", 3_000), ("programs", 10_000)],
 )
 def test_nothing_breaks(fuzz: Path, target: str, count: int) -> None:
     attack(fuzz, target, count, random.SystemRandom().randrange(1 << 32))
@@ -51,7 +53,13 @@ def test_nothing_breaks(fuzz: Path, target: str, count: int) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("target", "count"),
-    [("frames", 1_000_000), ("control", 1_000_000), ("handshake", 200_000), ("aggregator", 100_000)],
+    [
+        ("frames", 1_000_000),
+        ("control", 1_000_000),
+        ("handshake", 200_000),
+        ("aggregator", 100_000),
+        ("programs", 1_000_000),
+    ],
 )
 def test_nothing_breaks_under_sanitizers(target: str, count: int, capsys: pytest.CaptureFixture[str]) -> None:
     found = attack(sanitized("fuzz", ADDRESS), target, count, random.SystemRandom().randrange(1 << 32))

@@ -365,9 +365,9 @@ std::shared_ptr<Work> Communicator::call(Collective collective, DType dtype, Red
     launch.descriptor.collective = collective;
     launch.descriptor.dtype = dtype;
     launch.descriptor.op = op;
+    launch.descriptor.average = scaling.average ? 1 : 0;
     launch.blocks = std::move(part);
     launch.priority = priority_of(options);
-    launch.average = scaling.average;
     launch.lifetime = lifetime(options);
     launch.keep_alive = options.keep_alive;
     return launch;

@@ -429,7 +429,7 @@ bool Group::advance(Operation& operation, Share share) {
 void Group::finish(Operation& operation) {
   operation.done = true;
   complete(levels_[index_of(operation.descriptor.priority)]);
-  if (operation.launch.average) {
+  if (operation.descriptor.average != 0) {
     for (const Block& block : operation.launch.blocks) {
       if (block.output != nullptr) {
         divide(operation.descriptor.dtype, block.output, block.elements, static_cast<std::int64_t>(fabric_->size()));

@@ -66,7 +66,6 @@ class Group final : public Steppable {
     Descriptor descriptor;  // without sequence and fingerprint
     std::vector<Block> blocks;
     std::optional<Priority> priority;  // none: what is usual for the collective
-    bool average = false;
     Lifetime lifetime;
     std::shared_ptr<const void> keep_alive;
     std::vector<std::byte> storage;  // staged input or the barrier's byte; blocks may point into it

@@ -1,7 +1,7 @@
 // The door for libFuzzer, and for AFL++ in its mode: the first byte of an input chooses the target.
 //
-//   clang++ -std=c++20 -fsanitize=fuzzer,address -Icsrc tests/csrc/fuzz/[!m]*.cpp -Lbuild/... -lsyntony     (all but
-//   main, mutate)
+//   clang++ -std=c++20 -fsanitize=fuzzer,address -Icsrc -Itests/csrc tests/csrc/fuzz/[!m]*.cpp (all but main, mutate)
+//     tests/csrc/cuda/{programs,reference}.cpp -Lbuild/... -lsyntony
 #include <cstdio>
 #include <cstdlib>
 
@@ -10,7 +10,7 @@
 namespace syntony::fuzz {
 
 std::span<const Target* const> targets() {
-  static constexpr const Target* kAll[] = {&kFrames, &kControl, &kHandshake, &kAggregator};
+  static constexpr const Target* kAll[] = {&kFrames, &kControl, &kHandshake, &kAggregator, &kPrograms};
   return kAll;
 }
 
