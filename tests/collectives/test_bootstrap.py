@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -374,8 +375,90 @@ def test_ranks_that_disagree_about_their_number(port: int) -> None:
 def test_a_port_in_use() -> None:
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
-        with pytest.raises(UserError, match=f"^rank 0 cannot listen on port {port}: Address already in use$"):
+        with pytest.raises(UserError, match=f"^rank 0 cannot listen on port {port} of {HOST}: Address already in use$"):
             TcpBootstrap(0, 2, HOST, port, SOON)
+
+
+def test_rank_0_listens_where_its_address_says_and_nowhere_else(port: int) -> None:
+    with TcpBootstrap(0, 2, HOST, port), pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), timeout=5).close()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_beyond_loopback_a_secret_is_asked_for(rank: int, port: int) -> None:
+    for address in ("0.0.0.0", "192.0.2.1"):
+        with pytest.raises(UserError, match=rf"^ranks that meet at {address} need a secret, .*SYNTONY_SECRET"):
+            TcpBootstrap(rank, 2, address, port, SOON)
+
+
+def test_ranks_with_a_secret_meet_beyond_loopback(port: int) -> None:
+    def meet(rank: int) -> list[bytes]:
+        with TcpBootstrap(rank, 2, "0.0.0.0", port, 60.0, "sesame") as bootstrap:
+            return bootstrap.all_gather("a", b"%d" % rank)
+
+    assert at_once(lambda: meet(0), lambda: meet(1)) == [[b"0", b"1"]] * 2
+
+
+def test_a_forked_child_that_ends_leaves_the_meeting_open(port: int) -> None:
+    with TcpBootstrap(0, 2, HOST, port) as bootstrap:
+        child = os.fork()
+        if child == 0:
+            atexit._run_exitfuncs()  # as a child that ends by sys.exit
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert (
+            at_once(
+                lambda: bootstrap.all_gather("a", b"0"),
+                lambda: TcpBootstrap(1, 2, HOST, port, 10.0).all_gather("a", b"1"),
+            )
+            == [[b"0", b"1"]] * 2
+        )
+
+
+EXHAUSTED = """
+import os, resource, sys, time
+from syntony.collectives import TcpBootstrap
+with TcpBootstrap(0, 2, sys.argv[1], int(sys.argv[2]), 3.0) as bootstrap:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), 4096))
+    print("full", flush=True)
+    sys.stdin.readline()
+    spent = time.process_time()
+    time.sleep(1)
+    print("idle" if time.process_time() - spent < 0.5 else "busy", flush=True)
+    if sys.argv[3] == "given back":
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
+    try:
+        print(bootstrap.all_gather("a", b"0"), flush=True)
+    except TimeoutError as late:
+        print(late, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fate", "end"),
+    [
+        ("given back", "[b'0', b'1']"),
+        ("kept", "rank(s) 1 did not come to 'a' within 3 s (rank 0 cannot accept connections: Too many open files)"),
+    ],
+)
+def test_rank_0_without_a_descriptor_left(fate: str, end: str, port: int) -> None:
+    command = [sys.executable, "-c", EXHAUSTED, HOST, str(port), fate]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as rank_0:
+        assert rank_0.stdin is not None and rank_0.stdout is not None
+        assert rank_0.stdout.readline() == "full\n"
+
+        def come() -> list[bytes]:
+            with TcpBootstrap(1, 2, HOST, port, 20.0 if fate == "given back" else SOON) as bootstrap:
+                return bootstrap.all_gather("a", b"1")
+
+        with ThreadPoolExecutor(1) as threads:
+            coming = threads.submit(come)
+            with socket.create_connection((HOST, port)):  # somebody waits to be accepted
+                rank_0.stdin.write("\n")
+                rank_0.stdin.flush()
+                assert rank_0.stdout.readline() == "idle\n"
+                assert rank_0.stdout.readline() == f"{end}\n"
+            assert fate == "kept" or coming.result() == [b"0", b"1"]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@
 #include <array>
 #include <charconv>
 #include <map>
+#include <optional>
 #include <utility>
 
+#include "core/group/agreement.hpp"
 #include "core/one_host/shared_rounds.hpp"
 #include "core/recorder/recorder.hpp"
 #include "core/shm/shm_board.hpp"
@@ -15,10 +17,13 @@
 #include "core/shm/shm_transport.hpp"
 #include "core/tcp/tcp_control.hpp"
 #include "core/tcp/tcp_transport.hpp"
+#include "core/tcp/tcp_wire.hpp"
 
 namespace syntony {
 namespace {
 
+/// Raised when what lies in shared memory, or how ranks introduce themselves, changes its meaning but not its size.
+constexpr std::uint32_t kSharedVersion = 3;
 constexpr std::uint32_t kOperationsInFlight = 2;  // of each priority
 constexpr std::uint32_t kMostChannels = 32;
 constexpr std::uint32_t kFewestChannels = 4;
@@ -49,6 +54,19 @@ std::uint64_t number(const std::string& text) {
   return value;
 }
 
+/// What ranks must have alike to read each other's memory and messages: the version of what travels by TCP, and the
+/// sizes of what lies in shared memory.
+std::string memory_layout() {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
+  for (const std::uint64_t size :
+       {sizeof(AbortRecord), sizeof(BoardLine), sizeof(BoardProgress), sizeof(Post), sizeof(SlotLine),
+        sizeof(StageBuffer), sizeof(Descriptor), sizeof(FrameHeader), sizeof(BufferAddress), kRememberedOperations,
+        kPostSlots, kLongestPost, StageBuffer::kInlineBytes}) {
+    hash = (hash ^ size) * 0x100000001b3ULL;
+  }
+  return std::to_string(kWireVersion) + "." + std::to_string(kSharedVersion) + "." + std::to_string(hash % 1'000'000);
+}
+
 StreamShape shape_for(std::uint32_t ranks) {
   StreamShape shape;
   shape.ranks = ranks;
@@ -73,48 +91,20 @@ StreamShape shape_for(std::uint32_t ranks) {
 
 }  // namespace
 
-Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::time_point deadline,
+Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::steady_clock::time_point deadline,
                const std::function<std::string(const Boxes&)>& metadata)
-    : rank_(bootstrap.rank()), size_(bootstrap.size()), shape_(shape_for(size_)), by_peer_(size_, nullptr) {
-  const std::string unix_address = ShmSegment::fresh_address();
-  const UniqueFd unix_listener = ShmSegment::listen(unix_address);
-  const Token mine = random_token();
-
-  std::string blob;
-  put(blob, host_key());
-  put(blob, host_name());
-  put(blob, std::to_string(::getpid()));
-  put(blob, std::to_string(mine[0]));
-  put(blob, std::to_string(mine[1]));
-  put(blob, unix_address);
-  const std::array<std::pair<std::string, std::string>, 3> settings{{
-      {"SYNTONY_SLOT_BYTES", std::to_string(shape_.slot_bytes)},
-      {"SYNTONY_CREDIT", std::to_string(shape_.credit)},
-      {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())},
-  }};
-  for (const auto& [variable, value] : settings) put(blob, value);
-  std::vector<Member> members;
-  for (std::string_view their : bootstrap.all_gather("introduce", blob)) {
-    const int from = static_cast<int>(members.size());
-    Member member;
-    member.host_key = take(their, from);
-    member.host_name = take(their, from);
-    member.process = static_cast<std::int64_t>(number(take(their, from)));
-    member.token[0] = number(take(their, from));
-    member.token[1] = number(take(their, from));
-    member.unix_address = take(their, from);
-    for (const auto& [variable, value] : settings) {
-      const std::string theirs = take(their, from);
-      if (theirs == value) continue;
-      throw Error(Error::Kind::mismatch,
-                  "rank " + std::to_string(from) + " has " + variable + "=" + theirs + " and rank " +
-                      std::to_string(rank_) + " " + value + ": they must be equal",
-                  {from, static_cast<int>(rank_)});
-    }
-    names_.push_back("rank " + std::to_string(from) + " (process " + std::to_string(member.process) + " on " +
-                     member.host_name + ")");
-    members.push_back(std::move(member));
-  }
+    : rank_(bootstrap.rank()), size_(bootstrap.size()), by_peer_(size_, nullptr) {
+  UniqueFd entrance;
+  const std::vector<Member> members = introduce(bootstrap, [&] {
+    Member self{.host_key = host_key(),
+                .host_name = host_name(),
+                .process = ::getpid(),
+                .token = random_token(),
+                .entrance = fresh_unix_address(),
+                .doorbell = doorbell.address()};
+    entrance = ShmSegment::listen(self.entrance);
+    return self;
+  });
   token_ = members[0].token;
 
   std::map<std::string, std::uint32_t> box_of_host;
@@ -124,9 +114,69 @@ Fabric::Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::ti
     boxes_[entry->second].push_back(rank);
     box_of_.push_back(entry->second);
   }
-  meet_on_host(members, unix_listener, doorbell, deadline);
-  if (boxes_.size() > 1) meet_across_hosts(bootstrap, deadline);
-  metadata_ = bootstrap.all_gather("connected", metadata(boxes_));
+  const auto name = [this](std::uint32_t rank) { return name_of_rank(rank); };
+  TcpOptions options;
+  std::optional<TcpListener> listener;
+  std::vector<std::string> published;
+  if (boxes_.size() > 1) {
+    const auto listen = [&] {
+      options = TcpOptions::from_environment();
+      return listener.emplace(options).published();
+    };
+    published = agree(bootstrap, "tcp", listen, name);
+  }
+  const auto connect = [&] {
+    meet_on_host(members, std::move(entrance), doorbell, deadline);
+    if (listener) meet_across_hosts(*std::move(listener), options, published, deadline);
+    return metadata(boxes_);
+  };
+  metadata_ = agree(bootstrap, "connected", connect, name);
+}
+
+std::vector<Fabric::Member> Fabric::introduce(Bootstrap& bootstrap, const std::function<Member()>& self) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  const auto bring = [&] {
+    shape_ = shape_for(size_);
+    settings = {{"Syntony's protocol version", memory_layout()},
+                {"SYNTONY_SLOT_BYTES", std::to_string(shape_.slot_bytes)},
+                {"SYNTONY_CREDIT", std::to_string(shape_.credit)},
+                {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())}};
+    const Member member = self();
+    std::string blob;
+    for (const auto& [_, value] : settings) put(blob, value);
+    for (const std::string& field :
+         {member.host_key, member.host_name, std::to_string(member.process), std::to_string(member.token[0]),
+          std::to_string(member.token[1]), member.entrance, member.doorbell}) {
+      put(blob, field);
+    }
+    return blob;
+  };
+  const auto bare = [](std::uint32_t rank) { return "rank " + std::to_string(rank); };
+  std::vector<Member> members;
+  for (const std::string& blob : agree(bootstrap, "introduce", bring, bare)) {
+    const int from = static_cast<int>(members.size());
+    std::string_view their = blob;
+    for (const auto& [setting, value] : settings) {
+      const std::string theirs = take(their, from);
+      if (theirs == value) continue;
+      throw Error(Error::Kind::mismatch,
+                  "rank " + std::to_string(from) + " has " + setting + "=" + theirs + " and rank " +
+                      std::to_string(rank_) + " " + value + ": they must be equal",
+                  {from, static_cast<int>(rank_)});
+    }
+    Member member;
+    member.host_key = take(their, from);
+    member.host_name = take(their, from);
+    member.process = static_cast<pid_t>(number(take(their, from)));
+    member.token[0] = number(take(their, from));
+    member.token[1] = number(take(their, from));
+    member.entrance = take(their, from);
+    member.doorbell = take(their, from);
+    names_.push_back("rank " + std::to_string(from) + " (process " + std::to_string(member.process) + " on " +
+                     member.host_name + ")");
+    members.push_back(std::move(member));
+  }
+  return members;
 }
 
 Fabric::~Fabric() {
@@ -135,14 +185,18 @@ Fabric::~Fabric() {
   transports_.clear();
 }
 
-void Fabric::meet_on_host(const std::vector<Member>& members, const UniqueFd& listener, int doorbell,
+void Fabric::meet_on_host(const std::vector<Member>& members, UniqueFd entrance, const Doorbell& doorbell,
                           std::chrono::steady_clock::time_point deadline) {
   const std::vector<std::uint32_t>& box = boxes_[box_of_[rank_]];
   if (box.size() == 1) return;
-  const ShmMeeting meeting{members[box.front()].unix_address, token_, box, rank_, doorbell};
-  segment_ = std::make_unique<ShmSegment>(meeting, listener, shape_, deadline);
+  std::vector<ShmMember> neighbours;
   std::vector<pid_t> processes;
-  for (const std::uint32_t rank : box) processes.push_back(static_cast<pid_t>(members[rank].process));
+  for (const std::uint32_t rank : box) {
+    const Member& member = members[rank];
+    neighbours.push_back({rank, member.process, member.entrance, member.doorbell});
+    processes.push_back(member.process);
+  }
+  segment_ = std::make_unique<ShmSegment>(neighbours, rank_, std::move(entrance), doorbell, shape_, deadline);
   planes_.push_back(std::make_unique<ShmBoard>(*segment_, rank_, processes));
   auto transport = std::make_unique<ShmTransport>(*segment_, rank_);
   for (const Priority priority : kMostUrgentFirst) {
@@ -156,10 +210,9 @@ void Fabric::meet_on_host(const std::vector<Member>& members, const UniqueFd& li
   }
 }
 
-void Fabric::meet_across_hosts(Bootstrap& bootstrap, std::chrono::steady_clock::time_point deadline) {
-  const TcpOptions options = TcpOptions::from_environment();
-  TcpListener listener(options);
-  const std::vector<std::string> published = bootstrap.all_gather("tcp", listener.published());
+void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
+                               const std::vector<std::string>& published,
+                               std::chrono::steady_clock::time_point deadline) {
   std::vector<std::uint32_t> remote;
   for (std::uint32_t rank = 0; rank < size_; ++rank) {
     if (box_of_[rank] != box_of_[rank_]) remote.push_back(rank);

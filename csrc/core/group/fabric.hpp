@@ -5,7 +5,11 @@
 //      3. each box of several ranks makes a ShmSegment; each pair of ranks in different boxes connects by TCP
 //         (TCP endpoints are published only where there are several boxes)
 //      4. a last all_gather: nobody sends before everybody can receive. It carries each rank's metadata
+//
+// Each step is an agreement (agreement.hpp): what one rank cannot do, all ranks hear of.
 #pragma once
+
+#include <sys/types.h>
 
 #include <array>
 #include <chrono>
@@ -18,6 +22,8 @@
 #include "core/bootstrap.hpp"
 #include "core/control.hpp"
 #include "core/host.hpp"
+#include "core/shm/doorbell.hpp"
+#include "core/tcp/meeting/tcp_listener.hpp"
 #include "core/transport.hpp"
 #include "core/unique_fd.hpp"
 
@@ -27,9 +33,9 @@ class Fabric {
  public:
   using Boxes = std::vector<std::vector<std::uint32_t>>;
 
-  /// Collective. `doorbell` is the eventfd that wakes this process; `metadata` is asked what to tell the others, once
+  /// Collective. `doorbell` wakes this process and outlives this; `metadata` is asked what to tell the others, once
   /// the boxes are known. Throws Error naming the ranks that did not come.
-  Fabric(Bootstrap& bootstrap, int doorbell, std::chrono::steady_clock::time_point deadline,
+  Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::steady_clock::time_point deadline,
          const std::function<std::string(const Boxes&)>& metadata);
   ~Fabric();
   Fabric(const Fabric&) = delete;
@@ -62,14 +68,17 @@ class Fabric {
   struct Member {
     std::string host_key;
     std::string host_name;
-    std::int64_t process = 0;
+    pid_t process = 0;
     Token token{};
-    std::string unix_address;
+    std::string entrance;
+    std::string doorbell;
   };
 
-  void meet_across_hosts(Bootstrap& bootstrap, std::chrono::steady_clock::time_point deadline);
-  void meet_on_host(const std::vector<Member>& members, const UniqueFd& listener, int doorbell,
+  [[nodiscard]] std::vector<Member> introduce(Bootstrap& bootstrap, const std::function<Member()>& self);
+  void meet_on_host(const std::vector<Member>& members, UniqueFd entrance, const Doorbell& doorbell,
                     std::chrono::steady_clock::time_point deadline);
+  void meet_across_hosts(TcpListener listener, const TcpOptions& options, const std::vector<std::string>& published,
+                         std::chrono::steady_clock::time_point deadline);
 
   std::uint32_t rank_;
   std::uint32_t size_;

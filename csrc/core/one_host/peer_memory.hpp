@@ -4,7 +4,8 @@
 //
 //      any other    process_vm_readv, where the system permits it (the same user; not in every sandbox)
 //
-// SYNTONY_PEER_READS=0 forbids the latter, on all ranks when on one.
+// SYNTONY_PEER_READS=0 forbids the latter, on all ranks when on one. What the system does not read (memory of devices,
+// secret memory) its owner knows before anything has moved: then all ranks go through copies.
 //
 // Peers' memory is only read. So a rank that gave up (a time-out, an abort) may do with its buffers what it likes.
 #pragma once
@@ -19,6 +20,7 @@
 
 #include <sys/types.h>
 
+#include "core/one_host/read_permission.hpp"
 #include "core/shm/shareable_memory.hpp"
 
 namespace syntony {
@@ -41,6 +43,8 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
 
   [[nodiscard]] static BufferAddress address_of(const std::byte* data, std::size_t bytes);
+  /// Whether the system reads these buffers of this process for others, by their first and last bytes.
+  [[nodiscard]] static bool readable(std::span<const BufferAddress> buffers);
 
   /// A number at an address: who can read it there can read all ordinary memory of this process.
   struct Proof {
@@ -50,7 +54,8 @@ class PeerMemory {
   [[nodiscard]] Proof proof() const { return {reinterpret_cast<std::uint64_t>(&number_), number_}; }
   [[nodiscard]] bool convinced(std::uint32_t rank, const Proof& proof) const;
 
-  /// Copies `bytes` from `address` in the process of `rank`. Throws Error(dead) naming it when that is impossible.
+  /// Copies `bytes` from `address` in the process of `rank`. Throws Error(dead) naming it when there is no such process
+  /// any more, Error(system) when its memory cannot be read.
   void read(std::uint32_t rank, std::byte* to, std::uint64_t address, std::size_t bytes) const;
 
   /// The registered buffer as mapped here, or null when it is none or cannot be mapped. Valid until trim().
@@ -72,6 +77,8 @@ class PeerMemory {
   };
 
   std::vector<pid_t> processes_;
+  bool allowed_;  // to read, and to be read
+  ReadPermission permission_;
   std::uint64_t number_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Mapping> mapped_;  // by rank and piece
   std::vector<std::byte> room_;

@@ -6,9 +6,11 @@
 //      collect    (all_reduce)       copy the shares that the others added up, from their outputs
 //      close                         nothing to read: the peers no longer need one's buffers
 //
-// Where some rank cannot read some other's memory the offer says so, and all take the steps through copies instead.
-// What lies in registered memory is mapped and read in place, the rest is read by the system (peer_memory.hpp).
+// Where some rank cannot read some other's memory, or where a buffer is such that nobody can, the offer says so, and
+// all take the steps through copies instead. What lies in registered memory is mapped and read in place, the rest is
+// read by the system (peer_memory.hpp).
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "core/one_host/shared_job.hpp"
@@ -22,7 +24,8 @@ constexpr std::size_t kCopiedBytes = std::size_t{256} << 10U;  // before others 
 static_assert(kMostRanksOfHost * sizeof(BufferAddress) + kCacheLine <= StageBuffer::kStageBytes);
 
 struct Offer {
-  std::uint64_t reads_all = 0;  // whether this rank can read all others' memory
+  std::uint32_t reads_all = 0;  // whether this rank can read all others' memory,
+  std::uint32_t readable = 0;   // and whether what it offers can be read
   BufferAddress output;
 };
 
@@ -95,13 +98,17 @@ class ReferenceSteps final : public SharedSteps {
   void show_offer() {
     StageBuffer& buffer = job_.rounds.next();
     auto& offer = as<Offer>(stage(buffer));
-    offer = {reads_all_ && memory_.open_to_all.value_or(true) ? 1U : 0U, {}};
+    offer = {reads_all_ && memory_.open_to_all.value_or(true) ? 1U : 0U, 1, {}};
     if (job_.collective == Collective::all_reduce) offer.output = address_of(job_.blocks[0].output, job_.blocks[0]);
-    if (!job_.shows) return;
-    for (std::uint32_t to = 0; to < job_.destinations; ++to) {
+    const std::uint32_t inputs = job_.shows ? job_.destinations : 0;
+    for (std::uint32_t to = 0; to < inputs; ++to) {
       const Block& block = job_.block(job_.rank, to);
       input_in(buffer, to) = address_of(block.input, block);
     }
+    if (offer.reads_all == 0) return;
+    const bool readable = PeerMemory::readable(std::span(&offer.output, 1)) &&
+                          PeerMemory::readable(std::span(&input_in(buffer, 0), inputs));
+    offer.readable = readable ? 1 : 0;
   }
 
   [[nodiscard]] BufferAddress address_of(const std::byte* data, const Block& block) const {
@@ -110,10 +117,13 @@ class ReferenceSteps final : public SharedSteps {
 
   /// What the offers mean: true when buffers are read from here on, false when these steps end with their round.
   bool agree() {
-    bool all = true;
-    for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) all = all && offer_of(rank).reads_all != 0;
+    bool all = true, readable = true;
+    for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
+      all = all && offer_of(rank).reads_all != 0;
+      readable = readable && offer_of(rank).readable != 0;
+    }
     memory_.open_to_all = all;
-    if (!all) {
+    if (!all || !readable) {
       staged_ = staged_steps(job_);
       return false;
     }

@@ -15,8 +15,6 @@
 
 namespace syntony {
 
-inline constexpr std::size_t kMostRanksOfHost = 252;  // shm_segment.cpp
-
 /// Who shows, who reads, and whether a source has a block for each destination, a destination one from each source.
 struct SharedShape {
   bool root_shows;

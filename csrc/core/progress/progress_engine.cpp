@@ -171,8 +171,7 @@ class ProgressEngine::Backoff {
   unsigned times_tended_ = 0;
 };
 
-ProgressEngine::ProgressEngine()
-    : doorbell_(make_eventfd()), submit_(make_eventfd()), owner_poll_(make_epoll()), idle_poll_(make_epoll()) {
+ProgressEngine::ProgressEngine() : submit_(make_eventfd()), owner_poll_(make_epoll()), idle_poll_(make_epoll()) {
   watch(owner_poll_, doorbell_.get(), EPOLLIN);
   watch(owner_poll_, submit_.get(), EPOLLIN);
   watch(idle_poll_, submit_.get(), EPOLLIN);
@@ -366,7 +365,7 @@ ProgressEngine::Wake ProgressEngine::sleep(Caller owner, milliseconds at_most) {
     const int count = ::epoll_wait(owner_poll_.get(), events.data(), events.size(), static_cast<int>(at_most.count()));
     for (int i = 0; i < count; ++i) {
       const int fd = events[static_cast<std::size_t>(i)].data.fd;
-      if (fd == doorbell_.get()) drain(doorbell_);
+      if (fd == doorbell_.get()) doorbell_.answer();
       if (fd == submit_.get()) drain(submit_);
       const bool control = std::ranges::find(control_, fd) != control_.end();
       wake = std::max(wake, control ? Wake::control : Wake::traffic);

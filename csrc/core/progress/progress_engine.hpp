@@ -11,8 +11,8 @@
 // Whoever only visits, to add or remove a group, comes first: a driver may wait long for ranks that need that group.
 // A pass gives every group a turn without blocking, priority by priority: what is urgent in any group comes before what
 // is less so in all of them, which stand still for as long as it moves and go on with little while it waits (Share,
-// priority.hpp). An owner that finds nothing to do spins, then yields, then sleeps in epoll on the doorbell (an eventfd
-// that peers ring), the sockets and the pidfds of local peers, so a death wakes it. Completion callbacks (Python,
+// priority.hpp). An owner that finds nothing to do spins, then yields, then sleeps in epoll on the doorbell (which
+// peers ring), the sockets and the pidfds of local peers, so a death wakes it. Completion callbacks (Python,
 // futures) run on a third thread, the completion thread.
 #pragma once
 
@@ -31,6 +31,7 @@
 #include "core/priority.hpp"
 #include "core/progress/made_here.hpp"
 #include "core/progress/work.hpp"
+#include "core/shm/doorbell.hpp"
 #include "core/unique_fd.hpp"
 
 namespace syntony {
@@ -100,8 +101,8 @@ class ProgressEngine {
   void complete_later(std::function<void()> callback);
   /// The owner of progress asks: is it a caller that waits (true) or the progress engine's thread?
   [[nodiscard]] bool driven() const { return driven_.load(std::memory_order_relaxed); }
-  /// The eventfd that peers ring to wake this process.
-  [[nodiscard]] int doorbell() const { return doorbell_.get(); }
+  /// What peers ring to wake this process.
+  [[nodiscard]] const Doorbell& doorbell() const { return doorbell_; }
   /// True in a child of fork(): the threads are gone and nothing here may be touched.
   [[nodiscard]] bool forked() const { return !made_here_; }
 
@@ -124,7 +125,7 @@ class ProgressEngine {
   void start_threads();
 
   const MadeHere made_here_;
-  UniqueFd doorbell_;    // rung by peers
+  Doorbell doorbell_;    // rung by peers
   UniqueFd submit_;      // rung by threads of this process
   UniqueFd owner_poll_;  // epoll of a blocked owner: doorbell, submit, data, control
   UniqueFd idle_poll_;   // epoll of the idle thread: submit, control

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/shm/memory_file.hpp"
 
 namespace syntony {
 namespace {
@@ -55,7 +56,7 @@ ShareableMemory::ShareableMemory(std::size_t bytes) : number_(next_number()) {
     refuse(bytes);
   }
   bytes_ = bytes == 0 ? page : (bytes + page - 1) / page * page;
-  memory_ = UniqueFd(::memfd_create("syntony-buffer", MFD_CLOEXEC));
+  memory_ = memory_file("syntony-buffer");
   if (!memory_ || ::ftruncate(memory_.get(), static_cast<off_t>(bytes_)) != 0) refuse(bytes);
   // Huge pages need addresses that are multiples of theirs: reserve more, then map over the part that is aligned.
   mapped_bytes_ = bytes_ + (large ? kHugePage : 0);

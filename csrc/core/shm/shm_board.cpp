@@ -1,12 +1,8 @@
 #include "core/shm/shm_board.hpp"
 
-#include <poll.h>
-#include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "core/legible.hpp"
@@ -18,12 +14,10 @@ ShmBoard::ShmBoard(ShmSegment& segment, std::uint32_t rank, std::span<const pid_
   for (std::size_t i = 0; i < processes.size(); ++i) {
     const std::uint32_t other = segment.ranks()[i];
     if (other == rank) continue;
-    Peer peer{other, processes[i], {}, false};
-    if (peer.process != ::getpid()) {
-      const long pidfd = ::syscall(SYS_pidfd_open, peer.process, 0);
-      peer.dead = pidfd < 0 && errno == ESRCH;
-      peer.pidfd = UniqueFd(static_cast<int>(pidfd));
-      if (peer.pidfd) descriptors_.push_back(peer.pidfd.get());
+    Peer peer{other, std::nullopt, false};
+    if (processes[i] != ::getpid()) {
+      peer.process.emplace(processes[i]);
+      if (peer.process->descriptor() >= 0) descriptors_.push_back(peer.process->descriptor());
     }
     peers_.push_back(other);
     processes_.push_back(std::move(peer));
@@ -36,6 +30,9 @@ const ShmBoard::Peer& ShmBoard::peer(std::uint32_t rank) const {
 
 void ShmBoard::announce(const Descriptor& started) {
   BoardProgress& progress = segment_.board(rank_).progress[index_of(started.priority)];
+  // A reader that sees a part of this entry must see at least the one before it announced, or it could not tell that
+  // what it copies is being overwritten. Fence pairs with the one in announced().
+  std::atomic_thread_fence(std::memory_order_release);
   progress.remembered[started.sequence % kRememberedOperations] = started;
   progress.started.store(started.sequence, std::memory_order_release);
 }
@@ -114,7 +111,8 @@ std::optional<Abort> ShmBoard::aborted() const {
 void ShmBoard::post(std::uint64_t number, std::string_view text) {
   check_post(text);
   Post& post = segment_.post(rank_, post_slot(number));
-  post.number.store(0, std::memory_order_release);
+  post.number.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);  // nobody sees the new text under the old number
   post.length = static_cast<std::uint32_t>(text.size());
   std::ranges::copy(text, post.text.begin());
   post.number.store(number, std::memory_order_release);
@@ -124,7 +122,10 @@ void ShmBoard::post(std::uint64_t number, std::string_view text) {
 std::optional<std::string> ShmBoard::posted(std::uint32_t rank, std::uint64_t number) const {
   const Post& post = segment_.post(rank, post_slot(number));
   if (post.number.load(std::memory_order_acquire) != number) return std::nullopt;
-  return std::string(post.text.data(), std::min<std::size_t>(post.length, kLongestPost));
+  std::string text(post.text.data(), std::min<std::size_t>(post.length, kLongestPost));
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (post.number.load(std::memory_order_relaxed) != number) return std::nullopt;  // overwritten while we copied
+  return text;
 }
 
 void ShmBoard::leave() {
@@ -134,13 +135,7 @@ void ShmBoard::leave() {
 
 void ShmBoard::progress() {
   for (Peer& peer : processes_) {
-    if (peer.dead || peer.process == ::getpid()) continue;
-    if (peer.pidfd) {
-      pollfd entry{peer.pidfd.get(), POLLIN, 0};
-      peer.dead = ::poll(&entry, 1, 0) > 0;
-    } else {
-      peer.dead = ::kill(peer.process, 0) != 0 && errno == ESRCH;
-    }
+    peer.dead = peer.process && peer.process->ended();
   }
 }
 

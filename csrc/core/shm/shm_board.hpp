@@ -1,5 +1,5 @@
-// The control plane of one host: a board in shared memory on which every rank writes its own line, and a pidfd per peer
-// that becomes readable when the peer's process ends.
+// The control plane of one host: a board in shared memory on which every rank writes its own line, and a watch on every
+// peer's process.
 #pragma once
 
 #include <sys/types.h>
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/control.hpp"
+#include "core/shm/process_watch.hpp"
 #include "core/shm/shm_segment.hpp"
-#include "core/unique_fd.hpp"
 
 namespace syntony {
 
@@ -39,8 +39,7 @@ class ShmBoard final : public ControlPlane {
  private:
   struct Peer {
     std::uint32_t rank;
-    pid_t process;
-    UniqueFd pidfd;  // empty: same process, or a kernel without pidfd_open (then kill(pid, 0) is asked)
+    std::optional<ProcessWatch> process;  // none: a thread of this process
     bool dead = false;
   };
   [[nodiscard]] const Peer& peer(std::uint32_t rank) const;

@@ -3,7 +3,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,41 +11,38 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <numeric>
+#include <deque>
+#include <optional>
+
+#include "core/host.hpp"
+#include "core/shm/memory_file.hpp"
+#include "core/shm/process_watch.hpp"
+#include "core/shm/unix_socket.hpp"
 
 namespace syntony {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
 
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kMaxDescriptors = 253;  // SCM_MAX_FD: what one message can carry
+constexpr milliseconds kLookInterval{200};  // at processes that have not come yet
 
 std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-struct Hello {
-  Token token;
-  std::uint32_t rank;
-};
-
 [[noreturn]] void refuse(const std::string& what) { throw Error(Error::Kind::system, system_sentence(what)); }
 
-UniqueFd unix_socket() {
-  UniqueFd socket_fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (socket_fd.get() < 0) refuse("cannot open a Unix socket");
-  return socket_fd;
-}
-
-std::pair<sockaddr_un, socklen_t> abstract(const std::string& address) {
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::memcpy(name.sun_path + 1, address.data(), std::min(address.size(), sizeof(name.sun_path) - 1));
-  return {name, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.size())};
+/// The process at the other end, by the kernel's word: for the one that connected who listens, and the other way round.
+pid_t process_at(const UniqueFd& connection) {
+  ucred credentials{};
+  socklen_t length = sizeof(credentials);
+  const int fault = ::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length);
+  return fault == 0 ? credentials.pid : -1;
 }
 
 bool readable_before(int fd, Clock::time_point deadline) {
   while (true) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
     pollfd entry{fd, POLLIN, 0};
     const int ready = ::poll(&entry, 1, static_cast<int>(std::clamp<long long>(left, 0, 60'000)));
     if (ready > 0) return true;
@@ -54,148 +51,196 @@ bool readable_before(int fd, Clock::time_point deadline) {
   }
 }
 
-// The control message buffer for up to kMaxDescriptors descriptors.
+// The control message buffer for one descriptor.
 union DescriptorBuffer {
-  std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptors)> bytes;
+  std::array<char, CMSG_SPACE(sizeof(int))> bytes;
   cmsghdr alignment;
 };
 
-void send_with(int socket_fd, std::span<const std::byte> payload, std::span<const int> descriptors) {
+/// False, with errno set, when the system refuses.
+bool send_with(const UniqueFd& socket, std::uint64_t payload, int descriptor) {
   DescriptorBuffer buffer{};
-  iovec part{const_cast<std::byte*>(payload.data()), payload.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = buffer.bytes.data();
-  message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
-  cmsghdr* control = CMSG_FIRSTHDR(&message);
-  control->cmsg_level = SOL_SOCKET;
-  control->cmsg_type = SCM_RIGHTS;
-  control->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-  std::memcpy(CMSG_DATA(control), descriptors.data(), descriptors.size_bytes());
-  if (::sendmsg(socket_fd, &message, MSG_NOSIGNAL) < 0) refuse("cannot hand memory to a rank of this host");
-}
-
-/// Returns the bytes received (0: the other side closed) and the descriptors that came with them.
-std::pair<std::size_t, std::vector<UniqueFd>> receive_with(int socket_fd, std::span<std::byte> payload) {
-  DescriptorBuffer buffer{};
-  iovec part{payload.data(), payload.size()};
+  iovec part{&payload, sizeof(payload)};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = buffer.bytes.data();
   message.msg_controllen = buffer.bytes.size();
-  const ssize_t received = ::recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
-  if (received < 0) refuse("cannot receive the memory of this host's group");
-  std::vector<UniqueFd> descriptors;
-  for (cmsghdr* control = CMSG_FIRSTHDR(&message); control != nullptr; control = CMSG_NXTHDR(&message, control)) {
-    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    std::vector<int> raw(count);
-    std::memcpy(raw.data(), CMSG_DATA(control), count * sizeof(int));
-    for (const int fd : raw) descriptors.emplace_back(fd);
-  }
-  return {static_cast<std::size_t>(received), std::move(descriptors)};
+  cmsghdr* control = CMSG_FIRSTHDR(&message);
+  control->cmsg_level = SOL_SOCKET;
+  control->cmsg_type = SCM_RIGHTS;
+  control->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(control), &descriptor, sizeof(int));
+  return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
 }
+
+/// The number received and the descriptor that came with it; empty when there is none, or the other side has closed.
+std::pair<std::uint64_t, UniqueFd> receive_with(const UniqueFd& socket) {
+  std::uint64_t payload = 0;
+  DescriptorBuffer buffer{};
+  iovec part{&payload, sizeof(payload)};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = buffer.bytes.data();
+  message.msg_controllen = buffer.bytes.size();
+  const ssize_t received = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* control = received < 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (control == nullptr || control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) {
+    if (received > 0 && (message.msg_flags & MSG_CTRUNC) != 0) errno = EMFILE;  // it came, there was no number for it
+    return {0, UniqueFd()};
+  }
+  int descriptor = -1;
+  std::memcpy(&descriptor, CMSG_DATA(control), sizeof(int));
+  return {payload, UniqueFd(descriptor)};
+}
+
+/// The lowest rank's side: gives the memory to the other ranks' processes, as they come.
+class Handout {
+ public:
+  Handout(std::span<const ShmMember> members, int memory, std::uint64_t bytes) : memory_(memory), bytes_(bytes) {
+    for (const ShmMember& member : members.subspan(1)) missing_.emplace_back(member, ProcessWatch(member.process));
+  }
+
+  void run(const UniqueFd& entrance, Clock::time_point deadline) {
+    while (!missing_.empty()) {
+      if (readable_before(entrance.get(), std::min(deadline, Clock::now() + kLookInterval))) {
+        receive(entrance);
+      } else if (Clock::now() >= deadline) {
+        throw Error(Error::Kind::timeout, "rank(s) " + names() + " did not come to share this host's memory in time",
+                    ranks());
+      } else {
+        require_alive();
+      }
+    }
+  }
+
+ private:
+  void receive(const UniqueFd& entrance) {
+    UniqueFd guest(::accept4(entrance.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!guest) {
+      if (errno != EMFILE && errno != ENFILE && errno != ENOMEM && errno != ENOBUFS) return;  // it has gone again
+      if (!make_way()) refuse("cannot receive rank(s) " + names() + " of this host");
+      return;
+    }
+    const pid_t process = process_at(guest);
+    const auto member = std::ranges::find(missing_, process, [](const auto& one) { return one.first.process; });
+    if (member == missing_.end()) return;  // a stranger
+    while (!send_with(guest, bytes_, memory_)) {
+      if (errno == EPIPE || errno == ECONNRESET) break;  // it has ended, or has failed and will say so
+      if (errno != ETOOMANYREFS || !make_way()) {
+        refuse("cannot hand this host's memory to rank " + std::to_string(member->first.rank));
+      }
+    }
+    missing_.erase(member);
+    served_.push_back(std::move(guest));
+  }
+
+  /// The system bounds the descriptors that are open, and those sent but not yet received: waits until the guest that
+  /// was served first has taken what is its. False when there is none.
+  bool make_way() {
+    if (served_.empty()) return false;
+    readable_before(served_.front().get(), Clock::now() + std::chrono::seconds(1));
+    served_.pop_front();
+    return true;
+  }
+
+  void require_alive() {
+    for (auto& [member, watch] : missing_) {
+      if (!watch.ended()) continue;
+      throw Error(Error::Kind::dead,
+                  "rank " + std::to_string(member.rank) + " (process " + std::to_string(member.process) +
+                      ") ended while the group was formed",
+                  {static_cast<int>(member.rank)});
+    }
+  }
+
+  [[nodiscard]] std::vector<int> ranks() const {
+    std::vector<int> late;
+    for (const auto& [member, _] : missing_) late.push_back(static_cast<int>(member.rank));
+    return late;
+  }
+  [[nodiscard]] std::string names() const {
+    std::string text;
+    for (const int rank : ranks()) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+    return text;
+  }
+
+  int memory_;
+  std::uint64_t bytes_;
+  std::vector<std::pair<ShmMember, ProcessWatch>> missing_;
+  std::deque<UniqueFd> served_;  // a guest closes its end when it has the memory
+};
 
 }  // namespace
 
-std::string ShmSegment::fresh_address() {
-  const Token token = random_token();
-  return "syntony-" + std::to_string(token[0]) + "-" + std::to_string(token[1]);
-}
-
-UniqueFd ShmSegment::listen(const std::string& address) {
-  UniqueFd listener = unix_socket();
-  const auto [name, length] = abstract(address);
-  if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0)
-    refuse("cannot name a Unix socket");
+UniqueFd ShmSegment::listen(const std::string& entrance) {
+  UniqueFd listener = unix_socket(SOCK_SEQPACKET);
+  bind_to(listener, entrance);
   if (::listen(listener.get(), SOMAXCONN) != 0) refuse("cannot listen on a Unix socket");
   return listener;
 }
 
-ShmSegment::ShmSegment(const ShmMeeting& meeting, const UniqueFd& listener, const StreamShape& shape,
-                       Clock::time_point deadline)
-    : shape_(shape), ranks_(meeting.ranks), local_(shape.ranks, 0), doorbells_(meeting.ranks.size()) {
-  if (ranks_.size() >= kMaxDescriptors) {
-    throw Error(Error::Kind::invalid,
-                "a host can have at most 252 ranks in one group, this one has " + std::to_string(ranks_.size()));
+ShmSegment::ShmSegment(std::span<const ShmMember> members, std::uint32_t rank, UniqueFd entrance,
+                       const Doorbell& doorbell, const StreamShape& shape, Clock::time_point deadline)
+    : shape_(shape), local_(shape.ranks, 0), doorbell_(doorbell) {
+  if (members.size() > kMostRanksOfHost) {
+    throw Error(Error::Kind::invalid, "a host can have at most " + std::to_string(kMostRanksOfHost) +
+                                          " ranks in one group, this one has " + std::to_string(members.size()));
   }
-  for (std::uint32_t i = 0; i < ranks_.size(); ++i) local_[ranks_[i]] = i;
+  for (const ShmMember& member : members) {
+    local_[member.rank] = static_cast<std::uint32_t>(ranks_.size());
+    ranks_.push_back(member.rank);
+    doorbells_.push_back(member.doorbell);
+  }
   stream_bytes_ = pages(kCacheLine + shape_.depth * (sizeof(SlotLine) + shape_.slot_bytes));
   posts_offset_ = pages(sizeof(AbortRecord) + ranks_.size() * sizeof(BoardLine));
   stages_offset_ = posts_offset_ + pages(ranks_.size() * kPostSlots * sizeof(Post));
   streams_offset_ = stages_offset_ + pages(ranks_.size() * kPriorities * 2 * sizeof(StageBuffer));
   bytes_ = streams_offset_ + ranks_.size() * ranks_.size() * shape_.channels * shape_.windows * stream_bytes_;
-  if (meeting.rank == ranks_.front()) {
-    create(meeting, listener, deadline);
+  if (rank == ranks_.front()) {
+    create(members, entrance, deadline);
   } else {
-    join(meeting, deadline);
+    entrance.reset();
+    join(members.front(), deadline);
   }
   map();
 }
 
 ShmSegment::~ShmSegment() { ::munmap(base_, bytes_); }
 
-void ShmSegment::create(const ShmMeeting& meeting, const UniqueFd& listener, Clock::time_point deadline) {
-  memory_ = UniqueFd(::memfd_create("syntony", MFD_CLOEXEC));
-  if (memory_.get() < 0) refuse("cannot create shared memory");
+void ShmSegment::create(std::span<const ShmMember> members, const UniqueFd& entrance, Clock::time_point deadline) {
+  memory_ = memory_file("syntony");
+  if (!memory_) refuse("cannot create shared memory");
   if (::ftruncate(memory_.get(), static_cast<off_t>(bytes_)) != 0) refuse("cannot size shared memory");
-  doorbells_[0] = UniqueFd(::dup(meeting.doorbell));
-
-  std::vector<UniqueFd> peers(ranks_.size());
-  for (std::size_t missing = ranks_.size() - 1; missing > 0;) {
-    if (!readable_before(listener.get(), deadline)) {
-      std::vector<int> late;
-      std::string names;
-      for (std::size_t i = 1; i < ranks_.size(); ++i) {
-        if (peers[i].get() >= 0) continue;
-        late.push_back(static_cast<int>(ranks_[i]));
-        names += (names.empty() ? "" : ", ") + std::to_string(ranks_[i]);
-      }
-      throw Error(Error::Kind::timeout, "rank(s) " + names + " did not come to share this host's memory in time", late);
-    }
-    UniqueFd peer(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (peer.get() < 0) continue;
-    if (!readable_before(peer.get(), std::min(deadline, Clock::now() + std::chrono::seconds(5)))) continue;
-    Hello hello{};
-    auto [bytes, descriptors] = receive_with(peer.get(), std::as_writable_bytes(std::span(&hello, 1)));
-    const auto place = std::ranges::find(ranks_, hello.rank);
-    const bool stranger = bytes != sizeof(hello) || hello.token != meeting.token || descriptors.size() != 1 ||
-                          place == ranks_.end() || place == ranks_.begin();
-    if (stranger) continue;
-    const auto i = static_cast<std::size_t>(place - ranks_.begin());
-    if (peers[i].get() < 0) --missing;
-    peers[i] = std::move(peer);
-    doorbells_[i] = std::move(descriptors[0]);
-  }
-
-  std::vector<int> handed{memory_.get()};
-  for (const UniqueFd& doorbell : doorbells_) handed.push_back(doorbell.get());
-  for (std::size_t i = 1; i < peers.size(); ++i) {
-    send_with(peers[i].get(), std::as_bytes(std::span(&meeting.token, 1)), handed);
-  }
+  Handout(members, memory_.get(), bytes_).run(entrance, deadline);
 }
 
-void ShmSegment::join(const ShmMeeting& meeting, Clock::time_point deadline) {
-  const UniqueFd leader = unix_socket();
-  const auto [name, length] = abstract(meeting.address);
-  if (::connect(leader.get(), reinterpret_cast<const sockaddr*>(&name), length) != 0) {
-    refuse("rank " + std::to_string(ranks_.front()) + " of this host cannot be reached");
+void ShmSegment::join(const ShmMember& leader, Clock::time_point deadline) {
+  const std::string who = "rank " + std::to_string(leader.rank) + " of this host";
+  const std::vector<int> guilty{static_cast<int>(leader.rank)};
+  const auto late = [&] { return Error(Error::Kind::timeout, who + " did not hand out its memory in time", guilty); };
+  const UniqueFd socket = unix_socket(SOCK_SEQPACKET);
+  // connect() waits while the leader's queue is full, as long as a send may.
+  const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - Clock::now());
+  if (left.count() <= 0) throw late();
+  const timeval limit{left.count() / 1'000'000, left.count() % 1'000'000};
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+  const UnixName name(leader.entrance);
+  while (::connect(socket.get(), name.get(), name.length) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN) throw late();
+    throw Error(Error::Kind::system, system_sentence(who + " cannot be reached"), guilty);
   }
-  const Hello hello{meeting.token, meeting.rank};
-  send_with(leader.get(), std::as_bytes(std::span(&hello, 1)), std::array{meeting.doorbell});
-  Token answer{};
-  const std::string missing = "rank " + std::to_string(ranks_.front()) + " of this host did not hand out its memory";
-  if (!readable_before(leader.get(), deadline)) {
-    throw Error(Error::Kind::timeout, missing + " in time", {static_cast<int>(ranks_.front())});
+  if (process_at(socket) != leader.process) {
+    throw Error(Error::Kind::system, who + " cannot be reached: another process answers in its place", guilty);
   }
-  auto [bytes, descriptors] = receive_with(leader.get(), std::as_writable_bytes(std::span(&answer, 1)));
-  if (bytes != sizeof(answer) || answer != meeting.token || descriptors.size() != 1 + ranks_.size()) {
-    throw Error(Error::Kind::system, missing + ": its answer is not one", {static_cast<int>(ranks_.front())});
-  }
-  memory_ = std::move(descriptors[0]);
-  for (std::size_t i = 0; i < ranks_.size(); ++i) doorbells_[i] = std::move(descriptors[1 + i]);
+  if (!readable_before(socket.get(), deadline)) throw late();
+  errno = 0;
+  auto [bytes, memory] = receive_with(socket);
+  if (!memory && errno == EMFILE) refuse("cannot receive the memory of this host's group");
+  if (!memory || bytes != bytes_) throw Error(Error::Kind::system, who + " did not hand out its memory", guilty);
+  memory_ = std::move(memory);
 }
 
 void ShmSegment::map() {
@@ -224,12 +269,6 @@ std::byte* ShmSegment::stream(std::uint32_t destination, std::uint32_t source, s
                               std::uint32_t window) const {
   const std::size_t pair = local_[destination] * ranks_.size() + local_[source];
   return base_ + streams_offset_ + ((pair * shape_.channels + channel) * shape_.windows + window) * stream_bytes_;
-}
-
-void ShmSegment::ring(std::uint32_t rank) const {
-  const std::uint64_t one = 1;
-  // A full counter (EAGAIN) means that the doorbell is already ringing.
-  [[maybe_unused]] const ssize_t written = ::write(doorbells_[local_[rank]].get(), &one, sizeof(one));
 }
 
 }  // namespace syntony

@@ -6,9 +6,12 @@
 //      |        | per rank                  | each: | released | (stamp, header) payload | .. depth slots  |
 //      +--------+---------------------------+--------------------------------------------------------------+
 //
-// The file is sparse: a stream that is never used never costs a page. The host's lowest rank creates it and hands it
-// round over an abstract Unix socket, together with everybody's doorbell (an eventfd).
+// The file is sparse: a connection that is never used never costs a page. The host's lowest rank creates it and hands
+// it to the others over a Unix socket. Both sides know by the kernel's word (SO_PEERCRED) which process is at the other
+// end: nobody says anything to a stranger, nor waits for one.
 #pragma once
+
+#include <sys/types.h>
 
 #include <atomic>
 #include <chrono>
@@ -19,7 +22,7 @@
 #include <vector>
 
 #include "core/control.hpp"
-#include "core/host.hpp"
+#include "core/shm/doorbell.hpp"
 #include "core/transport.hpp"
 #include "core/unique_fd.hpp"
 
@@ -27,6 +30,7 @@ namespace syntony {
 
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kRememberedOperations = 16;
+inline constexpr std::size_t kMostRanksOfHost = 252;
 
 /// How far a rank is with the operations of one priority.
 struct alignas(kCacheLine) BoardProgress {
@@ -80,25 +84,24 @@ struct alignas(2 * kCacheLine) StageBuffer {
   alignas(2 * kCacheLine) std::array<std::byte, kStageBytes> stage;
 };
 
-/// Where one host's ranks meet.
-struct ShmMeeting {
-  std::string address;               // abstract Unix socket of the lowest rank
-  Token token{};                     // the group's secret
-  std::vector<std::uint32_t> ranks;  // of this host, ascending
-  std::uint32_t rank = 0;            // this one
-  int doorbell = -1;                 // this process's eventfd
+/// A rank of this host, as it has introduced itself.
+struct ShmMember {
+  std::uint32_t rank = 0;
+  pid_t process = 0;
+  std::string entrance;  // Unix address at which it hands out the memory if it is the lowest rank
+  std::string doorbell;  // Doorbell::address()
 };
 
 class ShmSegment {
  public:
-  /// The listening socket a rank offers before it knows whether it will be its host's lowest.
-  static UniqueFd listen(const std::string& address);
-  /// A name for it that no other process has.
-  static std::string fresh_address();
+  /// The listening socket that a rank opens before it knows whether it will be its host's lowest.
+  static UniqueFd listen(const std::string& entrance);
 
-  /// Collective over meeting.ranks. Throws Error(timeout) naming the ranks that did not come, or Error(system).
-  ShmSegment(const ShmMeeting& meeting, const UniqueFd& listener, const StreamShape& shape,
-             std::chrono::steady_clock::time_point deadline);
+  /// Collective over `members` (ascending, this rank among them). `entrance` is what listen() has returned, `doorbell`
+  /// this process's; it must outlive this. Throws Error(timeout) or Error(dead) naming the ranks that did not come, or
+  /// Error(system).
+  ShmSegment(std::span<const ShmMember> members, std::uint32_t rank, UniqueFd entrance, const Doorbell& doorbell,
+             const StreamShape& shape, std::chrono::steady_clock::time_point deadline);
   ~ShmSegment();
   ShmSegment(const ShmSegment&) = delete;
   ShmSegment& operator=(const ShmSegment&) = delete;
@@ -115,11 +118,12 @@ class ShmSegment {
   [[nodiscard]] std::byte* stream(std::uint32_t destination, std::uint32_t source, std::uint32_t channel,
                                   std::uint32_t window) const;
   /// Wakes `rank` out of epoll.
-  void ring(std::uint32_t rank) const;
+  void ring(std::uint32_t rank) const { doorbell_.ring(doorbells_[local_[rank]]); }
 
  private:
-  void create(const ShmMeeting& meeting, const UniqueFd& listener, std::chrono::steady_clock::time_point deadline);
-  void join(const ShmMeeting& meeting, std::chrono::steady_clock::time_point deadline);
+  void create(std::span<const ShmMember> members, const UniqueFd& entrance,
+              std::chrono::steady_clock::time_point deadline);
+  void join(const ShmMember& leader, std::chrono::steady_clock::time_point deadline);
   void map();
 
   StreamShape shape_;
@@ -131,7 +135,8 @@ class ShmSegment {
   std::size_t streams_offset_ = 0;
   std::size_t bytes_ = 0;
   UniqueFd memory_;
-  std::vector<UniqueFd> doorbells_;  // by local position
+  const Doorbell& doorbell_;
+  std::vector<std::string> doorbells_;  // addresses, by local position
   std::byte* base_ = nullptr;
 };
 

@@ -64,11 +64,13 @@ class Rank:
         self._gather = gather
         self._joined: dict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
 
-    def join(self, *, name: str = "test", members: Sequence[int] | None = None, timeout: float = 30.0) -> Group:
+    def bootstrap(self, name: str, members: Sequence[int] | None = None) -> Members:
         members = tuple(range(self.size)) if members is None else tuple(members)
         turn = self._joined[name, members] = self._joined[name, members] + 1
-        bootstrap = Members(self.rank, members, f"{name}{turn}{members}", self._gather)
-        return Group(_core.Communicator(self.process, bootstrap, timeout, name))
+        return Members(self.rank, members, f"{name}{turn}{members}", self._gather)
+
+    def join(self, *, name: str = "test", members: Sequence[int] | None = None, timeout: float = 30.0) -> Group:
+        return Group(_core.Communicator(self.process, self.bootstrap(name, members), timeout, name))
 
     def meet(self, name: str, members: Sequence[int] | None = None) -> None:
         """Waits until all of `members` (default: all ranks) are here, without the runtime."""

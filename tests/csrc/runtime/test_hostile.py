@@ -31,7 +31,9 @@ FIRST, MESSAGES = 3, 6  # windows of the first operation that is neither urgent 
 
 
 def fields(blob: bytes) -> list[bytes]:
+    """Of an introduction: four settings, host, its name, process, two halves of a token, two Unix addresses."""
     found = []
+    blob = blob.removeprefix(b"=")
     while blob:
         length, _, rest = blob.partition(b":")
         found.append(rest[: int(length)])
@@ -39,19 +41,35 @@ def fields(blob: bytes) -> list[bytes]:
     return found
 
 
+def own_introduction() -> list[bytes]:
+    """As this build introduces itself."""
+
+    class Alone:
+        rank, size = 0, 1
+
+        def all_gather(self, name: str, blob: bytes) -> list[bytes]:
+            said.setdefault(name, blob)
+            return [blob]
+
+    said: dict[str, bytes] = {}
+    _core.Communicator(_core.Process(), Alone(), 10.0, "alone")
+    return fields(said["introduce"])
+
+
 class Impostor:
     """Rank 1 of 2, which believes to be on another host."""
 
     def __init__(self, bootstrap: LocalBootstrap) -> None:
-        own = [b"elsewhere", b"impostor", b"4711", b"1", b"2", b"nowhere", b"131072", b"262144", b"0"]
-        introduction = b"".join(b"%d:%s" % (len(field), field) for field in own)
+        settings = own_introduction()[:4]
+        own = [*settings, b"elsewhere", b"impostor", b"4711", b"1", b"2", b"nowhere", b"silent"]
+        introduction = b"=" + b"".join(b"%d:%s" % (len(field), field) for field in own)
         theirs = fields(bootstrap.all_gather("introduce", introduction)[0])
-        self.token = struct.pack("<QQ", int(theirs[3]), int(theirs[4]))
-        endpoint = bootstrap.all_gather("tcp", b"machine=elsewhere")[0].split()[-1].decode()
+        self.token = struct.pack("<QQ", int(theirs[7]), int(theirs[8]))
+        endpoint = bootstrap.all_gather("tcp", b"=machine=elsewhere")[0].split()[-1].decode()
         host, port = endpoint.rsplit(":", 1)
         self.data = [self.dial(host, int(port), flow) for flow in range(FLOWS)]
         self.control = self.dial(host, int(port), CONTROL_FLOW)
-        bootstrap.all_gather("connected", b"")
+        bootstrap.all_gather("connected", b"=")
 
     def dial(self, host: str, port: int, flow: int) -> socket.socket:
         connection = socket.create_connection((host, port), timeout=30)

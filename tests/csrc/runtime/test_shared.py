@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import itertools
+import mmap
+import os
+import platform
+import resource
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,8 +60,6 @@ def test_every_way_is_right(ranks: int, reads: str) -> None:
 
 def forbidden_on_one(rank: Rank, cases: Sequence[Any]) -> None:
     if rank.rank == 1:
-        import os
-
         os.environ["SYNTONY_PEER_READS"] = "0"
     body(rank, cases)
 
@@ -161,3 +166,71 @@ def bits(rank: Rank, sizes: Sequence[int]) -> list[bytes]:
 def test_sums_have_the_bits_of_the_program_they_stand_for() -> None:
     results = run_as_processes(bits, 4, [3, 12, 1000, 30_000, 200_003])
     assert all(own == results[0] for own in results)
+
+
+def secret_memory(bytes_: int) -> np.ndarray:
+    """Zeros that this process reads and writes as any others, and that no system call reads (memfd_secret)."""
+    with contextlib.suppress(ValueError, OSError):  # it counts as locked
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    libc = ctypes.CDLL(None, use_errno=True)
+    file = libc.syscall(447, 0)
+    if file < 0:
+        pytest.skip(f"this kernel has no secret memory: {os.strerror(ctypes.get_errno())}")
+    os.ftruncate(file, bytes_)
+    memory = mmap.mmap(file, bytes_, mmap.MAP_SHARED)
+    os.close(file)
+    return np.frombuffer(memory, np.uint8)
+
+
+def unreadable_on_one(rank: Rank) -> None:
+    """Device-mapped memory is such: what is in it goes through copies, and the next operation as usual."""
+    group = rank.join()
+    pieces = 1 << 20
+    for turn, secret in enumerate((False, True, False, True)):
+        mine = secret_memory(pieces) if secret and rank.rank == 1 else np.zeros(pieces, np.uint8)
+        mine[:] = rank.rank + turn
+        everything = np.zeros(pieces * group.size, np.uint8)
+        parts = {peer: everything[peer * pieces :][:pieces] for peer in range(group.size)}
+        group.run("all_gather", "uint8", [pieces] * group.size, {rank.rank: mine}, parts)
+        assert all((part == peer + turn).all() for peer, part in parts.items()), turn
+    total = secret_memory(ADDED) if rank.rank == 1 else np.zeros(ADDED, np.uint8)
+    total.view(np.int32)[:] = np.arange(ADDED // 4) + rank.rank
+    group.all_reduce(total.view(np.int32))
+    assert (total.view(np.int32) == np.arange(ADDED // 4) * group.size + sum(range(group.size))).all()
+    group.shutdown()
+
+
+def test_memory_that_nobody_can_read_goes_through_copies() -> None:
+    run_as_processes(unreadable_on_one, 3)
+
+
+def deadly_ptracer() -> None:
+    """From here on, to let others read this process's memory kills it (seccomp)."""
+    number = {"x86_64": 157, "aarch64": 167}[platform.machine()]  # prctl
+    load, equal, give = 0x20, 0x15, 0x06
+    allow, kill, ptracer = 0x7FFF0000, 0x80000000, 0x59616D61
+    program = [
+        (load, 0, 0, 0),
+        (equal, 0, 3, number),
+        (load, 0, 0, 16),
+        (equal, 0, 1, ptracer),
+        (give, 0, 0, kill),
+        (give, 0, 0, allow),
+    ]
+    filters = b"".join(struct.pack("<HBBI", *line) for line in program)
+    text = ctypes.create_string_buffer(filters)
+    described = struct.pack("<HxxxxxxQ", len(program), ctypes.addressof(text))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+    assert libc.prctl(22, 2, ctypes.create_string_buffer(described), 0, 0) == 0  # PR_SET_SECCOMP
+
+
+def never_read(rank: Rank) -> None:
+    deadly_ptracer()
+    group = rank.join()
+    group.all_reduce(np.ones(4, np.float32))
+    group.shutdown()
+
+
+def test_who_forbids_peer_reads_permits_nobody_to_read() -> None:
+    run_as_processes(never_read, 2, environment={"SYNTONY_PEER_READS": "0"})

@@ -29,10 +29,10 @@ class Store(Protocol):
     def wait(self, keys: list[str], timeout: timedelta, /) -> None: ...
 
 
-def missing(name: str, ranks: list[int], seconds: float) -> TimeoutError:
+def missing(name: str, ranks: list[int], seconds: float, reason: str = "") -> TimeoutError:
     """The error for ranks that did not come to the all_gather of that name."""
     who = ", ".join(map(str, ranks))
-    return TimeoutError(f"rank(s) {who} did not come to {name!r} within {seconds:g} s")
+    return TimeoutError(f"rank(s) {who} did not come to {name!r} within {seconds:g} s" + (reason and f" ({reason})"))
 
 
 class Turns:

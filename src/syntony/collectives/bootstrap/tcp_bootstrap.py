@@ -7,14 +7,17 @@
                                                      ◄──────────  verdict, HMAC(secret, "rank 0", the same)
     blobs by name ..
 
-Both sides prove that they know the job's secret (SYNTONY_SECRET, the same at all ranks) and neither tells it. What is
-said afterwards is neither hidden nor signed: the secret keeps strangers out, not those who can change what is on the
-wire. Without a secret, whoever reaches the port while ranks meet can take a rank's place.
+Rank 0 listens at the addresses that MASTER_ADDR names on its machine, at no others. Both sides prove that they know the
+job's secret (SYNTONY_SECRET, the same at all ranks) and neither tells it. What is said afterwards is neither hidden nor
+signed: the secret keeps strangers out, not those who can change what is on the wire. Without a secret, whoever reaches
+the port while ranks meet can take a rank's place, so only ranks that meet on loopback may have none.
 """
 
 from __future__ import annotations
 
+import errno
 import hmac
+import ipaddress
 import os
 import secrets
 import socket
@@ -35,8 +38,10 @@ _NONCE = 32  # bytes, as of the proof
 _ADMITTED, _UNKNOWN = 0, 1  # verdicts
 _LARGEST_NAME = 1 << 10
 _LARGEST_BLOB = 1 << 24
+_LARGEST_REASON = 1 << 10
 _LINGER = 10.0  # seconds that rank 0, about to go, gives slow readers
 _HANDSHAKE = 10.0  # seconds that somebody at the door has to prove who it is
+_PAUSE = 0.1  # seconds before rank 0 accepts again when the system has nothing left for a connection
 _STRANGERS = 64  # so many, beside the ranks, may be at the door at a time; then the one that came first has to go
 
 
@@ -45,8 +50,8 @@ class TcpBootstrap:
 
     A stranger at the port is dropped without disturbing anybody: without the `secret` within seconds, and at once when
     too many are there. A closed one frees the port; so does one that nobody holds any more. UserError for numbers that
-    cannot be, when rank 0 cannot listen, and for ranks with unlike secrets; ConnectionError when rank 0 cannot be
-    reached within `timeout` seconds.
+    cannot be, when rank 0 cannot listen, without a secret where others than this machine's users reach rank 0, and for
+    ranks with unlike secrets; ConnectionError when rank 0 cannot be reached within `timeout` seconds.
     """
 
     def __init__(self, rank: int, size: int, address: str, port: int, timeout: float = 300.0, secret: str = "") -> None:
@@ -63,9 +68,15 @@ class TcpBootstrap:
         self._end: Callable[[], object] = lambda: None
         self._socket: socket.socket | None = None
         if size > 1:
+            addresses = _addresses(address, port)
+            if not secret and not all(_loopback(where[0]) for _, where in addresses):
+                raise UserError(
+                    f"ranks that meet at {address} need a secret, as others can reach that address, too: "
+                    "set SYNTONY_SECRET to one random value at all ranks of the job (openssl rand -hex 16 makes one)"
+                )
             if rank == 0:
-                self._end = finalize(self, _Meeting(size, port, timeout, self._secret).close)
-            self._socket = self._join("localhost" if rank == 0 else address, port)
+                self._end = finalize(self, _Meeting(size, address, addresses, timeout, self._secret).close)
+            self._socket = self._join(address, port)
             finalize(self, self._socket.close)
 
     @classmethod
@@ -111,27 +122,32 @@ class TcpBootstrap:
         self._socket.settimeout(self.timeout + 5)  # rank 0 answers by its own deadline; this one is for its death
         try:
             self._socket.sendall(_FRAME.pack(_MAGIC, self.rank, len(turn), len(blob)) + turn + blob)
-            absent, blobs = self._answer(self._socket)
+            absent, reason, blobs = self._answer(self._socket)
         except TimeoutError:
             raise TimeoutError(f"rank 0 at {self._where} stopped answering during {name!r}") from None
         except OSError as error:
             raise ConnectionError(f"lost rank 0 at {self._where} during {name!r}: {error}") from None
         if absent:
-            raise missing(name, absent, self.timeout)
+            raise missing(name, absent, self.timeout, reason)
         return blobs
 
-    def _answer(self, connection: socket.socket) -> tuple[list[int], list[bytes]]:
-        """The ranks that did not come, or everybody's blob."""
+    def _answer(self, connection: socket.socket) -> tuple[list[int], str, list[bytes]]:
+        """The ranks that did not come, and why if rank 0 knows; or everybody's blob."""
         blobs: list[bytes] = []
         while len(blobs) < self.size:
             magic, _, absent, length = _FRAME.unpack(_read(connection, _FRAME.size))
-            if magic != _MAGIC or absent > self.size or length > (4 * absent or _LARGEST_BLOB):
+            largest = 4 * absent + _LARGEST_REASON if absent else _LARGEST_BLOB
+            if magic != _MAGIC or absent > self.size or not 4 * absent <= length <= largest:
                 raise ConnectionError("its answer makes no sense")
             content = _read(connection, length)
             if absent:
-                return list(struct.unpack(f"<{absent}I", content)), []
+                return (
+                    list(struct.unpack_from(f"<{absent}I", content)),
+                    content[4 * absent :].decode(errors="replace"),
+                    [],
+                )
             blobs.append(content)
-        return [], blobs
+        return [], "", blobs
 
     def _join(self, address: str, port: int) -> socket.socket:
         deadline = time.monotonic() + self.timeout
@@ -173,6 +189,40 @@ class TcpBootstrap:
         return connection
 
 
+def _addresses(name: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+    """What a name stands for on this machine. UserError when that is nothing."""
+    try:
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise UserError(f"rank 0's address {name!r} is unknown here: {error.strerror or error}") from None
+    return list(dict.fromkeys((family, (str(where[0]), port)) for family, _, _, _, where in found))
+
+
+def _listen(
+    name: str, addresses: list[tuple[socket.AddressFamily, tuple[str, int]]], backlog: int
+) -> list[socket.socket]:
+    """At those of the addresses that this machine has: ::1 is not one where IPv6 is off. UserError."""
+    listeners: list[socket.socket] = []
+    why = ""
+    for family, where in addresses:
+        try:
+            listeners.append(socket.create_server(where, family=family, backlog=backlog))
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                break
+    else:
+        if listeners:
+            return listeners
+    for listener in listeners:
+        listener.close()
+    raise UserError(f"rank 0 cannot listen on port {addresses[0][1][1]} of {name}: {why}")
+
+
+def _loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
 def _prover(secret: bytes, of_rank: bytes, of_rank_0: bytes, rank: int, size: int) -> Callable[[bytes], bytes]:
     """What somebody in a role says to prove that it knows the secret, this time and for this rank."""
     said = of_rank + of_rank_0 + struct.pack("<II", rank, size)
@@ -191,7 +241,15 @@ class _Gathering:
 class _Meeting:
     """Rank 0's side: seats each rank once, collects blobs by name, answers when the last has come or time is up."""
 
-    def __init__(self, size: int, port: int, timeout: float, secret: bytes) -> None:
+    def __init__(
+        self,
+        size: int,
+        name: str,
+        addresses: list[tuple[socket.AddressFamily, tuple[str, int]]],
+        timeout: float,
+        secret: bytes,
+    ) -> None:
+        self._process = os.getpid()
         self._size = size
         self._timeout = timeout
         self._secret = secret
@@ -199,39 +257,55 @@ class _Meeting:
         self._seated: set[int] = set()
         self._gatherings: defaultdict[str, _Gathering] = defaultdict(_Gathering)
         self._changed = threading.Condition()  # guards all these
-        both = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both else socket.AF_INET
-        backlog = max(128, size)
-        try:
-            self._listener = socket.create_server(("", port), family=family, backlog=backlog, dualstack_ipv6=both)
-        except OSError as error:
-            why = os.strerror(error.errno) if error.errno else str(error)
-            raise UserError(f"rank 0 cannot listen on port {port}: {why}") from None
-        threading.Thread(target=self._accept, name="syntony-meeting", daemon=True).start()
+        self._trouble = ""  # why ranks may be absent, although they came
+        self._closed = False
+        self._listeners = _listen(name, addresses, backlog=max(128, size))
+        for listener in self._listeners:
+            threading.Thread(target=self._accept, args=(listener,), name="syntony-meeting", daemon=True).start()
 
     def close(self) -> None:
-        """Gives those their answers that have them coming, then frees the port."""
+        """Gives those their answers that have them coming, then frees the port. In a child of fork(), which has only
+        copies of the sockets and none of the threads, nothing."""
+        if os.getpid() != self._process:
+            return
         with self._changed:
             self._changed.wait_for(self._quiet, _LINGER)
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        self._listener.close()
+            self._closed = True
+            self._changed.notify_all()
+        for listener in self._listeners:
+            with suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+            listener.close()
 
     def _quiet(self) -> bool:
         return all(here.absent or len(here.blobs) < self._size for here in self._gatherings.values())
 
-    def _accept(self) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return  # closed
+                connection, _ = listener.accept()
+            except OSError as error:
+                if self._closed or not self._make_way(error):
+                    return
+                continue
             with self._changed:
                 self._at_the_door.append(connection)
                 if len(self._at_the_door) > self._size + _STRANGERS:
                     with suppress(OSError):
                         self._at_the_door.pop(0).shutdown(socket.SHUT_RDWR)  # its thread closes it
             threading.Thread(target=self._serve, args=(connection,), name="syntony-meeting", daemon=True).start()
+
+    def _make_way(self, error: OSError) -> bool:
+        """After a refusal of the system's: whether to accept again. False when this meeting is over."""
+        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+            return error.errno not in (errno.EBADF, errno.EINVAL)  # closed; else a connection that broke in the queue
+        with self._changed:
+            self._trouble = f"rank 0 cannot accept connections: {error.strerror}"
+            if self._at_the_door:
+                with suppress(OSError):
+                    self._at_the_door.pop(0).shutdown(socket.SHUT_RDWR)
+            # Descriptors come back when somebody closes some, which nothing announces.
+            return not self._changed.wait_for(lambda: self._closed, _PAUSE)
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):  # a stranger, or a rank that ended: those that wait for it will be told
@@ -280,8 +354,8 @@ class _Meeting:
                 self._changed.notify_all()
             absent = here.absent
         if absent:
-            frame = _FRAME.pack(_MAGIC, 0, len(absent), 4 * len(absent))
-            connection.sendall(frame + struct.pack(f"<{len(absent)}I", *absent))
+            content = struct.pack(f"<{len(absent)}I", *absent) + self._trouble.encode()[:_LARGEST_REASON]
+            connection.sendall(_FRAME.pack(_MAGIC, 0, len(absent), len(content)) + content)
             return False
         try:
             for r in range(self._size):
