@@ -444,7 +444,8 @@ with TcpBootstrap(0, 2, sys.argv[1], int(sys.argv[2]), 3.0) as bootstrap:
 def test_rank_0_without_a_descriptor_left(fate: str, end: str, port: int) -> None:
     command = [sys.executable, "-c", EXHAUSTED, HOST, str(port), fate]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as rank_0:
-        assert rank_0.stdin is not None and rank_0.stdout is not None
+        assert rank_0.stdin is not None
+        assert rank_0.stdout is not None
         assert rank_0.stdout.readline() == "full\n"
 
         def come() -> list[bytes]:
