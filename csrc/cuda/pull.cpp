@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "core/program/layout.hpp"
+#include "core/program/collective.hpp"
 
 namespace syntony::cuda {
 namespace {

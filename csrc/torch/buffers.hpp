@@ -11,24 +11,27 @@
 #include <utility>
 #include <vector>
 
-#include "core/group/communicator.hpp"
 #include "core/kernels/dtype.hpp"
+#include "core/program/block.hpp"
 
 namespace syntony::glue {
 
+/// torch's names for the runtime's element types.
+inline constexpr std::array<at::ScalarType, kDTypes.size()> kTorchTypes{
+    at::kByte,          at::kChar,        at::kUInt16,          at::kShort,
+    at::kUInt32,        at::kInt,         at::kUInt64,          at::kLong,
+    at::kHalf,          at::kBFloat16,    at::kFloat,           at::kDouble,
+    at::kBool,          at::kComplexHalf, at::kComplexFloat,    at::kComplexDouble,
+    at::kFloat8_e4m3fn, at::kFloat8_e5m2, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz,
+    at::kFloat8_e8m0fnu};
+
 /// The runtime's name for a torch dtype, or nothing for those it cannot reduce (quantized, sub-byte): they move as
 /// bytes.
-[[nodiscard]] inline std::optional<DType> dtype_of(at::ScalarType type) {
-  static constexpr std::array<at::ScalarType, kDTypes.size()> kTypes{
-      at::kByte,          at::kChar,        at::kUInt16,          at::kShort,
-      at::kUInt32,        at::kInt,         at::kUInt64,          at::kLong,
-      at::kHalf,          at::kBFloat16,    at::kFloat,           at::kDouble,
-      at::kBool,          at::kComplexHalf, at::kComplexFloat,    at::kComplexDouble,
-      at::kFloat8_e4m3fn, at::kFloat8_e5m2, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz,
-      at::kFloat8_e8m0fnu};
-  const auto at = std::ranges::find(kTypes, type);
-  return at == kTypes.end() ? std::nullopt : std::optional(static_cast<DType>(at - kTypes.begin()));
+[[nodiscard]] constexpr std::optional<DType> dtype_of(at::ScalarType type) {
+  const auto at = std::ranges::find(kTorchTypes, type);
+  return at == kTorchTypes.end() ? std::nullopt : std::optional(static_cast<DType>(at - kTorchTypes.begin()));
 }
+[[nodiscard]] constexpr at::ScalarType torch_type(DType dtype) { return kTorchTypes[static_cast<std::size_t>(dtype)]; }
 
 inline std::size_t elements_of(const at::Tensor& tensor) { return static_cast<std::size_t>(tensor.numel()); }
 
@@ -46,10 +49,10 @@ class Buffers {
     return memory_of(staged_.emplace_back(tensor, at::empty(tensor.sizes(), tensor.options())).second);
   }
   /// The same memory as input and output.
-  Block in_place(const at::Tensor& tensor) {
+  OutputPart in_place(const at::Tensor& tensor) {
     std::byte* const memory = lies_plainly(tensor) ? memory_of(held_.emplace_back(tensor))
                                                    : memory_of(staged_.emplace_back(tensor, plain_copy(tensor)).second);
-    return {.input = memory, .output = memory, .elements = elements_of(tensor)};
+    return {memory, elements_of(tensor)};
   }
   /// After success: fills the outputs that were staged.
   void copy_back() {

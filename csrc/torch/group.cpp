@@ -2,30 +2,30 @@
 #include <ATen/ops/from_blob.h>
 
 #include "core/shm/shareable_memory.hpp"
-#include "torch/launch.hpp"
+#include "torch/tensor_call.hpp"
 
 namespace syntony::glue {
 
 // ---- messages, barriers, coalescing ---------------------------------------------------------------------------------
 
 WorkPtr SyntonyBackend::send(Tensors& tensors, int destination, int tag) {
-  Launch launch(*this, OpType::SEND, "syntony:send", tensors);
-  return launch.send(tensors, launch.peer(destination, "destination rank"), tag);
+  TensorCall call(*this, OpType::SEND, "send", tensors);
+  return call.send(tensors, call.peer(destination, "destination rank"), tag);
 }
 
 WorkPtr SyntonyBackend::recv(Tensors& tensors, int source, int tag) {
-  Launch launch(*this, OpType::RECV, "syntony:recv", tensors);
-  return launch.receive(tensors, static_cast<int>(launch.peer(source, "source rank")), tag);
+  TensorCall call(*this, OpType::RECV, "recv", tensors);
+  return call.receive(tensors, static_cast<int>(call.peer(source, "source rank")), tag);
 }
 
 WorkPtr SyntonyBackend::recvAnysource(Tensors& tensors, int tag) {
-  Launch launch(*this, OpType::RECVANYSOURCE, "syntony:recvAnySource", tensors);
-  return launch.receive(tensors, -1, tag);
+  TensorCall call(*this, OpType::RECVANYSOURCE, "recvAnySource", tensors);
+  return call.receive(tensors, -1, tag);
 }
 
 WorkPtr SyntonyBackend::barrier(const BarrierOptions& options) {
-  Launch launch(*this, OpType::BARRIER, "syntony:barrier", {}, options);
-  return launch.barrier(options);
+  TensorCall call(*this, OpType::BARRIER, "barrier", {}, options);
+  return call.barrier(options);
 }
 
 void SyntonyBackend::monitoredBarrier(const BarrierOptions& options, bool /*wait_all_ranks*/) {
@@ -61,10 +61,10 @@ WorkPtr SyntonyBackend::endCoalescing() {
     return work;
   };
   if (const auto first = members.empty() ? nullptr : c10::dynamic_intrusive_pointer_cast<DeviceWork>(members[0])) {
-    return together(c10::make_intrusive<DeviceWork>(process_, rank_, OpType::COALESCED, "syntony:coalesced", Tensors(),
-                                                    first->device()));
+    return together(
+        c10::make_intrusive<DeviceWork>(process_, rank_, OpType::COALESCED, "coalesced", Tensors(), first->device()));
   }
-  return together(c10::make_intrusive<SyntonyWork>(process_, rank_, OpType::COALESCED, "syntony:coalesced", Tensors()));
+  return together(c10::make_intrusive<SyntonyWork>(process_, rank_, OpType::COALESCED, "coalesced", Tensors()));
 }
 
 OnDevice& SyntonyBackend::on(const at::Device& device) {

@@ -2,173 +2,170 @@
 
 #include <numeric>
 
-#include "torch/launch.hpp"
+#include "torch/tensor_call.hpp"
 
 namespace syntony::glue {
 
 // ---- one tensor per rank --------------------------------------------------------------------------------------------
 
 WorkPtr SyntonyBackend::broadcast(Tensors& tensors, const BroadcastOptions& options) {
-  Launch launch(*this, OpType::BROADCAST, "syntony:broadcast", tensors, options);
-  const std::uint32_t root = launch.peer(options.rootRank);
-  const at::Tensor& tensor = launch.single(tensors);
-  c10d::assertRootTensor(launch.failing(), options.rootTensor, 1);
-  Block block = launch.buffers().in_place(tensor);
-  if (!launch.is_here(root)) block.input = nullptr;
-  launch.move(Collective::broadcast, tensor, root, {block});
-  return launch.finish(tensors);
+  TensorCall call(*this, OpType::BROADCAST, "broadcast", tensors, options);
+  const std::uint32_t root = call.peer(options.rootRank);
+  const at::Tensor& tensor = call.single(tensors);
+  c10d::assertRootTensor(call.failing(), options.rootTensor, 1);
+  const OutputPart memory = call.buffers().in_place(tensor);
+  call.move(Collective::broadcast, root, tensor, {memory.memory, memory.elements}, memory);
+  return call.finish(tensors);
 }
 
 WorkPtr SyntonyBackend::allreduce(Tensors& tensors, const AllreduceOptions& options) {
   if (tensors.size() == 1 && tensors[0].is_sparse()) return allreduce_sparse(tensors, options);
-  Launch launch(*this, OpType::ALLREDUCE, "syntony:all_reduce", tensors, options);
-  const at::Tensor& tensor = launch.single(tensors);
-  launch.reduce(Collective::all_reduce, tensor, options.reduceOp, 0, {launch.buffers().in_place(tensor)});
-  return launch.finish(tensors);
+  TensorCall call(*this, OpType::ALLREDUCE, "all_reduce", tensors, options);
+  const at::Tensor& tensor = call.single(tensors);
+  call.reduce_in_place(Collective::all_reduce, tensor, options.reduceOp, 0);
+  return call.finish(tensors);
 }
 
 WorkPtr SyntonyBackend::allreduce_coalesced(Tensors& tensors, const AllreduceCoalescedOptions& options) {
-  Launch launch(*this, OpType::ALLREDUCE_COALESCED, "syntony:all_reduce", tensors, options);
-  c10d::assertNonEmpty(launch.failing(), tensors);
-  for (const at::Tensor& tensor : tensors) launch.check_dense(tensor);
+  TensorCall call(*this, OpType::ALLREDUCE_COALESCED, "all_reduce", tensors, options);
+  c10d::assertNonEmpty(call.failing(), tensors);
+  for (const at::Tensor& tensor : tensors) call.check_dense(tensor);
   for (const at::Tensor& tensor : tensors) {
-    launch.reduce(Collective::all_reduce, tensor, options.reduceOp, 0, {launch.buffers().in_place(tensor)});
+    call.reduce_in_place(Collective::all_reduce, tensor, options.reduceOp, 0);
   }
-  return launch.finish(tensors);
+  return call.finish(tensors);
 }
 
 WorkPtr SyntonyBackend::reduce(Tensors& tensors, const ReduceOptions& options) {
-  Launch launch(*this, OpType::REDUCE, "syntony:reduce", tensors, options);
-  const std::uint32_t root = launch.peer(options.rootRank);
-  const at::Tensor& tensor = launch.single(tensors);
-  c10d::assertRootTensor(launch.failing(), options.rootTensor, 1);
-  const Block block = launch.is_here(root) ? launch.buffers().in_place(tensor)
-                                           : Block{launch.buffers().input(tensor), nullptr, elements_of(tensor)};
-  launch.reduce(Collective::reduce, tensor, options.reduceOp, root, {block});
-  return launch.finish(tensors);
+  TensorCall call(*this, OpType::REDUCE, "reduce", tensors, options);
+  const std::uint32_t root = call.peer(options.rootRank);
+  const at::Tensor& tensor = call.single(tensors);
+  c10d::assertRootTensor(call.failing(), options.rootTensor, 1);
+  if (call.is_here(root)) {
+    call.reduce_in_place(Collective::reduce, tensor, options.reduceOp, root);
+  } else {
+    call.reduce(Collective::reduce, tensor, options.reduceOp, root, Inputs{call.input(tensor)}, {});
+  }
+  return call.finish(tensors);
 }
 
 // ---- one tensor, one list -------------------------------------------------------------------------------------------
 
 WorkPtr SyntonyBackend::allgather(Lists& outputs, Tensors& inputs, const AllgatherOptions& options) {
-  Launch launch(*this, OpType::ALLGATHER, "syntony:all_gather", inputs, options);
-  const at::Tensor& input = launch.single(inputs, "input ");
-  launch.check_pairs(outputs.size(), inputs.size());
-  const Tensors& list = launch.single_list(outputs, input, false);
-  launch.move(Collective::all_gather, input, 0, launch.from(input, launch.outputs(list)), even(list));
-  return launch.finish(list);
+  TensorCall call(*this, OpType::ALLGATHER, "all_gather", inputs, options);
+  const at::Tensor& input = call.single(inputs, "input ");
+  call.check_pairs(outputs.size(), inputs.size());
+  const Tensors& list = call.single_list(outputs, input, false);
+  call.move(Collective::all_gather, input, 0, Inputs{call.input(input)}, call.outputs(list), even(list));
+  return call.finish(list);
 }
 
 WorkPtr SyntonyBackend::allgather_coalesced(Lists& outputs, Tensors& inputs, const AllgatherOptions& options) {
-  Launch launch(*this, OpType::ALLGATHER_COALESCED, "syntony:all_gather", inputs, options);
-  launch.require(!inputs.empty(), "requires non-empty input tensor list");
-  launch.require(outputs.size() == static_cast<std::size_t>(size_), "output lists should be equal to world size");
+  TensorCall call(*this, OpType::ALLGATHER_COALESCED, "all_gather", inputs, options);
+  call.require(!inputs.empty(), "requires non-empty input tensor list");
+  call.require(outputs.size() == static_cast<std::size_t>(size_), "output lists should be equal to world size");
   for (const Tensors& of_rank : outputs) {
-    launch.require(of_rank.size() == inputs.size(), "invalid output size: (expected length ", inputs.size(), ", got ",
-                   of_rank.size(), ")");
+    call.require(of_rank.size() == inputs.size(), "invalid output size: (expected length ", inputs.size(), ", got ",
+                 of_rank.size(), ")");
   }
   Tensors result;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Tensors list;
     for (const Tensors& of_rank : outputs) list.push_back(of_rank[i]);
-    launch.check_dense(inputs[i]);
-    launch.check_list(list, inputs[i], true);
-    launch.move(Collective::all_gather, inputs[i], 0, launch.from(inputs[i], launch.outputs(list)));
+    call.check_dense(inputs[i]);
+    call.check_list(list, inputs[i], true);
+    call.move(Collective::all_gather, inputs[i], 0, Inputs{call.input(inputs[i])}, call.outputs(list));
     result.insert(result.end(), list.begin(), list.end());
   }
-  return launch.finish(result);
+  return call.finish(result);
 }
 
 WorkPtr SyntonyBackend::gather(Lists& outputs, Tensors& inputs, const GatherOptions& options) {
-  Launch launch(*this, OpType::GATHER, "syntony:gather", inputs, options);
-  const std::uint32_t root = launch.peer(options.rootRank);
-  const at::Tensor& input = launch.single(inputs, "input ");
-  const bool here = launch.is_here(root);
-  launch.require(here || outputs.empty(), "requires empty output on non-root");
-  const Tensors gathered = here ? launch.single_list(outputs, input, true) : Tensors();
-  launch.move(Collective::gather, input, root,
-              launch.from(input, here ? launch.outputs(gathered) : launch.elsewhere(input)));
-  return launch.finish(gathered);
+  TensorCall call(*this, OpType::GATHER, "gather", inputs, options);
+  const std::uint32_t root = call.peer(options.rootRank);
+  const at::Tensor& input = call.single(inputs, "input ");
+  const bool here = call.is_here(root);
+  call.require(here || outputs.empty(), "requires empty output on non-root");
+  const Tensors gathered = here ? call.single_list(outputs, input, true) : Tensors();
+  call.move(Collective::gather, input, root, Inputs{call.input(input)},
+            here ? call.outputs(gathered) : call.elsewhere<OutputPart>(input));
+  return call.finish(gathered);
 }
 
 WorkPtr SyntonyBackend::scatter(Tensors& outputs, Lists& inputs, const ScatterOptions& options) {
-  Launch launch(*this, OpType::SCATTER, "syntony:scatter", inputs.empty() ? outputs : inputs[0], options);
-  const std::uint32_t root = launch.peer(options.rootRank);
-  const at::Tensor& output = launch.single(outputs, "output ");
-  const bool here = launch.is_here(root);
-  launch.require(here || inputs.empty(), "requires empty input on non-root");
-  launch.move(
-      Collective::scatter, output, root,
-      launch.into(output, here ? launch.inputs(launch.single_list(inputs, output, true)) : launch.elsewhere(output)));
-  return launch.finish(outputs);
+  TensorCall call(*this, OpType::SCATTER, "scatter", inputs.empty() ? outputs : inputs[0], options);
+  const std::uint32_t root = call.peer(options.rootRank);
+  const at::Tensor& output = call.single(outputs, "output ");
+  const bool here = call.is_here(root);
+  call.require(here || inputs.empty(), "requires empty input on non-root");
+  call.move(Collective::scatter, output, root,
+            here ? call.inputs(call.single_list(inputs, output, true)) : call.elsewhere<InputPart>(output),
+            Outputs{call.output(output)});
+  return call.finish(outputs);
 }
 
 WorkPtr SyntonyBackend::reduce_scatter(Tensors& outputs, Lists& inputs, const ReduceScatterOptions& options) {
-  Launch launch(*this, OpType::REDUCE_SCATTER, "syntony:reduce_scatter", inputs.empty() ? outputs : inputs[0], options);
-  const at::Tensor& output = launch.single(outputs, "output ");
-  const Tensors& list = launch.single_list(inputs, output, false);
-  launch.reduce(Collective::reduce_scatter, output, options.reduceOp, 0, launch.into(output, launch.inputs(list)),
-                even(list));
-  return launch.finish(outputs);
+  TensorCall call(*this, OpType::REDUCE_SCATTER, "reduce_scatter", inputs.empty() ? outputs : inputs[0], options);
+  const at::Tensor& output = call.single(outputs, "output ");
+  const Tensors& list = call.single_list(inputs, output, false);
+  call.reduce(Collective::reduce_scatter, output, options.reduceOp, 0, call.inputs(list), call.output(output),
+              even(list));
+  return call.finish(outputs);
 }
 
 WorkPtr SyntonyBackend::alltoall(Tensors& outputs, Tensors& inputs, const AllToAllOptions& options) {
-  Launch launch(*this, OpType::ALLTOALL, "syntony:all_to_all", inputs, options);
+  TensorCall call(*this, OpType::ALLTOALL, "all_to_all", inputs, options);
   const auto ranks = static_cast<std::size_t>(size_);
-  launch.require(inputs.size() == ranks, "input tensor list size ", inputs.size(), " does not match world size ",
-                 ranks);
-  launch.require(outputs.size() == ranks, "output tensor list size ", outputs.size(), " does not match world size ",
-                 ranks);
-  launch.check_list(inputs, outputs[self()], false);
-  launch.check_list(outputs, inputs[self()], false);
-  launch.move(Collective::all_to_all, inputs[0], 0, exchanged(launch.inputs(inputs), launch.outputs(outputs), self()),
-              false);
-  return launch.finish(outputs);
+  call.require(inputs.size() == ranks, "input tensor list size ", inputs.size(), " does not match world size ", ranks);
+  call.require(outputs.size() == ranks, "output tensor list size ", outputs.size(), " does not match world size ",
+               ranks);
+  call.check_list(inputs, outputs[self()], false);
+  call.check_list(outputs, inputs[self()], false);
+  call.move(Collective::all_to_all, inputs[0], 0, call.inputs(inputs), call.outputs(outputs), false);
+  return call.finish(outputs);
 }
 
 // ---- one flat tensor of all blocks ----------------------------------------------------------------------------------
 
 WorkPtr SyntonyBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                         const AllgatherOptions& options) {
-  Launch launch(*this, OpType::_ALLGATHER_BASE, "syntony:_all_gather_base", inputs, options);
-  launch.check_pairs(outputs.size(), inputs.size());
+  TensorCall call(*this, OpType::_ALLGATHER_BASE, "_all_gather_base", inputs, options);
+  call.check_pairs(outputs.size(), inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    launch.check_parts(outputs[i], inputs[i], "output tensor size must be equal to world_size times input tensor size");
-    launch.move(Collective::all_gather, inputs[i], 0,
-                launch.from(inputs[i], launch.outputs(outputs[i], launch.parts(outputs[i]))));
+    call.check_parts(outputs[i], inputs[i], "output tensor size must be equal to world_size times input tensor size");
+    call.move(Collective::all_gather, inputs[i], 0, Inputs{call.input(inputs[i])},
+              call.outputs(outputs[i], call.parts(outputs[i])));
   }
-  return launch.finish(outputs);
+  return call.finish(outputs);
 }
 
 WorkPtr SyntonyBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                         const ReduceScatterOptions& options) {
-  Launch launch(*this, OpType::_REDUCE_SCATTER_BASE, "syntony:_reduce_scatter_base", inputs, options);
-  launch.check_pairs(outputs.size(), inputs.size());
+  TensorCall call(*this, OpType::_REDUCE_SCATTER_BASE, "_reduce_scatter_base", inputs, options);
+  call.check_pairs(outputs.size(), inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    launch.check_parts(inputs[i], outputs[i], "input tensor must be the same size as output size times world size");
-    launch.reduce(Collective::reduce_scatter, outputs[i], options.reduceOp, 0,
-                  launch.into(outputs[i], launch.inputs(inputs[i], launch.parts(inputs[i]))));
+    call.check_parts(inputs[i], outputs[i], "input tensor must be the same size as output size times world size");
+    call.reduce(Collective::reduce_scatter, outputs[i], options.reduceOp, 0,
+                call.inputs(inputs[i], call.parts(inputs[i])), call.output(outputs[i]));
   }
-  return launch.finish(outputs);
+  return call.finish(outputs);
 }
 
 WorkPtr SyntonyBackend::alltoall_base(at::Tensor& output, at::Tensor& input, Rows& output_splits, Rows& input_splits,
                                       const AllToAllOptions& options) {
-  Launch launch(*this, OpType::ALLTOALL_BASE, "syntony:all_to_all", {input}, options);
-  launch.check_dense(input);
-  launch.check_dense(output);
+  TensorCall call(*this, OpType::ALLTOALL_BASE, "all_to_all", {input}, options);
+  call.check_dense(input);
+  call.check_dense(output);
   const bool even = input_splits.empty() && output_splits.empty();
-  launch.require(output.scalar_type() == input.scalar_type(), "output tensor must have the same type as input tensor");
-  launch.require(!even || output.numel() == input.numel(),
-                 "without split sizes output and input must be equally large");
+  call.require(output.scalar_type() == input.scalar_type(), "output tensor must have the same type as input tensor");
+  call.require(!even || output.numel() == input.numel(), "without split sizes output and input must be equally large");
   c10d::checkSplitSizes(input_splits, input, size_);
   c10d::checkSplitSizes(output_splits, output, size_);
-  const Counts sent = launch.parts(input, input_splits), received = launch.parts(output, output_splits);
-  launch.require(sent[self()] == received[self()], "this rank sends itself ", sent[self()], " elements but expects ",
-                 received[self()]);
-  launch.move(Collective::all_to_all, input, 0,
-              exchanged(launch.inputs(input, sent), launch.outputs(output, received), self()), even);
-  return launch.finish({output});
+  const Counts sent = call.parts(input, input_splits), received = call.parts(output, output_splits);
+  call.require(sent[self()] == received[self()], "this rank sends itself ", sent[self()], " elements but expects ",
+               received[self()]);
+  call.move(Collective::all_to_all, input, 0, call.inputs(input, sent), call.outputs(output, received), even);
+  return call.finish({output});
 }
 
 // ---- sparse ---------------------------------------------------------------------------------------------------------
@@ -176,11 +173,10 @@ WorkPtr SyntonyBackend::alltoall_base(at::Tensor& output, at::Tensor& input, Row
 WorkPtr SyntonyBackend::allreduce_sparse(Tensors& tensors, const AllreduceOptions& options) {
   // Three gathers and a local sum: how many entries each rank has, then where, then what. They are waited for here; a
   // sparse gradient is small beside the dense ones.
-  Launch launch(*this, OpType::_ALLREDUCE_SPARSE, "syntony:all_reduce", tensors, options);
-  launch.require(tensors.size() == 1, "requires a single-element tensor list");
-  launch.require(tensors[0].is_sparse(), "requires a sparse (COO) tensor");
-  launch.require(options.reduceOp.op_ == c10d::ReduceOp::SUM,
-                 "unsupported reduction operation: sparse tensors only sum");
+  TensorCall call(*this, OpType::_ALLREDUCE_SPARSE, "all_reduce", tensors, options);
+  call.require(tensors.size() == 1, "requires a single-element tensor list");
+  call.require(tensors[0].is_sparse(), "requires a sparse (COO) tensor");
+  call.require(options.reduceOp.op_ == c10d::ReduceOp::SUM, "unsupported reduction operation: sparse tensors only sum");
   const at::Tensor mine = tensors[0].coalesce();
   const auto gathered = [&](const at::Tensor& tensor, const Rows& rows) {
     Rows shape = tensor.sizes().vec();
@@ -198,7 +194,7 @@ WorkPtr SyntonyBackend::allreduce_sparse(Tensors& tensors, const AllreduceOption
   const at::Tensor indices = gathered(mine._indices().t().contiguous(), rows).t();
   const at::Tensor values = gathered(mine._values(), rows);
   tensors[0].copy_(at::sparse_coo_tensor(indices, values, mine.sizes(), mine.options()).coalesce());
-  return launch.finish(tensors);
+  return call.finish(tensors);
 }
 
 }  // namespace syntony::glue

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
@@ -51,14 +52,16 @@ inline std::shared_ptr<Buffers> shared_buffers(const std::shared_ptr<Process>& p
           }};
 }
 
+/// What torch.profiler calls an operation: "syntony:all_reduce".
+inline std::string profiled(const char* name) { return std::string("syntony:") + name; }
+
 /// One or several operations of the runtime (a coalesced call has several) seen as one. It is done when all are done
 /// and the outputs that were staged are filled; whoever asks first fills them.
 class SyntonyWork : public c10d::Work {
  public:
-  /// `title` names the operation for torch.profiler ("syntony:all_reduce").
-  SyntonyWork(std::shared_ptr<Process> process, int rank, c10d::OpType type, const char* title,
+  SyntonyWork(std::shared_ptr<Process> process, int rank, c10d::OpType type, const char* name,
               const Tensors& profiled_inputs)
-      : c10d::Work(rank, type, at::hasCallbacks() ? title : nullptr,
+      : c10d::Work(rank, type, at::hasCallbacks() ? profiled(name).c_str() : nullptr,
                    at::hasCallbacks() ? std::optional(profiled_inputs) : std::nullopt),
         process_(std::move(process)),
         buffers_(shared_buffers(process_)) {}

@@ -25,8 +25,8 @@
 #include "bindings/core/memory.hpp"
 #include "bindings/core/process.hpp"
 #include "bindings/core/tuner.hpp"
+#include "core/call.hpp"
 #include "core/error.hpp"
-#include "core/group/blocks.hpp"
 #include "core/program/prepared_program.hpp"
 #include "core/recorder/recorder_dump.hpp"
 
@@ -250,23 +250,35 @@ bool run_even(const PythonCommunicator& self, std::string_view collective, nb::h
   const std::optional<Memory> target = output.is_none() ? source : memory_of(output);
   if (!source || !target || !target->writable || source->dtype != target->dtype || operation == kReduceOps.end())
     return false;
-  const std::size_t element_bytes = size_of(source->dtype);
-  const Collective wanted = collective_named(collective);
-  const bool in_place = wanted == Collective::all_reduce && source->data == target->data;
-  const bool overlap = source->data < target->data + target->elements * element_bytes &&
-                       target->data < source->data + source->elements * element_bytes;
-  if (overlap && !in_place) return false;
+  Call call{.collective = collective_named(collective),
+            .dtype = source->dtype,
+            .op = static_cast<ReduceOp>(operation - kReduceOps.begin())};
+  const CollectiveFacts& facts = facts_of(call.collective);
+  const bool in_place = call.collective == Collective::all_reduce && source->data == target->data;
+  const bool overlap = source->data < target->data + target->elements * call.element_bytes() &&
+                       target->data < source->data + source->elements * call.element_bytes();
+  if (facts.rooted() || (overlap && !in_place)) return false;
   const nb::gil_scoped_release unlocked;
   Communicator& group = self.group();
-  std::optional<std::vector<Block>> blocks =
-      even_blocks(wanted, group.rank(), group.size(), {source->data, target->data, source->elements}, target->elements,
-                  element_bytes);
-  if (!blocks) return false;
-  CallOptions options;
-  if (algorithm != options.algorithm) options.algorithm = algorithm;
-  if (timeout) options.timeout = from_seconds(*timeout);
-  group.run(wanted, source->dtype, static_cast<ReduceOp>(operation - kReduceOps.begin()), 0, std::move(*blocks),
-            options);
+  const std::size_t ranks = group.size(), destinations = facts.by_destination ? ranks : 1;
+  const std::size_t part = source->elements / destinations;
+  if (source->elements != part * destinations || target->elements != part * (facts.by_source ? ranks : 1)) return false;
+  const Member member{group.rank(), group.size()};
+  if (blocks_of_rank(call.collective, group.size()) == 1) {
+    const InputPart whole{source->data, part};
+    const OutputPart result{target->data, part};
+    call.blocks = blocks_of(call.collective, member, {&whole, 1}, {&result, 1});
+  } else {
+    const std::vector<std::size_t> counts(ranks, part);
+    const std::span inputs = std::span(counts).first(destinations);
+    const std::span outputs = std::span(counts).first(facts.by_source ? ranks : 1);
+    call.blocks =
+        blocks_of(call.collective, member, consecutive<const std::byte>(source->data, inputs, call.element_bytes()),
+                  consecutive(target->data, outputs, call.element_bytes()), part);
+  }
+  if (algorithm != call.options.algorithm) call.options.algorithm = algorithm;
+  if (timeout) call.options.timeout = from_seconds(*timeout);
+  group.run(std::move(call));
   return true;
 }
 
@@ -376,13 +388,17 @@ void bind_group(nb::module_& m) {
              std::uint32_t root, const std::vector<Address>& blocks, std::string algorithm,
              const std::optional<std::string>& priority, std::size_t partition, double timeout, bool async,
              bool average, double factor, bool even, nb::object keep_alive) {
-            CallOptions options = self.options(std::move(algorithm), timeout, async, std::move(keep_alive));
-            options.priority = priority_named(priority);
-            options.partition = partition;
-            return self.started([&](Communicator& group) {
-              return group.run(collective_named(collective), dtype_named(dtype), op_named(op), root, blocks_at(blocks),
-                               options, {.average = average, .factor = factor}, even);
-            });
+            Call call{.collective = collective_named(collective),
+                      .dtype = dtype_named(dtype),
+                      .op = op_named(op),
+                      .root = root,
+                      .blocks = blocks_at(blocks),
+                      .even = even,
+                      .scaling = {.average = average, .factor = factor},
+                      .options = self.options(std::move(algorithm), timeout, async, std::move(keep_alive))};
+            call.options.priority = priority_named(priority);
+            call.options.partition = partition;
+            return self.started([&](Communicator& group) { return group.run(std::move(call)); });
           },
           nb::kw_only(), "collective"_a, "dtype"_a, "op"_a = "sum", "root"_a = 0, "blocks"_a, "algorithm"_a = "auto",
           "priority"_a = nb::none(), "partition"_a = 0, "timeout"_a = 0.0, "async_op"_a = false, "average"_a = false,
@@ -397,12 +413,13 @@ void bind_group(nb::module_& m) {
           [](const Self& self, std::string_view dtype, std::string_view op, const std::vector<Address>& buffers,
              std::string algorithm, const std::optional<std::string>& priority, double timeout, bool async,
              bool average, nb::object keep_alive) {
-            CallOptions options = self.options(std::move(algorithm), timeout, async, std::move(keep_alive));
-            options.priority = priority_named(priority);
-            return self.started([&](Communicator& group) {
-              return group.all_reduce_together(dtype_named(dtype), op_named(op), blocks_at(buffers), options,
-                                               {.average = average});
-            });
+            Call call{.dtype = dtype_named(dtype),
+                      .op = op_named(op),
+                      .blocks = blocks_at(buffers),
+                      .scaling = {.average = average},
+                      .options = self.options(std::move(algorithm), timeout, async, std::move(keep_alive))};
+            call.options.priority = priority_named(priority);
+            return self.started([&](Communicator& group) { return group.all_reduce_together(std::move(call)); });
           },
           nb::kw_only(), "dtype"_a, "op"_a = "sum", "buffers"_a, "algorithm"_a = "auto", "priority"_a = nb::none(),
           "timeout"_a = 0.0, "async_op"_a = false, "average"_a = false, "keep_alive"_a = nb::none(),

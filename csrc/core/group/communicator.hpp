@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,10 +16,8 @@
 #include <vector>
 
 #include "core/bootstrap.hpp"
-#include "core/group/size_range.hpp"
-#include "core/kernels/dtype.hpp"
-#include "core/priority.hpp"
-#include "core/program/block.hpp"
+#include "core/call.hpp"
+#include "core/group/selector.hpp"
 #include "core/program/program.hpp"
 #include "core/progress/work.hpp"
 
@@ -28,24 +25,9 @@ namespace syntony {
 
 class ProgressEngine;
 class Group;
+struct StagedCall;
 class PreparedProgram;
-class Selector;
 class Tuner;
-
-/// How a `sum` is averaged or weighted; ranks must agree on `average`, factors may differ.
-struct Scaling {
-  bool average = false;  // divide the sum by the number of ranks (integers truncate)
-  double factor = 1.0;   // multiply this rank's input first (floating dtypes)
-};
-
-struct CallOptions {
-  std::string algorithm = "auto";          // a builder's name, or the name of a loaded Program
-  std::chrono::milliseconds timeout{0};    // 0: the group's default
-  bool async = false;                      // false: completed (or failed) when the call returns
-  std::optional<Priority> priority;        // none: the group's, or else usual_priority(collective)
-  std::size_t partition = 0;               // bytes of a part (below); 0: as a whole
-  std::shared_ptr<const void> keep_alive;  // held until the operation is done: the buffers' owner
-};
 
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout{30 * 60 * 1000};  // split, shrink: 0 is the old group's
@@ -83,23 +65,17 @@ class Communicator {
   /// By rank: its rank in the group that this one was split or shrunk from; its own where there is none.
   [[nodiscard]] const std::vector<std::uint32_t>& members() const { return members_; }
 
-  /// Starts a collective over `blocks`, indexed as program.hpp's `Collective` says (all_to_all: only blocks with this
-  /// rank as source or destination need to be filled). Sizes may differ from block to block where the collective has
-  /// several; every rank must know them all unless it is a direct all_to_all.
-  /// `even` says that all blocks are equally large on all ranks. All counts that ranks must know are part of the
-  /// fingerprint; those of an uneven all_to_all are compared pair by pair, as its first frames come.
-  /// With a partition, the operation is run as parts one behind the other, of at most so many bytes of the whole
-  /// buffer: each of all blocks' next elements, an operation like any other of its size (a sum may so be associated in
-  /// another order than without). A part is what a priority has in flight, and more urgent ones get in between.
-  /// Null unless async: it is over then, and what went wrong has been thrown. Throws Error(invalid) at once for bad
-  /// arguments; later failures are the Work's.
-  std::shared_ptr<Work> run(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
-                            std::vector<Block> blocks, const CallOptions& options = {}, const Scaling& scaling = {},
-                            bool even = true);
-  /// One all_reduce over several buffers as if they lay one behind the other: many small ones cost as much as one. They
-  /// are packed and unpacked here, so this is for kilobytes.
-  std::shared_ptr<Work> all_reduce_together(DType dtype, ReduceOp op, std::vector<Block> buffers,
-                                            const CallOptions& options = {}, const Scaling& scaling = {});
+  /// Starts a collective. Sizes may differ from block to block where the collective has several; every rank must know
+  /// them all unless it is a direct all_to_all. All counts that ranks must know are part of the fingerprint; those of
+  /// an uneven all_to_all are compared pair by pair, as its first frames come. With a partition, the operation is run
+  /// as parts one behind the other, of at most so many bytes of the whole buffer: each of all blocks' next elements, an
+  /// operation like any other of its size (a sum may so be associated in another order than without). A part is what a
+  /// priority has in flight, and more urgent ones get in between. Null unless async: it is over then, and what went
+  /// wrong has been thrown. Throws Error(invalid) at once for bad arguments; later failures are the Work's.
+  std::shared_ptr<Work> run(Call call);
+  /// An all_reduce over several buffers, the call's blocks, as if they lay one behind the other: many small ones cost
+  /// as much as one. They are packed and unpacked here, so this is for kilobytes.
+  std::shared_ptr<Work> all_reduce_together(Call call);
   std::shared_ptr<Work> barrier(const CallOptions& options = {});
 
   /// Tagged point-to-point: beside the collectives, never in their lanes. source == -1 receives from any rank.
@@ -143,9 +119,12 @@ class Communicator {
   [[nodiscard]] std::exception_ptr error() const;
 
  private:
-  std::shared_ptr<Work> call(Collective collective, DType dtype, ReduceOp op, std::uint32_t root,
-                             std::vector<Block> blocks, const CallOptions& options, const Scaling& scaling, bool even,
-                             std::function<void()> finally);
+  /// What runs the call. Throws Error(invalid) for an algorithm that cannot.
+  [[nodiscard]] Selector::Selection choose(const Call& call);
+  /// `crossed`, `counts`: of the whole call, of which this one may be a part.
+  [[nodiscard]] StagedCall staged(Call call, bool crossed, std::uint64_t counts);
+  std::shared_ptr<Work> submit(StagedCall staged);
+  std::shared_ptr<Work> submit(std::vector<StagedCall> parts);
   /// What `auto` is where sums are to be canonical.
   [[nodiscard]] std::string asked(Collective collective, const std::string& algorithm) const;
   [[nodiscard]] Lifetime lifetime(const CallOptions& options) const;

@@ -1,6 +1,7 @@
 #include "core/group/group.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -21,31 +22,6 @@ constexpr std::chrono::microseconds kBreathOnWires{10000};  // a slot's bytes at
 void remember(std::deque<std::shared_ptr<Work>>& unfinished, const std::shared_ptr<Work>& work) {
   while (!unfinished.empty() && unfinished.front()->done()) unfinished.pop_front();
   unfinished.push_back(work);
-}
-
-void live(Recorder::Facts& facts, const Lifetime& lifetime) {
-  const auto nanoseconds = [](Clock::duration time) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-  };
-  facts.created = nanoseconds(lifetime.created.time_since_epoch());
-  facts.timeout = nanoseconds(lifetime.deadline - lifetime.created);
-}
-
-Recorder::Facts facts_of(const Group::Launch& launch, const Descriptor& descriptor) {
-  Recorder::Facts facts;
-  facts.sequence = descriptor.ordinal != 0 ? descriptor.ordinal : descriptor.sequence;
-  facts.priority = descriptor.ordinal != 0 ? Recorder::kNoPriority : static_cast<std::uint8_t>(descriptor.priority);
-  facts.elements = descriptor.elements;
-  for (const Block& block : launch.blocks) {
-    if (block.input != nullptr) facts.input_elements += block.elements;
-    if (block.output != nullptr) facts.output_elements += block.elements;
-  }
-  facts.peer = static_cast<std::int32_t>(descriptor.root);
-  facts.kind = descriptor.barrier != 0 ? Recorder::kBarrier : static_cast<std::uint8_t>(descriptor.collective);
-  facts.dtype = descriptor.dtype;
-  facts.op = descriptor.op;
-  live(facts, launch.lifetime);
-  return facts;
 }
 
 }  // namespace
@@ -87,7 +63,7 @@ template <typename Queue, typename Item>
 std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, Recorder::Facts facts) {
   facts.elements = item.bytes;
   facts.tag = item.tag;
-  live(facts, item.lifetime);
+  facts.live(item.lifetime);
   const std::lock_guard lock(mutex_);
   if (failure_) std::rethrow_exception(failure_);
   item.work = std::make_shared<Work>(*engine_, Descriptor{}, recorder_->open(facts, ""));
@@ -99,19 +75,21 @@ std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, Recorder::Facts fa
 }
 
 // With the mutex. `used`: an operation that is over and may be this one's body, or null.
-std::unique_ptr<Group::Operation> Group::open(Launch launch, std::unique_ptr<Operation> used) {
+std::unique_ptr<Group::Operation> Group::open(StagedCall call, std::unique_ptr<Operation> used) {
   if (failure_) std::rethrow_exception(failure_);
   std::unique_ptr<Operation> operation = used ? std::move(used) : std::make_unique<Operation>();
-  operation->launch = std::move(launch);
+  static_cast<StagedCall&>(*operation) = std::move(call);
+  const Selector::Selection& selection = operation->selection;
   const std::string_view algorithm =
-      operation->launch.shared ? kSharedAlgorithm : std::string_view(operation->launch.program->program().name);
-  Descriptor descriptor = operation->launch.descriptor;
-  descriptor.priority = operation->launch.priority.value_or(usual_priority(descriptor.collective));
+      selection.shared ? kSharedAlgorithm : std::string_view(selection.program->program().name);
+  const std::optional<Priority> priority = operation->call.options.priority;
+  Descriptor& descriptor = operation->descriptor;
+  descriptor.priority = priority.value_or(usual_priority(descriptor.collective));
   descriptor.sequence = ++levels_[index_of(descriptor.priority)].launched;
-  if (!operation->launch.priority) descriptor.ordinal = ++ordinal_;
+  if (!priority) descriptor.ordinal = ++ordinal_;
   descriptor.fingerprint = fingerprint_of(descriptor);
-  operation->descriptor = descriptor;
-  const Recorder::Ticket record = recorder_->open(facts_of(operation->launch, descriptor), algorithm);
+  const Recorder::Ticket record =
+      recorder_->open(Recorder::Facts::of(operation->call, descriptor, operation->lifetime), algorithm);
   if (operation->work.use_count() == 1) {
     operation->work->reopen(descriptor, record);
   } else {
@@ -121,8 +99,8 @@ std::unique_ptr<Group::Operation> Group::open(Launch launch, std::unique_ptr<Ope
 }
 
 // With the mutex.
-std::shared_ptr<Work> Group::submit(Launch launch) {
-  std::unique_ptr<Operation> operation = open(std::move(launch), nullptr);
+std::shared_ptr<Work> Group::submit(StagedCall call) {
+  std::unique_ptr<Operation> operation = open(std::move(call), nullptr);
   std::shared_ptr<Work> work = operation->work;
   submitted_.push_back(std::move(operation));
   remember(unfinished_, work);
@@ -131,32 +109,32 @@ std::shared_ptr<Work> Group::submit(Launch launch) {
   return work;
 }
 
-std::shared_ptr<Work> Group::launch(Launch launch) {
+std::shared_ptr<Work> Group::launch(StagedCall call) {
   const std::lock_guard lock(mutex_);
-  return submit(std::move(launch));
+  return submit(std::move(call));
 }
 
-std::shared_ptr<Work> Group::launch(std::vector<Launch> parts) {
+std::shared_ptr<Work> Group::launch(std::vector<StagedCall> parts) {
   const std::lock_guard lock(mutex_);
   std::vector<std::shared_ptr<Work>> works;
-  for (Launch& part : parts) works.push_back(submit(std::move(part)));
+  for (StagedCall& part : parts) works.push_back(submit(std::move(part)));
   auto whole = std::make_shared<Work>(*engine_, works.back()->descriptor());
   whole->gather(works, whole);
   return whole;
 }
 
-void Group::run(Launch launch) {
+void Group::run(StagedCall call) {
   std::shared_ptr<Work> work;
   if (engine_->try_acquire()) {
     try {
-      work = enter(launch);
+      work = enter(call);
     } catch (...) {
       engine_->release();
       throw;
     }
     engine_->drive_acquired(*work);
   } else {
-    work = this->launch(std::move(launch));
+    work = launch(std::move(call));
   }
   work->wait();
 }
@@ -256,13 +234,13 @@ std::uint32_t Group::slice_bytes(Priority priority, const PreparedProgram& progr
 }
 
 // An operation of run(): where everything before it is done, it needs no queue.
-std::shared_ptr<Work> Group::enter(Launch& launch) {
+std::shared_ptr<Work> Group::enter(StagedCall& call) {
   std::unique_lock lock(mutex_);
   if (in_flight_.load(std::memory_order_acquire) > 0) {
     lock.unlock();
-    return this->launch(std::move(launch));
+    return launch(std::move(call));
   }
-  std::unique_ptr<Operation> operation = open(std::move(launch), std::move(spare_));
+  std::unique_ptr<Operation> operation = open(std::move(call), std::move(spare_));
   in_flight_.fetch_add(1, std::memory_order_acq_rel);
   lock.unlock();
   std::shared_ptr<Work> work = operation->work;
@@ -284,9 +262,9 @@ void Group::admit(Level& level, std::unique_ptr<Operation> operation) {
   const Descriptor& descriptor = operation->descriptor;
   operation->done = false;
   operation->share = Share::all;
-  if (operation->launch.shared) {
+  if (operation->selection.shared) {
     operation->execution.reset();
-    operation->shared.emplace(*fabric_->shared_rounds(level.priority), descriptor, operation->launch.blocks);
+    operation->shared.emplace(*fabric_->shared_rounds(level.priority), descriptor, operation->call);
   } else {
     operation->shared.reset();
     prepare(*operation);
@@ -299,23 +277,20 @@ void Group::admit(Level& level, std::unique_ptr<Operation> operation) {
 
 void Group::prepare(Operation& operation) {
   const Descriptor& descriptor = operation.descriptor;
-  const PreparedProgram& program = *operation.launch.program;
-  const std::span<const Block> blocks = operation.launch.blocks;
+  const PreparedProgram& program = *operation.selection.program;
   const std::size_t priority = index_of(descriptor.priority);
   const auto window = static_cast<std::uint32_t>(priority * windows_ + descriptor.sequence % windows_);
-  const std::size_t need = Execution::scratch_bytes(program, fabric_->rank(), descriptor.dtype, blocks);
+  const std::size_t need = Execution::scratch_bytes(program, fabric_->rank(), operation.call);
   if (need > scratch_bytes_[window]) {
     scratch_[window] = std::make_unique_for_overwrite<std::byte[]>(need);
     scratch_bytes_[window] = need;
   }
   Wire wire{fabric_->transports(), window, slice_bytes(descriptor.priority, program), fabric_->header(),
             recorder_->sent()};
-  wire.uneven = operation.launch.uneven;
   wire.header.sequence = descriptor.sequence;
   wire.header.fingerprint = descriptor.fingerprint;
   wire.header.priority = static_cast<std::uint16_t>(priority);
-  operation.execution.emplace(program, fabric_->rank(), descriptor.dtype, descriptor.op, blocks,
-                              std::span(scratch_[window].get(), need), wire);
+  operation.execution.emplace(program, fabric_->rank(), operation.call, std::span(scratch_[window].get(), need), wire);
 }
 
 bool Group::begin() {
@@ -429,18 +404,23 @@ bool Group::advance(Operation& operation, Share share) {
 void Group::finish(Operation& operation) {
   operation.done = true;
   complete(levels_[index_of(operation.descriptor.priority)]);
-  if (operation.descriptor.average != 0) {
-    for (const Block& block : operation.launch.blocks) {
+  const Call& call = operation.call;
+  if (call.scaling.average) {
+    for (const Block& block : call.blocks) {
       if (block.output != nullptr) {
-        divide(operation.descriptor.dtype, block.output, block.elements, static_cast<std::int64_t>(fabric_->size()));
+        divide(call.dtype, block.output, block.elements, static_cast<std::int64_t>(fabric_->size()));
       }
     }
   }
-  if (operation.launch.finally) std::exchange(operation.launch.finally, nullptr)();
+  const std::byte* result = operation.unpacked.empty() ? nullptr : call.blocks.front().output;
+  for (const Block& block : operation.unpacked) {
+    const std::size_t bytes = block.elements * call.element_bytes();
+    if (bytes > 0) std::memcpy(block.output, std::exchange(result, result + bytes), bytes);
+  }
   in_flight_.fetch_sub(1, std::memory_order_acq_rel);
   operation.work->finish(nullptr);
-  operation.launch.keep_alive.reset();
-  operation.launch.storage = {};
+  operation.call.options.keep_alive.reset();
+  operation.storage = {};
 }
 
 // Before the Work is done: its owner may end the process at once, which must not look like a death in the middle.

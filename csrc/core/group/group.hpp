@@ -37,7 +37,6 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -45,9 +44,9 @@
 #include <string>
 #include <vector>
 
-#include "core/group/communicator.hpp"
 #include "core/group/fabric.hpp"
 #include "core/group/regroup.hpp"
+#include "core/group/staging.hpp"
 #include "core/one_host/shared_operation.hpp"
 #include "core/program/prepared_program.hpp"
 #include "core/progress/executor.hpp"
@@ -59,19 +58,6 @@ namespace syntony {
 
 class Group final : public Steppable {
  public:
-  struct Launch {
-    std::shared_ptr<const PreparedProgram> program;  // what runs, or what it does when it runs `shared`
-    bool shared = false;
-    bool uneven = false;    // blocks differ in size (Wire::uneven)
-    Descriptor descriptor;  // without sequence and fingerprint
-    std::vector<Block> blocks;
-    std::optional<Priority> priority;  // none: what is usual for the collective
-    Lifetime lifetime;
-    std::shared_ptr<const void> keep_alive;
-    std::vector<std::byte> storage;  // staged input or the barrier's byte; blocks may point into it
-    std::function<void()> finally;   // the owner of progress runs it before the Work is done
-  };
-
   /// `members`: the ranks' numbers in the job.
   Group(std::shared_ptr<ProgressEngine> engine, std::unique_ptr<Fabric> fabric, std::string name,
         std::vector<std::uint32_t> members);
@@ -85,11 +71,11 @@ class Group final : public Steppable {
   [[nodiscard]] std::uint64_t sequence() const;
   [[nodiscard]] std::exception_ptr error() const;
 
-  std::shared_ptr<Work> launch(Launch launch);
+  std::shared_ptr<Work> launch(StagedCall call);
   /// launch() and wait, for a caller that waits anyway. Throws the operation's error.
-  void run(Launch launch);
+  void run(StagedCall call);
   /// Several, one right behind the other; the Work is done when all are.
-  std::shared_ptr<Work> launch(std::vector<Launch> parts);
+  std::shared_ptr<Work> launch(std::vector<StagedCall> parts);
   std::shared_ptr<Work> send(OutgoingMessage message);
   std::shared_ptr<Work> receive(PostedReceive receive);
   /// One round of posted messages (regroup.hpp), one at a time. Works in a failed group too, not in one that was shut
@@ -128,9 +114,9 @@ class Group final : public Steppable {
   void take_submissions();
   void look_for_unsent();
   void collect();
-  std::unique_ptr<Operation> open(Launch launch, std::unique_ptr<Operation> used);
-  std::shared_ptr<Work> submit(Launch launch);
-  std::shared_ptr<Work> enter(Launch& launch);
+  std::unique_ptr<Operation> open(StagedCall call, std::unique_ptr<Operation> used);
+  std::shared_ptr<Work> submit(StagedCall call);
+  std::shared_ptr<Work> enter(StagedCall& call);
   bool pass();
   template <typename Moving>
   bool watched(const Moving& move);

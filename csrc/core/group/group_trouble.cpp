@@ -305,11 +305,11 @@ void Group::look_for_late(Clock::time_point now) {
   }
   for (const Level& level : levels_) {
     for (const std::unique_ptr<Operation>& operation : level.running) {
-      if (operation->done || now < operation->launch.lifetime.deadline) continue;
+      if (operation->done || now < operation->lifetime.deadline) continue;
       std::vector<int> guilty;
       const std::string who = latecomers(*operation, guilty);
       fail(Error::Kind::timeout,
-           describe(operation->descriptor) + " timed out after " + seconds(now - operation->launch.lifetime.created) +
+           describe(operation->descriptor) + " timed out after " + seconds(now - operation->lifetime.created) +
                " on rank " + std::to_string(fabric_->rank()) + who,
            guilty);
       return;

@@ -12,15 +12,13 @@
 
 namespace syntony {
 
-struct Group::Operation {
+struct Group::Operation : StagedCall {
   static constexpr std::chrono::milliseconds kLongestHold{50};
   static constexpr std::chrono::milliseconds kPatience{10};
   static constexpr Pace kHeld{.instructions = 1, .frames = 0};
   static constexpr Pace kYielding{.instructions = 1, .frames = 1};
 
-  Launch launch;
   std::shared_ptr<Work> work;
-  Descriptor descriptor;
   // One of these once admitted:
   std::optional<Execution> execution;
   std::optional<SharedOperation> shared;

@@ -36,6 +36,7 @@ class Selector {
   struct Selection {
     std::shared_ptr<const PreparedProgram> program;
     bool shared = false;  // not the Program itself, but what does the same in the host's memory (csrc/core/one_host)
+    [[nodiscard]] std::uint64_t fingerprint() const { return shared ? 1 : program->hash(); }
   };
   /// `bytes`: of the whole operation (nccl-tests' size), 0 where ranks do not know it alike.
   /// Throws Error(invalid) naming what is available.

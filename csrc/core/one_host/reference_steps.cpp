@@ -61,7 +61,7 @@ class ReferenceSteps final : public SharedSteps {
       case Phase::offer:
         if (!agreed_ && !agree()) return true;
         agreed_ = true;
-        return reduces(job_.collective) ? add() : copy_next();
+        return job_.facts.reduces ? add() : copy_next();
       case Phase::collect:
         return copy_next();
       case Phase::close:
@@ -99,7 +99,8 @@ class ReferenceSteps final : public SharedSteps {
     StageBuffer& buffer = job_.rounds.next();
     auto& offer = as<Offer>(stage(buffer));
     offer = {reads_all_ && memory_.open_to_all.value_or(true) ? 1U : 0U, 1, {}};
-    if (job_.collective == Collective::all_reduce) offer.output = address_of(job_.blocks[0].output, job_.blocks[0]);
+    if (job_.call.collective == Collective::all_reduce)
+      offer.output = address_of(job_.call.blocks[0].output, job_.call.blocks[0]);
     const std::uint32_t inputs = job_.shows ? job_.destinations : 0;
     for (std::uint32_t to = 0; to < inputs; ++to) {
       const Block& block = job_.block(job_.rank, to);
@@ -128,12 +129,12 @@ class ReferenceSteps final : public SharedSteps {
       return false;
     }
     for (std::uint32_t from = 0; from < job_.ranks; ++from) check_length(from);
-    if (!reduces(job_.collective)) plan_copies();
+    if (!job_.facts.reduces) plan_copies();
     return true;
   }
 
   [[nodiscard]] BufferAddress& input_of(std::uint32_t from) const {
-    return input_in(job_.rounds.buffer(from), job_.shape.blocks_by_destination ? job_.rank : 0);
+    return input_in(job_.rounds.buffer(from), job_.facts.by_destination ? job_.rank : 0);
   }
 
   /// Counts are in the fingerprint, so this holds; but nobody reads beyond another's buffer, whatever was called.
@@ -144,7 +145,7 @@ class ReferenceSteps final : public SharedSteps {
     if (brought == expected) return;
     throw Error(Error::Kind::mismatch,
                 "rank " + std::to_string(from) + " and rank " + std::to_string(job_.rank) +
-                    " disagree about element counts: in " + std::string(name_of(job_.collective)) + " rank " +
+                    " disagree about element counts: in " + std::string(name_of(job_.call.collective)) + " rank " +
                     std::to_string(job_.rank) + " expects " + std::to_string(expected / job_.element_bytes) +
                     " elements of rank " + std::to_string(from) + ", which brings " +
                     std::to_string(brought / job_.element_bytes),
@@ -167,7 +168,7 @@ class ReferenceSteps final : public SharedSteps {
   /// One part of this rank's share of the sum, or of its block of a reduce_scatter.
   bool add() {
     const Block& block = job_.block(0, job_.rank);
-    const bool shared = job_.collective == Collective::all_reduce;
+    const bool shared = job_.call.collective == Collective::all_reduce;
     const Stretch share = shared ? job_.share(job_.rank, {0, block.elements}) : Stretch{0, block.elements};
     const std::size_t count = std::min(share.count - at_, kReducedBytes / job_.element_bytes);
     if (count > 0) {

@@ -1,4 +1,4 @@
-// What all steps of a shared collective know, and the table of what is different about the eight collectives.
+// What all steps of a shared collective know.
 #pragma once
 
 #include <algorithm>
@@ -7,43 +7,12 @@
 #include <cstdint>
 #include <span>
 
+#include "core/call.hpp"
 #include "core/kernels/kernels.hpp"
 #include "core/kernels/vector_copy.hpp"
 #include "core/one_host/shared_rounds.hpp"
-#include "core/program/block.hpp"
-#include "core/program/program.hpp"
 
 namespace syntony {
-
-/// Who shows, who reads, and whether a source has a block for each destination, a destination one from each source.
-struct SharedShape {
-  bool root_shows;
-  bool root_reads;
-  bool blocks_by_source;
-  bool blocks_by_destination;
-};
-
-[[nodiscard]] constexpr SharedShape shape_of(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-      return {false, false, false, false};
-    case Collective::all_gather:
-      return {false, false, true, false};
-    case Collective::reduce_scatter:
-      return {false, false, false, true};
-    case Collective::all_to_all:
-      return {false, false, true, true};
-    case Collective::broadcast:
-      return {true, false, false, false};
-    case Collective::reduce:
-      return {false, true, false, false};
-    case Collective::gather:
-      return {false, true, true, false};
-    case Collective::scatter:
-      return {true, false, false, true};
-  }
-  return {};
-}
 
 /// Elements [first, first + count) of a block.
 struct Stretch {
@@ -53,24 +22,20 @@ struct Stretch {
 
 struct SharedJob {
   SharedRounds& rounds;
-  std::span<const Block> blocks;
-  Collective collective;
-  DType dtype;
-  ReduceOp op;
-  std::uint32_t root;
+  const Call& call;
 
-  SharedShape shape = shape_of(collective);
-  std::size_t element_bytes = size_of(dtype);
+  const CollectiveFacts& facts = facts_of(call.collective);
+  std::size_t element_bytes = call.element_bytes();
   std::uint32_t rank = rounds.rank();
   std::uint32_t ranks = rounds.ranks();
-  std::uint32_t destinations = shape.blocks_by_destination ? ranks : 1;  // for which a source has blocks of their own
-  bool shows = !shape.root_shows || rank == root;
-  bool reads = !shape.root_reads || rank == root;
+  std::uint32_t destinations = blocks_of_source(call.collective, ranks);  // for which a source has blocks of their own
+  bool shows = !facts.root_gives || rank == call.root;
+  bool reads = !facts.root_takes || rank == call.root;
 
   [[nodiscard]] const Block& block(std::uint32_t from, std::uint32_t to) const {
-    return blocks[(shape.blocks_by_source ? from * destinations : 0) + (shape.blocks_by_destination ? to : 0)];
+    return call.blocks[(facts.by_source ? from * destinations : 0) + (facts.by_destination ? to : 0)];
   }
-  [[nodiscard]] bool reads_from(std::uint32_t peer) const { return reads && (!shape.root_shows || peer == root); }
+  [[nodiscard]] bool reads_from(std::uint32_t peer) const { return reads && (!facts.root_gives || peer == call.root); }
 
   void copy(std::byte* to, const std::byte* from, std::size_t elements) const {
     if (elements > 0 && to != from) vector_copy(to, from, elements * element_bytes);
@@ -81,7 +46,7 @@ struct SharedJob {
   void reduce_all(std::byte* to, std::size_t elements, const Source& source) const {
     std::array<const std::byte*, kMostRanksOfHost> sources;
     for (std::uint32_t from = 0; from < ranks; ++from) sources[from] = source(from);
-    reduce(dtype, op, to, std::span(sources).first(ranks), elements);
+    reduce(call.dtype, call.op, to, std::span(sources).first(ranks), elements);
   }
   /// The part of a stretch that `of` adds up: whole cache lines.
   [[nodiscard]] Stretch share(std::uint32_t of, Stretch whole) const {

@@ -1,7 +1,5 @@
 #include "core/one_host/shared_operation.hpp"
 
-#include <algorithm>
-
 namespace syntony {
 namespace {
 
@@ -11,23 +9,18 @@ constexpr std::size_t kMovedBytes = std::size_t{128} << 10U;
 constexpr std::size_t kAddedBytes = std::size_t{32} << 20U;
 
 std::unique_ptr<SharedSteps> steps_for(const SharedJob& job) {
-  const std::size_t bytes = std::ranges::max(job.blocks, {}, &Block::elements).elements * job.element_bytes;
-  const bool large = bytes >= (reduces(job.collective) ? kAddedBytes : kMovedBytes);
+  const std::size_t bytes = job.call.longest() * job.element_bytes;
+  const bool large = bytes >= (job.facts.reduces ? kAddedBytes : kMovedBytes);
   // `reduce` has no place where those who get nothing could leave their share of the sum.
-  const bool readable = job.collective != Collective::reduce && job.rounds.memory().open_to_all.value_or(true);
+  const bool readable = job.call.collective != Collective::reduce && job.rounds.memory().open_to_all.value_or(true);
   return large && readable ? reference_steps(job) : staged_steps(job);
 }
 
 }  // namespace
 
-SharedOperation::SharedOperation(SharedRounds& rounds, const Descriptor& descriptor, std::span<const Block> blocks)
+SharedOperation::SharedOperation(SharedRounds& rounds, const Descriptor& descriptor, const Call& call)
     : rounds_(rounds),
-      job_{.rounds = rounds,
-           .blocks = blocks,
-           .collective = descriptor.collective,
-           .dtype = descriptor.dtype,
-           .op = descriptor.op,
-           .root = descriptor.root},
+      job_{.rounds = rounds, .call = call},
       stamp_{descriptor.sequence, descriptor.fingerprint},
       ticket_(rounds.enter()) {}
 

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "core/one_host/shared_rounds.hpp"
@@ -16,8 +15,8 @@ namespace syntony {
 
 class SharedOperation {
  public:
-  /// `blocks` as in Communicator::run; they and `rounds` must outlive it.
-  SharedOperation(SharedRounds& rounds, const Descriptor& descriptor, std::span<const Block> blocks);
+  /// `rounds` and `call` must outlive it.
+  SharedOperation(SharedRounds& rounds, const Descriptor& descriptor, const Call& call);
 
   /// As far as it goes now, but not further than a round, or a part of one that takes long. True when anything moved.
   /// Throws SharedMismatch, perhaps about the operation before.

@@ -28,7 +28,7 @@ class ExchangeSteps final : public SharedSteps {
  public:
   explicit ExchangeSteps(const SharedJob& job)
       : job_(job),
-        longest_(std::ranges::max(job.blocks, {}, &Block::elements).elements),
+        longest_(job.call.longest()),
         piece_(std::max<std::size_t>(1, kPieceBytes / job.destinations / job.element_bytes)),
         pitch_(std::min(piece_, longest_) * job.element_bytes),
         inlined_(pitch_ * job.destinations <= StageBuffer::kInlineBytes) {
@@ -43,7 +43,7 @@ class ExchangeSteps final : public SharedSteps {
     if (!job_.shows) return;
     std::byte* memory = memory_of(job_.rounds.next());
     for (std::uint32_t to = 0; to < job_.destinations; ++to) {
-      if (job_.shape.blocks_by_destination && to == job_.rank) continue;
+      if (job_.facts.by_destination && to == job_.rank) continue;
       const Block& block = job_.block(job_.rank, to);
       const Stretch part = piece_of(block);
       job_.copy(memory + to * pitch_, block.input + part.first * job_.element_bytes, part.count);
@@ -52,7 +52,7 @@ class ExchangeSteps final : public SharedSteps {
 
   bool read() override {
     if (job_.reads) {
-      if (reduces(job_.collective)) {
+      if (job_.facts.reduces) {
         add();
       } else {
         take();
@@ -73,7 +73,7 @@ class ExchangeSteps final : public SharedSteps {
   /// Where this round's piece of what `from` has for this rank lies.
   [[nodiscard]] const std::byte* source(std::uint32_t from, const Block& block, std::size_t first) const {
     if (from == job_.rank) return block.input + first * job_.element_bytes;
-    return memory_of(job_.rounds.buffer(from)) + (job_.shape.blocks_by_destination ? job_.rank * pitch_ : 0);
+    return memory_of(job_.rounds.buffer(from)) + (job_.facts.by_destination ? job_.rank * pitch_ : 0);
   }
 
   void add() {
@@ -105,7 +105,7 @@ class ExchangeSteps final : public SharedSteps {
 class TwoShotSteps final : public SharedSteps {
  public:
   explicit TwoShotSteps(const SharedJob& job)
-      : job_(job), block_(job.blocks.front()), piece_(kPieceBytes / job.element_bytes) {}
+      : job_(job), block_(job.call.blocks.front()), piece_(kPieceBytes / job.element_bytes) {}
 
   [[nodiscard]] bool done() const override { return finished_; }
   [[nodiscard]] bool needs(std::uint32_t /*peer*/) const override { return true; }
@@ -163,8 +163,9 @@ class TwoShotSteps final : public SharedSteps {
 }  // namespace
 
 std::unique_ptr<SharedSteps> staged_steps(const SharedJob& job) {
-  const bool sums_one_block = job.collective == Collective::all_reduce || job.collective == Collective::reduce;
-  const bool many_bytes = job.blocks[0].elements * job.element_bytes * job.ranks > kOneShotBytes;
+  const bool sums_one_block =
+      job.call.collective == Collective::all_reduce || job.call.collective == Collective::reduce;
+  const bool many_bytes = job.call.blocks[0].elements * job.element_bytes * job.ranks > kOneShotBytes;
   if (sums_one_block && many_bytes && job.ranks > 2) {  // of two, each would read as much, in more steps
     return std::make_unique<TwoShotSteps>(job);
   }

@@ -1,16 +1,58 @@
-// A call's memory, as Programs and their like see it.
+// A call's memory, as Programs and their like see it, and how it follows from what a caller has.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/program/collective.hpp"
 
 namespace syntony {
 
-/// One block of a collective's buffers (program.hpp, `Collective`): where it lies on this rank and how large it is.
+/// One block of a collective's buffers (collective.hpp): where it lies on this rank and how large it is.
 /// `input` or `output` is null where the collective gives this rank none. The same memory in both means in place.
 struct Block {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::size_t elements = 0;
 };
+
+/// A part of a caller's input (Byte const) or output. Its memory does not matter, and may be null, where the collective
+/// gives this rank no such block; its size does.
+template <typename Byte>
+struct Part {
+  Byte* memory = nullptr;
+  std::size_t elements = 0;
+};
+using InputPart = Part<const std::byte>;
+using OutputPart = Part<std::byte>;
+
+/// Parts of `counts` elements, one after another from `memory` on, which may be null.
+template <typename Byte>
+[[nodiscard]] std::vector<Part<Byte>> consecutive(Byte* memory, std::span<const std::size_t> counts,
+                                                  std::size_t element_bytes) {
+  std::vector<Part<Byte>> parts;
+  parts.reserve(counts.size());
+  for (const std::size_t count : counts) {
+    parts.push_back({memory, count});
+    if (memory != nullptr) memory += count * element_bytes;
+  }
+  return parts;
+}
+
+/// Whose blocks.
+struct Member {
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  std::uint32_t root = 0;
+};
+
+/// The blocks of a collective at `member`. `inputs`: a part for each destination where these have blocks of their own,
+/// else one; `outputs`: the same by source. `elsewhere`: elements of an all_to_all's block between two other ranks.
+[[nodiscard]] std::vector<Block> blocks_of(Collective collective, const Member& member,
+                                           std::span<const InputPart> inputs, std::span<const OutputPart> outputs,
+                                           std::size_t elsewhere = 0);
 
 }  // namespace syntony

@@ -6,13 +6,8 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "core/program/layout.hpp"
-
 namespace syntony {
 namespace {
-
-constexpr std::array<std::string_view, 8> kCollectiveNames{"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
-                                                           "broadcast",  "reduce",     "gather",         "scatter"};
 
 constexpr std::uint32_t kMostRanks = 65'535;  // so that an all_to_all's blocks can be counted in 32 bits
 constexpr std::array<std::string_view, 3> kSpaceNames{"input", "output", "scratch"};
@@ -130,7 +125,7 @@ class Validator {
   void check_header() const {
     const std::uint32_t ranks = program_.ranks();
     if (ranks == 0) refuse("it has no agents; there must be one per rank");
-    if (static_cast<std::size_t>(program_.collective) >= kCollectiveNames.size()) refuse("its collective is unknown");
+    if (static_cast<std::size_t>(program_.collective) >= kCollectives.size()) refuse("its collective is unknown");
     if (program_.root >= ranks) {
       refuse("root " + std::to_string(program_.root) + " is not one of its " + std::to_string(ranks) + " ranks");
     }
@@ -311,38 +306,14 @@ class Validator {
 
 }  // namespace
 
-std::string_view name_of(Collective collective) { return kCollectiveNames[static_cast<std::size_t>(collective)]; }
-
 Collective collective_named(std::string_view name) {
-  const auto found = std::ranges::find(kCollectiveNames, name);
-  if (found != kCollectiveNames.end()) return static_cast<Collective>(found - kCollectiveNames.begin());
+  const auto found = std::ranges::find(kCollectives, name, &CollectiveFacts::name);
+  if (found != kCollectives.end()) return static_cast<Collective>(found - kCollectives.begin());
   std::string message = "there is no collective '" + std::string(name) + "'; there are";
-  for (const std::string_view known : kCollectiveNames) {
-    message += (known == kCollectiveNames.front() ? " " : ", ") + std::string(known);
+  for (const CollectiveFacts& known : kCollectives) {
+    message += (known.name == kCollectives.front().name ? " " : ", ") + std::string(known.name);
   }
   throw std::invalid_argument(message);
-}
-
-bool reduces(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::reduce_scatter ||
-         collective == Collective::reduce;
-}
-
-std::uint32_t block_count(Collective collective, std::uint32_t ranks) {
-  switch (collective) {
-    case Collective::all_reduce:
-    case Collective::broadcast:
-    case Collective::reduce:
-      return 1;
-    case Collective::all_to_all:
-      return ranks * ranks;
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-    case Collective::gather:
-    case Collective::scatter:
-      break;
-  }
-  return ranks;
 }
 
 std::string_view name_of(Opcode opcode) { return shape_of(opcode).name; }

@@ -33,22 +33,9 @@
 #include <string_view>
 #include <vector>
 
-namespace syntony {
+#include "core/program/collective.hpp"
 
-enum class Collective : std::uint8_t {
-  all_reduce,      // 1 block;        input: all chunks          output: all chunks
-  all_gather,      // block per rank; input: own block           output: all blocks
-  reduce_scatter,  // block per rank; input: all blocks          output: own block
-  all_to_all,      // block s*n+d;    input: blocks (self, d)    output: blocks (s, self)
-  broadcast,       // 1 block;        input: root only           output: all
-  reduce,          // 1 block;        input: all                 output: root only
-  gather,          // block per rank; input: own block           output: all blocks, root only
-  scatter,         // block per rank; input: all, root only      output: own block
-};
-[[nodiscard]] std::string_view name_of(Collective collective);
-[[nodiscard]] Collective collective_named(std::string_view name);  // throws std::invalid_argument
-[[nodiscard]] bool reduces(Collective collective);
-[[nodiscard]] std::uint32_t block_count(Collective collective, std::uint32_t ranks);
+namespace syntony {
 
 enum class Space : std::uint8_t { input, output, scratch };
 

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "core/program/layout.hpp"
+#include "core/program/collective.hpp"
 
 namespace syntony {
 namespace {

@@ -24,24 +24,25 @@ bool signals(const Agent& agent) {
 
 }  // namespace
 
-std::size_t Execution::scratch_bytes(const PreparedProgram& program, std::uint32_t rank, DType dtype,
-                                     std::span<const Block> blocks) {
+std::size_t Execution::scratch_bytes(const PreparedProgram& program, std::uint32_t rank, const Call& call) {
   std::size_t bytes = 0;
   for (const std::uint32_t chunk : program.program().agents[rank].scratch) {
-    bytes += aligned(program.range(chunk, blocks[program.block(chunk)].elements).count * size_of(dtype));
+    bytes += aligned(program.range(chunk, call.blocks[program.block(chunk)].elements).count * call.element_bytes());
   }
   return bytes;
 }
 
-Execution::Execution(const PreparedProgram& program, std::uint32_t rank, DType dtype, ReduceOp op,
-                     std::span<const Block> blocks, std::span<std::byte> scratch, const Wire& wire)
+Execution::Execution(const PreparedProgram& program, std::uint32_t rank, const Call& call, std::span<std::byte> scratch,
+                     const Wire& wire)
     : agent_(program.program().agents[rank]),
-      dtype_(dtype),
-      op_(op),
-      element_bytes_(size_of(dtype)),
+      dtype_(call.dtype),
+      op_(call.op),
+      uneven_(!call.even),
+      element_bytes_(call.element_bytes()),
       wire_(wire),
       first_slot_{0, agent_.input.size(), agent_.input.size() + agent_.output.size()},
       lanes_(agent_.lanes.size()) {
+  const std::span<const Block> blocks = call.blocks;
   slots_.reserve(first_slot_[2] + agent_.scratch.size());
   const std::size_t frame = wire.slot_bytes / element_bytes_;
   phases_ = program.phases(frame);
@@ -74,7 +75,7 @@ Execution::Execution(const PreparedProgram& program, std::uint32_t rank, DType d
                    program.slice(chunk, longest));
     }
   }
-  if (wire_.uneven) slices_ = std::max(slices_, 1U);  // slice 0 is where the ends of a message compare
+  if (uneven_) slices_ = std::max(slices_, 1U);  // slice 0 is where the ends of a message compare
   for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
     if (slices_ == 0 || agent_.lanes[lane].empty()) {
       lanes_[lane].iteration = Lane::finished;
@@ -145,7 +146,7 @@ std::size_t Execution::message_elements(Slot first, std::uint32_t count, std::ui
 
 std::uint64_t Execution::message_total(Slot first, std::uint32_t count) const {
   std::uint64_t elements = 0;
-  for (std::uint32_t k = 0; wire_.uneven && k < count; ++k) {
+  for (std::uint32_t k = 0; uneven_ && k < count; ++k) {
     elements += bound({first.space, first.index + k}).elements;
   }
   return elements * element_bytes_;
@@ -223,7 +224,7 @@ bool Execution::perform(const Instruction& instruction, std::uint32_t slice, std
   const bool empty_message = opcode == Opcode::signal || opcode == Opcode::wait;
   const Slot shape = opcode == Opcode::send || combines ? instruction.src : instruction.dst;
   const std::size_t elements = empty_message ? 0 : message_elements(shape, instruction.count, slice);
-  const bool compared = wire_.uneven && slice == 0;
+  const bool compared = uneven_ && slice == 0;
   if (elements == 0 && !empty_message && !compared) return true;  // both ends know: nothing travels
   const std::size_t bytes = elements * element_bytes_;
   const auto frame = [&] {

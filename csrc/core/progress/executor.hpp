@@ -5,7 +5,7 @@
 // number of lanes of any number of Executions (the progress engine decides which).
 //
 // A message is one frame: `count` slot slices packed one after another. Both ends know its length from the Binding, and
-// a message without bytes is not sent at all. Where blocks differ in size (Wire::uneven) slice 0 of every message is
+// a message without bytes is not sent at all. Where blocks differ in size (not Call::even) slice 0 of every message is
 // sent, and says how long the whole message is: one end may believe that there is nothing to send.
 //
 // Chunks move in phases where a message has more slots than its frame has room for elements: in slice s only those of
@@ -21,8 +21,7 @@
 #include <span>
 #include <vector>
 
-#include "core/kernels/dtype.hpp"
-#include "core/program/block.hpp"
+#include "core/call.hpp"
 #include "core/program/prepared_program.hpp"
 #include "core/transport.hpp"
 
@@ -35,7 +34,6 @@ struct Wire {
   std::uint32_t slot_bytes = 0;
   FrameHeader header;         // token, group, sequence, fingerprint, priority of every frame
   std::span<SentBytes> sent;  // by peer, where Recorder counts what went out
-  bool uneven = false;  // blocks differ in size: slice 0 of every message travels, and its two ends compare its length
 };
 
 /// How far an Execution may go in one step, so that others get their turn between its slices.
@@ -57,12 +55,11 @@ struct UnexpectedFrame : std::exception {
 
 class Execution {
  public:
-  /// `blocks` as in Communicator::run; `scratch` has scratch_bytes(..). All three must outlive the Execution.
-  Execution(const PreparedProgram& program, std::uint32_t rank, DType dtype, ReduceOp op, std::span<const Block> blocks,
-            std::span<std::byte> scratch, const Wire& wire);
+  /// `scratch` has scratch_bytes(..). The call's memory, scratch and Program must outlive the Execution.
+  Execution(const PreparedProgram& program, std::uint32_t rank, const Call& call, std::span<std::byte> scratch,
+            const Wire& wire);
 
-  [[nodiscard]] static std::size_t scratch_bytes(const PreparedProgram& program, std::uint32_t rank, DType dtype,
-                                                 std::span<const Block> blocks);
+  [[nodiscard]] static std::size_t scratch_bytes(const PreparedProgram& program, std::uint32_t rank, const Call& call);
 
   /// Advances every lane as far as it goes now, at most at `pace`. True when anything moved. Throws UnexpectedFrame.
   bool step(const Pace& pace = {});
@@ -110,6 +107,7 @@ class Execution {
   const Agent& agent_;
   DType dtype_;
   ReduceOp op_;
+  bool uneven_;
   std::size_t element_bytes_;
   Wire wire_;
   std::uint32_t phases_ = 1;

@@ -18,12 +18,6 @@ namespace syntony {
 
 class ProgressEngine;
 
-/// From when to when an operation may last.
-struct Lifetime {
-  std::chrono::steady_clock::time_point created;
-  std::chrono::steady_clock::time_point deadline;
-};
-
 /// Made by Communicator; shared by the caller and the progress engine. Thread-safe.
 class Work {
  public:

@@ -85,6 +85,31 @@ std::size_t Recorder::entries_wanted() {
   return entries;
 }
 
+Recorder::Facts Recorder::Facts::of(const Call& call, const Descriptor& descriptor, const Lifetime& lifetime) {
+  Facts facts;
+  facts.sequence = descriptor.ordinal != 0 ? descriptor.ordinal : descriptor.sequence;
+  facts.priority = descriptor.ordinal != 0 ? kNoPriority : static_cast<std::uint8_t>(descriptor.priority);
+  facts.elements = descriptor.elements;
+  for (const Block& block : call.blocks) {
+    if (block.input != nullptr) facts.input_elements += block.elements;
+    if (block.output != nullptr) facts.output_elements += block.elements;
+  }
+  facts.peer = static_cast<std::int32_t>(call.root);
+  facts.kind = descriptor.barrier != 0 ? kBarrier : static_cast<std::uint8_t>(call.collective);
+  facts.dtype = call.dtype;
+  facts.op = call.op;
+  facts.live(lifetime);
+  return facts;
+}
+
+void Recorder::Facts::live(const Lifetime& lifetime) {
+  const auto nanoseconds = [](std::chrono::steady_clock::duration time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  };
+  created = nanoseconds(lifetime.created.time_since_epoch());
+  timeout = nanoseconds(lifetime.deadline - lifetime.created);
+}
+
 Recorder::Ticket Recorder::open(Facts facts, std::string_view program) {
   if (facts.sequence > 0 && facts.priority == kNoPriority) launched_.store(facts.sequence, std::memory_order_relaxed);
   if (entries_ == 0) return {};

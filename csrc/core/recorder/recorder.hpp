@@ -23,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/call.hpp"
 #include "core/control.hpp"
 #include "core/transport.hpp"
 
@@ -59,6 +60,10 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
     ReduceOp op = ReduceOp::sum;
     std::uint8_t priority = kNoPriority;  // the one that the caller chose
     std::array<std::uint8_t, 4> unused{};
+
+    /// Of a collective.
+    [[nodiscard]] static Facts of(const Call& call, const Descriptor& descriptor, const Lifetime& lifetime);
+    void live(const Lifetime& lifetime);
   };
 
   /// A Facts and how far it came. Times are 0 where it has not come so far.

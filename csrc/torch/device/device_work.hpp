@@ -16,9 +16,9 @@ namespace syntony::glue {
 /// device's streams know of the operation's end (stream_future.hpp).
 class DeviceWork : public c10d::Work {
  public:
-  DeviceWork(std::shared_ptr<Process> process, int rank, c10d::OpType type, const char* title,
+  DeviceWork(std::shared_ptr<Process> process, int rank, c10d::OpType type, const char* name,
              const Tensors& profiled_inputs, const c10::Device& device)
-      : c10d::Work(rank, type, at::hasCallbacks() ? title : nullptr,
+      : c10d::Work(rank, type, at::hasCallbacks() ? profiled(name).c_str() : nullptr,
                    at::hasCallbacks() ? std::optional(profiled_inputs) : std::nullopt),
         process_(std::move(process)),
         buffers_(shared_buffers(process_)),

@@ -21,11 +21,11 @@ struct ExecutorCalls::Group {
 namespace {
 
 /// Calls Python, from any thread. A ValueError is the caller's fault, everything else is between ranks.
-template <typename Call>
-auto in_python(const Call& call) {
+template <typename Action>
+auto in_python(const Action& action) {
   const py::gil_scoped_acquire locked;
   try {
-    return call();
+    return action();
   } catch (const py::error_already_set& error) {
     const bool invalid = error.matches(PyExc_ValueError);
     const std::string said = py::str(error.value());
@@ -34,16 +34,16 @@ auto in_python(const Call& call) {
   }
 }
 
-py::module_ calls() { return py::module_::import("collectives.cuda.torch_calls"); }
+py::module_ python_calls() { return py::module_::import("syntony.collectives.cuda.torch_calls"); }
 
-py::tuple described(const Request& request, const std::string& algorithm) {
+py::tuple described(const Call& call) {
   std::vector<std::tuple<std::uintptr_t, std::uintptr_t, std::size_t>> blocks;
-  for (const Block& block : request.blocks) {
+  for (const Block& block : call.blocks) {
     blocks.emplace_back(reinterpret_cast<std::uintptr_t>(block.input), reinterpret_cast<std::uintptr_t>(block.output),
                         block.elements);
   }
-  return py::make_tuple(std::string(name_of(request.collective)), std::string(name_of(request.op)), request.root,
-                        blocks, request.even, std::string(name_of(request.dtype)), algorithm);
+  return py::make_tuple(std::string(name_of(call.collective)), std::string(name_of(call.op)), call.root, blocks,
+                        call.even, std::string(name_of(call.dtype)), call.options.algorithm);
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ std::shared_ptr<ExecutorCalls> ExecutorCalls::form(const std::shared_ptr<Communi
   return in_python([&]() -> std::shared_ptr<ExecutorCalls> {
     const py::capsule capsule(new std::shared_ptr<Communicator>(group), kCommunicatorCapsule,
                               [](void* memory) { delete static_cast<std::shared_ptr<Communicator>*>(memory); });
-    py::object formed = calls().attr("form")(capsule, static_cast<int>(device.index()));
+    py::object formed = python_calls().attr("form")(capsule, static_cast<int>(device.index()));
     if (formed.is_none()) return nullptr;
     auto python = std::make_unique<Group>(std::move(formed));
     return std::shared_ptr<ExecutorCalls>(new ExecutorCalls(std::move(python), device, group->size()));
@@ -73,31 +73,27 @@ ExecutorCalls::~ExecutorCalls() {
   group_.reset();
 }
 
-bool ExecutorCalls::takes(const Request& request, const CallOptions& options) {
+bool ExecutorCalls::takes(const Call& call) {
   // Plans are kept, one for every size: sizes that each rank only knows of itself are ever new ones.
-  if (request.weighted || request.own_sizes_only()) return false;
-  return in_python([&] {
-    return calls()
-        .attr("takes")(group_->python, described(request, options.algorithm), request.scaling.average)
-        .cast<bool>();
-  });
+  if (call.scaling.factor || call.own_sizes_only()) return false;
+  return in_python(
+      [&] { return python_calls().attr("takes")(group_->python, described(call), call.scaling.average).cast<bool>(); });
 }
 
-std::shared_ptr<StreamFuture> ExecutorCalls::run(const std::shared_ptr<ExecutorCalls>& self, const Request& request,
-                                                 const c10::Event& ready, const CallOptions& options,
-                                                 Buffers& buffers) {
+std::shared_ptr<StreamFuture> ExecutorCalls::run(const std::shared_ptr<ExecutorCalls>& self, const Call& call,
+                                                 const c10::Event& ready, Buffers& buffers) {
   const c10::impl::VirtualGuardImpl impl(device_.type());
   buffers.each([&](const at::Tensor& tensor) { impl.recordDataPtrOnStream(tensor.storage().data_ptr(), stream_); });
   ready.block(stream_);
   const c10::StreamGuard guard(stream_);
   in_python([&] {
-    calls().attr("launch")(group_->python, described(request, options.algorithm),
-                           std::chrono::duration<double>(options.timeout).count());
+    python_calls().attr("launch")(group_->python, described(call),
+                                  std::chrono::duration<double>(call.options.timeout).count());
   });
-  if (request.scaling.average) {
-    for (const Block& block : request.blocks) {
+  if (call.scaling.average) {
+    for (const Block& block : call.blocks) {
       if (block.output == nullptr || block.elements == 0) continue;
-      memory_at(block.output, block.elements, request.type, device_).div_(static_cast<double>(ranks_));
+      memory_at(block.output, block.elements, torch_type(call.dtype), device_).div_(static_cast<double>(ranks_));
     }
   }
   buffers.copy_back();

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "core/group/communicator.hpp"
 #include "torch/buffers.hpp"
 #include "torch/device/stream_future.hpp"
-#include "torch/request.hpp"
 
 namespace syntony::glue {
 
@@ -22,10 +22,10 @@ class ExecutorCalls {
   ExecutorCalls& operator=(const ExecutorCalls&) = delete;
 
   /// Whether the kernels do it; all ranks say the same.
-  [[nodiscard]] bool takes(const Request& request, const CallOptions& options);
+  [[nodiscard]] bool takes(const Call& call);
   /// `self` is this one: who asks for the future hears of a lost rank.
-  std::shared_ptr<StreamFuture> run(const std::shared_ptr<ExecutorCalls>& self, const Request& request,
-                                    const c10::Event& ready, const CallOptions& options, Buffers& buffers);
+  std::shared_ptr<StreamFuture> run(const std::shared_ptr<ExecutorCalls>& self, const Call& call,
+                                    const c10::Event& ready, Buffers& buffers);
   /// Throws what has gone wrong so far.
   void check();
   /// Ends the kernels of all ranks.

@@ -6,36 +6,37 @@
 
 namespace syntony::glue {
 
-std::shared_ptr<StreamFuture> OnDevice::run(Request request, const CallOptions& options,
-                                            const std::shared_ptr<Buffers>& buffers) {
+std::shared_ptr<StreamFuture> OnDevice::run(Call call, const std::shared_ptr<Buffers>& buffers) {
   std::shared_ptr<ExecutorCalls> kernels;
   {
     const std::scoped_lock lock(mutex_);
     if (!std::exchange(asked_, true)) kernels_ = ExecutorCalls::form(group_, device_);
     kernels = kernels_;
   }
-  const CallOptions call = as_here(options, &request);
-  if (kernels && kernels->takes(request, call)) {
-    return kernels->run(kernels, request, event_on(current_stream(device_)), call, *buffers);
+  call.options = as_here(std::move(call.options));
+  const bool sums = call.collective == Collective::all_reduce || call.collective == Collective::reduce_scatter;
+  if (sums && group_->canonical()) call.options.algorithm = "pairwise";
+  if (kernels && kernels->takes(call)) {
+    return kernels->run(kernels, call, event_on(current_stream(device_)), *buffers);
   }
   c10::Event ready = ready_to_stage();
-  return staging().run(std::move(request), std::move(ready), call, buffers);
+  return staging().run(std::move(call), std::move(ready), buffers);
 }
 
 std::shared_ptr<StreamFuture> OnDevice::send(const std::byte* memory, std::size_t bytes, std::uint32_t destination,
                                              std::uint64_t tag, const CallOptions& options,
                                              const std::shared_ptr<Buffers>& buffers) {
-  return messages().send(memory, bytes, destination, tag, ready_to_stage(), as_here(options, nullptr), buffers);
+  return messages().send(memory, bytes, destination, tag, ready_to_stage(), as_here(options), buffers);
 }
 
 std::shared_ptr<StreamFuture> OnDevice::receive(std::byte* memory, std::size_t bytes, int source, std::uint64_t tag,
                                                 const CallOptions& options, const std::shared_ptr<Buffers>& buffers) {
-  return messages().receive(memory, bytes, source, tag, ready_to_stage(), as_here(options, nullptr), buffers);
+  return messages().receive(memory, bytes, source, tag, ready_to_stage(), as_here(options), buffers);
 }
 
 std::shared_ptr<StreamFuture> OnDevice::barrier(const CallOptions& options, const std::shared_ptr<Buffers>& buffers) {
   c10::Event ready = ready_to_stage();
-  return staging().run(std::nullopt, std::move(ready), as_here(options, nullptr), buffers);
+  return staging().barrier(as_here(options), std::move(ready), buffers);
 }
 
 c10::Event OnDevice::ready_to_stage() const {
@@ -45,14 +46,10 @@ c10::Event OnDevice::ready_to_stage() const {
   return event_on(stream);
 }
 
-CallOptions OnDevice::as_here(const CallOptions& options, const Request* request) const {
-  CallOptions call = options;
-  if (call.timeout.count() == 0) call.timeout = group_->timeout();
-  if (!call.priority) call.priority = group_->priority();
-  const bool sums = request != nullptr && (request->collective == Collective::all_reduce ||
-                                           request->collective == Collective::reduce_scatter);
-  if (sums && group_->canonical()) call.algorithm = "pairwise";
-  return call;
+CallOptions OnDevice::as_here(CallOptions options) const {
+  if (options.timeout.count() == 0) options.timeout = group_->timeout();
+  if (!options.priority) options.priority = group_->priority();
+  return options;
 }
 
 Staging& OnDevice::staging() {

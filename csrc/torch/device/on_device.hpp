@@ -30,8 +30,7 @@ class OnDevice {
   [[nodiscard]] const c10::Device& device() const { return device_; }
 
   /// They start after what the caller's current stream holds now. `buffers` hold the memory.
-  std::shared_ptr<StreamFuture> run(Request request, const CallOptions& options,
-                                    const std::shared_ptr<Buffers>& buffers);
+  std::shared_ptr<StreamFuture> run(Call call, const std::shared_ptr<Buffers>& buffers);
   std::shared_ptr<StreamFuture> send(const std::byte* memory, std::size_t bytes, std::uint32_t destination,
                                      std::uint64_t tag, const CallOptions& options,
                                      const std::shared_ptr<Buffers>& buffers);
@@ -48,7 +47,7 @@ class OnDevice {
   /// The caller's current stream, which runs and is not recorded.
   [[nodiscard]] c10::Event ready_to_stage() const;
   /// As the group would run it on the CPU.
-  [[nodiscard]] CallOptions as_here(const CallOptions& options, const Request* request) const;
+  [[nodiscard]] CallOptions as_here(CallOptions options) const;
   Staging& staging();
   Messages& messages();
 

@@ -20,16 +20,17 @@ struct Staging::Span {
   std::size_t bytes = 0;
 };
 
-struct Staging::Call {
-  std::optional<Request> request;
+/// A call on its way.
+struct Staging::Order {
+  Call call{};
+  bool barrier = false;  // then only the options of the call count
   c10::Event ready;
-  CallOptions options;
   std::shared_ptr<Buffers> buffers;
-  std::shared_ptr<StreamFuture> future;
+  std::shared_ptr<StreamFuture> future = std::make_shared<StreamFuture>();
   std::size_t most = 0;  // elements of a block in one piece
   std::size_t pieces = 1;
   std::size_t begun = 0;
-  std::exception_ptr failure;
+  std::exception_ptr failure{};
 };
 
 struct Staging::Slot {
@@ -43,7 +44,7 @@ struct Staging::Slot {
 };
 
 struct Staging::Piece {
-  std::shared_ptr<Call> call;
+  std::shared_ptr<Order> order;
   std::size_t number = 0;
   Slot* slot = nullptr;
   c10::Event down;               // its inputs are in the slot
@@ -51,7 +52,7 @@ struct Staging::Piece {
   std::vector<Span> outputs{};   // what goes up
   std::shared_ptr<Work> work{};  // on the wire
 
-  [[nodiscard]] bool last() const { return number + 1 == call->pieces; }
+  [[nodiscard]] bool last() const { return number + 1 == order->pieces; }
 };
 
 Staging::Staging(std::shared_ptr<Communicator> group, const c10::Device& device)
@@ -71,27 +72,38 @@ Staging::~Staging() {
   thread_.join();
 }
 
-std::shared_ptr<StreamFuture> Staging::run(std::optional<Request> request, c10::Event ready, CallOptions options,
-                                           std::shared_ptr<Buffers> buffers) {
+std::shared_ptr<StreamFuture> Staging::run(Call call, c10::Event ready, std::shared_ptr<Buffers> buffers) {
+  std::size_t most = 0, pieces = 1;
+  if (!call.own_sizes_only()) {
+    most = std::max<std::size_t>(
+        1, kPieceBytes / (call.element_bytes() * blocks_of_rank(call.collective, group_->size())));
+    pieces = std::max<std::size_t>(1, (call.longest() + most - 1) / most);
+  }
+  return enqueue(std::make_shared<Order>(Order{.call = std::move(call),
+                                               .ready = std::move(ready),
+                                               .buffers = std::move(buffers),
+                                               .most = most,
+                                               .pieces = pieces}));
+}
+
+std::shared_ptr<StreamFuture> Staging::barrier(CallOptions options, c10::Event ready,
+                                               std::shared_ptr<Buffers> buffers) {
+  Order order{.barrier = true, .ready = std::move(ready), .buffers = std::move(buffers)};
+  order.call.options = std::move(options);
+  return enqueue(std::make_shared<Order>(std::move(order)));
+}
+
+std::shared_ptr<StreamFuture> Staging::enqueue(std::shared_ptr<Order> order) {
   const c10::impl::VirtualGuardImpl impl(device_.type());
-  buffers->each([&](const at::Tensor& tensor) {  // which the caller may drop before we have come to it
+  order->buffers->each([&](const at::Tensor& tensor) {  // which the caller may drop before we have come to it
     impl.recordDataPtrOnStream(tensor.storage().data_ptr(), down_);
     impl.recordDataPtrOnStream(tensor.storage().data_ptr(), up_);
   });
-  options.async = true;
-  auto call = std::make_shared<Call>(std::move(request), std::move(ready), std::move(options), std::move(buffers),
-                                     std::make_shared<StreamFuture>());
-  if (call->request && !call->request->own_sizes_only() && !call->request->blocks.empty()) {
-    const Request& asked = *call->request;
-    const std::size_t at_once = asked.blocks.size() / (asked.collective == Collective::all_to_all ? group_->size() : 1);
-    const std::size_t longest = std::ranges::max(asked.blocks, {}, &Block::elements).elements;
-    call->most = std::max<std::size_t>(1, kPieceBytes / (asked.element_bytes() * at_once));
-    call->pieces = std::max<std::size_t>(1, (longest + call->most - 1) / call->most);
-  }
-  const std::shared_ptr<StreamFuture> future = call->future;
+  order->call.options.async = true;
+  std::shared_ptr<StreamFuture> future = order->future;
   {
     const std::scoped_lock lock(mutex_);
-    calls_.push_back(std::move(call));
+    orders_.push_back(std::move(order));
   }
   came_.notify_one();
   return future;
@@ -121,31 +133,32 @@ void Staging::live() {
 
 std::optional<Staging::Piece> Staging::next(bool wait) {
   std::unique_lock lock(mutex_);
-  if (wait) came_.wait(lock, [&] { return stop_ || !calls_.empty(); });
-  if (calls_.empty()) return std::nullopt;
-  const std::shared_ptr<Call> call = calls_.front();
-  Piece piece{
-      .call = call, .number = call->begun++, .slot = &slots_[pieces_++ % kSlots], .down = c10::Event(device_.type())};
-  if (piece.last()) calls_.pop_front();
+  if (wait) came_.wait(lock, [&] { return stop_ || !orders_.empty(); });
+  if (orders_.empty()) return std::nullopt;
+  const std::shared_ptr<Order> order = orders_.front();
+  Piece piece{.order = order,
+              .number = order->begun++,
+              .slot = &slots_[pieces_++ % kSlots],
+              .down = c10::Event(device_.type())};
+  if (piece.last()) orders_.pop_front();
   return piece;
 }
 
 void Staging::go_down(Piece& piece) {
-  Call& call = *piece.call;
+  Order& order = *piece.order;
   try {
-    if (piece.number == 0) call.ready.block(down_);
-    const Request nothing;
-    const Request& request = call.request ? *call.request : nothing;
-    const std::size_t element = request.element_bytes();
+    if (piece.number == 0) order.ready.block(down_);
+    const Call& call = order.call;
+    const std::size_t element = call.element_bytes();
     std::vector<Span> inputs;
     std::size_t used = 0;
     const auto place = [&](const std::byte* memory, std::size_t bytes) {
       return Span{memory, std::exchange(used, (used + bytes + kLine - 1) / kLine * kLine), bytes};
     };
     std::vector<std::pair<std::optional<std::size_t>, std::optional<std::size_t>>> offsets;
-    for (const Block& block : request.blocks) {
-      const std::size_t begin = std::min(piece.number * call.most, block.elements);
-      const std::size_t elements = call.most == 0 ? block.elements : std::min(block.elements - begin, call.most);
+    for (const Block& block : call.blocks) {
+      const std::size_t begin = std::min(piece.number * order.most, block.elements);
+      const std::size_t elements = order.most == 0 ? block.elements : std::min(block.elements - begin, order.most);
       auto& [input, output] = offsets.emplace_back();
       if (block.input != nullptr) {
         inputs.push_back(place(block.input + begin * element, elements * element));
@@ -155,7 +168,7 @@ void Staging::go_down(Piece& piece) {
       if (block.output != nullptr) {
         const Span span = in_place ? inputs.back() : place(block.output + begin * element, elements * element);
         output = span.offset;
-        if (!in_place || reduces(request.collective)) piece.outputs.push_back(span);  // else it is there already
+        if (!in_place || reduces(call.collective)) piece.outputs.push_back(span);  // else it is there already
       }
       piece.blocks.push_back({.elements = elements});
     }
@@ -173,31 +186,34 @@ void Staging::go_down(Piece& piece) {
     }
     piece.down.record(down_);
   } catch (...) {
-    call.failure = std::current_exception();
+    order.failure = std::current_exception();
   }
 }
 
 void Staging::start(Piece& piece) {
-  Call& call = *piece.call;
-  if (call.failure) return;
+  Order& order = *piece.order;
+  if (order.failure) return;
   try {
     piece.down.synchronize();
-    piece.work = call.request
-                     ? group_->run(call.request->collective, call.request->dtype, call.request->op, call.request->root,
-                                   piece.blocks, call.options, call.request->scaling, call.request->even)
-                     : group_->barrier(call.options);
+    if (order.barrier) {
+      piece.work = group_->barrier(order.call.options);
+    } else {
+      Call part = order.call;
+      part.blocks = piece.blocks;
+      piece.work = group_->run(std::move(part));
+    }
   } catch (...) {
-    call.failure = std::current_exception();
+    order.failure = std::current_exception();
   }
 }
 
 void Staging::finish(Piece& piece) {
-  Call& call = *piece.call;
+  Order& order = *piece.order;
   try {
     if (piece.work) piece.work->wait();
-    if (!call.failure) {
+    if (!order.failure) {
       const c10::StreamGuard guard(up_);
-      if (piece.number == 0) call.ready.block(up_);
+      if (piece.number == 0) order.ready.block(up_);
       for (const Span& span : piece.outputs) {
         if (span.bytes == 0) continue;
         bytes_at(span.memory, span.bytes, device_)
@@ -206,17 +222,17 @@ void Staging::finish(Piece& piece) {
                    /*non_blocking=*/true);
       }
       piece.slot->up.record(up_);
-      if (piece.last()) call.buffers->copy_back();
+      if (piece.last()) order.buffers->copy_back();
     }
   } catch (...) {
-    call.failure = std::current_exception();
+    order.failure = std::current_exception();
   }
   if (!piece.last()) return;
-  call.buffers.reset();
-  if (call.failure) {
-    call.future->failed(call.failure);
+  order.buffers.reset();
+  if (order.failure) {
+    order.future->failed(order.failure);
   } else {
-    call.future->queued(event_on(up_));
+    order.future->queued(event_on(up_));
   }
 }
 

@@ -21,9 +21,9 @@
 #include <thread>
 #include <vector>
 
+#include "core/group/communicator.hpp"
 #include "torch/buffers.hpp"
 #include "torch/device/stream_future.hpp"
-#include "torch/request.hpp"
 
 namespace syntony::glue {
 
@@ -41,17 +41,17 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
 
   [[nodiscard]] Communicator& group() const { return *group_; }
-  /// What comes after `ready`: `request`, whose blocks lie in memory of the device that `buffers` hold; or, without
-  /// one, a barrier.
-  std::shared_ptr<StreamFuture> run(std::optional<Request> request, c10::Event ready, CallOptions options,
-                                    std::shared_ptr<Buffers> buffers);
+  /// They come after `ready`. The call's blocks lie in memory of the device that `buffers` hold.
+  std::shared_ptr<StreamFuture> run(Call call, c10::Event ready, std::shared_ptr<Buffers> buffers);
+  std::shared_ptr<StreamFuture> barrier(CallOptions options, c10::Event ready, std::shared_ptr<Buffers> buffers);
 
  private:
-  struct Call;
+  struct Order;
   struct Span;
   struct Slot;
   struct Piece;
 
+  std::shared_ptr<StreamFuture> enqueue(std::shared_ptr<Order> order);
   void live();
   /// The next piece; if there is none, waits for it or returns nothing.
   std::optional<Piece> next(bool wait);
@@ -66,7 +66,7 @@ class Staging {
   std::size_t pieces_ = 0;  // so far
   std::mutex mutex_;        // guards the next three
   std::condition_variable came_;
-  std::deque<std::shared_ptr<Call>> calls_;
+  std::deque<std::shared_ptr<Order>> orders_;
   bool stop_ = false;
   std::thread thread_;  // last: uses all of it
 };

@@ -14,7 +14,7 @@
 #include "bulk_copies.hpp"
 #include "core/kernels/kernels.hpp"
 #include "core/program/algorithms/algorithms.hpp"
-#include "core/program/layout.hpp"
+#include "core/program/collective.hpp"
 #include "cuda/pull.hpp"
 #include "programs.hpp"
 #include "ranks.hpp"

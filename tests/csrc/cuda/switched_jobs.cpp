@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/program/layout.hpp"
+#include "core/program/collective.hpp"
 #include "cuda/switched.hpp"
 #include "programs.hpp"
 #include "switched_ranks.hpp"

@@ -15,11 +15,12 @@
 #include <tuple>
 #include <utility>
 
+#include "core/call.hpp"
 #include "core/error.hpp"
 #include "core/kernels/kernels.hpp"
 #include "core/program/algorithms/algorithms.hpp"
 #include "core/program/algorithms/hierarchical.hpp"
-#include "core/program/layout.hpp"
+#include "core/program/collective.hpp"
 #include "core/program/prepared_program.hpp"
 #include "core/progress/executor.hpp"
 #include "cuda/programs.hpp"
@@ -309,25 +310,24 @@ bool execute(const PreparedProgram& program, const Setting& setting, Random& ran
   std::deque<End> ends;
   std::deque<std::vector<Transport*>> by_peer;
   std::deque<std::vector<SentBytes>> sent;
-  std::deque<std::vector<Block>> blocks;
+  std::deque<Call> calls;
   std::deque<std::vector<std::byte>> scratch;
   std::deque<Execution> executions;
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     by_peer.emplace_back(size, &ends.emplace_back(wires, rank))[rank] = nullptr;
-    std::vector<Block>& own = blocks.emplace_back();
+    Call& call = calls.emplace_back(Call{.dtype = setting.dtype, .op = setting.op, .even = setting.even});
     for (std::size_t block = 0; block < setting.elements.size(); ++block) {
       cuda::Bytes& input = ranks[rank].input[block];
       cuda::Bytes& output = ranks[rank].output[block];
       const bool alias = setting.in_place && !input.empty() && !output.empty();
-      own.push_back({alias ? output.data() : input.data(), output.data(), setting.elements[block]});
+      call.blocks.push_back({alias ? output.data() : input.data(), output.data(), setting.elements[block]});
     }
-    scratch.emplace_back(Execution::scratch_bytes(program, rank, setting.dtype, own));
+    scratch.emplace_back(Execution::scratch_bytes(program, rank, call));
     Wire wire;
     wire.transports = by_peer.back();
     wire.slot_bytes = setting.slot_bytes;
     wire.sent = sent.emplace_back(size);
-    wire.uneven = !setting.even;
-    executions.emplace_back(program, rank, setting.dtype, setting.op, own, scratch.back(), wire);
+    executions.emplace_back(program, rank, call, scratch.back(), wire);
   }
   for (std::uint32_t idle = 0; idle < 2; ++idle) {  // one that is stuck may have been one that was held back
     for (bool moved = true; moved;) {

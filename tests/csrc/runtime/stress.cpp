@@ -152,7 +152,11 @@ class RandomCalls {
   }
 
   void run(Communicator& group, Collective collective, std::vector<Block> blocks) {
-    finish(group.run(collective, DType::int64, ReduceOp::sum, root_, std::move(blocks), options_));
+    finish(group.run({.collective = collective,
+                      .dtype = DType::int64,
+                      .root = root_,
+                      .blocks = std::move(blocks),
+                      .options = options_}));
   }
 
   /// Block i of `data` must be first + i * step everywhere.
@@ -273,8 +277,7 @@ class Rank {
     options.algorithm = algorithm;
     options.async = async;
     options.priority = priority;
-    reduction.work =
-        group.run(Collective::all_reduce, DType::int64, ReduceOp::sum, 0, {Block{bytes, bytes, count}}, options);
+    reduction.work = group.run({.dtype = DType::int64, .blocks = {Block{bytes, bytes, count}}, .options = options});
     return reduction;
   }
 
@@ -401,7 +404,7 @@ class Rank {
       enough = std::chrono::steady_clock::now() > end;
       auto* word = reinterpret_cast<std::byte*>(&enough);
       const std::byte* said = groups[0]->rank() == 0 ? word : nullptr;
-      groups[0]->run(Collective::broadcast, DType::uint8, ReduceOp::sum, 0, {Block{said, word, 1}});
+      groups[0]->run({.collective = Collective::broadcast, .blocks = {Block{said, word, 1}}});
     }
     return done;
   }

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/program/algorithms/moves.hpp"
-#include "core/program/layout.hpp"
+#include "core/program/collective.hpp"
 
 namespace syntony {
 namespace {

@@ -1,32 +1,34 @@
-// What all calls of SyntonyBackend have in common: check the arguments, lay out blocks, start, hand out a Work.
+// What all calls of SyntonyBackend have in common: from tensors to a Call, and from the Work in flight to torch's.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 #include <vector>
 
-#include "core/group/blocks.hpp"
-#include "torch/request.hpp"
+#include "core/call.hpp"
 #include "torch/syntony_backend.hpp"
 
 namespace syntony::glue {
 
 using Counts = std::vector<std::size_t>;
-using Blocks = std::vector<Block>;
+using Inputs = std::vector<InputPart>;
+using Outputs = std::vector<OutputPart>;
 
 [[nodiscard]] inline bool even(const Tensors& list) {
   return std::ranges::all_of(list, [&](const at::Tensor& tensor) { return tensor.numel() == list[0].numel(); });
 }
 
-/// One call. Its methods throw c10::Error, naming rank and operation, when an argument is wrong.
-class Launch {
+/// One call of torch's, which may be several of ours. Its methods throw c10::Error, naming rank and operation, when an
+/// argument is wrong.
+class TensorCall {
  public:
-  /// `title` names the operation in profiles and messages: "syntony:all_reduce".
-  Launch(SyntonyBackend& backend, OpType type, const char* title, const Tensors& inputs,
-         std::chrono::milliseconds timeout = c10d::kUnsetTimeout, bool async = true)
-      : backend_(backend), title_(title), coalescing_(backend.coalescing()), waits_(!async && !coalescing_) {
+  TensorCall(SyntonyBackend& backend, OpType type, const char* name, const Tensors& inputs,
+             std::chrono::milliseconds timeout = c10d::kUnsetTimeout, bool async = true)
+      : backend_(backend), name_(name), coalescing_(backend.coalescing()), waits_(!async && !coalescing_) {
     if (timeout > std::chrono::milliseconds(0)) options_.timeout = timeout;
     if (!inputs.empty() && has_streams(inputs[0].device())) {
       move_to(inputs[0].device(), type, inputs);
@@ -34,18 +36,18 @@ class Launch {
     }
     options_.async = !waits_ || backend.watched();
     if (!options_.async && !at::hasCallbacks()) return;  // nobody will ask for a Work
-    work_ = c10::make_intrusive<SyntonyWork>(backend.process(), backend.getRank(), type, title, inputs);
+    work_ = c10::make_intrusive<SyntonyWork>(backend.process(), backend.getRank(), type, name, inputs);
     options_.keep_alive = work_->buffers();
   }
   template <typename Options>  // c10d's options all have these two, and no base
-  Launch(SyntonyBackend& backend, OpType type, const char* title, const Tensors& inputs, const Options& options)
-      : Launch(backend, type, title, inputs, options.timeout, options.asyncOp) {}
+  TensorCall(SyntonyBackend& backend, OpType type, const char* name, const Tensors& inputs, const Options& options)
+      : TensorCall(backend, type, name, inputs, options.timeout, options.asyncOp) {}
 
   // Arguments. The texts are those that torch's own tests look for.
 
   template <typename... Words>
   void require(bool condition, const Words&... what) const {
-    TORCH_CHECK(condition, "syntony rank ", backend_.getRank(), ": ", title_ + sizeof("syntony:") - 1, ": ", what...);
+    TORCH_CHECK(condition, "syntony rank ", backend_.getRank(), ": ", name_, ": ", what...);
   }
   /// As c10d's own checks want it.
   [[nodiscard]] std::function<void(const std::string&)> failing() const {
@@ -106,27 +108,33 @@ class Launch {
   }
   [[nodiscard]] bool is_here(std::uint32_t rank) const { return rank == backend_.self(); }
 
-  // Memory: one block per rank, in the tensors of a list, or one after the other in one tensor.
+  // Memory: a part per rank, in the tensors of a list or one after the other in one tensor, or one part for all.
 
   [[nodiscard]] Buffers& buffers() const {
     if (device_work_) return *device_work_->buffers();
     return work_ ? *work_->buffers() : own_;
   }
-  [[nodiscard]] Blocks inputs(const Tensors& list) const {
-    Blocks blocks;
-    for (const at::Tensor& tensor : list) blocks.push_back({buffers().input(tensor), nullptr, elements_of(tensor)});
-    return blocks;
+  [[nodiscard]] InputPart input(const at::Tensor& tensor) const {
+    return {buffers().input(tensor), elements_of(tensor)};
   }
-  [[nodiscard]] Blocks outputs(const Tensors& list) const {
-    Blocks blocks;
-    for (const at::Tensor& tensor : list) blocks.push_back({nullptr, buffers().output(tensor), elements_of(tensor)});
-    return blocks;
+  [[nodiscard]] OutputPart output(const at::Tensor& tensor) const {
+    return {buffers().output(tensor), elements_of(tensor)};
   }
-  [[nodiscard]] Blocks inputs(const at::Tensor& whole, const Counts& counts) const {
-    return consecutive(&Block::input, buffers().input(whole), counts, whole.element_size());
+  [[nodiscard]] Inputs inputs(const Tensors& list) const {
+    Inputs parts;
+    for (const at::Tensor& tensor : list) parts.push_back(input(tensor));
+    return parts;
   }
-  [[nodiscard]] Blocks outputs(const at::Tensor& whole, const Counts& counts) const {
-    return consecutive(&Block::output, buffers().output(whole), counts, whole.element_size());
+  [[nodiscard]] Outputs outputs(const Tensors& list) const {
+    Outputs parts;
+    for (const at::Tensor& tensor : list) parts.push_back(output(tensor));
+    return parts;
+  }
+  [[nodiscard]] Inputs inputs(const at::Tensor& whole, const Counts& counts) const {
+    return consecutive(buffers().input(whole), counts, whole.element_size());
+  }
+  [[nodiscard]] Outputs outputs(const at::Tensor& whole, const Counts& counts) const {
+    return consecutive(buffers().output(whole), counts, whole.element_size());
   }
   /// `whole` cut evenly, or by rows of its first dimension.
   [[nodiscard]] Counts parts(const at::Tensor& whole, const Rows& rows = {}) const {
@@ -136,34 +144,35 @@ class Launch {
     for (const std::int64_t count : rows) counts.push_back(static_cast<std::size_t>(count) * row);
     return counts;
   }
-  /// Blocks that other ranks have, each as large as `like`.
-  Blocks elsewhere(const at::Tensor& like) const { return Blocks(ranks(), {.elements = elements_of(like)}); }
-  /// The same blocks, and this rank's own comes from, or goes to, a tensor of its own.
-  [[nodiscard]] Blocks from(const at::Tensor& own, Blocks blocks) const {
-    blocks[backend_.self()].input = buffers().input(own);
-    return blocks;
-  }
-  [[nodiscard]] Blocks into(const at::Tensor& own, Blocks blocks) const {
-    blocks[backend_.self()].output = buffers().output(own);
-    return blocks;
+  /// Parts of other ranks' memory, each as large as `like`.
+  template <typename PartOf>
+  [[nodiscard]] std::vector<PartOf> elsewhere(const at::Tensor& like) const {
+    return std::vector<PartOf>(ranks(), {nullptr, elements_of(like)});
   }
 
   // Running.
 
-  /// A collective that only moves data, of `like`'s type.
-  void move(Collective collective, const at::Tensor& like, std::uint32_t root, Blocks blocks, bool even = true) {
+  /// A collective that only moves data, of `like`'s type: of types that we do not know, bytes.
+  void move(Collective collective, const at::Tensor& like, std::uint32_t root, std::span<const InputPart> inputs,
+            std::span<const OutputPart> outputs, bool even = true) {
     const std::optional<DType> dtype = dtype_of(like.scalar_type());
-    for (Block& block : blocks) block.elements *= dtype ? 1 : like.element_size();
-    run({.collective = collective,
-         .type = like.scalar_type(),
-         .dtype = dtype.value_or(DType::uint8),
-         .root = root,
-         .blocks = std::move(blocks),
-         .even = even});
+    Call call{.collective = collective,
+              .dtype = dtype.value_or(DType::uint8),
+              .root = root,
+              .blocks = blocks_of(collective, member(root), inputs, outputs, even ? inputs[0].elements : 0),
+              .even = even};
+    if (!dtype) {
+      for (Block& block : call.blocks) block.elements *= like.element_size();
+    }
+    run(std::move(call));
+  }
+  /// The same, with one part at each end.
+  void move(Collective collective, std::uint32_t root, const at::Tensor& like, InputPart input, OutputPart output) {
+    move(collective, like, root, std::span(&input, 1), std::span(&output, 1));
   }
   /// A collective that reduces.
   void reduce(Collective collective, const at::Tensor& like, const c10d::ReduceOp& op, std::uint32_t root,
-              Blocks blocks, bool even = true) {
+              std::span<const InputPart> inputs, OutputPart output, bool even = true) {
     // By c10d's ReduceOp::RedOpType; AVG and PREMUL_SUM are sums that are scaled.
     static constexpr std::array kMeanings{ReduceOp::sum, ReduceOp::sum,  ReduceOp::product,
                                           ReduceOp::min, ReduceOp::max,  ReduceOp::band,
@@ -172,16 +181,20 @@ class Launch {
     require(dtype.has_value(), "cannot reduce tensors of type ", like.scalar_type());
     require(op.op_ < kMeanings.size(), "unknown ReduceOp ", static_cast<int>(op.op_));
     const Scaling scaling{.average = op.op_ == c10d::ReduceOp::AVG, .factor = factor_of(op)};
-    require(scaling.factor == 1.0 || like.is_floating_point() || like.is_complex(), "PREMUL_SUM needs a floating type");
+    require(!scaling.weighs() || like.is_floating_point() || like.is_complex(), "PREMUL_SUM needs a floating type");
     run({.collective = collective,
-         .type = like.scalar_type(),
          .dtype = *dtype,
          .op = kMeanings[op.op_],
          .root = root,
-         .blocks = std::move(blocks),
-         .scaling = scaling,
-         .weighted = op.op_ == c10d::ReduceOp::PREMUL_SUM,
-         .even = even});
+         .blocks = blocks_of(collective, member(root), inputs, std::span(&output, 1)),
+         .even = even,
+         .scaling = scaling});
+  }
+  /// A sum of one block, where its inputs lie.
+  void reduce_in_place(Collective collective, const at::Tensor& tensor, const c10d::ReduceOp& op, std::uint32_t root) {
+    const OutputPart memory = buffers().in_place(tensor);
+    const InputPart input{memory.memory, memory.elements};
+    reduce(collective, tensor, op, root, std::span(&input, 1), memory);
   }
   WorkPtr send(const Tensors& tensors, std::uint32_t destination, int tag) {
     const at::Tensor& tensor = single(tensors);
@@ -191,8 +204,8 @@ class Launch {
         return on_device_->send(memory, tensor.nbytes(), destination, checked(tag), options_, device_work_->buffers());
       });
     } else {
-      start([&](Communicator& group, const CallOptions& options) {
-        return group.send(memory, tensor.nbytes(), destination, checked(tag), options);
+      start([&](Communicator& group) {
+        return group.send(memory, tensor.nbytes(), destination, checked(tag), options_);
       });
     }
     return finish(tensors);
@@ -205,9 +218,8 @@ class Launch {
         return on_device_->receive(memory, tensor.nbytes(), source, checked(tag), options_, device_work_->buffers());
       });
     } else {
-      start([&](Communicator& group, const CallOptions& options) {
-        return group.receive(memory, tensor.nbytes(), source, checked(tag), options);
-      });
+      start(
+          [&](Communicator& group) { return group.receive(memory, tensor.nbytes(), source, checked(tag), options_); });
     }
     return finish(tensors);
   }
@@ -222,7 +234,7 @@ class Launch {
       move_to(*device, OpType::BARRIER, {});
       arrives([&] { return on_device_->barrier(options_, device_work_->buffers()); });
     } else {
-      start([](Communicator& group, const CallOptions& call) { return group.barrier(call); });
+      start([&](Communicator& group) { return group.barrier(options_); });
     }
     return finish({});
   }
@@ -234,28 +246,26 @@ class Launch {
   }
 
  private:
-  void run(Request request) {
+  void run(Call call) {
+    call.options = options_;
     if (on_device_) {
-      return arrives([&] { return on_device_->run(std::move(request), options_, device_work_->buffers()); });
+      arrives([&] { return on_device_->run(std::move(call), device_work_->buffers()); });
+    } else {
+      start([&](Communicator& group) { return group.run(std::move(call)); });
     }
-    start([&](Communicator& group, const CallOptions& options) {
-      return group.run(request.collective, request.dtype, request.op, request.root, std::move(request.blocks), options,
-                       request.scaling, request.even);
-    });
   }
-  template <typename Call>
-  void start(Call&& call) {
-    const auto part = in_torch_terms([&] { return call(backend_.communicator(), options_); });
-    if (part) work_->add(part);
+  template <typename Start>
+  void start(Start&& start) {
+    auto part = in_torch_terms([&] { return start(backend_.communicator()); });
+    if (part) work_->add(std::move(part));
   }
-  template <typename Call>
-  void arrives(Call&& call) {
-    device_work_->add(in_torch_terms(call));
+  template <typename Start>
+  void arrives(Start&& start) {
+    device_work_->add(in_torch_terms(start));
   }
   void move_to(const at::Device& device, OpType type, const Tensors& inputs) {
     on_device_ = &backend_.on(device);
-    device_work_ =
-        c10::make_intrusive<DeviceWork>(backend_.process(), backend_.getRank(), type, title_, inputs, device);
+    device_work_ = c10::make_intrusive<DeviceWork>(backend_.process(), backend_.getRank(), type, name_, inputs, device);
   }
   template <typename W>
   WorkPtr handed_out(const c10::intrusive_ptr<W>& work, const Tensors& outputs) {
@@ -264,9 +274,12 @@ class Launch {
     if (work && waits_) work->wait();
     return waits_ ? nullptr : WorkPtr(work);
   }
+  [[nodiscard]] Member member(std::uint32_t root) const {
+    return {static_cast<std::uint32_t>(backend_.getRank()), static_cast<std::uint32_t>(backend_.getSize()), root};
+  }
   [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(backend_.getSize()); }
-  [[nodiscard]] double factor_of(const c10d::ReduceOp& op) const {
-    if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return 1.0;
+  [[nodiscard]] std::optional<double> factor_of(const c10d::ReduceOp& op) const {
+    if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return std::nullopt;
     // The name of torch 2.11; 2.13 has dropped the prefix but knows both.
     const auto* const supplement = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
     require(supplement != nullptr, "PREMUL_SUM comes without its factor; make it with _make_nccl_premul_sum");
@@ -274,7 +287,7 @@ class Launch {
   }
 
   SyntonyBackend& backend_;
-  const char* title_;
+  const char* name_;
   bool coalescing_;
   bool waits_;
   CallOptions options_;
