@@ -79,7 +79,7 @@ fuzz: build ## frames, messages, handshakes and files that nobody wrote, million
 
 sanitize: programs ## the runtime under the address, undefined behaviour and thread sanitizers (minutes)
 	@$(PYTEST) -m 'soak or not soak' tests/csrc/test_tcp.py tests/csrc/runtime/test_sanitizers.py \
-	  tests/csrc/cuda/test_interpreter.py tests/collectives/cuda/test_generated.py
+	  tests/csrc/cuda/test_interpreter.py
 
 cuda: build ## the CUDA executor for every GPU that nvcc knows of ours: all of it, no warning allowed
 	@cmake --build build/editable --parallel $(JOBS) --target syntony_cuda _cuda -- --quiet

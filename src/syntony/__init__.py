@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from syntony.collectives.aggregation import InNetwork
     from syntony.collectives.bootstrap.bootstraps import LocalBootstrap, MpiBootstrap, StoreBootstrap
     from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
-    from syntony.collectives.buffers import empty
+    from syntony.collectives.buffers import UsageError, empty
     from syntony.collectives.communicator import Communicator
     from syntony.collectives.recorder.records import counters, dump
     from syntony.collectives.torch_backend.backend import shrink_group
     from syntony.collectives.torch_backend.replace import replace
+    from syntony.collectives.verbs import Work
     from syntony.synth.dsl.decorator import algorithm
     from syntony.synth.formats.loading import load
     from syntony.synth.model.collective import Collective
@@ -48,7 +49,9 @@ __all__ = [
     "StoreBootstrap",
     "TcpBootstrap",
     "Topology",
+    "UsageError",
     "UserError",
+    "Work",
     "__version__",
     "algorithm",
     "bound",
@@ -76,7 +79,9 @@ _HOMES = {
     "StoreBootstrap": "collectives.bootstrap.bootstraps",
     "TcpBootstrap": "collectives.bootstrap.tcp_bootstrap",
     "Topology": "topologies.topology",
+    "UsageError": "collectives.buffers",
     "UserError": "base.command",
+    "Work": "collectives.verbs",
     "algorithm": "synth.dsl.decorator",
     "bound": "api",
     "counters": "collectives.recorder.records",

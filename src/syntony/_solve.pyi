@@ -191,9 +191,6 @@ class FlowNetwork:
         To ask many sinks of one source, move what arrived at one on to the next: augment(last, next).
         """
 
-    def set_capacities(self, capacities: _Int64s) -> None:
-        """New capacities for all arcs, and the flow back to zero. Raises as the constructor."""
-
     def set_capacity(self, arc: int, capacity: int) -> None:
         """A new capacity for one arc; the flow stays. Raises ValueError where it would not fit."""
 

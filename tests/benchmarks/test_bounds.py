@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from syntony.benchmarks import bounds
+from syntony.benchmarks.__main__ import main
+from syntony.benchmarks.synthesis import bounds
 
 
-def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.argv", ["bounds", "rail:boxes=2,gpus=2,rails=2", "--collectives", "all_gather,all_to_all"])
-    assert bounds.main() == 0
-    heading, built, *rows = capsys.readouterr().out.splitlines()
-    assert heading.split()[:4] == ["topology", "ranks", "collective", "hint"]
-    assert built.startswith("# rail:boxes=2,gpus=2,rails=2: built in ")
-    cells = [row.split(maxsplit=9) for row in rows]
-    assert [(cell[2], cell[3], cell[5]) for cell in cells] == [
+def test_table(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["synthesis", "bounds", "rail:boxes=2,gpus=2,rails=2", "--collectives", "all_gather,all_to_all"]
+    assert main(words) == 0
+    _, built, _, heading, *rows = capsys.readouterr().out.splitlines()
+    assert built.startswith("rail:boxes=2,gpus=2,rails=2: 4 ranks, built in ")
+    assert heading.split()[:3] == ["collective", "hint", "seconds"]
+    cells = [row.split(maxsplit=7) for row in rows]
+    assert [(cell[0], cell[1], cell[3]) for cell in cells] == [
         ("all_gather", "yes", "1"),
         ("all_to_all", "yes", "1"),
         ("all_gather", "no", "5"),
         ("all_to_all", "no", "5"),
     ]
-    assert [cell[8] for cell in cells] == ["1/200", "1/100"] * 2  # ns/byte: half of the size over two NICs of 50 GB/s
-    assert all("box 0 (ranks 0-1) over 2 links of 50 GB/s" in cell[9] for cell in cells)
+    assert [cell[6] for cell in cells] == ["1/200", "1/100"] * 2  # ns/byte: half of the size over two NICs of 50 GB/s
+    assert all("box 0 (ranks 0-1) over 2 links of 50 GB/s" in cell[7] for cell in cells)
 
 
 def test_limits() -> None:

@@ -33,7 +33,7 @@ def _wrong(exchange: Exchange) -> None:
 
     import numpy as np
 
-    from syntony.collectives import Communicator
+    from syntony import Communicator
 
     with Communicator.create(exchange, 60.0) as group:
         honest = group.all_reduce

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from syntony.base.command import UserError
+from syntony.benchmarks import __main__ as front
 from syntony.benchmarks.bench.contenders import Contender, Syntony
-from syntony.benchmarks.goals import Part, Row
-from syntony.benchmarks.runtime import __main__ as front
 from syntony.benchmarks.runtime.measured.duel import Rules, part
 from syntony.benchmarks.runtime.measured.sweep import COLLECTIVES, Choice, case_of
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import Exchange
 from tests.benchmarks.stand_in import OffByOne, StandIn
 
@@ -32,23 +31,29 @@ def _impossible(options: argparse.Namespace) -> tuple[Part, ...]:
     raise UserError("there is no peer")
 
 
-TABLES = (_table("good", "", ""), _table("short", "", "too slow"), Table("none", "a stand-in", _impossible))
+TABLES = [_table("good", "", ""), _table("short", "", "too slow"), Table("none", "a stand-in", _impossible)]
 
 
 @pytest.mark.parametrize(("name", "code"), [("good", 0), ("short", 1), ("none", 2)])
 def test_exit_codes(name: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(front, "TABLES", TABLES)
-    assert front.main([name]) == code
+    monkeypatch.setattr(front.Room, "tables", lambda room: TABLES)
+    assert front.main(["runtime", name]) == code
     out, err = capsys.readouterr()
     assert ("MISSED: too slow" in out) == (code == 1)
-    assert err == ("syntony.benchmarks.runtime none: there is no peer\n" if code == 2 else "")
+    assert err == ("syntony.benchmarks runtime none: there is no peer\n" if code == 2 else "")
 
 
 def test_help_names_every_table(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        front.main(["--help"])
-    out = capsys.readouterr().out
-    assert all(table.name in out and table.summary.split(";")[0] in " ".join(out.split()) for table in front.TABLES)
+    def said(*words: str) -> str:
+        with pytest.raises(SystemExit):
+            front.main([*words, "--help"])
+        return " ".join(capsys.readouterr().out.split())
+
+    for name, room in front.ROOMS.items():
+        tables = room.tables()
+        assert [table.name for table in tables] == list(room.modules)
+        assert f"{room.about}: {', '.join(room.modules)}" in said()
+        assert all(table.name in said(name) and table.summary.split(";")[0] in said(name) for table in tables)
 
 
 # ---- tables of speed -------------------------------------------------------------------------------------------------
@@ -102,10 +107,10 @@ def test_no_row_is_empty(collective: str, ranks: int) -> None:
         (["--collectives", "broadcast"], "--collectives broadcast: there are all_reduce"),
         (["--ranks", "two"], "--ranks takes numbers"),
         (["--ranks", "1"], "--ranks must be at least 2"),
-        (["--sizes", "8,large"], "'large' is no size"),
+        (["--sizes", "8,large"], "'large' is not a size"),
         (["--rounds", "0"], "--rounds at least 1"),
     ],
 )
 def test_refusals(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert front.main(["mpi", "--peers", "gloo", *words]) == 2
+    assert front.main(["runtime", "mpi", "--peers", "gloo", *words]) == 2
     assert sentence in capsys.readouterr().err

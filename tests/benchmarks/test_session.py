@@ -152,7 +152,7 @@ def test_sizes_are_binary(text: str, value: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "K", "12Q", "-1", "nan", "1e40", "0x10"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="write bytes, or 64K, 1M, 2G"):
+    with pytest.raises(argparse.ArgumentTypeError, match="write bytes such as 8, 64K, 1M or 1G"):
         options.size(text)
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from syntony.benchmarks import simulator
+from syntony.benchmarks.__main__ import main
+from syntony.benchmarks.synthesis import simulator
 
 
 def test_every_case_meets_its_formula(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(simulator, "RANKS", 16)
     monkeypatch.setattr(simulator, "SIZE", 1 << 24)
-    monkeypatch.setattr(sys, "argv", ["simulator", "--json"])
-    assert simulator.main() == 0
-    cases = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert main(["synthesis", "simulator", "--json"]) == 0
+    cases = json.loads(capsys.readouterr().out)
     assert len(cases) == 9
     assert sum(case["formula"] is not None for case in cases) == 3
     for case in cases:

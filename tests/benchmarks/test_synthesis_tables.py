@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,9 +10,9 @@ import numpy as np
 import pytest
 
 from syntony.benchmarks.synthesis import forest, sccl
-from syntony.benchmarks.synthesis.__main__ import TABLES
 from syntony.benchmarks.synthesis.execution import WrongResultError, execute
-from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table, WrongScheduleError, show, timed
+from syntony.benchmarks.synthesis.table import Row, Stopwatch, WrongScheduleError, proven_table, timed
+from syntony.benchmarks.tables import Part, show
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.forest.search import pack, run
 from syntony.synth.engines.greedy import run as greedy
@@ -65,16 +66,12 @@ def test_a_table_says_what_it_missed(capsys: pytest.CaptureFixture[str]) -> None
         yield Row(("b", 20), "more than 10")
 
     part = Part("Numbers", (("name", -6), ("value", 5)), rows, lambda rows: [f"{len(rows)} rows"])
-    assert not show(Table("t", "", (part,)))
+    assert not show([part])
     assert (
         capsys.readouterr().out
         == "\nNumbers\n\nname    value\na           1\nb          20  MISSED: more than 10\n2 rows\n"
     )
-    assert show(Table("t", "", (replace(part, rows=lambda: iter([Row(("a", 1))])),)))
-
-
-def test_tables_have_names_of_their_own() -> None:
-    assert len({table.name for table in TABLES}) == len(TABLES)
+    assert show([replace(part, rows=lambda: iter([Row(("a", 1))]))])
 
 
 def test_loads_of_trees_are_recomputed() -> None:
@@ -105,7 +102,8 @@ def test_schedules_are_run(capsys: pytest.CaptureFixture[str]) -> None:
         parse("star:3,aggregator=sharp"), Collective.make("all_reduce", 3), 1 << 20, Budget()
     )
     row = Row(("a",), schedules=(gather, reduce, large, summed))
-    assert show(Table("t", "", (Part("", (("name", 4),), lambda: iter([row])),)), run=True)
+    table = proven_table("t", "", (Part("", (("name", 4),), lambda: iter([row])),))
+    assert show(table.parts(Namespace(run=True)))
     assert "run bit-exact: 2 schedules" in capsys.readouterr().out
 
 

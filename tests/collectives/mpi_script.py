@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from syntony.collectives import Communicator, MpiBootstrap
+from syntony import Communicator, MpiBootstrap
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
-from syntony.collectives import Communicator, LocalBootstrap
+from syntony import Communicator, LocalBootstrap
 
 T = TypeVar("T")
 

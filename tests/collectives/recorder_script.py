@@ -7,7 +7,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from syntony.collectives import dump
+from syntony import dump
 
 dist.init_process_group("syntony")
 some = dist.new_group([1, 2])

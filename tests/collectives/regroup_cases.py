@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from syntony.collectives import CommunicationError, Communicator, TcpBootstrap
+from syntony import CommunicationError, Communicator, TcpBootstrap
 
 Case = Callable[[Communicator, int], None]
 

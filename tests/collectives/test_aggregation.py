@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from syntony.collectives import CommunicationError, InNetwork, LocalBootstrap, UsageError
+from syntony import CommunicationError, InNetwork, LocalBootstrap, UsageError
 from syntony.lab.aggregator import arguments_of, main
 from syntony.topologies.aggregator import PROFILES
 
@@ -134,7 +134,7 @@ def test_addresses_that_are_none(address: str, sentence: str) -> None:
 WORKER = """
 import sys
 import numpy as np
-from syntony.collectives import InNetwork, TcpBootstrap
+from syntony import InNetwork, TcpBootstrap
 with TcpBootstrap.from_environment() as bootstrap:
     group = InNetwork.create(bootstrap, sys.argv[1])
     numbers = np.ones(1 << 16, np.float32)

@@ -21,8 +21,8 @@ from typing import Any
 
 import pytest
 
+from syntony import LocalBootstrap, StoreBootstrap, TcpBootstrap
 from syntony.base.command import UserError
-from syntony.collectives import LocalBootstrap, StoreBootstrap, TcpBootstrap
 from syntony.collectives.bootstrap import tcp_bootstrap
 
 ROOT = Path(__file__).parents[2]
@@ -327,7 +327,7 @@ def test_rank_0_that_is_absent_is_named(port: int) -> None:
 
 def test_rank_0_that_dies_is_named(port: int) -> None:
     script = (
-        f"from syntony.collectives import TcpBootstrap\nTcpBootstrap(0, 2, '{HOST}', {port}).all_gather('a', b'')\n"
+        f"from syntony import TcpBootstrap\nTcpBootstrap(0, 2, '{HOST}', {port}).all_gather('a', b'')\n"
         "import os, sys\nsys.stdin.read()\nos._exit(1)"
     )
     with (
@@ -417,7 +417,7 @@ def test_a_forked_child_that_ends_leaves_the_meeting_open(port: int) -> None:
 
 EXHAUSTED = """
 import os, resource, sys, time
-from syntony.collectives import TcpBootstrap
+from syntony import TcpBootstrap
 with TcpBootstrap(0, 2, sys.argv[1], int(sys.argv[2]), 3.0) as bootstrap:
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))
     try:
@@ -518,7 +518,7 @@ def test_under_torchrun_the_store_is_named(environment: pytest.MonkeyPatch) -> N
 RANK = """
 import json, sys
 import numpy as np
-from syntony.collectives import Communicator, TcpBootstrap
+from syntony import Communicator, TcpBootstrap
 
 for turn in range(2):
     with Communicator.create(TcpBootstrap.from_environment(), timeout=60.0) as group:

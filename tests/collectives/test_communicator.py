@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syntony import _core
-from syntony.collectives import Communicator, Work
+from syntony import Communicator, Work, _core
 from tests.collectives.arrays import DOORS, Array, Door, same, starts_of, values, whole_of
 from tests.collectives.ranks import Ranks
 

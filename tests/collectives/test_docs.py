@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from syntony.collectives import Communicator
+from syntony import Communicator
 from tests.collectives.ranks import Ranks
 
 PAGE = Path(__file__).parents[2] / "docs" / "collectives.md"

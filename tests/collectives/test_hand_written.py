@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from syntony.collectives import Communicator
+from syntony import Communicator
 from syntony.synth.dsl.script import algorithm_of
 from tests.collectives.test_schedules import COUNTS, execute, on_ranks
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from syntony import MpiBootstrap
 from syntony.base.command import UserError
-from syntony.collectives import MpiBootstrap
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from syntony import _core, topologies
+from syntony import Communicator, LocalBootstrap, Work, _core, topologies
 from syntony.base.command import UserError
-from syntony.collectives import Communicator, LocalBootstrap, Work
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.formats import schedule_file

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from syntony import Communicator
 from syntony.__main__ import main
-from syntony.collectives import Communicator
 from syntony.collectives.probe import Effort, probe
 from syntony.topologies import file_format
 from syntony.topologies.file_format import from_json

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syntony import CommunicationError, Communicator
 from syntony.__main__ import main
 from syntony.base.command import UserError
-from syntony.collectives import CommunicationError, Communicator
 from syntony.collectives.recorder import records as recorder
 from syntony.collectives.recorder.records import Dump, GroupRecord, Operation
 from tests import forked

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from syntony import _core
-from syntony.collectives import CommunicationError, Communicator, LocalBootstrap
+from syntony import CommunicationError, Communicator, LocalBootstrap, _core
 from syntony.collectives.buffers import UsageError
 from tests.collectives.arrays import OnlyDLPack, same, values
 from tests.collectives.ranks import Ranks

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from syntony import topologies
+from syntony import Communicator, LocalBootstrap, topologies
 from syntony.base.command import UserError
-from syntony.collectives import Communicator, LocalBootstrap
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.portfolio import Entry, Portfolio
 from syntony.synth.engines.registry import engine_named

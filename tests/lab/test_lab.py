@@ -231,7 +231,7 @@ done"""
 ALL_REDUCE = """
 import numpy as np
 from pathlib import Path
-from syntony.collectives import Communicator, TcpBootstrap
+from syntony import Communicator, TcpBootstrap
 comm = Communicator.create(TcpBootstrap.from_environment(60.0))
 data = np.full(1 << 19, comm.rank + 1, np.float32)
 comm.all_reduce(data, data)
@@ -261,7 +261,7 @@ def test_syntony_meets_in_a_torus(tmp_path: Path) -> None:
 
 IN_NETWORK = """
 import numpy as np
-from syntony.collectives import TcpBootstrap
+from syntony import TcpBootstrap
 from syntony.collectives.aggregation import InNetwork
 with InNetwork.create(TcpBootstrap.from_environment(60.0)) as group:
     data = np.full(100_000, group.rank + 1, np.float32)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from syntony import _core
-from syntony.collectives import Communicator
+from syntony import Communicator, _core
 from syntony.overlap.predict.traffic import collective_bytes
 from tests.collectives.ranks import Ranks
 

@@ -21,7 +21,6 @@ SYNTH = (
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((SOURCE / "syntony").rglob("*.py"))
-    if "include" not in path.parts
 }
 
 

@@ -97,7 +97,7 @@ def _put(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (_put("speed", 1), 'nodes[2].aggregator has the unknown key "speed"'),
         (lambda row: row["aggregator"].pop("tenants"), 'nodes[2].aggregator has no "tenants"'),
         (lambda row: row.pop("reduces"), "node 2 has aggregator switchml but does not reduce"),
-        (lambda row: row.update(aggregator=7), "nodes[2].aggregator must be a JSON object, not 7"),
+        (lambda row: row.update(aggregator=7), "nodes[2].aggregator is 7; it must be an object"),
     ],
 )
 def test_damage_to_an_aggregator_in_a_file_is_named(change: Callable[[dict[str, Any]], None], sentence: str) -> None:

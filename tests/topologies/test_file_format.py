@@ -86,7 +86,7 @@ def _put(value: Any, *path: Any) -> Callable[[Any], None]:
         (_put(7, "name"), "name is 7; it must be a string"),
         (_put({}, "nodes"), "nodes is {}; it must be a list"),
         (_put([], "nodes"), "at least one rank"),
-        (_put("x", "nodes", 2), 'nodes[2] must be a JSON object, not "x"'),
+        (_put("x", "nodes", 2), 'nodes[2] is "x"; it must be an object'),
         (_drop("nodes", 2, "kind"), 'nodes[2] has no "kind"'),
         (_put("gpu", "nodes", 2, "kind"), 'nodes[2].kind is "gpu"; a node is one of rank, switch, nic'),
         (_put(1, "nodes", 2, "multicast"), "nodes[2].multicast is 1; it must be true or false"),
@@ -114,7 +114,7 @@ def _put(value: Any, *path: Any) -> Callable[[Any], None]:
         (_put([0, 1], "generators", 0), "generator 0 is not a permutation of the node ids 0..3"),
         (_put([0, 1, 2, "3"], "generators", 0), "generators[0] must be a list of node numbers"),
         (_put([1, 0, 2, 3], "generators", 0), "generator 0 is no automorphism"),
-        (_put(1, "links_"), 'the file has the unknown key "links_" (known here: format, version'),
+        (_put(1, "links_"), 'the file has the unknown key "links_" (known: format, version'),
     ],
 )
 def test_a_wrong_field_is_named_with_its_position(change: Callable[[Any], None], sentence: str) -> None:
@@ -134,7 +134,7 @@ def test_a_wrong_field_is_named_with_its_position(change: Callable[[Any], None],
         ('{"alpha": NaN}', "NaN is not a number"),
         ('{"name": "a", "name": "b"}', 'the key "name" occurs twice'),
         ("[" * 100_000, "nested too deeply"),
-        ("[1, 2]", "the file must be a JSON object, not [1, 2]"),
+        ("[1, 2]", "the file is [1, 2]; it must be an object"),
         ("1" * 5000, "not a topology file"),
     ],
 )

@@ -38,7 +38,7 @@ CONFIGS = Path(__file__).parents[2] / "src/syntony/trainer/configs"
             r"2: \[optimizer\] name is 'LBFGS'; it must be an elementwise one of torch.optim",
         ),
         ("[run]\nresume = 'newest'", r"2: \[run\] resume is 'newest'; then \[run\] save must say in which folder"),
-        ("[optimizer\n", "is not TOML"),
+        ("[optimizer\n", "not TOML"),
         ("steps = 3", "unknown section"),
         ("model = 3", "model is a section"),
     ],

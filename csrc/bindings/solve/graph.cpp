@@ -37,10 +37,6 @@ void bind_flow_network(nb::module_& m) {
           },
           "source"_a, "sink"_a, "limit"_a = nb::none(),
           "Sends as much more as fits from source to sink (at most `limit`); returns how much that was.")
-      .def(
-          "set_capacities",
-          [](FlowNetwork& self, const Column<Amount>& capacities) { self.set_capacities(span_of(capacities)); },
-          "capacities"_a, "New capacities for all arcs, and the flow back to zero.")
       .def("set_capacity", &FlowNetwork::set_capacity, "arc"_a, "capacity"_a,
            "A new capacity for one arc; the flow stays and must fit.")
       .def("flow", &FlowNetwork::flow, "arc"_a, "What flows through the arc.")

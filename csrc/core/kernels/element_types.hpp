@@ -1,5 +1,4 @@
-// The two enumerations that the kernels, the wire and both front doors share. No standard library: GPUs read this too,
-// and NVRTC has none.
+// The two enumerations that the kernels, the wire and both front doors share. GPUs read this, too.
 #pragma once
 
 namespace syntony {

@@ -9,7 +9,6 @@
 #pragma once
 
 #include "cuda/device/formats.hpp"
-#include "cuda/device/freestanding.hpp"
 #include "cuda/device/qualifiers.hpp"
 
 namespace syntony::cuda {

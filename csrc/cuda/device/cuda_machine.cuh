@@ -1,8 +1,7 @@
-// A Machine on a GPU: the interpreter's, and that of generated kernels.
+// The interpreter's Machine on a GPU.
 #pragma once
 
 #include "cuda/device/combine.hpp"
-#include "cuda/device/freestanding.hpp"
 
 namespace syntony::cuda {
 

@@ -10,8 +10,11 @@
 // when it is stored. Without fused multiply-adds (-fmad=false, -ffp-contract=off), which the CPU's kernels do not have.
 #pragma once
 
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
 #include "core/kernels/element_types.hpp"
-#include "cuda/device/freestanding.hpp"
 #include "cuda/device/qualifiers.hpp"
 
 namespace syntony::cuda {
@@ -202,22 +205,6 @@ struct Exponent8 {
     return static_cast<Storage>(bits_as<std::uint32_t>(Float32::narrow(w)) >> 23);
   }
   SYNTONY_DEVICE static Wide apply(ReduceOp op, Wide a, Wide b) { return arithmetic(op, a, b); }
-};
-
-/// Products of complex numbers; their sums are sums of their parts.
-template <class Part>
-struct Complex {
-  struct Storage {
-    typename Part::Storage real, imag;
-  };
-  struct Wide {
-    typename Part::Wide real, imag;
-  };
-  SYNTONY_DEVICE static Wide widen(Storage s) { return {Part::widen(s.real), Part::widen(s.imag)}; }
-  SYNTONY_DEVICE static Storage narrow(Wide w) { return {Part::narrow(w.real), Part::narrow(w.imag)}; }
-  SYNTONY_DEVICE static Wide apply(ReduceOp, Wide a, Wide b) {
-    return {a.real * b.real - a.imag * b.imag, a.real * b.imag + a.imag * b.real};
-  }
 };
 
 /// Sums wrap, so those of signed integers are those of unsigned ones.

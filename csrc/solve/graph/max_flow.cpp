@@ -35,10 +35,12 @@ FlowNetwork::FlowNetwork(std::uint32_t nodes, std::span<const std::int32_t> tail
   }
   position.resize(tails.size());
   at_ = std::move(position);
+  total_ = checked_total(capacities);
+  capacity_.assign(capacities.begin(), capacities.end());
   residual_.resize(from.size());
   label_.resize(nodes);
   queue_.reserve(nodes);
-  set_capacities(capacities);
+  reset();
 }
 
 void FlowNetwork::require_node(Node node) const {
@@ -71,12 +73,6 @@ FlowNetwork::Amount FlowNetwork::checked_total(std::span<const Amount> capacitie
     total += capacities[arc];
   }
   return total;
-}
-
-void FlowNetwork::set_capacities(std::span<const Amount> capacities) {
-  total_ = checked_total(capacities);
-  capacity_.assign(capacities.begin(), capacities.end());
-  reset();
 }
 
 void FlowNetwork::set_capacity(std::size_t arc, Amount capacity) {

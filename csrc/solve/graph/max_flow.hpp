@@ -41,9 +41,6 @@ class FlowNetwork {
   /// negative limit.
   Amount augment(Node source, Node sink, Amount limit = kUnlimited);
 
-  /// New capacities for all arcs, and the flow back to zero. Throws as the constructor.
-  void set_capacities(std::span<const Amount> capacities);
-
   /// A new capacity for one arc; the flow stays. Throws std::invalid_argument where the flow would not fit.
   void set_capacity(std::size_t arc, Amount capacity);
 

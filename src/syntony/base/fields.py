@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.command import UserError
 from syntony.base.strict_json import FileError as FileError
 from syntony.base.strict_json import parse, shown
 
 INT32 = np.iinfo(np.int32)
+_Choice = TypeVar("_Choice", bound=str)
 
 
 def parse_json(text: str, where: str) -> object:
@@ -24,20 +26,25 @@ def parse_json(text: str, where: str) -> object:
 
 
 class Fields:
-    """The keys of one JSON object, taken one by one; what is left over at `finish` is an error."""
+    """The keys of one JSON object, taken one by one; what is left over at `finish` is an error.
+
+    `error` is what every method raises; rooms with an error of their own subclass it.
+    """
+
+    error: ClassVar[type[UserError]] = FileError
 
     def __init__(self, data: object, where: str, path: str = "") -> None:
         self._where, self._path = where, path
         if not isinstance(data, dict):
-            raise FileError(f"{where}: {path or 'the file'} is {shown(data)}; it must be an object")
+            raise self.error(f"{where}: {path or 'the file'} is {shown(data)}; it must be an object")
         self._rest: dict[str, Any] = dict(data)
         self._seen: dict[str, Any] = {}
 
-    def wrong(self, key: str, right: str, index: int | None = None) -> FileError:
+    def wrong(self, key: str, right: str, index: int | None = None) -> UserError:
         """The error to raise: what stands at `key` (at `index` of it), and what would be right."""
         value = self._seen[key] if index is None else self._seen[key][index]
         place = self._name(key) if index is None else f"{self._name(key)}[{index}]"
-        return FileError(f"{self._where}: {place} is {shown(value)}; {right}")
+        return self.error(f"{self._where}: {place} is {shown(value)}; {right}")
 
     def has(self, key: str) -> bool:
         """Whether the key is there and not null."""
@@ -48,7 +55,7 @@ class Fields:
         if key not in self._rest:
             if optional:
                 return None
-            raise FileError(f'{self._where}: {self._path or "the file"} has no "{key}"')
+            raise self.error(f'{self._where}: {self._path or "the file"} has no "{key}"')
         self._seen[key] = self._rest.pop(key)
         return self._seen[key]
 
@@ -56,9 +63,11 @@ class Fields:
         """The value of a key that was taken."""
         return self._seen[key]
 
-    def string(self, key: str) -> str:
-        """A string."""
-        value = self.take(key)
+    def string(self, key: str, optional: bool = False) -> str:
+        """A string; "" where it is optional and absent."""
+        value = self.take(key, optional)
+        if value is None and optional:
+            return ""
         if not isinstance(value, str):
             raise self.wrong(key, "it must be a string")
         return value
@@ -69,6 +78,13 @@ class Fields:
         if type(value) is not int or not INT32.min <= value <= INT32.max:
             raise self.wrong(key, "it must be a whole number")
         return value
+
+    def flag(self, key: str) -> bool:
+        """True or false; false where it is absent."""
+        value = self.take(key, optional=True)
+        if value is not None and not isinstance(value, bool):
+            raise self.wrong(key, "it must be true or false")
+        return bool(value)
 
     def number(self, key: str) -> float:
         """A finite number."""
@@ -93,16 +109,19 @@ class Fields:
                 raise self.wrong(key, 'it must be an exact fraction such as "7/6"', index)
         return tuple(value for value in found if value is not None)
 
-    def choice(self, key: str, choices: Iterable[str]) -> str:
+    def choice(self, key: str, choices: Iterable[_Choice]) -> _Choice:
         """One of the given strings."""
         value = self.take(key)
-        if value not in tuple(choices):
-            raise self.wrong(key, f"it must be one of {', '.join(choices)}")
-        return str(value)
+        for known in choices:
+            if value == known:
+                return known
+        raise self.wrong(key, f"it must be one of {', '.join(choices)}")
 
-    def rows(self, key: str) -> list[Any]:
-        """A list."""
-        value = self.take(key)
+    def rows(self, key: str, optional: bool = False) -> list[Any]:
+        """A list; an empty one where it is optional and absent."""
+        value = self.take(key, optional)
+        if value is None and optional:
+            return []
         if not isinstance(value, list):
             raise self.wrong(key, "it must be a list")
         return value
@@ -125,20 +144,20 @@ class Fields:
         offset = np.concatenate(([0], np.cumsum([len(row) for row in rows], dtype=np.int64)))
         return offset, np.asarray([item for row in rows for item in row], np.int32)
 
-    def child(self, key: str) -> Fields:
+    def child(self, key: str) -> Self:
         """The object at the key."""
-        return Fields(self.take(key), self._where, self._name(key))
+        return type(self)(self.take(key), self._where, self._name(key))
 
-    def children(self, key: str) -> Iterator[Fields]:
+    def children(self, key: str, optional: bool = False) -> Iterator[Self]:
         """The objects of the list at the key."""
-        for index, row in enumerate(self.rows(key)):
-            yield Fields(row, self._where, f"{self._name(key)}[{index}]")
+        for index, row in enumerate(self.rows(key, optional)):
+            yield type(self)(row, self._where, f"{self._name(key)}[{index}]")
 
     def finish(self) -> None:
         """Refuses keys that nobody took."""
         for key in self._rest:
             known = ", ".join(self._seen)
-            raise FileError(f'{self._where}: {self._path or "the file"} has the unknown key "{key}" (known: {known})')
+            raise self.error(f'{self._where}: {self._path or "the file"} has the unknown key "{key}" (known: {known})')
 
     def _name(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key

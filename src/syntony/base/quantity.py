@@ -14,7 +14,7 @@ from functools import lru_cache
 _DECIMAL = re.compile(r"[0-9]{1,400}(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,2})?")
 _BIT_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?)([kmg])bit")
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?)(us|ms|s)")
-_SIZE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{0,9})?)([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{0,9})?(?:e[0-9]{1,2})?)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _RATIO = re.compile(r"[0-9]{1,400}/[0-9]{1,400}")
 
 
@@ -33,11 +33,12 @@ def shape(text: str) -> tuple[int, ...]:
 
 
 def size(text: str) -> int:
-    """Bytes: `8`, `64K`, `1.5M`, `2GiB`; units are powers of 1024, and parts of a byte are dropped."""
+    """Bytes, less than 2^64: `8`, `64K`, `1.5M`, `1e6`, `2GiB`. Units are powers of 1024; parts of a byte are dropped."""
     match = _SIZE.fullmatch(text)
-    if not match:
+    found = int(Fraction(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ")) if match else 1 << 64
+    if found >= 1 << 64:
         raise ValueError("bytes such as 8, 64K, 1M or 1G")
-    return int(Fraction(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+    return found
 
 
 @lru_cache(maxsize=1024)  # a topology file says the same few rates thousands of times

@@ -100,13 +100,6 @@ def host_buffer_of(array: Any, what: str, writable: bool) -> Buffer:
     return found
 
 
-def gpu_buffer_of(array: Any, what: str, writable: bool) -> Buffer:
-    """As buffer_of, of arrays on GPUs only."""
-    if not _on_gpu(array):
-        raise UsageError(f"{what} is a {type(array).__name__} that lies on no CUDA GPU")
-    return buffer_of(array, what, writable)
-
-
 def _from_dlpack(array: Any, what: str) -> Any:
     if not hasattr(array, "__dlpack__"):
         raise UsageError(f"{what} is a {type(array).__name__}; pass a NumPy array, a torch tensor or a DLPack object")

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.strict_json import FileError, parse, shown
+from syntony.base.text_file import read_text
 from syntony.topologies.topology import Permutation, TopologyError
 
 _MOST_PAIRS = 1_000_000  # of all_to_alls, so that a mistyped size is refused before it fills the memory
@@ -150,18 +151,13 @@ def _of_axes(axes: list[tuple[str, int]], ranks: int, where: str) -> Demand:
 
 def _of_file(path: Path, ranks: int) -> Demand:
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise TopologyError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise TopologyError(f"{path}: not a text file: byte {error.start} is not UTF-8") from None
+        text = read_text(path)
+        data = None if path.suffix == ".csv" else parse(text, str(path), "traffic file")
+    except FileError as error:
+        raise TopologyError(str(error)) from None
     if path.suffix == ".csv":
         rows: list[object] = [line.split(",") for line in text.splitlines() if line.strip()]
         return _of_matrix(rows, ranks, str(path), "line")
-    try:
-        data = parse(text, str(path), "traffic file")
-    except FileError as error:
-        raise TopologyError(str(error)) from None
     if isinstance(data, list):
         return _of_matrix(data, ranks, str(path), "row")
     if not isinstance(data, dict):

@@ -10,8 +10,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
+from syntony.base.fields import Fields
 from syntony.base.quantity import rate
-from syntony.base.strict_json import FileError, parse, shown
+from syntony.base.strict_json import FileError, parse
 from syntony.base.whole_file import write_text
 from syntony.topologies.aggregator import NUMBER_FORMATS, PLACEMENTS, SHARINGS, Aggregator
 from syntony.topologies.topology import NODE_KINDS, Link, Node, Permutation, Topology, TopologyError
@@ -62,15 +63,15 @@ def from_json(text: str, where: str = "topology") -> Topology:
 
 def from_dict(data: object, where: str = "topology") -> Topology:
     """Inverse of `to_dict`; the message of every `TopologyError` begins with `where`."""
-    fields = _Fields(data, where, "the file")
+    fields = _Fields(data, where)
     if fields.take("format") != FORMAT:
         raise fields.wrong("format", f'it must be "{FORMAT}"; is this a topology file?')
     if fields.take("version") != VERSION:
         raise fields.wrong("version", f"this program reads version {VERSION}")
     name = fields.string("name")
     about = fields.string("about", optional=True)
-    nodes = tuple(_node_from_dict(i, row, where) for i, row in enumerate(fields.rows("nodes")))
-    links = tuple(_link_from_dict(i, row, where) for i, row in enumerate(fields.rows("links")))
+    nodes = tuple(_node(i, row, where) for i, row in enumerate(fields.children("nodes")))
+    links = tuple(_link(i, row) for i, row in enumerate(fields.children("links")))
     generators = tuple(
         _generator_from_list(i, row, where) for i, row in enumerate(fields.rows("generators", optional=True))
     )
@@ -99,8 +100,7 @@ def _node_to_dict(node: Node) -> dict[str, Any]:
     return row
 
 
-def _node_from_dict(position: int, row: object, where: str) -> Node:
-    fields = _Fields(row, where, f"nodes[{position}]")
+def _node(position: int, fields: _Fields, where: str) -> Node:
     kind = fields.string("kind")
     if kind not in NODE_KINDS:
         raise fields.wrong("kind", f"a node is one of {', '.join(NODE_KINDS)}")
@@ -108,8 +108,8 @@ def _node_from_dict(position: int, row: object, where: str) -> Node:
         position,
         kind,
         fields.string("name"),
-        fields.boolean("multicast"),
-        fields.boolean("reduces"),
+        fields.flag("multicast"),
+        fields.flag("reduces"),
         fields.place("place"),
         _aggregator_from_dict(fields.take("aggregator", optional=True), where, f"nodes[{position}].aggregator"),
     )
@@ -146,7 +146,7 @@ def _aggregator_from_dict(row: object, where: str, what: str) -> Aggregator | No
             tenants=fields.whole("tenants"),
             sharing=fields.choice("sharing", SHARINGS),
             placement=fields.choice("placement", PLACEMENTS),
-            multicast=fields.boolean("multicast"),
+            multicast=fields.flag("multicast"),
             hot=fields.bandwidth("hot", 'it must be a share such as "1/2"'),
         )
     except ValueError as error:
@@ -157,8 +157,7 @@ def _aggregator_from_dict(row: object, where: str, what: str) -> Aggregator | No
     return aggregator
 
 
-def _link_from_dict(position: int, row: object, where: str) -> Link:
-    fields = _Fields(row, where, f"links[{position}]")
+def _link(position: int, fields: _Fields) -> Link:
     link = Link(
         position, fields.whole("src"), fields.whole("dst"), fields.number("alpha"), fields.bandwidth("bandwidth")
     )
@@ -172,66 +171,12 @@ def _generator_from_list(position: int, row: object, where: str) -> Permutation:
     return tuple(row)
 
 
-class _Fields:
-    """The keys of one JSON object, read one by one; keys that nobody has read at the end are an error."""
-
-    def __init__(self, data: object, where: str, what: str) -> None:
-        if not isinstance(data, dict):
-            raise TopologyError(f"{where}: {what} must be a JSON object, not {shown(data)}")
-        self._rest: dict[str, object] = dict(data)
-        self._seen: dict[str, object] = {}
-        self._where = where
-        self._what = what
-
-    def take(self, key: str, optional: bool = False) -> object:
-        if key not in self._rest:
-            if optional:
-                return None
-            raise TopologyError(f'{self._where}: {self._what} has no "{key}"')
-        self._seen[key] = self._rest.pop(key)
-        return self._seen[key]
-
-    def wrong(self, key: str, right: str) -> TopologyError:
-        """The error to raise: the value of `key`, and what would be `right`."""
-        field = key if self._what == "the file" else f"{self._what}.{key}"
-        return TopologyError(f"{self._where}: {field} is {shown(self._seen[key])}; {right}")
-
-    def string(self, key: str, optional: bool = False) -> str:
-        value = self.take(key, optional)
-        if value is None and optional:
-            return ""
-        if not isinstance(value, str):
-            raise self.wrong(key, "it must be a string")
-        return value
-
-    def boolean(self, key: str) -> bool:
-        value = self.take(key, optional=True)
-        if value is not None and not isinstance(value, bool):
-            raise self.wrong(key, "it must be true or false")
-        return bool(value)
-
-    def whole(self, key: str) -> int:
-        value = self.take(key)
-        if type(value) is not int:
-            raise self.wrong(key, "it must be a whole number")
-        return value
-
-    def number(self, key: str) -> float:
-        value = self.take(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300:
-            return float(value)
-        raise self.wrong(key, "it must be a number")
+class _Fields(Fields):
+    error = TopologyError
 
     def null(self, key: str) -> bool:
-        """Whether the value of the key is null; if so, the key counts as read."""
+        """Whether null stands at the key, which is then taken."""
         return self._rest.get(key, ...) is None and self.take(key) is None
-
-    def choice(self, key: str, choices: tuple[_Choice, ...]) -> _Choice:
-        value = self.take(key)
-        for known in choices:
-            if value == known:
-                return known
-        raise self.wrong(key, f"it must be one of {', '.join(map(str, choices))}")
 
     def choices(self, key: str, choices: tuple[_Choice, ...]) -> list[_Choice]:
         values = self.rows(key)
@@ -256,19 +201,6 @@ class _Fields:
         if isinstance(value, list) and len(value) == 2 and all(_is_near(part) for part in value):
             return float(value[0]), float(value[1])
         raise self.wrong(key, "it must be two numbers, [x, y]")
-
-    def rows(self, key: str, optional: bool = False) -> list[object]:
-        value = self.take(key, optional)
-        if value is None and optional:
-            return []
-        if not isinstance(value, list):
-            raise self.wrong(key, "it must be a list")
-        return value
-
-    def finish(self) -> None:
-        for key in self._rest:
-            known = ", ".join(self._seen)
-            raise TopologyError(f'{self._where}: {self._what} has the unknown key "{key}" (known here: {known})')
 
 
 def _is_near(coordinate: object) -> bool:

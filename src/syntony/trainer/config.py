@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from syntony.base.command import UserError
+from syntony.base.text_file import parse_toml, read_text
 from syntony.base.wording import did_you_mean
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
@@ -137,15 +138,10 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
     bundled = {each.stem: each for each in sorted(Path(__file__).with_name("configs").glob("*.toml"))}
     if not Path(path).is_file():
         path = bundled.get(str(path), path)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        tables = tomllib.loads(text)
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file; without one there are {', '.join(bundled)}") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: is not TOML: {error}") from None
+    if not Path(path).exists():
+        raise UserError(f"{path}: there is no such file; without one there are {', '.join(bundled)}")
+    text = read_text(path)
+    tables = parse_toml(text, path)
     places = {key: f"{path}:{line}" for key, line in _lines(text).items()}
     for setting in settings:
         name, equals, value = setting.partition("=")

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from syntony import _core
-from syntony.collectives import Communicator
+from syntony import Communicator, _core
 from tests.collectives.cuda.schedules import schedule
 from tests.collectives.ranks import Ranks
 from tests.csrc.cuda.gpu import _cuda, needs_gpu

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from syntony import _core
-from syntony.collectives import Communicator, LocalBootstrap
+from syntony import Communicator, LocalBootstrap, _core
 from syntony.collectives.cuda import forming
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from syntony import _core
-from syntony.collectives import Communicator
+from syntony import Communicator, _core
 from syntony.collectives.buffers import UsageError
 from syntony.collectives.cuda import forming, group, staging
 from syntony.synth.model.program import Program

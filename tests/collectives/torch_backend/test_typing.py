@@ -20,7 +20,7 @@ def test_a_typed_script_runs() -> None:
 def test_mypy_reads_it(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
     wrong.write_text(
-        "from syntony.collectives import Communicator\n\n\n"
+        "from syntony import Communicator\n\n\n"
         "def use(group: Communicator) -> str:\n"
         '    group.broadcast([1.0], root="0")\n'
         "    return group.rank\n"

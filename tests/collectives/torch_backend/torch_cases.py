@@ -305,7 +305,7 @@ def memory_to_share(rank: int, size: int) -> None:
     import numpy as np
     from torch.distributed.fsdp import fully_shard
 
-    from syntony import _core, collectives
+    from syntony import _core, empty
 
     backend: Any = dist.group.WORLD._get_backend(torch.device("cpu"))  # type: ignore[union-attr]
     assert backend.supports_tensor_alloc(torch.device("cpu"))
@@ -321,7 +321,7 @@ def memory_to_share(rank: int, size: int) -> None:
     del tensor
     gc.collect()
     assert _core.place_of(address, 1) is None
-    array = collectives.empty((3, 5), np.int16)
+    array = empty((3, 5), np.int16)
     assert (array.shape, array.dtype, array.ctypes.data % 4096) == ((3, 5), np.int16, 0)
     shared = torch.from_numpy(array)
     shared += rank

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import numpy.typing as npt
 
-from syntony.collectives import CommunicationError, Communicator, LocalBootstrap, UsageError, Work, empty
+from syntony import CommunicationError, Communicator, LocalBootstrap, UsageError, Work, empty
 
 
 def mean(group: Communicator, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from syntony import topologies
+from syntony import Communicator, topologies
 from syntony._core import CommunicationError, automatic_choice
 from syntony.base.command import UserError
-from syntony.collectives import Communicator
 from syntony.collectives.bootstrap.launch import Exchange, RankError, run_ranks
 from syntony.collectives.tuner import settings, table
 from syntony.collectives.tuner.costs import Key
@@ -99,7 +98,7 @@ def test_exclusions_take_the_next_best_and_leave_the_rest(monkeypatch: pytest.Mo
 def test_what_is_chosen_runs_and_says_why() -> None:
     script = (
         "import numpy as np\n"
-        "from syntony.collectives import Communicator\n"
+        "from syntony import Communicator\n"
         "from syntony.collectives.bootstrap import launch\n"
         "def work(exchange):\n"
         "    with Communicator.create(exchange) as group:\n"

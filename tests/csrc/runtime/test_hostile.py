@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from syntony import _core
-from syntony.collectives import LocalBootstrap
+from syntony import LocalBootstrap, _core
 from tests.csrc.runtime.group import Group, failure_of
 
 HELLO = struct.Struct("<IHH16sIIII")  # magic, version, flow, token, group, from, to, flows

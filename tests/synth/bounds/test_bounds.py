@@ -250,7 +250,7 @@ def test_cheap_prices_are_called_the_best_only_where_the_program_agrees(data: st
     assert bound.seconds_per_byte == solved.seconds_per_byte >= cheap.seconds_per_byte
 
 
-# ---- at scale, by the numbers; how long it takes is `python -m syntony.benchmarks.bounds`
+# ---- at scale, by the numbers; how long it takes is `python -m syntony.benchmarks synthesis bounds`
 # -----------------------------------
 
 

@@ -66,7 +66,7 @@ def test_all_reduce_takes_half_of_what_rings_take() -> None:
 def test_sums_are_made_in_rank_order_in_the_switch() -> None:
     schedule = in_network(parse("star:4,aggregator=switchml"), "all_reduce", chunks=2)
     values = schedule.values
-    sums = [values.operands(value) for value in range(len(values)) if values.is_sum(value)]
+    sums = [values.operands(value) for value in range(len(values)) if values.operands(value)]
     assert [[int(values.rank[term]) for term in terms] for terms in sums] == [[0, 1, 2, 3], [0, 1, 2, 3]]
     assert schedule.number_format == "int32_block"
 

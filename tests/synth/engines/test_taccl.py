@@ -213,7 +213,7 @@ def test_default_sketches() -> None:
         ("[between]\nbox = 2\nrelays = { 2 = [0] }", "between.relays names position 2; a box has positions 0..1"),
         ("[between]\nbox = 2\ncarries = { 0 = [0] }", "what starts at rank 1 cannot reach rank 2 over the links"),
         ("[between]\nbox = 2\nown_first = 1", "between.own_first is 1; it must be true or false"),
-        ("chunks = ", "not a sketch in TOML: Invalid value"),
+        ("chunks = ", "not TOML: Invalid value"),
     ],
 )
 def test_what_is_wrong_with_a_sketch_is_said(text: str, sentence: str, tmp_path: Path) -> None:

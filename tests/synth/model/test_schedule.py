@@ -119,7 +119,7 @@ def test_values_name_what_they_sum() -> None:
     assert left == builder.sum((builder.sum((a, b)), c))
     values = builder.build()
     assert values.contributions(left) == values.contributions(right) == {0, 1, 2}
-    assert [values.is_sum(value) for value in (a, left)] == [False, True]
+    assert [bool(values.operands(value)) for value in (a, left)] == [False, True]
     other = builder.contribution(1, 0)
     with pytest.raises(ValueError, match="one chunk"):
         builder.sum((a, other))

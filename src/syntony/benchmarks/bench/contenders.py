@@ -54,7 +54,7 @@ class Contender(Protocol):
 
 
 class Communicator(Protocol):
-    """The part of syntony.collectives.Communicator that is measured."""
+    """The part of syntony.Communicator that is measured."""
 
     @property
     def rank(self) -> int: ...

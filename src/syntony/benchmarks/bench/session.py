@@ -26,10 +26,10 @@ from syntony.collectives.bootstrap.launch import Exchange, RankError
 
 
 def create_communicator(exchange: Exchange, timeout: float) -> Communicator:
-    """Ours: syntony.collectives.Communicator over the same ranks."""
-    from syntony import collectives
+    """Ours: syntony.Communicator over the same ranks."""
+    from syntony.collectives import communicator as runtime
 
-    communicator: Communicator = collectives.Communicator.create(exchange, timeout=timeout)
+    communicator: Communicator = runtime.Communicator.create(exchange, timeout=timeout)
     return communicator
 
 

@@ -1,4 +1,4 @@
-"""Several ranks on one GPU, against its memory and against NCCL: `python -m syntony.benchmarks.cuda one_gpu`.
+"""Several ranks on one GPU, against its memory and against NCCL: `python -m syntony.benchmarks cuda one_gpu`.
 
 Ranks are threads (threads.py), each with a stream and its share of the GPU's processors. What a collective must read
 and write, divided by what the same GPU moves in a large copy (read + write, measured in the same run), is the least
@@ -13,6 +13,7 @@ compared before a time is taken. Nothing here says anything about NVLink.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+from syntony.base.arguments import size as size_of
+from syntony.base.command import UserError
 from syntony.benchmarks.bench.contenders import Contender
 from syntony.benchmarks.bench.elements import ELEMENTS
 from syntony.benchmarks.bench.measure import Bench, Effort, Result
@@ -27,10 +30,11 @@ from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.session import told_to_people
 from syntony.benchmarks.bench.shapes import SHAPES
 from syntony.benchmarks.cuda.executed import Executed, Group
-from syntony.benchmarks.cuda.gpu import EventTimer, Gpu, GpuMemory
+from syntony.benchmarks.cuda.gpu import EventTimer, Gpu, GpuMemory, executor
 from syntony.benchmarks.cuda.nccl import Nccl
+from syntony.benchmarks.cuda.session import get_ready
 from syntony.benchmarks.cuda.threads import run_threads
-from syntony.benchmarks.goals import Part, Row
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import Exchange
 
 REPLAYS = 7  # of a graph of so many iterations:
@@ -169,3 +173,23 @@ def copy_rate(cuda: Any, size: int) -> float:
         stream.synchronize()
         times.append(after.seconds_since(before) / EFFORT.iterations)
     return float(2 * size / statistics.median(times[1:]))  # the first wakes the GPU up
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=int, default=4, metavar="N", help="how many ranks (4)")
+    parser.add_argument("--sizes", default="8K,1M,16M,256M", metavar="S[,T...]", help="total bytes of a rank's buffer")
+    parser.add_argument("--peers", choices=("nccl",), default=None, help="who competes")
+
+
+def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
+    get_ready()
+    cuda = executor()
+    if cuda.device_count() == 0:
+        raise UserError("it needs a CUDA GPU and its driver; there is none here")
+    sizes = tuple(map(size_of, options.sizes.split(",")))
+    if any(each < 16 * options.ranks for each in sizes):
+        raise UserError(f"--sizes: {options.ranks} ranks need at least {16 * options.ranks} bytes")
+    return (part(options.ranks, sizes, options.peers is not None, cuda),)
+
+
+TABLE = Table("one_gpu", "several ranks on one GPU against its memory, and NCCL", _parts, _configure)

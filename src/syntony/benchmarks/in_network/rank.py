@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.collectives import Communicator, InNetwork, TcpBootstrap
+from syntony.collectives.aggregation import InNetwork
+from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
+from syntony.collectives.communicator import Communicator
 
 FORMATS = ("float32", "int32_block", "bfloat16", "float32_fpisa")
 REPETITIONS = 5

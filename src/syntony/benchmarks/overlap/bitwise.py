@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from syntony.benchmarks.goals import Part, Row
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import RankError
 
 CONFIG = Path(__file__).parents[2] / "trainer" / "configs" / "tiny.toml"

@@ -19,8 +19,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from syntony.benchmarks.goals import Part, Row
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import Exchange, run_ranks
 from syntony.collectives.torch_backend.backend import communicator_of
 from syntony.overlap.policies.search import chain_of, planned

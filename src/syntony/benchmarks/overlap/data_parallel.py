@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.overlap.contenders import settings
 from syntony.benchmarks.overlap.contenders.contest import Entry, Timed, Work, best, hold
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 
 HOSTS = 4
 BUCKETS = (0.5, 1.0, 2.0, 4.0)

@@ -28,11 +28,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.overlap.contenders import settings
 from syntony.benchmarks.overlap.contenders.contest import Entry, Work, best, hold
 from syntony.benchmarks.overlap.tensor_parallel import COLUMNS, HOSTS, losses, row
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 
 OVER_TORCH, OVER_TUTEL, OVER_FIFO = 1.8, 1.15, 1.2
 EXPERTS = 8

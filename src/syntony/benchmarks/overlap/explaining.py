@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.overlap.contenders import settings
 from syntony.benchmarks.overlap.contenders.contest import Work, hold
 from syntony.benchmarks.overlap.policies import HOSTS, LABS, entry
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 
 GOAL = 0.10
 

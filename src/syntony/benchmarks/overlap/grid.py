@@ -14,11 +14,10 @@ import argparse
 from collections.abc import Iterator
 from functools import partial
 
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.overlap.contenders import settings
 from syntony.benchmarks.overlap.contenders.contest import Entry, Work, best, hold
 from syntony.benchmarks.overlap.data_parallel import HOSTS, trainer
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 
 SHAPES = ((3, 384), (6, 256), (12, 192), (24, 128), (48, 96))  # blocks, width
 RATES = (60, 120, 200, 320, 480)  # Mbit/s

@@ -25,8 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from syntony.base.command import UserError
-from syntony.benchmarks.goals import Part, Row
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import RankError
 
 CONFIG = Path(__file__).parents[2] / "trainer" / "configs" / "long.toml"

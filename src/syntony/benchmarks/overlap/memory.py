@@ -21,8 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from syntony.benchmarks.goals import Part, Row
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import Exchange, run_ranks
 from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.predict.simulation import simulate

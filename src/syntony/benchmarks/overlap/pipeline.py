@@ -17,11 +17,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.overlap.contenders import settings
 from syntony.benchmarks.overlap.contenders.contest import Entry, Work, best, hold
 from syntony.benchmarks.overlap.tensor_parallel import losses
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 
 STAGES, MICROBATCHES, BLOCKS = 4, 8, 8
 STAGE = 0.04  # seconds of a stage's forward for one microbatch

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.overlap.contenders import settings
 from syntony.benchmarks.overlap.contenders.contest import Work, hold
 from syntony.benchmarks.overlap.policies import HOSTS, LABS, entry
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 
 MEDIAN, TAIL = 0.05, 0.10
 _DP, _TP, _EP, _PP = (LABS[name].options for name in ("dp", "tp", "ep", "pp"))

@@ -17,9 +17,8 @@ from functools import partial
 
 from syntony.base.command import UserError
 from syntony.base.wording import time as clock
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.overlap.policies import step_of
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import RankError
 from syntony.overlap.policies.search import search
 from syntony.overlap.policies.table import POLICIES

@@ -10,11 +10,10 @@ import argparse
 from collections.abc import Iterator
 from functools import partial
 
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.overlap.contenders import settings
 from syntony.benchmarks.overlap.contenders.contest import Entry, Timed, Work, best, hold
 from syntony.benchmarks.overlap.data_parallel import HOSTS, trainer
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 
 GOALS = {1.0: 1.75, 2 / 3: 1.9}
 """Over FSDP2 on gloo with weights freed, by ratio."""

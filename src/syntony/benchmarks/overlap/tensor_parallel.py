@@ -16,10 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.overlap.contenders import settings
 from syntony.benchmarks.overlap.contenders.contest import Entry, Timed, Work, best, hold
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 
 GOAL = 1.8
 """Over synchronous torch on gloo, at a ratio of 1."""

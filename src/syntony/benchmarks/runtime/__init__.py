@@ -1,1 +1,1 @@
-"""Measurements of the runtime: one table per promise, `python -m syntony.benchmarks.runtime TABLE`."""
+"""Measurements of the runtime: one table per promise, `python -m syntony.benchmarks runtime TABLE`."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 
 from syntony.benchmarks.bench.contenders import TorchGroup
-from syntony.benchmarks.goals import Part
 from syntony.benchmarks.runtime.measured import sweep
 from syntony.benchmarks.runtime.measured.duel import Rules, part
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Table
 from syntony.collectives.bootstrap.launch import Exchange
 
 MEAN, LEAST = 10.0, 1.0

@@ -23,11 +23,10 @@ from pathlib import Path
 
 from syntony import _core
 from syntony.base.quantity import bit_rate
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.runtime.measured.hosts_rank import GLOO, Job, Timed
 from syntony.benchmarks.sim_vs_lab.model import network_of, sockets_of
 from syntony.benchmarks.sim_vs_lab.prediction import memory_rate
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.lab.lab import Lab
 from syntony.lab.lab_spec import LabError, LabSpec, at_rate, spec_of
 from syntony.lab.wires.ceiling import Ceiling, median_round_trip

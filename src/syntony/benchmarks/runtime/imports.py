@@ -17,8 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from syntony.base.command import UserError
-from syntony.benchmarks.goals import Part, Row
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 
 MOST_MILLISECONDS = 1.0
 MOST_LINES = {"csrc/torch": 1200, "csrc/torch/device": 1100}

@@ -28,9 +28,8 @@ from typing import Any, NoReturn
 
 from syntony.base.arguments import count
 from syntony.base.command import UserError
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.runtime.measured.held import descriptors
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 
 MOST_MILLISECONDS = 100.0
 """Goal, on every survivor."""
@@ -43,9 +42,11 @@ _PATIENCE = 60.0  # seconds for whatever must come
 def _survive(rank: int, port: int, secret: str, host: str, seed: int, report: Connection) -> None:
     """A rank's life: it says "running", then what it saw."""
     os.environ["SYNTONY_HOST"] = host
+    from syntony._core import CommunicationError
     from syntony.benchmarks.runtime.measured.random_operations import random_operation
-    from syntony.collectives import CommunicationError, Communicator, TcpBootstrap
     from syntony.collectives.bootstrap import process
+    from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
+    from syntony.collectives.communicator import Communicator
 
     process.current()
     before = _held()

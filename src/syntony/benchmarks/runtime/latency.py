@@ -16,9 +16,8 @@ import numpy as np
 
 from syntony.benchmarks.bench.session import create_communicator
 from syntony.benchmarks.bench.torch_store import open_store
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.runtime.measured import sweep
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import Exchange
 
 CROWD = 8

@@ -17,30 +17,30 @@ from typing import Any
 
 import numpy as np
 
-from syntony import _core, collectives
+from syntony import _core
 from syntony.base.arguments import size as size_of
 from syntony.benchmarks.bench.contenders import Syntony, Test
 from syntony.benchmarks.bench.elements import Array
 from syntony.benchmarks.bench.measure import Bench
 from syntony.benchmarks.bench.measurement import LocalMeasurement, Memory
 from syntony.benchmarks.bench.session import create_communicator
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.runtime.measured import sweep
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import Exchange
+from syntony.collectives.buffers import empty
 
 GOALS = {"registered": 0.9, "ordinary": 0.5}
-"""Of the non-temporal copy's rate; registered memory is syntony.collectives.empty's."""
+"""Of the non-temporal copy's rate; registered memory is syntony.empty's."""
 
 _LINE = 64
 
 
 class _Registered(Memory):
-    """The bench's memory, from syntony.collectives.empty."""
+    """The bench's memory, from syntony.empty."""
 
     def allocate(self, side: int, size: int) -> Array:
         del side
-        return collectives.empty(size, np.uint8)
+        return empty(size, np.uint8)
 
 
 def _parts(options: argparse.Namespace) -> tuple[Part, ...]:

@@ -19,9 +19,8 @@ from statistics import median
 from typing import Any
 
 from syntony.base.arguments import count
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.runtime.measured.returned import returned_by
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import Exchange
 
 MOST_MILLISECONDS = 10.0
@@ -72,7 +71,8 @@ class Trial:
 
 
 def _trials(exchange: Exchange, name: str, trials: int, seed: int) -> list[Trial]:
-    from syntony.collectives import CommunicationError, Communicator
+    from syntony._core import CommunicationError
+    from syntony.collectives.communicator import Communicator
 
     case = next(case for case in _cases() if case.name == name)
     dice = random.Random(f"{seed} {name}")

@@ -10,11 +10,10 @@ import argparse
 from syntony.benchmarks.bench.contenders import Contender, Syntony
 from syntony.benchmarks.bench.options import peers
 from syntony.benchmarks.bench.session import create_communicator
-from syntony.benchmarks.goals import Part
 from syntony.benchmarks.mpi.remote_peer import RemotePeer
 from syntony.benchmarks.runtime.measured import sweep
 from syntony.benchmarks.runtime.measured.duel import Rules, part
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Table
 from syntony.collectives.bootstrap.launch import Exchange
 
 MEAN, LEAST_LARGE, LEAST_SMALL, LARGE = 1.5, 1.0, 1 / 1.2, 64 << 10

@@ -24,9 +24,8 @@ from pathlib import Path
 
 from syntony.base.command import UserError
 from syntony.base.quantity import bit_rate
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.runtime.measured.priority_rank import SIZES, Timed, measure
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import run_ranks
 from syntony.lab.lab import Lab
 from syntony.lab.lab_spec import LabError, at_rate, spec_of

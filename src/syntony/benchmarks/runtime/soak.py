@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from syntony.base.arguments import count
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.runtime.measured.held import descriptors, resident_bytes
 from syntony.benchmarks.runtime.measured.returned import returned_by
-from syntony.benchmarks.tables import Table
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.collectives.bootstrap.launch import Exchange
 
 MOST_GROWTH = 4 << 20
@@ -55,7 +54,7 @@ class Outcome:
 def _small(exchange: Exchange, operations: int) -> Outcome:
     import numpy as np
 
-    from syntony.collectives import Communicator
+    from syntony.collectives.communicator import Communicator
 
     with Communicator.create(exchange, _TIMEOUT) as group:
         array = np.ones(1)
@@ -74,7 +73,7 @@ def _mixed(exchange: Exchange, seconds: float, seed: int) -> Outcome:
     import numpy as np
 
     from syntony.benchmarks.runtime.measured.random_operations import random_operation
-    from syntony.collectives import Communicator
+    from syntony.collectives.communicator import Communicator
 
     world = Communicator.create(exchange, _TIMEOUT)
     again = world.split(0, timeout=_TIMEOUT)

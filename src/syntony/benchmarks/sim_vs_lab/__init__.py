@@ -1,4 +1,4 @@
-"""The simulator against the lab: `python -m syntony.benchmarks.sim_vs_lab` prints both times in one table.
+"""The simulator against the lab: `python -m syntony.benchmarks lab sim_vs_lab` prints both times in one table.
 
 cells        which fabrics, rates, collectives and sizes      data
 model        the lab as the simulator sees it                 pure; no constant is fitted to what is measured

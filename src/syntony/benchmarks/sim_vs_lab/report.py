@@ -11,16 +11,20 @@ from syntony.benchmarks.sim_vs_lab.cells import Cell, Fabric
 from syntony.benchmarks.sim_vs_lab.measurement import Measured
 from syntony.benchmarks.sim_vs_lab.model import burst_seconds, goodput
 from syntony.benchmarks.sim_vs_lab.prediction import Prediction
+from syntony.benchmarks.tables import Row
 from syntony.lab.lab_spec import LabSpec
 
 WITHIN = 0.10
 """Of the measured time: what the issue of trust allows a prediction to be off."""
 
-_COLUMNS = f"{'algorithm':<13}{'collective':<12}{'MiB':>4}{'bound':>10}{'simulated':>11}{'measured':>10}{'spread':>8}"
+COLUMNS = (
+    ("algorithm", -12), ("collective", -11), ("MiB", 4), ("bound", 9), ("simulated", 9), ("measured", 9), ("spread", 7),
+    ("ratio", 6),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Row:
+class Compared:
     """One cell. `measured`: the seconds of every iteration."""
 
     cell: Cell
@@ -45,12 +49,13 @@ class Row:
     def holds(self) -> bool:
         return abs(self.ratio - 1) <= WITHIN
 
-    def line(self) -> str:
-        times = f"{1e3 * self.prediction.bound:>10.1f}{1e3 * self.prediction.seconds:>11.1f}{1e3 * self.median:>10.1f}"
-        spread = f"{self.spread:>8.1%}" if len(self.measured) > 1 else f"{'':8}"
-        case = f"{self.cell.case.algorithm:<13}{self.cell.case.collective:<12}{self.cell.size >> 20:>4}"
-        verdict = "within 10 %" if self.holds else f"OFF by {self.ratio - 1:+.0%}"
-        return f"{case}{times}{spread}{self.ratio:>8.3f}  {verdict}"
+
+def row(cell: Compared) -> Row:
+    """The table's line; missed is what is too far off."""
+    times = [f"{1e3 * seconds:.1f}" for seconds in (cell.prediction.bound, cell.prediction.seconds, cell.median)]
+    spread = f"{cell.spread:.1%}" if len(cell.measured) > 1 else ""
+    what = cell.cell.case.algorithm, cell.cell.case.collective, cell.cell.size >> 20
+    return Row((*what, *times, spread, f"{cell.ratio:.3f}"), "" if cell.holds else f"off by {cell.ratio - 1:+.0%}")
 
 
 def heading(fabric: Fabric, spec: LabSpec, measured: Measured, message: int, memory: float) -> str:
@@ -63,13 +68,12 @@ def heading(fabric: Fabric, spec: LabSpec, measured: Measured, message: int, mem
         f"load average {measured.load[0]:.1f} to {measured.load[1]:.1f}",
         f"  of a wire's rate: our bytes {share:.1%} (computed), TCP's payload {min(shares):.1%} to {max(shares):.1%} "
         f"(measured); bucket {1e3 * burst_seconds(spec):.1f} ms; latency {latency:.0f} us; "
-        f"memory {memory / 1e9:.1f} GB/s",
-        f"  {_COLUMNS}{'ratio':>8}  (times in ms)",
+        f"memory {memory / 1e9:.1f} GB/s; times in ms",
     ]
     return "\n".join(lines)
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[Compared]) -> str:
     """The last line: how many cells hold, and the furthest off."""
     good = [row for row in rows if row.holds]
     worst = max(rows, key=lambda row: abs(row.ratio - 1))
@@ -83,7 +87,7 @@ def summary(rows: Sequence[Row]) -> str:
     )
 
 
-def document(row: Row) -> dict[str, Any]:
+def document(row: Compared) -> dict[str, Any]:
     """Bytes and seconds."""
     return {
         "topology": row.cell.fabric.topology,

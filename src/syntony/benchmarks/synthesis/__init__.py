@@ -1,1 +1,1 @@
-"""Measurements of synthesis: one table per kind of engine, `python -m syntony.benchmarks.synthesis TABLE`."""
+"""Measurements of synthesis: one table per kind of engine, `python -m syntony.benchmarks synthesis TABLE`."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table
+from syntony.benchmarks.synthesis.table import Row, Stopwatch, proven_table
+from syntony.benchmarks.tables import Part
 from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.forest import search as forest
@@ -110,7 +111,7 @@ def _rows() -> Iterator[Row]:
         yield Row((instance.topology, *rates, part, *seconds.cells, *peers), "; ".join(missed), (schedule,))
 
 
-TABLE = Table(
+TABLE = proven_table(
     "allreduce",
     "all_reduce on meshes, beyond reduce_scatter and all_gather",
     (

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table
+from syntony.benchmarks.synthesis.table import Row, Stopwatch, proven_table
+from syntony.benchmarks.tables import Part
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.flow.search import run
 from syntony.synth.model.collective import Collective
@@ -62,7 +63,7 @@ def _rows() -> Iterator[Row]:
         yield Row(cells, "above the bound" if above else f"more than {instance.goal:g} s" if slow else "", (schedule,))
 
 
-TABLE = Table(
+TABLE = proven_table(
     "alltoall",
     "all_to_all at the exact throughput bound, by flows",
     (

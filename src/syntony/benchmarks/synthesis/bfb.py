@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table
+from syntony.benchmarks.synthesis.table import Row, Stopwatch, proven_table
+from syntony.benchmarks.tables import Part
 from syntony.synth.engines.bfb.search import run
 from syntony.synth.engines.engine import Budget
 from syntony.synth.model.collective import Collective
@@ -110,7 +111,7 @@ def _rows() -> Iterator[Row]:
         yield Row((*cells, len(schedule.transfers), *seconds.cells, *published), "; ".join(missed + slow), (schedule,))
 
 
-TABLE = Table(
+TABLE = proven_table(
     "bfb",
     "all_gather in the fewest steps, breadth first",
     (

@@ -14,7 +14,8 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
-from syntony.benchmarks.synthesis.table import Part, Row, Table, timed
+from syntony.benchmarks.synthesis.table import Row, proven_table, timed
+from syntony.benchmarks.tables import Part
 from syntony.synth.engines.blink.packing import EPSILON
 from syntony.synth.engines.blink.search import LOSS, run
 from syntony.synth.engines.engine import Budget, EngineError
@@ -82,7 +83,7 @@ def _above(gap: Fraction | None) -> str:
     return "" if gap is None else f"{100 * float(gap):.2f} %"
 
 
-TABLE = Table(
+TABLE = proven_table(
     "blink",
     "trees by multiplicative weights, few of them, beside exact ones",
     (

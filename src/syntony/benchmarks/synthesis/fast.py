@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.benchmarks.synthesis.table import Part, Row, Seconds, Stopwatch, Table
+from syntony.benchmarks.synthesis.table import Row, Seconds, Stopwatch, proven_table
+from syntony.benchmarks.tables import Part
 from syntony.synth.engines.fast.stage_plan import StagePlan, bound_seconds, check, messages_of, stage_plan
 from syntony.synth.model.collective import Collective
 from syntony.synth.symmetry.levels import levels_of
@@ -90,7 +91,7 @@ def _rows() -> Iterator[Row]:
         yield Row(cells, missed)
 
 
-TABLE = Table(
+TABLE = proven_table(
     "fast",
     "all_to_all_v among boxes, planned online",
     (

@@ -14,7 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table, WrongScheduleError, timed
+from syntony.benchmarks.synthesis.table import Row, Stopwatch, WrongScheduleError, proven_table, timed
+from syntony.benchmarks.tables import Part
 from syntony.synth.bounds.throughput import throughput
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines.engine import Budget
@@ -134,7 +135,7 @@ def busiest_link(topology: Topology, trees: Trees) -> Fraction:
     return busiest / int(trees.weight.sum())
 
 
-TABLE = Table(
+TABLE = proven_table(
     "forest",
     "all_gather at the exact throughput bound, by packing trees",
     (

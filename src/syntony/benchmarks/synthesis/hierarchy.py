@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table
+from syntony.benchmarks.synthesis.table import Row, Stopwatch, proven_table
+from syntony.benchmarks.tables import Part
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.hierarchy.compositions import COMPOSITIONS
 from syntony.synth.engines.registry import engine_named
@@ -67,7 +68,7 @@ def _cell(schedule: Schedule) -> str:
     return f"+{float(gap_of(schedule) or 0):.1%} {simulate(schedule, SIZE).fraction:.0%}"
 
 
-TABLE = Table(
+TABLE = proven_table(
     "hierarchy",
     "collectives composed level by level",
     (

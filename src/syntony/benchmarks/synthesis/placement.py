@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table
+from syntony.benchmarks.synthesis.table import Row, Stopwatch, proven_table
+from syntony.benchmarks.tables import Part
 from syntony.synth.model.collective import Collective
 from syntony.synth.placement.matrices import Axis
 from syntony.synth.placement.reductions import verified
@@ -91,7 +92,7 @@ def _closing(rows: Sequence[Row]) -> list[str]:
     return [f"P2, measured, all its cases: placements {PLACED}; programs gain in {BEATEN}, {MEAN} mean, {MOST} most"]
 
 
-TABLE = Table(
+TABLE = proven_table(
     "placement",
     "axes over nodes of GPUs, and programs that sum (P2)",
     (

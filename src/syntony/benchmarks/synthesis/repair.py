@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table
+from syntony.benchmarks.synthesis.table import Row, Stopwatch, proven_table
+from syntony.benchmarks.tables import Part
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.flow import search as flow
@@ -91,7 +92,7 @@ def _bound_seconds(old: Schedule, instance: Instance, new: Schedule) -> float:
     return time.process_time() - begin
 
 
-TABLE = Table(
+TABLE = proven_table(
     "repair",
     "schedules mended after a link, NIC or rank was lost",
     (

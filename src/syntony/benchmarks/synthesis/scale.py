@@ -18,7 +18,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table, WrongScheduleError
+from syntony.benchmarks.synthesis.table import Row, Stopwatch, WrongScheduleError, proven_table
+from syntony.benchmarks.tables import Part
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.forest.search import run
@@ -106,7 +107,7 @@ def _row(instance: Instance) -> Row:
     )
 
 
-TABLE = Table(
+TABLE = proven_table(
     "scale",
     "all_gather for 1,000 to 40,000 ranks, stored as orbits",
     (

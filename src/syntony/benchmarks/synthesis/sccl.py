@@ -13,7 +13,8 @@ from fractions import Fraction
 from functools import partial
 from itertools import islice
 
-from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table, timed
+from syntony.benchmarks.synthesis.table import Row, Stopwatch, proven_table, timed
+from syntony.benchmarks.tables import Part
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.sccl.exact import solve_exactly
 from syntony.synth.engines.sccl.frontier import pareto
@@ -164,7 +165,7 @@ def _load_solvers() -> None:
 _WHERE = (("topology", -8), ("collective", -14))
 _TIME = (("s", 6), ("cpu s", 6))
 
-TABLE = Table(
+TABLE = proven_table(
     "sccl",
     "exact schedules by steps, rounds and chunks, and the frontiers of latency against bandwidth",
     (

@@ -5,32 +5,45 @@ The one rule: a schedule is checked before its time is printed. `timed` and `Sto
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
 from syntony.base.wording import counted
-from syntony.benchmarks import goals
-from syntony.benchmarks.goals import Part as Part
+from syntony.benchmarks import tables
 from syntony.benchmarks.synthesis.execution import execute
+from syntony.benchmarks.tables import Part, Table
 from syntony.synth.checker import check_schedule
 from syntony.synth.model.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Row(goals.Row):
+class Row(tables.Row):
     """A row that tells of `schedules`: proven; they are run on local processes where that is asked for."""
 
     schedules: tuple[Schedule, ...] = ()
 
 
-@dataclass(frozen=True)
-class Table:
-    """One table of the registry in __main__.py."""
+def proven_table(name: str, summary: str, parts: tuple[Part, ...]) -> Table:
+    """A table whose option --run also runs its rows' schedules (execution.py)."""
 
-    name: str
-    summary: str
-    parts: tuple[Part, ...]
+    def measured(options: argparse.Namespace) -> tuple[Part, ...]:
+        return tuple(replace(part, rows=partial(_executed, part)) for part in parts) if options.run else parts
+
+    return Table(name, summary, measured, _configure)
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--run", action="store_true", help="also run every schedule of up to 16 ranks on processes")
+
+
+def _executed(part: Part) -> Iterator[tables.Row]:
+    """The rows, each saying how many of its schedules were run. Raises WrongResultError."""
+    for row in part.rows():
+        done = sum(execute(schedule) for schedule in row.schedules) if isinstance(row, Row) else 0
+        yield replace(row, remark=f"run bit-exact: {counted(done, 'schedule')}") if done else row
 
 
 @dataclass(frozen=True)
@@ -74,16 +87,3 @@ class Stopwatch:
         if not verdict:
             raise WrongScheduleError(f"engine {schedule.engine} made a schedule that is wrong: {verdict.fault}")
         return seconds
-
-
-def show(table: Table, run: bool = False) -> bool:
-    """Prints the table as its rows come; whether every row reached its goal.
-
-    `run`: runs their schedules too, and says of how many (execution.py). Raises WrongResultError.
-    """
-
-    def remark(row: goals.Row) -> str:
-        done = sum(execute(schedule) for schedule in row.schedules) if run and isinstance(row, Row) else 0
-        return f"  run bit-exact: {counted(done, 'schedule')}" if done else ""
-
-    return goals.show(table.parts, remark)

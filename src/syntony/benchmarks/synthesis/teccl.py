@@ -20,8 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from syntony.benchmarks.synthesis.table import Part, Row, Stopwatch, Table
+from syntony.benchmarks.synthesis.table import Row, Stopwatch, proven_table
 from syntony.benchmarks.synthesis.teccl_machines import dgx2_boxes, ndv2_boxes
+from syntony.benchmarks.tables import Part
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.teccl import search
 from syntony.synth.model.collective import Collective
@@ -196,7 +197,7 @@ COLUMNS = (
     ("CPU s", 6),
 )
 
-TABLE = Table(
+TABLE = proven_table(
     "teccl",
     "engine teccl beside TE-CCL's and TACCL's released algbw, 1 KB to 1 GB",
     (

@@ -1,7 +1,4 @@
-"""Programs on GPUs: as generated CUDA source.
-
-    Program ──zero_copy──▶ which messages need no copy ──source──▶ CUDA text ──compiled──▶ a kernel (NVRTC, cupy)
-                                       arrays ──launch──▶ addresses, sizes, flags ──────────▶ launched
+"""Arrays on GPUs: by kernels where all ranks are on one host (group.py), through pinned memory elsewhere (staging.py).
 
 Importing this package imports neither cupy nor torch, and needs no GPU.
 """

@@ -4,7 +4,7 @@ A dump is one rank's: the last operations of all its groups and how far each cam
 that torch's analyzer reads as well (csrc/core/recorder/recorder_dump.hpp says what is in it, and when it is written):
 
     SYNTONY_TRACE_DIR=DIR            every rank leaves `DIR/syntony_rank_N` when a group fails
-    Communicator.dump(DIR)           now, from inside; syntony.collectives.dump(DIR) does the same for torch's groups
+    Communicator.dump(DIR)           now, from inside; syntony.dump(DIR) does the same for torch's groups
     syntony trace DIR                who is behind, and one Perfetto file for all ranks
     torchfrtrace DIR                 torch's own analyzer
 """
@@ -24,7 +24,6 @@ from syntony.base.chrome_trace import ChromeTrace
 from syntony.base.command import UserError
 
 _FILE = re.compile(r"syntony_rank_(\d+)")
-FINISHED = ("completed", "failed")
 
 
 @dataclass(frozen=True)

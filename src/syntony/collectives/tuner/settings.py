@@ -14,15 +14,14 @@ SYNTONY_TUNE    cache   (default) use the table that `syntony tune` has left, if
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from syntony import _core
 from syntony.base.command import UserError
+from syntony.base.text_file import parse_toml, read_text
 from syntony.collectives.tuner import grammar
 from syntony.collectives.tuner.grammar import AUTO, Rule
 
@@ -60,9 +59,10 @@ def read(environment: Mapping[str, str]) -> Settings:
     mode, schedules, rules, said = "cache", {}, {}, []
     path = environment.get("SYNTONY_CONFIG", "")
     if path:
-        content, document = _document(Path(path))
+        text = read_text(path)
+        document = parse_toml(text, path)
         schedules = _schedules(document.pop("schedules", {}), Path(path))
-        digest = hashlib.sha256(content)
+        digest = hashlib.sha256(text.encode())
         for name, file in schedules.items():
             digest.update(name.encode() + b"\0" + _bytes(file))
         said.append(Said("SYNTONY_CONFIG", path, digest.hexdigest()[:16]))
@@ -93,14 +93,6 @@ def _mode(value: object, where: str) -> str:
     if value not in MODES:
         raise UserError(f"{where}: tune is one of {', '.join(MODES)}, not {value!r}")
     return str(value)
-
-
-def _document(path: Path) -> tuple[bytes, dict[str, Any]]:
-    content = _bytes(path)
-    try:
-        return content, tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not TOML: {error}") from None
 
 
 def _schedules(entries: object, path: Path) -> dict[str, Path]:

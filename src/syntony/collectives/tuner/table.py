@@ -26,6 +26,7 @@ from pathlib import Path
 
 from syntony.base.cache_folder import cache_folder
 from syntony.base.fields import Fields, FileError, parse_json
+from syntony.base.text_file import read_text
 from syntony.base.whole_file import write_bytes
 from syntony.collectives.tuner.costs import Costs, Fit, Key, Points, fit, turns
 from syntony.collectives.tuner.grammar import Choice, Rule
@@ -118,13 +119,9 @@ class Table:
 def load(place: Place) -> Table | None:
     """The table that is kept for a place; None without one. Raises FileError for a file that does not say it."""
     path = place.path()
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return _table(Fields(parse_json(text, str(path)), str(path)), place)
+    return _table(Fields(parse_json(read_text(path), str(path)), str(path)), place)
 
 
 def _table(fields: Fields, place: Place) -> Table:

@@ -17,6 +17,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from syntony.base.command import UserError
 from syntony.base.strict_json import FileError, parse, shown
+from syntony.base.text_file import read_text
 from syntony.base.whole_file import write_text
 from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
 from syntony.overlap.step.layout import Clip as Clip
@@ -124,11 +125,7 @@ class Plan:
     @staticmethod
     def read(path: str | Path) -> Plan:
         """A plan that was written. Raises UserError naming line or field of what it does not understand."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-        return Plan.from_text(text, str(path))
+        return Plan.from_text(read_text(path), str(path))
 
     @staticmethod
     def from_text(text: str, where: str = "plan") -> Plan:

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from syntony.base.arguments import size as read_size
 from syntony.base.command import UserError
 from syntony.base.quantity import duration
 from syntony.base.strict_json import FileError, shown
+from syntony.base.text_file import parse_toml, read_text
 from syntony.synth.traffic.choice import Choice
 from syntony.synth.traffic.job import Job
 from syntony.synth.traffic.messages import Messages
@@ -82,25 +82,12 @@ class JobsFile:
 
 def read_jobs(path: str | Path) -> JobsFile:
     """Reads a jobs file. Raises UserError for what cannot be read or does not say what it must."""
-    path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path}: not a text file: byte {error.start} is not UTF-8") from None
-    return parse_jobs(text, path)
+    return parse_jobs(read_text(path), Path(path))
 
 
 def parse_jobs(text: str, path: Path) -> JobsFile:
     """The jobs file with this text; `path` is named in refusals, and schedules are looked for beside it."""
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise FileError(f"{path}: not TOML: {error}") from None
-    except RecursionError:
-        raise FileError(f"{path}: not TOML: nested too deeply") from None
-    head = _Table(data, path, text, -1)
+    head = _Table(parse_toml(text, path), path, text, -1)
     topology = head.read("topology", lambda value: parse(_text(value)))
     seed = head.read("seed", _whole(0, 2**31 - 1), 0)
     choice = head.read("paths", lambda value: Choice.parse(_text(value), seed), Choice("ecmp", 1, seed))

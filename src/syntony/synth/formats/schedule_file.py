@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from syntony.base.command import UserError
 from syntony.base.fields import Fields, FileError, parse_json
+from syntony.base.text_file import read_text
 from syntony.base.whole_file import write_bytes
 from syntony.synth.model.bound import Bounds, Cut, Distance, Latency, Partition, Prices, Throughput, Witness
 from syntony.synth.model.collective import KINDS, ChunkTable, Collective
@@ -78,13 +79,7 @@ def write(schedule: Schedule, path: str | Path, sidecar_rows: int = SIDECAR_ROWS
 def read(path: str | Path) -> Schedule:
     """Reads the schedule. Raises FileError with a sentence that names file and field."""
     where = str(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"{where}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise FileError(f"{where}: not a schedule file: byte {error.start} is not UTF-8") from None
-    return from_dict(parse_json(text, where), where, Path(path).parent)
+    return from_dict(parse_json(read_text(path), where), where, Path(path).parent)
 
 
 def from_dict(data: object, where: str, folder: Path | None = None) -> Schedule:

@@ -241,11 +241,6 @@ class Collective:
             case _:
                 return Fraction(n - 1, n)
 
-    @property
-    def has_dual(self) -> bool:
-        """Whether `dual` is defined."""
-        return self.kind in _DUALS
-
     def dual(self) -> Collective:
         """The collective whose schedules, run backwards on the reversed links, are schedules of this one.
 

@@ -66,10 +66,6 @@ class Values:
         """The values that a sum adds, from left to right; empty for a contribution."""
         return tuple(self.operand[self.offset[value] : self.offset[value + 1]].tolist())
 
-    def is_sum(self, value: int) -> bool:
-        """Whether the value is a sum."""
-        return bool(self.rank[value] < 0)
-
     def contributions(self, value: int) -> frozenset[int]:
         """The ranks whose contributions are summed into the value."""
         return self._contributions[value]

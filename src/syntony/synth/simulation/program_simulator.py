@@ -12,7 +12,7 @@ is not sent. Copies, reductions, the way back of FIFO credits and peer_read requ
 A Program names no links. A message takes a route of fewest links from rank to rank; where there are several, channel c
 takes the c-th of them, round and round. Slices are cut by the byte, not by the element. With sockets
 (simulation/sockets.py) the routes are theirs, and a message leaves from a slot, so that its sender goes on at once, as
-the CPU executor's does: `python -m syntony.benchmarks.sim_vs_lab` holds that against measured times.
+the CPU executor's does: `python -m syntony.benchmarks lab sim_vs_lab` holds that against measured times.
 """
 
 from __future__ import annotations

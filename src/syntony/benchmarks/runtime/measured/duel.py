@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from syntony.benchmarks.goals import Part, Row
 from syntony.benchmarks.runtime.measured.sweep import Choice, Make, Measured, geometric_mean, sweep
+from syntony.benchmarks.tables import Part, Row
 
 
 @dataclass(frozen=True)

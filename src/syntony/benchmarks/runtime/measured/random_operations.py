@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from syntony.collectives import Communicator
+from syntony.collectives.communicator import Communicator
 
 _DTYPES = ("int64", "float32", "uint8", "float64")
 _MOST_ELEMENTS = 60_000

@@ -117,13 +117,6 @@ def check(plan: StagePlan, matrix: Integers) -> None:
         raise WrongPlanError("the stages are longer than the busiest box needs")
 
 
-def nic_bytes(plan: StagePlan) -> int:
-    """Bytes of the busiest rank between boxes, sent or received."""
-    staged = plan.stage >= 0
-    ways = [np.bincount(rank[staged], plan.bytes[staged], len(plan.box)) for rank in (plan.out, plan.into)]
-    return int(max(way.max(initial=0) for way in ways))
-
-
 def bound_seconds(topology: Topology, hosts: tuple[Host, ...], matrix: Integers) -> Fraction:
     """What no plan can beat, exactly: the most that a box, or a rank, sends or gets, over the links that lead there."""
     best = Fraction(0)

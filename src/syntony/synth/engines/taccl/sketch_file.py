@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
 from typing import Any
 
-from syntony.base.fields import Fields, FileError, parse_json
+from syntony.base.fields import Fields, parse_json
 from syntony.base.quantity import size
+from syntony.base.text_file import parse_toml, read_text
 from syntony.synth.engines.taccl.relay_table import relays_at
 from syntony.synth.engines.taccl.sketch import CONNECTIONS, Between, Sketch
 from syntony.synth.engines.taccl.sketch_json import sketch_of_json
@@ -18,24 +17,10 @@ MOST_CHUNKS = 1024
 
 def read_sketch(path: str, ranks: int) -> Sketch:
     """The sketch in a file, for a collective of so many ranks. Raises FileError naming file and key."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(content) > MOST_BYTES:
-        raise FileError(f"{path}: too large for a sketch; {MOST_BYTES >> 20} MiB are read at most")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path}: not a text file: byte {error.start} is not UTF-8") from None
+    text = read_text(path, MOST_BYTES)
     if text.lstrip().startswith("{"):
         return sketch_of_json(parse_json(text, path), path, ranks)
-    try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise FileError(f"{path}: not a sketch in TOML: {error}") from None
-    return sketch_of(data, path)
+    return sketch_of(parse_toml(text, path), path)
 
 
 def sketch_of(data: object, where: str) -> Sketch:

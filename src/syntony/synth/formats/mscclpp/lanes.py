@@ -110,10 +110,6 @@ def sites_of(piece: Piece) -> list[Site]:
     return [(piece.rank, (piece.space, piece.index + k)) for k in range(piece.count)]
 
 
-def _some(op: Op) -> tuple:  # type: ignore[type-arg]
-    return op.channels
-
-
 def same_size(op: Op, pieces: Sequence[Piece]) -> None:
     if len({piece.count for piece in pieces}) > 1:
         op.refuse("moves pieces of different sizes; they must be equal")

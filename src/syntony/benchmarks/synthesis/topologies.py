@@ -1,6 +1,6 @@
 """How fast topologies are: every family at about ten thousand nodes, each in a process of its own.
 
-    python -m syntony.benchmarks.topologies [FAMILY ...]
+    python -m syntony.benchmarks synthesis topologies [FAMILY ...]
 
 Seconds are of processor time, the median of three; `build` is from the name to the checked Topology, `show` what `topo
 show` works out, `write` and `read` the text of a topology file. `peak` is the most memory that the process ever held
@@ -13,12 +13,13 @@ import argparse
 import multiprocessing
 import resource
 import statistics
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.topologies import TopologyError, file_format, parse
 from syntony.topologies.drawing.show import summarize
 from syntony.topologies.families import FAMILIES
@@ -68,7 +69,7 @@ INSTANCES: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class Measured:
     """One instance: counts, seconds, and bytes."""
 
     name: str
@@ -82,13 +83,13 @@ class Row:
     peak: int
 
 
-def measure(name: str) -> Row:
+def measure(name: str) -> Measured:
     """Measures in this process, which should have built nothing before."""
     build = statistics.median(_seconds(lambda: parse(name)) for _ in range(3))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     topology = parse(name)
     text = file_format.to_json(topology)
-    return Row(
+    return Measured(
         name,
         topology.ranks,
         len(topology.nodes),
@@ -107,32 +108,29 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m syntony.benchmarks.topologies", description=__doc__.split("\n\n")[0]
-    )
-    parser.add_argument("family", nargs="*", metavar="FAMILY", help="only these families (default: all)")
-    chosen = parser.parse_args(arguments).family or list(FAMILIES)
+def _parts(options: argparse.Namespace) -> tuple[Part, ...]:
+    chosen = options.family or list(FAMILIES)
     unknown = [family for family in chosen if family not in FAMILIES]
     if unknown:
         raise TopologyError(f"unknown family {unknown[0]!r}; known are {', '.join(FAMILIES)}")
     names = [name for family in chosen for name in INSTANCES[family]]
-    heading = ("build s", "peak MB", "show s", "write s", "read s", "ranks", "nodes", "links")
-    print("".join(f"{word:>9}" for word in heading) + "  topology")
+    return (Part("Processor seconds, one process per instance", COLUMNS, partial(_rows, names)),)
+
+
+def _rows(names: Sequence[str]) -> Iterator[Row]:
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=fresh, max_tasks_per_child=1) as pool:
-        for row in pool.map(measure, names):
-            print(
-                f"{row.build:9.2f}{row.peak / 1e6:9.0f}{row.show:9.2f}{row.write:9.2f}{row.read:9.2f}"
-                f"{row.ranks:9}{row.nodes:9}{row.links:9}  {row.name}",
-                flush=True,
-            )
-    return 0
+        for one in pool.map(measure, names):
+            seconds = [f"{each:.2f}" for each in (one.build, one.show, one.write, one.read)]
+            yield Row((seconds[0], f"{one.peak / 1e6:.0f}", *seconds[1:], one.ranks, one.nodes, one.links, one.name))
 
 
-if __name__ == "__main__":
-    try:
-        raise SystemExit(main(sys.argv[1:]))
-    except TopologyError as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(2) from None
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("family", nargs="*", metavar="FAMILY", help="only these families (default: all)")
+
+
+COLUMNS = (
+    ("build s", 7), ("peak MB", 7), ("show s", 7), ("write s", 7), ("read s", 7), ("ranks", 7), ("nodes", 7),
+    ("links", 7), ("topology", -1),
+)  # fmt: skip
+TABLE = Table("topologies", "how fast topologies are, at about ten thousand nodes", _parts, _configure)

@@ -1,4 +1,4 @@
-"""How fast the simulator is, and how right: `python -m syntony.benchmarks.simulator`.
+"""How fast the simulator is, and how right: `python -m syntony.benchmarks synthesis simulator`.
 
 Seconds are those that the process spends, so that a busy machine shows little worse numbers. Where paper has a formula,
 the last column tells how far the answer is from it.
@@ -6,16 +6,15 @@ the last column tells how far the answer is from it.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 
 import numpy as np
 
 from syntony import _core
+from syntony.benchmarks.tables import Part, Row, Table
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.program import Program
 from syntony.synth.model.schedule import Generator, Schedule, Transfer, Transfers
@@ -174,25 +173,22 @@ def fat_tree_cases() -> list[Case]:
     return cases
 
 
-def main() -> int:
-    """Prints the table, or JSON."""
-    parser = argparse.ArgumentParser(prog="python -m syntony.benchmarks.simulator", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print machine-readable JSON")
-    options = parser.parse_args()
-    if not options.json:
-        print(f"{'simulated':60} {'messages':>10} {'made':>7} {'seconds':>8} {'answer':>12} {'off by':>8}")
+def _cases() -> Iterator[Case]:
     for cases in (fat_tree_cases, ring_cases):
-        for case in cases():
-            if options.json:
-                print(json.dumps(asdict(case)))
-                continue
-            off = "" if case.formula is None else f"{abs(case.answer / case.formula - 1):.0e}"
-            print(
-                f"{case.name:60} {case.work:10,} {case.made:7.2f} {case.seconds:8.2f} {case.answer:12.6g} {off:>8}",
-                flush=True,
-            )
-    return 0
+        yield from cases()
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+def _rows() -> Iterator[Row]:
+    for case in _cases():
+        off = "" if case.formula is None else f"{abs(case.answer / case.formula - 1):.0e}"
+        times = f"{case.made:.2f}", f"{case.seconds:.2f}", f"{case.answer:.6g}"
+        yield Row((case.name, f"{case.work:,}", *times, off))
+
+
+COLUMNS = (("simulated", -60), ("messages", 10), ("made", 7), ("seconds", 8), ("answer", 12), ("off by", 8))
+TABLE = Table(
+    "simulator",
+    "how fast the simulator is, and how right",
+    lambda options: (Part("Process seconds; off by: from the formula on paper", COLUMNS, _rows),),
+    document=lambda options: ([asdict(case) for case in _cases()], True),
+)

@@ -1,0 +1,34 @@
+"""Text files and TOML read with suspicion; JSON is strict_json.py's."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from syntony.base.strict_json import FileError
+
+
+def read_text(path: str | Path, most: int | None = None) -> str:
+    """A file's text. Raises `FileError`: it cannot be read, is not UTF-8, or has more than `most` bytes."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read() if most is None else file.read(most + 1)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}") from None
+    if most is not None and len(content) > most:
+        raise FileError(f"{path}: too large; {most >> 20} MiB are read at most")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: not a text file: byte {error.start} is not UTF-8") from None
+
+
+def parse_toml(text: str, where: str | Path) -> dict[str, Any]:
+    """The tables of a TOML document. Raises `FileError`; `where` opens its sentence."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise FileError(f"{where}: not TOML: nested too deeply") from None
+    except ValueError as error:  # numbers of thousands of digits raise no TOMLDecodeError
+        raise FileError(f"{where}: not TOML: {error}") from None

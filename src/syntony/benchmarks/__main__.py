@@ -1,0 +1,102 @@
+"""`python -m syntony.benchmarks ROOM TABLE [options]`: measures while it prints.
+
+Exit code 1: a goal was missed or a rank failed; 2: it could not be measured. A new table is a file that says
+`TABLE = Table(..)`, and one entry in `ROOMS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from syntony.base.command import UserError
+from syntony.benchmarks.tables import Table, show
+from syntony.collectives.bootstrap.launch import RankError
+from syntony.lab.lab import Stopped, stopping_by_signals
+
+
+@dataclass(frozen=True)
+class Room:
+    """Tables of one subject. `modules`: where they are, by name."""
+
+    about: str
+    modules: dict[str, str]
+
+    def tables(self) -> list[Table]:
+        """Imports all of them."""
+        return [import_module(f"syntony.benchmarks.{module}").TABLE for module in self.modules.values()]
+
+
+_IN_OTHER_MODULES = {
+    "import": "imports", "dp": "data_parallel", "zero": "sharded", "tp": "tensor_parallel", "ep": "expert_parallel",
+    "pp": "pipeline", "traffic": "counting", "search": "searching", "prediction": "predicting", "explain": "explaining",
+}  # fmt: skip
+
+
+def _room(about: str, folder: str, names: str) -> Room:
+    return Room(about, {name: f"{folder}.{_IN_OTHER_MODULES.get(name, name)}" for name in names.split()})
+
+
+ROOMS = {
+    "synthesis": _room(
+        "what the synthesizer reaches",
+        "synthesis",
+        "sccl forest allreduce alltoall teccl bfb blink scale repair hierarchy placement fast bounds simulator "
+        "topologies",
+    ),
+    "runtime": _room(
+        "what the runtime reaches",
+        "runtime",
+        "gloo mpi latency limit kill mismatch soak import priority hosts",
+    ),
+    "overlap": _room(
+        "what overlap reaches",
+        "overlap",
+        "dp grid zero tp ep pp bitwise traffic memory long policies search prediction explain",
+    ),
+    "cuda": _room("Programs on GPUs", "cuda", "one_gpu"),
+    "lab": Room("emulated networks (as root)", {"sim_vs_lab": "sim_vs_lab.table", "in_network": "in_network.table"}),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the table that was asked for."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parser = argparse.ArgumentParser(prog="python -m syntony.benchmarks", description="Tables that are measured anew.")
+    rooms = parser.add_subparsers(dest="room", required=True, metavar="ROOM")
+    tables: dict[str, Table] = {}
+    for name, room in ROOMS.items():
+        chosen = rooms.add_parser(name, help=f"{room.about}: {', '.join(room.modules)}", description=room.about)
+        if words[:1] == [name]:  # the others' tables are not imported
+            tables = {table.name: table for table in room.tables()}
+            choices = chosen.add_subparsers(dest="table", required=True, metavar="TABLE")
+            for table in tables.values():
+                own = choices.add_parser(table.name, help=table.summary, description=table.summary)
+                table.configure(own)
+                if table.document is not None:
+                    own.add_argument("--json", action="store_true", help="one JSON document instead of the table")
+    options = parser.parse_args(words)
+    try:
+        with stopping_by_signals():
+            return 0 if _shown(tables[options.table], options) else 1
+    except Stopped as stopped:
+        return stopped.code
+    except (UserError, RankError) as error:
+        print(f"syntony.benchmarks {options.room} {options.table}: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UserError) else 1
+
+
+def _shown(table: Table, options: argparse.Namespace) -> bool:
+    if table.document is None or not options.json:
+        return show(table.parts(options))
+    document, good = table.document(options)
+    print(json.dumps(document, indent=2))
+    return good
+
+
+if __name__ == "__main__":
+    sys.exit(main())
