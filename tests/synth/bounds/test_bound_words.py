@@ -48,7 +48,7 @@ from syntony.topologies.parse import parse
         (
             "torus:4x4",
             "all_to_all",
-            "on shortest ways 32 times the size in all must cross 64 links, 64 GB/s together",
+            "even on shortest paths, 32 times the size in total must cross 64 links, 64 GB/s together",
         ),
     ],
 )

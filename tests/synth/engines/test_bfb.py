@@ -219,8 +219,8 @@ def test_loads_too_fine_to_be_exact_are_off_by_no_more_than_a_part_of_the_grain(
     ("name", "kind", "sentence"),
     [
         ("dgx-a100:1", "all_gather", "engine bfb is for links from rank to rank, and dgx-a100:1 has switch"),
-        ("ring:4", "all_to_all", "engine bfb spreads and sums, and all_to_all does neither; --engine flow does it"),
-        ("ring:4", "gather", "--engine flow does it"),
+        ("ring:4", "all_to_all", "engine bfb is for what copies or sums, not for all_to_all; use --engine flow"),
+        ("ring:4", "gather", "use --engine flow"),
     ],
 )
 def test_what_it_does_not_do_is_said(name: str, kind: str, sentence: str) -> None:

@@ -104,7 +104,7 @@ def test_uneven_bandwidths(name: str) -> None:
 
 
 def test_forest_leaves_what_it_cannot_count_to_blink() -> None:
-    with pytest.raises(EngineError, match="needs more trees than can be counted; --engine blink does not"):
+    with pytest.raises(EngineError, match="needs more trees than 64 bits can count; use --engine blink"):
         forest.run(irregular("dgx-a100:2", seed=3), Collective.make("all_gather", 16), 1, Budget())
 
 
@@ -150,9 +150,9 @@ def test_a_loss_is_a_part(argument: str) -> None:
 
 
 def test_what_has_no_trees_is_refused_by_name() -> None:
-    with pytest.raises(EngineError, match="packs trees, and all_to_all has none; --engine flow does it"):
+    with pytest.raises(EngineError, match="packs trees, which all_to_all does not need; use --engine flow"):
         run(parse("ring:4"), Collective.make("all_to_all", 4), 1, Budget())
-    with pytest.raises(EngineError, match="counts no steps or rounds"):
+    with pytest.raises(EngineError, match="takes no --steps or --rounds"):
         run(parse("ring:4"), Collective.make("all_gather", 4), 1, Budget(rounds=3))
 
 

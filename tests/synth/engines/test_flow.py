@@ -150,9 +150,11 @@ def test_where_no_flow_meets_the_bound_the_least_time_is_found() -> None:
 
 def test_refusals() -> None:
     ring = parse("ring:4")
-    with pytest.raises(EngineError, match=r"engine flow does what one rank has for another .*, and all_gather copies"):
+    with pytest.raises(
+        EngineError, match=r"engine flow is for data from one rank to one other .*, and all_gather copies"
+    ):
         run(ring, Collective.make("all_gather", 4), 1, Budget())
-    with pytest.raises(EngineError, match="counts no steps or rounds; --engine sccl does"):
+    with pytest.raises(EngineError, match="takes no --steps or --rounds; use --engine sccl"):
         run(ring, Collective.make("all_to_all", 4), 1, Budget(steps=2))
     with pytest.raises(OutOfTimeError, match=r"its linear program of \d+ variables within 0 s"):
         run(parse("mesh:8x8"), Collective.make("all_to_all", 64), 1, Budget(timeout=0.0))

@@ -155,9 +155,9 @@ def test_a_thousand_ranks_within_the_capacities() -> None:
 
 def test_what_has_no_trees_is_refused_by_name() -> None:
     topology = parse("ring:4")
-    with pytest.raises(EngineError, match="packs trees, and all_to_all has none; --engine flow does it"):
+    with pytest.raises(EngineError, match="packs trees, which all_to_all does not need; use --engine flow"):
         run(topology, Collective.make("all_to_all", 4), 1, Budget())
-    with pytest.raises(EngineError, match="counts no steps or rounds"):
+    with pytest.raises(EngineError, match="takes no --steps or --rounds"):
         run(topology, Collective.make("all_gather", 4), 1, Budget(steps=3))
 
 

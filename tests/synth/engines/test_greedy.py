@@ -72,7 +72,7 @@ def test_the_same_question_has_the_same_answer() -> None:
 
 def test_limits_are_told() -> None:
     topology, collective = parse("ring:4"), Collective.make("all_gather", 4)
-    with pytest.raises(EngineError, match="counts no steps or rounds"):
+    with pytest.raises(EngineError, match="takes no --steps or --rounds"):
         run(topology, collective, 1000, Budget(steps=2))
     with pytest.raises(OutOfTimeError, match="needs more than 0 s"):
         run(topology, collective, 1000, Budget(timeout=0))

@@ -161,7 +161,7 @@ def test_switches_without_a_common_number_format_are_refused() -> None:
 
 def test_steps_and_time_are_limits() -> None:
     topology, collective = parse("star:4,aggregator=sharp"), Collective.make("all_reduce", 4)
-    with pytest.raises(EngineError, match="counts no steps"):
+    with pytest.raises(EngineError, match="takes no --steps"):
         run(topology, collective, 1 << 20, Budget(60.0, steps=2))
     with pytest.raises(EngineError, match="needs more than 0 s"):
         run(topology, collective, 1 << 20, Budget(0.0))

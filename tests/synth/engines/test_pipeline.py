@@ -68,10 +68,10 @@ def test_between_small_and_large_it_is_faster() -> None:
 def test_what_it_does_not_do_is_said() -> None:
     topology = parse("ring:4")
     with pytest.raises(
-        EngineError, match="engine pipeline packs trees, and all_to_all has none; --engine flow does it"
+        EngineError, match="engine pipeline packs trees, which all_to_all does not need; use --engine flow"
     ):
         pipeline.run(topology, Collective.make("all_to_all", 4), 1, Budget())
-    with pytest.raises(EngineError, match="engine pipeline counts no steps or rounds"):
+    with pytest.raises(EngineError, match="engine pipeline takes no --steps or --rounds"):
         pipeline.run(topology, Collective.make("all_gather", 4), 1, Budget(steps=3))
 
 

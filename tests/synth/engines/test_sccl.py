@@ -98,7 +98,7 @@ def test_a_frontier_trades_steps_for_bandwidth_with_proofs() -> None:
         ("all_gather", 1, 1, 1, r"data must travel 2 steps \(distance bound\)"),
         ("all_gather", 2, 2, 2, "the throughput bound asks for 3 rounds"),
         ("all_gather", 3, 2, 4, "2 steps take at least 5 rounds, proven by linear programming"),
-        ("all_gather", 1, 3, 2, "a round for each"),
+        ("all_gather", 1, 3, 2, "at least 1 step, and 1 round per step"),
         ("all_reduce", 8, 1, 2, "needs at least 2 steps"),
     ],
 )
@@ -210,7 +210,7 @@ def test_all_reduce_divides_its_steps_as_it_must() -> None:
 def test_fewest_rounds_for_given_steps() -> None:
     schedule = run(parse("dgx1"), Collective.make("all_gather", 8, 2), 1, Budget(30, steps=2))
     assert np.array_equal(sorted(schedule.rounds), [1, 2])
-    with pytest.raises(EngineError, match="give --steps too"):
+    with pytest.raises(EngineError, match="--rounds needs --steps: give both, or neither"):
         run(parse("dgx1"), Collective.make("all_gather", 8), 1, Budget(1, rounds=2))
 
 

@@ -233,7 +233,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(EngineError, match="counts time, no steps or rounds"):
+    with pytest.raises(EngineError, match="minimizes time and takes no --steps or --rounds"):
         run(parse("ring:4"), Collective.make("all_gather", 4), 1, Budget(steps=2))
     with pytest.raises(SketchError, match="symmetry moves the root"):
         Logical.of(Network(parse("ring:4"), Collective.make("broadcast", 4)), Sketch("s", symmetry=((1, 4),)))

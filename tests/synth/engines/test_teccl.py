@@ -172,7 +172,7 @@ def test_the_slowest_branch_goes_first() -> None:
 
 def test_limits_are_told() -> None:
     topology, collective = parse("ring:4"), Collective.make("all_gather", 4)
-    with pytest.raises(EngineError, match="counts no steps or rounds"):
+    with pytest.raises(EngineError, match="minimizes time and takes no --steps or --rounds"):
         run(topology, collective, 1000, Budget(steps=2))
     with pytest.raises(EngineError, match="takes the argument in_network or none, not 'milp'"):
         run(topology, collective, 1000, Budget(), "milp")

@@ -238,18 +238,18 @@ def test_the_verb_shows_utilization(capsys: pytest.CaptureFixture[str], tmp_path
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("p.json", "p.json: it holds a program, which names no wires; say which, such as --topology full:4"),
+        ("p.json", "p.json: a program does not name links; give a topology, such as --topology full:4"),
         ("p.json --topology ring:5", "p.json: the program is for 4 ranks, but ring:5 has 5"),
         ("p.json --topology ring:4 --fifo-depth 1", "p.json: rank 0, lane 0, instruction"),
         ("bad.json --topology ring:4", "yet the program does not say rounds_per_hop"),
-        ("s.json --topology ring:4", "it is a schedule, which carries its topology (ring:4)"),
+        ("s.json --topology ring:4", "it is a schedule, which contains its topology (ring:4)"),
         ("s.json --fifo-depth 8", "and has no FIFOs; leave out --fifo-depth"),
         (
             "builder:ring:all_reduce --topology ring:4 --switching cut-through",
             "it is a program, whose messages cut through",
         ),
         ("s.json --trace nowhere/t.json", "there is no folder nowhere"),
-        ("builder:ring:all_reduce", "say on which wires, and so for how many ranks, such as --topology ring:8"),
+        ("builder:ring:all_reduce", "give a topology, which also sets the number of ranks, such as --topology ring:8"),
         ("builder:rong:all_reduce --topology ring:4", "no algorithm 'rong'; the algorithms are direct,"),
         ("builder:two_shot:gather --topology ring:4", "two_shot has no 'gather'; it builds all_reduce"),
         ("builder:ring --topology ring:4", "ring has no ''; it builds all_reduce,"),

@@ -54,7 +54,7 @@ def test_a_schedule_on_its_own_routes_and_on_others(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ((*BUILDER, "--explain"), "--explain needs to know the paths of a program; say --paths single"),
+        ((*BUILDER, "--explain"), "--explain needs the paths of a program; give --paths, such as --paths single"),
         ((*BUILDER, "--paths", "best"), "paths 'best': it must be single"),
         ((*BUILDER, "--paths", "spray", "--fifo-depth", "2"), "simulated as messages on paths; leave out --fifo-depth"),
         ((*BUILDER, "--heat-map", "/no/such/h.svg"), "there is no folder /no/such"),

@@ -1,1 +1,1 @@
-"""Numbers nobody can beat, with witnesses: distances and cuts in exact fractions."""
+"""Lower bounds on latency and time per byte of any schedule, exact, with witnesses."""

@@ -18,7 +18,7 @@ class Arcs:
     """Arc i is link `links[i]`, from node tails[i] to heads[i].
 
     capacity[i]  its bandwidth in whole `unit`s of bytes/s; Python integers, which no rational bandwidth overflows
-    usable       the nodes that the collective may use: all but ranks that are no members
+    usable       the nodes that the collective may use: all but ranks that are not members
     """
 
     nodes: int
@@ -50,7 +50,7 @@ class Arcs:
         return Arcs(self.nodes, self.usable, self.links, self.heads, self.tails, self.capacity, self.unit)
 
     def symmetric(self) -> bool:
-        """Whether between any two nodes as much bandwidth leads one way as the other."""
+        """Whether the bandwidth between any two nodes is the same in both directions."""
         net: dict[tuple[int, int], int] = {}
         for tail, head, capacity in zip(self.tails.tolist(), self.heads.tolist(), self.capacity, strict=True):
             pair, amount = ((tail, head), capacity) if tail < head else ((head, tail), -capacity)

@@ -1,4 +1,4 @@
-"""Cut bounds: the node set whose exits are the most crowded.
+"""Cut bounds: the node set with the most data to send out, relative to the bandwidth of the links that leave it.
 
 For a set S let w(S) be the share of the collective's size that must leave S, and B(S) the bandwidth of the links that
 leave it. Every S proves w(S) / B(S) seconds per byte; the best S is found exactly, in whole numbers:
@@ -10,16 +10,16 @@ leave it. Every S proves w(S) / B(S) seconds per byte; the best S is found exact
 
 reduce_scatter, scatter and reduce are these on the reversed links.
 
-Why switches that copy or add cannot beat it. Copying happens on one side of S or the other: what is known in S only and
-is wanted outside has to cross once, however often it is copied before or after. Adding likewise: the sum of what S
-contributes has the size of one contribution, and that much must cross, since the result outside depends on it. So w
-counts a block once, whoever multicasts, and a sum once, whoever reduces; nothing in w(S) needs a switch to be dumb.
+The bound also holds if switches copy or add. A block that only S holds and that is wanted outside must cross at least
+once, however often it is copied before or after. The sum of the contributions of S has the size of one contribution,
+and that much must cross, because the result outside depends on it. As w counts each block and each sum once, it is
+valid whatever switches do.
 
 For one sink, "is there an S with w(S) / B(S) > t?" is one minimum cut: give member u a source arc of capacity w(u),
 link e capacity t * b(e); the answer is yes iff the maximum flow to the sink does not saturate the source arcs. If so,
-the cut names a better S, hence a better t, and the question is asked again (Dinkelbach 1967); sinks that were content
-stay so. From a content sink the flow moves on to the next one. For all_gather this is the optimum of Zhao et al.,
-ForestColl (NSDI'26): some packing of trees meets it.
+the cut names a better S, hence a better t, and the question is asked again (Dinkelbach 1967). A sink whose
+answer is no keeps it as t grows, and its flow is reused for the next sink. For all_gather this is the optimum of Zhao
+et al., ForestColl (NSDI'26): some packing of trees meets it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def crowded_cut(
 ) -> Cut | None:
     """The best cut where what nodes `supply` (units of chunk weight) must reach each sink; None if nothing must move.
 
-    `unit` is the share of the size that one unit of weight is. `entering`: all links are taken reversed, and the cut's
-    links enter it. Every sink must be reachable from every supply.
+    `unit` is the share of the size per unit of weight. `entering`: all links are reversed, and the links of the cut
+    enter it. Every sink must be reachable from every supply.
     """
     graph = arcs.reversed() if entering else arcs
     everything = sum(supply.values())
@@ -53,7 +53,7 @@ def crowded_cut(
         if everything == supply.get(sink, 0):
             continue
         while True:
-            if best is None:  # any set will do to begin with: everything but the sink
+            if best is None:  # the first set: everything but the sink
                 inside = graph.usable.copy()
                 inside[sink] = False
             else:
@@ -81,7 +81,7 @@ def cut_of(graph: Arcs, inside: NDArray[np.bool_], rate: Fraction, entering: boo
 
 
 def _loaded(graph: Arcs, supply: Mapping[int, int], crowding: Fraction) -> tuple[Flow, int, int]:
-    """The network that asks whether some set is more crowded; its source; what must arrive at each sink if none is."""
+    """A flow network that decides whether some set has more load; its source; the flow to each sink if none has."""
     source = graph.nodes
     tails = np.concatenate((graph.tails, np.full(len(supply), source, np.int32)))
     heads = np.concatenate((graph.heads, np.fromiter(supply, np.int32, len(supply))))

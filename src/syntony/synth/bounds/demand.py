@@ -1,7 +1,8 @@
-"""What a collective asks of a network, whatever its chunks: weights of blocks, and the symmetry that is left.
+"""The demand of a collective, independent of its chunks: weights of blocks, and the symmetry of both.
 
 A generator of the topology's symmetry is one of the collective's too when it maps members to members, the root to
-itself and blocks to blocks of equal weight. Members in one orbit of those see the same bounds: one of them is asked.
+itself and blocks to blocks of equal weight. Members in one orbit of these have the same bounds, so one of them is
+enough.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from syntony.topologies.topology import Permutation
 
 
 def block_weights(collective: Collective) -> NDArray[np.int64]:
-    """Units of chunk weight per block; of all_to_all a square table, row source, column destination."""
+    """Units of chunk weight per block; for all_to_all a square table, row source, column destination."""
     chunks = collective.chunks
     weights = np.add.reduceat(
         chunks.weight.astype(np.int64), np.searchsorted(chunks.block, np.arange(collective.blocks))

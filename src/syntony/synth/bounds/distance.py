@@ -1,12 +1,12 @@
 """The latency bound: how far data must travel, whatever its size.
 
 A chunk that is not summed must reach each rank that wants it from its holder. A summed chunk carries every rank's
-contribution, so every rank's distance to every rank that wants it counts. Either way some ranks must be heard by some:
+contribution, so every rank's distance to every rank that wants it counts. So data must travel between these ranks:
 
     broadcast, scatter      root -> every rank          all others      every rank -> every rank
     reduce, gather          every rank -> root
 
-Switches that copy or add shorten no path: what they send on has come all the way.
+Switches that copy or add do not shorten paths, because data still travel all the way.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from syntony.synth.model.network import Network
 
 
 def latency(network: Network, arcs: Arcs | None = None) -> Latency:
-    """Least steps and seconds with witnesses. Raises CollectiveError where some rank cannot be reached."""
+    """Least steps and seconds with witnesses. Raises CollectiveError if some rank cannot be reached."""
     arcs = arcs or Arcs.of(network)
     is_rank = np.asarray([node.kind == "rank" for node in network.topology.nodes])
     alphas = np.asarray([link.alpha for link in network.links], np.float64)
@@ -62,12 +62,12 @@ def _farthest(network: Network, arcs: Arcs, lengths: NDArray[np.float64]) -> tup
 
 
 def _cut_off(network: Network, arcs: Arcs, witness: Distance) -> str:
-    """Which ranks no path joins: those on one side of a cut that nothing crosses, and those on the other."""
+    """The error for ranks without a path: those on one side of a cut without links, and those on the other."""
     paths = ShortestPaths(arcs.nodes, arcs.tails, arcs.heads, np.zeros(len(arcs.tails)))
     beyond = np.isinf(paths.distances(witness.src))
     here = [member for member in sorted(network.collective.members) if not beyond[member]]
     there = [member for member in sorted(network.collective.members) if beyond[member]]
-    others = " (ranks that are no members do not relay)" if len(here) + len(there) < network.topology.ranks else ""
+    others = " (ranks that are not members do not relay)" if len(here) + len(there) < network.topology.ranks else ""
     return (
         f"{network.topology.name}: no path leads from {in_ranges(here)} to {in_ranges(there)}, "
         f"so no {network.collective.kind} exists{others}"

@@ -1,14 +1,14 @@
-"""The flow program: all that the sources send, as one flow per source, over links that all of them share.
+"""The flow program: the data of every source as one flow, over links that all flows share.
 
     minimize t   such that   the flow f_s of each source s meets its demands,
-                             for each orbit O of wires:  sum over s of times_s * f_s(O)  <=  t * room(O)
+                             for each orbit O of wires:  sum over s of times_s * f_s(O)  <=  t * capacity(O)
 
-Bytes of one source for different destinations need not be told apart while they flow: a flow out of one source can be
-taken apart into paths afterwards. So there is one commodity per source instead of one per pair. Under a
-symmetry one source per orbit stands for `times` sources, and the wires of an orbit share their load evenly.
+A flow out of one source can be decomposed into paths to its destinations afterwards, so there is one commodity per
+source instead of one per pair. Under a symmetry, one source represents the `times` sources of its orbit, and the wires
+of an orbit share their load evenly.
 
-Its dual are prices, which prove a bound (bounds/prices.py); its solution are routes (engines/flow.py). Both in floating
-point: what is made of them is counted again in whole numbers.
+The dual solution are prices, which prove a bound (bounds/prices.py); the solution gives routes (engines/flow). Both are
+in floating point; what is made of them is counted again in whole numbers.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class FlowProgram:
 
     tails, heads  (w,) nodes
     orbit         (w,) the number of each wire's orbit, 0, 1, ..
-    room          (orbits,) what the wires of an orbit carry per second together, in any unit
-    kept          (nodes,) the nodes that carry anything
-    sources       nodes; times[i] sources are like source i
+    room          (orbits,) capacity: what the wires of an orbit carry per second together, in any unit
+    kept          (nodes,) the nodes that may carry data
+    sources       nodes; source i represents times[i] sources
     wanted        (sources, nodes) what each node wants of each source
     """
 
@@ -47,7 +47,7 @@ class FlowProgram:
     wanted: NDArray[np.integer[Any]]
 
     def prices(self, seconds: float) -> Floats | None:
-        """Best prices per orbit of wires, and so the least t, scaled to a greatest of 1; None where HiGHS gives up."""
+        """Best prices per orbit of wires, and so the least t, scaled to a greatest of 1; None if HiGHS gives up."""
         solved = self._least(seconds)
         if solved is None:
             return None
@@ -57,14 +57,14 @@ class FlowProgram:
         return scaled
 
     def least_time(self, seconds: float) -> float | None:
-        """The least t; None where HiGHS gives up."""
+        """The least t; None if HiGHS gives up."""
         solved = self._least(seconds)
         return None if solved is None else float(solved.x[-1])
 
     def flows(self, time: float, seconds: float) -> Floats | None:
-        """(sources, w): flows that load no wire longer than `time` and are, in sum, as short as such can be.
+        """(sources, w): flows of least total length that load no wire for longer than `time`.
 
-        None where there are none, or HiGHS gives up.
+        None if there are none, or HiGHS gives up.
         """
         from scipy.optimize import linprog
 
@@ -102,7 +102,7 @@ class FlowProgram:
 
     @cached_property
     def _balances(self) -> tuple[Any, Floats]:
-        """Rows that say: what flows into a node, less what flows out, is what it wants."""
+        """Rows for conservation: the flow into a node, less the flow out, is what it wants."""
         from scipy.sparse import block_diag, coo_array, csr_array
 
         nodes, count = len(self.kept), len(self.tails)
@@ -120,7 +120,7 @@ class FlowProgram:
 
     @cached_property
     def _loads(self) -> Any:
-        """Rows that add up what the wires of an orbit carry."""
+        """Rows for capacity: the load of the wires of an orbit."""
         from scipy.sparse import coo_array, hstack
 
         count = len(self.tails)

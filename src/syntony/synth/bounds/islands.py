@@ -1,7 +1,7 @@
-"""Islands: node sets that hang together by links faster than some bandwidth: boxes of a cluster, halves of a dumbbell.
+"""Islands: node sets connected by links faster than some bandwidth, such as the boxes of a cluster.
 
 box ═══ box          drop the links of at most the bandwidth of ─── :
- │       │           each component that holds members is an island, and a natural side of a cut
+ │       │           each component with members is an island, and a good candidate for a side of a cut
 box ═══ box
 """
 
@@ -19,7 +19,7 @@ Labels = NDArray[np.int64]
 
 
 def islands(graph: Arcs, members: NDArray[np.int64]) -> Iterator[Labels]:
-    """Per bandwidth that occurs, slowest first, the islands that hold members, where there are two or more."""
+    """Per bandwidth that occurs, slowest first, the islands with members, if there are two or more."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

@@ -1,7 +1,7 @@
-"""Maximum flow in whole numbers of any length: in the core where they fit into 64 bits, and here where they do not.
+"""Maximum flow in integers of any length: in C++ if they fit into 64 bits, else here.
 
-Exact bounds scale fractions to a common denominator. For the rates of real links the integers are small; a topology may
-name any rational, though, and a bound must not depend on luck.
+Exact bounds scale fractions to a common denominator. For the rates of real links the integers are small, but a topology
+may have any rational bandwidth.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Flow(Protocol):
         """Sends as much more as fits (at most `limit`); returns how much."""
 
     def flow(self, arc: int) -> int:
-        """What flows through the arc."""
+        """The flow through the arc."""
 
     def set_capacity(self, arc: int, capacity: int) -> None:
         """A new capacity for one arc; the flow stays and must fit."""
@@ -42,7 +42,7 @@ class Flow(Protocol):
 
 
 def flow_network(nodes: int, tails: Int32s, heads: Int32s, capacities: Sequence[int], room: int = 0) -> Flow:
-    """A graph without flow. `room`: by how much later changes may raise all capacities together."""
+    """A graph without flow. `room`: how much later changes may add to all capacities together."""
     if sum(capacities) + room > LARGEST:
         return LongFlowNetwork(nodes, tails, heads, capacities)
     return FlowNetwork(nodes, tails, heads, np.asarray(capacities, np.int64))
@@ -51,7 +51,7 @@ def flow_network(nodes: int, tails: Int32s, heads: Int32s, capacities: Sequence[
 class LongFlowNetwork:
     """Dinic's phases of breadth-first layers and blocking flows, in Python's integers.
 
-    Place 2i is arc i, place 2i+1 its reverse in the residual graph.
+    Index 2i is arc i, index 2i+1 its reverse in the residual graph.
     """
 
     def __init__(self, nodes: int, tails: Int32s, heads: Int32s, capacities: Sequence[int]) -> None:
@@ -69,7 +69,7 @@ class LongFlowNetwork:
         self._left = [left for capacity in self._capacity for left in (capacity, 0)]
 
     def flow(self, arc: int) -> int:
-        """What flows through the arc."""
+        """The flow through the arc."""
         return self._left[2 * arc + 1]
 
     def set_capacity(self, arc: int, capacity: int) -> None:
@@ -112,7 +112,7 @@ class LongFlowNetwork:
         return level
 
     def _blocking_flow(self, source: int, sink: int, level: list[int], limit: int) -> int:
-        """Depth-first augmentation, iterative: `path` holds places, `cursor` the next one to try at each node."""
+        """Depth-first augmentation, iterative: `path` holds arc indices, `cursor` the next one to try at each node."""
         cursor = [0] * len(self._places)
         path: list[int] = []
         node, total = source, 0

@@ -1,7 +1,7 @@
-"""Node pairs that links join, and their orbits: the wires of a linear program, one variable for each.
+"""Node pairs that are joined by links, and their orbits: the wires of a linear program, one variable for each.
 
-Parallel links between two nodes are as good as one of their bandwidths' sum, and under a symmetry all pairs of an orbit
-are treated alike.
+Parallel links between two nodes count as one with their total bandwidth, and under a symmetry all pairs of an orbit
+have the same value.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from syntony.topologies.topology import Permutation
 
 @dataclass(frozen=True)
 class Pairs:
-    """Node pairs that links join; parallel links are as good as one of their bandwidths' sum.
+    """Node pairs that are joined by links; parallel links count as one with their total bandwidth.
 
-    of_arc    the pair that each arc lies in
+    of_arc    the pair of each arc
     orbit     the orbit of each pair under the symmetry at hand
     """
 

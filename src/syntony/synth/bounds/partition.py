@@ -1,6 +1,6 @@
-"""Partition bounds of all_reduce: how many messages a sum needs, over the wires that carry them.
+"""Partition bounds of all_reduce: how many messages a sum needs between parts of the network.
 
-Cut all members into k parts, P1 .. Pk (sets of nodes; switches and NICs go where they like, or nowhere):
+Divide all members into k parts, P1 .. Pk (disjoint sets of nodes; switches and NICs may be in any part, or in none):
 
         ┌────┐   ┌────┐   ┌────┐         each byte of the result needs 2 (k - 1) messages from part to part,
         │ P1 │──▶│ P2 │──▶│ P3 │         each of which leaves the part of its sender:
@@ -8,34 +8,34 @@ Cut all members into k parts, P1 .. Pk (sets of nodes; switches and NICs go wher
         └────┘   └────┘   └────┘         seconds per byte  >=  2 (k - 1) / (B(P1) + .. + B(Pk))
 
 where B(P) is the bandwidth of the links that leave P; parts may share switches, and a link that leaves several parts
-then counts in each. Proof: look at one byte, and say that a part knows a member when something in it depends on that
-member's contribution. A message from part to part teaches its receiver at most what the sender knows. When the first
-part knows all members, the messages so far connect all k parts: at least k - 1. Every other part still lacks something
-and needs a message of its own: k - 1 more. (Patarasuk and Yuan, JPDC'09, have k single nodes.) Counted at the links
-that *enter* the parts the argument is the same.
+then counts in each. Proof: consider one byte, and say that a part knows a member when some value in it depends on that
+member's contribution. After a message, the receiving part knows at most what both knew. When the first part knows all
+members, the messages so far connect all k parts, so there are at least k - 1. Every other part does not know all
+members yet and needs a further message: k - 1 more. (Patarasuk and Yuan, JPDC'09, have k single nodes.) Counted at the
+links that *enter* the parts the argument is the same.
 
-Switches. Outside of all parts a switch that only forwards is harmless: one message enters it for one that leaves. A
-switch that multicasts makes several messages of one that left its part, so it must lie inside a part when messages are
-counted where they leave; a switch that reduces makes one of several, so it must lie inside one when they are counted
-where they enter. Inside a part anything may be copied and added. So before looking for parts each such switch is glued
-to the ranks around it; a fabric whose every switch adds glues into one part, and then the cut bound (1 / B instead of
-2 (n - 1) / n / B on a star) is all there is, and rightly so.
+Switches. A switch that only forwards may be outside of all parts: one message leaves it for each that enters. A switch
+that multicasts makes several messages of one that left its part, so it must be inside a part if messages are counted
+where they leave; a switch that reduces makes one of several, so it must be inside a part if they are counted where they
+enter. Inside a part anything may be copied and added. So each such switch is first merged with the ranks around it. A
+fabric whose switches all add becomes one part; then only the cut bound remains, 1 / B instead of 2 (n - 1) / n / B on a
+star, which such switches do reach.
 
-A switch whose adder takes in at most R bytes/s need not lie inside: it saves at most one message per contribution it
-takes in, so it counts as R more bandwidth into the parts,
+A switch whose adder takes in at most R bytes/s need not be inside a part: it saves at most one message per
+contribution, so it counts as R more bandwidth into the parts,
 
         seconds per byte  >=  2 (k - 1) / (B(P1) + .. + B(Pk) + R)          B(P) of the links that enter P
 
 For each part but the first to know all members, take the message in which its contribution first leaves it on its way
-to the first: it enters a part as it is, or an adder. They are k - 1, and differ; and again every other part needs a
-message that enters it after that. (Aggregators with R: topologies/aggregator.py.)
+to the first: it enters a part unchanged, or an adder. These are k - 1 different messages; and again every other part
+needs a message that enters it after that. (Aggregators with R: topologies/aggregator.py.)
 
 Which parts? Those with the least sum of B(Pi) - t over all partitions, where t is the best ratio
-(B(P1) + .. + B(Pk)) / (k - 1) so far: if the sum is below -t, they are better, and the question is asked again
-(Dinkelbach). The least sum is a Dilworth truncation: B is submodular, so members are admitted one after another, each
-getting the greatest x with x(X) <= B(X) - t for every set X of admitted members (Frank and Tardos 1988; for graphs
-Cunningham 1985). That is one minimum cut per member, in one flow that carries the x of the earlier ones on to those not
-yet admitted; a set whose x is tight is a part, and parts that overlap join.
+(B(P1) + .. + B(Pk)) / (k - 1) so far: if the sum is below -t, they are better, and the search is repeated with
+their ratio (Dinkelbach). The least sum is a Dilworth truncation: B is submodular, so members are admitted one after
+another, each getting the greatest x with x(X) <= B(X) - t for every set X of admitted members (Frank and Tardos 1988;
+for graphs Cunningham 1985). That is one minimum cut per member, in one flow that carries the x of the earlier ones on
+to those not yet admitted; a set whose x is tight is a part, and parts that overlap join.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ Terminals = NDArray[np.int64]
 def best_partition(
     network: Network, arcs: Arcs, entering: bool = False, reached: Fraction | None = None
 ) -> Partition | None:
-    """The best partition, messages counted where they leave (or enter); None where the switches leave but one part.
+    """The best partition, with messages counted where they leave (or enter) parts; None if switches leave only one
+    part.
 
-    `reached` are seconds per byte that some schedule is known to reach: a partition that says as much is the best.
+    `reached` are seconds per byte that some schedule is known to reach: a partition that proves as much is the best.
     """
     nodes = network.topology.nodes
     rates = {node.id: node.aggregator.rate for node in nodes if node.aggregator and node.aggregator.rate is not None}
@@ -93,7 +94,7 @@ def best_partition(
 
 
 def _glued(graph: Arcs, switches: list[int], network: Network) -> Int32s:
-    """Per node the least of those it is glued to: each of the switches to all that is around it as far as ranks."""
+    """Merges each of the switches with the nodes around it, as far as ranks; per node the least it is merged with."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
@@ -110,7 +111,7 @@ def _glued(graph: Arcs, switches: list[int], network: Network) -> Int32s:
             around |= fresh
             frontier += [other for other in fresh if not is_rank[other]]
         if not is_rank[list(around)].any():
-            around.add(network.collective.members[0])  # no wire leads to any rank: it may as well lie in any part
+            around.add(network.collective.members[0])  # no link leads to any rank, so it may be in any part
         pairs += [(switch, node) for node in around]
     ends = np.asarray(pairs, np.int64).reshape(-1, 2)
     glue = coo_array((np.ones(len(ends), np.int8), (ends[:, 0], ends[:, 1])), shape=(graph.nodes, graph.nodes))
@@ -120,7 +121,7 @@ def _glued(graph: Arcs, switches: list[int], network: Network) -> Int32s:
 
 
 def _contracted(graph: Arcs, label: Int32s) -> Arcs:
-    """The graph between the glued nodes, each standing where its first node stood."""
+    """The graph of the merged nodes, each with the number of its first node."""
     tails, heads = label[graph.tails], label[graph.heads]
     kept = np.flatnonzero(tails != heads).tolist()
     links = tuple(graph.links[arc] for arc in kept)
@@ -130,7 +131,7 @@ def _contracted(graph: Arcs, label: Int32s) -> Arcs:
 
 
 def _guesses(graph: Arcs, terminals: Terminals) -> Iterator[Labels]:
-    """Partitions to begin with: single terminals, and islands."""
+    """The first candidates: single terminals, and islands."""
     singles = np.full(graph.nodes, -1)
     singles[terminals] = np.arange(len(terminals))
     yield singles
@@ -155,7 +156,7 @@ def _with_less_sum(graph: Arcs, terminals: Terminals, ratio: Fraction, adding: F
     part_of = np.arange(count)
     total = 0
     for admitted, node in enumerate(terminals.tolist()):
-        # What the earlier ones sent here must go on, and then as much as fits: the cut that says how much x may be.
+        # First what the earlier nodes sent here, then as much as fits: the cut that limits x.
         came = flow.flow(at_sink[admitted])
         flow.augment(sink, node, came)
         flow.set_capacity(at_sink[admitted], 0)
@@ -165,7 +166,7 @@ def _with_less_sum(graph: Arcs, terminals: Terminals, ratio: Fraction, adding: F
             part_of[np.isin(part_of, part_of[: admitted + 1][tight])] = admitted
         x = sent - came - price
         total += x
-        # From here on the node sends x, or where x is negative swallows as much.
+        # From here on the node sends x, or absorbs -x if x is negative.
         flow.set_capacity(at_sink[admitted], max(-x, 0))
         surplus = sent - came - max(x, 0)
         if surplus > 0:

@@ -1,24 +1,24 @@
 """Price bounds, for all_to_all: the dual of multi-commodity flow.
 
-Put a price per byte on every link. A byte from s to d pays at least the cheapest path from s to d, and in one second
-the network earns at most sum(price * bandwidth). So *any* prices prove
+Put a price per byte on every link. A byte from s to d costs at least the cheapest path from s to d, and in one second
+the network carries bytes for at most sum(price * bandwidth). So *any* prices prove
 
     seconds per byte of size  >=  sum over s, d of share(s, d) * cheapest(s, d)  /  sum of price * bandwidth
 
-(a cut is the special case of price 1 on its exits). Nothing is copied or summed on its way from one source to one
-destination, so switches that could do either change nothing.
+(a cut is the special case of price 1 on its exits). Data from one source to one destination are neither
+copied nor summed, so switches that can do so make no difference.
 
 The best prices are the dual solution of the flow LP, which HiGHS solves in floating point. They are then rounded to
 fractions and the bound is recomputed exactly from those: rounding can weaken the bound but never make it false.
 
 Symmetry: averaging a solution over a group of automorphisms keeps it a solution, so some best prices are equal within
-each orbit of links, and one source per orbit stands for all (bounds/flow_program.py). A torus of 4,096 has
+each orbit of links, and one source per orbit is enough (bounds/flow_program.py). A torus of 4,096 has
 one source and a handful of link orbits, where the whole LP has millions of variables.
 
-Before that, cheap prices are tried: cuts of single members, of islands that hang together by faster links, and of
-sweeps, and equal prices. On regular networks one of them is as good as any, and a flow proves it: data spread evenly
-over shortest paths that loads no link more. Where none does and the LP is out of reach, the best of the cheap ones
-serves, and the bound says so.
+Before that, prices that are quick to find are tried: cuts of single members, of islands (islands.py) and of sweeps
+(sweep.py), and equal prices. On regular networks one of them is optimal, which is proven by a flow: data spread evenly
+over shortest paths load no link longer. If none is proven optimal and the LP is too large, the best of them is used,
+and the bound says which prices were searched.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from syntony.topologies.topology import Permutation
 
 MAX_LP_VARIABLES = 30_000
 LP_SECONDS = 20
-"""Some networks make HiGHS wander; what it has found by then is not optimal, and not used."""
+"""Time limit of HiGHS, which some networks need; a solution that is not optimal is not used."""
 MAX_SPREAD = 10_000_000
-"""Sources times node pairs that `spread_load` may go over: about a second."""
+"""Most sources times node pairs for `spread_load`: about a second."""
 _DENOMINATORS = (1, 2, 3, 4, 5, 6, 8, 12, 60, 840, 2**20)
 _WORD = 2**63
 
 
 class Priced(NamedTuple):
-    """The best bound found and where it was looked for."""
+    """The best bound found, and which prices were searched."""
 
     witness: Witness
     searched: str
@@ -85,7 +85,7 @@ def priced(network: Network, arcs: Arcs) -> Priced:
 
 
 def proven_by(network: Network, arcs: Arcs, prices: NDArray[np.float64]) -> Prices | None:
-    """The exact bound that prices per arc prove after rounding, each source for itself; None where all are zero.
+    """The exact bound that prices per arc prove after rounding, without using symmetry; None if all are zero.
 
     Parallel links get the mean of their prices: it proves no less.
     """
@@ -98,7 +98,7 @@ def proven_by(network: Network, arcs: Arcs, prices: NDArray[np.float64]) -> Pric
 
 
 def _cheap(demands: _Demands) -> Iterator[Witness]:
-    """Witnesses that cost little, the cheapest first."""
+    """Witnesses that are quick to find, the quickest first."""
     arcs, members = demands.arcs, demands.members
     representatives = members[list(demands.sources)]
     singles = np.full(arcs.nodes, -1)
@@ -116,9 +116,9 @@ def _rate(witness: Witness) -> Fraction:
 
 @dataclass(frozen=True)
 class _Demands:
-    """Who sends what to whom, up to symmetry.
+    """What each member sends to each other one, up to symmetry.
 
-    sources[i]   position among the members of a source that stands for `times[i]` of them
+    sources[i]   position among the members of a source that represents `times[i]` of them
     table        units of chunk weight from member to member; nothing from a member to itself
     """
 
@@ -150,7 +150,7 @@ class _Demands:
         )
 
     def evaluate(self, prices: NDArray[np.int64]) -> Prices | None:
-        """The exact bound that prices per pair, equal within orbits, prove; None where all are zero."""
+        """The exact bound that prices per pair, equal within orbits, prove; None if all are zero."""
         earned = sum(price * capacity for price, capacity in zip(prices.tolist(), self.pairs.capacity, strict=True))
         if not earned:
             return None
@@ -188,7 +188,7 @@ class _Demands:
             last = np.flatnonzero(distance[pairs.heads] == distance[pairs.tails] + 1)
             tails, heads = pairs.tails[last], pairs.heads[last]
             part = capacity[last] / np.bincount(heads, capacity[last], self.arcs.nodes)[heads]
-            # From the farthest nodes inwards, all that is equally far at once.
+            # From the farthest nodes inwards, nodes of equal distance at once.
             order = np.argsort(-distance[heads], kind="stable")
             for ring in np.split(order, np.flatnonzero(np.diff(distance[heads][order])) + 1):
                 moved = arriving[heads[ring]] * part[ring]
@@ -222,7 +222,7 @@ def _cuts(demands: _Demands, partitions: list[Labels]) -> Iterator[Cut]:
 
 
 def _flow_dual(demands: _Demands) -> NDArray[np.float64] | None:
-    """Dual prices per pair, scaled to a greatest of 1; None where the solver gives up."""
+    """Dual prices per pair, scaled to a greatest of 1; None if the solver gives up."""
     pairs, arcs = demands.pairs, demands.arcs
     room = np.zeros(int(pairs.orbit.max()) + 1)
     np.add.at(room, pairs.orbit, np.asarray(pairs.capacity, np.float64))

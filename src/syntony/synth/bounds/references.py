@@ -1,8 +1,8 @@
-"""What two constructions of all_reduce reach. Reference rates, not bounds: a schedule may be faster than either.
+"""The rates of two constructions of all_reduce. They are references, not bounds: a schedule may be faster.
 
     composition   reduce_scatter, then all_gather: each at its own optimum, one after the other
-    trees         every byte is summed along a tree to some root and sent down another one; root, trees and shares are
-                  the best there are, and both directions run at once
+    trees         every byte is summed along a tree to some root and copied down another one, with the best roots,
+                  trees and shares; both directions run at once
 
 How fast trees can be is a linear program. Give each rank v a share x_v of the rate for which it is the root, and divide
 every wire's bandwidth between going up and going down. By Edmonds (1973) trees that spread x_v from every v fit into
@@ -13,13 +13,13 @@ all arrows turned:
                                        a flow within `down` takes every x_v to u,
                                        a flow within `up` takes the sum of x from u to all v     for every rank u
 
-On a mesh this beats the composition: a corner has two wires where all_gather wants as much as everybody gets, but sums
-pass it by. (Mesh 4x4: 1.6 links against 1.0667; torus and DGX-1: no difference.)
+On a mesh this beats the composition: a corner has two links, which limits all_gather, while sums need not pass through
+it. (Mesh 4x4: 1.6 links against 1.0667; torus and DGX-1: no difference.)
 
-Who may branch and add: ranks, and switches that can do both at any rate (with those the program is an upper estimate of
-trees: a switch itself need not hear anything, Steiner). A message passes through other switches and NICs whole,
-so there a wire of the trees is a route between two that may branch, and the routes share the links. Symmetry reduces
-all of it as it does for all_to_all: one u per orbit, everything else equal within orbits.
+Ranks may branch and add, and so may switches that can do both at any rate (for these the program is an upper estimate,
+because switches need not receive all data: Steiner trees). Other switches and NICs only forward, so an edge of a tree
+is a route between two nodes that may branch, and the routes share the links. Symmetry reduces the program as for
+all_to_all: one u per orbit, all else equal within orbits.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class _Rows:
 class _Trees:
     """The linear program of the best trees; see the top of the file.
 
-    A listener is a member that stands for its orbit, a speaker a node that may branch and stands for its orbit, a wire
+    A listener is a member that represents its orbit, a speaker a node that may branch and represents its orbit, a wire
     a pair of such nodes (of links, or of routes). Columns, in this order:
 
         shares   per listener, of each root in its orbit
@@ -150,7 +150,7 @@ class _Trees:
         self.generators = generators
 
     def _lay_wires(self) -> None:
-        """Says where each wire leads and which columns are whose; with a thousand agents that is a million wires."""
+        """Sets the ends of each wire and its columns; with a thousand agents, there are a million wires."""
         if self.routed:
             there, here = np.meshgrid(np.asarray(self.agents), np.asarray(self.agents))
             apart = here != there
@@ -201,7 +201,7 @@ class _Trees:
         return BestTrees(-float(solved.fun) * unit, shares, down, up)
 
     def _spread(self, equal: _Rows, most: _Rows, listener: int, way: int, flow: int) -> None:
-        """The listener hears every root's share (way 0: down), or every root hears the listener's (way 1: up)."""
+        """Flows of every root's share to the listener (way 0: down), or of the listener's to every root (way 1: up)."""
         net: dict[int, list[tuple[int, float]]] = {agent: [] for agent in self.agents}
         sign = -1.0 if way else 1.0
         ends = zip(self.tails.tolist(), self.heads.tolist(), self.orbit.tolist(), strict=True)
@@ -221,7 +221,7 @@ class _Trees:
             most.add(both, self.pairs.capacity[wire] / scale)
 
     def _fit_routes(self, equal: _Rows, most: _Rows, scale: int) -> None:
-        """What goes down and up from one agent to another is routed past those that only forward."""
+        """Down and up between two agents are divided over the routes through nodes that only forward."""
         wire_orbit = dict(
             zip(zip(self.tails.tolist(), self.heads.tolist(), strict=True), self.orbit.tolist(), strict=True)
         )

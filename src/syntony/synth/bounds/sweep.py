@@ -1,7 +1,7 @@
-"""Sweep cuts: where a network that looks the same everywhere is thinnest.
+"""Sweep cuts: sparse cuts of regular networks, found by spectral partitioning.
 
-The slowest way in which a network can swing (the eigenvectors of its Laplacian with the least eigenvalues, Fiedler
-1973) is along its greatest length. So put the nodes in the order of such a vector and cut between every two neighbours:
+Eigenvectors of the Laplacian with the least eigenvalues vary along the greatest length of a network (Fiedler 1973). So
+the nodes are sorted by such a vector, and every cut between two neighbours in this order is tried:
 
         ─  o─o  o─o  o─o│ o─o  o─o  o─o  ─        a torus 8x32 is cut across its 32, through 8 rings twice
         - ────────────0────────────────── +
@@ -20,11 +20,11 @@ from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.bounds.islands import Labels
 
 VECTORS = 3
-"""How many eigenvectors are swept: on a torus several lengths may be equal."""
+"""Number of eigenvectors that are used: on a torus several lengths may be equal."""
 
 
 def sweeps(graph: Arcs, members: NDArray[np.int64], table: NDArray[np.int64]) -> Iterator[Labels]:
-    """Per vector the most crowded cut of its sweep, as a set 0; `table[s, d]` is what member s sends to member d."""
+    """Per vector the most crowded cut of its sweep, as set 0; `table[s, d]` is what member s sends to member d."""
     nodes = np.flatnonzero(graph.usable)
     for vector in _slowest(graph, nodes):
         order = nodes[np.argsort(vector, kind="stable")]
@@ -55,7 +55,7 @@ def _demand(place: NDArray[np.int64], table: NDArray[np.int64], count: int) -> N
 
 
 def _slowest(graph: Arcs, nodes: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
-    """Eigenvectors of the Laplacian between the nodes, but for the constant one; the same in every run."""
+    """Eigenvectors of the Laplacian between the nodes, without the constant one; deterministic."""
     from scipy.sparse import coo_array, diags_array
     from scipy.sparse.linalg import eigsh
 

@@ -1,4 +1,4 @@
-"""The throughput bound of each kind of collective, and which argument it rests on.
+"""The throughput bound of each kind of collective, and how it is proven.
 
     all_gather, gather, broadcast       the most crowded cut, exact over all cuts            (bounds/cut.py)
     reduce_scatter, scatter, reduce     the same on reversed links
@@ -6,8 +6,8 @@
     all_reduce                          the larger of the most crowded cut and of the messages that a sum needs
                                         between parts                                        (bounds/partition.py)
 
-All of these hold for every schedule, whatever its switches do. Not a bound for all_reduce is the optimum of
-reduce_scatter plus that of all_gather: it is what one construction achieves, and on meshes others beat it
+All of these hold for every schedule, whatever its switches do. The optimum of reduce_scatter
+plus that of all_gather is not a bound for all_reduce, because on meshes other schedules are faster
 (bounds/references.py).
 """
 
@@ -31,7 +31,7 @@ from syntony.topologies.topology import Topology
 def bounds_of(topology: Topology, collective: Collective) -> Bounds:
     """Both bounds of the collective on the topology.
 
-    Raises CollectiveError where a member is no rank of the topology or some rank cannot be reached.
+    Raises CollectiveError if a member is not a rank of the topology or some rank cannot be reached.
     """
     network = Network(topology, collective)
     arcs = Arcs.of(network)
@@ -58,7 +58,7 @@ def throughput(network: Network, arcs: Arcs | None = None) -> Throughput:
             witnesses = [_spread(collective, arcs, collective.root, entering=collective.kind == "reduce")]
         case "all_reduce":
             searched = "all cuts and partitions"
-            # Where as much leads one way as the other between any two nodes, what enters is what leaves.
+            # If bandwidths are the same in both directions, entering and leaving give the same bound.
             ways = (False,) if arcs.symmetric() else (False, True)
             witnesses = [_spread(collective, arcs, 0, entering) for entering in ways]
             nodes = network.topology.nodes
@@ -83,14 +83,14 @@ def rounds_per_chunk(bound: Throughput, topology: Topology, collective: Collecti
 
 
 def _composed(network: Network, arcs: Arcs) -> Fraction:
-    """Seconds per byte of a reduce_scatter and an all_gather, where as much leads one way as the other between any two
-    nodes: trees reach both bounds then (Zhao et al., ForestColl, NSDI'26; engines/forest/search.py)."""
+    """Seconds per byte of a reduce_scatter and an all_gather, if bandwidths are the same in both directions: then trees
+    reach both bounds (Zhao et al., ForestColl, NSDI'26; engines/forest/search.py)."""
     gather = Collective.make("all_gather", members=network.collective.members)
     return 2 * throughput(replace(network, collective=gather), arcs).seconds_per_byte
 
 
 def _spread(collective: Collective, arcs: Arcs, root: int, entering: bool) -> Cut | None:
-    """The most crowded cut between the root and any other member, where one of them must hear all of the other."""
+    """The cut bound between the root and any other member, one of which must receive all data of the other."""
     members = collective.members
     sinks = [member for rank, member in enumerate(members) if rank != root]
     return crowded_cut(arcs, {members[root]: 1}, sinks, Fraction(1), entering)

@@ -1,4 +1,4 @@
-"""A witness in words, so that the person who reads the number knows which wires it comes from."""
+"""Describes a witness, so that a reader of the bound sees which links it comes from."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _partition(network: Network, partition: Partition) -> str:
         parts = f"{counted(count, 'part')} (one is {_named(network, set(smallest))})"
     verb = "enter" if partition.entering else "leave"
     wires = sum((network.topology.links[link].bandwidth for link in partition.links), Fraction(0))
-    adding = f", or that adders save, which take in {rate(partition.bandwidth - wires)}" if partition.adders else ""
+    adding = f", or are saved by adders, which take in {rate(partition.bandwidth - wires)}" if partition.adders else ""
     return (
         f"to be summed and spread among {parts}, each byte needs {partition.share} messages that {verb} them over "
         f"{_links(network, partition.links, wires)}{adding}"
@@ -55,7 +55,7 @@ def _prices(prices: Prices) -> str:
     count, first = counted(len(prices.links), "link"), prices.prices[0]
     if len(set(prices.prices)) == 1:
         crossed, together = prices.share / first, rate(prices.bandwidth / first)
-        return f"on shortest ways {crossed} times the size in all must cross {count}, {together} together"
+        return f"even on shortest paths, {crossed} times the size in total must cross {count}, {together} together"
     return (
         f"at the given prices per byte on {count} all data must pay {float(prices.share):g} times the size, "
         f"and the links earn {float(prices.bandwidth):g} per second"
@@ -70,15 +70,15 @@ def _links(network: Network, links: Sequence[int], bandwidth: Fraction) -> str:
     """`8 links of 50 GB/s (rail0 to nic3.0, ..), 400 GB/s together`."""
     wires = [network.topology.links[link] for link in links]
     names, first = network.topology.nodes, wires[0]
-    told = f"{names[first.src].name} to {names[first.dst].name}"
+    ends = f"{names[first.src].name} to {names[first.dst].name}"
     if len(wires) == 1:
-        return f"one link of {rate(bandwidth)} ({told})"
+        return f"one link of {rate(bandwidth)} ({ends})"
     each = f" of {rate(first.bandwidth)}" if len({link.bandwidth for link in wires}) == 1 else ""
-    return f"{len(wires)} links{each} ({told}, ..), {rate(bandwidth)} together"
+    return f"{len(wires)} links{each} ({ends}, ..), {rate(bandwidth)} together"
 
 
 def _hosts(network: Network) -> tuple[Host, ...]:
-    """The boxes; none where the topology does not tell."""
+    """The boxes; none if the topology has no NICs."""
     try:
         hosts = hosts_of(network.topology)
     except TopologyError:
@@ -94,15 +94,15 @@ def _named(network: Network, side: set[int]) -> str:
     rest = side - {node for number in whole for node in hosts[number].nodes}
     if whole and not any(node in rest for node in ranks):
         kind = "box" if len(whole) == 1 else "boxes"
-        said = f"{kind} {_ranges(whole)} (ranks {_ranges(ranks)})"
+        parts = f"{kind} {_ranges(whole)} (ranks {_ranges(ranks)})"
     else:
-        said = f"{'rank' if len(ranks) == 1 else 'ranks'} {_ranges(ranks)}" if ranks else ""
+        parts = f"{'rank' if len(ranks) == 1 else 'ranks'} {_ranges(ranks)}" if ranks else ""
         rest = side - set(ranks)
     others = [network.topology.nodes[node].name for node in sorted(rest)]
     if not others:
-        return said
+        return parts
     listed = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-    return f"{said} with {listed}" if said else listed
+    return f"{parts} with {listed}" if parts else listed
 
 
 def _ranges(numbers: Sequence[int], shown: int = 6) -> str:

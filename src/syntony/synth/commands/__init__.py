@@ -1,4 +1,4 @@
-"""The commands `syntony bound`, `synth` and `repair`; the other files of this folder have the rest."""
+"""The commands `syntony bound`, `synth` and `repair`; the other commands are in the other files of this folder."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def _run_bound(options: argparse.Namespace) -> int:
 
 
 def _print_references(references: References, bound: float) -> None:
-    """What is *not* a bound, said apart from what is."""
+    """Prints reference rates, apart from the bounds."""
     composed = float(references.composition)
-    print("for reference, and no bounds: what two constructions reach")
+    print("for reference (these are not bounds): what two constructions reach")
     if references.trees is None:
         print("  trees       the linear program of the best trees is too large here")
     else:
@@ -96,13 +96,21 @@ def _configure_synth(parser: argparse.ArgumentParser) -> None:
     from syntony.synth.engines.registry import ENGINES
 
     add_problem(parser)
-    parser.add_argument("--size", type=size, default=1 << 20, metavar="BYTES", help="size to be fast at (default 1M)")
+    parser.add_argument(
+        "--size",
+        type=size,
+        default=1 << 20,
+        metavar="BYTES",
+        help="size for which the schedule should be fast (default 1M)",
+    )
     engines = "; ".join(f"{engine.usage}: {engine.purpose}" for engine in ENGINES)
     parser.add_argument("--engine", default="auto", metavar="NAME", help=engines)
-    parser.add_argument("--steps", type=count, metavar="S", help="at most so many steps")
-    parser.add_argument("--rounds", type=count, metavar="R", help="at most so many rounds")
+    parser.add_argument("--steps", type=count, metavar="S", help="most steps")
+    parser.add_argument("--rounds", type=count, metavar="R", help="most rounds")
     parser.add_argument("--chunks", type=count, metavar="C", help="chunks per block (all_to_all: per rank's buffer)")
-    parser.add_argument("--pareto", action="store_true", help="walk the frontier of latency against bandwidth")
+    parser.add_argument(
+        "--pareto", action="store_true", help="find all schedules on the frontier of latency against bandwidth"
+    )
     add_limits(parser, 60.0)
     parser.add_argument("-o", "--output", metavar="F.json", help="schedule file to write (--pareto: one per point)")
     add_json(parser)
@@ -197,11 +205,11 @@ def _run_repair(options: argparse.Namespace) -> int:
     from syntony.synth.model.schedule import Schedule
 
     if not options.without and not options.slowed:
-        raise UserError("nothing is broken: say what is with --without or --slowed")
+        raise UserError("say what is lost or slow with --without or --slowed")
     output = _place(options.output)
     old = read(options.file).content
     if not isinstance(old, Schedule):
-        raise UserError(f"{options.file}: it holds a program, which names no wires; repair takes a schedule")
+        raise UserError(f"{options.file}: it is a program, which does not name links; repair needs a schedule")
     begin = time.monotonic()
     with progress(f"repair of {old.collective.kind} on {old.topology.name}"):
         schedule = repair(old, options.without, options.slowed, Budget(options.timeout))
@@ -211,7 +219,7 @@ def _run_repair(options: argparse.Namespace) -> int:
 
 
 def _place(text: str | None) -> Path | None:
-    """Where to write, if anywhere. Raises UserError where there is no such folder."""
+    """The path to write to, if any. Raises UserError if its folder does not exist."""
     output = Path(text) if text else None
     if output is not None and not output.parent.is_dir():
         raise UserError(f"{output}: there is no folder {output.parent}")
@@ -219,7 +227,7 @@ def _place(text: str | None) -> Path | None:
 
 
 def _report(schedule: Schedule, output: Path | None, seconds: float) -> dict[str, Any]:
-    """Checks the schedule, writes it where asked, and says what `synth --json` prints."""
+    """Checks the schedule, writes it to `output`, if any, and returns the object of `synth --json`."""
     from syntony.synth.engines.engine import checked
     from syntony.synth.engines.sccl.exact import chunk_count
     from syntony.synth.formats.schedule_file import write

@@ -1,4 +1,4 @@
-"""`syntony compile`: a script with a hand-written algorithm becomes a proven Program."""
+"""`syntony compile`: makes a proven Program of an algorithm in a script."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("script", metavar="SCRIPT.py[:NAME]", help="a script and, if it has several, which algorithm")
-    parser.add_argument("--ranks", type=count, metavar="N", help="on so many ranks (default: the script's)")
+    parser.add_argument("--ranks", type=count, metavar="N", help="number of ranks (default: the script's)")
     parser.add_argument("--root", type=rank, metavar="R", help="root of a rooted collective (default: the script's)")
-    parser.add_argument("--instances", type=count, metavar="N", help="everything so many times (default: the script's)")
-    parser.add_argument("--as-written", action="store_true", help="leave the optimizer out")
+    parser.add_argument(
+        "--instances", type=count, metavar="N", help="number of parallel instances (default: the script's)"
+    )
+    parser.add_argument("--as-written", action="store_true", help="do not optimize")
     parser.add_argument("-o", "--output", metavar="F.json", help="program file to write (`convert` makes others of it)")
 
 

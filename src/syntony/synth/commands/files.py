@@ -74,7 +74,7 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
     for name, told in _WRITES.items():
         first, *rest = textwrap.wrap(told, 84)
         lines += [f"  {name:<13} {first}", *(f"  {'':<13} {line}" for line in rest)]
-    lines += ["", "What a format cannot hold is refused by name.", "", parser.epilog or ""]
+    lines += ["", "If a format cannot express something, the error names it.", "", parser.epilog or ""]
     parser.epilog = "\n".join(lines)
     parser.add_argument("file", help="what to convert")
     parser.add_argument("--to", required=True, metavar="FORMAT[:DIALECT]", help=", ".join(_WRITES))
@@ -113,7 +113,7 @@ def _run_convert(options: argparse.Namespace) -> int:
         if getattr(options, key) not in (None, False)
     ]
     if given and name in ("json", "msccl-json"):
-        raise UserError(f"{given[0]} says nothing in format {name}; only msccl-xml and mscclpp-json hold it")
+        raise UserError(f"{given[0]} has no effect in format {name}; only msccl-xml and mscclpp-json have it")
     place = True if options.in_place else False if options.out_of_place else None
     asked = ExportOptions(
         options.min_bytes or 0,
@@ -131,7 +131,7 @@ def _run_convert(options: argparse.Namespace) -> int:
         from syntony.synth.symmetry.groups import expand
 
         if not isinstance(loaded.content, Schedule):
-            raise UserError(f"{options.file}: is a program; .msccl.json holds schedules only")
+            raise UserError(f"{options.file}: it is a program; .msccl.json files hold schedules only")
         schedule = prove_schedule(loaded.content, options.file)
         write_text(output, msccl_json_text(schedule))
         kind, ranks = schedule.collective.kind, schedule.collective.ranks

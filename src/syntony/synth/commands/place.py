@@ -1,4 +1,4 @@
-"""The verb `syntony place`: axes of parallelism over a machine, and how they sum (synth/placement/)."""
+"""`syntony place`: axes of parallelism on a topology, and how they sum (synth/placement/)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reduce", metavar="AXIS", help="the axes that sum, such as dp or dp,ep (default: the first)")
     parser.add_argument("--levels", metavar="SHAPE", help="levels, outermost first, such as 4x8 (default: found)")
     parser.add_argument("--size", type=size, default=1 << 30, metavar="BYTES", help="bytes to sum (default 1G)")
-    parser.add_argument("--top", type=count, default=10, metavar="N", help="so many placements (default 10)")
-    parser.add_argument("-o", "--output", metavar="F.json", help="write the best: rank by rank, and its program")
+    parser.add_argument("--top", type=count, default=10, metavar="N", help="number of placements shown (default 10)")
+    parser.add_argument(
+        "-o", "--output", metavar="F.json", help="write the best placement, rank by rank, and its program"
+    )
     add_json(parser)
     legend = (
         "dp[2 4] lays dp over two parts of the outermost level and four of the next.\n"

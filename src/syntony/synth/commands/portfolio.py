@@ -1,4 +1,4 @@
-"""The verb `syntony portfolio`: schedules for a range of sizes."""
+"""`syntony portfolio`: schedules for a range of sizes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", type=size, default=1 << 10, metavar="BYTES", dest="smallest", help="default 1K")
     parser.add_argument("--to", type=size, default=1 << 30, metavar="BYTES", dest="largest", help="default 1G")
     add_limits(parser, 300.0)
-    parser.add_argument("-o", "--output", metavar="F.json", help="portfolio to write, its schedules beside it")
+    parser.add_argument(
+        "-o", "--output", metavar="F.json", help="portfolio file to write; its schedules are written beside it"
+    )
     add_json(parser)
 
 

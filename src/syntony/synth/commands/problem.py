@@ -1,4 +1,4 @@
-"""What is asked, on the command line: a topology, a collective, its root and members; and what the search may take."""
+"""Options for a problem (topology, collective, root and members) and for the limits of a search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_problem(parser: argparse.ArgumentParser) -> None:
-    """The arguments that say it."""
+    """Adds the options of the problem."""
     from syntony.synth.model.collective import KINDS
 
     add_topology(parser)
@@ -29,14 +29,14 @@ def add_problem(parser: argparse.ArgumentParser) -> None:
 
 
 def problem(options: argparse.Namespace, chunks: int | None = None) -> tuple[Topology, Collective]:
-    """What they said. Raises UserError."""
+    """The problem that the options describe. Raises UserError."""
     from syntony.synth.model.problem import problem_of
 
     return problem_of(options.topology, options.collective, chunks, options.root, options.members)
 
 
 def add_limits(parser: argparse.ArgumentParser, timeout: float) -> None:
-    """What a search may take."""
+    """Adds the options for the time and memory of a search."""
     told = f"seconds to search (default {timeout:g})"
     parser.add_argument("--timeout", type=seconds, default=timeout, metavar="S", help=told)
     parser.add_argument(
@@ -45,7 +45,7 @@ def add_limits(parser: argparse.ArgumentParser, timeout: float) -> None:
 
 
 def keep_within_memory(options: argparse.Namespace) -> None:
-    """From here on, where --memory was given, a process that ends beyond it does the work (memory_limit.py)."""
+    """If --memory was given, continues in a process that ends if it needs more (memory_limit.py)."""
     if options.memory is not None:
         from syntony.base.memory_limit import limit_memory
 

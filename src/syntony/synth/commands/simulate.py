@@ -1,4 +1,4 @@
-"""`syntony simulate`: how long a schedule or a program takes, by the model of simulation/flows.py."""
+"""`syntony simulate`: the time of a schedule or a program, by the model of simulation/flows.py."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--slice",
         type=size,
         metavar="BYTES",
-        help="bytes of a message at most (default: the CPU executor's; of a schedule, a transfer is one message)",
+        help="most bytes of a message (default: as the CPU executor; in a schedule, a transfer is one message)",
     )
     parser.add_argument("--trace", metavar="F.json", help="write a Chrome/Perfetto trace of every link")
-    parser.add_argument("--utilization", action="store_true", help="show the busiest links, and how full over time")
-    wires = parser.add_argument_group("for programs, which name no wires (schedules carry theirs)")
+    parser.add_argument("--utilization", action="store_true", help="show the busiest links, and their use over time")
+    wires = parser.add_argument_group("topology for a program (a schedule contains its own)")
     wires.add_argument("--topology", metavar="T", help=TOPOLOGY_HELP)
     wires.add_argument(
         "--fifo-depth", type=count, metavar="N", help="messages a connection holds (default: the CPU executor's)"
@@ -46,7 +46,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     paths = parser.add_argument_group("for networks with several shortest paths (see `syntony traffic --help`)")
     add_choice(paths)
     parser.add_argument("--heat-map", metavar="F.svg", help="write a picture of the network, coloured by use")
-    parser.add_argument("--explain", action="store_true", help="say why it takes as long; of programs, with --paths")
+    parser.add_argument(
+        "--explain", action="store_true", help="explain what determines the time; for programs, needs --paths"
+    )
     switches = parser.add_argument_group("for schedules")
     switches.add_argument(
         "--switching",
@@ -101,7 +103,7 @@ def _explained(outcome: Outcome) -> list[str]:
 
 
 def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None]:
-    """What the simulator found; and where paths were chosen or are to be explained, the traffic that it was."""
+    """The simulation; and its traffic, if paths are chosen or the time is to be explained."""
     from syntony.base.progress import progress
     from syntony.synth.engines.portfolio import Portfolio
     from syntony.synth.formats.loading import prove, read
@@ -113,14 +115,14 @@ def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None
     name = options.file
     if name.startswith(_BUILDER):
         if options.topology is None:
-            raise UserError(f"{name}: say on which wires, and so for how many ranks, such as --topology ring:8")
+            raise UserError(f"{name}: give a topology, which also sets the number of ranks, such as --topology ring:8")
         topology = parse(options.topology)
         return _on_wires(_built(name, topology.ranks), topology, options)
     loaded = read(name)
     if isinstance(loaded.content, Program):
         if options.topology is None:
             raise UserError(
-                f"{name}: it holds a program, which names no wires; say which, such as "
+                f"{name}: a program does not name links; give a topology, such as "
                 f"--topology full:{loaded.content.ranks}"
             )
         topology = parse(options.topology)
@@ -136,7 +138,7 @@ def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None
     _refuse(
         options,
         ("topology", "fifo_depth"),
-        f"a schedule, which carries its topology ({schedule.topology.name}) and has no FIFOs",
+        f"a schedule, which contains its topology ({schedule.topology.name}) and has no FIFOs",
     )
     if options.paths or options.explain:
         return _as_traffic(schedule, schedule.topology, options)
@@ -155,7 +157,7 @@ def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None
 def _as_traffic(
     source: Schedule | Program, topology: Topology, options: argparse.Namespace
 ) -> tuple[Simulation, Outcome]:
-    """On the paths that switches choose; of a schedule without --paths, on its own routes."""
+    """Simulates messages on the paths that switches choose; for a schedule without --paths, on its own routes."""
     import numpy as np
 
     from syntony.base.progress import progress
@@ -175,9 +177,7 @@ def _as_traffic(
         collective = Collective.make(source.collective, source.ranks, root=source.root)
         messages = program_messages(source, options.size)
     else:
-        raise UserError(
-            f"{options.file}: --explain needs to know the paths of a program; say --paths single, or another"
-        )
+        raise UserError(f"{options.file}: --explain needs the paths of a program; give --paths, such as --paths single")
     with progress(f"simulating {options.file}"):
         if options.paths:
             job = Job(collective.kind, collective.members, messages)

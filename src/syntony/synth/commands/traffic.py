@@ -36,14 +36,14 @@ def _seed(text: str) -> int:
 
 
 def choice_of(options: argparse.Namespace, otherwise: Choice) -> Choice:
-    """The choice of paths that the options ask for; what they leave open is as `otherwise`."""
+    """The choice of paths in the options; what they do not set is taken from `otherwise`."""
     from syntony.synth.traffic.choice import Choice
 
     return Choice.parse(options.paths or str(otherwise), otherwise.seed if options.seed is None else options.seed)
 
 
 def require_folder(path: str | None) -> None:
-    """Refuses a file to write where there is no folder for it."""
+    """Raises UserError if the folder of a file to write does not exist."""
     if path and not Path(path).parent.is_dir():
         raise UserError(f"{path}: there is no folder {Path(path).parent}")
 
@@ -56,10 +56,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_choice(parser)
     shifts = parser.add_mutually_exclusive_group()
     shifts.add_argument(
-        "--interleave", action="store_true", default=None, help="also with time shifts as CASSINI finds"
+        "--interleave", action="store_true", default=None, help="also with time shifts, found as in CASSINI"
     )
     shifts.add_argument("--no-interleave", dest="interleave", action="store_false", help="whatever the file says")
-    parser.add_argument("--top", type=count, default=8, metavar="N", help="so many links in the table (default 8)")
+    parser.add_argument("--top", type=count, default=8, metavar="N", help="number of links in the table (default 8)")
     parser.add_argument(
         "--trace", metavar="F.json", help="write a Chrome/Perfetto trace: jobs, messages, hottest links"
     )
@@ -84,7 +84,7 @@ def _run(options: argparse.Namespace) -> int:
         plain = run(jobs.topology, jobs.jobs, jobs.choice, timeline=True)
         shifts = interleave(jobs.topology, jobs.jobs, jobs.choice) if jobs.interleave else None
         shifted = run(jobs.topology, jobs.jobs, jobs.choice, shifts.shifts, timeline=True) if shifts else None
-    # What is drawn is what was asked for: with the shifts, where there are any.
+    # The run with shifts is drawn, if there is one.
     shown = shifted or plain
     if options.trace:
         from syntony.synth.traffic.trace import write_trace
@@ -153,7 +153,7 @@ def _jobs_table(plain: Outcome, shifted: Outcome | None, shifts: Interleaving | 
 
 
 def _left_over(shifts: Interleaving, plain: Outcome) -> list[str]:
-    """What the shifts cannot take apart."""
+    """Describes the overlap that shifts cannot remove."""
     if not shifts.links:
         return ["  no link is asked for more than it has: nothing to interleave"]
     worst = max(shifts.links, key=lambda shared: shared.excess)
@@ -161,7 +161,7 @@ def _left_over(shifts: Interleaving, plain: Outcome) -> list[str]:
     ends = topology.links[worst.link]
     name = f"{topology.nodes[ends.src].name} -> {topology.nodes[ends.dst].name}"
     if worst.excess < 1e-6:
-        return ["  the shifts take the jobs apart on every link that they share"]
+        return ["  with the shifts, the jobs do not overlap on any link that they share"]
     return [
         f"  {name} is still asked for {worst.excess:.1%} of its capacity too much on average "
         f"({worst.excess_before:.1%} without shifts)"

@@ -1,14 +1,14 @@
-"""Engine `auto`: asks the engines that fit, one after another, and keeps what is simulated fastest at the size.
+"""Engine `auto`: asks the engines that fit, one after another, and keeps the schedule with the shortest simulated time.
 
     candidates      forest ──▶ flow ──▶ pipeline ──▶ greedy ──▶ sccl ──▶ ..     those worth asking, quick and good first
     simulated        12 us                10 us       9 us      11 us             at the size, cut as the executor cuts
     kept                                              greedy
 
-It stops early where a schedule is as fast as the bounds allow, and when time is up: from then on, the best so far is
-the answer. Each engine has a share of the time that is left, so that a slow one leaves something to those after it.
-An engine that refuses (not this collective, not on these wires, not in time) is passed over.
+The search ends when a schedule is as fast as the bounds allow, or when time is up; then the best schedule so far is
+returned. Each engine gets a share of the remaining time, so that a slow one leaves time for those after it. An engine
+that cannot do the collective, or not on this topology or in this time, is skipped.
 
-`auto:in_network` lets switches add and copy too; without it, schedules are such as ranks alone can run.
+With `auto:in_network`, switches may add and copy, too; without it, the schedule can be run by ranks alone.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from syntony.topologies.topology import Topology
 CLOSE = 1.01
 """A schedule within 1 % of the bounds ends the search."""
 MOST_MESSAGES = 1 << 19
-"""Slices grow where more messages than so would have to be simulated."""
+"""If a simulation had more messages than this, slices are made larger."""
 SWITCHES = "in_network"
-"""The argument that lets switches take part."""
+"""The argument that lets switches add and copy."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An engine by its name, for which problems it is worth asking, and its share of the time that is left."""
+    """The name of an engine, the problems that it is asked for, and its share of the remaining time."""
 
     engine: str
     worth: Callable[[Topology, Collective], bool]
@@ -67,7 +67,7 @@ CANDIDATES = (
 )
 """In the order in which they are asked."""
 FALLBACK = "greedy"
-"""Who is asked when nobody else made anything."""
+"""The engine that is asked if no other one returned a schedule."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Found:
 def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
     """The engine; see the top of the file. With steps or rounds given, it is engine `sccl`.
 
-    Its proof says what was compared. Raises EngineError as the engines do, where none of them has an answer.
+    Its proof says what was compared. Raises EngineError if none of the engines returns a schedule.
     """
     found = list(candidates(topology, collective, size, budget, argument))
     best = min(found, key=lambda one: one.seconds)
@@ -101,9 +101,9 @@ def candidates(
     argument: str = "",
     known: Collection[str] = (),
 ) -> Iterator[Found]:
-    """The candidates' schedules, as they are found; `known` engines are not asked again.
+    """The schedules of the candidates, as they are found; `known` engines are not asked again.
 
-    Raises EngineError where there is none at all.
+    Raises EngineError if there is none at all.
     """
     if argument not in ("", SWITCHES):
         raise EngineError(f"engine auto takes the argument {SWITCHES} or none, not '{argument}'")

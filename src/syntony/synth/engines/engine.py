@@ -13,11 +13,11 @@ from syntony.synth.model.schedule import Schedule
 from syntony.topologies.topology import Topology
 
 MEETS_BOUND = "optimal throughput: what the links carry, counted exactly, meets the bound"
-"""What is proven of a Schedule without a gap."""
+"""The proof of a Schedule that meets its throughput bound."""
 
 
 class EngineError(UserError):
-    """No schedule: none exists under the given limits, the engine does not do this, or time ran out."""
+    """No schedule: none exists within the limits, the engine does not support the problem, or time ran out."""
 
 
 class UndecidedError(EngineError):
@@ -25,7 +25,7 @@ class UndecidedError(EngineError):
 
 
 class OutOfTimeError(UndecidedError):
-    """The time limit came before an answer."""
+    """The time limit was reached before there was an answer."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Budget:
 class Engine:
     """One row of the registry.
 
-    module    where in syntony.synth.engines its function `run` is:
+    module    the module in syntony.synth.engines that has its function `run`:
               (topology, collective, size in bytes, budget) -> Schedule with bounds. Raises EngineError.
               It may cut the collective's chunks further; the schedule's own collective says how
     purpose   what to use it for, in a few words
     source    where the method was published
-    argument  what may follow the name behind a colon (`sccl:z3`), as help shows it; `run` takes it as its keyword
-              `argument`, "" where none was given. Empty: the engine takes none
+    argument  what may follow the name after a colon (`sccl:z3`), as help shows it; `run` takes it as its keyword
+              `argument`, "" if none was given. Empty: the engine takes no argument
     sized     whether its schedules depend on the size
     given     the argument, once the engine was named with one
     """
@@ -72,7 +72,7 @@ class Engine:
 
     @property
     def usage(self) -> str:
-        """The name, with what may follow it."""
+        """The name, with the argument that may follow it."""
         return f"{self.name}[:{self.argument}]" if self.argument else self.name
 
     def run(self, topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:

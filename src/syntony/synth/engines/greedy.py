@@ -1,22 +1,22 @@
-"""Engine `greedy`: schedules for any connected network, by always doing next what arrives first.
+"""Engine `greedy`: schedules for any connected network; the next transfer is always the one that would arrive first.
 
-Every link has a time from which it is free, every rank a time at which it holds each chunk. Among all (chunk, route)
-whose source holds the chunk and whose destination still wants it, the transfer that would arrive first is fixed, its
-links are busy until its last byte, and so on until nobody wants anything:
+Every link has a time from which it is free, every rank a time at which it holds each chunk. Of all (chunk, route) whose
+source holds the chunk and whose destination still wants it, the one that would arrive first becomes a transfer, and its
+links are busy until its last byte. This is repeated until every rank has all its chunks:
 
     link 0 -> 1   [chunk 0][chunk 3 ]
     link 1 -> 2            [chunk 0 ][chunk 3]         time runs to the right
     link 0 -> 2   [chunk 3][chunk 0? no: 2 has it from 1 sooner]
 
-Slow links are used once per chunk and fast ones spread it further, without being told which is which. The idea is that
-of Won et al., TACOS (MICRO'24), matching links with chunks over time; here routes may cross switches, bandwidths may
-differ, and ties break by rotation instead of at random, so the same question has the same answer.
+So slow links carry each chunk once, and fast links spread it further. The idea is from Won et al., TACOS (MICRO'24),
+who match links with chunks over time; here routes may cross switches, bandwidths may differ, and ties are broken by
+rotation, not at random, so the result is deterministic.
 
-Chunks that one rank wants (gather, scatter, all_to_all) are first given paths, one after another, each the cheapest
-where a link costs the seconds already asked of it plus those that the chunk would add; then every hop leaves as soon as
-its chunk has come and its links are free, first come, first served.
+For gather, scatter and all_to_all, each chunk first gets a path, one after another. A path is the cheapest one, where a
+link costs its load so far, in seconds, plus the seconds that the chunk would add. Then every hop starts as soon as its
+chunk has arrived and its links are free, first come, first served.
 
-Collectives that sum are run backwards (symmetry/reversal.py). Nothing is proven; the gap is stated.
+Collectives that sum are made in reverse (symmetry/reversal.py). No optimality is proven; the gap to the bound is given.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from syntony.topologies.topology import Topology
 
 ENGINE = "greedy"
 PIPELINE_CHUNKS = 8
-"""Chunks that a broadcast or reduce block is cut into where the collective has only one."""
+"""Number of chunks of a broadcast or reduce block, if the collective has only one."""
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
     """The engine; see the top of the file. Raises EngineError for steps or rounds, OutOfTimeError."""
     if budget.steps is not None or budget.rounds is not None:
-        raise EngineError("engine greedy counts no steps or rounds; --engine sccl does")
+        raise EngineError("engine greedy takes no --steps or --rounds; use --engine sccl")
     if collective.kind == "all_reduce":
         cut, gather = in_owned_chunks(collective)
         dual = _spread(topology.reversed(), gather, size, budget)
@@ -234,7 +234,7 @@ class _Timetable:
 
     def _check_time(self, count: int) -> None:
         if count % 256 == 0 and not self._budget.left():
-            raise OutOfTimeError(f"engine greedy needs more than {self._budget.timeout:g} s; allow more with --timeout")
+            raise OutOfTimeError(f"engine greedy needs more than {self._budget.timeout:g} s; give more with --timeout")
 
 
 def _padded(rows: list[tuple[int, ...]]) -> NDArray[np.int64]:

@@ -8,15 +8,15 @@ r"""Engine `in_network`: trees whose inner nodes are switches that add, and swit
      ▲ ▼  ▲ ▼       ▲ ▼  ▲ ▼              ▲      ▲      ▲
       0    1         2    3               1      2      3
 
-Sums flow up a cheap tree to a meeting point, copies flow down another. On the way, ranks and switches that reduce add
-what meets in them; switches that cannot, and NICs, only forward, so what meets there goes on side by side. An
-all_reduce meets in a switch that adds and copies (or, where none does both, at a rank), the others at the rank that
-wants or has the block. A link costs the seconds asked of it so far and those that the chunk would add, and each chunk
-takes the meeting point that leaves the busiest link least busy: chunks spread over rails and spines by themselves.
+Data are summed up a cheap tree to its root and copied down another one. On the way, ranks and switches that reduce add
+the messages that meet in them; other switches and NICs only forward each message. The root of an all_reduce is a switch
+that adds and copies (or, if none does both, a rank); of the other collectives, the rank that wants or has the block. A
+link costs its load so far, in seconds, plus what the chunk would add, and each chunk takes the root that leaves the
+busiest link least loaded. So chunks spread over rails and spines.
 
-Chunks that share a link follow one another a step apart; others go at the same time, as far as the slots of the
-switches allow. Of aggregators that serve hot parameters only (Pan et al., Libra, arXiv 2205.05243), the `hot` share of
-an all_reduce goes this way, and the rest from rank to rank (engine forest, or greedy where forest cannot).
+Chunks that share a link follow one another a step apart; others move at the same time, as far as the slots of the
+switches allow. With aggregators that serve hot parameters only (Pan et al., Libra, arXiv 2205.05243), the `hot` share
+of an all_reduce is summed in switches, and the rest by ranks (engine forest, or greedy if forest cannot).
 
 The trees are those of Graham et al. (SHARP, COM-HPC'16) and Sapio et al. (SwitchML, NSDI'21, section 6).
 """
@@ -44,13 +44,13 @@ from syntony.topologies.topology import Link, Topology
 
 ENGINE = "in_network"
 PIPELINE_CHUNKS = 64
-"""Chunks at least that a block of all_reduce, reduce or broadcast is cut into where the collective has only one."""
+"""Least number of chunks of an all_reduce, reduce or broadcast block, if the collective has only one."""
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
-    """The engine; see the top of the file. Raises EngineError where no switch helps, OutOfTimeError."""
+    """The engine; see the top of the file. Raises EngineError if no switch can help, OutOfTimeError."""
     if budget.steps is not None or budget.rounds is not None:
-        raise EngineError("engine in_network counts no steps or rounds; --engine sccl does")
+        raise EngineError("engine in_network takes no --steps or --rounds; use --engine sccl")
     _check_help(topology, collective)
     hot = min((node.aggregator.hot for node in topology.nodes if node.aggregator), default=Fraction(1))
     if hot == 1 or not collective.combining:
@@ -91,7 +91,7 @@ def _among_ranks(topology: Topology, collective: Collective, size: int, budget: 
     """An all_reduce in which switches only forward, all transfers listed."""
     try:
         return expand(forest.run(topology, collective, size, budget))
-    except EngineError:  # It does not do these wires.
+    except EngineError:  # The engine does not support this topology.
         return expand(greedy.run(topology, collective, size, budget))
 
 
@@ -125,11 +125,11 @@ def _beside(one: Schedule, share: Fraction, other: Schedule) -> Schedule:
 
 
 @dataclass
-class _Place:
-    """A node of a tree that does something with values: adds what its children send, or copies to them."""
+class _TreeNode:
+    """A node of a tree that adds the messages of its children, or copies to them."""
 
     node: int
-    children: list[tuple[_Place, tuple[int, ...]]] = field(default_factory=list)  # with the route between the two
+    children: list[tuple[_TreeNode, tuple[int, ...]]] = field(default_factory=list)  # with the route between the two
 
     def routes(self) -> Iterable[tuple[int, ...]]:
         for child, route in self.children:
@@ -140,8 +140,8 @@ class _Place:
     def height(self) -> int:
         return 1 + max((child.height for child, _ in self.children), default=-1)
 
-    def adding(self) -> Iterable[_Place]:
-        """The places that add."""
+    def adding(self) -> Iterable[_TreeNode]:
+        """The nodes that add."""
         if self.children:
             yield self
         for child, _ in self.children:
@@ -150,13 +150,14 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A chunk's way: `up`, along which it is summed; `down`, along which it is copied; either may be a single place.
+    """The trees of a chunk: `up`, along which it is summed; `down`, along which it is copied; either may be a single
+    node.
 
     `start` is the step in which its links are free of the chunks before it.
     """
 
-    up: _Place
-    down: _Place
+    up: _TreeNode
+    down: _TreeNode
     start: int = 0
 
     def routes(self) -> list[tuple[int, ...]]:
@@ -186,8 +187,8 @@ class _Trees:
 
     # --- trees --------------------------------------------------------------------------------------------------------
 
-    def _tree(self, root: int, leaves: Iterable[int], weight: int, summing: bool) -> _Place:
-        """A cheap tree that joins the leaves to the root; what meets in it is added, or copied, where that is possible.
+    def _tree(self, root: int, leaves: Iterable[int], weight: int, summing: bool) -> _TreeNode:
+        """A cheap tree from the leaves to the root; its nodes add, or copy, where they can.
 
         Raises EngineError for a leaf that no path joins to the root.
         """
@@ -200,18 +201,18 @@ class _Trees:
         if missing:
             names = [self.topology.nodes[node].name for node in (min(missing), root)]
             raise EngineError(f"engine in_network: no path joins {names[0]} and {names[1]}")
-        return _Place(root, self._meeting_at(root, inner, step, summing))
+        return _TreeNode(root, self._meeting_at(root, inner, step, summing))
 
     def _meeting_at(
         self, node: int, inner: dict[int, list[int]], step: dict[int, Link], summing: bool
-    ) -> list[tuple[_Place, tuple[int, ...]]]:
-        """The places next to the node in the tree, each with the route between: what goes on side by side stays so."""
-        found: list[tuple[_Place, tuple[int, ...]]] = []
+    ) -> list[tuple[_TreeNode, tuple[int, ...]]]:
+        """The adding or copying nodes next to this one in the tree, each with the route; others only forward."""
+        found: list[tuple[_TreeNode, tuple[int, ...]]] = []
         for other in inner.get(node, ()):
             beyond = self._meeting_at(other, inner, step, summing)
             hop = (step[other].id,)
             if other in self.members or (len(beyond) > 1 and self._works_at(other, summing)):
-                found.append((_Place(other, beyond), hop))
+                found.append((_TreeNode(other, beyond), hop))
             else:
                 found += [(place, route + hop if summing else hop + route) for place, route in beyond]
         return found
@@ -220,8 +221,7 @@ class _Trees:
         """Per node of the tree but the root, its link in it.
 
         The nearest leaf is joined to the tree, the next nearest to the tree as it is then, and so on (Takahashi and
-        Matsuyama, 1980). Near is what leads at little cost to a place that adds or copies; beyond it, nothing more is
-        to be paid.
+        Matsuyama, 1980). The distance is the cost of the way to the nearest node of the tree that adds or copies.
         """
         cost = {root: 0.0}
         step: dict[int, Link] = {}
@@ -262,7 +262,7 @@ class _Trees:
     # --- chunks -------------------------------------------------------------------------------------------------------
 
     def _plans(self) -> list[_Plan]:
-        """Every chunk's best plan as things stand."""
+        """The best plan of every chunk, given the load so far."""
         everywhere = [(0.0, 0.0, order) for order in range(len(self.meeting_points))]
         plans: list[_Plan] = []
         for chunk, weight in enumerate(self.collective.chunks.weight.tolist()):
@@ -278,8 +278,8 @@ class _Trees:
         return plans
 
     def _best_of(self, tried: list[tuple[float, float, int]], chunk: int, weight: int) -> _Plan:
-        """`tried` is a heap of scores and meeting points. Scores only grow as links get busier, so it is brought up to
-        date from its least one on, until that stays the least.
+        """`tried` is a heap of scores and meeting points. Scores only grow as links get more load, so the least one is
+        updated again and again until it stays the least.
         """
         while True:
             order = tried[0][2]
@@ -300,7 +300,7 @@ class _Trees:
                 f"engine in_network needs more than {self.budget.timeout:g} s; allow more with --timeout"
             )
         collective = self.collective
-        up = down = _Place(home)
+        up = down = _TreeNode(home)
         if collective.combining:
             up = self._tree(home, (collective.members[rank] for rank in sorted(collective.pre(chunk))), weight, True)
             if len(up.children) == 1 and home not in self.members:  # all meet before it
@@ -351,10 +351,10 @@ class _Trees:
         )
 
     def _sum(
-        self, place: _Place, chunk: int, step: int, values: ValueBuilder, agent: dict[int, int], rows: list[Transfer]
+        self, place: _TreeNode, chunk: int, step: int, values: ValueBuilder, agent: dict[int, int], rows: list[Transfer]
     ) -> tuple[int, int]:
-        """Writes down the sum at the place; returns the value and the least rank in it. Operands are in rank order."""
-        terms: list[tuple[int, int, _Place | None, tuple[int, ...]]] = []
+        """Adds the rows of a sum; returns the value and the least rank in it. Operands are in rank order."""
+        terms: list[tuple[int, int, _TreeNode | None, tuple[int, ...]]] = []
         if place.node in self.members:
             rank = agent[place.node]
             terms.append((rank, values.contribution(chunk, rank), None, ()))
@@ -369,13 +369,13 @@ class _Trees:
                 rows.append(Transfer(value, total, *ends, step + other.height, route))
         return total, terms[0][0]
 
-    def _copy(self, place: _Place, value: int, step: int, agent: dict[int, int], rows: list[Transfer]) -> None:
+    def _copy(self, place: _TreeNode, value: int, step: int, agent: dict[int, int], rows: list[Transfer]) -> None:
         for child, route in place.children:
             rows.append(Transfer(value, value, agent[place.node], agent[child.node], step, route))
             self._copy(child, value, step + 1, agent, rows)
 
     def _starts(self, plans: list[_Plan]) -> list[int]:
-        """The first step of every chunk: so late that no switch holds more sums at once than it has slots."""
+        """The first step of every chunk, late enough that no switch holds more sums at once than it has slots."""
         kept: dict[int, list[tuple[int, int]]] = {}  # switch with slots -> from which step until which it holds sums
         starts = []
         for plan in plans:
@@ -391,8 +391,8 @@ class _Trees:
             starts.append(start)
         return starts
 
-    def _held(self, place: _Place) -> Iterable[tuple[int, int, int]]:
-        """(node, first step, end) of every sum below a place; it leaves in the step that is the place's height."""
+    def _held(self, place: _TreeNode) -> Iterable[tuple[int, int, int]]:
+        """(node, first step, end) of every sum below a node; a sum leaves at the step of its height."""
         for one in place.adding():
             first = min(child.height for child, _ in one.children)
             yield one.node, first, max(one.height, first + 1)
@@ -410,5 +410,7 @@ class _Trees:
         for number_format in aggregator.formats:
             if all(number_format in other.formats for _, other in chosen):
                 return number_format
-        told = f"{first.name} ({aggregator.name}) adds {', '.join(aggregator.formats)}"
-        raise EngineError(f"engine in_network: the switches have no number format in common: {told}, the others do not")
+        raise EngineError(
+            "engine in_network: the switches have no number format in common: "
+            f"{first.name} ({aggregator.name}) adds {', '.join(aggregator.formats)}, others do not"
+        )

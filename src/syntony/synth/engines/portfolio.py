@@ -3,9 +3,9 @@
     size        1K          24K                1M                    1G
     fastest     |-- sccl ---|----- greedy -----|------ forest -------..       an entry each: a schedule, its last size
 
-Engines are asked at sizes four times apart (those that do not look at the size, once), everything they found is
-simulated at sizes twice apart, and the turns between neighbours are then found by bisection. A schedule keeps its turn
-while it is within KEEP of the fastest, so that few schedules are enough.
+Engines are asked at sizes four times apart (those that do not depend on the size, once), all their schedules are
+simulated at sizes twice apart, and the sizes at which the fastest one changes are found by bisection. A schedule is
+kept while it is within KEEP of the fastest, so that few schedules are enough.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from syntony.topologies.topology import Topology
 KEEP = 1.01
 """A schedule is good enough within 1 % of the fastest,"""
 EXACT = 1.02
-"""and a turn is exact enough within 2 % of the size."""
+"""and the size at which schedules change is exact enough within 2 %."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A schedule, and up to which size it is the one to take (bytes, included; None: without end)."""
+    """A schedule, and the largest size for which it is used (bytes; None: no limit)."""
 
     schedule: Schedule
     last: int | None
@@ -37,9 +37,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Portfolio:
-    """Schedules of one collective on one network, in ascending order of `last`; the last one has no end.
+    """Schedules of one collective on one network, in ascending order of `last`; the last one has no limit.
 
-    Raises UserError where that is not so.
+    Raises UserError if they are not.
     """
 
     entries: tuple[Entry, ...]
@@ -81,7 +81,7 @@ def portfolio(topology: Topology, collective: Collective, smallest: int, largest
         share = Budget(budget.left() / (len(sizes) - number))
         known = {engine.name for engine in ENGINES if not engine.sized} & {schedule.engine for schedule in found}
         found += [one.schedule for one in candidates(topology, collective, size, share, known=known)]
-    return Portfolio(tuple(_turns(found, _powers(smallest, largest, 2))))
+    return Portfolio(tuple(_entries(found, _powers(smallest, largest, 2))))
 
 
 def _powers(smallest: int, largest: int, factor: int) -> list[int]:
@@ -92,8 +92,8 @@ def _powers(smallest: int, largest: int, factor: int) -> list[int]:
     return [*sizes, largest] if largest > smallest else sizes
 
 
-def _turns(found: list[Schedule], sizes: list[int]) -> list[Entry]:
-    """Who is good enough where; each keeps its turn for as long as it can."""
+def _entries(found: list[Schedule], sizes: list[int]) -> list[Entry]:
+    """The entries: each schedule is kept for as long as it is good enough."""
     seconds: list[Callable[[int], float]] = [_remembered(schedule) for schedule in found]
 
     def fastest(size: int) -> int:
@@ -111,7 +111,7 @@ def _turns(found: list[Schedule], sizes: list[int]) -> list[Entry]:
                 middle = round((low * high) ** 0.5)
                 low, high = (middle, high) if good(turn, middle) else (low, middle)
             entries.append(Entry(found[turn], low))
-            turn, before = fastest(high), high  # who is fastest at the turn need not be at `size`
+            turn, before = fastest(high), high  # need not be the fastest at `size`
         before = size
     return [*entries, Entry(found[turn], None)]
 

@@ -1,4 +1,4 @@
-"""The engines, one table; where to add the next one.
+"""The table of engines, and where to add one.
 
 An engine is a module with a function `run` (engines/engine.py); it is imported when the engine runs.
 """

@@ -1,19 +1,19 @@
-"""Repair: a schedule for what is left of a machine, from the one for the whole.
+"""Repair: adapts a schedule to a topology that has lost nodes or links, or has slower links.
 
-A lost wire breaks few of the thousands of trees (or paths) of a large schedule. Those are mended over what the other
-links have to spare, and the rest stays as it is:
+A lost link breaks few of the thousands of trees (or paths) of a large schedule. These are repaired over links with
+spare capacity, and the others are kept:
 
-    old schedule ──▶ trees ──▶ those over lost wires fall apart, branches are hung anew ──▶ schedule
+    old schedule ──▶ trees ──▶ those over lost links are cut, branches are reattached ──▶ schedule
                                (csrc/solve/trees/regraft.hpp)
 
     all_gather, broadcast      a tree per chunk
     reduce_scatter, reduce     the same, backwards
-    all_reduce                 trees to sum up, then trees to spread, which share the links
+    all_reduce                 trees for sums, then trees for copies, which share the links
     all_to_all, gather, ..     a path per chunk; lost ones are routed anew, and all balanced (graph/balanced_paths.hpp)
 
-How much each link may carry comes from the exact bound of the degraded network, so that is what the search aims at, and
-the gap to it is part of the answer. A schedule that is not of trees or paths (whose switches add, or whose sums cross)
-is synthesized anew by engine `auto`.
+How much each link may carry follows from the exact bound of the degraded network; the gap to it is part of the result.
+A schedule that is not made of trees or paths (because switches add, or sums cross) is synthesized anew by engine
+`auto`.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ from syntony.topologies.topology import Topology
 
 ENGINE = "repair"
 SLACKS = (0.01, 0.04, 0.1, 0.3)
-"""How far above the bound links may be loaded, tried one after another until the trees fit."""
+"""How far above the bound links may be loaded; tried one after another until the trees fit."""
 GOOD = Fraction(2, 100)
 """Where mending leaves a gap above this,"""
 ANEW_RANKS = 32
 """the exact engine is asked too, which may cut chunks otherwise; for trees up to so many ranks."""
 FINE = 256
-"""Trees are cut so fine that the slowest link has room for so many at least."""
+"""Trees are cut until the slowest link can carry at least so many."""
 ROUNDS = 12
-"""Of shedding what overloads a link, per attempt."""
+"""Rounds of moving load away from overloaded links, per attempt."""
 _MOST_WEIGHT = 2**31 - 1
 
 Integers = NDArray[np.signedinteger]
@@ -71,10 +71,10 @@ class NotMendableError(UserError):
 
 
 def repair(old: Schedule, without: Sequence[str], slowed: Sequence[str], budget: Budget) -> Schedule:
-    """The schedule for `old`'s machine without those nodes and wires (topologies/graph/degraded.py), with its bounds.
+    """The schedule for the topology of `old` with this damage (topologies/graph/degraded.py), with its bounds.
 
-    Its collective is that of the ranks that are left; blocks of lost ranks are gone. Raises UserError where the damage
-    cannot be, where it leaves some rank cut off, and where the root is lost.
+    Its collective is that of the remaining ranks, without the blocks of lost ranks. Raises UserError if there are no
+    such nodes or links, if some rank is cut off, or if the root is lost.
     """
     damage = degraded(old.topology, without, slowed)
     rank_at = _ranks_left(old.collective, damage)
@@ -102,7 +102,7 @@ def repair(old: Schedule, without: Sequence[str], slowed: Sequence[str], budget:
 
 
 def _ranks_left(collective: Collective, damage: Degraded) -> Integers:
-    """Per rank of the old collective its number among those that are left; -1: lost. Raises UserError."""
+    """Per rank of the old collective its new number; -1: lost. Raises UserError."""
     left = damage.node_at[list(collective.members)] >= 0
     if not left.any():
         raise UserError(f"{damage.topology.name}: no member of the {collective.kind} is left")
@@ -115,7 +115,7 @@ def _ranks_left(collective: Collective, damage: Degraded) -> Integers:
 
 
 def _what_is_left(collective: Collective, rank_at: Integers, damage: Degraded) -> Collective:
-    """The collective of the ranks that are left, with the chunks of their blocks."""
+    """The collective of the remaining ranks, with the chunks of their blocks."""
     members = tuple(int(node) for node in damage.node_at[list(collective.members)] if node >= 0)
     ranks = len(members)
     block, weight = collective.chunks.block.astype(np.int64), collective.chunks.weight
@@ -175,7 +175,7 @@ def _mended(
 
 @dataclass(frozen=True, eq=False)
 class _Standing:
-    """Trees over the n ranks that are left, as the old schedule had them: T of them, n - 1 edges each.
+    """The trees of the old schedule over the n remaining ranks: T trees, n - 1 edges each.
 
     root, weight   (T,)
     tail, head     (T * (n - 1),)  of every edge, tree by tree
@@ -225,7 +225,7 @@ def _standing(old: Schedule, damage: Degraded, rank_at: Integers, backwards: boo
     tail, head = rank_at[tail], rank_at[head]
     kept_trees = rank_at[root] >= 0
     kept = np.repeat(kept_trees, shape[1]) & (head >= 0)
-    # What hung on a lost rank hangs on nothing: its links are lost too, since they met there.
+    # The children of a lost rank have no parent: the links to them are lost, too.
     link, lengths = link[np.repeat(kept, lengths)], lengths[kept]
     offset = np.concatenate(([0], np.cumsum(lengths)))
     weight = old.collective.chunks.weight[kept_trees].astype(np.int64)
@@ -247,9 +247,9 @@ def _regrafted(
     slack: float,
     others: tuple[Integers, int] | None,
 ) -> Trees:
-    """The trees mended, each link loaded for `time` seconds per byte and `slack` more at most.
+    """The repaired trees; each link is loaded for at most `time` seconds per byte, and `slack` more.
 
-    `others`: what the links carry besides, and the factor by which the trees' weights are less than those.
+    `others`: the load of links by other trees, and the factor between the units of both weights.
     """
     network = Network(topology, collective)
     total = int(standing.weight.sum())
@@ -304,7 +304,7 @@ def _regrafted(
 def _all_reduce(
     topology: Topology, collective: Collective, up: _Standing, down: _Standing, time: Fraction, slack: float
 ) -> Schedule:
-    """Both kinds of trees mended, the second within what the first leave of the links."""
+    """Both kinds of trees, repaired; the second kind within the capacity that the first leaves."""
     gather = replace(
         collective, kind="all_gather", chunks=ChunkTable(np.arange(collective.ranks), np.ones(collective.ranks, int))
     )

@@ -1,14 +1,14 @@
-"""How to divide what arrives at one rank in one step over its links, so that the busiest is as little busy as can be.
+"""Divides what arrives at one rank in one step over its links, so that the load of the busiest link is least.
 
-Every job (a block) may come by some of the links, in parts of any size:
+Every job (a block) may be divided over some of the links, in parts of any size:
 
         jobs            links                       least load: the greatest, over sets of jobs, of
         v (weight 1) ── e (rate 1)                      their weight / the rate of the links that any of them may take
         w (weight 1) ── e, f (rate 1)               here 2 / 2: e carries v, f carries w
 
-"Greatest over sets" is Hall's condition for flows, so a maximum flow decides whether some load is enough, and its
-minimum cut names a set that needs more: from set to set the load rises to the exact answer in a few flows (Newton's
-method for ratios, Dinkelbach 1967). Jobs that may take the same links are one job for the flow.
+This is Hall's condition for flows: a maximum flow decides whether a load is enough, and if not, its minimum cut is a
+set of jobs that needs more. Raising the load to what that set needs, again and again, reaches the exact answer in a few
+flows (Newton's method for ratios, Dinkelbach 1967). Jobs that may take the same links are one job for the flow.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Integers = NDArray[np.signedinteger]
 class Balance:
     """Jobs of whole weights, the links that each may take, and the least load.
 
-    kind     (jobs,)          which kind the job is of: jobs of a kind may take the same links
+    kind     (jobs,)          the kind of the job: jobs of a kind may take the same links
     allowed  (kinds, links)   which links
     weight   (kinds,)         of all jobs of the kind
     rate     (links,)         whole numbers
@@ -43,7 +43,7 @@ class Balance:
 
     @staticmethod
     def of(weights: Integers, allowed: NDArray[np.bool_], rate: Integers) -> Balance:
-        """`allowed` is (jobs, links), and has a link for every job; weights and rates are positive."""
+        """`allowed` is (jobs, links) and allows each job at least one link; weights and rates are positive."""
         kinds, kind = np.unique(allowed, axis=0, return_inverse=True)
         weight = np.zeros(len(kinds), np.int64)
         np.add.at(weight, kind.reshape(-1), weights)
@@ -60,7 +60,7 @@ class Balance:
     def divided(self, grain: int) -> Integers:
         """(kinds, links): what each link carries of each kind, in parts of 1/grain of a unit of weight.
 
-        At the least load where its denominator divides `grain`; else at most one part more on each link.
+        At the least load if its denominator divides `grain`; else with at most one part more on each link.
         """
         room = -(-self.load.numerator * grain * self.rate // self.load.denominator)
         flow = self._flow(grain, room)
@@ -84,7 +84,7 @@ class Balance:
 
 @dataclass(frozen=True, eq=False)
 class _Flow:
-    """Whether all kinds were carried, by which links, and kinds that together have too little room (where not)."""
+    """Whether the links can carry all kinds, which link carries what, and if not, a set of kinds that does not fit."""
 
     full: bool
     carried: Integers

@@ -1,7 +1,7 @@
 """Engine `bfb`: every block spreads breadth first, along shortest paths, and every step is balanced exactly.
 
-In step t each rank u takes in the blocks of the ranks that are t links away, from neighbours that are t - 1 away from
-them and so hold them whole. Which neighbour brings which part is free, and that is all that is left to decide:
+In step t each rank u receives the blocks of the ranks that are t links away, from neighbours that are t - 1 links away
+from those ranks and so hold the whole blocks. Which neighbour sends which part is the only thing left to decide:
 
         step 1     step 2                         block of v at u: half by the link from w, half by that from x
           w          w
@@ -10,16 +10,16 @@ them and so hold them whole. Which neighbour brings which part is free, and that
          \\ /         //                           a small flow, solved exactly (engines/bfb_balance.py)
           x          x
 
-The number of steps is the least there is, the network's diameter. Time in steps that are barriers is the sum of the
-busiest links' loads, which meets the throughput bound on tori, hypercubes and circulants, and comes near it on graphs
-of low diameter (generalized Kautz, line graphs). Zhao et al., "Efficient Direct-Connect Topologies for Collective
-Communications", NSDI'25.
+The number of steps is the least possible, the network's diameter. If steps were barriers, the time would be the sum of
+the loads of their busiest links; it meets the throughput bound on tori, hypercubes and circulants, and comes near it on
+graphs of low diameter (generalized Kautz, line graphs). Zhao et al., "Efficient Direct-Connect Topologies for
+Collective Communications", NSDI'25.
 
-Symmetry: under a free group of automorphisms (symmetry/free_group.py) the flows of one rank per orbit say all, and the
-Schedule lists what happens to one block per orbit: a torus of 2,500 is 50 small flows and 2,499 arrivals.
+Symmetry: under a free group of automorphisms (symmetry/free_group.py) only the flows of one rank per orbit are needed,
+and the Schedule lists the transfers of one block per orbit: a torus of 2,500 is 50 small flows and 2,499 arrivals.
 
-broadcast is the same with one block. Sums are run backwards (symmetry/reversal.py); all_reduce is both, one after
-another.
+broadcast is the same with one block. reduce and reduce_scatter are these in reverse (symmetry/reversal.py); all_reduce
+is a reduce_scatter followed by an all_gather.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from syntony.topologies.topology import Topology
 
 ENGINE = "bfb"
 MOST_GRAIN = 2520
-"""Parts that a unit of weight is divided into at most; where exact loads need more, links carry up to a part more."""
+"""Most parts per unit of weight; if exact loads need more, a link carries up to one part more."""
 _MOST_WEIGHT = 2**31 - 1
 
 Integers = NDArray[np.signedinteger]
@@ -60,12 +60,12 @@ Integers = NDArray[np.signedinteger]
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
     """The engine; see the top of the file. Raises EngineError for what it does not do, OutOfTimeError.
 
-    `size` does not matter: steps and loads are what they are. Blocks are cut anew, as the flows divide them.
+    `size` does not matter. Blocks are cut anew, as the flows divide them.
     """
     if budget.steps is not None or budget.rounds is not None:
         raise EngineError("engine bfb takes the fewest steps there are; --engine sccl takes --steps and --rounds")
     if collective.kind in ("all_to_all", "gather", "scatter"):
-        raise EngineError(f"engine bfb spreads and sums, and {collective.kind} does neither; --engine flow does it")
+        raise EngineError(f"engine bfb is for what copies or sums, not for {collective.kind}; use --engine flow")
     bounds = bounds_of(topology, collective)
     if collective.kind == "all_reduce":
         schedule = _all_reduce(topology, collective, budget)
@@ -99,9 +99,10 @@ def _all_reduce(topology: Topology, collective: Collective, budget: Budget) -> S
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """What arrives where, when and by which link: columns, one row per part of a block and rank that takes it in.
+    """Which parts arrive where, when and over which link: columns, one row per part of a block and rank that receives
+    it.
 
-    Of the blocks of `senders` only, one per orbit of the group (of a broadcast: the root's).
+    Only for the blocks of `senders`, one per orbit of the group (of a broadcast: the root's).
 
     source    (P,)  position in `senders`
     rank      (P,)  rank of the collective that takes the part in
@@ -130,7 +131,7 @@ class _Plan:
                 if end.kind != "rank":
                     raise EngineError(
                         f"engine bfb is for links from rank to rank, and {topology.name} has {end.kind} {end.name}; "
-                        "--engine forest does it"
+                        "use --engine forest"
                     )
         members = collective.members
         rooted = collective.kind == "broadcast"

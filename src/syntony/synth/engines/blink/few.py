@@ -1,10 +1,11 @@
-"""Few trees in place of many: every tree is messages of its own, and rates hardly suffer.
+"""Replaces many trees by few, which need fewer messages, at a small loss of rate.
 
-Two ways, and the fewer trees win (Wang et al., Blink, MLSys'20, section 3.2.1, for broadcasts; the second is ours):
+Two methods; the one with fewer trees is taken (Wang et al., Blink, MLSys'20, section 3.2.1, for broadcasts; the second
+is ours):
 
-    equal trees   K of them per root, whichever they are: an integer program over the trees known, for K = 1, 2, ...
-                  until what they lose is allowed
-    the heaviest  trees of a root, and the best weights for these, by a linear program; as few as lose no more
+    equal trees   K equal trees per root, chosen from the known trees by an integer program, for K = 1, 2, ... until the
+                  loss is small enough
+    the heaviest  the heaviest trees of each root, as few as possible, with the best weights by a linear program
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from syntony.synth.engines.blink.packing import Packing, Weights
 from syntony.synth.engines.engine import Budget
 
 MOST_INTEGERS = 2_000
-"""Trees among which an integer program chooses; of more, those that the packing uses and the next ones."""
+"""Most trees that an integer program chooses from; of more, those that the packing uses, then the next ones."""
 MOST_EQUAL = 16
-"""Trees per root that are tried."""
+"""Most trees per root that are tried."""
 
 _SECONDS = 5.0
-"""Of a single integer program."""
+"""Time limit of one integer program, in seconds."""
 
 
 def few(packing: Packing, found: Weights, loss: float, seconds: float) -> Weights:
-    """Weights of as few trees as come within `loss` of the rate of `found`, in so many seconds; at worst `found`."""
+    """Weights of the fewest trees that reach the rate of `found` less `loss`, found in `seconds`; at worst `found`."""
     budget = Budget(seconds)
     allowed = found.excess / (1 - loss)
     best = _heaviest(packing, found, allowed, budget) if packing.small else found
@@ -41,7 +42,7 @@ def few(packing: Packing, found: Weights, loss: float, seconds: float) -> Weight
 
 
 def _heaviest(packing: Packing, found: Weights, allowed: float, budget: Budget) -> Weights:
-    """The fewest of the heaviest trees whose best weights are fast enough, by halving."""
+    """The fewest of the heaviest trees whose best weights are fast enough, by bisection."""
     best = found
     solved = packing.reweighted(np.flatnonzero(found.weight), budget.left())
     if solved is not None and solved[0].excess <= allowed and solved[0].trees <= best.trees:
@@ -66,7 +67,7 @@ def _heaviest(packing: Packing, found: Weights, allowed: float, budget: Budget) 
 
 
 def _equal(packing: Packing, trees: NDArray[np.int64], allowed: float, seconds: float) -> Weights | None:
-    """trees[r] equal trees from every root r, where any such choice is fast enough and time suffices to find it."""
+    """trees[r] equal trees from every root r; None if no such choice is fast enough or none was found in time."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array
 

@@ -1,13 +1,13 @@
-"""Trees with weights that share the links: what is known of them, and how good any could be.
+"""Weighted trees that share the links, and a proof of how good any such packing can be.
 
-All is measured against the throughput bound: the *excess* of a packing is how much more than what the bound leaves its
-busiest link carries, 1 at best. Two ways lead there, each helping the other:
+The *excess* of a packing is the load of its busiest link, relative to what that link carries in the time of the
+throughput bound; 1 is the best possible. Two methods help each other:
 
-    multiplicative weights     finds trees that evade what is crowded, and weights that get better slowly
-    a linear program           finds the best weights for the trees known; the prices of its links ask for further trees
+    multiplicative weights     finds trees that avoid loaded links, with weights that improve slowly
+    a linear program           finds the best weights for the known trees; its prices of links lead to further trees
 
-Lengths of links prove how small the excess of any trees can be: no packing is cheaper than the cheapest trees. They are
-rounded to whole numbers, for which that is exact.
+Any lengths of links prove a lower bound on the excess: no packing costs less than one of shortest trees. Lengths are
+rounded to whole numbers, so that the bound is exact.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from syntony.synth.engines.forest.search import Trees
 from syntony.synth.model.network import Network
 
 EPSILON = 0.01
-"""How far above what is proven a packing may stay."""
+"""The search ends when a packing is within this of the proven bound."""
 MOST_ENTRIES = 1_000_000
-"""Of the linear program: trees times their edges. With more, it is not asked."""
+"""Largest linear program, in trees times edges; a larger one is not solved."""
 MOST_EDGES = 20_000_000
-"""Of all trees known; with more, no further ones are looked for."""
+"""Most known trees; with more, no further ones are looked for."""
 
 _ASKED = 20
-"""Times in a row that the program's prices ask for further trees."""
+"""How often in a row further trees are found by the prices of the program."""
 _WHOLE = 1 << 20
 """The greatest length when lengths are rounded."""
 _FEW_PARTS = range(1, 128)
@@ -47,10 +47,10 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Of the trees known, in their order; later ones have none.
+    """Weights of the known trees, in their order; trees found later have none.
 
-    weight  per tree; those of a root add up to what it owes
-    excess  how much of its room the busiest link carries; 1 is the throughput bound
+    weight  per tree; those of a root add up to what it must send
+    excess  load of the busiest link relative to its capacity; 1 is the throughput bound
     """
 
     weight: Doubles
@@ -58,15 +58,15 @@ class Weights:
 
     @property
     def trees(self) -> int:
-        """How many have any."""
+        """The number of trees with a weight."""
         return int(np.count_nonzero(self.weight))
 
 
 class Packing:
     """The trees known for an all_gather or broadcast.
 
-    room    float64 (links,)  what the throughput bound leaves, in units of chunk weight
-    owed    int64 (ranks,)    what each root's trees weigh together, in the same units
+    room    float64 (links,)  capacity: what each link carries in the time of the bound, in chunk weight
+    owed    int64 (ranks,)    total weight of the trees of each root, in the same units
     proven  no packing's excess is below it; exact
     """
 
@@ -93,11 +93,11 @@ class Packing:
 
     @property
     def roots(self) -> Integers:
-        """Of each tree."""
+        """The root of each tree."""
         return self.forest.root.astype(np.int64)
 
     def _read(self) -> None:
-        """Takes over the trees that the core knows by now."""
+        """Copies the trees that the core has found by now."""
         from scipy.sparse import coo_array
 
         forest: Forest = self._core.forest()
@@ -139,7 +139,7 @@ class Packing:
 
     @property
     def small(self) -> bool:
-        """Whether the linear program takes all trees."""
+        """Whether the linear program is small enough to be solved."""
         return int(self.uses.nnz) <= MOST_ENTRIES
 
     def _padded(self, found: Weights) -> Weights:
@@ -185,7 +185,7 @@ class Packing:
         return self.weighed(weight), np.maximum(-answer.ineqlin.marginals, 0.0)
 
     def _prove(self, lengths: Doubles) -> None:
-        """Makes `proven` what these lengths prove, where that is more; their cheapest trees are known from then on."""
+        """Raises `proven` to what these lengths prove, if that is more, and adds their cheapest trees."""
         top = float(lengths.max(initial=0.0))
         if not top > 0:
             return

@@ -1,12 +1,12 @@
 """Engine `blink`: spanning trees near the throughput bound where exact ones take too long, and few of them.
 
-Engine `forest` cuts every block into as many trees as make all numbers whole: on unlike bandwidths that may be more
-than can be counted, and its relays must be balanced. Here trees have any weights:
+Engine `forest` cuts every block into as many equal trees as make all numbers whole, which can be too many if bandwidths
+differ, and its relays must be balanced. Here trees have arbitrary weights:
 
     1. more and more trees, by multiplicative weights (csrc/solve/trees/fractional_packing.hpp),      packing.py
        and the best weights for the trees that are known, by a linear program;
        until that is within 1 % of what is proven to be the best, or time is up
-    2. as few of them as lose no more than the engine's argument allows, 5 % unless it says otherwise     few.py
+    2. the fewest of them whose loss of rate is within the engine's argument (default 5 %)               few.py
 
 Wang et al., Blink (MLSys'20), section 3: there for broadcasts within one box. As engine `forest` does, reduce and
 reduce_scatter are run backwards, and all_reduce is reduce_scatter, then all_gather.
@@ -34,7 +34,7 @@ from syntony.topologies.topology import Topology
 ENGINE = "blink"
 
 LOSS = 0.05
-"""Of the rate, that fewer trees may cost where the argument says nothing."""
+"""The loss of rate that is allowed for fewer trees, if no argument is given."""
 _SEARCHING = 0.5
 """Part of the time for finding trees; the rest is for choosing few of them."""
 
@@ -42,15 +42,15 @@ _SEARCHING = 0.5
 def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
     """The engine; see the top of the file. Raises EngineError for what has no trees.
 
-    `size` does not matter: the schedule is for sizes at which bandwidth does. `argument`: the part of the rate that
-    fewer trees may cost; 0 keeps all that the best packing found needs.
+    `size` does not matter: the schedule is for sizes at which bandwidth does. `argument`: the loss of rate that
+    is allowed for fewer trees; with 0, all trees of the best packing are kept.
     """
     loss = _loss_allowed(argument)
     if budget.steps is not None or budget.rounds is not None:
-        raise EngineError("engine blink counts no steps or rounds; --engine sccl does")
+        raise EngineError("engine blink takes no --steps or --rounds; use --engine sccl")
     if collective.kind in ("all_to_all", "gather", "scatter"):
-        raise EngineError(f"engine blink packs trees, and {collective.kind} has none; --engine flow does it")
-    latency(Network(topology, collective))  # says which ranks are cut off, if any are
+        raise EngineError(f"engine blink packs trees, which {collective.kind} does not need; use --engine flow")
+    latency(Network(topology, collective))  # raises if ranks are cut off
     reverse = topology.reversed()
     if collective.kind == "all_reduce":
         _, gather = in_owned_chunks(collective)
@@ -86,7 +86,7 @@ def _loss_allowed(argument: str) -> float:
 
 
 def _pack(topology: Topology, gather: Collective, seconds: float, loss: float) -> tuple[Trees, str]:
-    """Trees of an all_gather or broadcast, and what is known about them."""
+    """Trees of an all_gather or broadcast, and a description of what is proven about them."""
     if gather.ranks == 1:
         nothing, none = np.zeros((1, 0), np.int64), np.zeros(0, np.int64)
         one = np.ones(1, np.int64)

@@ -1,8 +1,8 @@
 """Engine `fast`: an all_to_all whose blocks may differ in size, as the schedule of a stage plan (stage_plan.py).
 
-A block's pieces are its chunks, a piece's bytes are its weight. Stage s crosses from box to box in step s + 1: what is
-brought to another rank of the box comes a step before, what is handed on goes a step after. Of several routes a
-message takes the one that is least busy so far.
+The pieces of a block are its chunks, with their bytes as weights. Stage s sends from box to box in step s + 1. Bytes
+that first move to another rank of the sending box do so one step before, and those that then move on inside the
+receiving box one step after. Of several routes, a message takes the least loaded one so far.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ ENGINE = "fast"
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
     """The engine; see the top of the file. Raises EngineError for other collectives, and where there are no boxes."""
     if budget.steps is not None or budget.rounds is not None:
-        raise EngineError("engine fast counts no steps or rounds; --engine sccl does")
+        raise EngineError("engine fast takes no --steps or --rounds; use --engine sccl")
     if collective.kind != "all_to_all":
-        raise EngineError(f"engine fast does all_to_all only, not {collective.kind}; --engine hierarchy does it")
+        raise EngineError(f"engine fast is for all_to_all, not for {collective.kind}; use --engine hierarchy")
     try:
         levels = levels_of(topology, collective).joined()
     except LevelsError as error:
@@ -68,7 +68,7 @@ def _transfers(network: Network, plan: StagePlan, piece: NDArray[np.int64]) -> I
 
 
 class _Lanes:
-    """Which route a message takes."""
+    """Chooses the route of each message."""
 
     def __init__(self, network: Network) -> None:
         self._routes: dict[tuple[int, int], list[Route]] = {}
@@ -78,7 +78,7 @@ class _Lanes:
         self._busy = [0.0] * len(self._rate)
 
     def take(self, src: int, dst: int, size: int) -> tuple[int, ...]:
-        """The links of the route whose busiest link will be the least busy."""
+        """The links of the route whose busiest link will be least loaded."""
         if (src, dst) not in self._routes:
             raise EngineError(f"engine fast: other ranks lie between ranks {src} and {dst}, which exchange directly")
         best = min(

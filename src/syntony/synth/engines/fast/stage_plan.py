@@ -4,11 +4,12 @@ r"""StagePlan: an all_to_all_v among boxes as stages in which every box sends to
     for one another                  A ══▶ B        A ══▶ C          each NIC of a box carries the same
          B   C                       C ══▶ A        B ══▶ A
     A  [ 9   4 ]        ──▶
-    B  [ 4   . ]                     before its stage a byte moves to the rank that sends it, inside the box;
-    C  [ 9   . ]                     after it from the rank that got it, inside the other
+    B  [ 4   . ]                     before its stage, a byte moves to the rank that sends it, inside its box;
+    C  [ 9   . ]                     after it, from the rank that received it, inside the other box
 
-The stages are Birkhoff's decomposition of the boxes' matrix, so the busiest box never pauses: the time of all stages is
-the bound, its bytes over its NICs (Lei et al., FAST, arXiv 2505.09764). Planner: csrc/solve/graph/exchange_plan.hpp.
+The stages are Birkhoff's decomposition of the boxes' matrix, so the busiest box never idles: the time of all stages is
+the bound, its bytes over the bandwidth of its NICs (Lei et al., FAST, arXiv 2505.09764). Planner:
+csrc/solve/graph/exchange_plan.hpp.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class StagePlan:
     """Columns, one row per piece: bytes offset .. offset + bytes of the block of `source` for `target`.
 
     box     (ranks,)   the box of each rank
-    length  (stages,)  bytes that a box sends in each stage at most, but for one more per rank: NICs carry whole ones
+    length  (stages,)  most bytes that a box sends in each stage; rounding to whole bytes may add one per rank
     stage   (P,)       when it crosses from box to box; -1 for a piece that stays in its box
-    source, out, into, target  the ranks that it goes by, two of them often the same
+    source, out, into, target  the ranks on its way; often some of them are the same
     """
 
     box: Integers
@@ -57,10 +58,10 @@ class StagePlan:
 
 
 def stage_plan(levels: Levels, matrix: Integers) -> StagePlan:
-    """The plan for `matrix[s, d]` bytes from rank s to rank d; what ranks have for themselves does not move.
+    """The plan for `matrix[s, d]` bytes from rank s to rank d; what a rank has for itself does not move.
 
     `levels` are two: boxes, and the ranks in them. Raises UserError for a matrix of another shape, and for
-    less than nothing.
+    negative numbers.
     """
     boxes, per_box = levels.shape
     ranks = boxes * per_box
@@ -81,8 +82,8 @@ def stage_plan(levels: Levels, matrix: Integers) -> StagePlan:
 
 
 def check(plan: StagePlan, matrix: Integers) -> None:
-    """Raises WrongPlanError unless every byte is delivered once, by a way that keeps to boxes and permutations, and all
-    stages together are as long as the busiest box needs."""
+    """Raises WrongPlanError unless every byte is delivered once, over ranks of the right boxes, every stage is a
+    permutation of boxes, and all stages together are as long as the busiest box needs."""
     moved = np.array(matrix, np.int64)
     np.fill_diagonal(moved, 0)
     order = np.lexsort((plan.offset, plan.target, plan.source))
@@ -109,7 +110,7 @@ def check(plan: StagePlan, matrix: Integers) -> None:
     np.add.at(crossing, (plan.stage[staged], box[plan.out[staged]], box[plan.into[staged]]), plan.bytes[staged])
     if ((crossing > 0).sum(axis=1) > 1).any() or ((crossing > 0).sum(axis=2) > 1).any():
         raise WrongPlanError("a box sends to two boxes in one stage, or hears from two")
-    odd = len(box) // boxes  # a stage's bytes are dealt to as many NICs
+    odd = len(box) // boxes  # the bytes of a stage are divided among as many NICs
     if (crossing.max(axis=(1, 2), initial=0) > plan.length + odd).any():
         raise WrongPlanError("a box sends more in a stage than the stage is long")
     between = crossing.sum(axis=0)
@@ -118,7 +119,7 @@ def check(plan: StagePlan, matrix: Integers) -> None:
 
 
 def bound_seconds(topology: Topology, hosts: tuple[Host, ...], matrix: Integers) -> Fraction:
-    """What no plan can beat, exactly: the most that a box, or a rank, sends or gets, over the links that lead there."""
+    """A lower bound for every plan: the most that a box or rank sends or receives, over the bandwidth of its links."""
     best = Fraction(0)
     for nodes, ranks in [(host.nodes, host.ranks) for host in hosts] + [((r,), (r,)) for r in range(len(matrix))]:
         within, mine = set(nodes), np.isin(np.arange(len(matrix)), ranks)
@@ -135,9 +136,9 @@ def bound_seconds(topology: Topology, hosts: tuple[Host, ...], matrix: Integers)
 def messages_of(plan: StagePlan) -> Messages:
     """The plan as messages to simulate: pieces of one stage between two ranks are one message.
 
-    What crosses waits for what is brought to its sender for that stage; what is handed on waits for what came. To a
-    rank, and from a rank, one message crosses after another, so nobody who is ahead takes wires from those who are not.
-    What a rank brings to others goes stage by stage, and what stays in the box after that.
+    A message between boxes waits for the bytes that its sender gets for that stage; messages after it inside the box
+    wait for it. A rank sends and receives one message between boxes at a time, so that ranks that are ahead do not take
+    bandwidth from others. Messages inside a box that prepare stages go stage by stage; those that stay in the box last.
     """
     staged = plan.stage >= 0
     moved, handed = staged & (plan.source != plan.out), staged & (plan.into != plan.target)

@@ -1,14 +1,14 @@
-"""Flows taken apart into paths, and paths given whole weights.
+"""Decomposes flows into paths, and gives the paths whole weights.
 
 A flow out of one source is a sum of paths to its destinations (Ahuja, Magnanti and Orlin, Network Flows, 1993, section
-3.5). Each destination looks backwards for what it wants, along the link on which most is left:
+3.5). Each destination traces its share back to the source, each time over the link on which most is left:
 
     source ══3══▶ a ══2══▶ b      b wants 2: takes 2 by a         paths   a: 1    (source, a)
                   a wants 1       a wants 1: takes the rest               b: 2    (source, a), (a, b)
 
 The flows come from a solver and are not exact; the weights are whole numbers, D for every unit that a destination
-wants. Vertices of flow programs are fractions with small denominators, which give D; where none is small enough, D is
-a fine grain. What the links then carry is counted in whole numbers, so a bad guess costs time and never truth.
+wants. Vertices of flow programs usually are fractions with a small common denominator, which is tried as D; if none
+fits, D is large. The loads of links are then counted in whole numbers, so a bad D costs rate, but the result is exact.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 SMALL = 1 << 12
-"""Denominators that a vertex is expected to have, at most,"""
+"""Largest denominator that a vertex is expected to have."""
 GRAIN = 1 << 16
-"""and what is tried after them."""
+"""What is tried as D after these."""
 _NOTHING = 1e-7
 """Parts of what a destination wants that are below this are rounding of the solver."""
 
@@ -54,7 +54,7 @@ def paths_of(source: int, start: int, wanted: dict[int, int], flow: Floats, ends
             arcs: list[int] = []
             node, width = end, missing
             while node != start:
-                # Where rounding has left nothing, the way that had most to carry still leads to the source.
+                # If rounding has left nothing, the link with the largest flow still leads to the source.
                 arc = max(into[node], key=lambda arc: (left[arc], flow[arc]))
                 arcs.append(arc)
                 width = min(width, float(left[arc]))
@@ -69,7 +69,7 @@ def paths_of(source: int, start: int, wanted: dict[int, int], flow: Floats, ends
 
 
 def denominators(paths: list[Path], most: int) -> Iterator[int]:
-    """What to try as D, the likeliest first; at most `most`."""
+    """Candidates for D, the likeliest first; at most `most`."""
     common = 1
     for path in paths:
         common = lcm(common, Fraction(path.amount).limit_denominator(SMALL).denominator)

@@ -1,26 +1,26 @@
-"""Engine `flow`: what one rank has for another alone, divided over the paths that a flow program finds.
+"""Engine `flow`: all_to_all, gather and scatter, divided over paths by a linear program.
 
-all_to_all, gather and scatter copy and add nothing, so data flows, and the best division over paths is a linear
-program (bounds/flow_program.py). Its optimum is the throughput bound, met by rounding where its vertex is a fraction
-with a small denominator:
+These collectives neither copy nor add, so data are flows, and the best division over paths is a linear program
+(bounds/flow_program.py). Its optimum is the throughput bound. The rounded solution meets it exactly if the solution
+consists of fractions with a small denominator:
 
     torus, rank 0's data      to 1: all by one link        to (1,1): 1/2 by (1,0), 1/2 by (0,1)
     the same for all ranks    every link carries the same; chunks of weight 1/2, relayed by the ranks between
 
-1. the bound gives the time; links give room in that time; the program finds the shortest flows within the room
-   (where no flow meets the bound, its least time is found first);
+1. the bound gives the time, and so what each link can carry; the program finds the shortest flows within that (if no
+   flow meets the bound, the least time is found first);
 2. flows become paths, and paths chunks of whole weights (engines/flow_paths.py), counted again exactly;
 3. paths are cut into hops from rank to rank, in steps (engines/flow_steps.py).
 
-Where the program is too large (hundreds of ranks without symmetry), chunks stay whole and their paths are balanced,
-with a certified gap (engines/flow_whole.py).
+If the program is too large (hundreds of ranks without symmetry), chunks are not divided and their paths are balanced,
+with a proven gap (engines/flow_whole.py).
 
 Symmetry: one source per orbit of a free group of automorphisms (symmetry/free_group.py) stands for all, in the program,
 in its paths and in the Schedule: a torus of 512 is solved and stored as the paths of rank 0 and three generators.
 
 gather is scatter on reversed links, each path walked the other way. One flow out of every source, for all_to_all: the
 master program of Basu et al., "Efficient All-to-All Collective Communication Schedules for Direct-Connect Topologies",
-HPDC'24 (arXiv 2309.13541); they take it apart by a program per source, here paths are peeled off.
+HPDC'24 (arXiv 2309.13541); they decompose its solution by a program per source, here it is decomposed path by path.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MOST_VARIABLES = 200_000
 """Flow programs with more (sources times links) are not tried: HiGHS would need hours. Paths are balanced instead."""
 _MOST_WEIGHT = 2**31 - 1
 _SLACK = 1e-9
-"""How much longer than the exact time the program may load a link: room for rounding, taken back when weights are."""
+"""How much longer than the exact time the program may load a link, so that rounding does not make it infeasible."""
 
 Integers = NDArray[np.signedinteger]
 
@@ -69,11 +69,11 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     `size` does not matter: the schedule is for sizes at which bandwidth does. Blocks are cut anew, as the paths need.
     """
     if budget.steps is not None or budget.rounds is not None:
-        raise EngineError("engine flow counts no steps or rounds; --engine sccl does")
+        raise EngineError("engine flow takes no --steps or --rounds; use --engine sccl")
     if collective.kind not in KINDS:
         raise EngineError(
-            f"engine flow does what one rank has for another ({', '.join(KINDS)}), and {collective.kind} copies or "
-            "adds on its way; --engine forest does it"
+            f"engine flow is for data from one rank to one other ({', '.join(KINDS)}), and {collective.kind} copies or "
+            "adds on its way; use --engine forest"
         )
     bounds = bounds_of(topology, collective)
     problem = _Problem.of(Network(topology, collective))
@@ -95,7 +95,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """Who sends what to whom over which arcs, up to symmetry.
+    """What each rank sends to each other one over which arcs, up to symmetry.
 
     arcs     of the network; for gather reversed, and then the root sends
     table    (senders, ranks): units of chunk weight from each sender to each rank of the collective
@@ -170,7 +170,7 @@ def _paths(problem: _Problem, seconds_per_byte: Fraction, budget: Budget) -> lis
     if flows is None:
         raise OutOfTimeError(
             f"engine flow found no solution of its linear program of {problem.variables} variables within "
-            f"{budget.timeout:g} s; allow more with --timeout, or --engine greedy does it"
+            f"{budget.timeout:g} s; allow more with --timeout, or use --engine greedy"
         )
     ends = list(zip(arcs.tails.tolist(), arcs.heads.tolist(), strict=True))
     found = []
@@ -180,7 +180,7 @@ def _paths(problem: _Problem, seconds_per_byte: Fraction, budget: Budget) -> lis
 
 
 def _schedule(problem: _Problem, paths: list[Path], weights: NDArray[np.int64], denominator: int) -> Schedule:
-    """The paths of weight, as chunks of the representatives and their hops."""
+    """The paths with a weight, as chunks of the representatives and their hops."""
     network, arcs, group = problem.network, problem.arcs, problem.group
     topology = network.topology
     used = [(path, int(weight)) for path, weight in zip(paths, weights.tolist(), strict=True) if weight]
@@ -220,7 +220,7 @@ def _cut(problem: _Problem, used: list[tuple[Path, int]], denominator: int) -> t
     ranks, members = collective.ranks, np.asarray(collective.members)
     position = np.full(len(problem.network.topology.nodes), -1)
     position[members] = np.arange(ranks)
-    # What nobody moves (a rank's block for itself) is one chunk.
+    # What does not move (a rank's block for itself) is one chunk.
     counts = np.ones((len(problem.senders), ranks), np.int64)
     flat: list[int] = []
     pieces_of: list[list[list[int]]] = [[[] for _ in range(ranks)] for _ in problem.senders]
@@ -267,7 +267,7 @@ def _hops(topology: Topology, route: list[int]) -> list[tuple[int, ...]]:
 
 
 def _ways(problem: _Problem, hops: list[list[tuple[int, ...]]]) -> list[list[tuple[int, ...]]]:
-    """A name for the way of every hop: the orbits of its links, and its end as seen from where it starts."""
+    """A name for the route of every hop, equal within an orbit: the orbits of its links, and its relative end."""
     topology = problem.network.topology
     home, element = problem.group.home, problem.group.element
     undone = np.argsort(problem.group.elements, axis=1)

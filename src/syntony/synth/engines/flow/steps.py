@@ -1,14 +1,14 @@
-"""Steps of paths: which chunk goes first where several want the same way.
+"""Steps of paths: the order of chunks that take the same route.
 
-Every path is a chain of hops from rank to rank. A way (a lane) takes one chunk per step, a chunk leaves a rank one step
-after it came at the earliest, and of those that are ready the one with the most hops to go is first (Hu's rule, "level
+Every path is a chain of hops from rank to rank. A route takes one chunk per step. A chunk leaves a rank at the earliest
+one step after it arrived. Of the chunks that are ready, the one with the most hops to go is first (Hu's rule, "level
 scheduling": Hu, Operations Research 9(6), 1961):
 
-    chunks   a: 0 1 2,  b: 0 1              step    0    1    2          lane 0 -> 1 takes a, then b
+    chunks   a: 0 1 2,  b: 0 1              step    0    1    2          route 0 -> 1 takes a, then b
                                             0 -> 1  a    b
                                             1 -> 2       a
 
-Ways that a symmetry maps onto each other have one name, so the order holds for all of them alike.
+Routes in one orbit of the symmetry have one name, so that the order is the same for all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Hashable, Sequence
 
 
 def steps_of(hops: Sequence[Sequence[Hashable]]) -> list[list[int]]:
-    """The step of every hop of every path, given the names of the ways that they take."""
+    """The step of every hop of every path, given the names of the routes that they take."""
     steps = [[0] * len(path) for path in hops]
     ready: defaultdict[Hashable, list[tuple[int, int]]] = defaultdict(list)
     for number, path in enumerate(hops):

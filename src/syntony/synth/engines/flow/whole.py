@@ -1,14 +1,14 @@
-"""all_to_all on large networks without symmetry: every chunk whole on one path, the links balanced by prices.
+"""all_to_all on large networks without symmetry: every chunk takes one path, and links are balanced by prices.
 
-A flow program of 512 sources and 3,000 links has a million and a half variables. But so many chunks share each link
-that none needs to be divided, and demands can look for their paths one by one (csrc/solve/graph/balanced_paths.hpp):
+A flow program of 512 sources and 3,000 links has one and a half million variables. But so many chunks share each link
+that none needs to be divided, and paths can be found one by one (csrc/solve/graph/balanced_paths.hpp):
 
-    prices         exponential in what a link carries   0 ──▶ 1 ──▶ 2     chunks of 0 for 2 move to the lower
+    prices         exponential in the load of a link    0 ──▶ 1 ──▶ 2     chunks of 0 for 2 move to the lower
     paths          each demand's cheapest, again and again   └───▶ 3 ──▶─┘     way until both ways cost the same
 
-The prices that this ends with bound every schedule from below (bounds/prices.py), so the gap is certified: loads
-are counted in whole numbers, and the bound is recomputed from rounded prices exactly. Where few chunks share a link,
-blocks are cut into as many pieces as make up for that.
+The final prices prove a lower bound for every schedule (bounds/prices.py), so the gap is proven: loads are counted in
+whole numbers, and the bound is recomputed exactly from rounded prices. If few chunks share a link, blocks are cut into
+more pieces.
 
 A hop's step is its number on the path.
 """
@@ -35,9 +35,9 @@ from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import Values
 
 PIECES = 256
-"""Pieces that share the tightest link in the time of the bound, at least: one piece more or less is then nothing,"""
+"""Least number of pieces on the tightest link, so that one piece more or less hardly matters."""
 MOST_PIECES = 2_000_000
-"""as long as there are no more of them than this."""
+"""Most pieces in all."""
 TOLERANCE = 2e-3
 """Gap at which the search ends."""
 _MOST_WEIGHT = 2**31 - 1

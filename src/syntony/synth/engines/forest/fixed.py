@@ -1,16 +1,15 @@
-"""Few trees per root: how much room links need where every root gets just k equal trees.
+"""Few trees per root: the least time in which k equal trees of every root fit on the links.
 
-The exact optimum may ask for many trees per root (two DGX A100: 13), and every tree is messages. With k trees, a link
-of bandwidth b that works for U seconds has room for floor(U * b) whole trees. Of all U the least is wanted with which
-the trees fit:
+The exact optimum may need many trees per root (two DGX A100: 13), and every tree means more messages. In U seconds, a
+link of bandwidth b has capacity for floor(U * b) trees. Wanted is the least U for which all trees fit:
 
-        trees fit    no    no    no    yes   yes   yes         only where some U * b gets whole does the answer change,
-        U          ──┴─────┴─────┴─────┴─────┴─────┴──▶        so halving the interval ends at the exact optimum
+        trees fit    no    no    no    yes   yes   yes         the answer changes only where some U * b becomes whole,
+        U          ──┴─────┴─────┴─────┴─────┴─────┴──▶        so bisection ends at the exact optimum
                                        here
 
-Whether they fit is the question of the throughput bound, asked about the rooms in place of bandwidths: no cut may be
-crowded by more than it has room for (Edmonds 1973). Zhao et al., ForestColl (NSDI'26), with k fixed.
-Whole rooms may leave a relay with more room in than out, which edge splitting cannot take; then there is no forest.
+Trees fit if every cut has enough capacity (Edmonds 1973), so this is the throughput bound with whole capacities in
+place of bandwidths. Zhao et al., ForestColl (NSDI'26), with k fixed. Rounded capacities may differ into and out of a
+relay, which edge splitting cannot handle; then there is no forest.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MOST = 1000
 
 
 def fixed_rooms(network: Network, trees: Sequence[int], bound: Fraction) -> list[int]:
-    """Whole trees that each link of the network may carry, for the least time in which trees[r] from every r fit.
+    """The number of trees that each link may carry in the least time in which trees[r] from every r fit.
 
     `bound` is seconds per unit of trees that no packing can beat.
     """
@@ -52,7 +51,7 @@ def fixed_rooms(network: Network, trees: Sequence[int], bound: Fraction) -> list
 
 
 class _Search:
-    """What can be asked about a time, in seconds per tree's weight."""
+    """Whether trees fit within a time, in seconds per weight of a tree."""
 
     def __init__(self, network: Network, trees: Sequence[int]) -> None:
         self.arcs = Arcs.of(network)
@@ -67,7 +66,7 @@ class _Search:
         return [whole[bandwidth] for bandwidth in self.bandwidths]
 
     def fit(self, time: Fraction) -> bool:
-        """Whether all trees do, relays apart."""
+        """Whether all trees fit, not considering relays."""
         rooms = self.rooms(time)
         if not self._all_reached(rooms):
             return False
@@ -76,7 +75,7 @@ class _Search:
         return cut is None or cut.share <= cut.bandwidth
 
     def _all_reached(self, rooms: list[int]) -> bool:
-        """Whether links with room lead from every root to every member; a cut without any room crowds infinitely."""
+        """Whether links with capacity lead from every root to every member; other cuts would have infinite load."""
         leaving: dict[int, list[int]] = {}
         for tail, head, room in zip(self.arcs.tails.tolist(), self.arcs.heads.tolist(), rooms, strict=True):
             if room:
@@ -93,9 +92,9 @@ class _Search:
         return True
 
     def breakpoint_before(self, time: Fraction) -> Fraction:
-        """The last time before this one at which a room grows; 0 where there is none."""
+        """The last time before this one at which a capacity grows; 0 if there is none."""
         return max(Fraction(ceil(time * bandwidth) - 1) / bandwidth for bandwidth in self.kinds)
 
     def breakpoint_to(self, time: Fraction) -> Fraction:
-        """The last time up to this one at which a room grows; 0 where there is none."""
+        """The last time up to this one at which a capacity grows; 0 if there is none."""
         return max(Fraction(floor(time * bandwidth)) / bandwidth for bandwidth in self.kinds)

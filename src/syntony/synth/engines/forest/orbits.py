@@ -1,26 +1,28 @@
 """Trees for one root per orbit: those of all other roots are their images under the network's symmetry.
 
-A group that is free on ranks (symmetry/free_group.py) moves a root's trees onto those of its whole orbit, and then
-every link of an orbit carries the same. So one root's trees have no link to themselves: an *orbit* of links has room
-for so many of their edges, on whichever of its links they lie.
+A group that is free on ranks (symmetry/free_group.py) maps the trees of a root to those of all roots in its orbit, and
+then all links of an orbit carry the same load. So for the trees of one root only the total capacity of each *orbit* of
+links matters: it limits how many of their edges lie on any of its links.
 
-    torus, two orbits of links: → and ↓       room: as many edges on → as on ↓
+    torus, two orbits of links: → and ↓       capacity: as many edges on → as on ↓
                                                                                      r → a → b
         order of the ranks: nearest first         every rank but the root takes        ↓   ↓
         r   a,c   b,d   e                         one edge from an earlier one         c → d → e
 
 1. Ranks are put in order, by distance from the root. One edge into every rank, from an earlier one, is a tree.
-2. A *way* to a rank is the sequence of orbits of the links that lead there from an earlier rank, past switches; of
-   those the earliest is taken, so ways are all there is to choose. Ranks with the same ways are alike.
-3. How many of the alike ranks take which way, over all trees, is a small linear program: as many as there are must
-   come somewhere, and no orbit of links has more than its room. Where routes are single links it is a transport
-   problem, whose vertices are whole; what is not is rounded.
-4. Where the order does not let the room be met, the program may divide the trees among orders whose ties are broken
-   otherwise, by chance (always the same).
+2. A *way* to a rank is the sequence of orbits of the links from an earlier rank to it, through switches. Of the ranks
+   from which a way leads there, the earliest is taken, so only ways are to be chosen. Ranks with the same ways are
+   alike.
+3. How many of the alike ranks take which way, over all trees, is a small linear program: every rank must be reached,
+and
+   no orbit of links may exceed its capacity. If routes are single links, this is a transport problem, whose vertices
+   are whole; other solutions are rounded.
+4. If this order does not meet the capacities, the program may divide the trees among further orders, with ties broken
+   by a random generator with a fixed seed.
 
-The room is what the throughput bound leaves, as in engine `forest`; what the links carry in the end is counted exactly
-by who asks for the gap. Zhao et al., ForestColl (NSDI'26), pack trees for all roots at once. Symmetry was used for
-schedules by SyCCL (SIGCOMM'25); the program over orbits is ours.
+The capacity is what links carry in the time of the throughput bound, as in engine `forest`. The final loads are counted
+exactly when the gap is computed. Zhao et al., ForestColl (NSDI'26), pack trees for all roots at once. Symmetry was used
+for schedules by SyCCL (SIGCOMM'25); the program over orbits is ours.
 """
 
 from __future__ import annotations
@@ -44,11 +46,11 @@ from syntony.synth.symmetry.groups import chunk_permutation
 from syntony.synth.symmetry.link_orbits import link_orbits
 
 ORDERS = 8
-"""Orders of the ranks that are tried where the first is not enough."""
+"""Further orders of the ranks that are tried if the first is not enough."""
 MOST_TREES = 64
-"""Per root. Room that would need more to be met exactly is rounded."""
+"""Most trees per root. Capacities that need more to be met exactly are rounded."""
 MOST_WAYS = 1000
-"""Networks in which one order has more ways are left to others."""
+"""Most ways of one order; larger networks are left to other engines."""
 
 _NEVER = np.iinfo(np.int64).max
 _SEED = 20
@@ -59,9 +61,10 @@ Way = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """How a way goes on: per node the earliest rank's place in the order from which it is reached, and the last link.
+    """One step of a way: per node the position in the order of the earliest rank from which it leads there, and its
+    last link.
 
-    place  int64 (nodes,)  _NEVER where the way does not lead
+    place  int64 (nodes,)  _NEVER if the way does not lead there
     link   int64 (nodes,)  of the network
     """
 
@@ -73,7 +76,7 @@ class _Step:
 class _Order:
     """An order of the ranks as seen from a root, and the ways from earlier to later ones.
 
-    root   which of the group's homes
+    root   index of the root among the representatives of the group (`homes`)
     ranks  int64 (n,)  nodes, in order; the root first
     level  int64 (nodes,)  hops from rank to rank, from the root
     ways   all prefixes of ways
@@ -88,9 +91,9 @@ class _Order:
 
 
 def trees_by_orbits(network: Network, multiple: int = 1) -> Schedule | None:
-    """An all_gather whose trees are stored for one root per orbit; None where no declared symmetry moves all ranks.
+    """An all_gather whose trees are stored for one root per orbit; None if no declared symmetry moves all ranks.
 
-    Every block is cut into equally many chunks, a multiple of `multiple`. Raises EngineError where there are too many
+    Every block is cut into equally many chunks, a multiple of `multiple`. Raises EngineError if there are too many
     ways. No bounds are set.
     """
     nodes = len(network.topology.nodes)
@@ -113,7 +116,7 @@ def trees_by_orbits(network: Network, multiple: int = 1) -> Schedule | None:
 class _Wires:
     """The network's links in columns, and the orbits that they are in.
 
-    room  per orbit, how many edges of weight 1 a tree per unit may have there, over all roots that are homes
+    room  per orbit, capacity: how many edges of weight 1 the trees of all representative roots may have there
     """
 
     group: FreeGroup
@@ -165,7 +168,7 @@ class _Wires:
         return _Order(root, ranks, level, ways, alike)
 
     def _levels(self, root: int) -> tuple[Integers, int]:
-        """Per rank how many hops from rank to rank it is away, and the most links that a hop of those has."""
+        """Per rank its distance in hops from rank to rank, and the most links of any of these hops."""
         level = np.full(len(self.is_rank), -1)
         level[root] = 0
         frontier, hop, longest = np.zeros(len(level), bool), 0, 0
@@ -187,7 +190,7 @@ class _Wires:
         return level, longest
 
     def _ways(self, ranks: Integers, longest: int) -> dict[Way, _Step]:
-        """All ways of at most so many links, with what they are made of."""
+        """All ways of at most `longest` links, with their prefixes."""
         start = np.full(len(self.is_rank), _NEVER)
         start[ranks] = np.arange(len(ranks))
         ways: dict[Way, _Step] = {(): _Step(start, np.full(len(start), -1))}
@@ -222,7 +225,7 @@ class _Wires:
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """A variable of the program: so many of the ranks `alike[kind]` of an order take the way."""
+    """A variable of the program: how many of the ranks `alike[kind]` of an order take the way."""
 
     order: int
     kind: int
@@ -232,7 +235,7 @@ class _Choice:
 
 @dataclass(frozen=True, eq=False)
 class _Division:
-    """The linear program of the top of this file, and how much more than the room it needs at least (`excess`)."""
+    """The linear program at the top of this file, and the least factor over the capacities that it needs (`excess`)."""
 
     wires: _Wires
     orders: list[_Order]
@@ -267,14 +270,14 @@ class _Division:
                     return self._grown(np.rint(solved).astype(np.int64), count)
         count = multiple * max(1, MOST_TREES // 4 // multiple)
         solved = self._solve([float(share * count) * max(self.excess, 1) for share in room], count, 1 + 1e-7)
-        assert solved is not None, "the program was solved with this room before"
+        assert solved is not None, "the program was solved with these capacities before"
         return self._grown(self._rounded(solved, count), count)
 
     def _solve(self, room: list[float], count: int, within: float | None) -> NDArray[np.float64] | None:
         """How many ranks take each choice for `count` trees per root, then how many trees each order has.
 
-        With `within`: so little of the room as that, few edges between ranks of one level, few links; None where that
-        cannot be. Without: with the last number, the least factor of the room that is needed.
+        With `within`: loads of at most this factor of the capacities, few edges between ranks of one level, few links;
+        None if that is infeasible. Without: the least factor is minimized, and is the last number returned.
         """
         from scipy.optimize import linprog
         from scipy.sparse import coo_array
@@ -314,7 +317,7 @@ class _Division:
         return answer.x if answer.status == 0 else None
 
     def _rounded(self, solved: NDArray[np.float64], count: int) -> Integers:
-        """Whole numbers near the solution, that add up; what is left over goes where most room is left."""
+        """Whole numbers near the solution, that add up; what is left over goes where most capacity is left."""
         whole = np.zeros(len(solved), np.int64)
         first = len(self.choices)
         for root in range(len(self.weight)):
@@ -337,7 +340,7 @@ class _Division:
         return whole
 
     def _grown(self, whole: Integers, count: int) -> list[_Tree]:
-        """The trees: of alike ranks, one after another and tree by tree, as many as the numbers say take each way."""
+        """The trees, one after another: in each, as many of the alike ranks take each way as the numbers say."""
         trees: list[_Tree] = []
         for number, order in enumerate(self.orders):
             many = int(whole[len(self.choices) + number])
@@ -350,7 +353,7 @@ class _Division:
         return sorted(trees, key=lambda tree: tree.order.root)
 
     def edges(self, tree: _Tree) -> tuple[Integers, Integers, list[tuple[int, ...]]]:
-        """Of the tree's ranks but the root, in order: where each comes from, how deep that is, and by which links."""
+        """Per rank of the tree but the root, in order: its parent, the depth of the parent, and the links between."""
         wires, order = self.wires, tree.order
         ranks = order.ranks[1:]
         parent = np.zeros(len(wires.is_rank), np.int64)

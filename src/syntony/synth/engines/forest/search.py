@@ -1,8 +1,8 @@
 """Engine `forest`: spanning trees that fill the network exactly, and so meet the throughput bound.
 
-The bound of all_gather is a cut: some set of nodes has w to send out over links of bandwidth B, so every unit takes
-t = w / B seconds at least. Give every rank k trees per unit, each of 1/k of it, and every link room for k * t * b of
-them, with the least k that makes all these numbers whole. Then no cut is violated, so (Edmonds 1973) the trees fit:
+The bound of all_gather is a cut: some set of nodes must send w over links of bandwidth B, so every unit takes at least
+t = w / B seconds. Give every rank k trees per unit, each of weight 1/k, and every link capacity for k * t * b of them,
+with the least k that makes all these numbers whole. Then no cut is violated, so the trees fit (Edmonds 1973):
 
         rank 0's block, k = 2                      trees of all roots together: link 0 -> 1 carries exactly
           chunk 0:  0 ──▶ 1 ──▶ 2                  k * t * b chunks, and so does every link of the tightest cut
@@ -11,15 +11,15 @@ them, with the least k that makes all these numbers whole. Then no cut is violat
 Zhao et al., ForestColl (NSDI'26), sections 4 and 5; the packing itself is csrc/solve/trees/forest.hpp. Equal trees are
 one chunk of that weight. The steps are the trees' depth; a large message streams through them in slices.
 
-From 512 ranks on, only the trees of one root per orbit of the declared symmetry are packed, where that is exact within
-1 % (forest_orbits.py); the Schedule then lists these and the generators.
+From 512 ranks on, only the trees of one root per orbit of the declared symmetry are packed, if that is within 1 % of
+the bound (forest/orbits.py); the Schedule then lists these trees and the generators.
 
-`forest:K` gives every root K equal trees, and with these the best rate there is (forest_fixed.py).
+`forest:K` gives every root K equal trees, at the best rate that is possible with K (forest/fixed.py).
 
-broadcast packs trees of one root; reduce_scatter and reduce are run backwards (symmetry/reversal.py). all_reduce sums
-up along trees and spreads along others. Where links divided between the two by a linear program beat reduce_scatter,
-then all_gather (meshes do: bounds/references.py), the roots get what the program says, up to 1 part in 1,000.
-What one rank wants alone (gather, scatter, all_to_all) has no trees.
+broadcast packs trees of one root; reduce_scatter and reduce are these in reverse (symmetry/reversal.py). all_reduce
+sums along one set of trees and copies along another. If dividing the links between both by a linear program is faster
+than reduce_scatter followed by all_gather (as on meshes: bounds/references.py), the roots get the shares of that
+program, rounded to 1 part in 1,000. gather, scatter and all_to_all have no trees.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from syntony.topologies.topology import Topology
 ENGINE = "forest"
 
 FOLDED = 512
-"""Ranks from which on the trees of one root per orbit are packed, where the network's symmetry is declared."""
+"""From so many ranks on, the trees of one root per orbit of the declared symmetry are packed."""
 MOST_COUNTED = 1 << 62
-"""Trees, or room on links, that 64 bits can add up."""
+"""Most trees, and largest capacity of a link, whose sums fit into 64 bits."""
 GRAIN = 1 << 16
 """Trees that the linear program's answer is rounded to,"""
 LOSS = 1e-3
@@ -101,10 +101,10 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     """
     fixed = _trees_asked(argument)
     if budget.steps is not None or budget.rounds is not None:
-        raise EngineError("engine forest counts no steps or rounds; --engine sccl does")
+        raise EngineError("engine forest takes no --steps or --rounds; use --engine sccl")
     if collective.kind in ("all_to_all", "gather", "scatter"):
-        raise EngineError(f"engine forest packs trees, and {collective.kind} has none; --engine flow does it")
-    latency(Network(topology, collective))  # says which ranks are cut off, if any are
+        raise EngineError(f"engine forest packs trees, which {collective.kind} does not need; use --engine flow")
+    latency(Network(topology, collective))  # raises if ranks are cut off
     if collective.ranks >= FOLDED and not collective.rooted and fixed is None:
         folded = _by_orbits(topology, collective)
         if folded is not None:
@@ -120,7 +120,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
 
 
 def _proven(schedule: Schedule) -> Schedule:
-    """With the proof that it meets the bound, where it does."""
+    """The schedule, with the proof that it meets the bound, if it does."""
     return replace(schedule, proof=MEETS_BOUND if gap_of(schedule) == 0 else "")
 
 
@@ -136,7 +136,7 @@ def _trees_asked(argument: str) -> int | None:
 
 
 def _by_orbits(topology: Topology, collective: Collective) -> Schedule | None:
-    """The schedule with the trees of one root per orbit; None where all roots' trees may do better."""
+    """The schedule with the trees of one root per orbit; None if the trees of all roots may be better."""
     gather = collective
     if collective.combining:
         gather = in_owned_chunks(collective)[1] if collective.kind == "all_reduce" else collective.dual()
@@ -174,7 +174,7 @@ def _trees(folded: Schedule | None) -> int:
 def pack(topology: Topology, collective: Collective, fixed: int | None = None) -> Trees:
     """Trees of an all_gather or broadcast that meet its throughput bound. Raises EngineError.
 
-    `fixed`: as near to it as so many equal trees per root come; where weights differ, that many per unit of weight.
+    `fixed`: as near to it as `fixed` equal trees per root can be; if weights differ, that many per unit of weight.
     """
     network = Network(topology, collective)
     owed = np.bincount(collective.chunks.block, collective.chunks.weight).astype(np.int64)
@@ -204,7 +204,7 @@ def _packed(network: Network, trees: list[int], room: list[int]) -> Trees:
     """`trees[r]` trees from rank r, `room[i]` of all of them on the network's link i. Raises EngineError."""
     topology, collective = network.topology, network.collective
     if max(sum(trees), sum(room)) >= MOST_COUNTED:
-        text = f"{collective.kind} on {topology.name} needs more trees than can be counted; --engine blink does not"
+        text = f"{collective.kind} on {topology.name} needs more trees than 64 bits can count; use --engine blink"
         raise EngineError(text)
     relays = [node.id for node in topology.nodes if node.kind != "rank"]
     number = {node: i for i, node in enumerate([*collective.members, *relays])}
@@ -242,7 +242,7 @@ def _all_reduce(topology: Topology, collective: Collective, fixed: int | None) -
 
 
 def _divided(topology: Topology, gather: Collective) -> tuple[Trees, Trees] | None:
-    """Trees to sum up and to spread that share the links as the linear program says; None where that gains nothing."""
+    """Trees for sums and for copies that share the links as the linear program says; None if that is not faster."""
     network = Network(topology, gather)
     if gather.ranks == 1:
         return None

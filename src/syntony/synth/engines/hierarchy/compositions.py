@@ -1,7 +1,7 @@
 """The compositions that engine `hierarchy` knows, by name: one table.
 
-Each is an order of levels, and who solves a level. All are told for all_gather; reduce_scatter is the same backwards
-(so its levels go innermost first), and all_reduce is the one, then the other.
+Each is an order of levels and a solver for each. All are described for all_gather; reduce_scatter is the same in
+reverse (so its innermost level is first), and all_reduce is a reduce_scatter followed by an all_gather.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Solver = Literal["trees", "ring", "doubling"]
 class Composition:
     """One row.
 
-    inside, across  who solves the innermost level, and the others: `trees` (engine forest), `ring` (half of every block
-                    each way round) or `doubling` (partners at doubling distances). What one rank wants alone takes
+    inside, across  solvers of the innermost level and of the others: `trees` (engine forest), `ring` (half of a block
+                    each way round) or `doubling` (partners at doubling distances). gather, scatter and all_to_all use
                     engine flow
-    two             all levels but the innermost are taken as one
+    two             all levels but the innermost are merged into one
     rotated         chunks take the levels in different orders, in shares that load all levels equally
     """
 

@@ -1,8 +1,8 @@
-r"""Schedules of single lines: the wires that a line of a level has, and a schedule of a small collective on them.
+r"""Schedules of single lines of a level: the network of a line, and a schedule of a collective on it.
 
             line (0 1 2)                     the same small network, solved once,
-     sw0   /   │   \                         and its schedule taken to every line
-          0    1    2         3  4  5        that looks like it, by renaming links
+     sw0   /   │   \                         and its schedule mapped to every line
+          0    1    2         3  4  5        of equal shape, by renaming links
 
 The wires of a line are the links on routes of fewest links between its ranks that no other rank lies on.
 """
@@ -70,7 +70,7 @@ def wires_of(topology: Topology, line: Integers) -> Wires:
 
 
 class LineSolver:
-    """Solves lines; those that look alike once."""
+    """Solves lines, each shape once."""
 
     def __init__(self, kind: str, size: int, budget: Budget) -> None:
         self._kind, self._size, self._budget = kind, size, budget
@@ -99,7 +99,7 @@ class LineSolver:
 
 
 def _ring(wires: Topology, collective: Collective) -> Schedule:
-    """Half of every block goes round one way, half the other; with two ranks the halves go side by side."""
+    """Half of every block goes round in each direction; with two ranks, the halves go side by side."""
     ranks, direct = collective.ranks, _Direct(wires, collective)
     cut = replace(collective, chunks=ChunkTable(np.repeat(np.arange(ranks), 2), np.ones(2 * ranks, np.int32)))
     rows = [

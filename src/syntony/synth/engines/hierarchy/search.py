@@ -5,15 +5,15 @@ r"""Engine `hierarchy[:NAME[@LEVELS]]`: collectives composed from those of a top
       first across: lines of equal GPUs        reduce_scatter    all_reduce of the     all_gather
       then inside:  lines of a box             in the box     ▶  shares across      ▶  in the box
 
-Every level's lines are small networks of their own, solved by another engine (lines.py), and a chunk takes one level
-after another in the order of its group: groups in different orders use all wires at once.
+The lines of a level are small networks, each solved by another engine (lines.py). A chunk passes one level after
+another, in the order of its group; groups with different orders use all links at once.
 
                      time ─▶
       wires across   [ group 0 ][  group 1  ]
       wires inside   [ group 1 ][  group 0  ]
 
-Which solver, and which orders, is a composition's (compositions.py); without a name the one that is simulated fastest.
-A chunk of the whole is what no level's schedule cuts further.
+A composition sets solvers and orders (compositions.py); without a name, the one with the shortest simulated time is
+used. The chunks are so small that no level's schedule cuts them further.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ENGINE = "hierarchy"
 def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
     """The engine; see the top of the file. Raises EngineError where there are no levels, or not for this collective."""
     if budget.steps is not None or budget.rounds is not None:
-        raise EngineError("engine hierarchy counts no steps or rounds; --engine sccl does")
+        raise EngineError("engine hierarchy takes no --steps or --rounds; use --engine sccl")
     name, at, shape = argument.partition("@")
     try:
         levels = given_levels(shape, collective.ranks) if at else levels_of(topology, collective)

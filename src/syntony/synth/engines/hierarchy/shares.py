@@ -1,12 +1,12 @@
-"""Shares: which part of every block takes the levels in which order, so that all levels are equally busy.
+"""Shares: which part of every block passes the levels in which order, so that all levels are equally busy.
 
-In an all_gather the level that comes last moves the most: all that the levels before have gathered. Over levels of n
-and m ranks, whose lines need a and b seconds for a block per rank, part x of the blocks goes the one way and 1 - x the
-other, and the busiest wires need
+In an all_gather, the last level moves the most: all that the levels before it have gathered. Over levels of n
+and m ranks, whose lines need a and b seconds for a block per rank, if part x of each block takes one order and 1 - x
+the other, the busiest links need
 
         max( x a + (1 - x) m a,   x n b + (1 - x) b )          a linear program over all orders
 
-Rashidi et al., Themis (ISCA'22), let chunks choose at run time; a schedule knows its loads before.
+Rashidi et al., Themis (ISCA'22), let chunks choose their order at run time; here the loads are known in advance.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def groups_of(kind: str, levels: Levels, composition: Composition, seconds: Sequ
     inner_first = outer_first[::-1]
     if not composition.rotated or kind == "broadcast":
         return (Group(inner_first if kind in ("all_to_all", "scatter") else outer_first, 1),)
-    if kind != "all_gather":  # every order moves as much, and in turns each wire has something to do
-        return tuple(Group(order, 1) for order in _turns(len(levels)))
+    if kind != "all_gather":  # every order moves as much, and in rotations each wire has something to do
+        return tuple(Group(order, 1) for order in _rotations(len(levels)))
     return _balanced(levels.shape, [float(one) for one in seconds])
 
 
@@ -63,9 +63,9 @@ def _balanced(shape: Sequence[int], seconds: Sequence[float]) -> tuple[Group, ..
         b_eq=[1.0],
         method="highs",
     )
-    turns = np.asarray([float(order in _turns(len(shape))) for order in orders])
-    if (busy @ turns).max() / len(shape) <= found.fun * (1 + 1e-9):  # levels that are alike: all orders' best
-        return tuple(Group(order, 1) for order in _turns(len(shape)))
+    rotations = np.asarray([float(order in _rotations(len(shape))) for order in orders])
+    if (busy @ rotations).max() / len(shape) <= found.fun * (1 + 1e-9):  # levels that are alike: all orders' best
+        return tuple(Group(order, 1) for order in _rotations(len(shape)))
     parts = [_rounded(found.x[:count], number) for number in range(1, MOST_PARTS + 1)]
     load = [float((busy @ part).max() / part.sum()) for part in parts]
     best = next(part for part, busiest in zip(parts, load, strict=True) if busiest <= min(load) * (1 + WORTH))
@@ -73,7 +73,7 @@ def _balanced(shape: Sequence[int], seconds: Sequence[float]) -> tuple[Group, ..
     return tuple(Group(order, part // common) for order, part in zip(orders, best.tolist(), strict=True) if part)
 
 
-def _turns(levels: int) -> list[tuple[int, ...]]:
+def _rotations(levels: int) -> list[tuple[int, ...]]:
     """Every level first in one of them, and in turn after that, inside first."""
     inner_first = tuple(range(levels))[::-1]
     return [inner_first[turn:] + inner_first[:turn] for turn in range(levels)]

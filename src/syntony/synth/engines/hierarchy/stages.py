@@ -1,12 +1,12 @@
-r"""Stages: how schedules of lines become one of all ranks.
+r"""Stages: combines the schedules of lines into one of all ranks.
 
     all_gather, block of rank 5 at (1, 1) of levels 3 x 4        the line's schedule takes block 1 to all four
 
       stage 1, level 0:  line (1 5 9)       5 ──▶ 1, 9
       stage 2, level 1:  lines (0 1 2 3), (4 5 6 7), (8 9 10 11), each from its second rank to the others
 
-A block is cut where any of the schedules that carry it cuts theirs; so every piece of it is a part of one chunk of each
-of these, and takes that chunk's transfers, with ranks and links renamed.
+A block is cut wherever one of the schedules that carry it cuts its blocks. So every piece is a part of one chunk of
+each of these schedules, and has the transfers of that chunk, with ranks and links renamed.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Cut:
         self.groups = groups
         self._ends: dict[tuple[int, int], Integers] = {}
         if self.whole * sum(group.share for group in groups) >= 1 << 62:
-            raise EngineError("engine hierarchy: the levels' schedules cut their blocks too unlike to be composed")
+            raise EngineError("engine hierarchy: the schedules of the levels cut blocks too differently to be combined")
         known: dict[frozenset[tuple[int, int]], Integers] = {}
         block_of: list[int] = []
         weight: list[Integers] = []
@@ -172,7 +172,7 @@ class Cut:
         weights = np.concatenate(weight)
         weights //= np.gcd.reduce(weights)
         if int(weights.max()) >= 1 << 31:
-            raise EngineError("engine hierarchy: the levels' schedules cut their blocks too unlike to be composed")
+            raise EngineError("engine hierarchy: the schedules of the levels cut blocks too differently to be combined")
         self.chunks = ChunkTable(np.asarray(block_of), weights)
 
     def ends(self, block: int, group: int) -> Integers:

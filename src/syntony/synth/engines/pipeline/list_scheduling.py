@@ -1,11 +1,11 @@
-"""List scheduling: the same transfers, in the order in which they are most urgent.
+"""List scheduling: orders the transfers of a schedule by urgency.
 
     link 0   ready: A (2 hops to go), B (5 to go)   ──▶  B first; A when B has left
-    link 1   busy until 3.1                          ──▶  then whatever is most urgent of what is ready by then
+    link 1   busy until 3.1                          ──▶  then the most urgent of those that are ready by then
 
-Nothing waits while it could move, and of what could move over a link, that goes first which most time must follow
-(critical path first: Graham, "Bounds on multiprocessing timing anomalies", 1969). The times at which transfers begin,
-for one size, become their steps, which are the order of lanes for every size.
+No link is idle while a transfer is ready for it. Of several ready transfers, the one with the longest remaining path
+goes first (critical path first: Graham, "Bounds on multiprocessing timing anomalies", 1969). The times at which
+transfers begin, for one size, become their steps, which are the order of lanes for every size.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def by_urgency(schedule: Schedule, size: int) -> Schedule:
         return whole
     plan = _Plan(whole, size)
     start = plan.starts()
-    # What waits begins later; where neither alpha nor bytes make it so, the chain of what waits does.
+    # A transfer that waits begins later; if neither alpha nor bytes take time, its position in the chain decides.
     step = np.unique(np.stack([start, plan.depth], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
     order = np.argsort(step, kind="stable")
     moved = whole.transfers
@@ -50,7 +50,7 @@ def by_urgency(schedule: Schedule, size: int) -> Schedule:
 
 
 class _Plan:
-    """Nodes are the transfers, then sums of what they bring; a node waits for the arrival of others."""
+    """Nodes are the transfers, then the sums of what they deliver; a node waits for others to arrive."""
 
     def __init__(self, schedule: Schedule, size: int) -> None:
         moves = moves_of(schedule)

@@ -1,16 +1,16 @@
-"""Engine `pipeline`: shallow trees, cut into slices, in the order in which they are urgent: for middle sizes.
+"""Engine `pipeline`: shallow trees in slices, ordered by urgency; for middle sizes.
 
-A schedule that streams wants trees that fill all links (engine forest); one that is over soon wants shallow ones. In
-between, R trees of equal weight are packed one by one into a table of P slots per link (pipeline_trees.py), each as
-shallow as the room that is left allows; REDUCE and BROADCAST of an all_reduce share the table. Then chunks are cut into
-C slices, and all transfers put into the order in which they are urgent (engines/pipeline/list_scheduling.py):
+Large messages need trees that use all links (engine forest), small ones need shallow trees. In between, R trees of
+equal weight are packed one by one into a table of P slots per link (pipeline/trees.py), each as shallow as the free
+slots allow; both halves of an all_reduce share the table. Then chunks are cut into C slices, and all transfers are
+ordered by urgency (pipeline/list_scheduling.py):
 
         link 0   [ sums of all slices, first those that must go far ]  [ .. and the last hops of what spreads ]
 
 PipeComm (PKU, 2026): incremental packing against a reservation table, whose period repeats for every slice. Its C =
-sqrt(D (S - P) beta / (alpha R P)) balances the slots that a slice waits against an alpha per slot; the simulator's
-alphas overlap, so it is asked itself: few R times few C, the fastest at `size` is the answer. The trees of engines
-forest and greedy are cut, ordered and asked too; so the answer is never slower than theirs.
+sqrt(D (S - P) beta / (alpha R P)) balances the slots that a slice waits against an alpha per slot. In the
+simulator alphas overlap, so some values of R and C are simulated, and the fastest at `size` is returned. The trees of
+engines forest and greedy are cut, ordered and simulated, too, so the result is never slower than theirs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from syntony.topologies.topology import Topology
 ENGINE = "pipeline"
 
 MOST_ROOTS = 8
-"""Roots that are tried for a tree: those that are nearest to everybody."""
+"""Number of roots that are tried for a tree: those nearest to all ranks."""
 SLICES = (1, 2, 4, 8)
 """That a chunk is cut into, as long as they are of"""
 LEAST_BYTES = 2048
@@ -54,9 +54,9 @@ MOST_TRANSFERS = 16_000
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
     """The engine; see the top of the file. Raises EngineError for what has no trees."""
     if budget.steps is not None or budget.rounds is not None:
-        raise EngineError("engine pipeline counts no steps or rounds; --engine sccl does")
+        raise EngineError("engine pipeline takes no --steps or --rounds; use --engine sccl")
     if collective.kind in ("all_to_all", "gather", "scatter"):
-        raise EngineError(f"engine pipeline packs trees, and {collective.kind} has none; --engine flow does it")
+        raise EngineError(f"engine pipeline packs trees, which {collective.kind} does not need; use --engine flow")
     best: tuple[float, Schedule] | None = None
     for uncut in _uncut(topology, collective, size, budget):
         for schedule in (uncut, *_ordered(uncut, size)):
@@ -66,7 +66,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
             if best is None or seconds < best[0]:
                 best = seconds, schedule
     if best is None:
-        raise OutOfTimeError(f"engine pipeline found nothing in {budget.timeout:g} s")
+        raise OutOfTimeError(f"engine pipeline found no schedule in {budget.timeout:g} s; give more with --timeout")
     return replace(best[1], engine=ENGINE, bounds=bounds_of(best[1].topology, best[1].collective), proof="")
 
 

@@ -1,10 +1,10 @@
-"""Slices written out: a Schedule whose chunks are cut, one slice a step after the other.
+"""Cuts the chunks of a Schedule into slices; each slice is one step behind the one before.
 
     slice 0   step 0 ──▶ 1 ──▶ 2 ──▶ 3
     slice 1          1 ──▶ 2 ──▶ 3 ──▶ 4
 
-The simulator (simulation/moves.py) and Programs (csrc/core/program/program.hpp) slice long messages by themselves. Here
-messages of any length are cut, and each slice may be given steps of its own afterwards
+The simulator (simulation/moves.py) and Programs (csrc/core/program/program.hpp) slice long messages themselves. Here
+messages of any length are cut, and each slice may get steps of its own afterwards
 (engines/pipeline/list_scheduling.py).
 """
 

@@ -1,14 +1,14 @@
-"""Trees for a pipeline: each as shallow as the slots allow that earlier trees left free.
+"""Trees for a pipeline: each as shallow as the slots that earlier trees left free allow.
 
-Time is counted in slots, one for a chunk on the fastest link; slices follow each other every `period` slots. So a
-transfer takes its slots of every period, and one table of `period` slots per link says all (a reservation table: Rau,
-"Iterative modulo scheduling", MICRO-27, 1994):
+Time is counted in slots; the fastest link takes one slot for a chunk. Slices follow each other every `period` slots. So
+a transfer takes the same slots in every period, and a table of `period` slots per link is enough (a reservation table:
+Rau, "Iterative modulo scheduling", MICRO-27, 1994):
 
     link 0 -> 1   [0 . 2 2 .]      tree 0 leaves in slots 0, 5, 10, ..     period 5; a dot is free
     link 1 -> 2   [. 0 . 2 2]      .. and goes on in slots 1, 6, 11, ..
 
-A tree grows by the hop that arrives first, its root at time 0. What is summed grows against the links and back in time:
-its hop at time t ends where slot -t begins. So a tree that sums up and one that spreads meet at the root at time 0, and
+A tree grows by the hop that arrives first, from its root at time 0. A tree for sums grows against the links and back in
+time: its hop at time t ends where slot -t begins. So a tree for sums and one for copies meet at the root at time 0, and
 share the table.
 """
 
@@ -25,7 +25,7 @@ from syntony.synth.model.routes import Route
 
 @dataclass(frozen=True)
 class Hop:
-    """A way of trees: a route, and how many slots a chunk takes on each of its links."""
+    """A possible hop of trees: a route, and how many slots a chunk takes on each of its links."""
 
     route: Route
     slots: tuple[int, ...]
@@ -63,7 +63,7 @@ class ReservationTable:
         self._free = other._free
 
     def earliest(self, hop: Hop, since: int, backwards: bool) -> int | None:
-        """The first time from `since` on at which the hop can begin; None when it can never."""
+        """The first time from `since` on at which the hop can begin; None if it never can."""
         if hop.longest > self.period:
             return None
         for time in range(since, since + self.period):
@@ -99,7 +99,7 @@ _NOTHING: Grown = (), 0
 
 
 class Grower:
-    """Grows trees over the hops of a network. Arriving takes a slot more than leaving, which stands for the alpha."""
+    """Grows trees over the hops of a network. Arriving takes one slot more than leaving, which stands for the alpha."""
 
     def __init__(self, hops: Sequence[Hop], ranks: int) -> None:
         self._ranks = ranks
@@ -110,7 +110,7 @@ class Grower:
             self._entering[hop.route.dst].append(hop)
 
     def grow(self, root: int, table: ReservationTable, backwards: bool) -> Grown | None:
-        """Hops with their times, and when all is done; their slots are taken. None where the table has no room."""
+        """Hops with their times, and the end of the last; reserves their slots. None if too few slots are free."""
         reached = {root: 0}
         grown: list[tuple[Hop, int]] = []
         heap: list[tuple[int, int, int, Hop, int, int]] = []

@@ -1,7 +1,7 @@
 """Exact schedules by steps S, rounds R and chunks C: one instance solved, or proven to have no solution.
 
-Collectives that sum are solved as their duals on reversed links (symmetry/reversal.py); all_reduce is the two in a row,
-however they share steps and rounds. Who solves is in step_solver.py.
+Collectives that sum are solved as their duals on reversed links (symmetry/reversal.py). all_reduce is a reduce_scatter
+followed by an all_gather, with every division of steps and rounds between them. step_solver.py chooses the solver.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def solve_exactly(
 ) -> Schedule:
     """A schedule of at most `steps` steps and `rounds` rounds. Raises EngineError: none exists, or UndecidedError."""
     if steps < 1 or rounds < steps:
-        raise EngineError(f"a schedule has at least 1 step, and a round for each; not {steps} steps, {rounds} rounds")
+        raise EngineError(f"a schedule has at least 1 step, and 1 round per step; not {steps} steps, {rounds} rounds")
     if collective.kind == "all_reduce":
         schedule = _all_reduce(topology, collective, steps, rounds, budget, solver)
     elif collective.combining:
@@ -67,7 +67,7 @@ def spread(
         raise EngineError(f"no schedule of {asked}: the throughput bound asks for {counted(ceil(floor), 'round')}")
     routes = routes_of(network)
     if len(collective.chunks) * len(routes.routes) * steps > MAX_SENDS:
-        raise UndecidedError(f"{asked} is too large for engine sccl; --engine greedy takes it")
+        raise UndecidedError(f"{asked} is too large for engine sccl; use --engine greedy")
     instance = Instance(network, routes.routes, steps, rounds)
     return _decoded(instance, decide(Question(instance, routes, asked, floor, solver), budget))
 
@@ -79,7 +79,7 @@ def chunk_count(collective: Collective) -> int:
 
 
 def rounds_floor(topology: Topology, collective: Collective) -> Fraction:
-    """No schedule of the collective as it is cut has fewer rounds (of all_reduce: none that this engine makes)."""
+    """A lower bound on rounds, for the collective's chunks as they are (of all_reduce: for this engine's schedules)."""
     if collective.kind == "all_reduce":
         _, gather = in_owned_chunks(collective)
         return rounds_floor(topology.reversed(), gather) + rounds_floor(topology, gather)
@@ -88,7 +88,7 @@ def rounds_floor(topology: Topology, collective: Collective) -> Fraction:
 
 
 def rounds_floor_in(topology: Topology, collective: Collective, steps: int, budget: Budget) -> Fraction:
-    """No schedule of so many steps has fewer, however its chunks are cut further. For what is no all_reduce."""
+    """A lower bound on rounds in so many steps, however chunks are cut further. Not for all_reduce."""
     if collective.combining:
         return rounds_floor_in(topology.reversed(), collective.dual(), steps, budget)
     network = Network(topology, collective)
@@ -97,7 +97,7 @@ def rounds_floor_in(topology: Topology, collective: Collective, steps: int, budg
 
 
 def least_steps(topology: Topology, collective: Collective) -> int:
-    """No schedule that this engine makes has fewer steps."""
+    """A lower bound on the steps of this engine's schedules."""
     if collective.kind == "all_reduce":
         _, gather = in_owned_chunks(collective)
         return least_steps(topology.reversed(), gather) + least_steps(topology, gather)
@@ -113,7 +113,7 @@ def nothing_moves(topology: Topology, collective: Collective) -> Schedule:
 
 
 def judged(schedule: Schedule, *more: str) -> Schedule:
-    """The schedule with its bounds and with what is proven about it; `more` is said behind that."""
+    """The schedule with its bounds and what is proven about it, followed by `more`."""
     topology, collective = schedule.topology, schedule.collective
     bounds = bounds_of(topology, collective)
     steps, ratio = len(schedule.rounds), ratio_of(schedule)
@@ -180,7 +180,7 @@ def _all_reduce(
 
 
 def _decoded(instance: Instance, sends: list[Send]) -> Schedule:
-    """The sends as a schedule; steps in which nothing is sent fall away."""
+    """The sends as a schedule, without steps in which nothing is sent."""
     used = sorted({send.step for send in sends})
     sends = [replace(send, step=used.index(send.step)) for send in sends]
     instance = replace(instance, steps=len(used))

@@ -1,15 +1,15 @@
 """The frontier of latency against bandwidth: for each number of steps, the least R/C, each with what proves it.
 
     R/C ▲  x                   S = fewest steps, then one more each time. For each S a linear program bounds R/C from
-        │     x                below (step_bound.py); the ratios from there up to the last point's are asked about in
-        │         x            order, and the first that some schedule has is the next point. The walk ends where R/C
-        └────────────▶ S       meets the throughput bound, which some collectives only ever come nearer to.
+        │     x                below (step_bound.py); ratios from there up to that of the last point are tried in
+        │         x            ascending order, and the first with a schedule is the next point. The walk ends when R/C
+        └────────────▶ S       meets the throughput bound; some collectives only approach it.
 
-A point whose R/C is that lower bound is optimal however finely chunks are cut. Between it and other points only cuts
-into so many chunks are ruled out as the proof says.
+A point whose R/C equals that lower bound is optimal however finely chunks are cut. For other points, the proof says up
+to how many pieces per chunk a smaller R/C is ruled out.
 
-all_reduce is a reduce_scatter and an all_gather, so its frontier is made of theirs: for each sum of steps, the least
-sum of R/C, with both cut into their least common number of chunks.
+all_reduce is a reduce_scatter and an all_gather, so its frontier is computed from theirs: for each sum of steps, the
+least sum of R/C, with both cut into their least common number of chunks.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def pareto(
 ) -> Iterator[Point]:
     """The frontier by growing steps.
 
-    Raises UndecidedError when a question is left open: what was yielded before stands. With `patience` (seconds), a
-    question open so long is passed over, and the proof of its point names it: that point may not be on the frontier.
+    Raises UndecidedError if an instance cannot be decided; points yielded before stay valid. With `patience` (seconds),
+    an instance that takes longer is skipped, and the proof of the point names it: the point may not be on the frontier.
     """
     walk = partial(_walk, budget=budget, patience=patience, solver=solver)
     if collective.kind == "all_reduce":
@@ -143,7 +143,7 @@ def _walk(
                 continue
             best = ratio
             rounds = int(schedule.rounds.sum())
-            schedule = replace(schedule, proof=ruled_out.words(ratio))
+            schedule = replace(schedule, proof=ruled_out.describe(ratio))
             found = Point(schedule, len(schedule.rounds), rounds, chunk_count(finer), ratio <= least)
             break
         yield _Stage(least, found)
@@ -153,7 +153,7 @@ def _walk(
 
 @dataclass
 class _RuledOut:
-    """What is proven while the ratios for one number of steps are asked about. `least` is R per piece."""
+    """What is proven while ratios for one number of steps are tried. `least` is R per piece."""
 
     collective: Collective
     steps: int
@@ -163,16 +163,16 @@ class _RuledOut:
 
     @property
     def cuts(self) -> int:
-        """Into how many pieces chunks are cut at most."""
+        """The most pieces that a chunk is cut into."""
         return min(max(MIN_CUTS, 2 * self.least.denominator), MAX_CUTS)
 
     @property
     def bound(self) -> str:
-        """The lower bound, in words."""
+        """Describes the lower bound."""
         return f"R/C >= {self.least / weight_count(self.collective)} in {counted(self.steps, 'step')}"
 
-    def words(self, found: Fraction) -> str:
-        """What is proven now that `found` rounds per piece are possible."""
+    def describe(self, found: Fraction) -> str:
+        """Describes what is proven, given that `found` rounds per piece are possible."""
         if found <= self.least:
             return f"no smaller R/C in {counted(self.steps, 'step')}, however chunks are cut (linear bound)"
         said = [f"{self.bound} (linear bound)"]

@@ -1,7 +1,7 @@
 """Engine `sccl`: the schedule of few steps and rounds that costs least, after Cai et al., SCCL (PPoPP'21).
 
 A schedule of S steps and R rounds that cuts each block into C chunks costs about S * alpha + (R / C) * bytes * beta:
-S is its latency, R/C its bandwidth. exact.py answers for one (C, S, R); frontier.py finds those that are best.
+S is its latency, R/C its bandwidth. exact.py decides one (C, S, R); frontier.py finds the best ones.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     """
     solver = SOLVERS.get(argument)
     if solver is None:
-        raise EngineError(f"engine sccl has no solver '{argument}'; sccl:z3 asks z3, sccl alone CP-SAT")
+        raise EngineError(f"engine sccl has no solver '{argument}'; sccl:z3 uses z3, sccl alone CP-SAT")
     if budget.steps is not None and budget.rounds is not None:
         return solve_exactly(topology, collective, budget.steps, budget.rounds, budget, solver)
     if budget.rounds is not None:
-        raise EngineError("rounds without steps: give --steps too, or neither")
+        raise EngineError("--rounds needs --steps: give both, or neither")
     if budget.steps is not None:
         return _fewest_rounds(topology, collective, budget.steps, budget, solver)
     least = least_steps(topology, collective)

@@ -1,22 +1,21 @@
-"""The fewest rounds that S steps can take, however chunks are cut, by linear programming over the unrolled network.
+"""A lower bound on the rounds of S steps, however chunks are cut, by linear programming over the unrolled network.
 
-Let chunks be cut as finely as one likes, and steps last as long as one likes: then each block is a flow from its owner
-to each rank that wants it, through the network unrolled over S steps, and on a route in a step no less of the block
-moves than any one of those flows takes there:
+Allow chunks to be cut arbitrarily and steps to last any time. Then each block is a flow from its owner to each rank
+that wants it, through the network unrolled over S steps, and the part of the block that moves over a route in a step is
+at least as large as each of these flows there:
 
     minimize    r_1 + .. + r_S
     such that   flow(b, d, p, s)  <=  moved(b, p, s)                 for every rank d that wants block b
                 flow(b, d)  brings all of block b from its owner to d by way of routes and of ranks that wait
                 sum of moved over the routes on link e in step s  <=  capacity(e) * r_s
 
-Whatever a schedule does satisfies this, so the optimum bounds R. (Where one rank wants a block, `moved` is the flow
+Every schedule satisfies this, so the optimum is a lower bound on R. (If one rank wants a block, `moved` is the flow
 itself, and the blocks of one owner are one flow.) Symmetry: the average of a solution's images is a solution, so one
-block of each orbit is asked, and its images' loads are added.
+block of each orbit is enough, with the loads of its images added.
 
-The solver's arithmetic is not exact, so its answer is not believed: its dual prices are rounded to whole numbers and
-read as a proof. A price per unit on link and step, divided among the flows that share a route, makes the cheapest way
-of every flow cost something; that together, over what all links of a step earn per round, is a bound for *any* prices.
-It is computed in whole numbers.
+The arithmetic of the solver is not exact, so its dual prices are rounded to whole numbers and used as a proof. Given a
+price per unit for each link and step, divided among the flows that share a route, the cost of the cheapest paths of all
+flows, over what all links of a step earn per round, is a bound for *any* prices. It is computed in whole numbers.
 """
 
 from __future__ import annotations
@@ -244,7 +243,7 @@ class _Rows:
         self._entries: list[tuple[Integers, Integers, Floats]] = []
 
     def block(self, rows: int) -> Integers:
-        """The numbers of so many new rows."""
+        """Allocates new rows and returns their numbers."""
         self.count += rows
         return np.arange(self.count - rows, self.count)
 

@@ -8,11 +8,11 @@
     (3) the sum of weights of sends over e in step s  <=  capacity(e) * rounds(s)
     (4) the sum of all rounds(s) is R
 
-By (1) the sum in (2) is 0 or 1: whether u holds the chunk. So there is no variable for holding, and the relaxation by
-linear programming is what it should be. step_problem.py says which sends there are.
+By (1) the sum in (2) is 0 or 1: whether u holds the chunk. So no variables for holding are needed, and the linear
+relaxation is tight. step_problem.py lists the possible sends.
 
-Symmetry: with `actions`, sends in one orbit share one variable, so only invariant schedules are considered. What is
-found so is a schedule like any other; that nothing is found so proves nothing, and the caller asks again without.
+Symmetry: with `actions`, sends in one orbit share one variable, so only invariant schedules are considered. A
+schedule found this way is valid; if none is found, nothing is proven, and the caller tries again without symmetry.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """The k-synchronous scheduling problem of chunks that one rank each wants, as flows of whole chunks, for CP-SAT.
 
-Equal chunks of one source, whoever wants them, are one flow through the network unrolled over steps (or, where they
-have one destination, whoever has them):
+Equal chunks of one source, for any destinations, are one flow through the network unrolled over steps (or those of one
+destination, from any sources):
 
     step       0          1          2            moves(f, p, s)  how many chunks of flow f take route p in step s
     rank 0    (0)──held──▶(0)──held──▶(0)          held(f, n, s)   how many of them rank n holds after step s
                  ╲sent       ╲
     rank 1    (1)  ─────▶(1)──  ─────▶(1)         held(f, n, s) = held(f, n, s-1) + arriving - leaving
 
-A whole flow with one source (or one destination) is a sum of paths, so each chunk can be given one afterwards: nothing
-is lost, and there are as many variables as ranks ask for, not as chunks, and no two chunks to be confused.
+An integer flow with one source (or one destination) is a sum of paths, so each chunk can be given one afterwards.
+Nothing is lost, and the number of variables depends on ranks, not on chunks.
 Rounds and capacities are as in step_cp_sat.py. all_to_all, gather and scatter are of this kind.
 """
 

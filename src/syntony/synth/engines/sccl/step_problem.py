@@ -1,4 +1,4 @@
-"""The k-synchronous scheduling problem (Cai et al., SCCL, PPoPP'21), apart from those who solve it.
+"""The k-synchronous scheduling problem (Cai et al., SCCL, PPoPP'21), independent of its solvers.
 
 Given steps S and rounds R, find which chunk takes which route in which step, so that every demand is met and some
 division of R into r_1 + .. + r_S (each at least 1) gives every link its capacity: in step s link e carries at most
@@ -6,12 +6,12 @@ r_s * capacity(e) units of chunk weight, capacity(e) = bandwidth(e) / round_band
 
     step_cp_sat.py    chunks that several ranks want: Booleans, CP-SAT
     step_flow.py      chunks that one rank wants: whole flows, CP-SAT
-    step_z3.py        all of them by propositional logic, z3: the second opinion
+    step_z3.py        all of them by propositional logic, z3: an independent solver
     step_bound.py     the fewest rounds of S steps, by linear programming
     step_symmetry.py  groups under which a schedule may be invariant
 
-A send exists only where it can matter: not before its chunk can have come (distance from the holders), and not after
-its chunk could still be of use (distance to the ranks that want it).
+Only useful sends are considered: not before the chunk can have arrived (distance from the holders), and not too late
+for it to reach a rank that wants it (distance to these ranks).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Send:
 
 @dataclass(frozen=True)
 class RouteAction:
-    """What a symmetry does to chunks and routes: entry i is where i goes."""
+    """A symmetry as permutations of chunks and routes: entry i is the image of i."""
 
     chunks: tuple[int, ...]
     routes: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Decides one instance of the k-synchronous problem: who is asked, in which order, and what has been proven.
+"""Decides one instance of the k-synchronous problem: which solvers run, in which order, and what is proven.
 
     chunks that one rank wants      whole flows                                       (step_flow.py)
     others                          invariant schedules, group after group of a chain (step_symmetry.py, step_cp_sat.py)
@@ -6,7 +6,7 @@
                                     the linear bound, which may show that there is none (step_bound.py)
                                       and at last all schedules, for the time that is left
 
-Only the last two of these prove anything by finding nothing. z3, the second opinion, does it in its own way.
+Only the last two can prove that there is no schedule. The independent solver z3 does all of it by itself.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from syntony.synth.model.routes import Routes
 SYMMETRIC_EFFORT = 3.0
 """CP-SAT's deterministic seconds for each group of the chain; somewhat less than a second each."""
 BOUND_SHARE = 0.3
-"""The linear bound may take this share of the time that is left."""
+"""The linear bound may take this share of the remaining time."""
 Z3_SYMMETRIC_SHARE = 0.3
-"""z3 may look for invariant schedules during this share of the time that is left."""
+"""z3 may look for invariant schedules for this share of the remaining time."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ largest group; but the larger the group, the fewer such schedules there are. So 
 
     all generators  >  all but the last  >  ..  >  the first one alone  >  none
 
-Generators that move every rank come first: they bind least, no send is mapped to another one of the same chunk.
-The group of a rooted collective is what of the topology's group leaves the root where it is.
+Generators that move every rank come first: they restrict least, because no send is mapped to another one of the same
+chunk. The group of a rooted collective is the stabilizer of the root in the group of the topology.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def listed(size: int, generators: Sequence[Permutation], limit: int) -> list[Per
 
 
 def _action(network: Network, routes: Sequence[Route], nodes: Permutation) -> RouteAction | None:
-    """What the automorphism does to chunks and routes; None where it moves a listed route to one that is not."""
+    """The action of the automorphism on chunks and routes; None if it maps a listed route to one that is not."""
     chunks = chunk_permutation(network.collective, nodes)
     number = {route.links: position for position, route in enumerate(routes)}
     links = network.topology.link_permutation(nodes)

@@ -1,6 +1,6 @@
 """The k-synchronous scheduling problem as propositional logic, after Cai et al., SCCL (PPoPP'21), for z3.
 
-The second opinion beside step_cp_sat.py and step_flow.py: slower, and in nothing alike but the list of sends.
+An independent solver beside step_cp_sat.py and step_flow.py: slower, and sharing nothing but the list of sends.
 
     send(c, p, s)   chunk c takes route p in step s
     has(c, n, s)    rank n holds chunk c after step s
@@ -13,7 +13,8 @@ The second opinion beside step_cp_sat.py and step_flow.py: slower, and in nothin
     (5) sum of weights of sends over e in step s  <=  capacity(e) * (1 + sum over j of more(s, j))
     (6) the sum of all more(s, j) is R - S
 
-SCCL numbers the step of each arrival; here each step has its own Booleans, so all is clauses and pseudo-Booleans.
+SCCL has an integer for the step of each arrival; here each step has its own Booleans, so that all constraints are
+clauses and pseudo-Boolean.
 Symmetry is as in step_cp_sat.py.
 """
 

@@ -1,12 +1,12 @@
-"""The logical network: which ranks may talk to which directly, as a sketch leaves it, and what that asks of wires.
+"""The logical network: which ranks may send to which directly, given a sketch, and the load that this puts on links.
 
     edge 0 ──▶ 1        routes by planes 0, 1, 2       chunks are cut into 3 stripes, one per route:
                                                        each link of these routes carries a third
 
 An edge is an ordered pair of ranks with its fastest routes (model/routes.py; all that are equally fast). Chunks are cut
-into as many stripes as the widest edge has routes; stripe i takes route i mod their number. What an edge asks of each
-link is then a fixed share of the chunk, so switches, shared NICs and rails need no rules of their own: their links fill
-up.
+into as many stripes as the widest edge has routes; stripe i takes route i mod their number. So an edge puts a
+fixed share of the chunk on each link, and switches, shared NICs and rails need no rules of their own: their links are
+limited like all others.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _boxes(ranks: int, sketch: Sketch) -> Integers:
 
 
 def _by_pair(network: Network, box: Integers, boxed: bool) -> dict[tuple[int, int], list[Route]]:
-    """All routes. Inside a box none that goes by a NIC, as long as the box hangs together without."""
+    """All routes. Inside a box none through a NIC, if the ranks of the box are connected without."""
     nodes, links = network.topology.nodes, network.topology.links
     pairs: dict[tuple[int, int], list[Route]] = {}
     outside: dict[tuple[int, int], list[Route]] = {}

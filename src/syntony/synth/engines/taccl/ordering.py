@@ -1,13 +1,13 @@
-"""Stage 2, ordering: what each link carries first, and stage 3, the exact times.
+"""Stage 2, the order of transfers on each link, and stage 3, their exact times.
 
-    link a  [c0][c3][c1]          stage 2: whenever links are free, of those chunks that are there the one goes whose
-    link b      [c0  ][c1  ]               way ahead is the longest (Shah et al., TACCL, NSDI'23)
-            ───────────────▶ time stage 3: CP-SAT moves the intervals until the last arrival is as early as can be
+    link a  [c0][c3][c1]          stage 2: when links are free, of the chunks that are ready the one with the longest
+    link b      [c0  ][c1  ]               remaining path goes first (Shah et al., TACCL, NSDI'23)
+            ───────────────▶ time stage 3: CP-SAT moves the intervals to make the last arrival as early as possible
 
-A transfer holds every link of its edge from its start, each as long as its share takes; it arrives after the slowest
-and the latency. TACCL's third stage also joins chunks into one message, to pay a link's latency once. Here latency is
-no time in which a link is busy (topologies/topology.py), chunks that follow one another pay it together already, and
-there is nothing to join: only times are left.
+A transfer keeps every link of its edge busy from its start, for as long as its share takes; it arrives after the
+slowest of them and the latency. TACCL's third stage also joins chunks into one message, to pay a link's latency once.
+Here a link is not busy during the latency (topologies/topology.py), so the latencies of successive chunks overlap
+anyway, and only times are left to decide.
 """
 
 from __future__ import annotations

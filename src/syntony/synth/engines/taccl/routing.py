@@ -1,14 +1,14 @@
-"""Stage 1, routing: which edges carry which chunk, before anybody asks in which order.
+"""Stage 1, routing: which edges carry which chunk, without deciding in which order.
 
-    minimize T     every chunk reaches who wants it by exactly one edge, and is sent on only by who has it
+    minimize T     every chunk reaches each rank that wants it by one edge, and is sent only by ranks that have it
                    start[c, dst] >= start[c, src] + latency           where edge (src, dst) carries chunk c
-                   T >= start[c, r]                                   whoever wants c
-                   T >= sum of seconds asked of the link              for every link
+                   T >= start[c, r]                                   every rank that wants c
+                   T >= load of the link, in seconds                  for every link
 
-Chunks do not wait for each other here, so T is below every schedule with these edges: its least value bounds all that
-the sketch allows. Shah et al., TACCL (NSDI'23); there Gurobi solves it, here CP-SAT, in
-whole units of time, starting from grown trees (trees.py). A sketch that wants few (or many) connections is heard among
-the routings of least T. One set of variables stands for an orbit of the symmetry.
+Chunks do not wait for each other here, so T is a lower bound for schedules with these edges, and its least value one
+for all schedules that the sketch allows. Shah et al., TACCL (NSDI'23), solve it with Gurobi; here CP-SAT does, in whole
+units of time, starting from grown trees (trees.py). If the sketch asks for few (or many) connections, they are counted
+among the routings of least T. One set of variables represents an orbit of the symmetry.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
     sketch + topology ──▶ logical network ──▶ 1 routing ──▶ 2 ordering ──▶ 3 times ──▶ Schedule
       (sketch.py)           (logical.py)      (routing.py)        (ordering.py)
 
-The problem is too large at once, so it is solved in stages, each for the size asked for, latencies included. A person's
-sketch makes the first stage small: which ranks talk across boxes, who takes along whose chunks, what is alike. Without
-a sketch one is found from the topology (`default_sketch`).
+The whole problem is too large, so it is solved in stages, each for the given size, latencies included. A sketch by a
+person makes the first stage small: which ranks send to other boxes, whose chunks they send, and what is symmetric.
+Without a sketch, one is derived from the topology (`default_sketch`).
 
-Every stage starts from a solution at hand, so the budget may end at any time: the best schedule so far, by simulation,
-is returned, and its proof says how far it is above what the sketch allows, as far as stage 1 proved that. Sums are run
-backwards (symmetry/reversal.py): there a sketch's senders receive. all_reduce is both halves, one after another.
+Every stage starts from a known solution, so the time may end at any moment. The best schedule so far, by simulation, is
+returned, and its proof says how far it is above the lower bound of stage 1 for the sketch. Sums are made in reverse
+(symmetry/reversal.py), where a sketch's senders receive. all_reduce is both halves, one after another.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     FileError for a file that is none. Blocks are cut as the sketch says, and once more where ranks have several routes.
     """
     if budget.steps is not None or budget.rounds is not None:
-        raise EngineError("engine taccl counts time, no steps or rounds; --engine sccl does")
+        raise EngineError("engine taccl minimizes time and takes no --steps or --rounds; use --engine sccl")
     sketch = read_sketch(argument, collective.ranks) if argument else default_sketch(topology, collective.members)
     size = size if sketch.size is None else sketch.size
     bounds_of(topology, collective)  # Raises where a rank cannot be reached.

@@ -1,7 +1,7 @@
-"""A communication sketch: what a person knows about a good schedule, so that the search need not find it out.
+"""A communication sketch: what a person knows about a good schedule, given as a hint to the search.
 
     boxes of 4, one NIC each               relays = { 3 = [0] }         rank 3 of a box sends to rank 0 of every other
-      0 ─ 1      4 ─ 5                     carries = { 3 = [0, 1, 2, 3] }    and takes along what all four have
+      0 ─ 1      4 ─ 5                     carries = { 3 = [0, 1, 2, 3] }    with the chunks of all four
       │ X │      │ X │
       2 ─ 3 ───▶ 4 ..                      symmetry = [[4, 8]]          box 1 does what box 0 does
 
@@ -41,9 +41,9 @@ class Between:
 
 @dataclass(frozen=True)
 class Sketch:
-    """What the search is told. A sketch with nothing in it leaves everything open.
+    """The restrictions of the search. An empty sketch restricts nothing.
 
-    name         what sentences call it
+    name         its name in messages
     chunks       pieces that each chunk of the collective is cut into
     size         bytes to be fast at; None: those that the engine is asked for
     connections  `few`: of equally fast routings the one over the fewest pairs of ranks in a box; `many`: the most
@@ -65,14 +65,14 @@ class Sketch:
 
 
 def default_sketch(topology: Topology, members: tuple[int, ...]) -> Sketch:
-    """What a person would draw first: boxes as the NICs tell them, each rank sending to its likes in other boxes.
+    """Boxes as the NICs show them, each rank sending to the ranks at the same position in other boxes.
 
-    A rank's route to its like crosses the NICs nearest to both, so rails and shared NICs come of themselves.
+    The routes between such ranks cross the NICs nearest to both, so rails and shared NICs are used without rules.
     """
     name = f"the default for {topology.name}"
     try:
         hosts = hosts_of(topology)
-    except TopologyError:  # A NIC between two boxes: nobody can say what a box is.
+    except TopologyError:  # A NIC between two boxes: boxes cannot be told apart.
         return Sketch(name)
     ranks = [rank for host in hosts for rank in host.ranks]
     size = len(hosts[0].ranks)

@@ -1,4 +1,4 @@
-"""A task: which chunks go where over which edges, what each edge costs each chunk, and which of all that is alike.
+"""A task: the chunks, their sources and destinations, the cost of each edge for each chunk, and the symmetry.
 
 Everything is a table of chunks times edges. Under the sketch's symmetry the pairs of one orbit are decided together, so
 tables are read at the least pair of each orbit.
@@ -52,7 +52,7 @@ class Task:
         if chunks * edges > MOST_PAIRS:
             raise EngineError(
                 f"engine taccl would weigh {chunks} chunks on {edges} pairs of ranks, more than {MOST_PAIRS} choices; "
-                "a sketch with fewer links, or --engine greedy does it"
+                "a sketch with fewer links, or use --engine greedy"
             )
         home = np.asarray([min(collective.pre(chunk)) for chunk in range(chunks)], np.int64)
         wanted = tuple(collective.post(chunk) - collective.pre(chunk) for chunk in range(chunks))

@@ -1,9 +1,9 @@
-"""Routes at once: trees grown edge by edge, where the next edge is the one that costs least.
+"""Quick routes: trees grown edge by edge, always by the cheapest edge.
 
-An edge from the tree costs the seconds until its end has the chunk, and `balance` times the seconds asked so far of its
-busiest link. balance = 0 grows trees of shortest paths; the more it weighs, the more trees avoid what others use. All
-images of an edge under the symmetry are taken with it. What comes of it is where the exact search starts from, and what
-is used where that has no time.
+The cost of an edge is the time at which its end has the chunk, plus `balance` times the load of its busiest link so
+far, in seconds. balance = 0 grows trees of shortest paths; with a larger one, trees avoid links that others use. All
+images of an edge under the symmetry are taken with it. The exact search starts from these trees, and they are used if
+it has no time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def grown(task: Task) -> NDArray[np.bool_]:
 
 
 def relaxed_time(task: Task, chosen: NDArray[np.bool_]) -> float:
-    """Seconds that the routes take at least: the busiest link's, or the longest path's if nobody waited."""
+    """Seconds that the routes take at least: the busiest link's, or the longest path's without waiting for links."""
     busy = np.zeros(len(task.logical.network.topology.links))
     np.add.at(busy, task.links, (task.bytes @ chosen)[:, None] * task.pace)
     longest = 0.0
@@ -32,7 +32,7 @@ def relaxed_time(task: Task, chosen: NDArray[np.bool_]) -> float:
 
 
 def arrivals(task: Task, chosen: NDArray[np.bool_], chunk: int) -> dict[int, float]:
-    """When each rank on the chunk's routes has it, if nobody waits."""
+    """When each rank on the chunk's routes has it, without waiting for links."""
     src, dst = task.logical.ends
     at = {int(task.home[chunk]): 0.0}
     edges = np.flatnonzero(chosen[chunk]).tolist()

@@ -1,4 +1,4 @@
-r"""The time-expanded program: what crosses which route in which epoch.
+r"""The time-expanded program: which chunks cross which route in which epoch.
 
 Time is cut into `count` epochs. What is sent in epoch e over a route that takes d epochs (alpha and bytes, rounded up)
 is at its end from epoch e + d on; ranks keep what they have:
@@ -11,11 +11,12 @@ is at its end from epoch e + d on; ranks keep what they have:
     no copies, linear    held(e) = held(e - 1) + what arrives(e) - what leaves(e); what a rank wants is there at the end
     links                of an orbit: what is sent in any few epochs takes no longer than they last
 
-A bucket of as many epochs as the longest message of the link takes is what the last line counts ("few"). The objective
-is to send early, so that a horizon that is too long costs nothing but variables. Routes through switches are cut
-through, so switches neither keep nor copy. Liu et al., SIGCOMM'24, sections 3.1 (copies), 4.1 (none) and 3.2 (epochs).
+"Any few epochs" are as many as the longest message of the link takes. The objective is to send early, so
+that a horizon that is too long costs only variables. Switches cut through, so they neither store nor copy. Liu et al.,
+SIGCOMM'24, sections 3.1 (copies), 4.1 (none) and 3.2 (epochs).
 
-Epochs round delays up and the simulator rounds nothing: nothing is claimed of what the program finds, it is simulated.
+Epochs round delays up, so the objective is not the real time; the resulting schedules are simulated, which rounds
+nothing.
 """
 
 from __future__ import annotations

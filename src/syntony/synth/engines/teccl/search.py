@@ -1,23 +1,25 @@
 """Engine `teccl`: the schedule for one size that is simulated fastest, alphas included.
 
-What is best depends on the size: at a kilobyte the latencies of the longest way and the order on the slow link, at a
-gigabyte nothing but the load of the busiest link, and in between both at once. So many schedules are made, each is
-simulated at the size, and the fastest is kept:
+What matters depends on the size: at a kilobyte, the latencies of the longest path and the order on slow links; at a
+gigabyte, only the load of the busiest link; in between, both. So many schedules are made, each is simulated at the
+size, and the fastest is kept:
 
-    size ────────▶                                                   who wins
+    size ────────▶                                                   what is fastest
     trees by latency, patience small │ patience large, more pieces │ exact forests and flows, in many slices
                         time-expanded program, where it is small enough: its optimum, or what it had when time ran out
 
-1. trees and paths that negotiate (trees.py), one candidate per manner of growing, in an order by critical path
-   (timetable.py): milliseconds each. The first of them is made however little time there is, so that a machine with
-   other work gives a worse schedule, and not none;
-2. where the bandwidth counts, the schedules of engines forest and flow, which meet the throughput bound; with
+1. trees and paths that avoid each other's links (trees.py), one candidate per set of parameters, ordered by critical
+path
+   (timetable.py): milliseconds each. The first of them is always made, however little time there is, so that there is a
+   schedule on a busy machine, too;
+2. if bandwidth matters, the schedules of engines forest and flow, which meet the throughput bound; with
    `teccl:in_network` also those in which switches copy and add;
 3. the time-expanded program of Liu et al., "Rethinking Machine Learning Collective Communication as a Multi-Commodity
    Flow Problem", SIGCOMM'24, sections 3 and 4 (epochs.py): epochs, buffers at ranks, copies at ranks and none in
    switches that cannot; integer where data is copied, linear for all_to_all. Its horizon is what 1 and 2 found.
 
-All of them look for one home per orbit (ways.py). Sums are copies backwards (symmetry/reversal.py).
+All of them work on one representative rank (`home`) per orbit (ways.py). Sums are copies in reverse
+(symmetry/reversal.py).
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     if argument not in ("", SWITCHES):
         raise EngineError(f"engine teccl takes the argument {SWITCHES} or none, not '{argument}'")
     if budget.steps is not None or budget.rounds is not None:
-        raise EngineError("engine teccl counts no steps or rounds, but seconds; --engine sccl does")
+        raise EngineError("engine teccl minimizes time and takes no --steps or --rounds; use --engine sccl")
     bounds = bounds_of(topology, collective)
     enough = ENOUGH * bounds.seconds(size)
     best: Schedule | None = None
@@ -94,7 +96,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     if best is None:
         raise OutOfTimeError(
             f"engine teccl had no schedule after {max(budget.timeout, FIRST_SECONDS):g} s; proven so far: none takes "
-            f"less than {bounds.seconds(size):.3g} s. Allow more with --timeout, or --engine greedy does it"
+            f"less than {bounds.seconds(size):.3g} s. Allow more with --timeout, or use --engine greedy"
         )
     hurried = least.seconds > enough and not budget.left()
     return _named(best, size, f"; the search ended with its {budget.timeout:g} s" if hurried else "")

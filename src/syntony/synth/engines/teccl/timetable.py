@@ -1,12 +1,12 @@
-"""A timetable for hops, and the schedule that keeps its order.
+"""A timetable for hops, and the schedule with the same order.
 
-Every hop starts as soon as its piece has come and its links are free. Where several wait for a link, the one whose
-branch below takes longest goes first (list scheduling by critical path: Kohler, IEEE ToC C-24(12), 1975):
+Every hop starts as soon as its piece has arrived and its links are free. If several wait for a link, the one with the
+longest branch below goes first (list scheduling by critical path: Kohler, IEEE ToC C-24(12), 1975):
 
     link 0 -> 1     [piece with 3 hops to go][2 to go][1]           time runs to the right
 
-Times are of the homes' pieces; an orbit of links is busy for all that its links carry (ways.py). What the schedule
-keeps of them is the order on every lane: when a hop starts is then a matter of data, as in every Schedule.
+Times are those of the representatives' pieces; an orbit of links is busy for all that its links carry (ways.py). The
+schedule keeps only the order per link queue: as in every Schedule, a hop starts when its data have arrived.
 """
 
 from __future__ import annotations

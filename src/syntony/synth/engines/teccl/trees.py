@@ -1,16 +1,16 @@
-"""Trees and paths that negotiate: each avoids what the others load.
+"""Trees and paths by negotiation: each avoids links that others load (as in PathFinder).
 
 Every piece of a block gets a tree from its root to the ranks that want it (a path, if one does). A tree grows by the
 route whose end is cheapest, alphas along the tree plus `patience` times the seconds that the route's links are busy
 with all pieces, this one included:
 
-    patience 0           shortest paths: least latency, the first link is everybody's
-    patience large       whoever is idle: every link gets its share, trees get deep
+    patience 0           shortest paths: least latency, but the first link is shared by all
+    patience large       idle links first: loads are even, but trees are deep
                          root ──▶ a ──▶ b        a would rather send to b itself than wait for the root's link
 
-Then each is taken back and grown again while the others stay, as routers of circuits do (McMurchie and Ebeling,
-PathFinder, FPGA'95). Growing by latency plus cost is the trade of Alpert et al., IEEE TCAD 14(7), 1995. What is grown
-for the homes of orbits (ways.py) stands for all, so symmetric networks are loaded evenly from the start.
+Then each tree is removed and grown again while the others stay, as in the routing of circuits (McMurchie and Ebeling,
+PathFinder, FPGA'95). Growing by latency plus cost is the trade of Alpert et al., IEEE TCAD 14(7), 1995. Only
+the trees of representative ranks (`homes`, ways.py) are grown, so symmetric networks are loaded evenly from the start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from syntony.synth.engines.engine import Budget, OutOfTimeError
 from syntony.synth.engines.teccl.ways import Floats, Ways
 
 PASSES = 2
-"""How often every tree is grown, each time among what the others have become."""
+"""How often every tree is grown again, each time around the current others."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Hop:
 
 @dataclass(frozen=True)
 class Manner:
-    """How to grow.
+    """Parameters of growing.
 
     pieces    equal parts of every block, each with a tree of its own
     patience  what a second of busy links counts, in seconds of latency

@@ -4,7 +4,7 @@ Under a free group of automorphisms (symmetry/free_group.py) what the representa
 start alike, at the same time, over the images of the same links. A link's orbit of k links then carries |G| / k times
 what the representatives send over any of them:
 
-    two boxes that may change places     home 0 sends a byte over link 3     its orbit {3, 17} carries two: one each
+    two boxes that may be exchanged     home 0 sends a byte over link 3     its orbit {3, 17} carries two: one each
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from syntony.synth.symmetry.free_group import FreeGroup
 from syntony.synth.symmetry.link_orbits import link_orbits
 
 MOST_ROUTES = 20_000
-"""Trees among more routes are not grown: minutes."""
+"""Most routes for which trees are grown; more would take minutes."""
 
 Integers = NDArray[np.signedinteger]
 Floats = NDArray[np.float64]
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Ways:
-    """R routes between ranks, over W links at most.
+    """R routes between ranks, each of at most W links.
 
     homes          ranks of the collective that stand for all
     src, dst       (R,)    ranks of the collective
@@ -62,7 +62,7 @@ class Ways:
         if collective.ranks**2 > MOST_ROUTES:
             raise EngineError(
                 f"engine teccl weighs every pair of ranks, and {collective.ranks} ranks are too many for that; "
-                "--engine forest or flow, or greedy, does it"
+                "use --engine forest, flow or greedy"
             )
         members = collective.members
         nodes = len(topology.nodes)

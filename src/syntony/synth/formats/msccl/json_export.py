@@ -1,7 +1,7 @@
-"""msccl-tools' algorithm files (`.msccl.json`), out. The reader's opposite (msccl_json.py).
+"""Writes algorithm files of msccl-tools (`.msccl.json`); json_file.py reads them.
 
-A send of such a file moves all that its source holds of a chunk. So a Schedule is written only where each transfer does
-that, and what was written is read again and proven before anybody gets it.
+A send of such a file moves all that its source holds of a chunk. So a Schedule can be written only if each of its
+transfers does that. The written text is read again and proven before it is returned.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Pair = tuple[int, int]
 
 
 def msccl_json_text(schedule: Schedule) -> str:
-    """The document; TargetError when the format cannot say what the Schedule does."""
+    """The text of the file; TargetError if the format cannot express the Schedule."""
     whole = expand(schedule)
     collective = whole.collective
     _check_expressible(whole)
@@ -91,7 +91,7 @@ def msccl_json_text(schedule: Schedule) -> str:
     text = json.dumps(document) + "\n"
     verdict = check_schedule(read_msccl_json(json.loads(text), "what was written"))
     if not verdict:
-        raise _refused(f"its sends would mean something else there: {verdict.fault}")
+        raise _refused(f"read back, its sends mean something else: {verdict.fault}")
     return text
 
 
@@ -102,16 +102,18 @@ def _refused(message: str) -> TargetError:
 def _check_expressible(schedule: Schedule) -> None:
     collective = schedule.collective
     if schedule.in_network:
-        raise _refused("a switch adds or copies in it; there, ranks do everything")
+        raise _refused("one of its switches adds or copies; in the format, only ranks do")
     if collective.ranks != schedule.topology.ranks or collective.members != tuple(range(collective.ranks)):
-        raise _refused(f"it is for {collective.ranks} of {schedule.topology.ranks} ranks; it must be for all, in order")
+        raise _refused(
+            f"it is for {collective.ranks} of {schedule.topology.ranks} ranks; it must be for all of them, in order"
+        )
     if np.any(collective.chunks.weight != 1) or len(set(np.bincount(collective.chunks.block).tolist())) > 1:
         raise _refused("its chunks differ in weight, or its blocks in their number of chunks; they must be equal")
 
 
 def _address(collective: Collective, chunk: int, cut: int) -> int:
     block, ranks = chunk // cut, collective.ranks
-    if collective.kind == "all_to_all":  # theirs goes by destination first
+    if collective.kind == "all_to_all":  # in the format, destinations come first
         block = block % ranks * ranks + block // ranks
     return block * cut + chunk % cut
 
@@ -128,7 +130,7 @@ def _chunks(collective: Collective, cut: int) -> list[dict[str, object]]:
 
 
 def _sends(schedule: Schedule, cut: int) -> list[list[list[int]]]:
-    """Per step the sends; refuses a transfer of less than its source then holds of the chunk."""
+    """Per step the sends; TargetError for a transfer of less than its source holds of the chunk by then."""
     values, collective = schedule.values, schedule.collective
     held: dict[Pair, frozenset[int]] = {
         (rank, chunk): frozenset({rank}) for chunk in range(len(collective.chunks)) for rank in collective.pre(chunk)

@@ -1,4 +1,4 @@
-"""msccl-tools' algorithm files (`.msccl.json`), in: steps of sends between ranks, as a Schedule.
+"""Reads algorithm files of msccl-tools (`.msccl.json`), steps of sends between ranks, as a Schedule.
 
     algorithm   name, instance, collective, topology, steps, input_map, output_map
       collective  chunks [{pre: ranks, post: ranks, addr}]: equal addresses are summed
@@ -6,8 +6,8 @@
       steps       [{rounds, sends [[address, src, dst]]}]
 
 A send moves all that its source holds at the address when the step begins. What arrives is added to what is there, in
-the order of the least rank in each term; where it holds all that is there already, it takes its place. With
-`instance.chunks` = k, address a of the collective is cut into addresses a*k .. a*k + k - 1.
+the order of the least rank in each term; if it already contains all contributions that are there, it replaces them.
+With `instance.chunks` = k, address a of the collective is cut into addresses a*k .. a*k + k - 1.
 
 A shared limit becomes a link of that bandwidth between two NICs, which the routes of its pairs take one after another:
 
@@ -15,8 +15,8 @@ A shared limit becomes a link of that bandwidth between two NICs, which the rout
                NIC ──bw──▶ NIC                 the link in the middle that of the group
     rank 1 ──▶ ┘            └──▶ rank 3
 
-Sends that serve nobody, which solvers leave in their answers, are left out. input_map and output_map say again what the
-collective says, and are not read.
+Sends that no rank needs, which solvers leave in their results, are left out. input_map and output_map repeat the
+collective and are not read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def is_algorithm(data: object) -> bool:
 
 
 def read_msccl_json(data: object, where: str) -> Schedule:
-    """The Schedule of a parsed file; FileError when it is malformed. Whether it is right is the checker's word."""
+    """The Schedule of a parsed file; FileError if it is malformed. The checker decides whether it is right."""
     fields = Fields(data, where)
     instance = fields.child("instance")
     cut = instance.whole("chunks")
@@ -173,7 +173,7 @@ def _collective(fields: Fields, cut: int, where: str) -> tuple[Collective, dict[
 def _kind(
     ranks: int, starts: dict[int, list[frozenset[int]]], ends: dict[int, frozenset[int]], where: str
 ) -> tuple[str, int, dict[int, int]]:
-    """The kind, the root, and the block of each address, from who starts and who ends with what."""
+    """The kind, the root, and the block of each address, from the ranks that start and end with each."""
     everyone = frozenset(range(ranks))
     single = [frozenset({rank}) for rank in range(ranks)]
     post = set(ends.values())
@@ -198,7 +198,9 @@ def _kind(
             if len(sources) == 1 and len(post) == ranks:
                 return "scatter", sources.pop(), target
             return "all_to_all", 0, {address: source[address] * ranks + target[address] for address in starts}
-    raise FileError(f"{where}: collective: who starts and ends with its chunks is none of the eight collectives")
+    raise FileError(
+        f"{where}: collective: the ranks that start and end with its chunks match none of the eight collectives"
+    )
 
 
 # --- the sends --------------------------------------------------------------------------------------------------------

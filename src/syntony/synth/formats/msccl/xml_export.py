@@ -1,16 +1,16 @@
-"""MSCCL XML out: a Program as the executors of MSCCL XML run it. The reader's opposite (msccl_xml.py).
+"""Writes a Program as MSCCL XML; xml_file.py reads it.
 
 Four dialects (`DIALECTS`), each with the limits of its parser:
 
-    azure      msccl-scheduler: must say inplace, outofplace, minBytes, maxBytes
+    azure      msccl-scheduler: needs inplace, outofplace, minBytes, maxBytes
     rccl       the same file; at most 64 thread blocks of 64 steps
     microsoft  microsoft/msccl: no gather, no scatter; reduce_scatter with an underscore; one of in and out of place
-    op         msccl-tools' newer form: <op step ..>, and attributes left out where they say nothing
+    op         msccl-tools' newer form: <op step ..>, and attributes with default values are left out
 
-What those executors lack is refused by name (`fit` with the dialect's Target), or written in their terms: further
-dependencies become `nop` steps before the instruction, an n-ary reduce becomes one `re` per operand. Those executors
-add in the order of the steps, which begins with what lies in the destination: sums are right up to rounding there,
-and equal to the bit on all ranks only where one rank sums and the others copy.
+If those executors lack a feature, the error names it (`fit` with the Target of the dialect), or it is expressed
+differently: further dependencies become `nop` steps before the instruction, an n-ary reduce becomes one `re` per
+operand. They add in the order of the steps, beginning with the content of the destination: sums are right up to
+rounding, and bitwise equal on all ranks only if one rank sums and the others copy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_NODES = 4096
 
 @dataclass(frozen=True)
 class Dialect:
-    """One reader of MSCCL XML: its limits, its names of collectives, and what it asks for."""
+    """One reader of MSCCL XML: its limits, its names of collectives, and the attributes that it needs."""
 
     target: Target
     colls: Mapping[str, str]
@@ -84,7 +84,7 @@ class _Block:
 
 
 def msccl_xml_text(program: Program, dialect: str = "azure", options: ExportOptions | None = None) -> str:
-    """The document; TargetError when the dialect's executor cannot take the Program."""
+    """The text of the file; TargetError if the executor of the dialect cannot run the Program."""
     options = options or ExportOptions()
     asked = DIALECTS[dialect]
     if needs_two_sides(program, asked.target):
@@ -138,7 +138,7 @@ def msccl_xml_text(program: Program, dialect: str = "azure", options: ExportOpti
 
 
 def _brief(row: dict[str, object]) -> dict[str, object]:
-    """A step in the newer form: one end where the other says nothing, and nothing that is the default."""
+    """A step in the newer form: one end if the other is not needed, and no default values."""
     kind = str(row["type"])
     op = STEP_TYPES[kind]
     brief: dict[str, object] = {"step": row["s"], "type": kind}
@@ -179,7 +179,7 @@ def _blocks(program: Program, most_steps: int) -> list[list[_Block]]:
             block.recv, block.channel = row["recv_peer"], row["channel"]
         further = [next(operands) for _ in range(row["operand_count"])]
         after = [next(dependencies) for _ in range(row["dependency_count"])]
-        after = [place for place in after if place[0] != row["lane"]]  # lane order says it already
+        after = [place for place in after if place[0] != row["lane"]]  # implied by the order of the lane
         steps = list(_steps(program, row, op, further))
         # The last dependency sits on the instruction itself; the others on steps of their own before it.
         block.steps += [_Step("nop", None, None, 0, place) for place in after[:-1]]
@@ -203,7 +203,7 @@ def _steps(program: Program, row: dict[str, int], op: Opcode, further: list[Slot
     assert src is not None
     assert dst is not None
     terms = [src, *further]
-    # `re` adds into dst, so what may be there already comes first: dst itself, or the input that is dst in place.
+    # `re` adds into dst, so the operand that may be there already comes first: dst itself, or in place the input.
     first = next((term for term in terms if term == dst), None)
     first = first or next((term for term in terms if _may_coincide(program, row["agent"], dst, term)), terms[0])
     terms.remove(first)
@@ -216,7 +216,7 @@ def _steps(program: Program, row: dict[str, int], op: Opcode, further: list[Slot
 
 
 def _may_coincide(program: Program, agent: int, dst: Slot, term: Slot) -> bool:
-    """Whether the two are one memory when input and output are."""
+    """Whether the two are the same memory if input and output are."""
     start = program.space_start[agent]
     same_chunk = program.slots[start[dst[0]] + dst[1], 2] == program.slots[start[term[0]] + term[1], 2]
     return bool(dst[0] == Space.output and term[0] == Space.input and same_chunk)

@@ -1,4 +1,4 @@
-"""MSCCL XML in: what Microsoft's MSCCL, Azure's msccl-scheduler and AMD's RCCL run, as a Program.
+"""Reads MSCCL XML, which Microsoft's MSCCL, Azure's msccl-scheduler and AMD's RCCL run, as a Program.
 
     <algo name ngpus nchunksperloop coll inplace outofplace ..>       the Program
       <gpu id i_chunks o_chunks s_chunks>                             an agent and its slots
@@ -6,7 +6,7 @@
         <tb id send recv chan>                                        a lane with one peer per direction
           <step s type srcbuf srcoff dstbuf dstoff cnt depid deps hasdep/>      an instruction
 
-Newer msccl-tools write `<op step ..>` with `buf`/`off` where one end says it all, and leave out what is default.
+Newer msccl-tools write `<op step ..>` with `buf`/`off` if one end is enough, and leave out default values.
 
 What is translated rather than copied:
 
@@ -16,7 +16,7 @@ What is translated rather than copied:
   that ranks that sum the same operands get the same bits.
 - `depid`/`deps` waits for a counter that only steps with `hasdep="1"` advance; so it waits for the first such step at
   or after the one named.
-- What the file does not say (what scratch holds, how deep the FIFOs are) is found out (`assembly.py`).
+- What the file does not contain (the contents of scratch, the depth of FIFOs) is derived (`assembly.py`).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ BUFFERS = {"i": Space.input, "o": Space.output, "s": Space.scratch}
 
 
 class MscclError(UserError):
-    """A readable file whose program cannot work, whatever executes it."""
+    """A well-formed file whose program can never work."""
 
 
 @dataclass
 class _Step:
-    """One step on its way to becoming an instruction."""
+    """A step that becomes an instruction."""
 
     element: Element
     opcode: Opcode
@@ -63,7 +63,7 @@ class _Step:
     waits: list[Place]
     announces: bool
     operands: list[Slot] = field(default_factory=list)
-    names: list[Place] = field(default_factory=list)  # the (tb, step) that it stands for
+    names: list[Place] = field(default_factory=list)  # the (tb, step) that it represents
     wanted: bool = False  # whether another block waits for it
 
 
@@ -117,7 +117,7 @@ class _Reader:
         return value == 1
 
     def _chunks_per_block(self) -> int:
-        """nchunksperloop is the larger buffer's chunks; where it is left out, the slots that are used say it."""
+        """nchunksperloop: the chunks of the larger buffer. If it is left out, it follows from the slots used."""
         gpus = [child for child in self.root.children if child.tag == "gpu"]
         sizes = [gpu.integer(name, 0, least=0) for gpu in gpus for name in ("i_chunks", "o_chunks")]
         chunks = _limited(self.root, "nchunksperloop", 1, _MAX_CHUNKS, max(sizes, default=0))
@@ -324,7 +324,7 @@ def _settle_dependencies(element: Element, gpu: _Gpu) -> None:
 
 
 def _fold_nops(steps: list[_Step]) -> list[_Step]:
-    """Moves the waits of a `nop` to the step after it, where nobody waits for the nop itself."""
+    """Moves the waits of a `nop` to the step after it, unless another step waits for the nop."""
     kept: list[_Step] = []
     waits: list[Place] = []
     for at, step in enumerate(steps):
@@ -338,7 +338,7 @@ def _fold_nops(steps: list[_Step]) -> list[_Step]:
 
 
 def _fuse_reductions(steps: list[_Step]) -> list[_Step]:
-    """Joins consecutive additions into one slot, where nothing waits in between."""
+    """Joins consecutive additions into one slot, if no step waits in between."""
     kept: list[_Step] = []
     for step in steps:
         last = kept[-1] if kept else None
@@ -359,7 +359,7 @@ def _fuse_reductions(steps: list[_Step]) -> list[_Step]:
 
 
 def _order_operands(rank: int, gpu: _Gpu) -> None:
-    """Takes the operands of fused reductions in the order of the ranks that they come from, where that is known."""
+    """Orders the operands of fused reductions by the ranks that they come from, if these are known."""
     origin: dict[Slot, set[int]] = defaultdict(set)
     for block in gpu.blocks.values():
         for step in block.steps:

@@ -1,21 +1,21 @@
-"""MSCCL++ plans, out: a Program of messages as one-sided operations. The reader's opposite.
+"""Writes MSCCL++ plans: the messages of a Program become one-sided operations. program.py reads plans.
 
-A lane becomes a thread block; a message becomes data put where the receiver finds it, and word that it is there:
+A lane becomes a thread block; a message becomes a write into the receiver's memory and a signal:
 
-    protocol Simple    send: put, nop, signal         receive: wait, nop, and what is done with it
+    protocol Simple    send: put, nop, signal         receive: wait, nop, and the operation on the data
     protocol LL        send: ppkt                     receive: an operation that waits for the packets' flags
 
-In Simple, data goes straight to its slot when nobody at the receiver has used that slot before; else, and always in LL,
-it lands in scratch of its own, so that no sender ever waits for room. What comes is then copied (`copy`, `upkt`), added
-(`re`, `repkt`), or added and sent on (`res`, `respkt`). Dependencies between lanes become semaphores: one per pair of
-lanes, released and acquired in the same order, or one per waiting operation where that takes fewer. Lanes that are too
-long are cut before (`lane_cuts.py`).
+In Simple, data goes directly to its slot if the receiver has not used that slot before. Otherwise, and always in LL, it
+goes to scratch of its own, so that no sender waits for free memory. Received data is then copied (`copy`, `upkt`),
+added (`re`, `repkt`), or added and sent on (`res`, `respkt`). Dependencies between lanes become semaphores: one per
+pair of lanes, released and acquired in the same order, or one per waiting operation where that takes fewer. Lanes that
+are too long are cut first (`lane_cuts.py`).
 
-One launch must not write where a peer is still at the launch before. In Simple, a thread block of its own tells all
-peers that this rank has begun, waits for the same from them, and lets the others go at a barrier; in LL, scratch is
-doubled, and flags tell launches apart.
+A launch must not write into a peer that is still in the previous launch. In Simple, a separate thread block signals all
+peers that this rank has begun, waits for their signals, and releases the other blocks at a barrier. In LL, scratch is
+doubled, and flags distinguish launches.
 
-What the runtime cannot take is refused by name (`PLAN`). Sums are rounded at every addition there.
+If the runtime lacks a feature, the error names it (`PLAN`). It rounds sums at every addition.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Message = tuple[int, int, int, int]
 
 @dataclass
 class _Block:
-    """One thread block as it is written."""
+    """One thread block of the plan."""
 
     rank: int
     ops: list[dict[str, Any]] = field(default_factory=list)
@@ -62,13 +62,13 @@ class _Block:
     waited: bool = False
 
     def nop(self) -> None:
-        """__syncthreads, where something since the last one needs it."""
+        """Adds a __syncthreads, if something since the last one needs it."""
         if self.touched or self.waited:
             self.ops.append({"name": "nop"})
         self.touched, self.written, self.waited = set(), set(), False
 
     def data(self, op: dict[str, Any], reads: Iterable[Site], writes: Iterable[Site]) -> None:
-        """An operation on data, after a nop where it must not run beside those before it."""
+        """Adds an operation on data, after a nop if it must not run at the same time as those before it."""
         reads, writes = set(reads), set(writes)
         if self.waited or reads & self.written or writes & self.touched:
             self.nop()
@@ -95,7 +95,7 @@ class _Step:
 
 
 def mscclpp_text(program: Program, options: ExportOptions) -> str:
-    """The document; TargetError when MSCCL++ cannot take the Program."""
+    """The text of the file; TargetError if MSCCL++ cannot run the Program."""
     if needs_two_sides(program, PLAN):
         program = two_sided(program, replace(PLAN, channels=1))  # few lanes, so few semaphores
     program = cut_lanes(fit(program, PLAN), (_MOST_OPERATIONS - 1) // _OPERATIONS_PER_INSTRUCTION)
@@ -126,7 +126,7 @@ class _Export:
         return TargetError(f"program '{self.program.name}' cannot be written as an MSCCL++ plan: {message}")
 
     def _read(self) -> list[list[_Step]]:
-        """Per rank its instructions, with the messages that they take and give."""
+        """Per rank its instructions, with the messages that they receive and send."""
         program = self.program
         steps: list[list[_Step]] = [[] for _ in range(program.ranks)]
         sent: dict[tuple[int, int, int], int] = defaultdict(int)
@@ -276,7 +276,7 @@ class _Export:
         }
 
     def _meeting(self, rank: int) -> list[_Block]:
-        """Thread blocks that meet all peers of the rank; their channels come after those of the data."""
+        """Thread blocks that synchronize with all peers of the rank; their channels come after those of the data."""
         peers = sorted(set(self.connected[rank]))
         first = len(self.connected[rank])
         blocks = []
@@ -393,7 +393,7 @@ class _Export:
     def _local(self, rank: int, slot: Slot, count: int) -> dict[str, Any]:
         space, index = slot
         if space == Space.scratch and self.packets:
-            index += 2 * self.packet_slots[rank]  # behind the packets, which take two places each
+            index += 2 * self.packet_slots[rank]  # after the packets, which take two slots each
         return {"type": _TYPES[Space(space)], "index": index, "size": count}
 
     def _buffer(self, rank: int, block: _Block, peer: int, space: int) -> int:
@@ -442,7 +442,7 @@ def _sites(rank: int, slot: Slot, count: int) -> list[Site]:
 
 
 def _position(items: list[Any], item: Any) -> int:
-    """Where the item stands in the list; it is appended where it does not."""
+    """The index of the item in the list, to which it is appended if it is missing."""
     if item not in items:
         items.append(item)
     return items.index(item)

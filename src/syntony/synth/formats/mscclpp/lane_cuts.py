@@ -1,9 +1,9 @@
-"""Cuts long lanes in pieces, for executors whose lanes hold few instructions.
+"""Cuts long lanes into pieces, for executors whose lanes can hold few instructions.
 
     lane 0:  a b c d e f            lane 0:  a b c      lane 1:  d e f, d after c
 
-A connection is fed by one lane and drained by one, so the messages of one connection get a channel per pair of pieces
-that talk: messages are in order, so both ends agree on which message changes the channel.
+A connection has one sending and one receiving lane, so its messages get a channel per pair of pieces that exchange any.
+Messages are in order, so both ends agree on the message at which the channel changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COLUMN = {name: at for at, name in enumerate(INSTRUCTION_FIELDS)}
 
 
 def cut_lanes(program: Program, limit: int) -> Program:
-    """The same Program with at most `limit` instructions per lane; itself where no lane is longer."""
+    """The same Program with at most `limit` instructions per lane; the argument itself if no lane is longer."""
     if program.position.max(initial=0) < limit:
         return program
     rows = program.instructions.copy()

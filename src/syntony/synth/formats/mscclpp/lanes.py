@@ -1,8 +1,8 @@
-"""Lanes while an MSCCL++ plan is read, and the rule for what the threads of one block do.
+"""Lanes while an MSCCL++ plan is read, and the rules for operations of one thread block.
 
-Threads of a block run apart between two `nop`s: an operation that touches what another one since the last `nop` writes
-is refused, as is a signal (release) after data or after a wait, or data after a wait (acquire), without a `nop` in
-between.
+The threads of a block are not synchronized between two `nop`s (__syncthreads). So without a `nop` in between, an
+operation must not touch what another one writes, a signal (release) must not follow data or a wait, and data must not
+follow a wait (acquire).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Lane:
         return self, len(self.rows) - 1
 
     def last(self) -> list[Place]:
-        """The place of its last row, where there is one."""
+        """The index of its last row, if there is one."""
         return [(self, len(self.rows) - 1)] if self.rows else []
 
 
@@ -53,7 +53,7 @@ DEALT_ALIKE = {
 
 Place = tuple[Lane, int]
 Share = tuple[str, int, int] | None
-"""The kind of operation, and index and count of the piece, that deal elements to threads; None: nobody knows."""
+"""The kind of operation, and index and count of the piece, that assign elements to threads; None: unknown."""
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Apart:
         self.reads, self.writes, self.data, self.waited = {}, {}, False, False
 
     def touch(self, op: Op, reads: Iterable[Piece], writes: Iterable[Piece]) -> None:
-        """Data: refused where it runs apart from what it needs."""
+        """Records an operation on data; refuses it if it is not ordered after what it needs."""
         if self.waited:
             op.refuse("data is touched after a wait without a nop in between: other threads do not wait")
         kind = next((kind for kind, names in DEALT_ALIKE.items() if op.name in names), None)

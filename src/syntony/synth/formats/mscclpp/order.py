@@ -1,12 +1,12 @@
-"""What orders the thread blocks and ranks of an MSCCL++ plan: signals, ports, semaphores, barriers.
+"""Synchronization between thread blocks and ranks of an MSCCL++ plan: signals, ports, semaphores, barriers.
 
     signal, wait    instructions of the same names; of a port channel, signals come from the port's own lane, in the
                     order in which the proxy gets them; flush waits for that lane
     sem_*           nop: the k-th acquire of a semaphore that starts at v depends on its (k - v)-th release
     barrier         two nops: one arrives, the other depends on all that arrive
 
-Relaxed signals order no data: they are taken where there is none to order, before a thread block's first operation and
-after its last.
+Relaxed signals do not order data, so they are accepted only where there is none to order: before the first operation of
+a thread block and after its last.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from syntony.synth.model.instructions import Opcode
 
 
 class Orders(Enum):
-    """What a signal orders, of what its thread block did before: `nothing` where there is nothing to order."""
+    """The operations of its thread block that a signal orders; `nothing` if there are none."""
 
     data = 0
     nothing = 1
@@ -29,7 +29,7 @@ class Orders(Enum):
 
 
 class Order:
-    """Collects it while the plan is walked; `settle` turns it into dependencies."""
+    """Collects synchronization while the plan is read; `settle` turns it into dependencies."""
 
     def __init__(self, plan: MscclppPlan, lanes: list[list[Lane]]) -> None:
         self.plan, self.lanes = plan, lanes
@@ -42,7 +42,7 @@ class Order:
         self.waits: dict[tuple[int, int, int], list[tuple[Op, bool]]] = defaultdict(list)
 
     def settle(self) -> None:
-        """Makes dependencies of semaphores and barriers; refuses relaxed signals where data is waited for."""
+        """Makes dependencies of semaphores and barriers; refuses relaxed signals if data is waited for."""
         self._settle_semaphores()
         self._settle_barriers()
         self._settle_relaxed()

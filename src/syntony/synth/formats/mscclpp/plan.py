@@ -1,13 +1,13 @@
-"""MSCCL++ plans (JSON), read: what the file says, with every reference followed and every number in range.
+"""Reads MSCCL++ plans (JSON): the contents of the file, with references resolved and numbers in range.
 
     plan   name, collective, protocol (Simple, or LL: packets that carry flags), inplace, reuse_resources
       gpu  input_chunks, output_chunks, scratch_chunks, channels, remote_buffers, semaphores
-        threadblock   channels and remote buffers that it uses, operations that its threads go through one by one
+        threadblock   channels and remote buffers that it uses, operations that its threads execute in order
           op          src_buff, dst_buff: pieces {type i|o|s, index, size}, or {buffer_id | switch_channel_id, ..}
 
-`mscclpp_program.py` says what the operations mean. Numbers of channels and buffers are those of the thread block's own
+`program.py` defines the meaning of the operations. Numbers of channels and buffers are those of the thread block's own
 lists; the k-th channel of a rank to a peer is joined with the peer's k-th channel back. A thread block of a group
-(`tbg_info`) works on its share of each piece: chunks are cut so finely that shares are whole slots.
+(`tbg_info`) works on its share of each piece: chunks are cut into so many slots that shares are whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from syntony.synth.model.instructions import Space
 BUFFERS = {"i": Space.input, "o": Space.output, "s": Space.scratch}
 CHANNEL_TYPES = ("memory", "port", "switch", "none")
 SCRATCH_BYTES = 1 << 26
-"""Scratch of an MSCCL++ plan with reuse_resources: every message works in so much, whatever its size."""
+"""Scratch of an MSCCL++ plan with reuse_resources: every message uses this much, whatever its size."""
 _MAX_RANKS, _MAX_CHUNKS, _MAX_SHARES = 1 << 12, 1 << 16, 1 << 8
 
 
@@ -51,7 +51,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class Op:
-    """One operation. `where` is how people are told about it."""
+    """One operation. `where` is its name in error messages."""
 
     name: str
     where: str
@@ -65,7 +65,7 @@ class Op:
     """Bytes of one round of the pipeline that it is part of; 0 outside of pipelines."""
 
     def refuse(self, message: str) -> NoReturn:
-        """Refuses the MSCCL++ plan for this operation."""
+        """Raises FileError about this operation."""
         raise FileError(f"{self.where}: {message}")
 
 
@@ -81,7 +81,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class MscclppPlan:
-    """A whole file; `per_block` is how many chunks each of the collective's blocks is cut into."""
+    """A whole file; `per_block` is the number of chunks of each block of the collective."""
 
     name: str
     contract: Contract
@@ -98,7 +98,7 @@ def is_plan(data: object) -> bool:
 
 
 def plan_from_dict(data: object, where: str) -> MscclppPlan:
-    """The MSCCL++ plan; FileError with a sentence that names rank, thread block and operation."""
+    """The MSCCL++ plan; FileError that names rank, thread block and operation."""
     return _Reader(Fields(data, where), where).plan()
 
 
@@ -112,7 +112,7 @@ class _Reader:
             raise fields.wrong("collective", f"supported are {', '.join(COLLECTIVES)}")
         self.in_place = self._flag("inplace", False)
         if self.in_place and kind == "all_to_all":
-            raise fields.wrong("inplace", "in place, blocks of different ranks would lie upon each other")
+            raise fields.wrong("inplace", "in place, blocks of different ranks would overlap")
         self.packets = fields.choice("protocol", ("Simple", "LL")) == "LL"
         self.reuse = fields.has("reuse_resources") and self._flag("reuse_resources", False)
         self.gpus = list(fields.children("gpus"))
@@ -139,7 +139,7 @@ class _Reader:
         return value
 
     def _chunks_per_block(self) -> int:
-        """All ranks' buffers must agree on it; 0 says nothing (in place, one of the two may be 0)."""
+        """From the sizes of buffers, equal on all ranks; 0 means unknown (in place, one of the two may be 0)."""
         found = 0
         for rank, gpu in enumerate(self.gpus):
             for name, blocks in (
@@ -332,5 +332,5 @@ def _numbers(fields: Fields, key: str, limit: int) -> list[int]:
 
 
 def _dicts(rows: object) -> Sequence[Mapping[str, Any]]:
-    """The objects of a list, where it is one; what is malformed is told about when it is read."""
+    """The objects in a list, if it is one; malformed ones are reported when they are read."""
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

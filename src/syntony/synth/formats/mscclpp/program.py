@@ -1,4 +1,4 @@
-"""MSCCL++ plans as Programs: what the operations do, in Program v1's instructions.
+"""Translates MSCCL++ plans to Programs, operation by operation.
 
     copy                        copy
     put, get                    peer_write, peer_read
@@ -6,16 +6,16 @@
     rre, rres                   peer_read into temporary scratch, reduce, and peer_write of the result
     glres                       the same with all ranks of a switch's group, summed in the order of the ranks
     signal, wait, rlx*          signal, wait
-    ppkt, rppkt, *spkt          packets carry flags, so that who reads them waits: send, and a lane that receives
+    ppkt, rppkt, *spkt          packets carry flags, and readers wait for these: send, and a lane that receives
     upkt, cpkt, re(c)pkt        copy and reduce, after the packets that they read
-    put, pws, signal on ports   the proxy does them when it gets there: a lane of its own; flush waits for that lane
+    put, pws, signal on ports   the proxy executes them: a lane of its own; flush waits for that lane
     barrier, sem_*              nop with dependencies
-    nop                         __syncthreads: nothing here, but what needs one and has none is refused
+    nop                         __syncthreads: no instruction, but an operation that needs one and has none is refused
     pipeline                    its operations once: its rounds are the slices of a Program
 
-`mscclpp_lanes.py` has the rules for threads of one block, `mscclpp_order.py` what orders blocks and ranks. A packet's
-flag is one per launch, so packets written twice to one place are refused. What a Program cannot say (gstore, gstorepkt)
-is refused by name.
+`lanes.py` has the rules for threads of one block, `order.py` those for blocks and ranks. A flag has one value per
+launch, so packets that are written twice to one slot are refused. Operations without an equivalent (gstore, gstorepkt)
+are refused by name.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from syntony.synth.model.program import Program
 
 
 def read_mscclpp(data: object, where: str) -> Program:
-    """The Program of a parsed MSCCL++ plan; FileError when it is malformed or says what a Program cannot."""
+    """The Program of a parsed MSCCL++ plan; FileError if it is malformed or cannot be expressed as a Program."""
     return _Translator(plan_from_dict(data, where)).program()
 
 
@@ -72,7 +72,7 @@ class _Translator:
     # --- walking ------------------------------------------------------------------------------------------------
 
     def program(self) -> Program:
-        """The Program; FileError for what it cannot say."""
+        """The Program; FileError for what it cannot express."""
         units = {op.unit for gpu in self.plan.gpus for block in gpu.blocks for op in block if op.name != "nop"}
         if len(units) > 1:
             op = next(op for gpu in self.plan.gpus for block in gpu.blocks for op in block if op.unit)
