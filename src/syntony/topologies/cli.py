@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TOPOLOGY_HELP = (
     "a name such as dgx1, torus:4x4x4 or ring:8,bandwidth=25e9 (see `topo list`), or file:PATH; "
-    "behind either, what is broken or slow: ,without=0-1,slowed=rank5-rank6@50%%"
+    "after either, what is lost or slow: ,without=0-1,slowed=rank5-rank6@50%%"
 )
 
 

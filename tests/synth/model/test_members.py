@@ -39,7 +39,8 @@ def test_engines_serve_groups(engine, name: str, members: tuple[int, ...]) -> No
 
 def test_the_cut_between_members_is_named() -> None:
     topology = parse("mesh:2x4")
-    said = r"no path leads from ranks 0\.\.1 to rank 6, so no all_gather exists \(ranks that are not members do not relay\)"
+    said = r"no path leads from ranks 0\.\.1 to rank 6, so no all_gather exists \(ranks that are not members do not "
+    said += r"relay\)"
     with pytest.raises(CollectiveError, match=said):
         bounds_of(topology, Collective.make("all_gather", members=(0, 1, 6)))
 

@@ -112,7 +112,7 @@ def _best(candidate: Candidate, reduced: tuple[str, ...]) -> dict[str, Any]:
 COMMANDS = (
     Command(
         ("place",),
-        "lay axes of parallelism over a machine, and find how each should sum",
+        "place axes of parallelism on a topology, and find how each should sum",
         "syntony place dgx-a100:2 --axes dp8xtp2 --size 256M",
         _configure,
         _run,
