@@ -87,7 +87,7 @@ def test_stories_name_bound_gap_and_proof(capsys: pytest.CaptureFixture[str]) ->
         ("bound dgx1 all_gather --members 0,x", "'x' is not a rank"),
         ("synth dgx1 all_gather --engine sscl", "no engine 'sscl' (did you mean sccl?)"),
         ("synth dgx1 all_gather --steps 1 --rounds 1", "data must travel 2 steps"),
-        ("synth dgx1 all_gather --rounds 2", "give --steps too"),
+        ("synth dgx1 all_gather --rounds 2", "--rounds needs --steps: give both, or neither"),
         ("synth dgx1 all_gather --steps 0", "'0' is not a whole number from 1"),
         ("synth dgx1 all_to_all --chunks 3", "all_to_all needs a multiple of 8"),
         ("synth dgx1 all_gather --size 1Q", "'1Q' is not a size"),

@@ -152,4 +152,4 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["convert", str(tmp_path / "s.json"), "--to", "msccl-json", "-o", str(out)]) == 0
     assert main(["convert", str(out), "--to", "msccl-xml", "-o", str(xml)]) == 0
     assert main(["convert", str(xml), "--to", "msccl-json", "-o", str(out)]) == 2
-    assert "is a program; .msccl.json holds schedules only" in capsys.readouterr().err
+    assert "it is a program; .msccl.json files hold schedules only" in capsys.readouterr().err

@@ -22,7 +22,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--instances", type=count, metavar="N", help="number of parallel instances (default: the script's)"
     )
     parser.add_argument("--as-written", action="store_true", help="do not optimize")
-    parser.add_argument("-o", "--output", metavar="F.json", help="program file to write; `syntony convert` writes it in other formats")
+    parser.add_argument(
+        "-o", "--output", metavar="F.json", help="program file to write; `syntony convert` writes it in other formats"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -21,8 +21,17 @@ ENGINES = (
         "TREES",
         sized=False,
     ),
-    Engine("blink", "blink.search", "near the exact throughput, with fewer trees, in less time", "Wang et al., MLSys'20", "LOSS", sized=False),
-    Engine("flow", "flow.search", "exact throughput of all_to_all, gather and scatter", "Basu et al., HPDC'24", sized=False),
+    Engine(
+        "blink",
+        "blink.search",
+        "near the exact throughput, with fewer trees, in less time",
+        "Wang et al., MLSys'20",
+        "LOSS",
+        sized=False,
+    ),
+    Engine(
+        "flow", "flow.search", "exact throughput of all_to_all, gather and scatter", "Basu et al., HPDC'24", sized=False
+    ),
     Engine(
         "bfb",
         "bfb.search",
@@ -30,9 +39,15 @@ ENGINES = (
         "Zhao et al., NSDI'25",
         sized=False,
     ),
-    Engine("taccl", "taccl.search", "guided by a sketch, from a file or derived", "Shah et al., NSDI'23", "SKETCH.toml"),
     Engine(
-        "teccl", "teccl.search", "for one size, latencies included; to 128 ranks", "Liu et al., SIGCOMM'24", "in_network"
+        "taccl", "taccl.search", "guided by a sketch, from a file or derived", "Shah et al., NSDI'23", "SKETCH.toml"
+    ),
+    Engine(
+        "teccl",
+        "teccl.search",
+        "for one size, with latencies; to 128 ranks",
+        "Liu et al., SIGCOMM'24",
+        "in_network",
     ),
     Engine("pipeline", "pipeline.search", "shallow trees in slices, for middle sizes", "PipeComm, PKU, 2026"),
     Engine("greedy", "greedy", "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
