@@ -27,7 +27,7 @@ LIMIT = 120  # seconds; nothing here takes a tenth of it
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return forked.run(main, words, timeout=LIMIT, **environment)
+    return forked.run(main, words, timeout=LIMIT, torch=True, **environment)
 
 
 def results(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:

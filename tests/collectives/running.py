@@ -28,4 +28,4 @@ def run_python(*arguments: object, timeout: float = 120.0, **environment: str) -
 
 def launch(ranks: int, script: str | Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs a script on several forked ranks (launch.py)."""
-    return run(launch_here, ranks, Path(script), [*map(str, arguments)], **environment)
+    return run(launch_here, ranks, Path(script), [*map(str, arguments)], torch=True, **environment)
