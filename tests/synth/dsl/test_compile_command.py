@@ -39,7 +39,7 @@ def test_compile_writes_a_proven_program(script: Path, tmp_path: Path, capsys: p
     assert main(["compile", f"{script}:star", "--ranks", "4", "-o", str(output)]) == 0
     told = capsys.readouterr().out
     assert told.startswith("star all_gather on 4 ranks: 28 instructions, 28 lanes, 0 scratch slots\n")
-    assert "proven  ends at FIFO depth 1, without races" in told
+    assert "proven  terminates at FIFO depth 1, without races" in told
     assert main(["verify", str(output)]) == 0
     assert main(["simulate", str(output), "--topology", "full:4", "--size", "1M"]) == 0
 

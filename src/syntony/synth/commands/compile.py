@@ -62,8 +62,8 @@ def _story(written: Program, program: Program) -> str:
         [
             f"{program.name} on {counted(program.ranks, 'rank')}: {length}, {lanes}, "
             f"{counted(scratch, 'scratch slot')}",
-            f"  proven  ends at FIFO depth {program.fifo_depth}, without races; every output whole and equal to the",
-            f"          bit wherever it lies; {modes}; {rounding}",
+            f"  proven  terminates at FIFO depth {program.fifo_depth}, without races; every output is complete,",
+            f"          and bitwise equal on all ranks that have it; {modes}; {rounding}",
         ]
     )
 

@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> int:
     defaults = [candidate.default for candidate in candidates]
     if min(defaults) > 0:
         ratio = max(defaults) / min(defaults)
-        print(f"with one all_reduce the best placement is {ratio:.1f} times as fast as the worst")
+        print(f"summing with one all_reduce, the best placement is {ratio:.1f} times as fast as the worst")
     return 0
 
 
@@ -77,7 +77,7 @@ def _line(candidate: Candidate) -> str:
     from syntony.base.wording import time
     from syntony.synth.placement.reductions import describe
 
-    gain = f"{candidate.speedup:5.2f}x one all_reduce, of {candidate.programs} programs"
+    gain = f"{candidate.speedup:5.2f}x as fast as one all_reduce; best of {candidate.programs} programs"
     program = describe(candidate.program) or "nothing to sum"
     return f"  {candidate.placement!s:<28} {time(candidate.seconds):>10}   {gain}\n      {program}"
 
