@@ -33,7 +33,7 @@ def shape(text: str) -> tuple[int, ...]:
 
 
 def size(text: str) -> int:
-    """Bytes, less than 2^64: `8`, `64K`, `1.5M`, `1e6`, `2GiB`. Units are powers of 1024; parts of a byte are dropped."""
+    """Bytes, less than 2^64: `8`, `64K`, `1.5M`, `1e6`, `2GiB`; units are powers of 1024, parts of a byte dropped."""
     match = _SIZE.fullmatch(text)
     found = int(Fraction(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ")) if match else 1 << 64
     if found >= 1 << 64:
