@@ -161,8 +161,9 @@ SYNTONY_DEVICE void each_vector(const Machine& machine, std::uint64_t from, std:
   for (; at < to; at += stride) vector(at, stride);
 }
 
+/// Sums keep kBatch vectors of every source on their way.
 template <class Format, std::uint32_t kBatch, class Machine, class Ends, class Op>
-SYNTONY_DEVICE void combine_whole(const Machine& machine, const Ends& ends, Op op) {
+SYNTONY_CALLED void combine_as(const Machine& machine, const Ends& ends, Op op) {
   const std::uint64_t head = bytes_before_vectors<sizeof(typename Format::Storage)>(ends);
   const std::uint64_t end = head + (ends.bytes - head) / sizeof(Vector) * sizeof(Vector);
   combine_elements<Format>(machine, ends, op, 0, head);
@@ -173,12 +174,6 @@ SYNTONY_DEVICE void combine_whole(const Machine& machine, const Ends& ends, Op o
         if constexpr (kBatch > 1) combine_vectors<Format, 1, Machine>(ends, op, at, stride);
       });
   combine_elements<Format>(machine, ends, op, end, ends.bytes);
-}
-
-/// Sums keep kBatch vectors of every source on their way.
-template <class Format, std::uint32_t kBatch, class Machine, class Ends, class Op>
-SYNTONY_CALLED void combine_as(const Machine& machine, const Ends& ends, Op op) {
-  combine_whole<Format, kBatch>(machine, ends, op);
 }
 
 /// One source: bytes, whatever they mean. In place there is nothing to do, and peers may be reading.
@@ -194,15 +189,6 @@ SYNTONY_CALLED void copy(const Machine& machine, const Ends& ends) {
       [&](std::uint64_t at, std::uint64_t stride) { copy_vectors<kBatch, Machine>(ends, at, stride); },
       [&](std::uint64_t at, std::uint64_t stride) { copy_vectors<1, Machine>(ends, at, stride); });
   copy_bytes(machine, ends, end, ends.bytes);
-}
-
-/// All of it known but places and sizes; a Program has many such moves of few kinds. The pointers come by value, and so
-/// in registers. One source is moved as it is: Format is then an Integer.
-template <class Format, ReduceOp kOp, class Machine, std::uint32_t kDestinations, std::uint32_t kSources>
-SYNTONY_CALLED void combine_known(const Machine& machine, KnownEnds<kDestinations, kSources> ends) {
-  if (kDestinations == 1 && kSources == 1 && ends.source(0) == ends.destination(0)) return;
-  constexpr std::uint32_t kBatch = kSources == 1 ? 4 : kSources == 2 ? 2 : 1;
-  combine_whole<Format, kBatch>(machine, ends, Known<kOp>{});
 }
 
 }  // namespace syntony::cuda

@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from syntony import _core
+
 _FORMS = (("out_of_place", "out of place"), ("in_place", "in place"))
 
 
@@ -25,7 +27,7 @@ def page(document: dict[str, Any]) -> str:
     facts = [
         f"- **When:** {document['start_time']}",
         f"- **Where:** {' and '.join(kinds)}: {len(places)} for {len(devices)} ranks; "
-        f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs, sums by {_core.kernel_isa()} kernels",
         f"- **Versions:** {document['nccl_version']}, Python {platform.python_version()}",
         *(f"- **Note:** {remark}" for remark in document["notes"]),
         f"- **How:** `{' '.join([Path(document['args'][0]).name, *document['args'][1:]])}`; warm-ups "
