@@ -11,7 +11,7 @@ import hypothesis  # noqa: F401
 import numpy  # noqa: F401
 import pytest  # noqa: F401
 
-import syntony.collectives
+import syntony.collectives.communicator  # noqa: F401
 import tests.csrc.program_interpreter
 import tests.csrc.runtime.cases
 import tests.csrc.runtime.harness  # noqa: F401

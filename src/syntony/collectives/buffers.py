@@ -149,7 +149,9 @@ def _through_cupy(array: Any, what: str) -> Any:
     try:
         import cupy
     except ImportError:
-        raise UsageError(f"{what} is a {type(array).__name__}; reading it through DLPack needs cupy (pip install 'syntony[cuda]')") from None
+        raise UsageError(
+            f"{what} is a {type(array).__name__}; reading it through DLPack needs cupy (pip install 'syntony[cuda]')"
+        ) from None
     try:
         return cupy.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError) as error:
