@@ -1,7 +1,7 @@
 """One case each of what can go wrong with a torch group, or end.
 
-Run by launch.py: torch_cases.py CASE, with an empty folder in CASE_FOLDER. Nothing collective comes before the case: a
-failure ends the group on every rank, also on one that is not yet out of the operation before.
+Run by launch.py: torch_cases.py CASE[,CASE..], with an empty folder in CASE_FOLDER. Nothing collective comes before a case
+that fails: a failure ends the group on every rank, also on one that is not yet out of the operation before.
 """
 
 from __future__ import annotations
@@ -477,12 +477,13 @@ LEFT_STANDING = {
 
 
 def main() -> None:
-    name = sys.argv[1]
+    names = sys.argv[1].split(",")
     dist.init_process_group("syntony", timeout=timedelta(seconds=30))
     rank, size = dist.get_rank(), dist.get_world_size()
-    CASES[name](rank, size)
-    print(json.dumps(f"rank {rank}: as it should be"), flush=True)
-    if name not in LEFT_STANDING:
+    for name in names:
+        CASES[name](rank, size)
+        print(json.dumps(f"{name}, rank {rank}: as it should be"), flush=True)
+    if LEFT_STANDING.isdisjoint(names):
         dist.destroy_process_group()
 
 

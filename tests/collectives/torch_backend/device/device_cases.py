@@ -1,4 +1,5 @@
-"""One case each of what can go wrong with tensors on a device. Run by launch.py: device_cases.py CASE.
+"""One case each of what can go wrong with tensors on a device. Run by launch.py: device_cases.py
+CASE[,CASE..], one after another in one group.
 
 DEVICE says which: `late`, whose extension is the file LATE_DEVICE, or `cuda`; then STAGED=1 leaves the CUDA executor's
 kernels aside. What is right is what the same group does with the same numbers on the CPU. Nothing here waits for the
@@ -527,10 +528,11 @@ CASES: dict[str, Callable[[int, int], None]] = {
         trained_alike,
     )
 }
+ENDS_THE_GROUP = {"killed", "time_out", "shrunk"}
 
 
 def main() -> None:
-    name = sys.argv[1]
+    names = sys.argv[1].split(",")
     if NAME == "late":
         late_device.load(os.environ["LATE_DEVICE"])
     if os.environ.get("STAGED"):
@@ -540,9 +542,11 @@ def main() -> None:
     dist.Backend.register_backend("syntony", create, extended_api=True, devices=["cpu", NAME])
     dist.init_process_group("syntony", timeout=timedelta(seconds=30))
     rank, size = dist.get_rank(), dist.get_world_size()
-    CASES[name](rank, size)
-    print(json.dumps(f"rank {rank}: as it should be"), flush=True)
-    if name not in ("killed", "time_out", "shrunk"):
+    for name in names:
+        lateness(1)
+        CASES[name](rank, size)
+        print(json.dumps(f"{name}, rank {rank}: as it should be"), flush=True)
+    if ENDS_THE_GROUP.isdisjoint(names):
         dist.destroy_process_group()
 
 

@@ -10,7 +10,7 @@ from tests.collectives.running import ROOT, launch
 
 pytest.importorskip("torch.distributed")
 
-from tests.collectives.torch_backend.device.device_cases import CASES
+from tests.collectives.torch_backend.device.device_cases import CASES, ENDS_THE_GROUP
 from tests.programs import program
 
 SCRIPT = Path(__file__).parent / "device_cases.py"
@@ -25,12 +25,24 @@ RANKS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("case", "ranks"), [(case, n) for case in CASES if case not in ONLY_ON_GPUS for n in RANKS.get(case, (2, 3))]
-)
-def test_on_a_late_device(case: str, ranks: int) -> None:
+def run(names: list[str], ranks: int) -> None:
     library = program("late_device.so")
-    done = launch(ranks, SCRIPT, case, DEVICE="late", LATE_DEVICE=str(library), PYTHONPATH=str(ROOT))
+    done = launch(ranks, SCRIPT, ",".join(names), DEVICE="late", LATE_DEVICE=str(library), PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    living = ranks - (case in ("killed", "shrunk"))
-    assert done.stdout.count("as it should be") == living, done.stdout + done.stderr[-2000:]
+    for name in names:
+        living = ranks - (name in ("killed", "shrunk"))
+        assert done.stdout.count(f"{name}, rank") == living, done.stdout + done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_on_a_late_device(ranks: int) -> None:
+    """Whatever leaves the group as it was: all of it on the same ranks."""
+    cases = CASES.keys() - ENDS_THE_GROUP - ONLY_ON_GPUS
+    run([case for case in CASES if case in cases and ranks in RANKS.get(case, (2, 3))], ranks)
+
+
+@pytest.mark.parametrize(
+    ("case", "ranks"), [(case, n) for case in sorted(ENDS_THE_GROUP) for n in RANKS.get(case, (2, 3))]
+)
+def test_an_end_on_a_late_device(case: str, ranks: int) -> None:
+    run([case], ranks)
