@@ -1,7 +1,7 @@
 """One case each of what can go wrong with a torch group, or end.
 
-Run by launch.py: torch_cases.py CASE[,CASE..], with an empty folder in CASE_FOLDER. Nothing collective comes before a case
-that fails: a failure ends the group on every rank, also on one that is not yet out of the operation before.
+Run by launch.py: torch_cases.py CASE[,CASE..], with an empty folder in CASE_FOLDER. Nothing collective comes before a
+case that fails: a failure ends the group on every rank, also on one that is not yet out of the operation before.
 """
 
 from __future__ import annotations
