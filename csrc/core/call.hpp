@@ -2,6 +2,7 @@
 // operation that runs it (core/group/group.hpp).
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,12 @@ struct CallOptions {
   std::size_t partition = 0;               // bytes of a part (Communicator::run); 0: as a whole
   std::shared_ptr<const void> keep_alive;  // held until the operation is done: the buffers' owner
 };
+
+/// Infinity, as timeouts are added to moments that are counted in nanoseconds: thirty years.
+inline constexpr std::chrono::milliseconds kLongestTimeout{1'000'000'000'000};
+[[nodiscard]] inline std::chrono::steady_clock::time_point after(std::chrono::milliseconds timeout) {
+  return std::chrono::steady_clock::now() + std::min(timeout, kLongestTimeout);
+}
 
 /// From when to when an operation may last.
 struct Lifetime {

@@ -14,6 +14,16 @@ _Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 DTYPES: tuple[str, ...]
 REDUCE_OPS: tuple[str, ...]
+COLLECTIVES: dict[str, CollectiveFacts]
+
+class CollectiveFacts(TypedDict):
+    """What is different about a collective (core/program/collective.hpp); a plain dict when it runs."""
+
+    reduces: bool
+    root_gives: bool
+    root_takes: bool
+    by_source: bool
+    by_destination: bool
 
 def itemsize(dtype: str) -> int:
     """Bytes of one element of `dtype`."""

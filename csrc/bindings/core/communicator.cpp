@@ -284,6 +284,21 @@ bool run_even(const PythonCommunicator& self, std::string_view collective, nb::h
 
 // ---- bindings -------------------------------------------------------------------------------------------------------
 
+/// collective.hpp's table.
+void bind_collectives(nb::module_& m) {
+  nb::dict all;
+  for (const CollectiveFacts& facts : kCollectives) {
+    nb::dict row;
+    row["reduces"] = facts.reduces;
+    row["root_gives"] = facts.root_gives;
+    row["root_takes"] = facts.root_takes;
+    row["by_source"] = facts.by_source;
+    row["by_destination"] = facts.by_destination;
+    all[nb::str(facts.name.data(), facts.name.size())] = row;
+  }
+  m.attr("COLLECTIVES") = all;
+}
+
 void bind_process(nb::module_& m) {
   nb::class_<PythonProcess>(m, "Process",
                             "The runtime in this operating system process: one progress engine for all groups.")
@@ -519,6 +534,7 @@ void bind_group(nb::module_& m) {
 }  // namespace syntony
 
 void bind_communicator(nb::module_& m) {
+  syntony::bind_collectives(m);
   syntony::bind_error(m);
   syntony::bind_process(m);
   syntony::bind_work(m);

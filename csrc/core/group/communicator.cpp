@@ -54,7 +54,7 @@ Communicator::Communicator(std::shared_ptr<ProgressEngine> engine, Bootstrap& bo
   std::vector<std::uint32_t> job_ranks = job_ranks_of(options, bootstrap);
   set_log_rank(job_ranks[bootstrap.rank()]);
   auto fabric = std::make_unique<Fabric>(
-      bootstrap, engine->doorbell(), begin + options.timeout,
+      bootstrap, engine->doorbell(), after(options.timeout),
       [&](const Tuner::Boxes& boxes) { return tuner_ ? tuner_->metadata(bootstrap.rank(), boxes) : std::string(); });
   selector_ = std::make_unique<Selector>(fabric->size(), fabric->boxes());
   engine->shared_with(std::ranges::max(fabric->boxes(), {}, &std::vector<std::uint32_t>::size).size());
@@ -106,7 +106,7 @@ std::shared_ptr<Communicator> Communicator::regroup(CommunicatorOptions options,
   if (options.timeout.count() <= 0) options.timeout = timeout_;
   if (!options.tuner) options.tuner = tuner_;
   const std::scoped_lock one_at_a_time(regrouping_);
-  Regroup regrouping(*group_, ++regroupings_, Work::Clock::now() + options.timeout);
+  Regroup regrouping(*group_, ++regroupings_, after(options.timeout));
   if (!choose(regrouping)) return nullptr;
   for (const std::uint32_t member : regrouping.members()) {
     options.job_ranks.push_back(recorder()->identity().members[member]);
@@ -129,7 +129,7 @@ void Communicator::set_timeout(std::chrono::milliseconds timeout) { timeout_ = t
 Lifetime Communicator::lifetime(const CallOptions& options) const {
   const std::chrono::milliseconds timeout = options.timeout.count() > 0 ? options.timeout : timeout_.load();
   const auto now = Work::Clock::now();
-  return {now, now + timeout};
+  return {now, now + std::min(timeout, kLongestTimeout)};
 }
 
 std::shared_ptr<Work> Communicator::finish(std::shared_ptr<Work> work, const CallOptions& options) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <numeric>
 #include <utility>
 
@@ -65,7 +66,7 @@ std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, Recorder::Facts fa
   facts.tag = item.tag;
   facts.live(item.lifetime);
   const std::lock_guard lock(mutex_);
-  if (failure_) std::rethrow_exception(failure_);
+  refuse_after_end();
   item.work = std::make_shared<Work>(*engine_, Descriptor{}, recorder_->open(facts, ""));
   if constexpr (std::is_same_v<Item, OutgoingMessage>) remember(unfinished_, item.work);
   queue.push_back(item);
@@ -76,13 +77,15 @@ std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, Recorder::Facts fa
 
 // With the mutex. `used`: an operation that is over and may be this one's body, or null.
 std::unique_ptr<Group::Operation> Group::open(StagedCall call, std::unique_ptr<Operation> used) {
-  if (failure_) std::rethrow_exception(failure_);
+  refuse_after_end();
   std::unique_ptr<Operation> operation = used ? std::move(used) : std::make_unique<Operation>();
   static_cast<StagedCall&>(*operation) = std::move(call);
   const Selector::Selection& selection = operation->selection;
   const std::string_view algorithm =
       selection.shared ? kSharedAlgorithm : std::string_view(selection.program->program().name);
   const std::optional<Priority> priority = operation->call.options.priority;
+  // Memory first: who runs out of it here has not started anything.
+  if (operation->work.use_count() != 1) operation->work = std::make_shared<Work>(*engine_, Descriptor{});
   Descriptor& descriptor = operation->descriptor;
   descriptor.priority = priority.value_or(usual_priority(descriptor.collective));
   descriptor.sequence = ++levels_[index_of(descriptor.priority)].launched;
@@ -90,11 +93,7 @@ std::unique_ptr<Group::Operation> Group::open(StagedCall call, std::unique_ptr<O
   descriptor.fingerprint = fingerprint_of(descriptor);
   const Recorder::Ticket record =
       recorder_->open(Recorder::Facts::of(operation->call, descriptor, operation->lifetime), algorithm);
-  if (operation->work.use_count() == 1) {
-    operation->work->reopen(descriptor, record);
-  } else {
-    operation->work = std::make_shared<Work>(*engine_, descriptor, record);
-  }
+  operation->work->reopen(descriptor, record);
   return operation;
 }
 
@@ -173,18 +172,31 @@ void Group::exchange(PostRound& round) {
   round.work = std::make_shared<Work>(*engine_, Descriptor{});
   {
     const std::lock_guard lock(mutex_);
-    if (closed_) std::rethrow_exception(failure_);
+    if (closed_) std::rethrow_exception(failure_ ? failure_ : shut_down());
     in_flight_.fetch_add(1, std::memory_order_acq_rel);
     round_.store(&round, std::memory_order_release);
   }
   round.work->wait();
 }
 
+// With the mutex.
+void Group::refuse_after_end() const {
+  if (failure_) std::rethrow_exception(failure_);
+  if (closed_) std::rethrow_exception(shut_down());
+}
+
+std::exception_ptr Group::shut_down() const {
+  const std::string self = "rank " + std::to_string(fabric_->rank());
+  return std::make_exception_ptr(Error(Error::Kind::aborted,
+                                       "[" + self + "] " + self + " has shut group " + name_ + " down",
+                                       {static_cast<int>(fabric_->rank())}));
+}
+
 void Group::shutdown() {
-  if (closed_.exchange(true)) return;
   std::deque<std::shared_ptr<Work>> unfinished;
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);  // what starts from here on is refused; what has started is waited for
+    if (closed_.exchange(true)) return;
     unfinished.swap(unfinished_);
   }
   const Clock::time_point patience = Clock::now() + kLongestFinish;
@@ -245,7 +257,10 @@ std::shared_ptr<Work> Group::enter(StagedCall& call) {
   lock.unlock();
   std::shared_ptr<Work> work = operation->work;
   const Priority priority = operation->descriptor.priority;
-  admit(levels_[index_of(priority)], std::move(operation));
+  watched([&] {
+    admit(levels_[index_of(priority)], std::move(operation));
+    return false;
+  });
   set_active(priority, true);
   return work;
 }
@@ -258,21 +273,22 @@ void Group::admit(Level& level) {
   }
 }
 
-void Group::admit(Level& level, std::unique_ptr<Operation> operation) {
-  const Descriptor& descriptor = operation->descriptor;
-  operation->done = false;
-  operation->share = Share::all;
-  if (operation->selection.shared) {
-    operation->execution.reset();
-    operation->shared.emplace(*fabric_->shared_rounds(level.priority), descriptor, operation->call);
+// It is among those that run before anything can fail, so that a failure is told to its caller too.
+void Group::admit(Level& level, std::unique_ptr<Operation> next) {
+  Operation& operation = *level.running.emplace_back(std::move(next));
+  const Descriptor& descriptor = operation.descriptor;
+  operation.done = false;
+  operation.share = Share::all;
+  operation.execution.reset();
+  operation.shared.reset();
+  if (operation.selection.shared) {
+    operation.shared.emplace(*fabric_->shared_rounds(level.priority), descriptor, operation.call);
   } else {
-    operation->shared.reset();
-    prepare(*operation);
+    prepare(operation);
   }
   level.history[descriptor.sequence % Level::kRemembered] = descriptor;
-  operation->work->record().admitted();
+  operation.work->record().admitted();
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->announce(descriptor);
-  level.running.push_back(std::move(operation));
 }
 
 void Group::prepare(Operation& operation) {
@@ -359,6 +375,9 @@ bool Group::watched(const Moving& move) {
     explain(mismatch);
   } catch (const Error& error) {
     explain(error);
+  } catch (const std::bad_alloc&) {
+    fail(Error::Kind::system, "rank " + std::to_string(fabric_->rank()) + " is out of memory",
+         {static_cast<int>(fabric_->rank())});
   } catch (const std::exception& error) {
     fail(Error::Kind::system, error.what(), {static_cast<int>(fabric_->rank())});
   }

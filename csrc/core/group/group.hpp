@@ -109,6 +109,8 @@ class Group final : public Steppable {
   template <typename Queue, typename Item>
   std::shared_ptr<Work> enqueue(Queue& queue, Item item, Recorder::Facts facts);
   void leave_record(const std::string& why);
+  void refuse_after_end() const;
+  [[nodiscard]] std::exception_ptr shut_down() const;
 
   void advance(PostRound& round);
   void take_submissions();

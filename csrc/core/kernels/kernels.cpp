@@ -1,5 +1,6 @@
 // Chooses the table of kernels for this machine, and guards every way into it.
 #include "core/kernels/kernels.hpp"
+#include "core/kernels/float_environment.hpp"
 
 #include <cstdint>
 #include <cstdlib>
@@ -86,6 +87,7 @@ void reduce(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte*
   const std::size_t bytes = count * size_of(dtype);
   if (bytes == 0) return;
   if (sources.size() > 1) {
+    const DefaultFloatEnvironment arithmetic;
     kernel(dst, sources.data(), sources.size(), bytes);
   } else if (dst != sources[0]) {
     std::memcpy(dst, sources[0], bytes);
@@ -95,11 +97,13 @@ void reduce(DType dtype, ReduceOp op, std::byte* dst, std::span<const std::byte*
 void scale(DType dtype, std::byte* dst, const std::byte* src, std::size_t count, double factor) {
   const KernelTable::Map kernel = table().scale[index_of(dtype)];
   if (kernel == nullptr) refuse("scaling", dtype);
+  const DefaultFloatEnvironment arithmetic;
   kernel(dst, src, count * size_of(dtype), factor);
 }
 
 void divide(DType dtype, std::byte* data, std::size_t count, std::int64_t divisor) {
   if (divisor < 1) throw std::invalid_argument("cannot divide by " + std::to_string(divisor) + "; a divisor is >= 1");
+  const DefaultFloatEnvironment arithmetic;
   switch (dtype) {
     case DType::uint8:
       return divide_integers<std::uint8_t>(data, count, divisor);

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/call.hpp"
 #include "core/progress/progress_engine.hpp"
 
 namespace syntony {
 
 bool Work::wait(std::optional<std::chrono::milliseconds> timeout) {
   if (!done()) {
-    const auto deadline = timeout ? std::optional(Clock::now() + *timeout) : std::nullopt;
+    const auto deadline = timeout ? std::optional(after(*timeout)) : std::nullopt;
     if (!engine_.drive(*this, deadline)) return false;
   }
   if (const std::exception_ptr failure = error()) std::rethrow_exception(failure);
@@ -63,7 +64,7 @@ std::exception_ptr Works::error() const {
 
 bool Works::wait(std::optional<std::chrono::milliseconds> timeout) {
   using std::chrono::milliseconds;
-  const auto deadline = Work::Clock::now() + timeout.value_or(milliseconds(0));
+  const auto deadline = after(timeout.value_or(milliseconds(0)));
   return std::ranges::all_of(all_, [&](const std::shared_ptr<Work>& work) {
     if (!timeout) return work->wait();
     return work->wait(std::max(std::chrono::ceil<milliseconds>(deadline - Work::Clock::now()), milliseconds(0)));

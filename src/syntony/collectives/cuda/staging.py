@@ -35,7 +35,6 @@ PIECE_BYTES = 4 << 20
 SLOTS = 4
 
 _LINE = 64
-_REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 
 
 class _Span(NamedTuple):
@@ -250,7 +249,7 @@ class StagedGroup:
             if given is not None:
                 inputs.append(given)
             taken = given if source == target else placed(target + begin * itemsize, elements) if target else None
-            if taken is not None and (taken is not given or staged.call.collective in _REDUCING):
+            if taken is not None and (taken is not given or _core.COLLECTIVES[staged.call.collective]["reduces"]):
                 piece.outputs.append(taken)  # else it is there already
             offsets.append((given, taken, elements))
         memory = self._room(slot, used)
