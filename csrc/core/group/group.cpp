@@ -32,7 +32,7 @@ Group::Group(std::shared_ptr<ProgressEngine> engine, std::unique_ptr<Fabric> fab
     : engine_(std::move(engine)),
       fabric_(std::move(fabric)),
       name_(std::move(name)),
-      windows_((fabric_->shape().windows - 1) / kPriorities),
+      windows_(static_cast<std::uint32_t>((fabric_->shape().windows - 1) / kPriorities)),
       breath_(fabric_->boxes().size() == 1 ? kBreathInMemory : kBreathOnWires),
       recorder_(std::make_shared<Recorder>(Recorder::Identity{name_, fabric_->rank(), std::move(members)},
                                            Recorder::entries_wanted())),
