@@ -36,8 +36,10 @@ std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPag
 pid_t process_at(const UniqueFd& connection) {
   ucred credentials{};
   socklen_t length = sizeof(credentials);
-  const int fault = ::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length);
-  return fault == 0 ? credentials.pid : -1;
+  if (::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
+    refuse("cannot ask which process is at the other end of a Unix socket");
+  }
+  return credentials.pid;
 }
 
 bool readable_before(int fd, Clock::time_point deadline) {
@@ -84,7 +86,10 @@ std::pair<std::uint64_t, UniqueFd> receive_with(const UniqueFd& socket) {
   message.msg_iovlen = 1;
   message.msg_control = buffer.bytes.data();
   message.msg_controllen = buffer.bytes.size();
-  const ssize_t received = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  ssize_t received = 0;
+  do {
+    received = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
   const cmsghdr* control = received < 0 ? nullptr : CMSG_FIRSTHDR(&message);
   if (control == nullptr || control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) {
     if (received > 0 && (message.msg_flags & MSG_CTRUNC) != 0) errno = EMFILE;  // it came, there was no number for it
@@ -127,6 +132,7 @@ class Handout {
     const auto member = std::ranges::find(missing_, process, [](const auto& one) { return one.first.process; });
     if (member == missing_.end()) return;  // a stranger
     while (!send_with(guest, bytes_, memory_)) {
+      if (errno == EINTR) continue;
       if (errno == EPIPE || errno == ECONNRESET) break;  // it has ended, or has failed and will say so
       if (errno != ETOOMANYREFS || !make_way()) {
         refuse("cannot hand this host's memory to rank " + std::to_string(member->first.rank));
@@ -238,7 +244,8 @@ void ShmSegment::join(const ShmMember& leader, Clock::time_point deadline) {
   if (!readable_before(socket.get(), deadline)) throw late();
   errno = 0;
   auto [bytes, memory] = receive_with(socket);
-  if (!memory && errno == EMFILE) refuse("cannot receive the memory of this host's group");
+  if (!memory && (errno == EMFILE || errno == ENOMEM || errno == ENOBUFS))
+    refuse("cannot receive the memory of this host's group");
   if (!memory || bytes != bytes_) throw Error(Error::Kind::system, who + " did not hand out its memory", guilty);
   memory_ = std::move(memory);
 }

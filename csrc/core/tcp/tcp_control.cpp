@@ -124,8 +124,8 @@ void TcpControl::write(Peer& peer) {
     const ssize_t n = ::send(peer.socket.get(), peer.outbox.data(), peer.outbox.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
       peer.outbox.erase(peer.outbox.begin(), peer.outbox.begin() + n);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      break;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM) {
+      break;  // later: nobody says it again
     } else if (errno != EINTR) {
       // Broken for writing; what the peer said before, a goodbye perhaps, is still to be read.
       peer.outbox.clear();

@@ -3,8 +3,8 @@
 //   faults RANKS HOSTS RANK OFFSET TURN ERRNO   the TURN-th call of site OFFSET on RANK fails (0: none does)
 //
 // HOSTS: a letter per rank, of its host. Every rank is a process that forms the group, calls some collectives, checks
-// their results, and ends. Prints a line for each: "RANK ok|error|wrong|died|hangs|left KIND GUILTY SENTENCE", and after
-// them the sites of RANK: "site OFFSET CALL FUNCTION", and "fired" where the call came.
+// their results, and ends. Prints a line for each: "RANK ok|error|wrong|died|hangs|left KIND GUILTY SENTENCE", and
+// after them the sites of RANK: "site OFFSET CALL FUNCTION", and "fired" where the call came.
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
@@ -138,7 +138,9 @@ void live(const Arguments& arguments, std::uint32_t rank, int meeting) {
   other.async = true;
   all_reduce(group, 100'000, other);
   messages(group);
-  const auto half = group.split(0, 0, {});
+  CommunicatorOptions as_here;
+  as_here.timeout = std::chrono::milliseconds(0);
+  const auto half = group.split(0, 0, as_here);
   all_reduce(*half, 1000);
   group.barrier();
 }
@@ -227,9 +229,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "faults RANKS HOSTS RANK OFFSET TURN ERRNO\n");
     return 2;
   }
-  const Arguments arguments{static_cast<std::uint32_t>(std::atoi(argv[1])), argv[2],
-                            static_cast<std::uint32_t>(std::atoi(argv[3])), std::strtoull(argv[4], nullptr, 10),
-                            std::strtoull(argv[5], nullptr, 10), std::atoi(argv[6])};
+  const Arguments arguments{static_cast<std::uint32_t>(std::atoi(argv[1])),
+                            argv[2],
+                            static_cast<std::uint32_t>(std::atoi(argv[3])),
+                            std::strtoull(argv[4], nullptr, 10),
+                            std::strtoull(argv[5], nullptr, 10),
+                            std::atoi(argv[6])};
   std::vector<Child> children;
   for (std::uint32_t rank = 0; rank < arguments.ranks; ++rank) {
     int meeting[2], outcome[2];

@@ -103,18 +103,18 @@ std::vector<Site> sites() {
 }  // namespace syntony::faults
 
 // ---- The calls: those that libsyntony.so takes from the C library ---------------------------------------------------
-#define FAILS(call, result)                                                                            \
+#define FAILS(call, result)                                                                          \
   if (const int error = syntony::faults::error_for(call, __builtin_return_address(0)); error != 0) { \
-    errno = error;                                                                                     \
-    return result;                                                                                     \
+    errno = error;                                                                                   \
+    return result;                                                                                   \
   }
 // RESULT NAME(PARAMETERS), called with ARGUMENTS; -1 says that it failed.
-#define CALL(RESULT, NAME, PARAMETERS, ARGUMENTS)                             \
-  RESULT NAME PARAMETERS {                                                    \
-    FAILS(#NAME, -1)                                                          \
-    using Function = RESULT(*) PARAMETERS;                                    \
-    static const Function real = syntony::faults::next<Function>(#NAME);      \
-    return real ARGUMENTS;                                                    \
+#define CALL(RESULT, NAME, PARAMETERS, ARGUMENTS)                        \
+  RESULT NAME PARAMETERS {                                               \
+    FAILS(#NAME, -1)                                                     \
+    using Function = RESULT(*) PARAMETERS;                               \
+    static const Function real = syntony::faults::next<Function>(#NAME); \
+    return real ARGUMENTS;                                               \
   }
 
 extern "C" {

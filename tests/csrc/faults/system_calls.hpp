@@ -1,5 +1,5 @@
-// The system calls of the core, of which one can be made to fail. The program defines them, so the library's calls of the
-// C library come here first; calls from elsewhere pass.
+// The system calls of the core, of which one can be made to fail. The program defines them, so the library's calls of
+// the C library come here first; calls from elsewhere pass.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct Site {
   std::string function;  // the exported function around it, or "?"
 };
 
-/// From now on in this process: notes the sites that call. Where `offset` is not 0, the `turn`-th call (1, 2, ..) of that
-/// site fails with `error`.
+/// From now on in this process: notes the sites that call. Where `offset` is not 0, the `turn`-th call (1, 2, ..) of
+/// that site fails with `error`.
 void arm(std::uint64_t offset, std::uint64_t turn, int error);
 void disarm();
 /// Whether the call that was to fail has come.

@@ -34,11 +34,11 @@ ERRORS = {
     "epoll_ctl": "ENOMEM ENOSPC",
     "epoll_wait": "EINTR",
     "eventfd": "EMFILE ENOMEM",
-    "ftruncate": "EINTR ENOSPC",
+    "ftruncate": "ENOSPC",
     "getifaddrs": "ENOMEM",
-    "getrandom": "EINTR",
-    "getsockname": "ENOBUFS",
-    "getsockopt": "ENOBUFS",
+    "getrandom": "ENOSYS",
+    "getsockname": "ENOMEM",
+    "getsockopt": "ENOMEM",
     "listen": "EADDRINUSE",
     "memfd_create": "EMFILE ENOMEM EPERM",
     "mmap": "ENOMEM",
@@ -56,7 +56,13 @@ ERRORS = {
     "write": "",  # to an eventfd: it cannot fail
 }
 TRANSIENT = ("EINTR",)  # nobody may notice
-OF_A_WIRE = ("ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "EPIPE")  # no rank's fault: either end may be named
+OF_A_WIRE = (
+    "ECONNABORTED",
+    "ECONNREFUSED",
+    "ECONNRESET",
+    "EPIPE",
+    "ENOBUFS",
+)  # no rank's fault: either end may be named
 
 
 @dataclass(frozen=True)
