@@ -105,7 +105,7 @@ void check(bool right, const char* what) {
 void all_reduce(Communicator& group, std::size_t count, const CallOptions& options = {}) {
   std::vector<std::int32_t> data(count, static_cast<std::int32_t>(group.rank()) + 1);
   auto* bytes = reinterpret_cast<std::byte*>(data.data());
-  const auto work = group.run(Collective::all_reduce, DType::int32, ReduceOp::sum, 0, {{bytes, bytes, count}}, options);
+  const auto work = group.run({.dtype = DType::int32, .blocks = {Block{bytes, bytes, count}}, .options = options});
   if (work) work->wait();
   const auto sum = static_cast<std::int32_t>(group.size() * (group.size() + 1) / 2);
   check(std::ranges::all_of(data, [&](std::int32_t value) { return value == sum; }), "an all_reduce gave a wrong sum");

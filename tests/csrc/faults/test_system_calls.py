@@ -76,7 +76,8 @@ class Fault:
     turn: int
 
     def __str__(self) -> str:
-        return f"{self.call} in {self.function} fails with {self.error}, turn {self.turn}, rank {self.rank} of {self.hosts}"
+        where = f"rank {self.rank} of {self.hosts}, {self.call} in {self.function}"
+        return f"{where} fails with {self.error}, turn {self.turn}"
 
 
 @dataclass(frozen=True)
