@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest --quiet
 SIDE_BY_SIDE := --numprocesses $(JOBS) --dist worksteal
 WHICH := not soak and not sweep
 STUBS := _cuda _emulation
-CXX_FILES = $(shell find csrc tests/csrc/fuzz -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
+CXX_FILES = $(shell find csrc tests/csrc/fuzz tests/csrc/faults -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
 .PHONY: help build stubs programs demo test test-all fuzz sanitize cuda test-cuda lint tidy tidy-all format clean
@@ -74,8 +74,8 @@ endif
 test-all: WHICH := not soak
 test-all: test ## the same with whole sweeps: every rank count, torch's own suite at 2 and 4 ranks
 
-fuzz: build ## frames, messages, handshakes and files that nobody wrote, millions of them, under sanitizers (minutes)
-	@$(PYTEST) -m soak tests/csrc/test_fuzz.py tests/synth/formats/test_hostile_files.py
+fuzz: programs ## millions of frames, messages, Programs and files that nobody wrote, under sanitizers; every system call fails once (minutes)
+	@$(PYTEST) -m soak tests/csrc/test_fuzz.py tests/csrc/faults tests/synth/formats/test_hostile_files.py
 
 sanitize: programs ## the runtime under the address, undefined behaviour and thread sanitizers (minutes)
 	@$(PYTEST) -m 'soak or not soak' tests/csrc/test_tcp.py tests/csrc/runtime/test_sanitizers.py \
