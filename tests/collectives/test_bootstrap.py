@@ -417,7 +417,7 @@ def test_a_forked_child_that_ends_leaves_the_meeting_open(port: int) -> None:
 
 EXHAUSTED = """
 import os, resource, sys, time
-from syntony import TcpBootstrap
+from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
 with TcpBootstrap(0, 2, sys.argv[1], int(sys.argv[2]), 3.0) as bootstrap:
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 4096))
     try:
