@@ -264,6 +264,9 @@ class Process:
 def allocate(bytes: int) -> npt.NDArray[np.uint8]:
     """Zeros in page-aligned memory that other processes of the host could map."""
 
+def usable_cpus(root: str = "/") -> int:
+    """How many CPUs' worth of time this process may use: its affinity, bounded by the quotas of its control groups."""
+
 def contiguous(array: object) -> tuple[int, int, str, bool] | None: ...
 def place_of(address: int, bytes: int) -> tuple[int, int] | None:
     """Descriptor and offset of memory from `allocate`; None for other memory."""

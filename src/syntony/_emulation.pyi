@@ -19,9 +19,10 @@ def carries(number_format: str, dtype: str) -> bool:
 class Aggregator:
     """A switch that adds, in software: one thread, any number of jobs."""
 
-    def __init__(self, listen: str = '127.0.0.1:0', slots: int = 64, slot_bytes: int = 32768, number_formats: Sequence[str] = [], tenants: int = 1, shared: bool = False) -> None:
+    def __init__(self, listen: str = '127.0.0.1:0', slots: int = 64, slot_bytes: int = 32768, number_formats: Sequence[str] = [], tenants: int = 1, shared: bool = False, secret: str = '') -> None:
         """
-        Listens. `number_formats`: those it adds; empty: all. ValueError for options that do not fit together,
+        Listens. `number_formats`: those it adds; empty: all. `secret`: what workers must know; beyond loopback there
+        must be one. ValueError for options that do not fit together,
         CommunicationError when the address cannot be used.
         """
 
@@ -41,7 +42,7 @@ class AggregationClient:
     goes wrong between ranks.
     """
 
-    def __init__(self, address: str, token: bytes, rank: int, ranks: int, timeout: float) -> None:
+    def __init__(self, address: str, token: bytes, rank: int, ranks: int, timeout: float, secret: str = '') -> None:
         """
         Joins the job that the 16 bytes of `token` name. Collective: returns when all workers have come.
         """

@@ -64,3 +64,6 @@ def test_a_wrong_variable_is_a_sentence(program: Path) -> None:
     done = run([str(program), "explain"], SYNTONY_TCP_FLOWS="many")
     assert done.returncode == 1
     assert "SYNTONY_TCP_FLOWS=many is not a whole number from 1 to 64" in done.stderr
+    done = run([str(program), "explain"], SYNTONY_TCP_KEEPALIVE="1")
+    assert done.returncode == 1
+    assert "SYNTONY_TCP_KEEPALIVE=1 is not a whole number from 2 to 3600" in done.stderr

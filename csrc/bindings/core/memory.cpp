@@ -3,14 +3,17 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "core/shm/shareable_memory.hpp"
+#include "core/usable_cpus.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -77,6 +80,9 @@ nb::object contiguous(nb::handle array) {
 
 void bind_memory(nb::module_& m) {
   using syntony::ShareableMemory;
+  m.def(
+      "usable_cpus", [](const std::string& root) { return syntony::usable_cpus(root); }, "root"_a = "/",
+      "How many CPUs' worth of time this process may use: its affinity, bounded by the quotas of its control groups.");
   m.def("contiguous", &syntony::contiguous, "array"_a,
         "(address, elements, dtype, writable) of what has the buffer protocol; None unless it is contiguous and its "
         "elements are ours.");

@@ -62,8 +62,8 @@ DType dtype_named(std::string_view name) {
 class PythonAggregator {
  public:
   PythonAggregator(std::string listen, std::size_t slots, std::size_t slot_bytes,
-                   const std::vector<std::string>& formats, std::size_t tenants, bool shared)
-      : value_(options(std::move(listen), slots, slot_bytes, formats, tenants, shared)) {}
+                   const std::vector<std::string>& formats, std::size_t tenants, bool shared, std::string secret)
+      : value_(options(std::move(listen), slots, slot_bytes, formats, tenants, shared, std::move(secret))) {}
 
   [[nodiscard]] std::string address() const { return value_.address().text(); }
 
@@ -80,7 +80,8 @@ class PythonAggregator {
 
  private:
   static AggregatorOptions options(std::string listen, std::size_t slots, std::size_t slot_bytes,
-                                   const std::vector<std::string>& formats, std::size_t tenants, bool shared) {
+                                   const std::vector<std::string>& formats, std::size_t tenants, bool shared,
+                                   std::string secret) {
     AggregatorOptions options;
     options.listen = std::move(listen);
     options.slots = slots;
@@ -88,6 +89,7 @@ class PythonAggregator {
     for (const std::string& format : formats) options.formats.push_back(format_named(format));
     options.tenants = tenants;
     options.shared = shared;
+    options.secret = std::move(secret);
     return options;
   }
 
@@ -98,14 +100,14 @@ class PythonAggregator {
 class PythonAggregationClient {
  public:
   PythonAggregationClient(const std::string& address, const nb::bytes& token, std::uint32_t rank, std::uint32_t ranks,
-                          double timeout) {
-    Token secret{};
-    if (token.size() != sizeof(secret)) throw std::invalid_argument("a token has 16 bytes");
-    std::memcpy(secret.data(), token.c_str(), sizeof(secret));
+                          double timeout, const std::string& secret) {
+    Token name{};
+    if (token.size() != sizeof(name)) throw std::invalid_argument("a token has 16 bytes");
+    std::memcpy(name.data(), token.c_str(), sizeof(name));
     const TcpAddress at = address_of(address);
     const milliseconds patience = from_seconds(timeout);
     const nb::gil_scoped_release unlocked;
-    value_ = std::make_unique<AggregationClient>(at, secret, rank, ranks, patience, check_signals);
+    value_ = std::make_unique<AggregationClient>(at, name, rank, ranks, patience, secret, check_signals);
   }
 
   void all_reduce(std::string_view format, std::string_view dtype, std::uintptr_t input, std::uintptr_t output,
@@ -160,10 +162,13 @@ void bind_aggregation(nb::module_& m) {
       "number_format"_a, "dtype"_a, "Whether elements of `dtype` can travel to a switch in `number_format`.");
 
   nb::class_<PythonAggregator>(m, "Aggregator", "A switch that adds, in software: one thread, any number of jobs.")
-      .def(nb::init<std::string, std::size_t, std::size_t, const std::vector<std::string>&, std::size_t, bool>(),
+      .def(nb::init<std::string, std::size_t, std::size_t, const std::vector<std::string>&, std::size_t, bool,
+                    std::string>(),
            "listen"_a = "127.0.0.1:0", "slots"_a = 64, "slot_bytes"_a = 32768,
-           "number_formats"_a = std::vector<std::string>(), "tenants"_a = 1, "shared"_a = false,
-           "Listens. `number_formats`: those it adds; empty: all. ValueError for options that do not fit together,\n"
+           "number_formats"_a = std::vector<std::string>(), "tenants"_a = 1, "shared"_a = false, "secret"_a = "",
+           "Listens. `number_formats`: those it adds; empty: all. `secret`: what workers must know; beyond loopback "
+           "there\n"
+           "must be one. ValueError for options that do not fit together,\n"
            "CommunicationError when the address cannot be used.")
       .def_prop_ro("address", &PythonAggregator::address, "ADDRESS:PORT where workers connect.")
       .def("run", &PythonAggregator::run, "Serves until stop() or a signal handler that raises.")
@@ -173,8 +178,8 @@ void bind_aggregation(nb::module_& m) {
       m, "AggregationClient",
       "A worker's end of a job at an aggregator. Its methods raise CommunicationError for what\n"
       "goes wrong between ranks.")
-      .def(nb::init<const std::string&, const nb::bytes&, std::uint32_t, std::uint32_t, double>(), "address"_a,
-           "token"_a, "rank"_a, "ranks"_a, "timeout"_a,
+      .def(nb::init<const std::string&, const nb::bytes&, std::uint32_t, std::uint32_t, double, const std::string&>(),
+           "address"_a, "token"_a, "rank"_a, "ranks"_a, "timeout"_a, "secret"_a = "",
            "Joins the job that the 16 bytes of `token` name. Collective: returns when all workers have come.")
       .def("all_reduce", &PythonAggregationClient::all_reduce, "number_format"_a, "dtype"_a, "input"_a, "output"_a,
            "elements"_a, "timeout"_a,

@@ -15,6 +15,7 @@
 
 #include "core/host.hpp"
 #include "core/recorder/recorder_dump.hpp"
+#include "core/usable_cpus.hpp"
 
 namespace syntony {
 namespace {
@@ -235,9 +236,7 @@ void ProgressEngine::nudge() const {
 }
 
 void ProgressEngine::shared_with(std::size_t processes) {
-  cpu_set_t mine;
-  const bool known = ::sched_getaffinity(0, sizeof(mine), &mine) == 0;
-  if (known && processes > static_cast<std::size_t>(CPU_COUNT(&mine))) crowded_ = true;
+  if (processes > usable_cpus()) crowded_ = true;
 }
 
 void ProgressEngine::submitted() { nudge(); }

@@ -1,5 +1,7 @@
 #include "core/shm/doorbell.hpp"
 
+#include <array>
+
 #include "core/shm/unix_socket.hpp"
 
 namespace syntony {
@@ -14,10 +16,9 @@ Doorbell::Doorbell() : address_(fresh_unix_address()), socket_(unix_socket(SOCK_
 }
 
 void Doorbell::answer() const {
-  constexpr int kAtOnce = 64;  // a stranger that rings without end shall not keep us at the door
-  char nothing = 0;
-  for (int i = 0; i < kAtOnce && ::recv(socket_.get(), &nothing, sizeof(nothing), MSG_DONTWAIT) >= 0; ++i) {
-  }
+  constexpr unsigned kAtOnce = 32;  // more than wait there where nobody has raised net.unix.max_dgram_qlen
+  std::array<mmsghdr, kAtOnce> rings{};
+  ::recvmmsg(socket_.get(), rings.data(), rings.size(), MSG_DONTWAIT, nullptr);
 }
 
 void Doorbell::ring(const std::string& address) const {

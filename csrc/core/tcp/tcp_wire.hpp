@@ -4,14 +4,16 @@
 //   data socket    FramePrefix(data), FrameHeader, payload | FramePrefix(credit)   in any mixture
 //   control socket ControlPrefix, body
 //
-// The token in every message guards against strangers and against connections of groups that are gone. It is no
-// defence against somebody who can read the wire.
+// Hello and Ack prove by a keyed hash that who sends them knows the group's token: it is not told before both sides
+// have proven that. The token in every later message guards against connections of groups that are gone. None of this
+// is a defence against somebody who can read the wire.
 #pragma once
 
 #include <array>
 #include <bit>
 #include <cstdint>
 
+#include "core/sip_hash.hpp"
 #include "core/transport.hpp"
 
 namespace syntony {
@@ -33,14 +35,14 @@ struct TcpIdentity {
 
 inline constexpr std::uint32_t kHelloMagic = 0x48535953;  // "SYSH"
 inline constexpr std::uint32_t kAckMagic = 0x41535953;    // "SYSA"
-inline constexpr std::uint16_t kWireVersion = 2;          // 2: Descriptor::counts
+inline constexpr std::uint16_t kWireVersion = 3;          // 3: proofs in the place of tokens
 inline constexpr std::uint16_t kControlFlow = 0xffff;
 
 struct Hello {
   std::uint32_t magic = kHelloMagic;
   std::uint16_t version = kWireVersion;
   std::uint16_t flow = 0;  // which data socket of the pair, or kControlFlow
-  std::array<std::uint64_t, 2> token{};
+  SipHash proof{};
   std::uint32_t group = 0;
   std::uint32_t from = 0;
   std::uint32_t to = 0;
@@ -48,21 +50,34 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 40);
 
-/// Whether a Hello comes from a rank of this group that dials `self`: of every pair the higher rank does.
-[[nodiscard]] inline bool admissible(const Hello& hello, const TcpIdentity& self) {
-  return hello.magic == kHelloMagic && hello.version == kWireVersion && hello.token == self.token &&
-         hello.group == self.group && hello.to == self.rank && hello.from > self.rank && hello.from < self.ranks;
-}
-
 struct Ack {
   std::uint32_t magic = kAckMagic;
   std::uint16_t version = kWireVersion;
   std::uint16_t flow = 0;
-  std::array<std::uint64_t, 2> token{};
+  SipHash proof{};
   std::uint32_t from = 0;
   std::uint32_t flows = 0;  // how many the sender of the Ack expects
 };
 static_assert(sizeof(Ack) == 32);
+
+/// Of a Hello or an Ack: what only a rank of the group can compute, from all its other fields. It says to which rank it
+/// speaks, so whoever receives it cannot use it elsewhere.
+template <typename Message>
+[[nodiscard]] SipHash proof_of(Message message, const SipKey& token) {
+  message.proof = {};
+  return sip_hash(token, {reinterpret_cast<const char*>(&message), sizeof(message)});
+}
+template <typename Message>
+[[nodiscard]] Message proven(Message message, const SipKey& token) {
+  message.proof = proof_of(message, token);
+  return message;
+}
+
+/// Whether a Hello comes from a rank of this group that dials `self`: of every pair the higher rank does.
+[[nodiscard]] inline bool admissible(const Hello& hello, const TcpIdentity& self) {
+  return hello.magic == kHelloMagic && hello.version == kWireVersion && hello.proof == proof_of(hello, self.token) &&
+         hello.group == self.group && hello.to == self.rank && hello.from > self.rank && hello.from < self.ranks;
+}
 
 struct FramePrefix {
   static constexpr std::uint32_t kData = 0x46535953;    // "SYSF": a FrameHeader and its payload follow

@@ -223,7 +223,7 @@ class AggregationClient::Operation {
 // ---- the connection -------------------------------------------------------------------------------------------------
 
 AggregationClient::AggregationClient(TcpAddress address, const Token& token, std::uint32_t rank, std::uint32_t ranks,
-                                     milliseconds timeout, const Interrupt& interrupt)
+                                     milliseconds timeout, const std::string& secret, const Interrupt& interrupt)
     : address_(address), token_(token[0]), ranks_(ranks) {
   const Clock::time_point deadline = Clock::now() + timeout + kGrace;
   connect(deadline - kGrace, interrupt);
@@ -232,6 +232,7 @@ AggregationClient::AggregationClient(TcpAddress address, const Token& token, std
   hello.rank = rank;
   hello.ranks = ranks;
   hello.timeout_ms = static_cast<std::uint32_t>(timeout.count());
+  hello.proof = proof_of(secret, hello);
   send_whole(&hello, sizeof(hello), deadline, interrupt);
   AggregationFrame frame;
   receive_whole(&frame, sizeof(frame), deadline, interrupt);

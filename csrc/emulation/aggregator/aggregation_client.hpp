@@ -28,9 +28,10 @@ class AggregationClient {
   /// Called several times per second while waiting; may throw to give up.
   using Interrupt = std::function<void()>;
 
-  /// Joins the job that `token` names. Collective: returns when all `ranks` workers have come. Throws Error.
+  /// Joins the job that `token` names. Collective: returns when all `ranks` workers have come. `secret`: the
+  /// aggregator's, if it has one. Throws Error.
   AggregationClient(TcpAddress address, const Token& token, std::uint32_t rank, std::uint32_t ranks,
-                    std::chrono::milliseconds timeout, const Interrupt& interrupt);
+                    std::chrono::milliseconds timeout, const std::string& secret, const Interrupt& interrupt);
   ~AggregationClient();
   AggregationClient(const AggregationClient&) = delete;
   AggregationClient& operator=(const AggregationClient&) = delete;

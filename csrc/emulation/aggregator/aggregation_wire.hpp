@@ -1,7 +1,7 @@
 // The bytes between a worker and an aggregator, over one TCP connection per worker. Little-endian, as in memory.
 //
 //   worker                                     aggregator
-//   Hello{token, rank, ranks}            ──▶
+//   Hello{token, rank, ranks; proof}     ──▶
 //                                        ◀──   Welcome{window, slot bytes}      when all workers of the job have come
 //   begin{operation; elements, format}   ──▶
 //   exponents                            ──▶   the largest of all workers'      int32_block only, for the first window
@@ -13,21 +13,23 @@
 //                                        ◀──   failure{kind, rank; sentence}    instead of anything else, and the end
 //
 // A chunk is `elements_per_chunk` elements in wire format, of int32_block followed by the exponents of the blocks of
-// the chunk one window later. The token keeps strangers out of a job and frames of dead jobs out of living ones; it is
-// no defence against somebody who can read the wire.
+// the chunk one window later. The token keeps strangers out of a job and frames of dead jobs out of living ones; the
+// proof keeps those away who do not know the aggregator's secret. Neither defends against somebody who reads the wire.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
+#include "core/sip_hash.hpp"
 #include "emulation/aggregator/number_format.hpp"
 
 namespace syntony {
 
 inline constexpr std::uint32_t kAggregationMagic = 0x41595341;  // "ASYA"
-inline constexpr std::uint32_t kAggregationVersion = 1;
+inline constexpr std::uint32_t kAggregationVersion = 2;         // 2: a proof in Hello
 inline constexpr std::uint32_t kMostWorkers = 1024;
 inline constexpr std::uint32_t kLongestSentence = 4096;
 inline constexpr std::uint32_t kNobody = 0xffffffff;
@@ -40,8 +42,17 @@ struct AggregationHello {
   std::uint32_t ranks = 1;
   std::uint32_t timeout_ms = 0;  // how long the others may take to come
   std::uint32_t zero = 0;
+  SipHash proof{};  // proof_of(secret, this)
 };
-static_assert(sizeof(AggregationHello) == 40);
+static_assert(sizeof(AggregationHello) == 56);
+
+/// Who knows the secret and greets with this Hello. Any where there is no secret.
+[[nodiscard]] inline SipHash proof_of(std::string_view secret, const AggregationHello& hello) {
+  const SipHash key = sip_hash({}, secret);
+  const std::array<std::uint64_t, 3> said{hello.token[0], hello.token[1],
+                                          std::uint64_t{hello.rank} << 32U | hello.ranks};
+  return sip_hash(key, {reinterpret_cast<const char*>(said.data()), sizeof(said)});
+}
 
 struct AggregationFrame {
   enum class Kind : std::uint32_t { welcome = 1, begin = 2, exponents = 3, chunk = 4, leave = 5, failure = 6 };

@@ -36,12 +36,17 @@ void check(const AggregatorOptions& options) {
           "at least 1 and at most the number of slots");
 }
 
-UniqueFd listen_on(const std::string& text) {
+UniqueFd listen_on(const std::string& text, const std::string& secret) {
   const std::optional<TcpAddress> address = TcpAddress::parse(text);
   if (!address) throw Error(Error::Kind::invalid, "'" + text + "' is not an address like 10.0.0.4:4242");
   UniqueFd socket = open_tcp_socket(address->family());
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (secret.empty() && !address->loopback()) {
+    throw Error(Error::Kind::invalid, "an aggregator at " + text +
+                                          " needs a secret, as others can reach that address, too: set SYNTONY_SECRET "
+                                          "to one random value here and at all workers");
+  }
   if (bind(socket.get(), address->get(), address->length()) != 0 || ::listen(socket.get(), SOMAXCONN) != 0) {
     throw system_error("cannot listen on " + text, errno);
   }
@@ -60,7 +65,7 @@ T read_as(const std::byte* bytes) {
 Aggregator::Aggregator(AggregatorOptions options)
     : options_((check(options), std::move(options))),
       capacity_(slot_capacity(options_.slot_bytes)),
-      listener_(listen_on(options_.listen)),
+      listener_(listen_on(options_.listen, options_.secret)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw system_error("cannot make an epoll", errno);
   if (options_.shared) common_ = std::make_shared<SlotPool>(options_.slots, capacity_);

@@ -37,10 +37,11 @@ struct AggregatorOptions {
   std::string listen = "127.0.0.1:0";               // port 0: one that is free
   std::size_t slots = 64;                           // of all tenants together
   std::size_t slot_bytes = std::size_t{32} * 1024;  // a multiple of 8
-  std::size_t tenants = 1;                          // jobs at once
+  std::size_t tenants = 1;                          // jobs at once, of those whose workers have all come
   bool shared = false;                              // one pool for all tenants, else a part for each
   std::vector<NumberFormat> formats{};              // NOLINT(readability-redundant-member-init); empty: all
   std::size_t memory = std::size_t{1} << 30U;       // most bytes that the slots of a job may take
+  std::string secret{};  // NOLINT(readability-redundant-member-init); workers must know it; empty: on loopback only
 };
 
 class Aggregator {
@@ -121,6 +122,7 @@ class Aggregator {
   void drain(Worker& worker);
   bool receive(Worker& worker, std::byte* to, std::size_t from, std::size_t until);
   bool take_frame(Worker& worker);
+  [[nodiscard]] std::size_t tenants() const;
   void greet(Worker& worker, const AggregationHello& hello);
   void begin_operation(Worker& worker);
   bool place_chunk(Worker& worker);

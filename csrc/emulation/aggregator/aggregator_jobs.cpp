@@ -47,13 +47,18 @@ void Aggregator::greet(Worker& worker, const AggregationHello& hello) {
                   rank_named(hello.rank) + " of " + std::to_string(hello.ranks) +
                       " is no worker; an aggregator takes " + "1 to " + std::to_string(kMostWorkers));
   }
+  if (!options_.secret.empty() && hello.proof != proof_of(options_.secret, hello)) {
+    return refuse(worker, Error::Kind::aborted, hello.rank,
+                  rank_named(hello.rank) +
+                      " does not know the secret of the aggregator: SYNTONY_SECRET should be set " +
+                      "to one value there and at all workers");
+  }
   auto job = std::ranges::find(jobs_, hello.token, &Job::token);
+  const bool full = tenants() >= options_.tenants;
+  const std::string serves = "the aggregator serves " + std::to_string(tenants()) + " of " +
+                             std::to_string(options_.tenants) + " jobs already";
   if (job == jobs_.end()) {
-    if (jobs_.size() >= options_.tenants) {
-      return refuse(worker, Error::Kind::aborted, kNobody,
-                    "the aggregator serves " + std::to_string(jobs_.size()) + " of " +
-                        std::to_string(options_.tenants) + " jobs already");
-    }
+    if (full) return refuse(worker, Error::Kind::aborted, kNobody, serves);
     const std::size_t slots = options_.shared ? options_.slots : options_.slots / options_.tenants;
     if (slots * capacity_ * (hello.ranks + 1) > options_.memory) {
       return refuse(worker, Error::Kind::aborted, kNobody,
@@ -80,7 +85,14 @@ void Aggregator::greet(Worker& worker, const AggregationHello& hello) {
   job->workers[hello.rank] = &worker;
   worker.job = &*job;
   worker.rank = hello.rank;
+  if (job->joined + 1 == job->workers.size() && full) return fail(*job, Error::Kind::aborted, kNobody, serves);
   if (++job->joined == job->workers.size()) welcome(*job);
+}
+
+/// Jobs whose workers have all come: until then a job holds nothing that another one could need.
+std::size_t Aggregator::tenants() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(jobs_, [](const Job& job) { return job.joined == job.workers.size(); }));
 }
 
 void Aggregator::welcome(Job& job) {

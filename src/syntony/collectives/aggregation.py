@@ -47,7 +47,8 @@ class InNetwork:
             )
         # A job's token is fresh and random, so that nobody else can join it.
         token = bootstrap.all_gather("aggregation token", secrets.token_bytes(16) if bootstrap.rank == 0 else b"")[0]
-        client = _emulation.AggregationClient(_numeric(where), token, bootstrap.rank, bootstrap.size, timeout)
+        secret = os.environ.get("SYNTONY_SECRET", "")
+        client = _emulation.AggregationClient(_numeric(where), token, bootstrap.rank, bootstrap.size, timeout, secret)
         return cls(client, bootstrap.rank, bootstrap.size, timeout)
 
     @property

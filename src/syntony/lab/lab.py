@@ -90,9 +90,16 @@ class Lab:
             self._apply(faults, lasting, faults[change.fault])
 
         place = meeting_place(self.spec)
-        told = {"SYNTONY_SECRET": secrets.token_hex()} | ({} if place is None else {"SYNTONY_AGGREGATOR": place})
+        secret = {"SYNTONY_SECRET": secrets.token_hex()}
+        told = secret | ({} if place is None else {"SYNTONY_AGGREGATOR": place})
         services = [
-            Task(switch.name, self.namespace(switch.name), command_of(self.spec, switch), inherited, service=True)
+            Task(
+                switch.name,
+                self.namespace(switch.name),
+                command_of(self.spec, switch),
+                {**inherited, **secret},
+                service=True,
+            )
             for switch in adding_switches(self.spec)
         ]
         ranks = [

@@ -57,11 +57,12 @@ def everybody(ranks: int, work: Callable[[int], Any]) -> list[Any]:
 class Job:
     """Workers that join one job with a token of its own."""
 
-    def __init__(self, address: str, ranks: int, timeout: float = 20.0) -> None:
+    def __init__(self, address: str, ranks: int, timeout: float = 20.0, secret: str = "") -> None:
         self.address, self.ranks, self.timeout, self.token = address, ranks, timeout, os.urandom(16)
+        self.secret = secret
 
     def join(self, rank: int) -> _emulation.AggregationClient:
-        return _emulation.AggregationClient(self.address, self.token, rank, self.ranks, self.timeout)
+        return _emulation.AggregationClient(self.address, self.token, rank, self.ranks, self.timeout, self.secret)
 
     def reduce(
         self, client: _emulation.AggregationClient, source: Array, number_format: str = "", timeout: float | None = None
@@ -89,7 +90,7 @@ class Job:
 class Wire:
     """A worker made of bytes."""
 
-    def __init__(self, job: Job, rank: int, version: int = 1) -> None:
+    def __init__(self, job: Job, rank: int, version: int = 2) -> None:
         host, _, port = job.address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=10)
         self.token = job.token
@@ -125,8 +126,8 @@ class Wire:
         return data
 
 
-def hello(token: bytes, rank: int, ranks: int, timeout_ms: int = 10_000, version: int = 1) -> bytes:
-    return struct.pack("<II16sIIII", MAGIC, version, token, rank, ranks, timeout_ms, 0)
+def hello(token: bytes, rank: int, ranks: int, timeout_ms: int = 10_000, version: int = 2) -> bytes:
+    return struct.pack("<II16sIIII16x", MAGIC, version, token, rank, ranks, timeout_ms, 0)  # no proof
 
 
 def frame(token: bytes, kind: int, operation: int = 0, chunk: int = 0, body: bytes = b"") -> bytes:

@@ -240,13 +240,13 @@ def test_workers_that_count_each_other_differently_are_told() -> None:
         assert b"this job has 2 workers" in body
 
 
-@pytest.mark.parametrize("version", [0, 2, 2**32 - 1])
+@pytest.mark.parametrize("version", [0, 1, 2**32 - 1])
 def test_another_version_is_told_so(version: int) -> None:
     with aggregator() as address:
         wire = Wire(Job(address, 1), 0, version)
         kind, _, _, body = wire.receive()
         assert kind == FAILURE
-        assert b"the aggregator speaks version 1" in body
+        assert b"the aggregator speaks version 2" in body
 
 
 def test_a_dead_aggregator_is_named() -> None:
@@ -323,3 +323,45 @@ def test_garbage_never_harms_the_others(seed: int) -> None:
 def test_options_that_cannot_be(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         _emulation.Aggregator(**options)
+
+
+# ---- strangers ------------------------------------------------------------------------------------------------------
+
+
+def test_a_stranger_s_job_that_never_begins_holds_no_tenancy() -> None:
+    with aggregator(tenants=1, slots=4, slot_bytes=256) as address:
+        stranger = Wire(Job(address, 2), 0)  # the other one never comes
+        assert still_serves(address)
+        stranger.socket.close()
+
+
+def test_of_two_jobs_that_meet_at_once_one_is_served_and_one_is_told() -> None:
+    with aggregator(tenants=1, slots=4, slot_bytes=256) as address:
+        slow, job = Job(address, 2), Job(address, 1)
+        early = Wire(slow, 0)
+        client = job.join(0)
+        late = Wire(slow, 1)
+        kind, _, _, body = late.receive()
+        assert kind == FAILURE
+        assert b"the aggregator serves 1 of 1 jobs already" in body
+        assert np.array_equal(job.reduce(client, ones()), ones())
+        client.close()
+        early.socket.close()
+        late.socket.close()
+
+
+def test_who_does_not_know_the_secret_is_told() -> None:
+    with aggregator(secret="sesame") as address:
+        for secret in ("", "poppy"):
+            with pytest.raises(_core.CommunicationError, match="rank 0 does not know the secret of the aggregator"):
+                Job(address, 1, secret=secret).join(0)
+        job = Job(address, 1, secret="sesame")
+        client = job.join(0)
+        assert np.array_equal(job.reduce(client, ones()), ones())
+        client.close()
+
+
+def test_beyond_loopback_an_aggregator_asks_for_a_secret() -> None:
+    with pytest.raises(ValueError, match=r"an aggregator at 0\.0\.0\.0:0 needs a secret, .*SYNTONY_SECRET"):
+        _emulation.Aggregator("0.0.0.0:0")
+    _emulation.Aggregator("0.0.0.0:0", secret="sesame")

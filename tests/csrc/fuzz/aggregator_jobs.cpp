@@ -33,7 +33,7 @@ class Switch {
         }) {
     both([this](std::size_t rank) {
       workers_[rank] = std::make_unique<AggregationClient>(door_, kHonest, static_cast<std::uint32_t>(rank), 2,
-                                                           std::chrono::seconds(60), [] {});
+                                                           std::chrono::seconds(60), "", [] {});
     });
   }
 

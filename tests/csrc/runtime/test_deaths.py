@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -10,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.csrc.runtime.group import failure_of
-from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
+from tests.csrc.runtime.harness import ROOT, Processes, Rank, run_as_processes
 
 ALONE = pytest.mark.alone  # counts what is left on the machine, or tells who is late by less than a second
 HOSTS = pytest.mark.parametrize("hosts", ["", "aabb", "abcd"])
@@ -218,3 +222,31 @@ def test_a_stopped_process_is_late_and_named(hosts: str) -> None:
     for rank in (0, 2):
         kind, guilty, sentence, _ = results[rank]
         assert (kind, guilty) == ("timeout", (1,)), sentence
+
+
+UNREAPED = """
+import errno, os, sys
+import numpy as np
+from syntony import Communicator, TcpBootstrap
+from tests.csrc.runtime import seccomp
+child = os.fork()  # rank 1, whose parent is rank 0 and does not wait for it
+seccomp.refuse("pidfd_open", seccomp.ERRNO + errno.EPERM)  # as older container runtimes do
+with TcpBootstrap(int(child == 0), 2, "127.0.0.1", int(sys.argv[1])) as bootstrap:
+    group = Communicator.create(bootstrap, timeout=20)
+    group.all_reduce(np.ones(4))
+    if child == 0:
+        os._exit(1)
+    try:
+        group.all_reduce(np.ones(4))
+    except Exception as error:
+        print(error)
+"""
+
+
+def test_a_zombie_is_dead_where_there_are_no_pidfds() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    done = subprocess.run(
+        [sys.executable, "-c", UNREAPED, str(port)], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert re.search(r"rank 1 \(process \d+ on .*\) died", done.stdout), (done.stdout, done.stderr)

@@ -18,8 +18,9 @@ import pytest
 
 from syntony import LocalBootstrap, _core
 from tests.csrc.runtime.group import Group, failure_of
+from tests.csrc.runtime.sip_hash import sip_hash
 
-HELLO = struct.Struct("<IHH16sIIII")  # magic, version, flow, token, group, from, to, flows
+HELLO = struct.Struct("<IHH16sIIII")  # magic, version, flow, proof, group, from, to, flows
 ACK_BYTES = 32
 PREFIX = struct.Struct("<4sIQII")  # kind, token, number, window, channel
 HEADER = struct.Struct("<QIHHQQIIQ")  # token, group, channel, priority, sequence, fingerprint, slice, length, total
@@ -72,7 +73,9 @@ class Impostor:
 
     def dial(self, host: str, port: int, flow: int) -> socket.socket:
         connection = socket.create_connection((host, port), timeout=30)
-        connection.sendall(HELLO.pack(0x48535953, 2, flow, self.token, self.group, 1, 0, FLOWS))
+        unproven = HELLO.pack(0x48535953, 3, flow, bytes(16), self.group, 1, 0, FLOWS)
+        proof = sip_hash(self.token, unproven)
+        connection.sendall(HELLO.pack(0x48535953, 3, flow, proof, self.group, 1, 0, FLOWS))
         assert len(connection.recv(ACK_BYTES, socket.MSG_WAITALL)) == ACK_BYTES
         return connection
 

@@ -7,9 +7,7 @@ import ctypes
 import itertools
 import mmap
 import os
-import platform
 import resource
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,12 +15,14 @@ import numpy as np
 import pytest
 
 from syntony import _core
+from tests.csrc.runtime import seccomp
 from tests.csrc.runtime.cases import COLLECTIVES, ROOTED, even_case, generator, run_cases
 from tests.csrc.runtime.group import Group
 from tests.csrc.runtime.harness import Rank, run_as_processes, run_as_threads
 
 # Bytes of a block: in the stamp's line, shown once, in pieces, as shares of a sum, read from the peers' own buffers.
 BOUNDARIES = (4, 8, 24, 48, 52, 4096, 65_536, 131_072, 131_076, 262_140, 262_144, 400_000, 1_500_004)
+PR_SET_PTRACER = 0x59616D61
 ADDED = 32 << 20  # sums are read from the peers' buffers from here on
 
 
@@ -204,29 +204,8 @@ def test_memory_that_nobody_can_read_goes_through_copies() -> None:
     run_as_processes(unreadable_on_one, 3)
 
 
-def deadly_ptracer() -> None:
-    """From here on, to let others read this process's memory kills it (seccomp)."""
-    number = {"x86_64": 157, "aarch64": 167}[platform.machine()]  # prctl
-    load, equal, give = 0x20, 0x15, 0x06
-    allow, kill, ptracer = 0x7FFF0000, 0x80000000, 0x59616D61
-    program = [
-        (load, 0, 0, 0),
-        (equal, 0, 3, number),
-        (load, 0, 0, 16),
-        (equal, 0, 1, ptracer),
-        (give, 0, 0, kill),
-        (give, 0, 0, allow),
-    ]
-    filters = b"".join(struct.pack("<HBBI", *line) for line in program)
-    text = ctypes.create_string_buffer(filters)
-    described = struct.pack("<HxxxxxxQ", len(program), ctypes.addressof(text))
-    libc = ctypes.CDLL(None, use_errno=True)
-    assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
-    assert libc.prctl(22, 2, ctypes.create_string_buffer(described), 0, 0) == 0  # PR_SET_SECCOMP
-
-
 def never_read(rank: Rank) -> None:
-    deadly_ptracer()
+    seccomp.refuse("prctl", seccomp.KILL, PR_SET_PTRACER)
     group = rank.join()
     group.all_reduce(np.ones(4, np.float32))
     group.shutdown()

@@ -62,6 +62,10 @@ void mesh_of_some(std::uint64_t) {
   });
 }
 
+Hello hello_of(const Rank& rank, std::uint32_t from, std::uint16_t flow, std::uint32_t flows) {
+  return proven(Hello{.flow = flow, .group = 7, .from = from, .to = 0, .flows = flows}, rank.gathering.token);
+}
+
 void strangers(std::uint64_t seed) {
   std::vector<UniqueFd> lingering;  // stay until the ranks are done
   run_ranks(3, [&lingering, seed](Rank& rank) {
@@ -69,16 +73,18 @@ void strangers(std::uint64_t seed) {
     const TcpAddress address = listener.endpoints().addresses.back();
     if (rank.rank == 0) {
       std::mt19937_64 random(seed);
-      const Hello right{.flow = 0, .token = rank.gathering.token, .group = 7, .from = 1, .to = 0, .flows = 2};
-      std::vector<Hello> wrong(8, right);
-      wrong[0].token[0] ^= 1;
-      wrong[1].token[1] ^= 1;
+      const Hello right = hello_of(rank, 1, 0, 2);
+      std::vector<Hello> wrong(9, right);
       wrong[2].group = 8;
       wrong[3].to = 1;
       wrong[4].from = 0;     // ourselves
       wrong[5].from = 7;     // nobody
       wrong[6].version = 9;  // another release
       wrong[7].flow = 2;     // one more than there are
+      for (Hello& hello : wrong) hello = proven(hello, rank.gathering.token);
+      wrong[0].proof[0] ^= 1;
+      wrong[1].proof[1] ^= 1;
+      wrong[8].flow = 1;  // another's proof
       for (const Hello& hello : wrong) write_bytes(lingering.emplace_back(knock(address)).get(), bytes_of(hello));
       for (int i = 0; i < 20; ++i) {  // garbage of any length
         std::vector<std::byte> garbage(1 + random() % 30'000);
@@ -117,10 +123,6 @@ void crowd(std::uint64_t) {
   });
 }
 
-Hello hello_of(const Rank& rank, std::uint32_t from, std::uint16_t flow, std::uint32_t flows) {
-  return {.flow = flow, .token = rank.gathering.token, .group = 7, .from = from, .to = 0, .flows = flows};
-}
-
 /// Strangers that connect without end while the ranks meet, each silent: none takes a rank's place.
 void flood(std::uint64_t) {
   std::atomic<bool> over = false;
@@ -155,7 +157,7 @@ void slow_strangers(std::uint64_t) {
     } else {
       const TcpAddress address = TcpEndpoints::parse(rank.gathering.published[0]).addresses.back();
       Hello wrong = hello_of(rank, 1, 0, 2);
-      wrong.token[1] ^= 1;
+      wrong.proof[1] ^= 1;
       const UniqueFd silent = knock(address);
       const UniqueFd half = knock(address);
       const UniqueFd dribbling = knock(address);
@@ -239,8 +241,42 @@ void dialled_again(std::uint64_t) {
       if (turn < 4) continue;
       Hello hello;
       require(recv(guest.get(), &hello, sizeof(hello), MSG_WAITALL) == sizeof(hello), "a whole Hello");
-      write_bytes(guest.get(), bytes_of(Ack{.flow = hello.flow, .token = rank.gathering.token, .from = 0, .flows = 1}));
+      write_bytes(guest.get(), bytes_of(proven(Ack{.flow = hello.flow, .from = 0, .flows = 1}, rank.gathering.token)));
       kept.push_back(std::move(guest));
+    }
+    rank.meet();
+  });
+}
+
+/// Who listens in a rank's place is not told the token, and without it finds no belief.
+void impostor(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    std::optional<TcpListener> listener = rank.publish();
+    rank.meet();
+    if (rank.rank == 1) {
+      std::string told;
+      try {
+        const std::vector<TcpPeer> peers = rank.connect(*std::move(listener), {.flows = 1});
+      } catch (const Error& error) {
+        told = error.what();
+      }
+      require_in("answered, but not as a rank of this group", told);
+    } else {
+      std::vector<UniqueFd> kept;
+      for (int i = 0; i < 2; ++i) {
+        const int listening = listener->sockets().back().get();
+        require(readable(listening, kPatience), "it dials");
+        const UniqueFd& guest = kept.emplace_back(accept(listening, nullptr, nullptr));
+        Hello hello;
+        require(recv(guest.get(), &hello, sizeof(hello), MSG_WAITALL) == sizeof(hello), "a whole Hello");
+        const std::string_view said(reinterpret_cast<const char*>(&hello), sizeof(hello));
+        for (const std::uint64_t half : rank.gathering.token) {
+          const std::string_view secret(reinterpret_cast<const char*>(&half), sizeof(half));
+          require(said.find(secret) == std::string_view::npos, "the token is not told");
+        }
+        write_bytes(guest.get(), bytes_of(Ack{.flow = hello.flow, .from = 0, .flows = 1}));
+      }
+      listener.reset();
     }
     rank.meet();
   });
@@ -423,6 +459,17 @@ void tuned(std::uint64_t) {
             "as asked (the kernel doubles)");
     rank.meet();
   });
+  run_ranks(2, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect({.flows = 1, .keepalive = 1000});
+    for (const UniqueFd* socket : {&peers[0].flows[0], &peers[0].control}) {
+      require(option(*socket, IPPROTO_TCP, TCP_KEEPIDLE) +
+                      option(*socket, IPPROTO_TCP, TCP_KEEPCNT) * option(*socket, IPPROTO_TCP, TCP_KEEPINTVL) ==
+                  1004,
+              "as patient as asked, to the interval between two probes");
+    }
+    require(option(peers[0].control, IPPROTO_TCP, TCP_USER_TIMEOUT) == 1'000'000, "so for control messages");
+    rank.meet();
+  });
 }
 
 void flows_differ(std::uint64_t) {
@@ -443,6 +490,7 @@ constexpr std::array kMeshTests{Test{"mesh", mesh},
                                 Test{"crowd", crowd},
                                 Test{"flood", flood},
                                 Test{"slow_strangers", slow_strangers},
+                                Test{"impostor", impostor},
                                 Test{"no_descriptors", no_descriptors},
                                 Test{"doubled", doubled},
                                 Test{"dialled_again", dialled_again},

@@ -183,7 +183,7 @@ class Meeting {
   void settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address) {
     TcpPeer& peer = peer_of(rank);
     if (flow == kControlFlow) {
-      tune_control_socket(socket.get());
+      tune_control_socket(socket.get(), options_);
       peer.endpoint = address.text();
       peer.control = std::move(socket);
     } else {
@@ -230,7 +230,7 @@ class Meeting {
       return guest.socket.reset();
     }
     const auto flows = static_cast<std::uint32_t>(peer_of(hello.from).flows.size());
-    const Ack ack{.flow = hello.flow, .token = identity_.token, .from = identity_.rank, .flows = flows};
+    const Ack ack = proven(Ack{.flow = hello.flow, .from = identity_.rank, .flows = flows}, identity_.token);
     if (!write_whole(guest.socket.get(), ack)) return guest.socket.reset();
     if (hello.flows != flows) return fail(disagreement(hello.from, hello.flows, flows));
     if (hello.flow != kControlFlow && hello.flow >= flows) return guest.socket.reset();
@@ -308,7 +308,7 @@ class Meeting {
                                     : "broke the connection (" + sentence_of(errno) + ")");
     }
     const Ack& ack = dial.ack;
-    if (ack.magic != kAckMagic || ack.version != kWireVersion || ack.token != identity_.token ||
+    if (ack.magic != kAckMagic || ack.version != kWireVersion || ack.proof != proof_of(ack, identity_.token) ||
         ack.from != dial.rank || ack.flow != dial.flow) {
       return reject(dial, "answered, but not as a rank of this group");
     }
@@ -323,12 +323,12 @@ class Meeting {
     int failure = 0;
     socklen_t length = sizeof(failure);
     if (getsockopt(dial.socket.get(), SOL_SOCKET, SO_ERROR, &failure, &length) != 0) failure = errno;
-    const Hello hello{.flow = dial.flow,
-                      .token = identity_.token,
-                      .group = identity_.group,
-                      .from = identity_.rank,
-                      .to = dial.rank,
-                      .flows = static_cast<std::uint32_t>(peer_of(dial.rank).flows.size())};
+    const Hello hello = proven(Hello{.flow = dial.flow,
+                                     .group = identity_.group,
+                                     .from = identity_.rank,
+                                     .to = dial.rank,
+                                     .flows = static_cast<std::uint32_t>(peer_of(dial.rank).flows.size())},
+                               identity_.token);
     if (failure == 0 && !write_whole(dial.socket.get(), hello)) failure = errno;
     if (failure != 0) reject(dial, refusal(failure));
     dial.connected = failure == 0;

@@ -37,6 +37,7 @@ TcpOptions TcpOptions::from_environment() {
   options.flows = static_cast<std::uint32_t>(integer("SYNTONY_TCP_FLOWS", 1, kMostFlows, 0));
   options.send_buffer = integer("SYNTONY_TCP_SNDBUF", 4096, kLargest, 0);
   options.receive_buffer = integer("SYNTONY_TCP_RCVBUF", 4096, kLargest, 0);
+  options.keepalive = integer("SYNTONY_TCP_KEEPALIVE", 2, 3600, options.keepalive);
   return options;
 }
 

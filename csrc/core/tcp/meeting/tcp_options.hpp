@@ -1,10 +1,11 @@
 // What a user may set about TCP, read from the environment once per group.
 //
-//   SYNTONY_SOCKET_IFNAME   interfaces to use, see tcp_interfaces.hpp for the grammar (default: all that are up)
-//   SYNTONY_TCP_FLOWS       data sockets per pair of ranks, 1..64 (default: 2, or one for each rail); equal on all
-//   ranks SYNTONY_TCP_SNDBUF      SO_SNDBUF of data sockets in bytes (default: the kernel tunes it) SYNTONY_TCP_RCVBUF
-//   SO_RCVBUF of data sockets in bytes (default: the kernel tunes it) SYNTONY_DEBUG=INFO      one line on stderr says
-//   where this rank listens and why
+//   SYNTONY_SOCKET_IFNAME  interfaces to use, see tcp_interfaces.hpp for the grammar (default: all that are up)
+//   SYNTONY_TCP_FLOWS      data sockets per pair of ranks, 1..64 (default: 2, or one for each rail); equal on all ranks
+//   SYNTONY_TCP_SNDBUF     SO_SNDBUF of data sockets in bytes (default: the kernel tunes it)
+//   SYNTONY_TCP_RCVBUF     SO_RCVBUF of data sockets in bytes (default: the kernel tunes it)
+//   SYNTONY_TCP_KEEPALIVE  seconds after which a host that has vanished is given up, 2..3600 (default: 10)
+//   SYNTONY_DEBUG=INFO     one line on stderr says where this rank listens and why
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@ struct TcpOptions {
   std::uint32_t flows = 0;   // 0: what TcpEndpoints::flows_with says
   int send_buffer = 0;       // bytes; 0 leaves it to the kernel
   int receive_buffer = 0;    // bytes; 0 leaves it to the kernel
+  int keepalive = 10;        // seconds
 
   static constexpr std::uint32_t kMostFlows = 64;
 

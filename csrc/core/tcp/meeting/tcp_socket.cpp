@@ -18,12 +18,15 @@ void set_option(int socket, int level, int name, int value, const char* what) {
   }
 }
 
-void tune(int socket) {
+void tune(int socket, int seconds) {
+  constexpr int kMostProbes = 60;  // of the 127 that Linux counts
+  const int idle = seconds / 2;
+  const int interval = (seconds - idle + kMostProbes - 1) / kMostProbes;
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
   set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE");
-  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleSeconds, "TCP_KEEPIDLE");
-  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1, "TCP_KEEPINTVL");
-  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes, "TCP_KEEPCNT");
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, idle, "TCP_KEEPIDLE");
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, interval, "TCP_KEEPINTVL");
+  set_option(socket, IPPROTO_TCP, TCP_KEEPCNT, (seconds - idle + interval - 1) / interval, "TCP_KEEPCNT");
 }
 
 }  // namespace
@@ -46,14 +49,13 @@ void size_buffers(int socket, const TcpOptions& options) {
 }
 
 void tune_data_socket(int socket, const TcpOptions& options) {
-  tune(socket);
+  tune(socket, options.keepalive);
   size_buffers(socket, options);
 }
 
-void tune_control_socket(int socket) {
-  tune(socket);
-  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, (kKeepaliveIdleSeconds + kKeepaliveProbes) * 1000,
-             "TCP_USER_TIMEOUT");
+void tune_control_socket(int socket, const TcpOptions& options) {
+  tune(socket, options.keepalive);
+  set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, options.keepalive * 1000, "TCP_USER_TIMEOUT");
 }
 
 bool acknowledged(int socket) {

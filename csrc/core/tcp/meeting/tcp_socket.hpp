@@ -17,16 +17,13 @@ namespace syntony {
 /// A non-blocking TCP socket. Throws Error(system).
 [[nodiscard]] UniqueFd open_tcp_socket(int family);
 
-/// A host that vanishes sends no farewell. An idle connection to it is given up after about 10 s: keepalive probes
-/// start after 5 s and five of them, one per second, may go unanswered.
-inline constexpr int kKeepaliveIdleSeconds = 5;
-inline constexpr int kKeepaliveProbes = 5;
-
-/// No delay, keepalive, and the buffer sizes that the user asked for.
+/// No delay, the buffer sizes that the user asked for, and keepalive: a host that vanishes sends no farewell. An idle
+/// connection to it is given up after options.keepalive seconds, for half of which it is left alone; then a probe goes
+/// out every second.
 void tune_data_socket(int socket, const TcpOptions& options);
-/// No delay, keepalive, and a bound of 10 s on unacknowledged bytes (TCP_USER_TIMEOUT). Data sockets must not have the
+/// No delay, keepalive, and the same limit on unacknowledged bytes (TCP_USER_TIMEOUT). Data sockets must not have the
 /// latter: the kernel would also count the time for which a live peer, busy computing, reads nothing.
-void tune_control_socket(int socket);
+void tune_control_socket(int socket, const TcpOptions& options);
 /// Buffer sizes must be known before a connection is made (the window scale is fixed then): for listeners and dialers.
 void size_buffers(int socket, const TcpOptions& options);
 

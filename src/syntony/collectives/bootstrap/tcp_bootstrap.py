@@ -312,7 +312,7 @@ class _Meeting:
             try:
                 rank = self._seat(connection)
             finally:
-                with self._changed, suppress(ValueError):  # it may have had to go
+                with self._changed, suppress(ValueError):  # seated, or it had to go
                     self._at_the_door.remove(connection)
             while rank is not None and self._answer(connection, rank):
                 pass
@@ -332,9 +332,10 @@ class _Meeting:
             connection.sendall(_FRAME.pack(_MAGIC, 0, _UNKNOWN, 0) + bytes(_NONCE))
             return None
         with self._changed:
-            if rank in self._seated:
-                return None
+            if rank in self._seated or connection not in self._at_the_door:
+                return None  # there is one already; or it had to go
             self._seated.add(rank)
+            self._at_the_door.remove(connection)
         connection.sendall(_FRAME.pack(_MAGIC, 0, _ADMITTED, 0) + prove(b"rank 0"))
         connection.settimeout(None)
         return int(rank)
