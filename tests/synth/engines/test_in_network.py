@@ -21,7 +21,7 @@ from syntony.synth.symmetry.aggregation_limits import aggregation_seconds_per_by
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.aggregator import PROFILES, Aggregator
 from syntony.topologies.parse import parse
-from syntony.topologies.topology import Topology
+from syntony.topologies.topology import Link, Node, Topology
 from tests.synth.networks import networks
 from tests.synth.schedules import two_leaves, works
 
@@ -195,6 +195,15 @@ def test_any_network_gets_a_schedule_that_works_or_a_sentence(topology: Topology
         return
     assert check_schedule(schedule).fault is None
     assert works(schedule, runs=1)
+
+
+def test_a_sum_whose_last_switch_cannot_copy_is_copied_by_the_next() -> None:
+    """All terms meet in `adds`, on their way to the one switch that adds and copies."""
+    nodes = [*(Node(rank, "rank", f"n{rank}") for rank in range(3)), Node(3, "switch", "both", True, True)]
+    nodes.append(Node(4, "switch", "adds", False, True))
+    ways = [(0, 4), (1, 4), (2, 4), (4, 3), (3, 0), (3, 1), (4, 2)]
+    links = [Link(number, src, dst, 0.0, Fraction(1)) for number, (src, dst) in enumerate(ways)]
+    assert works(in_network(Topology("meeting", tuple(nodes), tuple(links)), "all_reduce", 2), runs=1)
 
 
 @pytest.mark.parametrize("kind", ["broadcast", "reduce"])

@@ -303,8 +303,10 @@ class _Trees:
         up = down = _TreeNode(home)
         if collective.combining:
             up = self._tree(home, (collective.members[rank] for rank in sorted(collective.pre(chunk))), weight, True)
-            if len(up.children) == 1 and home not in self.members:  # all meet before it
-                return self._plan(chunk, up.children[0][0].node, weight)
+            if len(up.children) == 1 and home not in self.members:  # all meet before it: there, if it copies as well
+                before = up.children[0][0].node
+                if self._works_at(before, summing=False):
+                    return self._plan(chunk, before, weight)
         if collective.kind in ("all_reduce", "all_gather", "broadcast"):
             down = self._tree(
                 home, (collective.members[rank] for rank in sorted(collective.post(chunk))), weight, False
