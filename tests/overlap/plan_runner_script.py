@@ -17,6 +17,7 @@ import torch.distributed as dist
 from syntony.overlap.run.plan_runner import OverlapError, PlanRunner
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind, Op, Piece
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 
 STEPS = 4
@@ -29,17 +30,17 @@ def tree(terms: list[torch.Tensor]) -> torch.Tensor:
     return terms[0]
 
 
-def a_plan(random_: random.Random, ranks: int) -> tuple[Plan, dict[str, int]]:
+def a_plan(random_: random.Random, ranks: int) -> tuple[Plan, dict[OpKey, int]]:
     """Layers whose gradients are summed in random cuts and a random order; also their sizes in elements."""
-    sizes = {f"reduce.{layer}": ranks * 64 * random_.randint(1, 40) for layer in range(6)}
+    sizes = {OpKey("reduce", layer): ranks * 64 * random_.randint(1, 40) for layer in range(6)}
     ops = []
     for layer, (name, size) in enumerate(sizes.items()):
         kind = random_.choice([Kind.ALL_REDUCE, Kind.REDUCE_SCATTER])
         cuts = sorted({0, size, *(ranks * 64 * random_.randrange(size // ranks // 64) for _ in range(2))})
         for part, (begin, end) in enumerate(itertools.pairwise(cuts)):
             piece = Piece(layer, 4 * begin, 4 * end)
-            ops.append(Op(f"{name}/{part}", kind, 0, "dp", piece.bytes, layer=layer, pieces=(piece,), of=(name,)))
-    order = [op.name for op in ops]
+            ops.append(Op(name.cut(part), kind, 0, "dp", piece.bytes, layer=layer, pieces=(piece,), of=(name,)))
+    order = [op.key for op in ops]
     random_.shuffle(order)
     window = random_.choice([0, 1, 20_000])
     return Plan("random", Graph(tuple(ops)), {(0, "dp"): tuple(order)}, {"dp": window}), sizes
@@ -58,12 +59,12 @@ def main() -> None:
     random_ = random.Random(int(seed))
     plan, sizes = a_plan(random_, ranks)
     buffers = {name: torch.zeros(size) for name, size in sizes.items()}
-    done: list[str] = []
+    done: list[OpKey] = []
     with PlanRunner(plan, 0, groups) as runner:
         for op in plan.graph:
             whole = buffers[op.of[0]][op.pieces[0].begin // 4 : op.pieces[0].end // 4]
-            runner.bind(op.name, whole, whole.view(ranks, -1)[rank])
-            runner.then(op.name, lambda name=op.name: done.append(name))  # type: ignore[misc]
+            runner.bind(op.key, whole, whole.view(ranks, -1)[rank])
+            runner.then(op.key, lambda key=op.key: done.append(key))  # type: ignore[misc]
         for step in range(STEPS):
             try:
                 runner.begin_step()
@@ -86,11 +87,11 @@ def main() -> None:
             except OverlapError as error:
                 os.write(1, f"survivor {rank}: {error}\n".encode())
                 os._exit(0)
-        assert sorted(done) == sorted(STEPS * [op.name for op in plan.graph])
+        assert sorted(done) == sorted(STEPS * [op.key for op in plan.graph])
         records = runner.records()
         assert len(records) == STEPS * len(plan.graph)
         for step in range(STEPS):
-            begins = {record.name: record.begin for record in records if record.step == step}
+            begins = {record.key: record.begin for record in records if record.step == step}
             order = plan.orders[0, "dp"]
             assert sorted(order, key=begins.__getitem__) == list(order), "launched in another order than the plan's"
         assert all(record.ready <= record.begin <= record.end for record in records)

@@ -11,8 +11,10 @@ from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.models import layers_of, model_named
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 
+key = OpKey.parse
 MODEL = model_named("gpt:hidden=64,blocks=3,heads=8,seq=64,experts=4,every=3")
 COST = Cost(
     flops=2e9,
@@ -41,8 +43,8 @@ def step(layout: Layout) -> Graph:
 
 def in_order(graph: Graph) -> Plan:
     """Every lane in the order of the graph."""
-    orders: dict[tuple[int, str], list[str]] = {}
+    orders: dict[tuple[int, str], list[OpKey]] = {}
     for op in graph:
-        orders.setdefault((op.device, op.lane), []).append(op.name)
-    plan = Plan("in order", graph, {lane: tuple(names) for lane, names in orders.items()})
+        orders.setdefault((op.device, op.lane), []).append(op.key)
+    plan = Plan("in order", graph, {lane: tuple(keys) for lane, keys in orders.items()})
     return replace(plan, clip=graph.layout.clip) if graph.layout else plan

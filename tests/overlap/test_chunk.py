@@ -9,7 +9,9 @@ from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import CommSpec, LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind
+from syntony.overlap.step.op_key import OpKey
 from tests.overlap.models import moved
+from tests.overlap.plans import key
 
 ROWS = (CommSpec("enter", "tp", None, Kind.ALL_REDUCE, 8), CommSpec("leave", "tp", Kind.ALL_REDUCE, None, 8))
 GROUPS = (
@@ -25,10 +27,10 @@ LAYERS = (
 )
 
 
-def cut_by(*lanes: str) -> set[str]:
+def cut_by(*lanes: str) -> set[OpKey]:
     """Ops of the forward, and of the backward of `head`, that are in parts."""
     graph = chunk(generate(LAYERS, Layout(dp=2, ep=2, tp=2)), 2, lanes)
-    return {op.of[0] for op in graph if op.of and (op.layer == 3 or op.name.partition("/")[0].endswith(".f"))} | {
+    return {op.of[0] for op in graph if op.of and (op.layer == 3 or op.key.direction == "f")} | {
         op.of[0] for op in graph if op.of and op.kind is Kind.FORWARD
     }
 
@@ -49,34 +51,44 @@ def test_slices_of_copies_can_be_shared_by_shards() -> None:
 
 
 def test_experts_are_cut_between_their_all_to_alls() -> None:
-    assert cut_by("ep") == {"dispatch.2.0.f", "fwd.2.0.2", "combine.2.0.f"}
+    assert cut_by("ep") == {key("dispatch.2.0.f"), key("fwd.2.0.2"), key("combine.2.0.f")}
 
 
 def test_rows_are_cut_everywhere_but_around_a_router() -> None:
-    everywhere = {"fwd.0.0.0", "fwd.0.0.1", "fwd.0.0.2", "leave.0.0.f", "fwd.3.0", "bwd.3.0"}
+    everywhere = {
+        key("fwd.0.0.0"),
+        key("fwd.0.0.1"),
+        key("fwd.0.0.2"),
+        key("leave.0.0.f"),
+        key("fwd.3.0"),
+        key("bwd.3.0"),
+    }
     assert cut_by("tp") == everywhere
     assert cut_by("tp", "ep") == everywhere | cut_by("ep")
 
 
 def test_part_waits_for_part() -> None:
     graph = chunk(generate(LAYERS, Layout(dp=2, ep=2, tp=2)), 2, ("tp", "ep"))
-    assert graph["leave.0.0.f/1"].deps == ("fwd.0.0.1/1",)
-    assert set(graph["fwd.1.0"].deps) == {"fwd.0.0.2/0", "fwd.0.0.2/1"}
-    assert graph["dispatch.2.0.f/0"].deps == ("fwd.2.0.1",)
-    assert set(graph["fwd.2.0.3"].deps) == {"combine.2.0.f/0", "combine.2.0.f/1"}
-    assert graph["bwd.2.0.2/1"].deps == ("combine.2.0.b/1",)
+    assert graph[key("leave.0.0.f/1")].deps == (key("fwd.0.0.1/1"),)
+    assert set(graph[key("fwd.1.0")].deps) == {key("fwd.0.0.2/0"), key("fwd.0.0.2/1")}
+    assert graph[key("dispatch.2.0.f/0")].deps == (key("fwd.2.0.1"),)
+    assert set(graph[key("fwd.2.0.3")].deps) == {key("combine.2.0.f/0"), key("combine.2.0.f/1")}
+    assert graph[key("bwd.2.0.2/1")].deps == (key("combine.2.0.b/1"),)
 
 
 def test_no_more_parts_than_there_can_be_equal_ones() -> None:
     def parts(count: int) -> dict[str, int]:
         graph = chunk(generate(limited, Layout(dp=2, ep=2, tp=2)), count, ("tp", "ep"))
-        return {name: sum(name in op.of for op in graph) for name in ("fwd.0.0.1", "leave.0.0.f", "fwd.2.0.2")}
+        return {
+            name: sum(name in op.of for op in graph)
+            for name in (key("fwd.0.0.1"), key("leave.0.0.f"), key("fwd.2.0.2"))
+        }
 
     limits = {"rows": 6, "experts": 4, "": 0}
     limited = tuple(
         replace(layer, transfers=tuple(replace(move, most=limits[move.parts]) for move in layer.transfers))
         for layer in LAYERS
     )
-    assert parts(2) == {"fwd.0.0.1": 2, "leave.0.0.f": 2, "fwd.2.0.2": 2}
-    assert parts(4) == {"fwd.0.0.1": 2, "leave.0.0.f": 2, "fwd.2.0.2": 4}
-    assert parts(3) == {"fwd.0.0.1": 3, "leave.0.0.f": 3, "fwd.2.0.2": 0}
+    assert parts(2) == {key("fwd.0.0.1"): 2, key("leave.0.0.f"): 2, key("fwd.2.0.2"): 2}
+    assert parts(4) == {key("fwd.0.0.1"): 2, key("leave.0.0.f"): 2, key("fwd.2.0.2"): 4}
+    assert parts(3) == {key("fwd.0.0.1"): 3, key("leave.0.0.f"): 3, key("fwd.2.0.2"): 0}

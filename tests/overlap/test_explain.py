@@ -18,7 +18,7 @@ from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.plan import Plan
 from tests.overlap.models import dense
-from tests.overlap.plans import COST, LAYOUTS, in_order, step
+from tests.overlap.plans import COST, LAYOUTS, in_order, key, step
 
 
 @settings(max_examples=60, deadline=None)
@@ -64,26 +64,26 @@ ONE = Cost(
 
 def test_reasons() -> None:
     late = _plan(
-        Op("fwd.0.0", amount=1, **COMPUTE), Op("reduce.0", amount=1, deps=("fwd.0.0",), **MOVE),
-        Op("opt.0", Kind.OPTIMIZE, 0, "compute", 1, ("reduce.0",)),
+        Op(key("fwd.0.0"), amount=1, **COMPUTE), Op(key("reduce.0"), amount=1, deps=(key("fwd.0.0"),), **MOVE),
+        Op(key("opt.0"), Kind.OPTIMIZE, 0, "compute", 1, (key("reduce.0"),)),
     )  # fmt: skip
     (one,) = explain(simulate(late, ONE)).ops
-    assert (one.reason, one.blame, one.needed) == (Reason.NOT_READY, "fwd.0.0", "opt.0")
+    assert (one.reason, one.blame, one.needed) == (Reason.NOT_READY, key("fwd.0.0"), key("opt.0"))
     assert one.saving == pytest.approx(1.0)
 
     busy = _plan(
-        Op("fwd.0.0", amount=1, **COMPUTE),
-        Op("other.0", Kind.ALL_REDUCE, 0, "tp", 5, ("fwd.0.0",)),
-        Op("fwd.1.0", Kind.FORWARD, 0, "compute", 1, ("fwd.0.0",)),
-        Op("reduce.0", amount=2, deps=("fwd.1.0",), **MOVE),
+        Op(key("fwd.0.0"), amount=1, **COMPUTE),
+        Op(key("other.0"), Kind.ALL_REDUCE, 0, "tp", 5, (key("fwd.0.0"),)),
+        Op(key("fwd.1.0"), Kind.FORWARD, 0, "compute", 1, (key("fwd.0.0"),)),
+        Op(key("reduce.0"), amount=2, deps=(key("fwd.1.0"),), **MOVE),
     )
-    found = {one.op.name: one for one in explain(simulate(busy, ONE)).ops}
-    assert (found["reduce.0"].reason, found["reduce.0"].blame) == (Reason.BUSY, "other.0")
+    found = {one.op.key: one for one in explain(simulate(busy, ONE)).ops}
+    assert (found[key("reduce.0")].reason, found[key("reduce.0")].blame) == (Reason.BUSY, key("other.0"))
 
     clipped = explain(simulate(in_order(generate(dense(4), Layout(dp=2, zero=1, clip=Clip.EXACT))), replace(
         COST, flops=1.0, wires={"dp": ring_wire(2, 500)}
     )))  # fmt: skip
-    assert any(group.reason is Reason.CLIPPING and group.example.blame == "norm.0" for group in clipped.groups)
+    assert any(group.reason is Reason.CLIPPING and group.example.blame == key("norm.0") for group in clipped.groups)
 
 
 def test_acting_on_what_would_help_saves_what_was_said() -> None:
@@ -147,5 +147,5 @@ def test_explanations_can_be_told(layout: Layout) -> None:
     assert "did it overlap?" in text
     assert "estimate" in text
     assert report(found)["step"] == timeline.seconds
-    gone = simulate(timeline.plan, without(COST, [op.name for op in timeline.plan.graph if op.kind.moves]))
+    gone = simulate(timeline.plan, without(COST, [op.key for op in timeline.plan.graph if op.kind.moves]))
     assert all(value == 0 for value in gone.exposed.values())

@@ -18,7 +18,7 @@ from syntony.overlap.formats.wire import field, packed, read_varint, varint
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import COMPUTE, Kind
-from tests.overlap.plans import COST, LAYOUTS, in_order, step
+from tests.overlap.plans import COST, LAYOUTS, in_order, key, step
 
 
 @settings(max_examples=20, deadline=None)
@@ -53,8 +53,8 @@ def _messages() -> Any:
     }  # fmt: skip
     for name, entries in rows.items():
         message = file.message_type.add(name=name)
-        for key, number, kind, repeated in entries:
-            one = message.field.add(name=key, number=number, type=kind, label=3 if repeated else 1)
+        for entry, number, kind, repeated in entries:
+            one = message.field.add(name=entry, number=number, type=kind, label=3 if repeated else 1)
             if kind == 11:
                 one.type_name = ".t.Attr"
     pool = descriptor_pool.DescriptorPool()
@@ -74,23 +74,23 @@ def _nodes(path: Path) -> list[bytes]:
 def test_protobuf_reads_what_was_written(tmp_path: Path) -> None:
     node_of = _messages()
     plan = in_order(step(Layout(dp=2, pp=2, microbatches=2, zero=1)))
-    for device, file in enumerate(write_chakra(plan, tmp_path / "step.et", {"fwd.0.0": (1.0, 1.25)})):
+    for device, file in enumerate(write_chakra(plan, tmp_path / "step.et", {key("fwd.0.0"): (1.0, 1.25)})):
         nodes = [node_of.FromString(node) for node in _nodes(file)]
-        assert [node.name for node in nodes] == [op.name for op in plan.graph if op.device == device]
-        by_id = {node.id: node.name for node in nodes}
+        assert [node.name for node in nodes] == [str(op.key) for op in plan.graph if op.device == device]
+        by_id = {node.id: key(node.name) for node in nodes}
         for node in nodes:
-            op = plan.graph[node.name]
+            op = plan.graph[key(node.name)]
             told = {one.name: one for one in node.attr}
             assert {by_id[dep] for dep in node.data_deps} == {
                 name for name in op.deps if plan.graph[name].device == device
             }
             order = plan.orders[op.device, op.lane]
-            assert [by_id[dep] for dep in node.ctrl_deps] == list(order[: order.index(op.name)][-1:])
+            assert [by_id[dep] for dep in node.ctrl_deps] == list(order[: order.index(op.key)][-1:])
             types = {Kind.SEND: 5, Kind.RECV: 6}
             assert node.type == types.get(op.kind, 7 if op.kind.moves else 4)
             if op.kind.moves:
                 assert (told["comm_size"].int64_val, told["pg_name"].string_val) == (op.amount, op.lane)
-            assert node.duration_micros == (250_000 if op.name == "fwd.0.0" else 0)
+            assert node.duration_micros == (250_000 if op.key == key("fwd.0.0") else 0)
 
 
 def _foreign(*nodes: bytes) -> bytes:
@@ -122,12 +122,19 @@ def test_others_traces_become_plans(tmp_path: Path) -> None:
     )
     found = read_chakra(tmp_path / "run.1.et")
     graph = found.plan.graph
-    assert [op.name for op in graph] == ["gemm#0.1", "all reduce", "gemm#0.3", "send.0.1.7.1", "recv.0.1.7.1", "end"]
-    assert graph["all reduce"].lane == "3"
-    assert graph["all reduce"].kind is Kind.ALL_REDUCE
-    assert graph["all reduce"].deps == ("gemm#0.1",)
-    assert graph["end"].deps == ("recv.0.1.7.1",)
-    assert found.seconds["gemm#0.1"] == pytest.approx(1e-3)
+    assert [op.key for op in graph] == [
+        key("gemm#0.1"),
+        key("all reduce"),
+        key("gemm#0.3"),
+        key("send.0.1.7.1"),
+        key("recv.0.1.7.1"),
+        key("end"),
+    ]
+    assert graph[key("all reduce")].lane == "3"
+    assert graph[key("all reduce")].kind is Kind.ALL_REDUCE
+    assert graph[key("all reduce")].deps == (key("gemm#0.1"),)
+    assert graph[key("end")].deps == (key("recv.0.1.7.1"),)
+    assert found.seconds[key("gemm#0.1")] == pytest.approx(1e-3)
 
 
 GOOD = _foreign(
@@ -175,12 +182,12 @@ def test_a_picture_has_every_op_in_its_place(tmp_path: Path) -> None:
     write_trace(planned(timeline), tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     boxes = [event for event in events if event["ph"] == "X"]
-    assert sorted(box["name"] for box in boxes) == sorted(op.name for op in plan.graph)
+    assert sorted(box["name"] for box in boxes) == sorted(str(op.key) for op in plan.graph)
     names = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
     for box in boxes:
-        op = plan.graph[box["name"]]
+        op = plan.graph[key(box["name"])]
         assert (box["pid"], names[box["pid"], box["tid"]]) == (op.device, op.lane)
-        assert box["ts"] == pytest.approx(1e6 * timeline.start[timeline.row[op.name]])
+        assert box["ts"] == pytest.approx(1e6 * timeline.start[timeline.row[op.key]])
     for device in (0, 1):
         spans = sorted(
             (b["ts"], b["ts"] + b["dur"]) for b in boxes if b["pid"] == device and names[device, b["tid"]] == COMPUTE

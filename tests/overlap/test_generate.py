@@ -14,6 +14,7 @@ from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind
 from tests.overlap.models import dense, experts, moved, shadowed, sharded
+from tests.overlap.plans import key
 
 
 @st.composite
@@ -49,8 +50,8 @@ def test_every_layout(layout: Layout, model) -> None:
         # Only the norm is known to devices without a message.
         assert all(graph[name].device == op.device or graph[name].kind is Kind.NORM for name in (*op.deps, *op.lagged))
     assert all(abs(left) < 1e-6 for left in held.values())
-    sends = {op.name[4:]: op for op in graph if op.kind is Kind.SEND}
-    receives = {op.name[4:]: op for op in graph if op.kind is Kind.RECV}
+    sends = {op.key: op for op in graph if op.kind is Kind.SEND}
+    receives = {op.key.sender: op for op in graph if op.kind is Kind.RECV}
     assert sends.keys() == receives.keys()
     assert all((op.device, op.peer) == (receives[n].peer, receives[n].device) for n, op in sends.items())
     forward = sum(op.amount for op in graph if op.kind is Kind.FORWARD)
@@ -61,40 +62,40 @@ def test_every_layout(layout: Layout, model) -> None:
 
 def test_names() -> None:
     graph = generate(sharded(2), Layout(dp=2, tp=2, pp=2, zero=3, clip=Clip.EXACT))
-    assert [op.name for op in graph if op.device == 0] == [
-        "gather.0.0.f",
-        "fwd.0.0.0",
-        "fwd.0.0.1",
-        "leave.0.0.f",
-        "fwd.0.0.2",
-        "send.0.0.f",
-        "gather.0.0.b",
-        "recv.1.0.b",
-        "bwd.0.0.2",
-        "bwd.0.0.1",
-        "enter.0.0.b",
-        "bwd.0.0.0",
-        "reduce.0",
-        "norm.0",
-        "opt.0",
+    assert [op.key for op in graph if op.device == 0] == [
+        key("gather.0.0.f"),
+        key("fwd.0.0.0"),
+        key("fwd.0.0.1"),
+        key("leave.0.0.f"),
+        key("fwd.0.0.2"),
+        key("send.0.0.f"),
+        key("gather.0.0.b"),
+        key("recv.1.0.b"),
+        key("bwd.0.0.2"),
+        key("bwd.0.0.1"),
+        key("enter.0.0.b"),
+        key("bwd.0.0.0"),
+        key("reduce.0"),
+        key("norm.0"),
+        key("opt.0"),
     ]
-    assert graph["fwd.0.0.0"].deps == ("gather.0.0.f",)
-    assert graph["gather.0.0.f"].lagged == ("opt.0",)
-    assert graph["opt.0"].deps == ("reduce.0", "norm.0", "norm.1")
+    assert graph[key("fwd.0.0.0")].deps == (key("gather.0.0.f"),)
+    assert graph[key("gather.0.0.f")].lagged == (key("opt.0"),)
+    assert graph[key("opt.0")].deps == (key("reduce.0"), key("norm.0"), key("norm.1"))
 
 
 def test_updates_are_waited_for() -> None:
-    assert generate(dense(2), Layout(dp=2))["fwd.1.0"].lagged == ("opt.1",)
-    assert generate(dense(2), Layout(dp=2, zero=1))["fwd.1.0"].lagged == ("gather.1",)
+    assert generate(dense(2), Layout(dp=2))[key("fwd.1.0")].lagged == (key("opt.1"),)
+    assert generate(dense(2), Layout(dp=2, zero=1))[key("fwd.1.0")].lagged == (key("gather.1"),)
     optimistic = generate(dense(2), Layout(dp=2, clip=Clip.OPTIMISTIC))
-    assert optimistic["bwd.1.0"].lagged == ("norm.0",)
-    assert optimistic["opt.0"].deps == ("reduce.0",)
+    assert optimistic[key("bwd.1.0")].lagged == (key("norm.0"),)
+    assert optimistic[key("opt.0")].deps == (key("reduce.0"),)
 
 
 def test_weights_are_gathered_once_for_microbatches_in_a_row() -> None:
     count = {
         schedule: sum(
-            op.name.startswith("gather")
+            op.key.kind == "gather"
             for op in generate(dense(4), Layout(dp=2, zero=3, microbatches=4, schedule=schedule))
         )
         for schedule in ("1f1b", "breadth_first")
@@ -107,44 +108,58 @@ def test_experts_that_come_to_the_tokens_come_once_and_go_back_once() -> None:
     assert Kind.ALL_TO_ALL not in {op.kind for op in graph}
     (gather,) = [op for op in graph if op.kind is Kind.ALL_GATHER]
     assert graph.shadow(1) == 3
-    assert (gather.name, gather.lane, gather.lagged, gather.holds) == ("gather.3.0.f", "ep", ("opt.3",), 8000)
-    users = [op.name for op in graph if op.layer == 1 and op.lane == COMPUTE and op.kind is not Kind.OPTIMIZE]
-    assert [op.name for op in graph if gather.name in op.deps] == users
+    assert (gather.key, gather.lane, gather.lagged, gather.holds) == (key("gather.3.0.f"), "ep", (key("opt.3"),), 8000)
+    users = [op.key for op in graph if op.layer == 1 and op.lane == COMPUTE and op.kind is not Kind.OPTIMIZE]
+    assert [op.key for op in graph if gather.key in op.deps] == users
     activations = 500
-    assert [op.frees for op in graph if op.name in ("bwd.1.0.0", "bwd.1.1.0")] == [activations, activations + 8000]
-    back, copies = graph["reduce.3"], graph["replicas.3"]
+    assert [op.frees for op in graph if op.key in (key("bwd.1.0.0"), key("bwd.1.1.0"))] == [
+        activations,
+        activations + 8000,
+    ]
+    back, copies = graph[key("reduce.3")], graph[key("replicas.3")]
     assert (back.kind, back.lane, back.amount, back.frees) == (Kind.REDUCE_SCATTER, "ep", 8000, 4000)
     assert (copies.kind, copies.lane, copies.amount) == (Kind.ALL_REDUCE, "edp", 4000)
-    assert graph["opt.3"].deps == ("replicas.3",)
-    assert (graph["reduce.0"].kind, graph["reduce.0"].lane) == (Kind.ALL_REDUCE, "dp")
+    assert graph[key("opt.3")].deps == (key("replicas.3"),)
+    assert (graph[key("reduce.0")].kind, graph[key("reduce.0")].lane) == (Kind.ALL_REDUCE, "dp")
     # Where all weights come and go, so do these.
     zero = generate(moved(2), Layout(dp=4, ep=2, microbatches=2, zero=3))
-    names = [op.name for op in zero if op.kind is Kind.ALL_GATHER and op.layer == 1]
-    assert names == ["gather.3.0.f", "gather.3.0.b", "gather.3.1.f", "gather.3.1.b"]
+    names = [op.key for op in zero if op.kind is Kind.ALL_GATHER and op.layer == 1]
+    assert names == [key("gather.3.0.f"), key("gather.3.0.b"), key("gather.3.1.f"), key("gather.3.1.b")]
 
 
 def test_shadows_come_beside_what_stays() -> None:
     graph = generate(shadowed(2), Layout(dp=4, ep=2, microbatches=2))
     (gather,) = [op for op in graph if op.kind is Kind.ALL_GATHER]
-    assert (gather.name, gather.lane, gather.holds) == ("gather.3.0.f", "ep", 4000)
+    assert (gather.key, gather.lane, gather.holds) == (key("gather.3.0.f"), "ep", 4000)
     assert {op.amount for op in graph if op.kind is Kind.ALL_TO_ALL} == {50}
-    last = graph["bwd.1.1.0"]
-    assert (last.frees, last.lagged, gather.name in last.deps) == (500 + 4000, (), True)
-    assert (graph["reduce.1"].lane, graph["reduce.1"].amount, graph["opt.1"].amount) == ("edp", 2000, 2000)
-    assert (graph["reduce.3"].lane, graph["reduce.3"].amount, graph["opt.3"].amount) == ("ep", 4000, 2000)
+    last = graph[key("bwd.1.1.0")]
+    assert (last.frees, last.lagged, gather.key in last.deps) == (500 + 4000, (), True)
+    assert (graph[key("reduce.1")].lane, graph[key("reduce.1")].amount, graph[key("opt.1")].amount) == (
+        "edp",
+        2000,
+        2000,
+    )
+    assert (graph[key("reduce.3")].lane, graph[key("reduce.3")].amount, graph[key("opt.3")].amount) == (
+        "ep",
+        4000,
+        2000,
+    )
     # Both come and go together, as early as weights of the layer after the next.
     zero = generate(shadowed(6), Layout(dp=4, ep=2, zero=3))
-    both = [op for op in zero if op.kind is Kind.ALL_GATHER and op.layer == 3 and op.name.endswith("f")]
-    assert [(op.name, op.deps) for op in both] == [("gather.3.0.f", ("fwd.1.0.2",)), ("gather.9.0.f", ("fwd.1.0.2",))]
+    both = [op for op in zero if op.kind is Kind.ALL_GATHER and op.layer == 3 and op.key.direction == "f"]
+    assert [(op.key, op.deps) for op in both] == [
+        (key("gather.3.0.f"), (key("fwd.1.0.2"),)),
+        (key("gather.9.0.f"), (key("fwd.1.0.2"),)),
+    ]
 
 
 def test_memory_of_sharded_weights_is_that_of_what_is_prefetched() -> None:
     graph = generate(dense(12), Layout(dp=4, zero=3, prefetch=2))
     for op in graph:
-        if op.name.startswith("gather") and op.deps:
+        if op.key.kind == "gather" and op.deps:
             (end,) = op.deps
-            order = [other.name for other in graph if other.lane == COMPUTE]
-            used = next(other.name for other in graph if op.name in other.deps)
+            order = [other.key for other in graph if other.lane == COMPUTE]
+            used = next(other.key for other in graph if op.key in other.deps)
             assert order.index(used) - order.index(end) == 3
 
 
@@ -187,9 +202,9 @@ def test_joined_layers_stay_together(rows: list[tuple[int, bool]], chunks: int) 
 def test_shared_weights_are_summed_by_tp_before_dp() -> None:
     layers = [LayerSpec("a", 1000, (1.0,), shared=64), LayerSpec("b", 1000, (1.0,))]
     graph = generate(layers, Layout(dp=2, tp=2, microbatches=2))
-    op = graph["share.0"]
-    assert (op.kind, op.lane, op.amount, op.deps) == (Kind.ALL_REDUCE, "tp", 64, ("bwd.0.0", "bwd.0.1"))
-    assert graph["reduce.0"].deps == ("share.0",)
-    assert "share.1" not in graph.by_name
-    assert generate(layers, Layout(tp=2, microbatches=2))["opt.0"].deps == ("share.0",)
-    assert "share.0" not in generate(layers, Layout(dp=2)).by_name
+    op = graph[key("share.0")]
+    assert (op.kind, op.lane, op.amount, op.deps) == (Kind.ALL_REDUCE, "tp", 64, (key("bwd.0.0"), key("bwd.0.1")))
+    assert graph[key("reduce.0")].deps == (key("share.0"),)
+    assert key("share.1") not in graph.by_key
+    assert generate(layers, Layout(tp=2, microbatches=2))[key("opt.0")].deps == (key("share.0"),)
+    assert key("share.0") not in generate(layers, Layout(dp=2)).by_key

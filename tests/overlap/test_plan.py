@@ -17,6 +17,7 @@ from syntony.overlap.step.generate import generate
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.plan import Plan
 from tests.overlap.models import experts, moving, sharded
+from tests.overlap.plans import key
 from tests.overlap.test_generate import layouts
 
 
@@ -74,10 +75,10 @@ def test_every_field_is_in_the_hash() -> None:
 
 def test_parts_are_what_stands_for_a_recorded_op() -> None:
     plan = example()
-    count = len([op for op in plan.graph if op.of == ("reduce.0",)])
+    count = len([op for op in plan.graph if op.of == (key("reduce.0"),)])
     assert count > 1
-    assert plan.parts["reduce.0"] == tuple(f"reduce.0/{i}" for i in range(count))
-    assert plan.parts["opt.0"] == ("opt.0",)
+    assert plan.parts[key("reduce.0")] == tuple(key(f"reduce.0/{i}") for i in range(count))
+    assert plan.parts[key("opt.0")] == (key("opt.0"),)
 
 
 def edited(change: Callable[[dict], object]) -> str:

@@ -113,7 +113,7 @@ def test_every_policy_keeps_the_work(step: str) -> None:
         # Every byte of every layer's gradients is summed exactly once.
         summed: Counter[int] = Counter()
         for op in plan.graph:
-            if op.name.startswith("reduce"):
+            if op.key.kind == "reduce":
                 summed.update({piece.layer: piece.bytes for piece in op.pieces})
         grouped = "dp" in layout.groups or "edp" in layout.groups
         want = {
@@ -126,7 +126,7 @@ def test_every_policy_keeps_the_work(step: str) -> None:
         assert summed == want, name
         # What the trainer calls Ops is found in the plan.
         if plan.graph.layout == layout and not plan.simulated:
-            own = {op.name for op in graph if op.kind not in (Kind.ALL_GATHER, Kind.BACKWARD)}
+            own = {op.key for op in graph if op.kind not in (Kind.ALL_GATHER, Kind.BACKWARD)}
             assert own <= plan.parts.keys(), name
     assert ran >= 10
 
@@ -218,7 +218,7 @@ def test_need_computes_the_first_gradients_late_where_that_hides_the_last_sums(m
     def late(ratio: float) -> list[str]:
         plan = policy("need").plan(graph, priced(graph, ratio))
         plan.graph.check()
-        return [name for name in plan.orders[0, COMPUTE] if name.startswith("bwd_w")]
+        return [str(key) for key in plan.orders[0, COMPUTE] if key.kind == Kind.BACKWARD_WEIGHT]
 
     # The very first layer's sum leaves first. Of the microbatches before the last nothing is late.
     assert late(ratio) == [f"bwd_w.{layer}.{microbatches - 1}" for layer in range(4)]

@@ -31,7 +31,7 @@ def test_policies_take_turns(tmp_path: Path) -> None:
         assert len(row["steps"]) == 4
         assert min(row["planned"], row["measured"], row["bound"]) > 0
         recorded = read_chakra(tmp_path / f"{row['policy']}.et")
-        moved = [op.name for op in recorded.plan.graph if op.lane != COMPUTE]
+        moved = [op.key for op in recorded.plan.graph if op.lane != COMPUTE]
         assert moved
         assert len(recorded.times) >= 0.8 * len(recorded.plan.graph)
         events = json.loads((tmp_path / f"{row['policy']}.json").read_text())["traceEvents"]

@@ -20,9 +20,11 @@ from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph, LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.pipelines import Times, finish, pipeline
 from syntony.overlap.step.plan import Plan
 from tests.overlap.models import dense, sharded
+from tests.overlap.plans import key
 
 STEPS = 3
 
@@ -34,7 +36,7 @@ def reference(plan: Plan, cost: Cost) -> dict[tuple[int, str], tuple[float, floa
     """
     graph = plan.graph
     seconds, latency = (
-        dict(zip((op.name for op in graph), column.tolist(), strict=True)) for column in cost.seconds(graph)
+        dict(zip((op.key for op in graph), column.tolist(), strict=True)) for column in cost.seconds(graph)
     )
     queues = {lane: [(s, n) for s in range(STEPS) for n in names] for lane, names in plan.orders.items()}
     launched: dict[tuple[int, str], tuple[float, int]] = {}
@@ -98,10 +100,10 @@ def plans(draw: st.DrawFn) -> tuple[Plan, Cost]:
         lane = draw(st.sampled_from([COMPUTE, COMPUTE, "dp", "ep"]))
         device = draw(st.integers(0, 1))
         kind = Kind.FORWARD if lane == COMPUTE else Kind.ALL_REDUCE
-        before = [op.name for op in ops]
+        before = [op.key for op in ops]
         deps = draw(st.lists(st.sampled_from(before), max_size=2, unique=True)) if before else []
-        lagged = draw(st.lists(st.sampled_from([f"op{j}" for j in range(count)]), max_size=2, unique=True))
-        ops.append(Op(f"op{i}", kind, device, lane, draw(st.integers(1, 5)), tuple(deps), tuple(lagged)))
+        lagged = draw(st.lists(st.sampled_from([OpKey(f"op{j}") for j in range(count)]), max_size=2, unique=True))
+        ops.append(Op(OpKey(f"op{i}"), kind, device, lane, draw(st.integers(1, 5)), tuple(deps), tuple(lagged)))
     graph = Graph(tuple(ops))
     kinds = {Kind.ALL_REDUCE: Linear(draw(st.integers(0, 2)), 1.0)}
     cost = Cost(1.0, {lane: Wire(kinds, "net") for lane in ("dp", "ep")})
@@ -118,7 +120,7 @@ def test_equals_the_reference(case: tuple[Plan, Cost]) -> None:
     times = _solve.simulate_steps(**columns, steps=STEPS)
     want = reference(plan, cost)
     found = {
-        (step, op.name): (times["start"][step * len(plan.graph) + row], times["end"][step * len(plan.graph) + row])
+        (step, op.key): (times["start"][step * len(plan.graph) + row], times["end"][step * len(plan.graph) + row])
         for step in range(STEPS)
         for row, op in enumerate(plan.graph)
     }
@@ -166,17 +168,17 @@ def test_what_it_waited_for() -> None:
     def waited(name: str) -> tuple[Wait, str]:
         row = timeline.row[name]
         blame = int(timeline.blame[row])
-        return Wait(timeline.wait[row]), graph.ops[blame].name if blame >= 0 else ""
+        return Wait(timeline.wait[row]), graph.ops[blame].key if blame >= 0 else ""
 
-    assert waited("reduce.1") == (Wait.DEPENDENCY, "bwd.1.0")
-    assert waited("reduce.0") == (Wait.LINK, "reduce.1")
-    assert waited("opt.0") == (Wait.DEPENDENCY, "reduce.0")
-    assert waited("fwd.1.0")[0] in (Wait.LANE, Wait.DEPENDENCY)
-    assert timeline.exposed == {"reduce.1": 2.0, "reduce.0": 4.0}
+    assert waited(key("reduce.1")) == (Wait.DEPENDENCY, key("bwd.1.0"))
+    assert waited(key("reduce.0")) == (Wait.LINK, key("reduce.1"))
+    assert waited(key("opt.0")) == (Wait.DEPENDENCY, key("reduce.0"))
+    assert waited(key("fwd.1.0"))[0] in (Wait.LANE, Wait.DEPENDENCY)
+    assert timeline.exposed == {key("reduce.1"): 2.0, key("reduce.0"): 4.0}
     assert timeline.idle(0) == 6.0
     assert timeline.busy == {(0, COMPUTE): 6.0, (0, "dp"): 8.0}
     held = simulate(plan_of(graph, windows={"dp": 4}), cost)
-    assert Wait(held.wait[held.row["reduce.0"]]) is Wait.WINDOW
+    assert Wait(held.wait[held.row[key("reduce.0")]]) is Wait.WINDOW
 
 
 def test_contention_slows_computing_only_while_something_moves() -> None:
@@ -217,26 +219,35 @@ def test_measured_seconds_are_shared_by_parts() -> None:
     graph = generate(dense(1), Layout())
     halves = graph.with_ops(
         [
-            graph["fwd.0.0"],
-            *(graph["bwd.0.0"]._replace(name=f"bwd.0.0/{i}", amount=i + 1.0, of=("bwd.0.0",)) for i in range(2)),
+            graph[key("fwd.0.0")],
+            *(
+                graph[key("bwd.0.0")]._replace(key=key(f"bwd.0.0/{i}"), amount=i + 1.0, of=(key("bwd.0.0"),))
+                for i in range(2)
+            ),
         ]
     )
-    seconds, _ = Cost(1e9, measured={"fwd.0.0": 5.0, "bwd.0.0": 9.0}).seconds(halves)
+    seconds, _ = Cost(1e9, measured={key("fwd.0.0"): 5.0, key("bwd.0.0"): 9.0}).seconds(halves)
     np.testing.assert_allclose(seconds, [5.0, 3.0, 6.0])
     halves = split_backward(graph)
-    seconds, _ = Cost(1e9, measured={"fwd.0.0": 5.0, "bwd.0.0": 9.0}).seconds(halves)
+    seconds, _ = Cost(1e9, measured={key("fwd.0.0"): 5.0, key("bwd.0.0"): 9.0}).seconds(halves)
     np.testing.assert_allclose(seconds[:3], [5.0, 4.5, 4.5])
-    seconds, _ = Cost(1e9, measured={"fwd.0.0": 5.0, "bwd_x.0.0": 9.0, "bwd_w.0.0": 1.0}).seconds(graph)
+    seconds, _ = Cost(1e9, measured={key("fwd.0.0"): 5.0, key("bwd_x.0.0"): 9.0, key("bwd_w.0.0"): 1.0}).seconds(graph)
     np.testing.assert_allclose(seconds[:2], [5.0, 10.0])
 
 
 def test_every_part_is_launched_also_one_that_computes_nothing() -> None:
     graph = generate(dense(1), Layout())
-    measured = {"fwd.0.0": 0.5, "bwd.0.0": 9.0}
+    measured = {key("fwd.0.0"): 0.5, key("bwd.0.0"): 9.0}
     parts = graph.with_ops(
         [
-            *(graph["fwd.0.0"]._replace(name=f"fwd.0.0/{i}", amount=0.0, of=("fwd.0.0",)) for i in range(2)),
-            *(graph["bwd.0.0"]._replace(name=f"bwd.0.0/{i}", amount=i + 1.0, of=("bwd.0.0",)) for i in range(2)),
+            *(
+                graph[key("fwd.0.0")]._replace(key=key(f"fwd.0.0/{i}"), amount=0.0, of=(key("fwd.0.0"),))
+                for i in range(2)
+            ),
+            *(
+                graph[key("bwd.0.0")]._replace(key=key(f"bwd.0.0/{i}"), amount=i + 1.0, of=(key("bwd.0.0"),))
+                for i in range(2)
+            ),
         ]
     )
     seconds, _ = Cost(1e9, measured=measured).seconds(parts)

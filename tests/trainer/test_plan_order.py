@@ -27,8 +27,8 @@ def ranks_step(config: Config, name: str, into: Path, exchange: Exchange | None)
         tokens = torch.zeros(config.data.rows, config.model.context, dtype=torch.int64)
         rank.step([(tokens, tokens)], 1e-5)
         rank.rest()
-        sums = [record.ready for record in rank.runner.records() if rank.plan.graph[record.name].pieces]
-        computed = [s.begin for s in rank.interpreter.spans if rank.plan.graph[s.name].kind is Kind.BACKWARD]
+        sums = [record.ready for record in rank.runner.records() if rank.plan.graph[record.key].pieces]
+        computed = [s.begin for s in rank.interpreter.spans if rank.plan.graph[s.key].kind is Kind.BACKWARD]
         if mesh.rank == 0:
             into.write_text(json.dumps([min(sums), max(computed)]))
         rank.close()

@@ -14,6 +14,7 @@ from syntony.base.command import UserError
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.op_key import OpKey
 from syntony.trainer.config import Config, Data, Model, Overlap, Parallel, Run
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run import loop
@@ -65,7 +66,10 @@ def test_a_plan_of_another_step(tmp_path: Path) -> None:
         (generate(whole.layers, replace(whole.layout, dp=2)), "a step with dp 2, .* this run's has dp 1, "),
         (generate(whole.layers[1:], whole.layout), "layers 3; this run's has dp 1, .* layers 4"),
         (generate(wider, whole.layout), "in this run's model it has [0-9]+$"),
-        (Graph((Op("fwd.0.0.0", Kind.FORWARD, 0, COMPUTE, 1.0),)), "of a step with no layout; this run's has dp 1"),
+        (
+            Graph((Op(OpKey(Kind.FORWARD, 0, 0, 0), Kind.FORWARD, 0, COMPUTE, 1.0),)),
+            "of a step with no layout; this run's has dp 1",
+        ),
     ):
         plain(step).write(path)
         with pytest.raises(UserError, match=refusal) as found:

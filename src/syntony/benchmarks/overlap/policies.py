@@ -33,6 +33,7 @@ from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind
+from syntony.overlap.step.op_key import OpKey
 
 HOSTS = 4
 _MOST = 60  # settings of a policy's knobs that are tried
@@ -110,12 +111,12 @@ def step_of(words: str) -> tuple[Graph, Cost]:
 
 def late(graph: Graph) -> Graph:
     """Activations are computed again when the gradient is there that their backward waits for."""
-    backward = {op.name.replace("bwd.", "recompute.", 1): op for op in graph if op.kind is Kind.BACKWARD}
+    backward = {op.key._replace(kind=Kind.RECOMPUTE): op for op in graph if op.kind is Kind.BACKWARD}
 
-    def held(name: str, deps: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*deps, *(dep for dep in backward[name].deps if dep != name))))
+    def held(key: OpKey, deps: tuple[OpKey, ...]) -> tuple[OpKey, ...]:
+        return tuple(dict.fromkeys((*deps, *(dep for dep in backward[key].deps if dep != key))))
 
-    return graph.with_ops(op._replace(deps=held(op.name, op.deps)) if op.kind is Kind.RECOMPUTE else op for op in graph)
+    return graph.with_ops(op._replace(deps=held(op.key, op.deps)) if op.kind is Kind.RECOMPUTE else op for op in graph)
 
 
 def simulated(row: Published) -> tuple[float, str]:

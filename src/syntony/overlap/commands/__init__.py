@@ -72,8 +72,8 @@ def _plan(options: argparse.Namespace) -> int:
         _folder(options.output)
         plan.write(options.output)
     lines = [f"{title}: plan of {plan.policy}, {plan.hash[:16]}"]
-    for (device, lane), names in sorted(plan.orders.items()):
-        first = ", ".join(names[:6]) + (f", .. {len(names)} ops" if len(names) > 6 else "")
+    for (device, lane), keys in sorted(plan.orders.items()):
+        first = ", ".join(map(str, keys[:6])) + (f", .. {len(keys)} ops" if len(keys) > 6 else "")
         lines.append(f"  device {device} {lane:<8} {first}")
     lines += [f"written to {options.output}"] if options.output else []
     told = {"policy": plan.policy, "hash": plan.hash, "ops": len(plan.graph), "knobs": dict(plan.knobs)}
@@ -187,10 +187,10 @@ def _row(timeline: Timeline) -> dict[str, Any]:
     from syntony.overlap.step.op import COMPUTE
 
     estimate = estimates(timeline.plan, timeline.cost)[0].seconds
-    device = {op.name: op.device for op in timeline.plan.graph}
+    device = {op.key: op.device for op in timeline.plan.graph}
     exposed = dict.fromkeys(timeline.plan.graph.devices, 0.0)
-    for name, took in timeline.exposed.items():
-        exposed[device[name]] += took
+    for key, took in timeline.exposed.items():
+        exposed[device[key]] += took
     moved = any(lane != COMPUTE for _, lane in timeline.busy)
     return {
         "seconds": timeline.seconds,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from syntony.overlap.step.cost import Cost, Wire
     from syntony.overlap.step.graph import Graph
     from syntony.overlap.step.layout import Layout
+    from syntony.overlap.step.op_key import OpKey
     from syntony.overlap.step.plan import Plan
 
 
@@ -87,7 +88,7 @@ def problem(options: argparse.Namespace) -> Problem:
     machine = _machine(options.machine)
     if (options.file is None) == (options.model is None):
         raise UserError("say what to plan: --model NAME --layout K=V,.. (see `syntony overlap list`), or a file")
-    measured: Mapping[str, float] = {}
+    measured: Mapping[OpKey, float] = {}
     plan = None
     if options.file is not None:
         path = Path(options.file)
@@ -166,7 +167,7 @@ def _machine(text: str) -> Machine:
     return machine
 
 
-def _planned(path: Path) -> tuple[Plan, Mapping[str, float]]:
+def _planned(path: Path) -> tuple[Plan, Mapping[OpKey, float]]:
     if path.suffix == ".et":
         from syntony.overlap.formats.chakra import read_chakra
 

@@ -28,6 +28,7 @@ from syntony.overlap.formats.wire import WireError, field, fields, numbers, pack
 from syntony.overlap.policies.orders import in_order
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 
 VERSION = "0.0.4"
@@ -47,39 +48,37 @@ _KINDS = {number: kind for kind, number in _COLLECTIVES.items()} | {8: Kind.REDU
 _VARINTS, _TEXT, _BOOL, _PLAN = {7, 9, 11, 13}, 29, 27, "syntony"
 _DEVICE = re.compile(r"(.+)\.(\d+)\.et")
 _Told = int | str | bool
-Times = Mapping[str, tuple[float, float]]
+Times = Mapping[OpKey, tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a trace holds: the step in its order, and by Op's name begin and end in seconds, where the trace says so."""
+    """What a trace holds: the step in its order, and by Op's key begin and end in seconds, where the trace says so."""
 
     plan: Plan
     times: Times
 
     @property
-    def seconds(self) -> dict[str, float]:
+    def seconds(self) -> dict[OpKey, float]:
         """How long each took."""
-        return {name: end - begin for name, (begin, end) in self.times.items()}
+        return {key: end - begin for key, (begin, end) in self.times.items()}
 
 
 def write_chakra(plan: Plan, path: str | Path, times: Times = MappingProxyType({})) -> list[Path]:
-    """Writes `F.et`, or `F.0.et`, `F.1.et` .. where there are several devices; `times`: begin and end by Op's name.
+    """Writes `F.et`, or `F.0.et`, `F.1.et` .. where there are several devices; `times`: begin and end by Op's key.
 
     The first begin is moment 0. Chakra's times are whole microseconds; an Op that took less has none.
 
     Raises UserError when a file cannot be written.
     """
     path, graph = Path(path), plan.graph
-    ids = {op.name: number for number, op in enumerate(graph)}
-    before = {name: ids[last] for order in plan.orders.values() for last, name in pairwise(order)}
+    ids = {op.key: number for number, op in enumerate(graph)}
+    before = {key: ids[last] for order in plan.orders.values() for last, key in pairwise(order)}
     first = min((begin for begin, _ in times.values()), default=0.0)
     metadata = field(1, VERSION) + field(2, _attribute(_PLAN, plan.text))
     written = []
     for device in graph.devices:
-        nodes = [
-            _node(op, ids, before, graph) + _when(times.get(op.name), first) for op in graph if op.device == device
-        ]
+        nodes = [_node(op, ids, before, graph) + _when(times.get(op.key), first) for op in graph if op.device == device]
         target = path if len(graph.devices) == 1 else path.with_suffix(f".{device}.et")
         write_bytes(target, b"".join(varint(len(message)) + message for message in [metadata, *nodes]))
         written.append(target)
@@ -91,11 +90,11 @@ def _when(span: tuple[float, float] | None, first: float) -> bytes:
     return field(6, begin) + field(7, end - begin) if end > begin else b""
 
 
-def _node(op: Op, ids: Mapping[str, int], before: Mapping[str, int], graph: Graph) -> bytes:
+def _node(op: Op, ids: Mapping[OpKey, int], before: Mapping[OpKey, int], graph: Graph) -> bytes:
     kind = _TYPES.get(op.kind, _COLL if op.kind.moves else _COMP)
-    message = field(1, ids[op.name]) + field(2, op.name) + field(3, kind)
-    message += packed(4, [before[op.name]] if op.name in before else [])
-    message += packed(5, [ids[name] for name in op.deps if graph[name].device == op.device])
+    message = field(1, ids[op.key]) + field(2, str(op.key)) + field(3, kind)
+    message += packed(4, [before[op.key]] if op.key in before else [])
+    message += packed(5, [ids[key] for key in op.deps if graph[key].device == op.device])
     told: dict[str, _Told] = {"is_cpu_op": False}
     if kind == _COMP:
         told |= {"num_ops": round(op.amount), "tensor_size": 0}
@@ -105,8 +104,7 @@ def _node(op: Op, ids: Mapping[str, int], before: Mapping[str, int], graph: Grap
         told["comm_type"] = _COLLECTIVES[Kind.ALL_TO_ALL if op.kind is Kind.SHIFT else op.kind]
     elif kind in (_SEND, _RECV):
         ends = (op.device, op.peer) if kind == _SEND else (op.peer, op.device)
-        sent = f"{Kind.SEND}.{op.name.partition('.')[2]}"
-        told |= {"comm_src": ends[0], "comm_dst": ends[1], "comm_tag": ids.get(sent, ids[op.name])}
+        told |= {"comm_src": ends[0], "comm_dst": ends[1], "comm_tag": ids.get(op.key.sender, ids[op.key])}
     return message + b"".join(field(10, _attribute(name, value)) for name, value in told.items())
 
 
@@ -127,7 +125,7 @@ def read_chakra(path: str | Path) -> Recorded:
         beside = ((_DEVICE.fullmatch(other.name), other) for other in sorted(path.parent.glob("*.et")))
         found = {int(own[2]): other for own, other in beside if own and own[1] == match[1]} or found
     ops: list[tuple[Op, int]] = []  # with the tags of messages
-    times: dict[str, tuple[float, float]] = {}
+    times: dict[OpKey, tuple[float, float]] = {}
     text = ""
     for device, file in sorted(found.items()):
         try:
@@ -136,14 +134,14 @@ def read_chakra(path: str | Path) -> Recorded:
             raise UserError(f"{file}: not a Chakra trace: {error}") from None
     if text:
         plan = Plan.from_text(text, f"{path}: its plan")
-        return Recorded(plan, {name: span for name, span in times.items() if name in plan.graph.by_name})
+        return Recorded(plan, {key: span for key, span in times.items() if key in plan.graph.by_key})
     graph = Graph(tuple(_paired(ops, path)))
     plan = Plan("recorded", graph, in_order(graph))
     plan.check()
-    return Recorded(plan, {name: span for name, span in times.items() if name in graph.by_name})
+    return Recorded(plan, {key: span for key, span in times.items() if key in graph.by_key})
 
 
-def _read(file: Path, device: int, ops: list[tuple[Op, int]], times: dict[str, tuple[float, float]]) -> str:
+def _read(file: Path, device: int, ops: list[tuple[Op, int]], times: dict[OpKey, tuple[float, float]]) -> str:
     """Adds a device's Ops; returns the plan's text, where one travels along."""
     try:
         if file.stat().st_size > LARGEST:
@@ -167,16 +165,16 @@ def _read(file: Path, device: int, ops: list[tuple[Op, int]], times: dict[str, t
             if dep not in nodes:
                 raise UserError(f"{file}: node {node.id} ({node.name}) waits for node {dep}, which is not there")
     # Metadata nodes are no tasks. Names need not be unique there, but are here.
-    tasks = {key: node for key, node in nodes.items() if node.type != _METADATA}
-    often, taken = Counter(node.name for node in tasks.values()), {op.name for op, _ in ops}
-    names = {
-        key: node.name if often[node.name] == 1 and node.name not in taken else f"{node.name}#{device}.{key}"
-        for key, node in tasks.items()
+    tasks = {id: node for id, node in nodes.items() if node.type != _METADATA}
+    often, taken = Counter(node.name for node in tasks.values()), {str(op.key) for op, _ in ops}
+    keys = {
+        id: OpKey.parse(node.name if often[node.name] == 1 and node.name not in taken else f"{node.name}#{device}.{id}")
+        for id, node in tasks.items()
     }
-    for key, node in tasks.items():
-        ops.append(node.op(device, names[key], tuple(names[dep] for dep in node.deps if dep in names), file))
+    for id, node in tasks.items():
+        ops.append(node.op(device, keys[id], tuple(keys[dep] for dep in node.deps if dep in keys), file))
         if node.microseconds:
-            times[names[key]] = (node.start / 1e6, (node.start + node.microseconds) / 1e6)
+            times[keys[id]] = (node.start / 1e6, (node.start + node.microseconds) / 1e6)
     return str(told.get(_PLAN) or "")
 
 
@@ -206,10 +204,10 @@ class _Node:
                 told[key] = one
         return cls(whole[1], name or f"node {whole[1]}", whole[3], tuple(dict.fromkeys(deps)), whole[6], whole[7], told)
 
-    def op(self, device: int, name: str, deps: tuple[str, ...], file: Path) -> tuple[Op, int]:
+    def op(self, device: int, key: OpKey, deps: tuple[OpKey, ...], file: Path) -> tuple[Op, int]:
         """The Op it stands for, and its tag."""
         if self.type not in (_SEND, _RECV, _COLL):
-            return Op(name, Kind.FORWARD, device, COMPUTE, float(self._whole("num_ops", file, 0)), deps), 0
+            return Op(key, Kind.FORWARD, device, COMPUTE, float(self._whole("num_ops", file, 0)), deps), 0
         size = float(self._whole("comm_size", file))
         if self.type == _COLL:
             number = self._whole("comm_type", file)
@@ -218,9 +216,9 @@ class _Node:
                     f"{file}: node {self.id} ({self.name}) is a collective of type {number}; "
                     f"known are {', '.join(map(str, sorted(_KINDS)))}"
                 )
-            return Op(name, _KINDS[number], device, str(self.told.get("pg_name") or "group"), size, deps), 0
+            return Op(key, _KINDS[number], device, str(self.told.get("pg_name") or "group"), size, deps), 0
         kind, end = (Kind.SEND, "comm_dst") if self.type == _SEND else (Kind.RECV, "comm_src")
-        return Op(name, kind, device, "pp", size, deps, peer=self._whole(end, file)), self._whole("comm_tag", file, 0)
+        return Op(key, kind, device, "pp", size, deps, peer=self._whole(end, file)), self._whole("comm_tag", file, 0)
 
     def _whole(self, name: str, file: Path, otherwise: int | None = None) -> int:
         value = self.told.get(name, otherwise)
@@ -245,7 +243,7 @@ def _read_attribute(data: bytes) -> tuple[str, object]:
 
 def _paired(ops: list[tuple[Op, int]], path: Path) -> Iterator[Op]:
     """With messages named as both ends know them: send.X and recv.X. Raises UserError where one has no other end."""
-    names: dict[str, str] = {}
+    keys: dict[OpKey, OpKey] = {}
     sends: dict[tuple[int, int, int], list[Op]] = {}
     for op, tag in ops:
         if op.kind is Kind.SEND:
@@ -254,11 +252,11 @@ def _paired(ops: list[tuple[Op, int]], path: Path) -> Iterator[Op]:
         if op.kind is Kind.RECV:
             waiting = sends.get((op.peer, op.device, tag))
             if not waiting:
-                raise UserError(f"{path}: {op.name!r} receives from device {op.peer} with tag {tag}: nobody sends that")
-            message = f"{op.peer}.{op.device}.{tag}.{len(waiting)}"
-            names |= {waiting.pop(0).name: f"send.{message}", op.name: f"recv.{message}"}
+                raise UserError(f"{path}: {op.key!r} receives from device {op.peer} with tag {tag}: nobody sends that")
+            received = OpKey.parse(f"recv.{op.peer}.{op.device}.{tag}.{len(waiting)}")
+            keys |= {waiting.pop(0).key: received.sender, op.key: received}
     for left in sends.values():
         for op in left:
-            raise UserError(f"{path}: {op.name!r} sends to device {op.peer}, where nothing receives it")
+            raise UserError(f"{path}: {op.key!r} sends to device {op.peer}, where nothing receives it")
     for op, _ in ops:
-        yield op._replace(name=names.get(op.name, op.name), deps=tuple(names.get(dep, dep) for dep in op.deps))
+        yield op._replace(key=keys.get(op.key, op.key), deps=tuple(keys.get(dep, dep) for dep in op.deps))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from syntony.base.chrome_trace import ChromeTrace
 from syntony.overlap.step.op import COMPUTE
+from syntony.overlap.step.op_key import OpKey
 
 if TYPE_CHECKING:
     from syntony.overlap.predict.simulation import Timeline
@@ -27,7 +28,7 @@ class Row:
     title: str
     plan: Plan
     device: int
-    times: Mapping[str, tuple[float, float]]
+    times: Mapping[OpKey, tuple[float, float]]
 
 
 def planned(timeline: Timeline) -> list[Row]:
@@ -45,21 +46,21 @@ def write_trace(rows: Sequence[Row], path: str | Path) -> None:
 
 
 def _draw(trace: ChromeTrace, row: Row, process: int) -> None:
-    ops = [op for op in row.plan.graph if op.device == row.device and op.name in row.times]
+    ops = [op for op in row.plan.graph if op.device == row.device and op.key in row.times]
     lanes = sorted({op.lane for op in ops}, key=lambda lane: (lane != COMPUTE, lane))
     thread = {lane: number for number, lane in enumerate(lanes)}
     trace.name_process(process, row.title)
     for lane, number in thread.items():
         trace.name_row(process, number, lane)
     for op in ops:
-        begin, end = row.times[op.name]
+        begin, end = row.times[op.key]
         amount = {"bytes" if op.kind.moves else "operations": op.amount}
         told = {key: value for key in ("layer", "microbatch", "segment") if (value := getattr(op, key)) >= 0}
-        made_of = {"of": list(op.of)} if op.of else {}
-        trace.box(process, thread[op.lane], op.name, begin, end, str(op.kind), **amount, **told, **made_of)
-        for name in op.deps:
-            other = row.plan.graph[name]
-            if other.device == row.device and other.kind.moves and name in row.times:
-                arrived = row.times[name][1]
+        made_of = {"of": list(map(str, op.of))} if op.of else {}
+        trace.box(process, thread[op.lane], str(op.key), begin, end, str(op.kind), **amount, **told, **made_of)
+        for dep in op.deps:
+            other = row.plan.graph[dep]
+            if other.device == row.device and other.kind.moves and dep in row.times:
+                arrived = row.times[dep][1]
                 start, arrival = (thread[other.lane], arrived), (thread[op.lane], max(arrived, begin))
-                trace.arrow(process, "waits", f"{process}.{name}>{op.name}", start, arrival)
+                trace.arrow(process, "waits", f"{process}.{dep}>{op.key}", start, arrival)

@@ -15,10 +15,11 @@ from syntony.overlap.predict.simulation import columns_of
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph, in_turn
 from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Lane
 
-Urgency = Mapping[str, float]  # by name; the lower, the sooner
-Orders = Mapping[Lane, tuple[str, ...]]
+Urgency = Mapping[OpKey, float]  # by key; the lower, the sooner
+Orders = Mapping[Lane, tuple[OpKey, ...]]
 Rule = Callable[[Graph, Cost], Urgency]
 
 
@@ -29,36 +30,36 @@ def fifo(graph: Graph, cost: Cost) -> Urgency:
 
 def need(graph: Graph, cost: Cost) -> Urgency:
     """By how many Ops their device computes before something waits for it: sums for early layers go before others."""
-    place: dict[str, int] = {}
+    place: dict[OpKey, int] = {}
     count: dict[int, int] = {}
     for op in graph:
         if _fixed(op):
-            place[op.name] = count[op.device] = count.get(op.device, 0) + 1
+            place[op.key] = count[op.device] = count.get(op.device, 0) + 1
     after = _followers(graph)
-    known: dict[str, float] = {}
+    known: dict[OpKey, float] = {}
 
-    def urgency(name: str) -> float:
-        if name not in known:
-            known[name] = float("inf")
-            device = graph[name].device
-            for follower, lag in after.get(name, ()):
+    def urgency(key: OpKey) -> float:
+        if key not in known:
+            known[key] = float("inf")
+            device = graph[key].device
+            for follower, lag in after.get(key, ()):
                 at = place.get(follower) or urgency(follower)
-                known[name] = min(known[name], at + lag * count.get(device, 0))
-        return known[name]
+                known[key] = min(known[key], at + lag * count.get(device, 0))
+        return known[key]
 
-    return {op.name: min(urgency(op.name), 1e15) for op in graph if not _fixed(op)}
+    return {op.key: min(urgency(op.key), 1e15) for op in graph if not _fixed(op)}
 
 
 def critical(graph: Graph, cost: Cost) -> Urgency:
     """By the longest way in seconds to the end of the next step (upward rank); the longest first."""
     after = _followers(graph)
-    previous: dict[int, str] = {}
+    previous: dict[int, OpKey] = {}
     for op in graph:
         if _fixed(op):
             if op.device in previous:
-                after.setdefault(previous[op.device], []).append((op.name, 0))
-            previous[op.device] = op.name
-    return {name: -way for name, way in _ways(graph, cost, after, steps=2).items()}
+                after.setdefault(previous[op.device], []).append((op.key, 0))
+            previous[op.device] = op.key
+    return {key: -way for key, way in _ways(graph, cost, after, steps=2).items()}
 
 
 def staggered(share: float) -> Rule:
@@ -68,26 +69,28 @@ def staggered(share: float) -> Rule:
     def rule(graph: Graph, cost: Cost) -> Urgency:
         ways = _ways(graph, cost, _followers(graph), steps=1)
         apart = share * max(ways.values())
-        return {op.name: apart * max(op.microbatch, 0) - ways[op.name] for op in graph}
+        return {op.key: apart * max(op.microbatch, 0) - ways[op.key] for op in graph}
 
     return rule
 
 
-def _ways(graph: Graph, cost: Cost, after: Mapping[str, Sequence[tuple[str, int]]], steps: int) -> dict[str, float]:
+def _ways(
+    graph: Graph, cost: Cost, after: Mapping[OpKey, Sequence[tuple[OpKey, int]]], steps: int
+) -> dict[OpKey, float]:
     """Seconds of the longest way from each Op to the end of so many steps."""
     seconds, latency = cost.seconds(graph)
-    took = {op.name: seconds[row] + latency[row] for row, op in enumerate(graph)}
-    before: dict[str, list[str]] = {name: [] for name in took}
-    for name, others in after.items():
+    took = {op.key: seconds[row] + latency[row] for row, op in enumerate(graph)}
+    before: dict[OpKey, list[OpKey]] = {key: [] for key in took}
+    for key, others in after.items():
         for other, lag in others:
-            before[other] += [] if lag else [name]
+            before[other] += [] if lag else [key]
     order = in_turn(before)
-    rank: dict[str, float] = {}
+    rank: dict[OpKey, float] = {}
     for _ in range(steps):  # the last step, then the one before it
         next_step, rank = rank, {}
-        for name in reversed(order):
-            ways = [next_step.get(other, 0.0) if lag else rank[other] for other, lag in after.get(name, ())]
-            rank[name] = took[name] + max(ways, default=0.0)
+        for key in reversed(order):
+            ways = [next_step.get(other, 0.0) if lag else rank[other] for other, lag in after.get(key, ())]
+            rank[key] = took[key] + max(ways, default=0.0)
     return rank
 
 
@@ -97,17 +100,17 @@ def by_class(*kinds: Kind) -> Rule:
     def rule(graph: Graph, cost: Cost) -> Urgency:
         within = need(graph, cost)
         classes = {kind: number for number, kind in enumerate(kinds)}
-        return {op.name: 1e15 * classes.get(op.kind, len(kinds)) + min(within.get(op.name, 0.0), 1e14) for op in graph}
+        return {op.key: 1e15 * classes.get(op.kind, len(kinds)) + min(within.get(op.key, 0.0), 1e14) for op in graph}
 
     return rule
 
 
 def in_order(graph: Graph) -> Orders:
     """Every lane as the graph has it."""
-    orders: dict[Lane, list[str]] = {}
+    orders: dict[Lane, list[OpKey]] = {}
     for op in graph:
-        orders.setdefault((op.device, op.lane), []).append(op.name)
-    return {lane: tuple(names) for lane, names in orders.items()}
+        orders.setdefault((op.device, op.lane), []).append(op.key)
+    return {lane: tuple(keys) for lane, keys in orders.items()}
 
 
 def listed(
@@ -123,23 +126,23 @@ def listed(
     """
     orders = in_order(graph)
     lanes = {op.lane for op in graph if op.kind.moves}
-    loose = [op.name for op in graph if op.kind in movable]
+    loose = [op.key for op in graph if op.kind in movable]
     asked = dict(urgency)
     if loose:
         # What is not movable follows one another, and gives way to updates, but not to what could be done later.
         lanes.add(COMPUTE)
-        kept = [op.name for op in graph if op.lane == COMPUTE and op.kind not in movable]
+        kept = [op.key for op in graph if op.lane == COMPUTE and op.kind not in movable]
         asked |= dict.fromkeys(kept, 0.0)
         if kept:
-            sooner = {name: urgency.get(name, 0.0) - 1e16 for name in loose}
-            asked |= {name: 1.0 if graph[name].kind is Kind.RECOMPUTE else at for name, at in sooner.items()}
+            sooner = {key: urgency.get(key, 0.0) - 1e16 for key in loose}
+            asked |= {key: 1.0 if graph[key].kind is Kind.RECOMPUTE else at for key, at in sooner.items()}
     columns = columns_of(graph.with_ops(_chained(graph, movable)), cost, orders, {}, priorities or {}, asked, lanes)
     times = _solve.simulate_steps(**columns, steps=5)
     launch, ready, end = (times[column].reshape(5, -1)[3] for column in ("launch", "ready", "end"))
-    rows = {op.name: row for row, op in enumerate(graph)}
+    rows = {op.key: row for row, op in enumerate(graph)}
     found = {}
-    for lane, names in orders.items():
-        order = sorted(names, key=lambda name: launch[rows[name]])
+    for lane, keys in orders.items():
+        order = sorted(keys, key=lambda key: launch[rows[key]])
         if lane[1] != COMPUTE:
             # What is more urgent, and was there soon after another had begun, goes before it.
             for i in range(1, len(order)):
@@ -158,23 +161,23 @@ def _fixed(op: Op) -> bool:
 
 
 def _chained(graph: Graph, movable: Collection[Kind]) -> Iterator[Op]:
-    previous: dict[int, str] = {}
+    previous: dict[int, OpKey] = {}
     for op in graph:
         if op.lane != COMPUTE or op.kind in movable:
             yield op
             continue
         before = previous.get(op.device)
         yield op if before is None else op._replace(deps=(*op.deps, before))
-        previous[op.device] = op.name
+        previous[op.device] = op.key
 
 
-def _followers(graph: Graph) -> dict[str, list[tuple[str, int]]]:
-    """By name: who waits for it, and how many steps later. A message's receiver waits for its sender."""
-    after: dict[str, list[tuple[str, int]]] = {}
+def _followers(graph: Graph) -> dict[OpKey, list[tuple[OpKey, int]]]:
+    """By key: who waits for it, and how many steps later. A message's receiver waits for its sender."""
+    after: dict[OpKey, list[tuple[OpKey, int]]] = {}
     for op in graph:
-        for lag, names in enumerate((op.deps, op.lagged)):
-            for name in names:
-                after.setdefault(name, []).append((op.name, lag))
+        for lag, keys in enumerate((op.deps, op.lagged)):
+            for key in keys:
+                after.setdefault(key, []).append((op.key, lag))
         if op.kind is Kind.RECV:
-            after.setdefault(f"send{op.name[4:]}", []).append((op.name, 0))
+            after.setdefault(op.key.sender, []).append((op.key, 0))
     return after

@@ -251,14 +251,14 @@ class _Search:
             self.found[best.maker] = replace(best, plan=replace(best.plan, policy="search", knobs=knobs))
 
     def _swapped(self, plan: Plan) -> Plan | None:
-        lanes = [lane for lane, names in plan.orders.items() if lane[1] != COMPUTE and len(names) > 1]
+        lanes = [lane for lane, keys in plan.orders.items() if lane[1] != COMPUTE and len(keys) > 1]
         if not lanes:
             return None
         lane = self._luck.choice(lanes)
-        names = list(plan.orders[lane])
-        at = self._luck.randrange(len(names) - 1)
-        names.insert(self._luck.randrange(max(0, at - 8), min(len(names), at + 9)), names.pop(at))
-        return replace(plan, orders={**plan.orders, lane: tuple(names)})
+        keys = list(plan.orders[lane])
+        at = self._luck.randrange(len(keys) - 1)
+        keys.insert(self._luck.randrange(max(0, at - 8), min(len(keys), at + 9)), keys.pop(at))
+        return replace(plan, orders={**plan.orders, lane: tuple(keys)})
 
 
 def planned(chain: tuple[Policy, ...], graph: Graph, cost: Cost) -> Plan:

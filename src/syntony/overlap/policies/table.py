@@ -51,7 +51,7 @@ class Decided:
 
     def plan(self, name: str, knobs: Mapping[str, object], cost: Cost) -> Plan:
         movable = set(self.movable)
-        updates = {op.name for op in self.graph if op.kind is Kind.OPTIMIZE and op.lagged}
+        updates = {op.key for op in self.graph if op.kind is Kind.OPTIMIZE and op.lagged}
         if any(op.kind is Kind.ALL_GATHER and updates.intersection(op.deps) for op in self.graph):
             movable |= {Kind.OPTIMIZE, Kind.NORM}  # what is gathered is updated early, not just before its use
         found = orders.listed(self.graph, cost, self.rule(self.graph, cost), self.priorities, movable)

@@ -22,6 +22,7 @@ from syntony.base.wording import time
 from syntony.overlap.step.cost import Cost, Wire
 from syntony.overlap.step.graph import in_turn
 from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 
 _MOST_ANCHORS = 4
@@ -35,7 +36,7 @@ class Estimate:
     seconds: float
     kind: str
     witness: str
-    ops: tuple[str, ...]
+    ops: tuple[OpKey, ...]
 
 
 def estimates(plan: Plan, cost: Cost) -> tuple[Estimate, ...]:
@@ -49,10 +50,10 @@ def estimates(plan: Plan, cost: Cost) -> tuple[Estimate, ...]:
     return tuple(ordered) or (Estimate(0.0, "compute", "nothing is computed", ()),)
 
 
-def short(name: str) -> str:
+def short(key: OpKey) -> str:
     """An Op's name as it fits a line: `reduce.9+..+0` of a union."""
-    parts = name.split("+")
-    return name if len(parts) <= 3 else f"{parts[0]}+..+{parts[-1]}"
+    members = key.members
+    return str(key) if len(members) <= 3 else str(OpKey.union((members[0], members[-1]))).replace("+", "+..+")
 
 
 class _Step:
@@ -61,47 +62,47 @@ class _Step:
         taken, waited = cost.seconds(plan.graph)
         self.taken: list[float] = taken.tolist()
         self.whole: list[float] = (taken + waited).tolist()
-        row = {op.name: number for number, op in enumerate(self.ops)}
-        sends = {op.name.partition(".")[2]: op for op in self.ops if op.kind is Kind.SEND}
+        row = {op.key: number for number, op in enumerate(self.ops)}
+        sends = {op.key: op for op in self.ops if op.kind is Kind.SEND}
         self.before: list[list[int]] = []
         for op in self.ops:
             # A message ends when both ends were there and its bytes have moved.
-            other = sends[op.name.partition(".")[2]].deps if op.kind is Kind.RECV else ()
-            self.before.append([row[name] for name in (*op.deps, *other)])
+            other = sends[op.key.sender].deps if op.kind is Kind.RECV else ()
+            self.before.append([row[key] for key in (*op.deps, *other)])
         self.resources: dict[tuple[int, str, str], list[int]] = {}
         wires = cost.wires_of(plan.graph)
         for number, op in enumerate(self.ops):
-            for key in _resources(op, wires):
-                self.resources.setdefault(key, []).append(number)
+            for resource in _resources(op, wires):
+                self.resources.setdefault(resource, []).append(number)
 
     def found(self) -> Iterator[Estimate]:
         for (device, link, way), rows in self.resources.items():
             total = sum(self.taken[row] for row in rows)
-            names = tuple(self.ops[row].name for row in rows)
+            keys = tuple(self.ops[row].key for row in rows)
             if link == COMPUTE:
-                yield Estimate(total, "compute", f"device {device} computes {time(total)}", names)
+                yield Estimate(total, "compute", f"device {device} computes {time(total)}", keys)
             else:
                 said = f"what device {device} {way} keeps its link {link!r} for {time(total)}"
-                yield Estimate(total, "link", said, names)
+                yield Estimate(total, "link", said, keys)
         order = in_turn(dict(enumerate(self.before)))
         for anchor in self._anchors():
             yield from self._around(anchor, order)
 
     def _anchors(self) -> list[int]:
         """What the first forward of each device waits for from the step before."""
-        row = {op.name: number for number, op in enumerate(self.ops)}
+        row = {op.key: number for number, op in enumerate(self.ops)}
         found: dict[int, None] = {}
         for device in self.plan.graph.devices:
             lagged = (op for op in self.ops if op.device == device and op.kind is Kind.FORWARD and op.lagged)
             for op in (next(lagged, None),):
-                found |= dict.fromkeys(row[name] for name in op.lagged) if op else {}
+                found |= dict.fromkeys(row[key] for key in op.lagged) if op else {}
         return list(found)[: 1 if len(self.ops) > _LARGE else _MOST_ANCHORS]
 
     def _around(self, anchor: int, order: list[int]) -> Iterator[Estimate]:
-        name, none = self.ops[anchor].name, -1.0
+        key, none = self.ops[anchor].key, -1.0
         head, via = [none] * len(self.ops), [-1] * len(self.ops)  # from the anchor's end to the Op's start
         for row in order:
-            if name in self.ops[row].lagged:
+            if key in self.ops[row].lagged:
                 head[row] = 0.0
             for before in self.before[row]:
                 if head[before] >= 0 and head[before] + self.whole[before] > head[row]:
@@ -118,12 +119,12 @@ class _Step:
         while via[at] >= 0:
             at = via[at]
             path.append(at)
-        chain = tuple(self.ops[row].name for row in reversed(path))
+        chain = tuple(self.ops[row].key for row in reversed(path))
         names = [short(one) for one in chain]
         shown = " > ".join(names if len(names) <= 5 else [*names[:2], "..", *names[-2:]])
         total = head[anchor] + self.whole[anchor]
         yield Estimate(
-            total, "cycle", f"from {short(name)} to the next leads a chain of {len(chain)} ops: {shown}", chain
+            total, "cycle", f"from {short(key)} to the next leads a chain of {len(chain)} ops: {shown}", chain
         )
         for (device, link, way), rows in self.resources.items():
             body = [row for row in rows if head[row] >= 0 and tail[row] >= 0]
@@ -133,10 +134,10 @@ class _Step:
             work = sum(self.taken[row] for row in body)
             what = f"device {device} computes" if link == COMPUTE else f"link {link!r} of device {device} {way}"
             said = (
-                f"between two {short(name)}, {what} {time(work)}, not before {time(first)} have gone "
+                f"between two {short(key)}, {what} {time(work)}, not before {time(first)} have gone "
                 f"and {time(last)} before the end"
             )
-            yield Estimate(first + work + last, "pipeline", said, tuple(self.ops[row].name for row in body))
+            yield Estimate(first + work + last, "pipeline", said, tuple(self.ops[row].key for row in body))
 
 
 def _resources(op: Op, wires: Mapping[str, Wire]) -> Iterator[tuple[int, str, str]]:

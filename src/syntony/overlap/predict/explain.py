@@ -25,6 +25,7 @@ from syntony.overlap.predict.simulation import Timeline, Wait, simulate
 from syntony.overlap.step.cost import Cost, Doubles, Linear, Wire
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Clip, Plan
 
 _WORTH = 1e-3  # of the step: what is less is not shown
@@ -50,22 +51,23 @@ class Exposed:
     seconds: float
     whole: float
     reason: Reason
-    blame: str
-    needed: str
+    blame: OpKey | None
+    needed: OpKey | None
     saving: float | None = None
 
     @property
     def why(self) -> str:
-        """The reason, in words."""
-        words = {
-            Reason.NOT_READY: f"not ready before {short(self.blame)} ends",
-            Reason.BUSY: f"link busy with {short(self.blame)}",
-            Reason.CLIPPING: f"waits for clipping ({self.blame})",
-            Reason.WINDOW: f"window full until {short(self.blame)} ends",
-            Reason.PARTNER: f"the other end, {self.blame}, is late",
+        """The reason, for people."""
+        blame = "" if self.blame is None else short(self.blame)
+        message = {
+            Reason.NOT_READY: f"not ready before {blame} ends",
+            Reason.BUSY: f"link busy with {blame}",
+            Reason.CLIPPING: f"waits for clipping ({blame})",
+            Reason.WINDOW: f"window full until {blame} ends",
+            Reason.PARTNER: f"the other end, {blame}, is late",
             Reason.FIRST: "ready from the start",
         }[self.reason]
-        return words + (f"; {short(self.needed)} waits for it" if self.needed else "")
+        return message + (f"; {short(self.needed)} waits for it" if self.needed else "")
 
 
 @dataclass(frozen=True)
@@ -114,17 +116,17 @@ class Explanation:
 class _Without(Cost):
     """A Cost in which some Ops take no time."""
 
-    gone: frozenset[str] = frozenset()
+    gone: frozenset[OpKey] = frozenset()
 
     def seconds(self, graph: Graph) -> tuple[Doubles, Doubles]:
         taken, waited = super().seconds(graph)
-        kept = np.array([op.name not in self.gone for op in graph], float)
+        kept = np.array([op.key not in self.gone for op in graph], float)
         return taken * kept, waited * kept
 
 
-def without(cost: Cost, names: Iterable[str]) -> Cost:
-    """The same Cost, but the named Ops take no time: neither on their link, nor before it."""
-    return _Without(**{key: value for key, value in vars(cost).items() if key != "gone"}, gone=frozenset(names))
+def without(cost: Cost, keys: Iterable[OpKey]) -> Cost:
+    """The same Cost, but these Ops take no time: neither on their link, nor before it."""
+    return _Without(**{key: value for key, value in vars(cost).items() if key != "gone"}, gone=frozenset(keys))
 
 
 class Making(NamedTuple):
@@ -145,14 +147,14 @@ def explain(timeline: Timeline, top: int = 8, made: Making | None = None) -> Exp
     found = sorted(_exposed(timeline), key=lambda one: -one.seconds)
     shown = [one for one in found if one.seconds >= _WORTH * timeline.seconds][:top]
 
-    def saved(names: Iterable[str]) -> float:
-        return timeline.seconds - simulate(plan, without(cost, names)).seconds
+    def saved(keys: Iterable[OpKey]) -> float:
+        return timeline.seconds - simulate(plan, without(cost, keys)).seconds
 
     ops = tuple(replace(one, saving=saved(_ends(one.op, plan))) for one in shown)
     kinds: dict[tuple[str, Reason], list[Exposed]] = {}
     for one in found:
         if one.seconds > 0:
-            kinds.setdefault((f"{one.op.name.partition('.')[0]} on {one.op.lane}", one.reason), []).append(one)
+            kinds.setdefault((f"{one.op.key.kind} on {one.op.lane}", one.reason), []).append(one)
     largest = sorted(kinds.items(), key=lambda item: -sum(one.seconds for one in item[1]))[:top]
     groups = tuple(
         Group(
@@ -160,7 +162,7 @@ def explain(timeline: Timeline, top: int = 8, made: Making | None = None) -> Exp
             reason,
             len(members),
             sum(one.seconds for one in members),
-            saved(name for one in members for name in _ends(one.op, plan)),
+            saved(key for one in members for key in _ends(one.op, plan)),
             members[0],
         )
         for (what, reason), members in largest
@@ -169,41 +171,40 @@ def explain(timeline: Timeline, top: int = 8, made: Making | None = None) -> Exp
     return Explanation(timeline, estimates(plan, cost), ops, groups, tuple(_changes(timeline, made)))
 
 
-def _ends(op: Op, plan: Plan) -> list[str]:
+def _ends(op: Op, plan: Plan) -> list[OpKey]:
     """Both ends of a message; else the Op."""
-    tail = op.name.partition(".")[2]
-    ends = [f"{kind}.{tail}" for kind in (Kind.SEND, Kind.RECV)] if op.peer >= 0 else [op.name]
-    return [name for name in ends if name in plan.graph.by_name]
+    ends = [op.key._replace(kind=kind) for kind in (Kind.SEND, Kind.RECV)] if op.peer >= 0 else [op.key]
+    return [key for key in ends if key in plan.graph.by_key]
 
 
 def _exposed(timeline: Timeline) -> list[Exposed]:
     ops = timeline.plan.graph.ops
-    needed: dict[int, str] = {}
+    needed: dict[int, OpKey] = {}
     for row, (wait, blame) in enumerate(zip(timeline.wait.tolist(), timeline.blame.tolist(), strict=True)):
         if ops[row].lane == COMPUTE and wait == Wait.DEPENDENCY and blame >= 0:
-            needed.setdefault(blame, ops[row].name)
+            needed.setdefault(blame, ops[row].key)
     found = []
     for row, op in enumerate(ops):
         if op.kind.moves:
             reason, blame = _reason(timeline, row)
             whole = float(timeline.end[row] - timeline.start[row])
-            found.append(Exposed(op, timeline.exposed[op.name], whole, reason, blame, needed.get(row, "")))
+            found.append(Exposed(op, timeline.exposed[op.key], whole, reason, blame, needed.get(row)))
     return found
 
 
-def _reason(timeline: Timeline, row: int) -> tuple[Reason, str]:
+def _reason(timeline: Timeline, row: int) -> tuple[Reason, OpKey | None]:
     ops, wait, blame = timeline.plan.graph.ops, int(timeline.wait[row]), int(timeline.blame[row])
-    name = ops[blame].name if blame >= 0 else ""
+    key = ops[blame].key if blame >= 0 else None
     if wait == Wait.DEPENDENCY:
         # An update that waits for the norm of all gradients hands its wait on to what gathers its weights.
         at = blame
         while at >= 0 and ops[at].kind is Kind.OPTIMIZE and timeline.wait[at] in (Wait.DEPENDENCY, Wait.LANE):
             at = int(timeline.blame[at])
         if at >= 0 and ops[at].kind is Kind.NORM:
-            return Reason.CLIPPING, ops[at].name
-        return Reason.NOT_READY, name
+            return Reason.CLIPPING, ops[at].key
+        return Reason.NOT_READY, key
     reasons = {Wait.LANE: Reason.BUSY, Wait.LINK: Reason.BUSY, Wait.WINDOW: Reason.WINDOW, Wait.PARTNER: Reason.PARTNER}
-    return (reasons[Wait(wait)], name) if wait in reasons and name else (Reason.FIRST, "")
+    return (reasons[Wait(wait)], key) if wait in reasons and key else (Reason.FIRST, None)
 
 
 def _changes(timeline: Timeline, made: Making | None) -> list[Change]:
@@ -216,8 +217,8 @@ def _changes(timeline: Timeline, made: Making | None) -> list[Change]:
 
     wires = cost.wires_of(plan.graph)
     for lane in sorted({op.lane for op in plan.graph if op.kind.moves}):
-        names = [op.name for op in plan.graph if op.lane == lane]
-        tried.append((f"nothing moved on {lane}", plan, without(cost, names)))
+        keys = [op.key for op in plan.graph if op.lane == lane]
+        tried.append((f"nothing moved on {lane}", plan, without(cost, keys)))
     for link in sorted({wire.link for lane, wire in wires.items() if any(op.lane == lane for op in plan.graph)}):
         tried.append((f"link {link!r} were twice as fast", *at(_scaled(cost, link, 1.0, 0.5))))
     tried.append(("messages had no latency", *at(replace(_scaled(cost, None, 0.0, 1.0), overhead=0.0))))
@@ -250,9 +251,9 @@ def _scaled(cost: Cost, link: str | None, alpha: float, beta: float) -> Cost:
 
 def without_norms(graph: Graph) -> Graph:
     """The step as it is with clip=off: every update may come as soon as its own gradient is summed."""
-    norms = {op.name for op in graph if op.kind is Kind.NORM}
+    norms = {op.key for op in graph if op.kind is Kind.NORM}
     kept = tuple(
-        op._replace(deps=tuple(name for name in op.deps if name not in norms)) for op in graph if op.name not in norms
+        op._replace(deps=tuple(key for key in op.deps if key not in norms)) for op in graph if op.key not in norms
     )
     layout = graph.layout and replace(graph.layout, clip=Clip.OFF)
     return Graph(kept, graph.layers, graph.groups, layout)
@@ -261,7 +262,7 @@ def without_norms(graph: Graph) -> Graph:
 def _unclipped(plan: Plan) -> Plan:
     """The plan without norms, all else in the order that it has."""
     graph = without_norms(plan.graph)
-    orders = {lane: tuple(name for name in names if name in graph.by_name) for lane, names in plan.orders.items()}
+    orders = {lane: tuple(key for key in keys if key in graph.by_key) for lane, keys in plan.orders.items()}
     return replace(plan, graph=graph, orders=orders, clip=Clip.OFF)
 
 
@@ -301,7 +302,7 @@ def describe(found: Explanation) -> list[str]:
         lines += ["", "the longest", "     exposed  of          op                 without it"]
     for one in found.ops:
         lines.append(
-            f"  {time(one.seconds):>10}  {time(one.whole):<10}  {short(one.op.name):<18} {_saving(one.saving):>10}"
+            f"  {time(one.seconds):>10}  {time(one.whole):<10}  {short(one.op.key):<18} {_saving(one.saving):>10}"
             f"   {one.why}"
         )
     if found.changes:
@@ -333,8 +334,8 @@ def report(found: Explanation) -> dict[str, Any]:
             for one in found.groups
         ],
         "ops": [
-            {"op": one.op.name, "exposed": one.seconds, "seconds": one.whole, "reason": one.reason, "blame": one.blame,
-             "needed": one.needed, "saving": one.saving}
+            {"op": str(one.op.key), "exposed": one.seconds, "seconds": one.whole, "reason": one.reason,
+             "blame": str(one.blame or ""), "needed": str(one.needed or ""), "saving": one.saving}
             for one in found.ops
         ],
         "changes": [{"if": one.what, "saving": one.saving} for one in found.changes],

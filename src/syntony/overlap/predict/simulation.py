@@ -22,6 +22,7 @@ from syntony.base.command import UserError
 from syntony.overlap.step.cost import Cost, Doubles
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Lane, Plan
 
 Integers = NDArray[np.int64]
@@ -64,12 +65,12 @@ class Timeline:
     seconds: float
     busy: Mapping[Lane, float]
     peak: Mapping[int, float]
-    exposed: Mapping[str, float]
+    exposed: Mapping[OpKey, float]
 
     @cached_property
-    def row(self) -> Mapping[str, int]:
-        """By name of an Op."""
-        return {op.name: row for row, op in enumerate(self.plan.graph)}
+    def row(self) -> Mapping[OpKey, int]:
+        """By key of an Op."""
+        return {op.key: row for row, op in enumerate(self.plan.graph)}
 
     def idle(self, device: int) -> float:
         """Seconds of the step in which a device computes nothing."""
@@ -95,10 +96,10 @@ def simulate(plan: Plan, cost: Cost, steps: int = 5) -> Timeline:
 def columns_of(
     graph: Graph,
     cost: Cost,
-    orders: Mapping[Lane, Iterable[str]],
+    orders: Mapping[Lane, Iterable[OpKey]],
     windows: Mapping[str, int],
     priorities: Mapping[str, int],
-    urgency: Mapping[str, float] | None = None,
+    urgency: Mapping[OpKey, float] | None = None,
     choosing: Iterable[str] = (),
 ) -> dict[str, Any]:
     """The columns of StepPlan but `steps`.
@@ -106,11 +107,11 @@ def columns_of(
     choosing    lanes that find their own order, by the `urgency` of Ops (the lower, the sooner), then readiness
     """
     ops = graph.ops
-    row_of = {op.name: row for row, op in enumerate(ops)}
+    row_of = {op.key: row for row, op in enumerate(ops)}
     queues: dict[tuple[object, ...], list[int]] = {}
-    for lane, names in orders.items():
-        for name in names:
-            row = row_of[name]
+    for lane, keys in orders.items():
+        for key in keys:
+            row = row_of[key]
             op = ops[row]
             queues.setdefault((*lane, op.kind, op.peer) if op.peer >= 0 else lane, []).append(row)
     firsts = [ops[rows[0]] for rows in queues.values()]
@@ -128,13 +129,13 @@ def columns_of(
         return numbers.setdefault((op.device, wires[op.lane].link, way), len(numbers))
 
     seconds, latency = cost.seconds(graph)
-    sends = {op.name.partition(".")[2]: row for row, op in enumerate(ops) if op.kind is Kind.SEND}
+    sends = {op.key: row for row, op in enumerate(ops) if op.kind is Kind.SEND}
     partner = np.full(len(ops), -1, np.int32)
     for row, op in enumerate(ops):
         if op.kind is Kind.RECV:
-            other = sends.get(op.name.partition(".")[2])
+            other = sends.get(op.key.sender)
             if other is None:
-                raise UserError(f"op {op.name!r} receives what no op sends")
+                raise UserError(f"op {op.key!r} receives what no op sends")
             partner[row], partner[other] = other, row
     chosen = set(choosing)
     return {
@@ -147,14 +148,14 @@ def columns_of(
         "device": np.array([places[op.device] for op in firsts], np.int32),
         "overhead": np.array([0.0 if op.lane == COMPUTE else cost.overhead for op in firsts]),
         "computes": np.array([op.lane == COMPUTE for op in firsts], np.uint8),
-        "priority": np.array([urgency.get(op.name, 0.0) for op in ops]) if urgency else np.zeros(len(ops)),
+        "priority": np.array([urgency.get(op.key, 0.0) for op in ops]) if urgency else np.zeros(len(ops)),
         "seconds": seconds,
         "latency": latency,
         "bytes": np.array([op.amount if op.kind.moves else 0.0 for op in ops]),
         "dep_offset": _offsets(op.deps for op in ops),
-        "dep": np.fromiter((row_of[name] for op in ops for name in op.deps), np.int32),
+        "dep": np.fromiter((row_of[key] for op in ops for key in op.deps), np.int32),
         "lag_offset": _offsets(op.lagged for op in ops),
-        "lag": np.fromiter((row_of[name] for op in ops for name in op.lagged), np.int32),
+        "lag": np.fromiter((row_of[key] for op in ops for key in op.lagged), np.int32),
         "partner": partner,
         "out": np.array([link(op, "out") for op in ops], np.int32),
         "into": np.array([link(op, "into") for op in ops], np.int32),
@@ -169,16 +170,16 @@ def _offsets(rows: Iterable[Any]) -> Integers:
 def _stuck(plan: Plan, ends: Doubles) -> UserError:
     """Of what never ends: an Op whose own needs are met, so that only its lane holds it."""
     step = int(np.argwhere(np.isinf(ends))[0][0])
-    never = {op.name for op, end in zip(plan.graph, ends[step], strict=True) if np.isinf(end)}
-    for (device, lane), names in plan.orders.items():
-        held = [name for name in names if name in never]
-        for name in held[1:]:
-            if never.isdisjoint(plan.graph[name].deps):
+    never = {op.key for op, end in zip(plan.graph, ends[step], strict=True) if np.isinf(end)}
+    for (device, lane), keys in plan.orders.items():
+        held = [key for key in keys if key in never]
+        for key in held[1:]:
+            if never.isdisjoint(plan.graph[key].deps):
                 return UserError(
-                    f"lane {lane!r} of device {device} waits forever: {name!r} could go, but {held[0]!r} is before it "
+                    f"lane {lane!r} of device {device} waits forever: {key!r} could go, but {held[0]!r} is before it "
                     "in the order"
                 )
-    return UserError(f"ops wait forever for the other end of a message: {', '.join(sorted(never)[:4])}")
+    return UserError(f"ops wait forever for the other end of a message: {', '.join(map(str, sorted(never)[:4]))}")
 
 
 def _timeline(plan: Plan, cost: Cost, times: Any, steps: int, seconds: float) -> Timeline:
@@ -194,10 +195,10 @@ def _timeline(plan: Plan, cost: Cost, times: Any, steps: int, seconds: float) ->
     device = np.array([op.device for op in ops], np.int64)
     holds, frees = np.array([op.holds for op in ops]), np.array([op.frees for op in ops])
     late = np.array([op.kind is Kind.OPTIMIZE and bool(op.lagged) for op in ops], bool)
-    row_of, place = {op.name: row for row, op in enumerate(ops)}, np.full(count, -1)
-    for (_, lane), names in plan.orders.items() if holds.any() else ():
+    row_of, place = {op.key: row for row, op in enumerate(ops)}, np.full(count, -1)
+    for (_, lane), keys in plan.orders.items() if holds.any() else ():
         if lane == COMPUTE:
-            place[[row_of[name] for name in names]] = np.arange(len(names))
+            place[[row_of[key] for key in keys]] = np.arange(len(keys))
     peak: dict[int, float] = {}
     exposed = np.zeros(count)
     for one in plan.graph.devices:
@@ -222,7 +223,7 @@ def _timeline(plan: Plan, cost: Cost, times: Any, steps: int, seconds: float) ->
         seconds,
         busy,
         peak,
-        {op.name: max(0.0, float(exposed[row])) for row, op in enumerate(ops) if op.kind.moves},
+        {op.key: max(0.0, float(exposed[row])) for row, op in enumerate(ops) if op.kind.moves},
     )
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from syntony.base.command import UserError
 from syntony.overlap.step.op import Kind
+from syntony.overlap.step.op_key import BACKWARD
 from syntony.overlap.step.ranks import members
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def traffic(
     algorithms   by collective; `element`: bytes of one, on which chunks are cut
     """
     often = Counter(
-        (op.lane, op.kind, op.device, op.peer, round(op.amount), op.name.partition("/")[0].endswith(".b"))
+        (op.lane, op.kind, op.device, op.peer, round(op.amount), op.key.direction == BACKWARD)
         for op in plan.graph
         if op.kind.moves and op.kind is not Kind.RECV
     )

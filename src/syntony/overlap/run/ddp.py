@@ -34,6 +34,7 @@ from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import Kind
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 
 _MEASURED = 3  # of the steps before the plan, the last is measured; DDP moves its buckets in the first
@@ -120,9 +121,9 @@ class DdpOverlap:
             self._runner.begin_step()
         self._unmade.append(mine)
         mine.buffer, mine.gradients = bucket.buffer(), list(bucket.gradients())
-        for name in self._runner.plan.parts[mine.op]:
-            begin, end = self._cuts(name, mine)
-            self._runner.bind(name, mine.buffer[begin:end])
+        for key in self._runner.plan.parts[mine.op]:
+            begin, end = self._cuts(key, mine)
+            self._runner.bind(key, mine.buffer[begin:end])
         self._runner.ready(mine.op)
         done: torch.futures.Future[Tensor] = torch.futures.Future()
         done.set_result(mine.buffer)
@@ -234,7 +235,7 @@ class DdpOverlap:
             raise UserError(said[1])
         self.plan = Plan.from_text(said[0])
         for number, bucket in enumerate(self._layers):
-            bucket.op = f"reduce.{number}"
+            bucket.op = OpKey("reduce", number)
         self._runner = PlanRunner(self.plan, 0, {"dp": self._lane}, canonical=False)
 
     def _used_in_order(self) -> list[_Bucket]:
@@ -268,9 +269,9 @@ class DdpOverlap:
         plan = self._policy.plan(graph, Cost(wires={"dp": wire}))
         for op in plan.graph:
             if op.kind is Kind.BACKWARD_WEIGHT:
-                raise UserError(f"policy {self._policy.name!r} computes {op.name} apart, and autograd with its layer")
+                raise UserError(f"policy {self._policy.name!r} computes {op.key} apart, and autograd with its layer")
             if op.kind.moves and op.kind is not Kind.ALL_REDUCE:
-                raise UserError(f"policy {self._policy.name!r} wants {op.kind} of {op.name}, and DDP only all_reduces")
+                raise UserError(f"policy {self._policy.name!r} wants {op.kind} of {op.key}, and DDP only all_reduces")
             if len({piece.layer for piece in op.pieces}) > 1:
                 raise UserError(
                     f"policy {self._policy.name!r} fuses buckets; DDP's bucket_cap_mb is what does that here"
@@ -295,10 +296,10 @@ class DdpOverlap:
         half = Linear(small / 2, beta / 2)
         return Wire({Kind.ALL_REDUCE: Linear(small, beta), Kind.REDUCE_SCATTER: half, Kind.ALL_GATHER: half})
 
-    def _cuts(self, name: str, bucket: _Bucket) -> tuple[int, int]:
+    def _cuts(self, key: OpKey, bucket: _Bucket) -> tuple[int, int]:
         """First and last element of a planned op in the bucket's buffer."""
         assert self._runner is not None
-        pieces = self._runner.plan.graph[name].pieces
+        pieces = self._runner.plan.graph[key].pieces
         size = bucket.buffer.element_size()
         return pieces[0].begin // size, pieces[-1].end // size
 
@@ -307,7 +308,7 @@ class _Bucket:
     """One of DDP's buckets. `gradients` are views of `buffer`; `summed`: they are means over ranks."""
 
     def __init__(self) -> None:
-        self.op = ""
+        self.op = OpKey("reduce")
         self.parameters: list[Tensor] = []
         self.gradients: list[Tensor] = []
         self.buffer = torch.empty(0)

@@ -29,6 +29,7 @@ from syntony import _torch
 from syntony.base.command import UserError
 from syntony.collectives.torch_backend.backend import communicator_of
 from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 
 _MOVES = {
@@ -54,7 +55,7 @@ class Record(NamedTuple):
     """One run of an op: seconds of time.monotonic() at which it was made ready, was launched, and had ended. Of what is
     computed: at which its turn had come, all that it waits for was there, and it had ended."""
 
-    name: str
+    key: OpKey
     step: int
     ready: float
     begin: float
@@ -94,18 +95,18 @@ class PlanRunner:
         self.plan = plan
         self.step = -1
         self._numbers: list[int] = []  # what the user calls each step
-        self._index: dict[str, int] = {}
+        self._index: dict[OpKey, int] = {}
         self._slots: list[_torch.Slot] = []
-        self._names: list[str] = []
-        self._bound: dict[str, tuple[Tensor, Tensor]] = {}
+        self._keys: list[OpKey] = []
+        self._bound: dict[OpKey, tuple[Tensor, Tensor]] = {}
         self._actions: dict[int, Callable[[], None]] = {}
         self._afterwards: Callable[[], None] | None = None
-        self._last: dict[str, int] = {}  # by op: the slot whose end is its own
-        self._missing: dict[str, set[str]] = {}
-        self._halves: dict[str, Record] = {}
+        self._last: dict[OpKey, int] = {}  # by op: the slot whose end is its own
+        self._missing: dict[OpKey, set[OpKey]] = {}
+        self._halves: dict[OpKey, Record] = {}
         orders: dict[str, tuple[dist.ProcessGroup, int, list[int]]] = {}  # group, window, slots
         tags = _tags(plan)
-        for (owner, lane), names in plan.orders.items():
+        for (owner, lane), keys in plan.orders.items():
             if owner != device or lane == COMPUTE:
                 continue
             if lane not in groups:
@@ -114,12 +115,12 @@ class PlanRunner:
             ours = _backend_of(groups[lane]).name() == "syntony"
             if ours:
                 communicator_of(groups[lane]).set_canonical(canonical)
-            for name in names:
-                op = plan.graph[name]
-                key = f"{lane}.{op.kind}.{op.peer}" if op.kind in (Kind.SEND, Kind.RECV) else lane
-                queue = orders.setdefault(key, (groups[lane], window, []))[2]
+            for key in keys:
+                op = plan.graph[key]
+                title = f"{lane}.{op.kind}.{op.peer}" if op.kind in (Kind.SEND, Kind.RECV) else lane
+                queue = orders.setdefault(title, (groups[lane], window, []))[2]
                 if not canonical or not op.pieces or ours or op.kind not in _SUMS:
-                    self._add(queue, op, _MOVES[op.kind], tags.get(name, 0))
+                    self._add(queue, op, _MOVES[op.kind], tags.get(key, 0))
                     continue
                 halves = op.kind is Kind.ALL_REDUCE
                 self._add(queue, op, _torch.Move.EXCHANGE_SUM, then=len(self._slots) + 1 if halves else -1)
@@ -131,27 +132,27 @@ class PlanRunner:
         self.groups = groups
         self._lanes = _torch.Lanes(
             self._slots,
-            [_torch.Order(key, _backend_of(group), ops, window) for key, (group, window, ops) in orders.items()],
+            [_torch.Order(title, _backend_of(group), ops, window) for title, (group, window, ops) in orders.items()],
         )
 
     def _add(self, queue: list[int], op: Op, move: _torch.Move, tag: int = 0, then: int = -1) -> None:
         """A slot of a queue. `then`: the slot that begins when this one has ended."""
         place = len(self._slots)
-        self._slots.append(_torch.Slot(op.name, move, int(op.amount), op.peer, tag, then, then < 0))
-        self._names.append(op.name)
-        self._index.setdefault(op.name, place)
-        self._last[op.name] = place
+        self._slots.append(_torch.Slot(str(op.key), move, int(op.amount), op.peer, tag, then, then < 0))
+        self._keys.append(op.key)
+        self._index.setdefault(op.key, place)
+        self._last[op.key] = place
         queue.append(place)
 
     # ---- what the trainer says --------------------------------------------------------------------------------------
 
-    def bind(self, name: str, input: Tensor, output: Tensor | None = None) -> None:
+    def bind(self, key: OpKey, input: Tensor, output: Tensor | None = None) -> None:
         """The memory of a planned op in every step, where it does not change. Contiguous; shapes as for ready()."""
-        self._bound[name] = (input, input if output is None else output)
+        self._bound[key] = (input, input if output is None else output)
 
-    def then(self, name: str, action: Callable[[], None]) -> None:
+    def then(self, key: OpKey, action: Callable[[], None]) -> None:
         """After every end of a planned op, whoever waits for anything, or calls poll(), runs `action` first."""
-        self._actions[self._last[name]] = action
+        self._actions[self._last[key]] = action
 
     def afterwards(self, action: Callable[[], None]) -> None:
         """After the actions of what has ended together, `action` runs once."""
@@ -164,11 +165,11 @@ class PlanRunner:
         """
         self.step += 1
         self._numbers.append(number if number >= 0 else 1 + self._numbers[-1] if self._numbers else 0)
-        self._missing = {name: set(self.plan.graph[name].sources) for name in self._index}
+        self._missing = {key: set(self.plan.graph[key].sources) for key in self._index}
 
     def ready(
         self,
-        name: str,
+        key: OpKey,
         input: Tensor | None = None,
         output: Tensor | None = None,
         input_rows: Sequence[int] = (),
@@ -180,10 +181,10 @@ class PlanRunner:
         all_reduce this rank's part of it as `output`; reduce_scatter and all_gather an `output` of 1/n and n times its
         size; all_to_all equal parts, or rows of the first dimension.
         """
-        for part in self._parts(name):
+        for part in self._parts(key):
             missing = self._missing[part]
-            missing.discard(name)
-            if part == name:
+            missing.discard(key)
+            if part == key:
                 missing.clear()
             if missing:
                 continue
@@ -198,9 +199,9 @@ class PlanRunner:
             except RuntimeError as error:
                 self._failed(error)
 
-    def wait(self, name: str) -> None:
+    def wait(self, key: OpKey) -> None:
         """Returns when every run of an op (or of its parts) that was made ready has ended, actions included."""
-        for part in self._parts(name):
+        for part in self._parts(key):
             place, done = self._last[part], False
             while not done:
                 try:
@@ -221,12 +222,12 @@ class PlanRunner:
         """What has ended since the last call; of two halves, from the first's beginning to the second's end."""
         found: list[Record] = []
         for place, step, *times in self._lanes.take_records():
-            name = self._names[place]
-            record = Record(name, step, *(1e-9 * time for time in times))
-            if place != self._last[name]:
-                self._halves[name] = record
+            key = self._keys[place]
+            record = Record(key, step, *(1e-9 * time for time in times))
+            if place != self._last[key]:
+                self._halves[key] = record
                 continue
-            first = self._halves.pop(name, record)
+            first = self._halves.pop(key, record)
             found.append(record._replace(ready=first.ready, begin=first.begin))
         return found
 
@@ -242,10 +243,10 @@ class PlanRunner:
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
-    def _parts(self, name: str) -> Sequence[str]:
-        if name in self._index:
-            return (name,)
-        return [part for part in self.plan.parts.get(name, ()) if part in self._index]
+    def _parts(self, key: OpKey) -> Sequence[OpKey]:
+        if key in self._index:
+            return (key,)
+        return [part for part in self.plan.parts.get(key, ()) if part in self._index]
 
     def _act(self, ended: Sequence[int]) -> None:
         for place in ended:
@@ -260,9 +261,9 @@ class PlanRunner:
         place, step = self._lanes.failed()
         if place < 0:
             raise error
-        op = self.plan.graph[self._names[place]]
+        op = self.plan.graph[self._keys[place]]
         said = self._worldly(op.lane, str(error))
-        text = f"step {self._numbers[step]}: {op.kind} of {op.name} on lane {op.lane!r}: {said}"
+        text = f"step {self._numbers[step]}: {op.kind} of {op.key} on lane {op.lane!r}: {said}"
         raise OverlapError(text) from error
 
     def _worldly(self, lane: str, said: str) -> str:
@@ -279,9 +280,8 @@ def _backend_of(group: dist.ProcessGroup) -> Any:
     return group._get_backend(torch.device("cpu"))
 
 
-def _tags(plan: Plan) -> dict[str, int]:
-    """A tag for every message, the same at both ends: they differ in the first word of their names."""
-    messages = [op.name for op in plan.graph if op.kind in (Kind.SEND, Kind.RECV)]
-    bodies = sorted({name.partition(".")[2] for name in messages})
-    numbers = {body: number for number, body in enumerate(bodies, start=1)}
-    return {name: numbers[name.partition(".")[2]] for name in messages}
+def _tags(plan: Plan) -> dict[OpKey, int]:
+    """A tag for every message, the same at both ends."""
+    messages = [op.key for op in plan.graph if op.kind in (Kind.SEND, Kind.RECV)]
+    numbers = {sent: number for number, sent in enumerate(sorted({key.sender for key in messages}), start=1)}
+    return {key: numbers[key.sender] for key in messages}

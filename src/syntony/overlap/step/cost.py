@@ -13,6 +13,7 @@ from syntony.base.command import UserError
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind
+from syntony.overlap.step.op_key import OpKey
 
 Doubles = NDArray[np.float64]
 
@@ -41,8 +42,8 @@ class Cost:
     flops        floating-point operations per second of a device
     wires        by lane
     memory       seconds per byte of weights that an optimizer updates, or a norm reads
-    measured     seconds of computing by name of the recorded Op; parts of it share them by their amounts. Of an Op
-                 that moves: seconds on its link, by its own name
+    measured     seconds of computing by key of the recorded Op; parts of it share them by their amounts. Of an Op
+                 that moves: seconds on its link, by its own key
     launch       seconds of what is measured that do not depend on amounts: each part has all of them
     overhead     seconds between two launches of a lane
     contention   computing gets slower by this fraction while its device moves something
@@ -53,7 +54,7 @@ class Cost:
     flops: float = 1.0
     wires: Mapping[str, Wire] = field(default_factory=dict)
     memory: float = 0.0
-    measured: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[OpKey, float] = field(default_factory=dict)
     launch: float = 0.0
     overhead: float = 0.0
     contention: float = 0.0
@@ -65,21 +66,21 @@ class Cost:
         Raises UserError for a lane or a kind that no wire is known for.
         """
         taken, waited, wires = np.zeros(len(graph)), np.zeros(len(graph)), self.wires_of(graph)
-        whole: dict[tuple[str, ...], tuple[float, int]] = {}  # amount of all parts of what was measured, and how many
+        whole: dict[tuple[OpKey, ...], tuple[float, int]] = {}  # amount of all parts of what was measured, and how many
         if self.measured:
             for op in graph:
                 if op.of and not op.kind.moves:
                     amount, parts = whole.get(op.of, (0.0, 0))
                     whole[op.of] = amount + op.amount, parts + 1
         for row, op in enumerate(graph):
-            known = self._known(graph, op.name)
+            known = self._known(graph, op.key)
             if op.kind.moves:
                 line = _line(wires, op.lane, op.kind)
                 waited[row] = line.alpha
                 taken[row] = line.fixed + op.amount * line.beta if known is None else known
                 continue
             if known is None and op.of in whole:
-                sources = [self._known(graph, name) for name in op.of]
+                sources = [self._known(graph, key) for key in op.of]
                 if None not in sources:
                     known = self._part(sum(filter(None, sources)), op.amount, *whole[op.of])
             if known is not None:
@@ -103,20 +104,20 @@ class Cost:
             return self.level(graph.layout)
         return {**self.wires, "replicas": self.wires["dp"]} if "dp" in self.wires else self.wires
 
-    def _known(self, graph: Graph, name: str) -> float | None:
+    def _known(self, graph: Graph, key: OpKey) -> float | None:
         """Measured seconds; of half a backward, its share of the whole, and of a whole one, its halves."""
-        known = self.measured.get(name)
+        known = self.measured.get(key)
         if known is not None or not self.measured:
             return known
-        word, _, rest = name.partition(".")
-        if word == Kind.BACKWARD:
-            halves = [self.measured.get(f"{half}.{rest}") for half in (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)]
-            return None if None in halves else sum(filter(None, halves))
-        whole = self.measured.get(f"bwd.{rest}") if word in (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT) else None
+        halves = (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT)
+        if key.kind == Kind.BACKWARD:
+            both = [self.measured.get(key._replace(kind=half)) for half in halves]
+            return None if None in both else sum(filter(None, both))
+        whole = self.measured.get(key._replace(kind=Kind.BACKWARD)) if key.kind in halves else None
         if whole is None or not graph.layers:
             return None
-        both = graph.layers[int(rest.partition(".")[0])].backward
-        return self._part(whole, both[word == Kind.BACKWARD_WEIGHT], sum(both), 2)
+        shares = graph.layers[key.layer].backward
+        return self._part(whole, shares[key.kind == Kind.BACKWARD_WEIGHT], sum(shares), 2)
 
 
 def _line(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:

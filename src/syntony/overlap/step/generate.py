@@ -24,6 +24,7 @@ from syntony.base.command import UserError
 from syntony.overlap.step.graph import Graph, LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind, Op, Piece
+from syntony.overlap.step.op_key import BACKWARD, FORWARD, OpKey
 from syntony.overlap.step.pipelines import Pipeline, Times, pipeline
 
 
@@ -91,18 +92,19 @@ class _Step:
         self.count = len(layers)
         self.layers = (*layers, *(layer.shadow or nothing for layer in layers))
         self.layout, self.order, self.chunks = layout, order, chunks
+        self.chunk_of = [chunk for chunk, members in enumerate(chunks) for _ in members]
         self.device = 2 * [order.places[chunk] for chunk, members in enumerate(chunks) for _ in members]
         self.split = {task[1:] for tasks in order.orders for task in tasks if task.kind == "X"}
         self.groups = layout.groups
         self.updated = {  # the Op of the last step that made a layer's weights
-            i: (f"gather.{i}" if self._gathers(i) else f"opt.{i}",)
+            i: (OpKey("gather" if self._gathers(i) else Kind.OPTIMIZE, i),)
             for i, layer in enumerate(self.layers)
             if layer.weights
         }
-        self.uses: list[str] = []  # on the current device: the first task's last Op that needs each gathered weight
+        self.uses: list[OpKey] = []  # on the current device: the first task's last Op that needs each gathered weight
         self.begun: set[int] = set()  # layers that have gradients
         self.verified = False  # the device has looked at the last step's norm
-        self.staying: dict[int, str] = {}  # by layer: the gather of weights that stay for the step, and
+        self.staying: dict[int, OpKey] = {}  # by layer: the gather of weights that stay for the step, and
         self.final: dict[int, int] = {}  # by chunk of the current device: the last microbatch that needs weights
 
     def ops(self) -> Iterator[Op]:
@@ -116,16 +118,16 @@ class _Step:
     def _row(self, kind: str, chunk: int, microbatches: list[int]) -> Iterator[Op]:
         """A chunk's tasks of one kind in a row share gathered weights."""
         members = self.chunks[chunk] if kind == "F" else self.chunks[chunk][::-1]
-        passing: dict[int, str] = {}
+        passing: dict[int, OpKey] = {}
         for microbatch in microbatches:
             for i in members:
-                way, weights, shed = "f" if kind == "F" else "b", list[str](), 0
+                way, weights, shed = FORWARD if kind == "F" else BACKWARD, list[OpKey](), 0
                 ahead = [] if len(self.uses) <= self.layout.prefetch else [self.uses[-1 - self.layout.prefetch]]
                 for part in (i, self.count + i):
                     size, stays = self.layers[part].weights, part != i and self.layout.zero < 3
                     gathers, last = (self.staying, self.final[chunk]) if stays else (passing, microbatches[-1])
                     if kind != "W" and part not in gathers and self._sharded(part, 3):
-                        gathers[part] = f"gather.{part}.{microbatch}.{way}"
+                        gathers[part] = OpKey("gather", part, microbatch, direction=way)
                         use = self._last(kind, i, microbatch)
                         self.uses += [use] if use not in self.uses[-1:] else []
                         yield self._moved(
@@ -134,7 +136,7 @@ class _Step:
                             part,
                             microbatch,
                             deps=ahead,
-                            lagged=[f"opt.{part}"],
+                            lagged=[OpKey(Kind.OPTIMIZE, part)],
                             holds=size,
                         )
                     if part in gathers:
@@ -145,25 +147,24 @@ class _Step:
                 else:
                     yield from self._backward(kind, i, microbatch, weights, shed)
 
-    def _last(self, kind: str, i: int, microbatch: int) -> str:
+    def _last(self, kind: str, i: int, microbatch: int) -> OpKey:
         word = {"F": Kind.FORWARD, "B": Kind.BACKWARD, "X": Kind.BACKWARD_INPUT}[kind]
-        return self._name(word, i, microbatch, len(self.layers[i].segments) - 1 if kind == "F" else 0)
+        return self._key(word, i, microbatch, len(self.layers[i].segments) - 1 if kind == "F" else 0)
 
-    def _name(self, kind: Kind, i: int, microbatch: int, segment: int) -> str:
-        several = len(self.layers[i].segments) > 1
-        return f"{kind}.{i}.{microbatch}.{segment}" if several else f"{kind}.{i}.{microbatch}"
+    def _key(self, kind: Kind, i: int, microbatch: int, segment: int) -> OpKey:
+        return OpKey(kind, i, microbatch, segment if len(self.layers[i].segments) > 1 else -1)
 
-    def _forward(self, i: int, m: int, weights: list[str], shed: int) -> Iterator[Op]:
+    def _forward(self, i: int, m: int, weights: list[OpKey], shed: int) -> Iterator[Op]:
         layer, before = self.layers[i], list(weights)
         if i > 0:
-            way = yield from self._message(i - 1, i, m, "f")
-            before.append(way or self._name(Kind.FORWARD, i - 1, m, len(self.layers[i - 1].segments) - 1))
+            way = yield from self._message(i - 1, i, m, FORWARD)
+            before.append(way or self._key(Kind.FORWARD, i - 1, m, len(self.layers[i - 1].segments) - 1))
         for s, amount in enumerate(layer.segments):
             final = s == len(layer.segments) - 1
-            name = self._name(Kind.FORWARD, i, m, s)
+            key = self._key(Kind.FORWARD, i, m, s)
             kept = self._left(i) if not self.layout.recompute else layer.inputs
             yield Op(
-                name,
+                key,
                 Kind.FORWARD,
                 self.device[i],
                 COMPUTE,
@@ -177,32 +178,32 @@ class _Step:
                 frees=shed if final else 0,
             )
             if not final:
-                moved = yield from self._transfer(i, m, s, "f", name)
-                before = [moved or name, *weights]
+                moved = yield from self._transfer(i, m, s, FORWARD, key)
+                before = [moved or key, *weights]
         if i + 1 < self.count and self.device[i + 1] != self.device[i]:
-            yield self._side(Kind.SEND, i, m, "f", self.device[i], self.device[i + 1], (name,))
+            yield self._side(Kind.SEND, i, m, FORWARD, self.device[i], self.device[i + 1], (key,))
 
-    def _backward(self, kind: str, i: int, m: int, weights: list[str], shed: int) -> Iterator[Op]:
+    def _backward(self, kind: str, i: int, m: int, weights: list[OpKey], shed: int) -> Iterator[Op]:
         layer = self.layers[i]
         segments = range(len(layer.segments) - 1, -1, -1)
         both, word = layer.backward, {"B": Kind.BACKWARD, "X": Kind.BACKWARD_INPUT, "W": Kind.BACKWARD_WEIGHT}[kind]
         factor = {"B": sum(both), "X": both[0], "W": both[1]}[kind]
         if kind == "W":
             for s in segments:
-                after = (self._name(Kind.BACKWARD_INPUT, i, m, s),)
+                after = (self._key(Kind.BACKWARD_INPUT, i, m, s),)
                 yield self._gradient(word, i, m, s, layer.segments[s] * factor, after, (), 0)
             return
         if i == self.count - 1:
-            before = self._name(Kind.FORWARD, i, m, segments[0])
+            before = self._key(Kind.FORWARD, i, m, segments[0])
         else:
-            way = yield from self._message(i + 1, i, m, "b")
-            follows = Kind.BACKWARD_INPUT if (self._chunk(i + 1), m) in self.split else Kind.BACKWARD
-            before = way or self._name(follows, i + 1, m, 0)
+            way = yield from self._message(i + 1, i, m, BACKWARD)
+            follows = Kind.BACKWARD_INPUT if (self.chunk_of[i + 1], m) in self.split else Kind.BACKWARD
+            before = way or self._key(follows, i + 1, m, 0)
         for s in segments:
             deps = [before, *weights]
             if self.layout.recompute:
-                again = self._name(Kind.RECOMPUTE, i, m, s)
-                forward = self._name(Kind.FORWARD, i, m, s)
+                again = self._key(Kind.RECOMPUTE, i, m, s)
+                forward = self._key(Kind.FORWARD, i, m, s)
                 yield Op(
                     again,
                     Kind.RECOMPUTE,
@@ -216,19 +217,19 @@ class _Step:
                     holds=layer.activations if s == segments[0] else 0,
                 )
                 deps.append(again)
-            lagged: tuple[str, ...] = ()
+            lagged: tuple[OpKey, ...] = ()
             if self.layout.clip is Clip.OPTIMISTIC and not self.verified:
-                lagged = tuple(f"norm.{other}" for other in range(self.layout.pp))
+                lagged = tuple(OpKey(Kind.NORM, other) for other in range(self.layout.pp))
             self.verified = True
-            name = self._name(word, i, m, s)
+            key = self._key(word, i, m, s)
             amount = layer.segments[s] * factor
             yield self._gradient(word, i, m, s, amount, deps, lagged, shed if s == 0 else 0)
-            before = name
+            before = key
             if s:
-                moved = yield from self._transfer(i, m, s - 1, "b", name)
-                before = moved or name
+                moved = yield from self._transfer(i, m, s - 1, BACKWARD, key)
+                before = moved or key
         if i > 0 and self.device[i - 1] != self.device[i]:
-            yield self._side(Kind.SEND, i, m, "b", self.device[i], self.device[i - 1], (name,))
+            yield self._side(Kind.SEND, i, m, BACKWARD, self.device[i], self.device[i - 1], (key,))
 
     def _gradient(
         self,
@@ -237,8 +238,8 @@ class _Step:
         m: int,
         s: int,
         amount: float,
-        deps: Iterable[str],
-        lagged: tuple[str, ...],
+        deps: Iterable[OpKey],
+        lagged: tuple[OpKey, ...],
         shed: int,
     ) -> Op:
         """An Op of the backward; the one that ends a microbatch's gives its activations back. Gradients have memory of
@@ -253,8 +254,8 @@ class _Step:
             whole = layer.activations + layer.inputs if self.layout.recompute else self._left(i)
             delayed = layer.products if kind is not Kind.BACKWARD else 0
             shed += delayed if kind is Kind.BACKWARD_WEIGHT else whole - delayed
-        name = self._name(kind, i, m, s)
-        return Op(name, kind, self.device[i], COMPUTE, amount, tuple(deps), lagged, i, m, s, holds=holds, frees=shed)
+        key = self._key(kind, i, m, s)
+        return Op(key, kind, self.device[i], COMPUTE, amount, tuple(deps), lagged, i, m, s, holds=holds, frees=shed)
 
     def _left(self, i: int) -> int:
         """What the forward of one microbatch leaves: what came from another device, too."""
@@ -265,53 +266,54 @@ class _Step:
         """Gradients summed, their norm, weights updated and gathered. Last layers first: their gradients are."""
         layout, own = self.layout, [i for i in range(self.count) if self.device[i] == device]
         mine = [part for i in own for part in (i, self.count + i) if self.layers[part].weights]
-        sums: dict[int, list[str]] = {}
+        sums: dict[int, list[OpKey]] = {}
         for i in reversed(mine):
             layer, lane, count = self.layers[i], *self._group(i)
             size, user = layer.weights, i % self.count
             parts = range(len(self.layers[user].segments))
             sums[i] = [
-                self._name(Kind.BACKWARD_WEIGHT, user, m, s)
-                if (self._chunk(user), m) in self.split
-                else self._name(Kind.BACKWARD, user, m, s)
+                self._key(Kind.BACKWARD_WEIGHT, user, m, s)
+                if (self.chunk_of[user], m) in self.split
+                else self._key(Kind.BACKWARD, user, m, s)
                 for m in range(layout.microbatches)
-                for s in (parts if (self._chunk(user), m) in self.split else (0,))
+                for s in (parts if (self.chunk_of[user], m) in self.split else (0,))
             ]
             if layer.shared and "tp" in self.groups:
-                yield Op(f"share.{i}", Kind.ALL_REDUCE, device, "tp", layer.shared, tuple(sums[i]), layer=i)
-                sums[i] = [f"share.{i}"]
+                yield Op(OpKey("share", i), Kind.ALL_REDUCE, device, "tp", layer.shared, tuple(sums[i]), layer=i)
+                sums[i] = [OpKey("share", i)]
             if count > 1:
                 kind = Kind.REDUCE_SCATTER if self._level(i) else Kind.ALL_REDUCE
                 frees = size - size / count if self._level(i) >= 2 else 0
-                yield self._moved(f"reduce.{i}", kind, i, deps=sums[i], frees=frees)
-                sums[i] = [f"reduce.{i}"]
+                yield self._moved(OpKey("reduce", i), kind, i, deps=sums[i], frees=frees)
+                sums[i] = [OpKey("reduce", i)]
             copies = {"dp": "replicas", "ep": "edp"}.get(lane, "")
             if copies in self.groups:
-                op = self._moved(f"replicas.{i}", Kind.ALL_REDUCE, i, deps=sums[i])
+                op = self._moved(OpKey("replicas", i), Kind.ALL_REDUCE, i, deps=sums[i])
                 yield op._replace(lane=copies, amount=size / count)
-                sums[i] = [f"replicas.{i}"]
-        norms: tuple[str, ...] = ()
+                sums[i] = [op.key]
+        norms: tuple[OpKey, ...] = ()
         if layout.clip is not Clip.OFF:
-            after = tuple(name for i in mine for name in sums[i])
-            yield Op(f"norm.{device}", Kind.NORM, device, COMPUTE, sum(map(self._shard, mine)), after)
+            after = tuple(key for i in mine for key in sums[i])
+            yield Op(OpKey(Kind.NORM, device), Kind.NORM, device, COMPUTE, sum(map(self._shard, mine)), after)
             if layout.clip is Clip.EXACT:
-                norms = tuple(f"norm.{other}" for other in range(layout.pp))
+                norms = tuple(OpKey(Kind.NORM, other) for other in range(layout.pp))
         for i in reversed(mine):
             part = self._shard(i)
             frees = part if self._sharded(i, 2) else 0
-            yield Op(f"opt.{i}", Kind.OPTIMIZE, device, COMPUTE, part, (*sums[i], *norms), layer=i, frees=frees)
+            key = OpKey(Kind.OPTIMIZE, i)
+            yield Op(key, Kind.OPTIMIZE, device, COMPUTE, part, (*sums[i], *norms), layer=i, frees=frees)
         for i in reversed(mine):
             if self._gathers(i):
-                yield self._moved(f"gather.{i}", Kind.ALL_GATHER, i, deps=[f"opt.{i}"])
+                yield self._moved(OpKey("gather", i), Kind.ALL_GATHER, i, deps=[OpKey(Kind.OPTIMIZE, i)])
 
     def _moved(
         self,
-        name: str,
+        key: OpKey,
         kind: Kind,
         i: int,
         m: int = -1,
-        deps: Sequence[str] = (),
-        lagged: Sequence[str] = (),
+        deps: Sequence[OpKey] = (),
+        lagged: Sequence[OpKey] = (),
         holds: float = 0,
         frees: float = 0,
     ) -> Op:
@@ -320,34 +322,32 @@ class _Step:
         piece = (Piece(i, 0, size),)
         lane, device, user = self._group(i)[0], self.device[i], i % self.count
         return Op(
-            name, kind, device, lane, size, tuple(deps), tuple(lagged), user, m, pieces=piece, holds=holds, frees=frees
+            key, kind, device, lane, size, tuple(deps), tuple(lagged), user, m, pieces=piece, holds=holds, frees=frees
         )
 
-    def _transfer(self, i: int, m: int, s: int, way: str, after: str) -> Generator[Op, None, str]:
-        """What moves behind segment s; its name is the generator's value, "" where nothing does."""
+    def _transfer(self, i: int, m: int, s: int, way: str, after: OpKey) -> Generator[Op, None, OpKey | None]:
+        """What moves behind segment s; its key is the generator's value, None where nothing does."""
         transfer = self.layers[i].transfers[s]
-        kind = transfer.forward if way == "f" else transfer.backward
+        kind = transfer.forward if way == FORWARD else transfer.backward
         if kind is None or self.groups.get(transfer.lane, 1) == 1:
-            return ""
-        name = f"{transfer.name}.{i}.{m}.{way}"
-        yield Op(name, kind, self.device[i], transfer.lane, transfer.bytes, (after,), layer=i, microbatch=m, segment=s)
-        return name
+            return None
+        key = OpKey(transfer.name, i, m, direction=way)
+        yield Op(key, kind, self.device[i], transfer.lane, transfer.bytes, (after,), layer=i, microbatch=m, segment=s)
+        return key
 
-    def _message(self, here: int, there: int, m: int, way: str) -> Generator[Op, None, str]:
-        """The receiving end of what layer `here` hands to layer `there`; its value is its name, "" on one device."""
+    def _message(self, here: int, there: int, m: int, way: str) -> Generator[Op, None, OpKey | None]:
+        """The receiving end of what layer `here` hands to layer `there`; its value is its key, None on one device."""
         source, sink = self.device[here], self.device[there]
         if source == sink:
-            return ""
+            return None
         op = self._side(Kind.RECV, here, m, way, sink, source, ())
         yield op
-        return op.name
+        return op.key
 
-    def _side(self, kind: Kind, i: int, m: int, way: str, device: int, peer: int, deps: tuple[str, ...]) -> Op:
-        size = self.layers[i if way == "f" else i - 1].output
-        return Op(f"{kind}.{i}.{m}.{way}", kind, device, "pp", size, deps, layer=i, microbatch=m, peer=peer)
-
-    def _chunk(self, i: int) -> int:
-        return next(chunk for chunk, members in enumerate(self.chunks) if i in members)
+    def _side(self, kind: Kind, i: int, m: int, way: str, device: int, peer: int, deps: tuple[OpKey, ...]) -> Op:
+        size = self.layers[i if way == FORWARD else i - 1].output
+        key = OpKey(kind, i, m, direction=way)
+        return Op(key, kind, device, "pp", size, deps, layer=i, microbatch=m, peer=peer)
 
     def _group(self, i: int) -> tuple[str, int]:
         """Which lane sums the layer's gradients, among how many ranks."""

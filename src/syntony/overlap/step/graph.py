@@ -10,6 +10,7 @@ from typing import TypeVar
 from syntony.base.command import UserError
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind, Op
+from syntony.overlap.step.op_key import OpKey
 
 Node = TypeVar("Node", bound=Hashable)
 
@@ -18,7 +19,7 @@ Node = TypeVar("Node", bound=Hashable)
 class CommSpec:
     """What moves between two segments of a layer, once per microbatch.
 
-    name       first word of its Ops' names: `tp`, `dispatch`, `combine`, ..
+    name       kind of its Ops' keys: `tp`, `dispatch`, `combine`, ..
     lane       the group that moves it
     forward    what moves in the forward pass, and
     backward   its adjoint, what moves the gradients back; None: nothing
@@ -107,12 +108,12 @@ class Graph:
     def __len__(self) -> int:
         return len(self.ops)
 
-    def __getitem__(self, name: str) -> Op:
-        return self.by_name[name]
+    def __getitem__(self, key: OpKey) -> Op:
+        return self.by_key[key]
 
     @cached_property
-    def by_name(self) -> Mapping[str, Op]:
-        return {op.name: op for op in self.ops}
+    def by_key(self) -> Mapping[OpKey, Op]:
+        return {op.key: op for op in self.ops}
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
@@ -128,25 +129,28 @@ class Graph:
 
     def check(self) -> None:
         """Raises UserError for two Ops of one name, an edge from nowhere, or a circle within a step."""
-        if len(self.by_name) != len(self.ops):
-            seen: set[str] = set()
-            twice = next(op.name for op in self.ops if op.name in seen or seen.add(op.name))  # type: ignore[func-returns-value]
+        if len(self.by_key) != len(self.ops):
+            seen: set[OpKey] = set()
+            twice = next(op.key for op in self.ops if op.key in seen or seen.add(op.key))  # type: ignore[func-returns-value]
             raise UserError(f"the graph has two ops named {twice!r}")
         for op in self.ops:
-            for name in (*op.deps, *op.lagged):
-                if name not in self.by_name:
-                    raise UserError(f"op {op.name!r} waits for {name!r}, which the graph does not have")
+            for key in (*op.deps, *op.lagged):
+                if key not in self.by_key:
+                    raise UserError(f"op {op.key!r} waits for {key!r}, which the graph does not have")
         circle = self._circle()
         if circle:
-            raise UserError(f"ops wait for each other in a circle within one step: {' -> '.join(circle)}")
+            raise UserError(f"ops wait for each other in a circle within one step: {' -> '.join(map(str, circle))}")
 
-    def _circle(self) -> list[str]:
-        stuck = self.by_name.keys() - set(in_turn({op.name: op.deps for op in self.ops}))
-        if not stuck:
+    def _circle(self) -> list[OpKey]:
+        row = {op.key: number for number, op in enumerate(self.ops)}
+        before = {number: [row[key] for key in op.deps] for number, op in enumerate(self.ops)}
+        free = set(in_turn(before))
+        if len(free) == len(self.ops):
             return []
+        stuck = {op.key for number, op in enumerate(self.ops) if number not in free}
         path = [min(stuck)]
         while path[-1] not in path[:-1]:
-            path.append(next(name for name in self[path[-1]].deps if name in stuck))
+            path.append(next(key for key in self[path[-1]].deps if key in stuck))
         return path[path.index(path[-1]) :]
 
 

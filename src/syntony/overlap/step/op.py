@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from syntony.overlap.step.op_key import OpKey
+
 
 class Kind(StrEnum):
-    """What an Op does. The first word of its name."""
+    """What an Op does."""
 
     FORWARD = "fwd"
     BACKWARD = "bwd"  # gradients of inputs and weights in one
@@ -45,7 +47,7 @@ _MOVING = frozenset(
     }
 )
 
-COMPUTE = "compute"  # the lane of what a device computes; all other lanes are named after the group that moves
+COMPUTE = "compute"  # the queue of what a device computes; all others are named after the group that moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,12 @@ class Piece:
 class Op(NamedTuple):
     """One task. A tuple, as passes make new ones of it by the hundred thousand.
 
-    name        unique in its Graph
-    device      whose lanes it takes: the pipeline stage, as all ranks of a stage do the same
+    key         its identity, unique in its Graph
+    device      whose queues it takes: the pipeline stage, as all ranks of a stage do the same
     lane        `compute`, or the group that moves it: `dp`, `edp`, `tp`, `pp`, `ep`, `cp`
     amount      floating-point operations, or bytes (of the larger buffer, as nccl-tests count them)
-    deps        names of Ops that must have ended in the same step
-    lagged      names of Ops that must have ended in the step before (weights that the last step has made)
+    deps        keys of Ops that must have ended in the same step
+    lagged      keys of Ops that must have ended in the step before (weights that the last step has made)
     layer, microbatch, segment, peer    where it has one, else -1; `peer`: the other device of a message
     pieces      of weights or gradients that move, adjacent in memory
     of          the Ops of the recorded step that it is a part or a union of; empty: itself
@@ -77,23 +79,23 @@ class Op(NamedTuple):
     frees       bytes given back when it ends
     """
 
-    name: str
+    key: OpKey
     kind: Kind
     device: int
     lane: str
     amount: float
-    deps: tuple[str, ...] = ()
-    lagged: tuple[str, ...] = ()
+    deps: tuple[OpKey, ...] = ()
+    lagged: tuple[OpKey, ...] = ()
     layer: int = -1
     microbatch: int = -1
     segment: int = -1
     peer: int = -1
     pieces: tuple[Piece, ...] = ()
-    of: tuple[str, ...] = ()
+    of: tuple[OpKey, ...] = ()
     holds: float = 0.0
     frees: float = 0.0
 
     @property
-    def sources(self) -> tuple[str, ...]:
+    def sources(self) -> tuple[OpKey, ...]:
         """What the trainer calls it: the Ops of the recorded step that it stands for."""
-        return self.of or (self.name,)
+        return self.of or (self.key,)

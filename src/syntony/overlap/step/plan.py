@@ -23,6 +23,7 @@ from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
 from syntony.overlap.step.layout import Clip as Clip
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind, Op, Piece
+from syntony.overlap.step.op_key import OpKey
 
 Lane = tuple[int, str]  # device, and its lane's name
 
@@ -35,7 +36,7 @@ class Plan:
 
     policy      its name, with the knobs it was made with
     graph       the step after the policy's passes
-    orders      per device and lane the names of its Ops, first to last; every Op is in exactly one
+    orders      per device and queue the keys of its Ops, first to last; every Op is in exactly one
     windows     bytes that may be in flight on a lane; a lane that is not here has no limit
     priorities  of lanes that share a link: the lower goes first; a lane that is not here has 0
     clip        how gradients are clipped
@@ -44,7 +45,7 @@ class Plan:
 
     policy: str
     graph: Graph
-    orders: Mapping[Lane, tuple[str, ...]]
+    orders: Mapping[Lane, tuple[OpKey, ...]]
     windows: Mapping[str, int] = field(default_factory=dict)
     knobs: Mapping[str, object] = field(default_factory=dict)
     clip: Clip = Clip.OFF
@@ -52,14 +53,14 @@ class Plan:
     simulated: str = ""
 
     @cached_property
-    def parts(self) -> Mapping[str, tuple[str, ...]]:
+    def parts(self) -> Mapping[OpKey, tuple[OpKey, ...]]:
         """By Op of the recorded step: the planned Ops that stand for it, in the order of their lane."""
-        found: dict[str, list[str]] = {}
+        found: dict[OpKey, list[OpKey]] = {}
         for order in self.orders.values():
-            for name in order:
-                for source in self.graph[name].sources:
-                    found.setdefault(source, []).append(name)
-        return {source: tuple(names) for source, names in found.items()}
+            for key in order:
+                for source in self.graph[key].sources:
+                    found.setdefault(source, []).append(key)
+        return {source: tuple(keys) for source, keys in found.items()}
 
     def check(self) -> None:
         """Raises UserError for a graph that is none, or orders that are not its Ops, each once, in its own lane.
@@ -67,28 +68,28 @@ class Plan:
         Whether lanes wait for each other forever is what a simulation shows.
         """
         self.graph.check()
-        seen: set[str] = set()
-        for (device, lane), names in self.orders.items():
-            for name in names:
+        seen: set[OpKey] = set()
+        for (device, lane), keys in self.orders.items():
+            for key in keys:
                 where = f"the order of lane {lane!r} of device {device}"
-                op = self.graph.by_name.get(name)
+                op = self.graph.by_key.get(key)
                 if op is None:
-                    raise UserError(f"{where} has {name!r}, which the graph does not have")
+                    raise UserError(f"{where} has {key!r}, which the graph does not have")
                 if (op.device, op.lane) != (device, lane):
-                    raise UserError(f"{where} has {name!r}, which is of lane {op.lane!r} of device {op.device}")
-                if name in seen:
-                    raise UserError(f"{where} has {name!r} twice")
-                seen.add(name)
+                    raise UserError(f"{where} has {key!r}, which is of lane {op.lane!r} of device {op.device}")
+                if key in seen:
+                    raise UserError(f"{where} has {key!r} twice")
+                seen.add(key)
         if len(seen) < len(self.graph):
-            missing = next(op for op in self.graph if op.name not in seen)
-            raise UserError(f"no order has {missing.name!r} (lane {missing.lane!r} of device {missing.device})")
+            missing = next(op for op in self.graph if op.key not in seen)
+            raise UserError(f"no order has {missing.key!r} (lane {missing.lane!r} of device {missing.device})")
 
     # ---- text -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def text(self) -> str:
         """The plan as canonical JSON: equal plans have equal texts."""
-        graph = self.graph
+        graph, names = self.graph, _Names()
         head = {
             "policy": self.policy,
             "knobs": dict(self.knobs),
@@ -97,18 +98,24 @@ class Plan:
             "windows": dict(self.windows),
             "priorities": dict(self.priorities),
             "groups": dict(graph.groups),
-            "layout": None if graph.layout is None else _shown(graph.layout),
+            "layout": None if graph.layout is None else _shown(graph.layout, names),
         }
         lanes = sorted(self.orders)
         return "".join(
             [
                 f'{{"format": "{FORMAT}", "version": {VERSION},\n',
                 *(f"{_dump(key)}: {_dump(value)},\n" for key, value in head.items()),
-                _rows("layers", (_shown(layer) for layer in graph.layers)),
+                _rows("layers", (_shown(layer, names) for layer in graph.layers)),
                 ",\n",
-                _rows("ops", (_shown(op) for op in graph)),
+                _rows("ops", (_shown(op, names) for op in graph)),
                 ",\n",
-                _rows("orders", ({"device": key[0], "lane": key[1], "ops": list(self.orders[key])} for key in lanes)),
+                _rows(
+                    "orders",
+                    (
+                        {"device": key[0], "lane": key[1], "ops": [names[op] for op in self.orders[key]]}
+                        for key in lanes
+                    ),
+                ),
                 "}\n",
             ]
         )
@@ -139,7 +146,8 @@ class Plan:
             if key not in data or key not in (*_FIELDS, "format", "version"):
                 problem = "is missing" if key not in data else "is not a field of a plan"
                 raise FileError(f'{where}: "{key}" {problem}')
-        found = {name: _typed(kind, data[name], where, name) for name, kind in _FIELDS.items()}
+        keys = _Keys()
+        found = {name: _typed(kind, data[name], where, name, keys) for name, kind in _FIELDS.items()}
         graph = Graph(*(found.pop(name) for name in ("ops", "layers", "groups", "layout")))
         orders = {(order.device, order.lane): order.ops for order in found.pop("orders")}
         plan = Plan(graph=graph, orders=orders, **found)
@@ -154,7 +162,7 @@ class Plan:
 class _Order:
     device: int
     lane: str
-    ops: tuple[str, ...]
+    ops: tuple[OpKey, ...]
 
 
 _arguments = cache(get_args)
@@ -174,8 +182,7 @@ _FIELDS: Mapping[str, Any] = {
 }
 
 
-def _dump(value: object) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+_dump = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode
 
 
 def _rows(key: str, rows: Iterator[object]) -> str:
@@ -183,43 +190,71 @@ def _rows(key: str, rows: Iterator[object]) -> str:
 
 
 @cache
-def _fields(kind: Any) -> Mapping[str, tuple[Any, object]]:
-    """Type and default of each field of a dataclass, or of Op."""
+def _fields(kind: Any) -> Mapping[str, tuple[str, Any, object]]:
+    """By its name in a file: attribute, type and default of each field of a dataclass, or of Op."""
     defaults = Op._field_defaults if kind is Op else {one.name: one.default for one in fields(kind)}
-    return {name: (type_, defaults.get(name)) for name, type_ in get_type_hints(kind).items()}
+    return {
+        "name" if type_ is OpKey else attribute: (attribute, type_, defaults.get(attribute))
+        for attribute, type_ in get_type_hints(kind).items()
+    }
 
 
-def _shown(thing: Any) -> dict[str, object]:
+class _Names(dict[OpKey, str]):
+    """Keys as text, each made once."""
+
+    def __missing__(self, key: OpKey) -> str:
+        return self.setdefault(key, str(key))
+
+
+class _Keys(dict[str, OpKey]):
+    """Text as keys, each made once."""
+
+    def __missing__(self, name: str) -> OpKey:
+        return self.setdefault(name, OpKey.parse(name))
+
+
+def _shown(thing: Any, names: _Names) -> dict[str, object]:
     """The fields that are not their defaults."""
     shown: dict[str, object] = {}
-    for name, (_, default) in _fields(thing.__class__).items():
-        value = getattr(thing, name)
+    for name, (attribute, _, default) in _fields(thing.__class__).items():
+        value = getattr(thing, attribute)
         if value != default:
-            shown[name] = [_told(each) for each in value] if isinstance(value, tuple) else _told(value)
+            if value.__class__ is not tuple:
+                shown[name] = _described(value, names)
+            elif value and value[0].__class__ is OpKey:
+                shown[name] = [names[key] for key in value]
+            else:
+                shown[name] = [_described(each, names) for each in value]
     return shown
 
 
-def _told(value: object) -> object:
-    return _shown(value) if isinstance(value, (Piece, CommSpec, LayerSpec)) else value
+def _described(value: object, names: _Names) -> object:
+    if isinstance(value, OpKey):
+        return names[value]
+    return _shown(value, names) if isinstance(value, (Piece, CommSpec, LayerSpec)) else value
 
 
-def _typed(kind: Any, value: object, where: str, name: str) -> Any:
+def _typed(kind: Any, value: object, where: str, name: str, keys: _Keys) -> Any:
     """What stands in a field of this type."""
+    if kind is OpKey and isinstance(value, str):
+        return keys[value]
     parts = _arguments(kind)
     if not parts:
-        return _read(kind, value, f"{where}: {name}") if kind in _OBJECTS else _value(name, kind, value, where)
+        return _read(kind, value, f"{where}: {name}", keys) if kind in _OBJECTS else _value(name, kind, value, where)
     if NoneType in parts:
-        return None if value is None else _typed(parts[0], value, where, name)
+        return None if value is None else _typed(parts[0], value, where, name, keys)
     if get_origin(kind) is tuple:
         if not isinstance(value, list):
             raise FileError(f"{where}: {name} is {shown(value)}; it must be a list")
-        return tuple([_typed(parts[0], each, where, f"{name}[{i}]") for i, each in enumerate(value)])
+        if parts[0] is OpKey and all(isinstance(each, str) for each in value):
+            return tuple([keys[each] for each in value])
+        return tuple([_typed(parts[0], each, where, f"{name}[{i}]", keys) for i, each in enumerate(value)])
     if not isinstance(value, dict):
         raise FileError(f"{where}: {name} is {shown(value)}; it must be an object")
-    return {key: _typed(parts[1], each, f"{where}: {name}", key) for key, each in value.items()}
+    return {key: _typed(parts[1], each, f"{where}: {name}", key, keys) for key, each in value.items()}
 
 
-def _read(kind: Any, row: object, where: str) -> Any:
+def _read(kind: Any, row: object, where: str, keys: _Keys) -> Any:
     """A dataclass out of its fields."""
     if not isinstance(row, dict):
         raise FileError(f"{where} is {shown(row)}; it must be an object")
@@ -228,11 +263,12 @@ def _read(kind: Any, row: object, where: str) -> Any:
     for name, value in row.items():
         if name not in known:
             raise FileError(f'{where} has "{name}"; it may have {", ".join(known)}')
-        found[name] = _typed(known[name][0], value, where, name)
+        attribute, type_, _ = known[name]
+        found[attribute] = value if value.__class__ is type_ else _typed(type_, value, where, name, keys)
     try:
         return kind(**found)
     except TypeError:
-        missing = [one for one in known if one not in found]
+        missing = [name for name, (attribute, *_) in known.items() if attribute not in found]
         raise FileError(f"{where} lacks one of {', '.join(missing)}") from None
     except UserError as error:
         raise FileError(f"{where}: {error}") from None
@@ -248,6 +284,13 @@ def _value(name: str, kind: Any, value: object, where: str) -> Any:
             ) from None
     fits = isinstance(value, (int, float) if kind is float else kind) and isinstance(value, bool) == (kind is bool)
     if not fits:
-        word = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "an object"}[kind]
+        word = {
+            int: "a whole number",
+            float: "a number",
+            str: "text",
+            OpKey: "text",
+            bool: "true or false",
+            dict: "an object",
+        }[kind]
         raise FileError(f'{where}: "{name}" is {shown(value)}; it must be {word}')
     return value

@@ -154,14 +154,14 @@ class Watch:
             self._note(kept.inputs)
             if torch.is_grad_enabled():
                 self._note((*kept.outputs, *kept.use.leaves.values()))
-            for parts in self._interpreter._kept.values():
+            for parts in self._interpreter.state.kept.values():
                 for other in parts.values():
                     for product in other.use.products:
                         self._note((product.x, product.dy))
         self._count()
 
     def _count(self) -> None:
-        for wholes in self._interpreter._wholes.values():
+        for wholes in self._interpreter.state.gathered.values():
             self._note(wholes.values())
         homes = [holding._home for holding in self._interpreter.updates.holdings.values() if holding.zero >= 2]
         self._note(home for home in homes if home is not None)

@@ -24,6 +24,7 @@ from syntony.overlap.run.plan_runner import PlanRunner, Record
 from syntony.overlap.step.cost import Linear
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind, Op, Piece
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.run.rank import Rank, World
 
@@ -42,7 +43,13 @@ def links(rank: Rank, step: Graph) -> dict[tuple[str, Kind], Linear]:
             wanted |= {(op.lane, kind): bool(op.pieces) for kind in kinds}
     if any(layer.moved for layer in step.layers):
         wanted |= {("ep", kind): True for kind in _SUMS}
-    graph = Graph(tuple(op for (lane, kind), sums in wanted.items() for op in _ops(rank, lane, kind, sums)))
+    graph = Graph(
+        tuple(
+            op
+            for number, ((lane, kind), sums) in enumerate(wanted.items())
+            for op in _ops(rank, number, lane, kind, sums)
+        )
+    )
     plan = Plan("bursts", graph, in_order(graph))
     groups = rank.world.groups(plan)
     device, mine = rank.mesh.place["pp"], list[tuple[str, Kind, Linear]]()
@@ -65,7 +72,7 @@ def links(rank: Rank, step: Graph) -> dict[tuple[str, Kind], Linear]:
     return {key: Linear(*(median(part) for part in zip(*seen, strict=True))) for key, seen in found.items()}
 
 
-def _ops(rank: Rank, lane: str, kind: Kind, sums: bool) -> Iterator[Op]:
+def _ops(rank: Rank, row: int, lane: str, kind: Kind, sums: bool) -> Iterator[Op]:
     """One alone, then a burst of each size (`segment` says which); of messages, one to the next stage and one from the
     stage before."""
     stages, unit = rank.mesh.size("pp"), 256 * max(1, rank.mesh.size(lane))
@@ -77,8 +84,8 @@ def _ops(rank: Rank, lane: str, kind: Kind, sums: bool) -> Iterator[Op]:
         for number, burst in enumerate(bursts):
             size = SIZES[max(0, burst - 1)] // unit * unit or unit
             pieces = (Piece(0, 0, size),) if sums else ()
-            name = f"{kind}.{lane}.{sender}.{number}"
-            yield Op(name, kind, device, lane, size, segment=burst, peer=peer, pieces=pieces)
+            key = OpKey(kind, sender, number, -1 if peer >= 0 else row)
+            yield Op(key, kind, device, lane, size, segment=burst, peer=peer, pieces=pieces)
 
 
 def _run(runner: PlanRunner, ops: list[Op], group: dist.ProcessGroup, world: World) -> list[Record]:
@@ -87,12 +94,12 @@ def _run(runner: PlanRunner, ops: list[Op], group: dist.ProcessGroup, world: Wor
     given = [(op, _given(op, group.size(), group.rank())) for op in ops]
     for burst in range(1 + len(SIZES)):
         world.total(0)  # all begin together
-        chosen = [(op.name, tensors) for op, tensors in given if op.segment == burst]
-        for name, tensors in chosen:
-            runner.ready(name, *tensors)
-        for name, _ in chosen:
-            runner.wait(name)
-    return [record for record in runner.records() if runner.plan.graph[record.name].kind is not Kind.SEND]
+        chosen = [(op.key, tensors) for op, tensors in given if op.segment == burst]
+        for key, tensors in chosen:
+            runner.ready(key, *tensors)
+        for key, _ in chosen:
+            runner.wait(key)
+    return [record for record in runner.records() if runner.plan.graph[record.key].kind is not Kind.SEND]
 
 
 def _given(op: Op, ranks: int, place: int) -> tuple[Any, ...]:
@@ -115,8 +122,8 @@ def _fit(graph: Graph, records: list[Record]) -> Linear:
     """What the burst of each size took, as a line."""
     sizes, seconds = [], []
     for burst in range(1 + len(SIZES)):
-        chosen = [record for record in records if graph[record.name].segment == burst]
-        sizes.append(graph[chosen[0].name].amount)
+        chosen = [record for record in records if graph[record.key].segment == burst]
+        sizes.append(graph[chosen[0].key].amount)
         seconds.append(max(record.end for record in chosen) - min(record.begin for record in chosen))
     alone, small, large = seconds
     wider = sizes[2] - sizes[1]

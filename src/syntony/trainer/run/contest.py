@@ -20,6 +20,7 @@ from syntony.overlap.formats.perfetto import Row, planned, write_trace
 from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config
 from syntony.trainer.parallel.mesh import Mesh
@@ -55,7 +56,7 @@ class Contest:
             for name, plan in plans.items():
                 measured = rank.measure(plan, self.steps, batch, rate)
                 seconds[name] += measured.seconds
-                kept[name] = measured.spans
+                kept[name] = {str(key): span for key, span in measured.spans.items()}
         found = [json.loads(blob) for blob in world.gather(json.dumps([seconds, kept]).encode())]
         if mesh.rank == 0:
             slowest = {
@@ -95,10 +96,10 @@ class Contest:
         stem = Path(self.folder) / name.replace(":", "_").replace(",", "_")
         first = min(begin for each in spans for begin, _ in each.values())
         rows = planned(simulate(plan, cost))
-        merged: Spans = {}
+        merged: dict[OpKey, tuple[float, float]] = {}
         for number, each in enumerate(spans):
             device = mesh.place_of(number)["pp"]
-            moved = {op: (begin - first, end - first) for op, (begin, end) in each.items()}
+            moved = {OpKey.parse(op): (begin - first, end - first) for op, (begin, end) in each.items()}
             rows.append(Row(f"rank {number}, measured", plan, device, moved))
             merged = moved | merged
         write_trace(rows, stem.with_suffix(".json"))

@@ -19,6 +19,7 @@ from syntony.overlap.step.cost import Cost, Linear, Wire
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.run.bursts import links
 from syntony.trainer.run.rank import Rank
@@ -38,22 +39,22 @@ def profiled(rank: Rank, steps: int, batch: Callable[[int], Microbatches], rate:
     """What so many steps took, whose weights are forgotten. Equal on all ranks. Collective."""
     step = rank.recorded()
     measured = rank.measure(plain(step), steps, batch, rate)
-    took: dict[str, list[float]] = defaultdict(list)
+    took: dict[OpKey, list[float]] = defaultdict(list)
     for span in measured.computed:
-        took[span.name].append(span.end - span.begin)
-    mine = {name: median(seconds) for name, seconds in took.items()}
-    mine |= {f"opt.{layer}": spent / steps for layer, spent in measured.updating.items()}
+        took[span.key].append(span.end - span.begin)
+    mine = {str(key): median(seconds) for key, seconds in took.items()}
+    mine |= {str(OpKey(Kind.OPTIMIZE, layer)): spent / steps for layer, spent in measured.updating.items()}
     everybody = [json.loads(blob) for blob in rank.world.gather(json.dumps(mine).encode())]
-    found: dict[str, list[float]] = defaultdict(list)
+    found: dict[OpKey, list[float]] = defaultdict(list)
     for each in everybody:
         for name, seconds in each.items():
-            found[name].append(seconds)
+            found[OpKey.parse(name)].append(seconds)
     return cost_of(step, found, links(rank, step))
 
 
-def cost_of(step: Graph, found: dict[str, list[float]], seen: Mapping[tuple[str, Kind], Linear]) -> Cost:
+def cost_of(step: Graph, found: Mapping[OpKey, list[float]], seen: Mapping[tuple[str, Kind], Linear]) -> Cost:
     """Of what ranks have seen: seconds by op, one for each that computes it. Round numbers for what none has."""
-    measured = {op.name: float(np.mean(found[op.name])) for op in step if not op.kind.moves and op.name in found}
+    measured = {op.key: float(np.mean(found[op.key])) for op in step if not op.kind.moves and op.key in found}
     lanes: dict[str, dict[Kind, Linear]] = defaultdict(dict)
     for (lane, kind), line in seen.items():
         lanes[lane][kind] = line
@@ -63,15 +64,15 @@ def cost_of(step: Graph, found: dict[str, list[float]], seen: Mapping[tuple[str,
             half = kind in (Kind.REDUCE_SCATTER, Kind.ALL_GATHER) and Kind.ALL_REDUCE in lanes[lane]
             lanes[lane].setdefault(kind, Linear(known.alpha, known.beta / 2, known.fixed / 2) if half else known)
     flops = sum(op.amount for op in step if op.kind is Kind.FORWARD)
-    spent = sum(seconds for name, seconds in measured.items() if name.startswith("fwd."))
+    spent = sum(seconds for key, seconds in measured.items() if key.kind == Kind.FORWARD)
     updated = sum(op.amount for op in step if op.kind is Kind.OPTIMIZE)
-    updating = sum(seconds for name, seconds in measured.items() if name.startswith("opt."))
+    updating = sum(seconds for key, seconds in measured.items() if key.kind == Kind.OPTIMIZE)
     wires = {lane: Wire(kinds) for lane, kinds in lanes.items()}
-    computing = [seconds for name, seconds in measured.items() if name.startswith(("fwd.", "bwd."))]
+    computing = [seconds for key, seconds in measured.items() if key.kind in (Kind.FORWARD, Kind.BACKWARD)]
     launch = float(np.quantile(computing, _LIGHTEST)) if computing else 0.0
     cost = Cost(flops / spent if spent else 1e10, wires, updating / updated if updated else 0.0, measured, launch)
     level = partial(_by_level, wires, step.layout.groups["dp"]) if step.layout and "dp" in wires else None
-    kept = {name: seconds for name, seconds in measured.items() if not name.startswith("norm")}
+    kept = {key: seconds for key, seconds in measured.items() if key.kind != Kind.NORM}
     return replace(cost, measured=kept, level=level)
 
 

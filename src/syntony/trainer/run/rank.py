@@ -26,6 +26,7 @@ from syntony.overlap.step import graph
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config
 from syntony.trainer.model.layer import Layer, Weight
@@ -154,9 +155,9 @@ class Measurement:
     updating: dict[int, float]
 
     @property
-    def spans(self) -> dict[str, tuple[float, float]]:
+    def spans(self) -> dict[OpKey, tuple[float, float]]:
         """Of each op the last begin and end."""
-        return {run.name: (run.begin, run.end) for run in (*self.computed, *self.moved)}
+        return {run.key: (run.begin, run.end) for run in (*self.computed, *self.moved)}
 
 
 class Rank:
@@ -329,7 +330,7 @@ class Rank:
         """Returns when nothing is under way and all weights are final; the next step may follow. Collective."""
         for op in self.plan.graph:
             if op.device == self.device and op.kind is Kind.SEND:  # nobody else waits for these
-                self.runner.wait(op.name)
+                self.runner.wait(op.key)
         self.updates.finish()
         if not self.updates.verify():
             for holding in self.updates.holdings.values():

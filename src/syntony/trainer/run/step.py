@@ -9,8 +9,8 @@ Every schedule of pipelines, recomputation, delayed weight gradients and any ord
 an order of the same few kinds of ops; nothing here knows their names. Segments run on detached inputs, and each
 backward is one call of autograd, so an op begins and ends where the plan says.
 
-Policies may cut ops in parts (`fwd.3.0.1/0`), each on a part of the microbatch (crossing.py). Between segments and
-layers tensors wait in `_between`; what a backward needs waits in `_kept`.
+What the Plan says is looked up once (compiled_step.py); what a run of a step makes is its StepState. Policies may cut
+ops in parts (`fwd.3.0.1/0`), each on a part of the microbatch (crossing.py).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from syntony.base.command import UserError
 from syntony.overlap.run.plan_runner import PlanRunner, Record
-from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.op import Kind, Op
+from syntony.overlap.step.op_key import BACKWARD, FORWARD, OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.model.crossing import Crossing, Load
-from syntony.trainer.model.layer import SHADOW, Layer, Move, Transfer, Use
+from syntony.trainer.model.layer import Layer, Move, Transfer, Use
 from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.parallel.data_parallel.updates import Updates
+from syntony.trainer.run.compiled_step import COMPUTES, CompiledStep, Task, compiled
 
 Tensors = tuple[Tensor, ...]
 _ROWS = Transfer()  # between layers
@@ -49,6 +49,40 @@ class Kept:
 
 class Redo(Exception):  # noqa: N818
     """Weights of the step before have been taken back; this step must be run again, on the new ones."""
+
+
+@dataclass
+class StepState:
+    """What one run of a step has made so far.
+
+    batch        its microbatches
+    between      tensors that wait for a segment, by direction, layer, microbatch and segment
+    leaving      those that wait for communication, by recorded op
+    kept         of segments that ran, for their backward, by part
+    leaves       gradients that are being made, by layer and microbatch
+    gathered     weights, by gather and layer
+    losses       by microbatch
+    arrived      by layer: microbatches whose gradients are summed
+    done         compute ops
+    withheld     layers with all gradients, and what their sums wait for beside these
+    waiting      of gathers that have not begun, what they wait for
+    verified     the last step's norm was looked at; `void`: it was too large, and this step's gradients are of weights
+                 that were taken back
+    """
+
+    batch: Sequence[tuple[Tensor, Tensor]]
+    waiting: dict[OpKey, set[OpKey]]
+    between: dict[tuple[str, int, int, int], Crossing] = field(default_factory=dict)
+    leaving: dict[OpKey, Crossing] = field(default_factory=dict)
+    kept: dict[tuple[int, int, int], dict[int, Kept]] = field(default_factory=dict)
+    leaves: dict[tuple[int, int], Leaf] = field(default_factory=dict)
+    gathered: dict[OpKey, dict[int, Tensor]] = field(default_factory=dict)
+    losses: dict[int, list[Tensor]] = field(default_factory=dict)
+    arrived: Counter[int] = field(default_factory=Counter)
+    done: set[OpKey] = field(default_factory=set)
+    withheld: dict[int, set[OpKey]] = field(default_factory=dict)
+    verified: bool = False
+    void: bool = False
 
 
 class Interpreter:
@@ -71,52 +105,11 @@ class Interpreter:
         share: float,
         boundary: tuple[tuple[int, ...], torch.dtype],
     ) -> None:
-        self.plan, self.device, self.layers, self._last = plan, device, layers, last
+        self.plan, self.layers, self._last = plan, layers, last
         self.updates, self._runner = updates, runner
         self._share, self._boundary = share, boundary
-        graph = plan.graph
-        self._ops = [graph[name] for name in plan.orders[device, COMPUTE]]
-        moving = [graph[name] for (owner, lane), names in plan.orders.items() if owner == device for name in names]
-        moving = [op for op in moving if op.kind.moves]
-        self._moves = {name for op in moving for name in (op.name, *op.sources)}
-        self._receives = [op for op in moving if op.kind is Kind.RECV]
-        self._alone = all(op.pieces and op.kind is Kind.ALL_REDUCE for op in moving)  # forwards need nobody
-        self._recomputed = {(op.layer, op.microbatch, op.segment) for op in self._ops if op.kind is Kind.RECOMPUTE}
-        self._used = {  # by layer: whose weights its segments use, and what comes before their names
-            i: {index: prefix for index, prefix in ((i, ""), (graph.shadow(i), SHADOW)) if index in updates.holdings}
-            for i in layers
-        }
-        self._gathers = {
-            op.name: op for op in moving if op.kind is Kind.ALL_GATHER and op.pieces and op.microbatch >= 0
-        }
-        self._users = {  # of gathered weights: the compute ops, first to last
-            name: [op.name for op in self._ops if {name, *gather.sources} & set(op.deps)]
-            for name, gather in self._gathers.items()
-        }
-        computed = {op.name for op in self._ops}
-        self._before = {name: set(op.deps) & computed for name, op in self._gathers.items()}
-        self._watching: dict[str, list[str]] = {}  # by compute op: gathers that begin or are forgotten after it
-        for name, before in self._before.items():
-            for op_name in {*before, *self._users[name][-1:]}:
-                self._watching.setdefault(op_name, []).append(name)
-        self._needs = {op.name: self._needed(op) for op in self._ops}
-        for op in self._ops:
-            if op.kind not in _HANDLERS:
-                raise UserError(f"the plan has an op {op.name!r} of kind {op.kind}, which the trainer cannot run")
-        self._parts: dict[str, list[str]] = {}  # of ops without pieces, by what they are parts of
-        for op in (*self._ops, *moving):
-            if not op.pieces:
-                if len(op.sources) > 1:
-                    raise UserError(f"the plan unites {op.sources[0]!r} with others, which the trainer runs apart")
-                self._parts.setdefault(op.name.partition("/")[0], []).append(op.name)
-        self._places: dict[str, tuple[int, int]] = {}  # of each of these: which part, of how many
-        for names in self._parts.values():
-            names.sort(key=lambda name: int(name.rpartition("/")[2]) if "/" in name else 0)
-            self._places |= {name: (place, len(names)) for place, name in enumerate(names)}
-        makers = (Kind.BACKWARD, Kind.BACKWARD_WEIGHT)
-        self._makers = Counter((op.layer, op.microbatch) for op in self._ops if op.kind in makers)
-        self._late = self._sums_wait_for(moving, computed)
-        self._check_parts()
+        self.compiled: CompiledStep = compiled(plan, device, layers, updates.holdings.keys(), boundary[0][0])
+        self.state = StepState((), {})
         self._views: dict[int, dict[str, Tensor]] = {}  # weights, by layer
         self.step = -1
         self.spans: list[Record] = []  # of compute ops
@@ -130,118 +123,79 @@ class Interpreter:
         Raises Redo when optimistic clipping has taken the last step back: the same microbatches must be run again.
         """
         self.step += 1
-        self._batch = microbatches
-        self._between: dict[tuple[str, int, int, int], Crossing] = {}
-        self._leaving: dict[str, Crossing] = {}
-        self._kept: dict[tuple[int, int, int], dict[int, Kept]] = {}  # by part
-        self._leaves: dict[tuple[int, int], Leaf] = {}
-        self._wholes: dict[str, dict[int, Tensor]] = {}  # gathered weights
+        gathers = self.compiled.gathers
+        state = self.state = StepState(microbatches, {key: set(gather.after) for key, gather in gathers.items()})
         if self._boundary[1] is not torch.float32:
             self._views.clear()  # they are of the last step's weights, rounded
-        self._losses: dict[int, list[Tensor]] = {}
-        self._arrived = Counter[int]()  # by layer: microbatches whose gradients are summed
-        self._done: set[str] = set()  # compute ops of this step
-        self._withheld: dict[int, set[str]] = {}  # layers with all gradients, and what their sums wait for beside these
-        self._verified = self._void = False
-        self._waiting = {name: set(before) for name, before in self._before.items()}
         self._runner.begin_step(number)
         self.updates.begin(first=self.step == 0)
-        for op in self._receives:
+        for op in self.compiled.receives:
             self._take(op)
-        for name in self._gathers:
-            self._gather_after("", name)
-        for op in self._ops:
+        for key in gathers:
+            if not state.waiting[key]:
+                self._begin_gather(key)
+        for task in self.compiled.tasks:
+            op = task.op
             ready = time.monotonic()
-            self._await(op)
+            self._await(task)
             begin = time.monotonic()
-            _HANDLERS[op.kind](self, op)
-            self._done.add(op.name)
-            for i in [i for i, others in self._withheld.items() if others <= self._done]:
-                del self._withheld[i]
+            _HANDLERS[op.kind](self, task)
+            state.done.add(op.key)
+            for i in [i for i, others in state.withheld.items() if others <= state.done]:
+                del state.withheld[i]
                 self.updates.complete(i)
-            for name in self._watching.get(op.name, ()):
-                self._gather_after(op.name, name)
-            self.spans.append(Record(op.name, self.step, ready, begin, time.monotonic()))
+            for key in task.gathers:
+                self._after(op.key, key)
+            self.spans.append(Record(op.key, self.step, ready, begin, time.monotonic()))
             self._runner.poll()
-        if self._void:
+        if state.void:
             self.updates.finish()
             raise Redo
-        losses = [torch.stack(self._losses[m]).mean() for m in sorted(self._losses)]
+        losses = [torch.stack(state.losses[m]).mean() for m in sorted(state.losses)]
         return torch.stack(losses) if losses else None
-
-    def _sums_wait_for(self, moving: Sequence[Op], computed: AbstractSet[str]) -> dict[int, set[str]]:
-        """By layer, the compute ops that the plan wants to have ended before its sum begins, beside its own."""
-        late: dict[int, set[str]] = {}
-        for op in moving:
-            if _sums(op) and op.kind is not Kind.ALL_GATHER:
-                layers = {piece.layer for piece in op.pieces}
-                others = {name for name in op.deps if name in computed and self.plan.graph[name].layer not in layers}
-                for layer in layers:
-                    late.setdefault(layer, set()).update(others)
-        return late
-
-    def _check_parts(self) -> None:
-        """Raises UserError where segments are cut in a way that does not fit."""
-        counts: dict[tuple[int, int, int], int] = {}
-        for op in self._ops:
-            if op.microbatch < 0 or op.kind is Kind.BACKWARD_WEIGHT:
-                continue
-            parts = self._places[op.name][1]
-            if parts != counts.setdefault((op.layer, op.microbatch, op.segment), parts):
-                raise UserError(f"the plan cuts {op.sources[0]!r} in {parts} parts, but not so its forward")
-            if self._boundary[0][0] % parts and not self.layers[op.layer].expert:
-                rows = self._boundary[0][0]
-                raise UserError(
-                    f"the plan cuts {op.sources[0]!r} in {parts} parts; its {rows} sequences are no multiple"
-                )
 
     # ---- ops --------------------------------------------------------------------------------------------------------
 
-    def _needed(self, op: Op) -> tuple[bool, tuple[str, ...]]:
-        """Whether an op waits for its layer's update, and for what that moves."""
-        if op.kind in (Kind.OPTIMIZE, Kind.NORM):
-            return False, ()
-        others = [self.plan.graph[name] for name in (*op.deps, *op.lagged)]
-        updates = {other.name for other in others if other.kind is Kind.OPTIMIZE or _sums(other)}
-        return bool(updates), tuple(o.name for o in others if o.name in self._moves and o.name not in updates)
-
-    def _await(self, op: Op) -> None:
+    def _await(self, task: Task) -> None:
         """Returns when all that it needs is there. What updates wait for is the business of Updates."""
-        if op.kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT) and not self._verified:
-            self._verified = True
+        state = self.state
+        if task.op.kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT) and not state.verified:
+            state.verified = True
             if self.updates.verify():
                 self.updates.foresee()
-            elif self._alone:
+            elif self.compiled.alone:
                 raise Redo
             else:
-                self._void, self.updates.rate = True, None
-        updated, moved = self._needs[op.name]
-        if updated:
-            self.updates.settle(op.layer)
-        for name in moved:
-            self._runner.wait(name)
+                state.void, self.updates.rate = True, None
+        if task.settles:
+            self.updates.settle(task.op.layer)
+        for key in task.waits:
+            self._runner.wait(key)
 
-    def _forward(self, op: Op) -> None:
+    def _forward(self, task: Task) -> None:
+        op, part, parts = task.op, task.part, task.parts
         i, m, s = where = op.layer, op.microbatch, op.segment
-        layer, again, (part, parts) = self.layers[i], where in self._recomputed, self._places[op.name]
+        layer, again = self.layers[i], where in self.compiled.recomputed
         inputs = self._inputs(i, m, s, part, parts)
         with torch.set_grad_enabled(not again):
             kept = self._segment(op, inputs)
-        self._kept.setdefault(where, {})[part] = kept
+        self.state.kept.setdefault(where, {})[part] = kept
         out, *others = (tensor.detach() for tensor in kept.outputs)
         if again:
             kept.outputs, kept.use.leaves = (), {}
         load = Load(out, tuple(others), tuple(others))
         if s < len(layer.segments) - 1:
             transfer = layer.transfers[s]
-            self._pass_on(transfer, f"{transfer.planned.name}.{i}.{m}.f", op, load, ("f", i, m, s + 1))
+            key = OpKey(transfer.planned.name, i, m, direction=FORWARD)
+            self._pass_on(transfer, key, task, load, (FORWARD, i, m, s + 1))
         elif i == self._last:
-            self._losses.setdefault(m, []).append(out)
+            self.state.losses.setdefault(m, []).append(out)
         else:
-            self._pass_on(_ROWS, f"send.{i}.{m}.f", op, load, ("f", i + 1, m, 0))
+            self._pass_on(_ROWS, OpKey(Kind.SEND, i, m, direction=FORWARD), task, load, (FORWARD, i + 1, m, 0))
 
-    def _recompute(self, op: Op) -> None:
-        kept, part = self._kept[op.layer, op.microbatch, op.segment], self._places[op.name][0]
+    def _recompute(self, task: Task) -> None:
+        op, part = task.op, task.part
+        kept = self.state.kept[op.layer, op.microbatch, op.segment]
         with torch.enable_grad():
             kept[part] = self._segment(op, kept[part].inputs)
 
@@ -253,14 +207,14 @@ class Interpreter:
         self.watch(kept)
         return kept
 
-    def _backward(self, op: Op) -> None:
+    def _backward(self, task: Task) -> None:
+        op, part, parts = task.op, task.part, task.parts
         i, m, s = op.layer, op.microbatch, op.segment
-        layer, (part, parts) = self.layers[i], self._places[op.name]
-        kept = self._kept[i, m, s][part]
+        layer, kept = self.layers[i], self.state.kept[i, m, s][part]
         if i == self._last and s == len(layer.segments) - 1:
             gradients: Tensors = (torch.full_like(kept.outputs[0], self._share / parts),)
         else:
-            load = self._taken(("b", i, m, s), part, parts)
+            load = self._taken((BACKWARD, i, m, s), part, parts)
             gradients = (load.x, *load.rest)
         pairs = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]
         sought = [tensor for tensor in kept.inputs if tensor.requires_grad]
@@ -286,27 +240,25 @@ class Interpreter:
         if s:
             transfer = layer.transfers[s - 1]
             load = Load(out, tuple(rest_back), here)
-            self._pass_on(transfer, f"{transfer.planned.name}.{i}.{m}.b", op, load, ("b", i, m, s - 1))
+            key = OpKey(transfer.planned.name, i, m, direction=BACKWARD)
+            self._pass_on(transfer, key, task, load, (BACKWARD, i, m, s - 1))
         elif i:
             rest_back = rest_back[:-1] if i == self._last else rest_back  # targets came from nobody
             load = Load(out, tuple(rest_back), ())
             before = len(self.layers[i - 1].segments) - 1 if i - 1 in self.layers else 0
-            self._pass_on(_ROWS, f"send.{i}.{m}.b", op, load, ("b", i - 1, m, before))
+            self._pass_on(_ROWS, OpKey(Kind.SEND, i, m, direction=BACKWARD), task, load, (BACKWARD, i - 1, m, before))
         kept.inputs = ()
         if op.kind is Kind.BACKWARD:
-            del self._kept[i, m, s][part]
+            del self.state.kept[i, m, s][part]
             self._made(op)
 
-    def _backward_weight(self, op: Op) -> None:
-        part, parts = self._places[op.name]
-        for number in [part] if parts > 1 else sorted(self._kept[op.layer, op.microbatch, op.segment]):
-            self._multiply(op, number)
+    def _backward_weight(self, task: Task) -> None:
+        op, leaf = task.op, self._leaf(task.op.layer, task.op.microbatch)
+        kept = self.state.kept[op.layer, op.microbatch, op.segment]
+        for part in [task.part] if task.parts > 1 else sorted(kept):
+            for product in kept.pop(part).use.products:
+                leaf.multiply(product)
         self._made(op)
-
-    def _multiply(self, op: Op, part: int) -> None:
-        leaf = self._leaf(op.layer, op.microbatch)
-        for product in self._kept[op.layer, op.microbatch, op.segment].pop(part).use.products:
-            leaf.multiply(product)
 
     def _made(self, op: Op) -> None:
         """An op has made gradients of weights; after the layer's last one they are summed."""
@@ -315,98 +267,107 @@ class Interpreter:
         leaf.ops -= 1
         if leaf.ops:
             return
-        del self._leaves[i, m]
+        del self.state.leaves[i, m]
         leaf.finish()
         for tree, place, buffer in leaf.sums:
             tree.add(place, buffer)
-        self._arrived[i] += 1
-        if self._arrived[i] == len(self._batch):
-            for index in self._used[i]:
-                self._withheld[index] = self._late.get(index, set()) - self._done
+        state = self.state
+        state.arrived[i] += 1
+        if state.arrived[i] == len(state.batch):
+            for index in self.compiled.weights[i]:
+                state.withheld[index] = set(self.compiled.late.get(index, ())) - state.done
 
-    def _norm(self, op: Op) -> None:
+    def _norm(self, task: Task) -> None:
         self.updates.clip()
 
-    def _optimize(self, op: Op) -> None:
-        self.updates.optimize(op.layer)
+    def _optimize(self, task: Task) -> None:
+        self.updates.optimize(task.op.layer)
 
     # ---- tensors ----------------------------------------------------------------------------------------------------
 
     def _inputs(self, i: int, m: int, s: int, part: int, parts: int) -> Tensors:
         tensors: Tensors = ()
         if s or i:
-            load = self._taken(("f", i, m, s), part, parts)
+            load = self._taken((FORWARD, i, m, s), part, parts)
             tensors = (load.x, *load.rest)
         if not s and i in (0, self._last):  # the first layer takes tokens, the last one targets too
-            tensors += (self._batch[m][i > 0].chunk(parts)[part],)
+            tensors += (self.state.batch[m][i > 0].chunk(parts)[part],)
         return tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors)
 
     def _taken(self, where: tuple[str, int, int, int], part: int, parts: int) -> Load:
-        crossing = self._between[where]
+        crossing = self.state.between[where]
         load = crossing.take(part, parts)
         if crossing.taken == parts:
-            del self._between[where]
+            del self.state.between[where]
         return load
 
-    def _pass_on(self, transfer: Transfer, name: str, op: Op, load: Load, to: tuple[str, int, int, int]) -> None:
-        """Over a gap, or to the next layer: on a lane, if the plan has ops of that name."""
-        if name not in self._moves:
-            self._between.setdefault(to, Crossing(transfer)).put(*self._places[op.name], lambda: load)
+    def _pass_on(self, transfer: Transfer, key: OpKey, task: Task, load: Load, to: tuple[str, int, int, int]) -> None:
+        """To the next segment or layer: by the recorded op of this key, if the plan moves it."""
+        state, compiled = self.state, self.compiled
+        if key not in compiled.moves:
+            state.between.setdefault(to, Crossing(transfer)).put(task.part, task.parts, lambda: load)
             return
-        crossing = self._leaving.setdefault(name, Crossing(transfer))
-        crossing.put(*self._places[op.name], lambda: load)
-        for planned in [each for each in self._parts[name] if crossing.has(*self._places[each])]:
-            mine = crossing.take(*self._places[planned])
+        crossing = state.leaving.setdefault(key, Crossing(transfer))
+        crossing.put(task.part, task.parts, lambda: load)
+        for planned in [each for each in compiled.parts[key] if crossing.has(*compiled.places[each])]:
+            mine = crossing.take(*compiled.places[planned])
             if transfer is _ROWS:  # a message to another device
                 self._runner.ready(planned, mine.x.contiguous())
                 continue
-            move = (transfer.forward if name.endswith(".f") else transfer.backward)(mine.x, mine.kept)
+            move = (transfer.forward if key.direction == FORWARD else transfer.backward)(mine.x, mine.kept)
             if move.input_sizes is None or move.output_sizes is None:
                 self._runner.ready(planned, move.input.view(-1), move.output.view(-1))
             else:
                 self._runner.ready(planned, move.input, move.output, move.input_sizes, move.output_sizes)
-            there = self._between.setdefault(to, Crossing(transfer))
-            there.put(*self._places[planned], partial(_landed, move, mine))
-        if crossing.taken == len(self._parts[name]):
-            del self._leaving[name]
+            there = state.between.setdefault(to, Crossing(transfer))
+            there.put(*compiled.places[planned], partial(_landed, move, mine))
+        if crossing.taken == len(compiled.parts[key]):
+            del state.leaving[key]
 
     def _take(self, op: Op) -> None:
         """What another device sends."""
         buffer = torch.empty(self._boundary[0], dtype=self._boundary[1])
-        self._runner.ready(op.name, buffer)
+        self._runner.ready(op.key, buffer)
         i, m = op.layer, op.microbatch
-        to = ("f", i + 1, m, 0) if op.name.endswith(".f") else ("b", i - 1, m, len(self.layers[i - 1].segments) - 1)
-        self._between[to] = Crossing(_ROWS)
-        self._between[to].put(0, 1, lambda: Load(buffer, (), ()))
+        if op.key.direction == FORWARD:
+            to = (FORWARD, i + 1, m, 0)
+        else:
+            to = (BACKWARD, i - 1, m, len(self.layers[i - 1].segments) - 1)
+        self.state.between[to] = Crossing(_ROWS)
+        self.state.between[to].put(0, 1, lambda: Load(buffer, (), ()))
 
-    def _gather_after(self, done: str, name: str) -> None:
+    def _after(self, done: OpKey, key: OpKey) -> None:
         """Starts a gather whose last compute op was `done`, and forgets the weights that nobody needs any more."""
-        waiting = self._waiting.get(name)
+        waiting = self.state.waiting.get(key)
         if waiting is not None:
             waiting.discard(done)
             if not waiting:
-                del self._waiting[name]
-                layers = {piece.layer for piece in self._gathers[name].pieces}
-                source = self._gathers[name].sources[0]
-                wholes = self._wholes.setdefault(source, {})
-                for index in layers - set(wholes):
-                    wholes[index] = torch.empty(self.updates.holdings[index].flat.elements)
-                self.updates.gather(name, wholes)
-        if done and self._users[name][-1:] == [done]:
-            self._wholes.pop(self._gathers[name].sources[0], None)
+                self._begin_gather(key)
+        gather = self.compiled.gathers[key]
+        if gather.last == done:
+            self.state.gathered.pop(gather.source, None)
+
+    def _begin_gather(self, key: OpKey) -> None:
+        del self.state.waiting[key]
+        gather = self.compiled.gathers[key]
+        wholes = self.state.gathered.setdefault(gather.source, {})
+        for index in gather.layers - set(wholes):
+            wholes[index] = torch.empty(self.updates.holdings[index].flat.elements)
+        self.updates.gather(key, wholes)
 
     def _weights(self, op: Op) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
-        for index, prefix in self._used[op.layer].items():
+        for index, prefix in self.compiled.weights[op.layer].items():
             found |= {f"{prefix}{name}": view for name, view in self._views_of(index, op).items()}
         return found
 
     def _views_of(self, index: int, op: Op) -> dict[str, Tensor]:
         holding = self.updates.holdings[index]
-        for name in op.deps:
-            for part in self.plan.parts.get(name, ()):
-                if part in self._gathers:
-                    wholes = self._wholes[self._gathers[part].sources[0]]
+        for key in op.deps:
+            for part in self.plan.parts.get(key, ()):
+                gather = self.compiled.gathers.get(part)
+                if gather is not None:
+                    wholes = self.state.gathered[gather.source]
                     if index in wholes:
                         self.updates.unpack(part, wholes)
                         return holding.flat.views(wholes[index].to(self._boundary[1]))
@@ -416,10 +377,10 @@ class Interpreter:
         return self._views[index]
 
     def _leaf(self, i: int, m: int) -> Leaf:
-        if (i, m) not in self._leaves:
-            sources, turns = self.layers[i].sources, len(self._batch)
-            leaf = self._leaves[i, m] = Leaf([], [{} for _ in range(sources)], self._makers[i, m])
-            for index, prefix in self._used[i].items():
+        leaves, turns = self.state.leaves, len(self.state.batch)
+        if (i, m) not in leaves:
+            leaf = leaves[i, m] = Leaf([], [{} for _ in range(self.layers[i].sources)], self.compiled.makers[i, m])
+            for index, prefix in self.compiled.weights[i].items():
                 holding = self.updates.holdings[index]
                 for source in range(holding.layer.sources):
                     place = source * turns + m
@@ -427,19 +388,14 @@ class Interpreter:
                     leaf.sums.append((holding.tree, place, buffer))
                     views = holding.views(buffer).items()
                     leaf.views[source] |= {f"{prefix}{name}": view for name, view in views}
-        return self._leaves[i, m]
-
-
-def _sums(op: Op) -> bool:
-    """It moves a layer's gradients or new weights, once a step."""
-    return bool(op.pieces) and op.microbatch < 0
+        return leaves[i, m]
 
 
 def _landed(move: Move, load: Load) -> Load:
     return replace(load, x=move.finish(move.output))
 
 
-_HANDLERS: Mapping[Kind, Callable[[Interpreter, Op], None]] = {
+_HANDLERS: Mapping[Kind, Callable[[Interpreter, Task], None]] = {
     Kind.FORWARD: Interpreter._forward,
     Kind.RECOMPUTE: Interpreter._recompute,
     Kind.BACKWARD: Interpreter._backward,
@@ -448,3 +404,4 @@ _HANDLERS: Mapping[Kind, Callable[[Interpreter, Op], None]] = {
     Kind.NORM: Interpreter._norm,
     Kind.OPTIMIZE: Interpreter._optimize,
 }
+assert set(_HANDLERS) == set(COMPUTES)

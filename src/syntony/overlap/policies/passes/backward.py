@@ -14,67 +14,68 @@ from collections.abc import Collection, Iterator, Sequence
 
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind, Op
+from syntony.overlap.step.op_key import OpKey
 
 
-def split_backward(graph: Graph, which: Collection[str] | None = None) -> Graph:
+def split_backward(graph: Graph, which: Collection[OpKey] | None = None) -> Graph:
     """Every `bwd` (or `which` of them, all segments of each layer and microbatch) becomes `bwd_x` and, right behind it,
     `bwd_w`."""
-    names: dict[str, tuple[str, str]] = {}
-    weights_of: dict[tuple[int, int], list[str]] = {}  # W of all segments and parts, by layer and microbatch
+    halves: dict[OpKey, tuple[OpKey, OpKey]] = {}
+    weights_of: dict[tuple[int, int], list[OpKey]] = {}  # W of all segments and parts, by layer and microbatch
     for op in graph:
-        if op.kind is Kind.BACKWARD and (which is None or op.name in which):
-            names[op.name] = f"bwd_x{op.name[3:]}", f"bwd_w{op.name[3:]}"
-            weights_of.setdefault((op.layer, op.microbatch), []).append(names[op.name][1])
+        if op.kind is Kind.BACKWARD and (which is None or op.key in which):
+            halves[op.key] = op.key._replace(kind=Kind.BACKWARD_INPUT), op.key._replace(kind=Kind.BACKWARD_WEIGHT)
+            weights_of.setdefault((op.layer, op.microbatch), []).append(halves[op.key][1])
 
-    def edges(op: Op, before: Sequence[str]) -> tuple[str, ...]:
+    def edges(op: Op, before: Sequence[OpKey]) -> tuple[OpKey, ...]:
         # Sums of gradients and updates wait for weights, everything else for inputs.
         sums = op.microbatch < 0
         found = []
-        for name in before:
-            if sums and name in names:
-                found += weights_of[graph[name].layer, graph[name].microbatch]
+        for key in before:
+            if sums and key in halves:
+                found += weights_of[graph[key].layer, graph[key].microbatch]
             else:
-                found.append(names[name][0] if name in names else name)
+                found.append(halves[key][0] if key in halves else key)
         return tuple(dict.fromkeys(found))
 
     def rewired() -> Iterator[Op]:
         for op in graph:
-            if op.name not in names:
+            if op.key not in halves:
                 yield op._replace(deps=edges(op, op.deps), lagged=edges(op, op.lagged))
                 continue
             inputs, weights = graph.layers[op.layer].backward if graph.layers else (1.0, 1.0)
             share = inputs / ((inputs + weights) or 1.0)
-            first, second = names[op.name]
+            first, second = halves[op.key]
             later = min(op.frees, graph.layers[op.layer].products) if graph.layers and op.segment == 0 else 0.0
             yield op._replace(
-                name=first,
+                key=first,
                 kind=Kind.BACKWARD_INPUT,
                 deps=edges(op, op.deps),
                 lagged=edges(op, op.lagged),
                 amount=op.amount * share,
-                of=tuple(f"bwd_x{source[3:]}" for source in op.of),
+                of=tuple(source._replace(kind=Kind.BACKWARD_INPUT) for source in op.of),
                 holds=0.0,
                 frees=op.frees - later,
             )
             yield op._replace(
-                name=second,
+                key=second,
                 kind=Kind.BACKWARD_WEIGHT,
                 deps=(first,),
                 lagged=(),
                 amount=op.amount * (1 - share),
-                of=tuple(f"bwd_w{source[3:]}" for source in op.of),
+                of=tuple(source._replace(kind=Kind.BACKWARD_WEIGHT) for source in op.of),
                 frees=later,
             )
 
     return graph.with_ops(rewired())
 
 
-def last_backwards(graph: Graph, first: int) -> set[str]:
+def last_backwards(graph: Graph, first: int) -> set[OpKey]:
     """Of a graph without stages, each `bwd` of the last microbatch of so many first layers."""
     backwards = [op for op in graph if op.kind is Kind.BACKWARD]
     last = {op.layer: op.microbatch for op in backwards}
     layers = sorted(last)[:first]
-    return {op.name for op in backwards if op.layer in layers and op.microbatch == last[op.layer]}
+    return {op.key for op in backwards if op.layer in layers and op.microbatch == last[op.layer]}
 
 
 def delay_weight_grad(graph: Graph, first: int) -> Graph:

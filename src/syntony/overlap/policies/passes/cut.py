@@ -15,6 +15,7 @@ from math import gcd
 from syntony.base.command import UserError
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op, Piece
+from syntony.overlap.step.op_key import OpKey
 
 ALIGNMENT = 256  # bytes: what a rank's share of a part is a multiple of (64 elements)
 
@@ -27,7 +28,7 @@ def slice(graph: Graph, size: int, lanes: Collection[str] = ("dp", "edp", "repli
     return cut(
         graph,
         {
-            op.name: -(-int(op.amount) // size)
+            op.key: -(-int(op.amount) // size)
             for op in graph
             if op.pieces and op.microbatch < 0 and op.lane in lanes and op.amount > size
         },
@@ -57,25 +58,25 @@ def chunk(graph: Graph, count: int, lanes: Collection[str]) -> Graph:
         inside = all(move.lane in lanes and move.parts == "experts" for move in beside)
         return gcd(count, *(move.most for move in beside)) if inside and len(beside) == 1 + (op.lane == COMPUTE) else 1
 
-    wanted = {op.name: parts(op) for op in graph}
-    return cut(graph, {name: number for name, number in wanted.items() if number > 1})
+    wanted = {op.key: parts(op) for op in graph}
+    return cut(graph, {key: number for key, number in wanted.items() if number > 1})
 
 
-def cut(graph: Graph, counts: Mapping[str, int]) -> Graph:
+def cut(graph: Graph, counts: Mapping[OpKey, int]) -> Graph:
     """Every Op in so many parts; no more than its bytes can be cut into where ranks share them."""
-    parts = {op.name: _parts(graph, op, counts.get(op.name, 1)) for op in graph}
+    parts = {op.key: _parts(graph, op, counts.get(op.key, 1)) for op in graph}
 
-    def after(name: str, number: int, of: int) -> tuple[str, ...]:
-        others = parts[name]
-        return (others[number].name,) if len(others) == of > 1 else tuple(part.name for part in others)
+    def after(key: OpKey, number: int, of: int) -> tuple[OpKey, ...]:
+        others = parts[key]
+        return (others[number].key,) if len(others) == of > 1 else tuple(part.key for part in others)
 
-    def edges(names: tuple[str, ...], number: int, of: int) -> tuple[str, ...]:
-        return tuple(part for name in names for part in after(name, number, of))
+    def edges(keys: tuple[OpKey, ...], number: int, of: int) -> tuple[OpKey, ...]:
+        return tuple(part for key in keys for part in after(key, number, of))
 
     def rewired() -> Iterator[Op]:
         for op in graph:
-            mine = parts[op.name]
-            if len(mine) == 1 and not any(len(parts[name]) > 1 for name in (*op.deps, *op.lagged)):
+            mine = parts[op.key]
+            if len(mine) == 1 and not any(len(parts[key]) > 1 for key in (*op.deps, *op.lagged)):
                 yield mine[0]
                 continue
             for number, part in enumerate(mine):
@@ -94,11 +95,11 @@ def _parts(graph: Graph, op: Op, count: int) -> list[Op]:
         return [op]
     whole = op._replace(amount=op.amount / count, holds=op.holds / count, frees=op.frees / count, of=op.sources)
     if not op.pieces:
-        return [whole._replace(name=f"{op.name}/{i}") for i in range(count)]
+        return [whole._replace(key=op.key.cut(i)) for i in range(count)]
     ends = [total * i // count // unit * unit for i in range(count)] + [total]
     return [
         whole._replace(
-            name=f"{op.name}/{i}",
+            key=op.key.cut(i),
             amount=op.amount * (end - begin) / total,
             pieces=tuple(_between(op.pieces, begin, end)),
         )

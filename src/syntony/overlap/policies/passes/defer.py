@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind, Op
+from syntony.overlap.step.op_key import OpKey
 
 
 def defer(graph: Graph, share: float = 1.0) -> Graph:
@@ -22,35 +23,35 @@ def defer(graph: Graph, share: float = 1.0) -> Graph:
     for device in graph.devices:
         layers = sorted({op.layer for op in graph if op.device == device and op.kind is Kind.OPTIMIZE})
         later |= {layer for i, layer in enumerate(layers) if int((i + 1) * (1 - share)) == int(i * (1 - share))}
-    norms = {op.name for op in graph if op.kind is Kind.NORM}
-    held = {op.name for op in graph if op.kind is Kind.OPTIMIZE and (op.layer in later or norms.intersection(op.deps))}
+    norms = {op.key for op in graph if op.kind is Kind.NORM}
+    held = {op.key for op in graph if op.kind is Kind.OPTIMIZE and (op.layer in later or norms.intersection(op.deps))}
     moved = norms | held
-    moved |= {op.name for op in graph if op.kind is Kind.ALL_GATHER and moved.intersection(op.deps)}
-    if not moved or any(graph[name].lagged for name in moved):
+    moved |= {op.key for op in graph if op.kind is Kind.ALL_GATHER and moved.intersection(op.deps)}
+    if not moved or any(graph[key].lagged for key in moved):
         return graph
 
     def turned(op: Op) -> Op:
-        if op.name in moved:
-            before = [name for name in op.deps if name not in moved]
-            return op._replace(deps=tuple(name for name in op.deps if name in moved), lagged=tuple(before))
-        now = [name for name in op.lagged if name in moved]
+        if op.key in moved:
+            before = [key for key in op.deps if key not in moved]
+            return op._replace(deps=tuple(key for key in op.deps if key in moved), lagged=tuple(before))
+        now = [key for key in op.lagged if key in moved]
         if not now:
             return op
-        return op._replace(deps=(*op.deps, *now), lagged=tuple(name for name in op.lagged if name not in moved))
+        return op._replace(deps=(*op.deps, *now), lagged=tuple(key for key in op.lagged if key not in moved))
 
     ops = [turned(op) for op in graph]
-    waiting = {op.name: op for op in ops if op.name in moved}
+    waiting = {op.key: op for op in ops if op.key in moved}
     ordered: list[Op] = []
 
-    def place(name: str) -> None:
-        op = waiting.pop(name, None)
+    def place(key: OpKey) -> None:
+        op = waiting.pop(key, None)
         if op is not None:
             for dep in op.deps:
                 place(dep)
             ordered.append(op)
 
     for op in ops:
-        if op.name not in moved:
+        if op.key not in moved:
             for dep in op.deps:
                 place(dep)
             ordered.append(op)

@@ -10,7 +10,8 @@ from itertools import chain, repeat
 
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph
-from syntony.overlap.step.op import COMPUTE, Op
+from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.op_key import OpKey
 
 
 def fuse(graph: Graph, *caps: float) -> Graph:
@@ -35,18 +36,18 @@ def fuse_best(graph: Graph, cost: Cost) -> Graph:
     """The unions whose last one ends first, by dynamic programming over when gradients are there, as in MG-WFBP (Shi et
     al., INFOCOM 2019) and PACE:  ended(i) = min over j < i of max(ended(j), there(i)) + alpha + beta (bytes j..i)."""
     seconds, latency = cost.seconds(graph)
-    row_of = {op.name: row for row, op in enumerate(graph)}
+    row_of = {op.key: row for row, op in enumerate(graph)}
     clock: dict[int, float] = {}
-    there: dict[str, float] = {}
+    there: dict[OpKey, float] = {}
     for op in graph:
         if op.lane == COMPUTE:
-            clock[op.device] = there[op.name] = clock.get(op.device, 0.0) + seconds[row_of[op.name]]
+            clock[op.device] = there[op.key] = clock.get(op.device, 0.0) + seconds[row_of[op.key]]
     groups: list[Sequence[Op]] = []
     for row in _rows(graph):
-        if any(op.name.startswith("gather") for op in row):
+        if any(op.kind is Kind.ALL_GATHER for op in row):
             continue
         ready = [max(there.get(dep, 0.0) for dep in op.deps) for op in row]
-        took, wait = [seconds[row_of[op.name]] for op in row], latency[row_of[row[0].name]]
+        took, wait = [seconds[row_of[op.key]] for op in row], latency[row_of[row[0].key]]
         ended, cuts = [0.0], [0]
         for i in range(1, len(row) + 1):
             total, best = 0.0, (float("inf"), 0)
@@ -66,20 +67,18 @@ def _rows(graph: Graph) -> list[list[Op]]:
     """What may be joined: same device, lane and kind, once a step."""
     rows: dict[tuple[int, str, str], list[Op]] = {}
     for op in graph:
-        if op.pieces and op.microbatch < 0 and op.name.startswith(("reduce.", "gather.")):
+        if op.pieces and op.microbatch < 0 and op.key.kind in ("reduce", "gather"):
             rows.setdefault((op.device, op.lane, op.kind), []).append(op)
     return list(rows.values())
 
 
 def _joined(graph: Graph, groups: Sequence[Sequence[Op]]) -> Graph:
-    union: dict[str, Op] = {}
+    union: dict[OpKey, Op] = {}
     for group in groups:
         if len(group) < 2:
             continue
-        word = group[0].name.partition(".")[0]
-        name = f"{word}." + "+".join(op.name.partition(".")[2] for op in group)
         whole = group[0]._replace(
-            name=name,
+            key=OpKey.union(op.key for op in group),
             amount=sum(op.amount for op in group),
             layer=-1,
             pieces=tuple(piece for op in group for piece in op.pieces),
@@ -87,24 +86,24 @@ def _joined(graph: Graph, groups: Sequence[Sequence[Op]]) -> Graph:
             holds=sum(op.holds for op in group),
             frees=sum(op.frees for op in group),
         )
-        union |= {op.name: whole for op in group}
-    last = {whole.name: source for source, whole in union.items()}
+        union |= {op.key: whole for op in group}
+    last = {whole.key: source for source, whole in union.items()}
 
-    def edges(names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(union[name].name if name in union else name for name in names))
+    def edges(keys: Sequence[OpKey]) -> tuple[OpKey, ...]:
+        return tuple(dict.fromkeys(union[key].key if key in union else key for key in keys))
 
     def rewired() -> Iterator[Op]:
-        members: dict[str, list[Op]] = {}
+        members: dict[OpKey, list[Op]] = {}
         for op in graph:
-            whole = union.get(op.name)
+            whole = union.get(op.key)
             if whole is None:
                 yield op._replace(deps=edges(op.deps), lagged=edges(op.lagged))
                 continue
-            members.setdefault(whole.name, []).append(op)
-            if last[whole.name] == op.name:
+            members.setdefault(whole.key, []).append(op)
+            if last[whole.key] == op.key:
                 yield whole._replace(
-                    deps=edges([dep for one in members[whole.name] for dep in one.deps]),
-                    lagged=edges([dep for one in members[whole.name] for dep in one.lagged]),
+                    deps=edges([dep for one in members[whole.key] for dep in one.deps]),
+                    lagged=edges([dep for one in members[whole.key] for dep in one.lagged]),
                 )
 
     return graph.with_ops(rewired())

@@ -13,6 +13,7 @@ from syntony.overlap.step.generate import generate, split, times_of
 from syntony.overlap.step.graph import Graph, in_turn
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.op_key import FORWARD
 from syntony.overlap.step.pipelines import Pipeline, Task, Times, pipeline
 
 
@@ -50,7 +51,7 @@ def by_level(graph: Graph, local: int) -> Graph:
 
 def after_backward(graph: Graph) -> Graph:
     """Sums of gradients wait for all that their device computes before updates."""
-    last = {op.device: op.name for op in graph if op.lane == COMPUTE and op.microbatch >= 0}
+    last = {op.device: op.key for op in graph if op.lane == COMPUTE and op.microbatch >= 0}
 
     def held(op: Op) -> Op:
         waits = op.microbatch < 0 and op.kind.moves and last[op.device] not in op.deps
@@ -138,11 +139,11 @@ def first_come(graph: Graph, cost: Cost, rule: orders.Rule) -> Graph:
     of all that is ready, of whatever microbatch (list scheduling)."""
     kinds = {op.kind for op in graph if op.lane == COMPUTE}
     found = orders.listed(graph, cost, rule(graph, cost), movable=kinds)
-    before = {op.name: list(op.deps) for op in graph}
-    for (_, lane), names in found.items():
-        for first, second in pairwise(names if lane == COMPUTE else ()):
+    before = {op.key: list(op.deps) for op in graph}
+    for (_, lane), keys in found.items():
+        for first, second in pairwise(keys if lane == COMPUTE else ()):
             before[second].append(first)
-    return graph.with_ops(graph[name] for name in in_turn(before))
+    return graph.with_ops(graph[key] for key in in_turn(before))
 
 
 def _dealt(graph: Graph, hands: Sequence[Sequence[Task]]) -> Graph:
@@ -152,8 +153,7 @@ def _dealt(graph: Graph, hands: Sequence[Sequence[Task]]) -> Graph:
     graph = generate(graph.layers, layout, Pipeline((0,), layout.microbatches, (tasks,)))
     rows: dict[tuple[bool, int], list[int]] = {}  # of each task; what updates comes last, and stays last
     for row, op in enumerate(graph):
-        forward = op.kind is Kind.FORWARD or (op.name.endswith(".f") and op.kind.moves)
-        rows.setdefault((forward, op.microbatch), []).append(row)
+        rows.setdefault((_is_forward(op), op.microbatch), []).append(row)
     dealt = [[rows.pop((task.kind == "F", task.microbatch)) for task in hand] for hand in hands]
     order = [row for hand in dealt for row in _shuffled(graph, hand)] + [row for left in rows.values() for row in left]
     return graph.with_ops(graph.ops[row] for row in order)
@@ -162,7 +162,7 @@ def _dealt(graph: Graph, hands: Sequence[Sequence[Task]]) -> Graph:
 def parts_in_turn(graph: Graph) -> Graph:
     """Parts of microbatches (passes/cut.py) go through the layers side by side, as whole ones do in `side_by_side`."""
     ops: list[Op] = []
-    hands: dict[str, list[int]] = {}
+    hands: dict[tuple[int, ...], list[int]] = {}
 
     def flush() -> None:
         ops.extend(graph.ops[row] for row in _shuffled(graph, list(hands.values())))
@@ -170,13 +170,13 @@ def parts_in_turn(graph: Graph) -> Graph:
 
     task = None
     for row, op in enumerate(graph):
-        name, _, part = op.name.rpartition("/")
-        forward = op.kind is Kind.FORWARD or name.endswith(".f")
-        if not name or op.pieces or (op.device, forward, op.microbatch) != task:
+        own = (op.device, _is_forward(op), op.microbatch)
+        cut = op.key.part and not op.pieces
+        if not cut or own != task:
             flush()
-        if name and not op.pieces:
-            task = (op.device, forward, op.microbatch)
-            hands.setdefault(part, []).append(row)
+        if cut:
+            task = own
+            hands.setdefault(op.key.part[-1:], []).append(row)
         else:
             ops.append(op)
     flush()
@@ -193,8 +193,7 @@ def zipped(graph: Graph, count: int, across: bool) -> Graph:
         chunk = _chunks(graph)
         for row in rows:
             op = graph.ops[row]
-            forward = op.kind is Kind.FORWARD or (op.name.endswith(".f") and op.kind.moves)
-            key = (forward, chunk.get(op.layer, -1), op.microbatch)
+            key = (_is_forward(op), chunk.get(op.layer, -1), op.microbatch)
             if not tasks or tasks[-1][0] != key:
                 tasks.append((key, []))
             tasks[-1][1].append(row)
@@ -210,6 +209,11 @@ def zipped(graph: Graph, count: int, across: bool) -> Graph:
             at += len(hand)
             ops += [graph.ops[row] for row in _shuffled(graph, [rows for _, rows in hand])]
     return graph.with_ops(ops)
+
+
+def _is_forward(op: Op) -> bool:
+    """It computes, or moves, in the forward pass."""
+    return op.kind is Kind.FORWARD or op.key.direction == FORWARD
 
 
 def _chunks(graph: Graph) -> dict[int, int]:

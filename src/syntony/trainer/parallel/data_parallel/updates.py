@@ -24,6 +24,7 @@ from torch.nn import Parameter
 from syntony.overlap.run.plan_runner import PlanRunner
 from syntony.overlap.step.layout import Clip
 from syntony.overlap.step.op import Kind, Op
+from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Optimizer
 from syntony.trainer.parallel.data_parallel.holding import Atom, Holding
@@ -58,7 +59,7 @@ class Updates:
         self.rate: float | None = None  # of this step; None: its gradients are void
         self.spent: dict[int, float] = {}  # seconds in optimizers, by layer
         self.norm = 0.0  # of the last gradients whose norm is known
-        ops = [plan.graph[name] for (owner, _), names in plan.orders.items() if owner == device for name in names]
+        ops = [plan.graph[key] for (owner, _), keys in plan.orders.items() if owner == device for key in keys]
         moving = [op for op in ops if op.pieces and op.kind.moves]
         self._shares = {op.layer: op for op in ops if op.lane == "tp" and op.microbatch < 0 and op.kind.moves}
         self._place_gradients()
@@ -72,26 +73,26 @@ class Updates:
         self._due: list[Atom] = []
         self._optimistic: list[Parameter] = []  # updated, and the norm is not known
         self._blocks: list[Tensor] = []  # sums of squares of what the norm is of
-        self._atoms = {op.name: self._covered(op) for op in moving}
+        self._atoms = {op.key: self._covered(op) for op in moving}
         self._reduces = [op for op in moving if self._sums(op)]
         self._reduces_of = {i: [op for op in self._reduces if _touches(op, i)] for i in holdings}
         self._replicas = [op for op in moving if op.kind is not Kind.ALL_GATHER and not self._sums(op)]
         self._gathers = [op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch < 0]
-        self._early = {op.name: op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch >= 0}
+        self._early = {op.key: op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch >= 0}
         self._needed = {index: self._before(index) for index in holdings}
-        self._missing: dict[str, set[object]] = {op.name: self._awaited(op) for op in moving}
-        self._staged: dict[str, Tensor] = {}
+        self._missing: dict[OpKey, set[object]] = {op.key: self._awaited(op) for op in moving}
+        self._staged: dict[OpKey, Tensor] = {}
         self._lasting: dict[Atom, Tensor] = {}  # gradients that stay where they are, whole
-        self._bound: set[str] = set()  # sums in place, whose memory the engine knows
+        self._bound: set[OpKey] = set()  # sums in place, whose memory the engine knows
         self._unverified = False
         for op in self._shares.values():
-            runner.then(op.name, lambda op=op: self._owned(op.layer))  # type: ignore[misc]
+            runner.then(op.key, lambda op=op: self._owned(op.layer))  # type: ignore[misc]
         for op in self._reduces:
-            runner.then(op.name, lambda op=op: self._reduced(op))  # type: ignore[misc]
+            runner.then(op.key, lambda op=op: self._reduced(op))  # type: ignore[misc]
         for op in self._replicas:
-            runner.then(op.name, lambda op=op: self._copied(op))  # type: ignore[misc]
+            runner.then(op.key, lambda op=op: self._copied(op))  # type: ignore[misc]
         for op in self._gathers:
-            runner.then(op.name, lambda op=op: self._unpack(op, self._wholes))  # type: ignore[misc]
+            runner.then(op.key, lambda op=op: self._unpack(op, self._wholes))  # type: ignore[misc]
         runner.afterwards(lambda: self._update_due(_ENOUGH))
 
     # ---- what the step says -----------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ class Updates:
         for atom in holding.atoms:
             atom.rate = self.rate
         if index in self._shares:
-            self._runner.ready(self._shares[index].name, holding.summed[holding.flat.shared :])
+            self._runner.ready(self._shares[index].key, holding.summed[holding.flat.shared :])
         else:
             self._owned(index)
             self._update_due(_ENOUGH)
@@ -116,8 +117,8 @@ class Updates:
 
     def settle(self, index: int) -> None:
         """Returns when the layer's weights are those that the last step has made."""
-        for name in self._needed[index]:
-            self._runner.wait(name)
+        for key in self._needed[index]:
+            self._runner.wait(key)
         if any(atom.layer == index for atom in self._due):
             self._update_due()
 
@@ -210,26 +211,26 @@ class Updates:
                 self._reduced_here(atom)
 
     def _reduce(self, op: Op) -> None:
-        if op.name in self._bound:
-            self._runner.ready(op.name)
+        if op.key in self._bound:
+            self._runner.ready(op.key)
             return
-        atoms = self._atoms[op.name]
+        atoms = self._atoms[op.key]
         wholes, n = [self._own(atom) for atom in atoms], self.holdings[atoms[0].layer].n
         if op.kind is Kind.ALL_REDUCE:
             buffer, place = adjacent(wholes), self.holdings[atoms[0].layer].place
             if buffer is not None and all(atom in self._lasting for atom in atoms):
-                self._runner.bind(op.name, *_in_place(buffer, n, place))
-                self._bound.add(op.name)
+                self._runner.bind(op.key, *_in_place(buffer, n, place))
+                self._bound.add(op.key)
             elif buffer is None:
-                buffer = self._staged[op.name] = torch.cat(wholes)
-            self._runner.ready(op.name, *_in_place(buffer, n, place))
+                buffer = self._staged[op.key] = torch.cat(wholes)
+            self._runner.ready(op.key, *_in_place(buffer, n, place))
             return
         source = wholes[0] if len(wholes) == 1 else torch.cat([whole.view(n, -1) for whole in wholes], 1).flatten()
-        shard = self._staged[op.name] = torch.empty(source.numel() // n)
-        self._runner.ready(op.name, source, shard)
+        shard = self._staged[op.key] = torch.empty(source.numel() // n)
+        self._runner.ready(op.key, source, shard)
 
     def _reduced(self, op: Op) -> None:
-        atoms, staged = self._atoms[op.name], self._staged.pop(op.name, None)
+        atoms, staged = self._atoms[op.key], self._staged.pop(op.key, None)
         parts = None if staged is None else torch.split(staged, [atom.size for atom in atoms])
         for place, atom in enumerate(atoms):
             if op.kind is not Kind.ALL_REDUCE:
@@ -244,16 +245,16 @@ class Updates:
 
     def _reduced_here(self, atom: Atom) -> None:
         """An atom's gradient is the sum over `dp`; copies of the model may have others."""
-        more = [op for op in self._replicas if atom in self._missing[op.name]]
+        more = [op for op in self._replicas if atom in self._missing[op.key]]
         for op in more:
             if self._came(op, atom):
-                self._staged[op.name] = torch.cat([_there(each.gradient) for each in self._atoms[op.name]])
-                self._runner.ready(op.name, *_in_place(self._staged[op.name], *self._copies[op.lane]))
+                self._staged[op.key] = torch.cat([_there(each.gradient) for each in self._atoms[op.key]])
+                self._runner.ready(op.key, *_in_place(self._staged[op.key], *self._copies[op.lane]))
         if not more:
             self._summed(atom)
 
     def _copied(self, op: Op) -> None:
-        atoms, staged = self._atoms[op.name], self._staged.pop(op.name)
+        atoms, staged = self._atoms[op.key], self._staged.pop(op.key)
         for atom, part in zip(atoms, torch.split(staged, [atom.size for atom in atoms]), strict=True):
             atom.gradient = part
             self._summed(atom)
@@ -282,7 +283,7 @@ class Updates:
             if not self._unverified:
                 atom.gradient = None
             for op in self._gathers:
-                if atom in self._missing[op.name] and self._came(op, atom):
+                if atom in self._missing[op.key] and self._came(op, atom):
                     self._gather(op, self._wholes)
 
     def _step(self, atoms: Sequence[Atom], scale: float) -> None:
@@ -298,27 +299,27 @@ class Updates:
 
     # ---- weights on demand (ZeRO-3) ---------------------------------------------------------------------------------
 
-    def gather(self, name: str, wholes: Mapping[int, Tensor]) -> None:
+    def gather(self, key: OpKey, wholes: Mapping[int, Tensor]) -> None:
         """Makes a gather before use ready; its layers' weights will lie in `wholes`."""
         for index in wholes:
             self.settle(index)
-        self._gather(self._early[name], wholes)
+        self._gather(self._early[key], wholes)
 
-    def unpack(self, name: str, wholes: Mapping[int, Tensor]) -> None:
+    def unpack(self, key: OpKey, wholes: Mapping[int, Tensor]) -> None:
         """The gather has ended: weights may be used."""
-        self._unpack(self._early[name], wholes)
+        self._unpack(self._early[key], wholes)
 
     def _gather(self, op: Op, wholes: Mapping[int, Tensor]) -> None:
-        atoms = self._atoms[op.name]
+        atoms = self._atoms[op.key]
         mine = torch.cat([atom.weights for atom in atoms])  # a copy: it may be part of the output
         into = [wholes[atom.layer][atom.begin : atom.end] for atom in atoms]
         if len(into) > 1:
             into = [torch.empty(sum(atom.end - atom.begin for atom in atoms))]
-            self._staged[op.name] = into[0]
-        self._runner.ready(op.name, mine, into[0])
+            self._staged[op.key] = into[0]
+        self._runner.ready(op.key, mine, into[0])
 
     def _unpack(self, op: Op, wholes: Mapping[int, Tensor]) -> None:
-        staged, atoms = self._staged.pop(op.name, None), self._atoms[op.name]
+        staged, atoms = self._staged.pop(op.key, None), self._atoms[op.key]
         if staged is None:
             return
         n = self.holdings[atoms[0].layer].n
@@ -330,31 +331,31 @@ class Updates:
 
     def _awaited(self, op: Op) -> set[object]:
         """What must come before an op is ready: layers' own gradients for a reduce, else atoms."""
-        atoms = self._atoms[op.name]
+        atoms = self._atoms[op.key]
         return {atom.layer for atom in atoms} if self._sums(op) else set(atoms)
 
     def _came(self, op: Op, what: object) -> bool:
         """Whether it was the last that the op waited for; then it waits for the next step's."""
-        missing = self._missing[op.name]
+        missing = self._missing[op.key]
         missing.discard(what)
         if not missing:
-            self._missing[op.name] = self._awaited(op)
+            self._missing[op.key] = self._awaited(op)
         return not missing
 
     def _sums(self, op: Op) -> bool:
         """It sums gradients of ranks that hold the same layer, or shards of it; not those of copies of a shard."""
         return op.kind is not Kind.ALL_GATHER and op.lane == self.holdings[op.pieces[0].layer].lane
 
-    def _before(self, index: int) -> list[str]:
+    def _before(self, index: int) -> list[OpKey]:
         """The ops that a layer's next weights come from, in the order in which each makes the next ones ready."""
         layers = {index}
         for op in self._gathers:
-            touched = {atom.layer for atom in self._atoms[op.name]}
+            touched = {atom.layer for atom in self._atoms[op.key]}
             layers |= touched if index in touched else set()
-        found = [op.name for layer, op in self._shares.items() if layer in layers]
+        found = [op.key for layer, op in self._shares.items() if layer in layers]
         for op in (*self._reduces, *self._replicas):
-            found += [op.name] if layers & {atom.layer for atom in self._atoms[op.name]} else []
-        return found + [op.name for op in self._gathers if index in {atom.layer for atom in self._atoms[op.name]}]
+            found += [op.key] if layers & {atom.layer for atom in self._atoms[op.key]} else []
+        return found + [op.key for op in self._gathers if index in {atom.layer for atom in self._atoms[op.key]}]
 
     def _every(self) -> Iterable[Atom]:
         return (atom for holding in self.holdings.values() for atom in holding.atoms)

@@ -1,0 +1,197 @@
+"""A Plan as one device runs it: tables that are made once, and read in every step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from syntony.base.command import UserError
+from syntony.overlap.step.op import COMPUTE, Kind, Op
+from syntony.overlap.step.op_key import OpKey
+from syntony.overlap.step.plan import Plan
+from syntony.trainer.model.layer import SHADOW, Layer
+
+COMPUTES = (
+    Kind.FORWARD,
+    Kind.RECOMPUTE,
+    Kind.BACKWARD,
+    Kind.BACKWARD_INPUT,
+    Kind.BACKWARD_WEIGHT,
+    Kind.NORM,
+    Kind.OPTIMIZE,
+)
+"""What the trainer can compute."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A compute op, and what happens before and after it.
+
+    part, parts    which part of a segment's work it does, of how many
+    settles        it needs the weights that the layer's last update makes, and
+    waits          ends of this communication
+    gathers        what may begin, or whose weights may go, when it has ended
+    """
+
+    op: Op
+    part: int
+    parts: int
+    settles: bool
+    waits: tuple[OpKey, ...]
+    gathers: tuple[OpKey, ...]
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Weights that are gathered before their use (zero=3).
+
+    source    the recorded op that it is a part of; its parts fill the same buffers
+    layers    whose weights, shadows among them
+    after     compute ops that must have ended before it begins, and
+    last      the one after which the weights may go; None: nobody needs them
+    """
+
+    op: Op
+    source: OpKey
+    layers: frozenset[int]
+    after: frozenset[OpKey]
+    last: OpKey | None
+
+
+@dataclass(frozen=True)
+class CompiledStep:
+    """What a device does in every step of a Plan. Made by `compiled`.
+
+    tasks         what it computes, first to last
+    receives      messages from other devices
+    gathers       of weights, before their use
+    moves         everything that it moves: planned ops, and the recorded ones that they stand for
+    parts         of every recorded op without pieces, the planned ops that do its work, part by part; and
+    places        of each of these: which part, of how many
+    recomputed    layer, microbatch and segment of what is computed again
+    weights       by layer: whose weights its segments use, with what comes before their names
+    makers        by layer and microbatch: how many ops make gradients of its weights
+    late          by layer: compute ops of others that the plan wants to have ended before its gradients are summed
+    alone         nothing moves but sums of gradients, so that a forward needs no other rank
+    """
+
+    tasks: tuple[Task, ...]
+    receives: tuple[Op, ...]
+    gathers: Mapping[OpKey, Gather]
+    moves: frozenset[OpKey]
+    parts: Mapping[OpKey, tuple[OpKey, ...]]
+    places: Mapping[OpKey, tuple[int, int]]
+    recomputed: frozenset[tuple[int, int, int]]
+    weights: Mapping[int, Mapping[int, str]]
+    makers: Mapping[tuple[int, int], int]
+    late: Mapping[int, frozenset[OpKey]]
+    alone: bool
+
+
+def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collection[int], rows: int) -> CompiledStep:
+    """The step of one device. Raises UserError for a plan that the trainer cannot run.
+
+    layers    those of the model that lie on the device, by number
+    held      numbers of all layers with weights there, shadows among them
+    rows      sequences in a microbatch
+    """
+    graph = plan.graph
+    ops = [graph[key] for key in plan.orders[device, COMPUTE]]
+    for op in ops:
+        if op.kind not in COMPUTES:
+            raise UserError(f"the plan has an op {op.key!r} of kind {op.kind}, which the trainer cannot run")
+    mine = [graph[key] for (owner, _), keys in plan.orders.items() if owner == device for key in keys]
+    moving = [op for op in mine if op.kind.moves]
+    moves = frozenset(key for op in moving for key in (op.key, *op.sources))
+    computed = frozenset(op.key for op in ops)
+    gathers = {op.key: _gather(op, ops, computed) for op in moving if op.kind is Kind.ALL_GATHER and _is_early(op)}
+    watching: dict[OpKey, list[OpKey]] = {}
+    for key, gather in gathers.items():
+        for after in gather.after | ({gather.last} if gather.last else set()):
+            watching.setdefault(after, []).append(key)
+    parts = _parts((*ops, *moving))
+    places = {key: (place, len(keys)) for keys in parts.values() for place, key in enumerate(keys)}
+    _check(ops, places, layers, rows)
+
+    def task(op: Op) -> Task:
+        settles, waits = _needs(op, plan, moves)
+        return Task(op, *places.get(op.key, (0, 1)), settles, waits, tuple(watching.get(op.key, ())))
+
+    return CompiledStep(
+        tasks=tuple(map(task, ops)),
+        receives=tuple(op for op in moving if op.kind is Kind.RECV),
+        gathers=gathers,
+        moves=moves,
+        parts=parts,
+        places=places,
+        recomputed=frozenset((op.layer, op.microbatch, op.segment) for op in ops if op.kind is Kind.RECOMPUTE),
+        weights={
+            i: {index: prefix for index, prefix in ((i, ""), (graph.shadow(i), SHADOW)) if index in held}
+            for i in layers
+        },
+        makers=Counter((op.layer, op.microbatch) for op in ops if op.kind in (Kind.BACKWARD, Kind.BACKWARD_WEIGHT)),
+        late=_late(plan, moving, computed),
+        alone=all(op.pieces and op.kind is Kind.ALL_REDUCE for op in moving),
+    )
+
+
+def _is_early(op: Op) -> bool:
+    return bool(op.pieces) and op.microbatch >= 0
+
+
+def _updates(op: Op) -> bool:
+    """It moves a layer's gradients or new weights, once a step."""
+    return bool(op.pieces) and op.microbatch < 0
+
+
+def _gather(op: Op, ops: Sequence[Op], computed: frozenset[OpKey]) -> Gather:
+    names = {op.key, *op.sources}
+    users = [user.key for user in ops if not names.isdisjoint(user.deps)]
+    layers = frozenset(piece.layer for piece in op.pieces)
+    return Gather(op, op.sources[0], layers, computed.intersection(op.deps), users[-1] if users else None)
+
+
+def _parts(ops: Sequence[Op]) -> dict[OpKey, tuple[OpKey, ...]]:
+    found: dict[OpKey, list[OpKey]] = {}
+    for op in ops:
+        if op.pieces:
+            continue
+        if len(op.sources) > 1:
+            raise UserError(f"the plan unites {op.sources[0]!r} with others, which the trainer runs apart")
+        found.setdefault(op.key.whole, []).append(op.key)
+    return {whole: tuple(sorted(keys, key=lambda key: key.part)) for whole, keys in found.items()}
+
+
+def _needs(op: Op, plan: Plan, moves: AbstractSet[OpKey]) -> tuple[bool, tuple[OpKey, ...]]:
+    """Whether an op waits for its layer's update, and for what that moves."""
+    if op.kind in (Kind.OPTIMIZE, Kind.NORM):
+        return False, ()
+    others = [plan.graph[key] for key in (*op.deps, *op.lagged)]
+    updates = {other.key for other in others if other.kind is Kind.OPTIMIZE or _updates(other)}
+    return bool(updates), tuple(other.key for other in others if other.key in moves and other.key not in updates)
+
+
+def _late(plan: Plan, moving: Sequence[Op], computed: frozenset[OpKey]) -> dict[int, frozenset[OpKey]]:
+    found: dict[int, frozenset[OpKey]] = {}
+    for op in moving:
+        if _updates(op) and op.kind is not Kind.ALL_GATHER:
+            layers = {piece.layer for piece in op.pieces}
+            others = {key for key in op.deps if key in computed and plan.graph[key].layer not in layers}
+            for layer in layers:
+                found[layer] = found.get(layer, frozenset()) | others
+    return found
+
+
+def _check(ops: Sequence[Op], places: Mapping[OpKey, tuple[int, int]], layers: Mapping[int, Layer], rows: int) -> None:
+    """Raises UserError where segments are cut in a way that does not fit."""
+    counts: dict[tuple[int, int, int], int] = {}
+    for op in ops:
+        if op.microbatch < 0 or op.kind is Kind.BACKWARD_WEIGHT:
+            continue
+        parts = places[op.key][1]
+        if parts != counts.setdefault((op.layer, op.microbatch, op.segment), parts):
+            raise UserError(f"the plan cuts {op.sources[0]!r} in {parts} parts, but not so its forward")
+        if rows % parts and not layers[op.layer].expert:
+            raise UserError(f"the plan cuts {op.sources[0]!r} in {parts} parts; its {rows} sequences are no multiple")
