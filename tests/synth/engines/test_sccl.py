@@ -96,7 +96,7 @@ def test_a_frontier_trades_steps_for_bandwidth_with_proofs() -> None:
     ("kind", "chunks", "steps", "rounds", "sentence"),
     [
         ("all_gather", 1, 1, 1, r"data must travel 2 steps \(distance bound\)"),
-        ("all_gather", 2, 2, 2, "the throughput bound asks for 3 rounds"),
+        ("all_gather", 2, 2, 2, "the throughput bound needs 3 rounds"),
         ("all_gather", 3, 2, 4, "2 steps take at least 5 rounds, proven by linear programming"),
         ("all_gather", 1, 3, 2, "at least 1 step, and 1 round per step"),
         ("all_reduce", 8, 1, 2, "needs at least 2 steps"),

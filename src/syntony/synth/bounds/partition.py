@@ -88,9 +88,9 @@ def best_partition(
         parts, ratio = better, ratio_of([sum(small.capacity[arc] for arc in small.leaving(part)) for part in better])
     parts = [part[label] & graph.usable for part in parts]
     leaving = [arc for part in parts for arc in graph.leaving(part)]
-    told = tuple(tuple(np.flatnonzero(part).tolist()) for part in parts)
+    members = tuple(tuple(np.flatnonzero(part).tolist()) for part in parts)
     links, bandwidth = tuple(graph.links[arc] for arc in leaving), graph.bandwidth(leaving) + adding
-    return Partition(told, links, Fraction(2 * (len(parts) - 1)), bandwidth, entering, adders)
+    return Partition(members, links, Fraction(2 * (len(parts) - 1)), bandwidth, entering, adders)
 
 
 def _glued(graph: Arcs, switches: list[int], network: Network) -> Int32s:

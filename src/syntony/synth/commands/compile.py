@@ -35,10 +35,10 @@ def _run(options: argparse.Namespace) -> int:
     if output is not None and not output.parent.is_dir():
         raise UserError(f"{output}: there is no folder {output.parent}")
     algorithm = algorithm_of(options.script)
-    asked = (options.ranks, options.root, options.instances)
+    arguments = (options.ranks, options.root, options.instances)
     try:
-        written = algorithm.as_written(*asked)
-        program = written if options.as_written else algorithm.program(*asked)
+        written = algorithm.as_written(*arguments)
+        program = written if options.as_written else algorithm.program(*arguments)
     except UserError:
         raise
     except Exception as error:

@@ -71,8 +71,8 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
         "",
         "writes:",
     ]
-    for name, told in _WRITES.items():
-        first, *rest = textwrap.wrap(told, 84)
+    for name, text in _WRITES.items():
+        first, *rest = textwrap.wrap(text, 84)
         lines += [f"  {name:<13} {first}", *(f"  {'':<13} {line}" for line in rest)]
     lines += ["", "If a format cannot express something, the error names it.", "", parser.epilog or ""]
     parser.epilog = "\n".join(lines)
@@ -115,7 +115,7 @@ def _run_convert(options: argparse.Namespace) -> int:
     if given and name in ("json", "msccl-json"):
         raise UserError(f"{given[0]} has no effect in format {name}; only msccl-xml and mscclpp-json have it")
     place = True if options.in_place else False if options.out_of_place else None
-    asked = ExportOptions(
+    export_options = ExportOptions(
         options.min_bytes or 0,
         MAX_BYTES if options.max_bytes is None else options.max_bytes,
         options.protocol or "Simple",
@@ -138,7 +138,7 @@ def _run_convert(options: argparse.Namespace) -> int:
         length = counted(len(expand(schedule).transfers), "transfer")
     else:
         program = prove(loaded, options.file, target=CONVERSION)
-        write_text(output, _program_text(program, name, dialect or "azure", asked))
+        write_text(output, _program_text(program, name, dialect or "azure", export_options))
         kind, ranks, length = program.collective, program.ranks, counted(len(program.instructions), "instruction")
     print(f"{output}: {kind} on {counted(ranks, 'rank')}, {length}")
     return 0

@@ -37,8 +37,8 @@ def problem(options: argparse.Namespace, chunks: int | None = None) -> tuple[Top
 
 def add_limits(parser: argparse.ArgumentParser, timeout: float) -> None:
     """Adds the options for the time and memory of a search."""
-    told = f"seconds to search (default {timeout:g})"
-    parser.add_argument("--timeout", type=seconds, default=timeout, metavar="S", help=told)
+    text = f"seconds to search (default {timeout:g})"
+    parser.add_argument("--timeout", type=seconds, default=timeout, metavar="S", help=text)
     parser.add_argument(
         "--memory", type=size, metavar="BYTES", help="end the search when it takes more (default: never)"
     )

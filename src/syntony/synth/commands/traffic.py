@@ -155,7 +155,7 @@ def _jobs_table(plain: Outcome, shifted: Outcome | None, shifts: Interleaving | 
 def _left_over(shifts: Interleaving, plain: Outcome) -> list[str]:
     """Describes the overlap that shifts cannot remove."""
     if not shifts.links:
-        return ["  no link is asked for more than it has: nothing to interleave"]
+        return ["  no link has more load than capacity: nothing to interleave"]
     worst = max(shifts.links, key=lambda shared: shared.excess)
     topology = plain.traffic.topology
     ends = topology.links[worst.link]
@@ -163,7 +163,7 @@ def _left_over(shifts: Interleaving, plain: Outcome) -> list[str]:
     if worst.excess < 1e-6:
         return ["  with the shifts, the jobs do not overlap on any link that they share"]
     return [
-        f"  {name} is still asked for {worst.excess:.1%} of its capacity too much on average "
+        f"  {name} still has a load of {worst.excess:.1%} over its capacity on average "
         f"({worst.excess_before:.1%} without shifts)"
     ]
 
@@ -173,19 +173,19 @@ def _report(plain: Outcome, shifted: Outcome | None, shifts: Interleaving | None
     topology = shown.traffic.topology
     jobs = []
     for number, job in enumerate(plain.traffic.jobs):
-        told: dict[str, Any] = {
+        row: dict[str, Any] = {
             "name": job.name,
             "iteration_seconds": plain.iteration_seconds(number),
             "iterations": plain.iterations(number).tolist(),
         }
         if shifted is not None and shifts is not None:
-            told["interleaved"] = {
+            row["interleaved"] = {
                 "iteration_seconds": shifted.iteration_seconds(number),
                 "iterations": shifted.iterations(number).tolist(),
                 "shift": shifts.shifts[number].start,
                 "period": shifts.shifts[number].period,
             }
-        jobs.append(told)
+        jobs.append(row)
     report: dict[str, Any] = {
         "topology": topology.name,
         "paths": str(shown.traffic.choice),

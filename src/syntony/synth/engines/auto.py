@@ -89,8 +89,8 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     if len(found) == 1:
         return best.schedule
     compared = ", ".join(f"{one.engine} {one.seconds * 1e6:.4g} us" for one in found)
-    said = [best.schedule.proof, f"fastest simulated at {size} bytes of {compared}"]
-    return replace(best.schedule, proof="; ".join(filter(None, said)))
+    proofs = [best.schedule.proof, f"fastest simulated at {size} bytes of {compared}"]
+    return replace(best.schedule, proof="; ".join(filter(None, proofs)))
 
 
 def candidates(

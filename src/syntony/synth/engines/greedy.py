@@ -161,14 +161,14 @@ class _Timetable:
             (src,), (dst,) = self._collective.pre(chunk), self._collective.post(chunk)
             if src != dst:
                 jobs.append(((dst - src) % ranks, chunk, src, dst))
-        asked = np.zeros(len(self._free))
+        load = np.zeros(len(self._free))
         paths: list[list[Route]] = []
         for count, (_, chunk, src, dst) in enumerate(sorted(jobs)):
             self._check_time(count)
-            paths.append(self._cheapest_path(chunk, src, dst, asked))
+            paths.append(self._cheapest_path(chunk, src, dst, load))
             for route in paths[-1]:
                 links = list(route.links)
-                asked[links] += self._bytes[chunk] / self._rate[links]
+                load[links] += self._bytes[chunk] / self._rate[links]
         ready = [(0.0, number, job[1], 0) for number, job in enumerate(sorted(jobs))]
         while ready:
             since, number, chunk, hop = heapq.heappop(ready)
@@ -205,13 +205,13 @@ class _Timetable:
         self._fixed.append(_Fixed(start, chunk, route))
         return start + route.alpha + self._bytes[chunk] / float(route.bandwidth)
 
-    def _cheapest_path(self, chunk: int, src: int, dst: int, asked: NDArray[np.float64]) -> list[Route]:
-        """The routes of least cost (Dijkstra): alphas, seconds asked of the links so far, and the chunk's own."""
+    def _cheapest_path(self, chunk: int, src: int, dst: int, load: NDArray[np.float64]) -> list[Route]:
+        """The routes of least cost (Dijkstra): alphas, load of the links so far in seconds, and the chunk's own."""
         costs = np.full(self._collective.ranks, np.inf)
         costs[src] = 0.0
         came: dict[int, Route] = {}
         heap = [(0.0, src)]
-        link_cost = asked + self._bytes[chunk] / self._rate
+        link_cost = load + self._bytes[chunk] / self._rate
         while heap:
             cost, rank = heapq.heappop(heap)
             if cost > costs[rank]:

@@ -33,7 +33,7 @@ def report(measurements: Measurements, root: Cluster, findings: Sequence[Finding
     switches = sum(node.kind == "switch" for node in topology.nodes)
     shared = f"{switches} switch{'es' * (switches > 1)}" if switches else "every pair of parts has a wire of its own"
     lines += [f"explained by {links}; {shared}"]
-    lines += [f"SLOW: {finding.sentence}" for finding in findings] or ["health: nobody is slower than its peers"]
+    lines += [f"SLOW: {finding.sentence}" for finding in findings] or ["health: no rank is slower than its peers"]
     return "\n".join(lines)
 
 

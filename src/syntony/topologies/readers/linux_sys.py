@@ -9,7 +9,7 @@
 
 (The kernel's Documentation/ABI/testing/sysfs-bus-pci, sysfs-class-net, sysfs-class-infiniband; amdkfd's kfd_crat.h.)
 The speed of a link is the lower maximum of its two ends, because idle GPUs slow their links down; its width is the
-current one. Interfaces that are down are left out. NVLinks are not in /sys, so `nvidia-smi topo -m` is asked for them.
+current one. Interfaces that are down are left out. NVLinks are not in /sys, so they are read from `nvidia-smi topo -m`.
 """
 
 from __future__ import annotations

@@ -57,19 +57,19 @@ def spread(
     network = Network(topology, collective)
     bounds = bounds_of(topology, collective)
     limits = f"{counted(chunk_count(collective), 'chunk')}, {counted(steps, 'step')}, {counted(rounds, 'round')}"
-    asked = f"{collective.kind} on {topology.name} with {limits}"
+    description = f"{collective.kind} on {topology.name} with {limits}"
     if steps < bounds.latency.steps:
         raise EngineError(
-            f"no schedule of {asked}: data must travel {counted(bounds.latency.steps, 'step')} (distance bound)"
+            f"no schedule of {description}: data must travel {counted(bounds.latency.steps, 'step')} (distance bound)"
         )
     floor = rounds_floor(topology, collective)
     if rounds < floor:
-        raise EngineError(f"no schedule of {asked}: the throughput bound asks for {counted(ceil(floor), 'round')}")
+        raise EngineError(f"no schedule of {description}: the throughput bound needs {counted(ceil(floor), 'round')}")
     routes = routes_of(network)
     if len(collective.chunks) * len(routes.routes) * steps > MAX_SENDS:
-        raise UndecidedError(f"{asked} is too large for engine sccl; use --engine greedy")
+        raise UndecidedError(f"{description} is too large for engine sccl; use --engine greedy")
     instance = Instance(network, routes.routes, steps, rounds)
-    return _decoded(instance, decide(Question(instance, routes, asked, floor, solver), budget))
+    return _decoded(instance, decide(Question(instance, routes, description, floor, solver), budget))
 
 
 def chunk_count(collective: Collective) -> int:
@@ -118,15 +118,15 @@ def judged(schedule: Schedule, *more: str) -> Schedule:
     bounds = bounds_of(topology, collective)
     steps, ratio = len(schedule.rounds), ratio_of(schedule)
     floor = rounds_per_chunk(bounds.throughput, topology, collective)
-    said = [
+    proven = [
         f"steps {steps} = distance bound"
         if steps == bounds.latency.steps
         else f"steps {steps} vs distance bound {bounds.latency.steps}",
         f"R/C = {ratio} = throughput bound" if ratio == floor else f"R/C = {ratio} vs throughput bound {floor}",
     ]
     if collective.kind == "all_reduce" and (steps, ratio) != (bounds.latency.steps, floor):
-        said.append("reduce_scatter then all_gather, other forms are not ruled out")
-    return fold(replace(schedule, bounds=bounds, proof="; ".join([*said, *more])))
+        proven.append("reduce_scatter then all_gather, other forms are not ruled out")
+    return fold(replace(schedule, bounds=bounds, proof="; ".join([*proven, *more])))
 
 
 def ratio_of(schedule: Schedule) -> Fraction:

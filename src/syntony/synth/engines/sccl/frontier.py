@@ -130,16 +130,16 @@ def _walk(
         for ratio, rounds, pieces in _candidates(steps, least, best, ruled_out.cuts):
             finer = _cut_finer(collective, pieces)
             question = budget if patience is None else Budget(min(patience, budget.left()))
-            asked = f"({chunk_count(finer)}, {steps}, {rounds})"
+            numbers = f"({chunk_count(finer)}, {steps}, {rounds})"
             try:
                 schedule = spread(topology, finer, steps, rounds, question, solver)
             except UndecidedError as error:
                 if patience is None or not budget.left() or not isinstance(error, OutOfTimeError):
                     raise type(error)(f"{error} (proven so far: {ruled_out.bound})") from error
-                ruled_out.undecided.append(asked)
+                ruled_out.undecided.append(numbers)
                 continue
             except EngineError:
-                ruled_out.refuted.append(asked)
+                ruled_out.refuted.append(numbers)
                 continue
             best = ratio
             rounds = int(schedule.rounds.sum())
@@ -175,15 +175,15 @@ class _RuledOut:
         """Describes what is proven, given that `found` rounds per piece are possible."""
         if found <= self.least:
             return f"no smaller R/C in {counted(self.steps, 'step')}, however chunks are cut (linear bound)"
-        said = [f"{self.bound} (linear bound)"]
+        proven = [f"{self.bound} (linear bound)"]
         if self.refuted:
-            said.append("proven infeasible: (C, S, R) = " + ", ".join(self.refuted))
+            proven.append("proven infeasible: (C, S, R) = " + ", ".join(self.refuted))
         if self.undecided:
-            said.append("not decided in time: (C, S, R) = " + ", ".join(self.undecided))
+            proven.append("not decided in time: (C, S, R) = " + ", ".join(self.undecided))
         else:
             ratio = found / weight_count(self.collective)
-            said.append(f"so none below {ratio} with chunks cut into up to {self.cuts}")
-        return "; ".join(said)
+            proven.append(f"so none below {ratio} with chunks cut into up to {self.cuts}")
+        return "; ".join(proven)
 
 
 def _candidates(steps: int, least: Fraction, best: Fraction | None, cuts: int) -> Iterator[tuple[Fraction, int, int]]:
@@ -230,7 +230,7 @@ def _joined_walks(
 
 
 class _Side:
-    """One half's stages, as many as were asked for, and the best point up to each."""
+    """One half's stages, as many as were needed, and the best point up to each."""
 
     def __init__(self, walk: Iterator[_Stage]) -> None:
         self._walk = walk
@@ -262,10 +262,10 @@ def _joined(base: Collective, gather: Collective, down: Point, up: Point, least:
     rounds = int(whole.rounds.sum())
     optimal = Fraction(rounds, common) <= least
     if optimal:
-        said = f"no two halves of {counted(len(whole.rounds), 'step')} have a smaller R/C, however chunks are cut"
+        proven = f"no two halves of {counted(len(whole.rounds), 'step')} have a smaller R/C, however chunks are cut"
     else:
-        said = f"reduce_scatter: {down.schedule.proof}; all_gather: {up.schedule.proof}"
-    return Point(judged(whole, said), len(whole.rounds), rounds, chunk_count(whole.collective), optimal)
+        proven = f"reduce_scatter: {down.schedule.proof}; all_gather: {up.schedule.proof}"
+    return Point(judged(whole, proven), len(whole.rounds), rounds, chunk_count(whole.collective), optimal)
 
 
 def _scaled(schedule: Schedule, pieces: int) -> Schedule:

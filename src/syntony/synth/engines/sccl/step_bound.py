@@ -221,8 +221,8 @@ def _proven(
         cost = (flow.load @ price)[None]
         if flow.shared:
             whole, cost = cost, np.rint(share * denominator).astype(np.int64)
-            asked = cost.sum(axis=0)
-            cost = np.where(asked > whole, cost * whole // np.maximum(asked, 1), cost)
+            spent = cost.sum(axis=0)
+            cost = np.where(spent > whole, cost * whole // np.maximum(spent, 1), cost)
         away = np.full((len(cost), network.collective.ranks), UNREACHED)
         away[:, flow.owner] = 0
         for step in range(price.shape[1]):

@@ -108,15 +108,15 @@ def route(task: Task, start: NDArray[np.bool_], unit: float, timeout: float) -> 
 
 
 def _busy(task: Task, chosen: NDArray[np.bool_], unit: float) -> NDArray[np.float64]:
-    """(links,): units of time asked of every link."""
+    """(links,): load of every link, in units of time."""
     busy = np.zeros(len(task.logical.network.topology.links))
     np.add.at(busy, task.links, (task.bytes @ chosen)[:, None] * task.pace)
     return np.asarray(np.ceil(busy / unit))
 
 
 def _add_loads(task: Task, model: Any, taken: dict[int, Any], least: Any, unit: float) -> None:
-    """T is at least what any link is asked for; links of which the same is asked are written down once."""
-    asked: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    """T is at least the load of any link; links with the same load are written down once."""
+    loads: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     chunks, edges = np.nonzero(task.usable)
     pairs = task.pairs[chunks, edges]
     for column in range(task.links.shape[1]):
@@ -125,8 +125,8 @@ def _add_loads(task: Task, model: Any, taken: dict[int, Any], least: Any, unit: 
         links = task.links[edges, column]
         for pair, link, amount in zip(pairs.tolist(), links.tolist(), units.tolist(), strict=True):
             if amount:
-                asked[link][pair] += amount
-    for terms in {tuple(sorted(terms.items())) for terms in asked.values()}:
+                loads[link][pair] += amount
+    for terms in {tuple(sorted(terms.items())) for terms in loads.values()}:
         model.add(least >= sum(amount * taken[pair] for pair, amount in terms))
 
 
@@ -149,7 +149,7 @@ def _connections(task: Task, model: Any, taken: dict[int, Any]) -> list[Any]:
 
 
 def _needed(task: Task, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Without edges that lead to nobody who wants the chunk."""
+    """Without edges that lead to no rank that wants the chunk."""
     src, dst = task.logical.ends
     needed = np.zeros_like(chosen)
     for chunk, wanted in enumerate(task.wanted):

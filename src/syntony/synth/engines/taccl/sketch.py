@@ -45,7 +45,7 @@ class Sketch:
 
     name         its name in messages
     chunks       pieces that each chunk of the collective is cut into
-    size         bytes to be fast at; None: those that the engine is asked for
+    size         bytes for which the schedule should be fast; None: the size given to the engine
     connections  `few`: of equally fast routings the one over the fewest pairs of ranks in a box; `many`: the most
     detour       paths to a single rank may take so much longer than the fastest one, as a share of it
     symmetry     rotations: (offset, group) turns every group of so many ranks by the offset; None: the free part of

@@ -1,4 +1,4 @@
-"""Sketches from files: our TOML (SKETCH.md), or TACCL's JSON, told apart by how they begin."""
+"""Sketches from files: our TOML (SKETCH.md), or TACCL's JSON, recognized by their first character."""
 
 from __future__ import annotations
 

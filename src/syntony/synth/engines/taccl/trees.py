@@ -48,7 +48,7 @@ def arrivals(task: Task, chosen: NDArray[np.bool_], chunk: int) -> dict[int, flo
 def _grown(task: Task, balance: float) -> NDArray[np.bool_]:
     src, dst = task.logical.ends
     chosen = np.zeros(task.usable.shape, bool)
-    asked = np.zeros(len(task.logical.network.topology.links))
+    load = np.zeros(len(task.logical.network.topology.links))
     for chunk in task.representatives.tolist():
         since = np.full(task.collective.ranks, np.inf)
         since[task.home[chunk]] = 0.0
@@ -59,24 +59,24 @@ def _grown(task: Task, balance: float) -> NDArray[np.bool_]:
         own = task.bytes[chunk] * task.pace[usable]
         while missing:
             arrival = since[src[usable]] + task.latency[chunk, usable]
-            cost = arrival + balance * (asked[task.links[usable]] + own).max(axis=1)
+            cost = arrival + balance * (load[task.links[usable]] + own).max(axis=1)
             cost[np.isfinite(since[dst[usable]])] = np.inf
             best = int(np.argmin(cost))
             edge = int(usable[best])
             since[dst[edge]], came[dst[edge]] = arrival[best], edge
             missing.discard(int(dst[edge]))
             if not single:
-                _take(task, chunk, edge, chosen, asked)
+                _take(task, chunk, edge, chosen, load)
         for end in task.wanted[chunk] if single else ():
             while end != task.home[chunk]:
                 edge = int(came[end])
-                _take(task, chunk, edge, chosen, asked)
+                _take(task, chunk, edge, chosen, load)
                 end = int(src[edge])
     return chosen
 
 
-def _take(task: Task, chunk: int, edge: int, chosen: NDArray[np.bool_], asked: NDArray[np.float64]) -> None:
+def _take(task: Task, chunk: int, edge: int, chosen: NDArray[np.bool_], load: NDArray[np.float64]) -> None:
     """The edge for the chunk, and all images of both."""
     chosen[task.chunk_to[:, chunk], task.edge_to[:, edge]] = True
     images = task.edge_to[:, edge]
-    np.add.at(asked, task.links[images], task.bytes[chunk] * task.pace[images])
+    np.add.at(load, task.links[images], task.bytes[chunk] * task.pace[images])

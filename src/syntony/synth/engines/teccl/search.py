@@ -57,7 +57,7 @@ PATH_PIECES = (2, 1, 4)
 """so with paths, of which there are many more than of trees."""
 PATIENCE = (0.1, 0.3, 1.0, 3.0, 10.0)
 SLACK = 0.25
-"""Of the seconds that the throughput bound asks for: trees get none, or so much, or no deadline at all."""
+"""Of the seconds that the throughput bound needs: trees get none, or so much, or no deadline at all."""
 BEST_MANNERS = 3
 MOST_HOPS = 1_200
 """Manners with more hops of homes' pieces are left out, but for whole blocks: growing them takes seconds."""
@@ -214,7 +214,7 @@ def _candidates(
 
 
 def _named(schedule: Schedule, size: int, end: str) -> Schedule:
-    """The schedule with its bounds, and how near to them it comes at the size. `end`: what else is to be said."""
+    """The schedule with its bounds, and how near to them it comes at the size. `end`: what else the proof says."""
     bounds = bounds_of(schedule.topology, schedule.collective)
     seconds, length = sliced(schedule, size)
     needed = bounds.seconds(size)

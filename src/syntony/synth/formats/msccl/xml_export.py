@@ -86,12 +86,12 @@ class _Block:
 def msccl_xml_text(program: Program, dialect: str = "azure", options: ExportOptions | None = None) -> str:
     """The text of the file; TargetError if the executor of the dialect cannot run the Program."""
     options = options or ExportOptions()
-    asked = DIALECTS[dialect]
-    if needs_two_sides(program, asked.target):
-        program = two_sided(program, asked.target)
-    program = fit(within_lanes(program, asked.target), asked.target)
-    if program.collective not in asked.colls:
-        raise _refused(program, f"dialect {dialect} has no {program.collective}; it has {', '.join(asked.colls)}")
+    rules = DIALECTS[dialect]
+    if needs_two_sides(program, rules.target):
+        program = two_sided(program, rules.target)
+    program = fit(within_lanes(program, rules.target), rules.target)
+    if program.collective not in rules.colls:
+        raise _refused(program, f"dialect {dialect} has no {program.collective}; it has {', '.join(rules.colls)}")
     if program.root:
         raise _refused(program, f"MSCCL XML has no root; it must be 0, not {program.root}")
     sizes = [[program.space_size(agent, space) for space in Space] for agent in range(program.ranks)]
@@ -99,25 +99,25 @@ def msccl_xml_text(program: Program, dialect: str = "azure", options: ExportOpti
     if len(set(np.bincount(program.chunks[:, 0]).tolist())) > 1:
         raise _refused(program, "its blocks have different numbers of chunks; they must be equal")
     in_place, out_of_place = program.in_place, program.out_of_place
-    if not asked.says_both_places or options.in_place is not None or program.collective == "all_to_all":
+    if not rules.says_both_places or options.in_place is not None or program.collective == "all_to_all":
         in_place = options.place(program)
         out_of_place = not in_place
-    agents = _blocks(program, asked.target.lane_instructions or 0)
+    agents = _blocks(program, rules.target.lane_instructions or 0)
     attributes = {
         "name": program.name,
         "proto": options.protocol,
         "nchannels": program.channels,
         "nchunksperloop": chunks,
         "ngpus": program.ranks,
-        "coll": asked.colls[program.collective],
+        "coll": rules.colls[program.collective],
         "inplace": int(in_place),
         "outofplace": int(out_of_place),
         "minBytes": options.min_bytes,
         "maxBytes": options.max_bytes,
     }
-    if not asked.says_both_places:
+    if not rules.says_both_places:
         del attributes["outofplace"]
-    if asked.brief:
+    if rules.brief:
         del attributes["nchunksperloop"]
     lines = [f"<algo{_attributes(attributes)}>"]
     for rank, (blocks, (inputs, outputs, scratch)) in enumerate(zip(agents, sizes, strict=True)):
@@ -130,7 +130,7 @@ def msccl_xml_text(program: Program, dialect: str = "azure", options: ExportOpti
             tb = {"id": number, "send": block.send, "recv": block.recv, "chan": block.channel}
             lines.append(f"    <tb{_attributes(tb)}>")
             rows = _step_rows(number, blocks)
-            tag, rows = ("op", [_brief(row) for row in rows]) if asked.brief else ("step", rows)
+            tag, rows = ("op", [_brief(row) for row in rows]) if rules.brief else ("step", rows)
             lines += [f"      <{tag}{_attributes(row)}/>" for row in rows]
             lines.append("    </tb>")
         lines.append("  </gpu>")

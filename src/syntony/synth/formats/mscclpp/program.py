@@ -285,7 +285,7 @@ class _Translator:
             for rank, slot in sites:
                 place = self.flagged.get((rank, slot))
                 if place is None:
-                    op.refuse(f"waits for packets at scratch[{slot[1]}] that nobody writes")
+                    op.refuse(f"waits for packets at scratch[{slot[1]}] that are never written")
                 if place not in row.after:
                     row.after.append(place)
 
