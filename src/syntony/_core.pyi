@@ -370,10 +370,12 @@ class Communicator:
         collective: str,
         input: object,
         output: object,
-        op: str,
-        algorithm: str,
-        async_op: bool,
-        timeout: float | None,
+        op: str = "sum",
+        algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
     ) -> bool:
         """The call that is made nearly always, with arrays in even parts; waits for it. False, and nothing done, for
         any other call."""

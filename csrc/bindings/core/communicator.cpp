@@ -243,8 +243,9 @@ void bind_error(nb::module_& m) {
 /// The call that is made nearly always: whole arrays in even parts. True when that is done. False for any other call,
 /// and for one that is wrong: collectives/calls.py has the sentences.
 bool run_even(const PythonCommunicator& self, std::string_view collective, nb::handle input, nb::handle output,
-              std::string_view op, std::string_view algorithm, bool async, std::optional<double> timeout) {
-  if (async || (timeout && !(*timeout > 0))) return false;
+              std::string_view op, std::string_view algorithm, nb::handle priority, nb::handle partition, bool async,
+              std::optional<double> timeout) {
+  if (async || (timeout && !(*timeout > 0)) || !priority.is_none() || !partition.is_none()) return false;
   const auto operation = std::ranges::find(kReduceOps, op);
   const std::optional<Memory> source = memory_of(input);
   const std::optional<Memory> target = output.is_none() ? source : memory_of(output);
@@ -419,8 +420,9 @@ void bind_group(nb::module_& m) {
           "priority"_a = nb::none(), "partition"_a = 0, "timeout"_a = 0.0, "async_op"_a = false, "average"_a = false,
           "factor"_a = 1.0, "even"_a = true, "keep_alive"_a = nb::none(),
           "Starts a collective over blocks (input address, output address, elements).")
-      .def("run_even", &run_even, "collective"_a, "input"_a.none(), "output"_a.none(), "op"_a, "algorithm"_a,
-           "async_op"_a, "timeout"_a.none(),
+      .def("run_even", &run_even, "collective"_a, "input"_a.none(), "output"_a.none(), "op"_a = "sum",
+           "algorithm"_a = "auto", "priority"_a.none() = nb::none(), "partition"_a.none() = nb::none(),
+           "async_op"_a = false, "timeout"_a.none() = nb::none(),
            "The call that is made nearly always, with arrays in even parts; waits for it. False, and nothing done, for "
            "any other call.")
       .def(

@@ -7,7 +7,7 @@ Thin over `syntony._core.Communicator`: a verb cuts its arrays into the blocks t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from syntony import _core
 from syntony.collectives import calls
@@ -47,21 +47,31 @@ class Work:
         return self._work.wait(timeout)
 
 
+class CallOptions(TypedDict, total=False):
+    """What every collective may be told, by keyword."""
+
+    algorithm: str
+    """A builder (`ring`, `dbt`, `hierarchical`, `direct`, `two_shot`, `pairwise`), a name that load() has returned, or
+    `auto`, the default."""
+    priority: str | None
+    """`low`, `normal` or `high`: what is more urgent goes ahead of what is less, in all groups of the process, also of
+    what has begun. Ranks must keep the order of calls of each priority, and may differ in the order between them.
+    Without it, what is usual for the collective (an all_to_all is `high`, all else `normal`), and one order over all
+    such calls."""
+    partition: int | None
+    """Bytes: run it as parts of at most so many, one behind the other; a sum may then be associated otherwise."""
+    async_op: bool
+    """Return a Work at once instead of None at the end."""
+    timeout: float | None
+    """Seconds; default: the group's."""
+
+
 class Verbs:
     """One rank's end of a group: what it says and hears. Every rank calls the same collectives in the same order.
 
     `input` and `output` may be the same memory wherever their blocks are (all_reduce; all_gather with `input` being
-    this rank's part of `output`; ..). Common keywords:
-
-    priority   `low`, `normal` or `high`: what is more urgent goes ahead of what is less, in all groups of the process,
-               also of what has begun. Ranks must keep the order of calls of each priority, and may differ in the order
-               between them. Without it, what is usual for the collective (an all_to_all is `high`, all else `normal`),
-               and one order over all such calls
-    partition  bytes: run it as parts of at most so many, one behind the other; a sum may then be associated otherwise
-    algorithm  a builder (`ring`, `dbt`, `hierarchical`, `direct`, `two_shot`, `pairwise`), a name that load() has
-               returned, or `auto`
-    async_op   return a Work at once instead of None at the end
-    timeout    seconds; default: the group's
+    this rank's part of `output`; ..). Collectives take the keywords of
+    CallOptions: algorithm, priority, partition, async_op, timeout.
 
     Arrays on a GPU are queued in the current stream of their library, on one host by kernels, on several by way of the
     hosts' memory (cuda/group.py and cuda/staging.py say what is not done for them).
@@ -85,43 +95,36 @@ class Verbs:
         op: str = "sum",
         *,
         factor: float = 1.0,
-        algorithm: str = "auto",
-        priority: str | None = None,
-        partition: int | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """output = input[rank 0] + input[rank 1] + ..; without `output`, in place.
 
         `op`: sum, product, min, max, band, bor, bxor, avg. `factor` weights this rank's input (sums of floats).
         """
-        usual = factor == 1.0 and priority is None and partition is None
-        if usual and self._core.run_even("all_reduce", input, output, op, algorithm, async_op, timeout):
+        if factor == 1.0 and self._core.run_even("all_reduce", input, output, op, **options):
             return None
         source = buffer_of(input, "the input of all_reduce", writable=output is None)
         target = source if output is None else buffer_of(output, "the output of all_reduce", writable=True)
         calls.alike("all_reduce", source, target, source.elements)
         blocks = [(source.address, target.address, source.elements)]
         return self._run(
-            "all_reduce", [source, target], blocks, op=op, factor=factor,
-            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
-        )  # fmt: skip
+            "all_reduce",
+            [source, target],
+            blocks,
+            op=op,
+            factor=factor,
+            **options,
+        )
 
     def all_gather(
         self,
         input: Any,
         output: Any,
         counts: Sequence[int] | None = None,
-        *,
-        algorithm: str = "auto",
-        priority: str | None = None,
-        partition: int | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """output = every rank's input, one after another. `counts`: elements of each rank where they differ."""
-        usual = counts is None and priority is None and partition is None
-        if usual and self._core.run_even("all_gather", input, output, "sum", algorithm, async_op, timeout):
+        if counts is None and self._core.run_even("all_gather", input, output, "sum", **options):
             return None
         source = buffer_of(input, "the input of all_gather", writable=False)
         target = buffer_of(output, "the output of all_gather", writable=True)
@@ -132,9 +135,12 @@ class Verbs:
             for rank, (start, size) in enumerate(calls.spans(sizes))
         ]
         return self._run(
-            "all_gather", [source, target], blocks, even=counts is None,
-            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
-        )  # fmt: skip
+            "all_gather",
+            [source, target],
+            blocks,
+            even=counts is None,
+            **options,
+        )
 
     def reduce_scatter(
         self,
@@ -144,15 +150,11 @@ class Verbs:
         counts: Sequence[int] | None = None,
         *,
         factor: float = 1.0,
-        algorithm: str = "auto",
-        priority: str | None = None,
-        partition: int | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """output = this rank's part of the sum of all inputs. `counts`: elements of each part where they differ."""
-        usual = counts is None and factor == 1.0 and priority is None and partition is None
-        if usual and self._core.run_even("reduce_scatter", input, output, op, algorithm, async_op, timeout):
+        usual = counts is None and factor == 1.0
+        if usual and self._core.run_even("reduce_scatter", input, output, op, **options):
             return None
         source = buffer_of(input, "the input of reduce_scatter", writable=False)
         target = buffer_of(output, "the output of reduce_scatter", writable=True)
@@ -163,9 +165,14 @@ class Verbs:
             for rank, (start, size) in enumerate(calls.spans(sizes))
         ]
         return self._run(
-            "reduce_scatter", [source, target], blocks, op=op, factor=factor, even=counts is None,
-            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
-        )  # fmt: skip
+            "reduce_scatter",
+            [source, target],
+            blocks,
+            op=op,
+            factor=factor,
+            even=counts is None,
+            **options,
+        )
 
     def all_to_all(
         self,
@@ -173,19 +180,14 @@ class Verbs:
         output: Any,
         input_counts: Sequence[int] | None = None,
         output_counts: Sequence[int] | None = None,
-        *,
-        algorithm: str = "auto",
-        priority: str | None = None,
-        partition: int | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """Part d of `input` goes to rank d; part s of `output` comes from rank s.
 
         The counts (elements sent to, received from each rank) go together; without them all parts are equal.
         """
-        usual = input_counts is None and output_counts is None and priority is None and partition is None
-        if usual and self._core.run_even("all_to_all", input, output, "sum", algorithm, async_op, timeout):
+        usual = input_counts is None and output_counts is None
+        if usual and self._core.run_even("all_to_all", input, output, "sum", **options):
             return None
         source = buffer_of(input, "the input of all_to_all", writable=False)
         target = buffer_of(output, "the output of all_to_all", writable=True)
@@ -202,28 +204,29 @@ class Verbs:
         calls.alike("all_to_all", source, target, sum(received))
         blocks = calls.exchange(self.rank, source, target, sent, received, elsewhere=part if even else 0)
         return self._run(
-            "all_to_all", [source, target], blocks, even=even,
-            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
-        )  # fmt: skip
+            "all_to_all",
+            [source, target],
+            blocks,
+            even=even,
+            **options,
+        )
 
     def broadcast(
         self,
         buffer: Any,
         root: int = 0,
-        *,
-        algorithm: str = "auto",
-        priority: str | None = None,
-        partition: int | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """Everybody's `buffer` becomes the root's."""
         target = buffer_of(buffer, "the buffer of broadcast", writable=self.rank != root)
         blocks = [(target.address if self.rank == root else 0, target.address, target.elements)]
         return self._run(
-            "broadcast", [target], blocks, root=root,
-            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
-        )  # fmt: skip
+            "broadcast",
+            [target],
+            blocks,
+            root=root,
+            **options,
+        )
 
     def reduce(
         self,
@@ -233,11 +236,7 @@ class Verbs:
         op: str = "sum",
         *,
         factor: float = 1.0,
-        algorithm: str = "auto",
-        priority: str | None = None,
-        partition: int | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """The root's `output` becomes the sum of all inputs; at the root without `output`, in place."""
         at_root = self.rank == root
@@ -248,9 +247,14 @@ class Verbs:
             calls.alike("reduce", source, target, source.elements)
         blocks = [(source.address, target.address if at_root else 0, source.elements)]
         return self._run(
-            "reduce", [source, target], blocks, root=root, op=op, factor=factor,
-            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
-        )  # fmt: skip
+            "reduce",
+            [source, target],
+            blocks,
+            root=root,
+            op=op,
+            factor=factor,
+            **options,
+        )
 
     def gather(
         self,
@@ -258,12 +262,7 @@ class Verbs:
         output: Any = None,
         root: int = 0,
         counts: Sequence[int] | None = None,
-        *,
-        algorithm: str = "auto",
-        priority: str | None = None,
-        partition: int | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """The root's `output` = every rank's input, one after another."""
         source = buffer_of(input, "the input of gather", writable=False)
@@ -279,9 +278,13 @@ class Verbs:
             kept.append(target)
         blocks = [(source.address if rank == self.rank else 0, starts[rank], size) for rank, size in enumerate(sizes)]
         return self._run(
-            "gather", kept, blocks, root=root, even=counts is None,
-            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
-        )  # fmt: skip
+            "gather",
+            kept,
+            blocks,
+            root=root,
+            even=counts is None,
+            **options,
+        )
 
     def scatter(
         self,
@@ -289,12 +292,7 @@ class Verbs:
         output: Any,
         root: int = 0,
         counts: Sequence[int] | None = None,
-        *,
-        algorithm: str = "auto",
-        priority: str | None = None,
-        partition: int | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
+        **options: Unpack[CallOptions],
     ) -> Work | None:
         """Part r of the root's `input` goes to rank r's `output`. `input` is None elsewhere."""
         target = buffer_of(output, "the output of scatter", writable=True)
@@ -310,9 +308,13 @@ class Verbs:
             kept.append(source)
         blocks = [(starts[rank], target.address if rank == self.rank else 0, size) for rank, size in enumerate(sizes)]
         return self._run(
-            "scatter", kept, blocks, root=root, even=counts is None,
-            algorithm=algorithm, priority=priority, partition=partition, async_op=async_op, timeout=timeout,
-        )  # fmt: skip
+            "scatter",
+            kept,
+            blocks,
+            root=root,
+            even=counts is None,
+            **options,
+        )
 
     def all_reduce_together(
         self,
@@ -397,11 +399,11 @@ class Verbs:
         root: int = 0,
         factor: float = 1.0,
         even: bool = True,
-        algorithm: str,
-        priority: str | None,
-        partition: int | None,
-        async_op: bool,
-        timeout: float | None,
+        algorithm: str = "auto",
+        priority: str | None = None,
+        partition: int | None = None,
+        async_op: bool = False,
+        timeout: float | None = None,
     ) -> Work | None:
         first, last = buffers[0], buffers[-1]
         calls.apart(collective, first, last, blocks)
