@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -33,7 +34,7 @@ std::optional<double> quota_of(const fs::path& group) {
   std::ifstream unified(group / "cpu.max");
   std::string quota;
   double period = 0;
-  if (unified >> quota >> period && quota != "max" && period > 0) return std::atof(quota.c_str()) / period;
+  if (unified >> quota >> period && quota != "max" && period > 0) return std::strtod(quota.c_str(), nullptr) / period;
   std::ifstream old_quota(group / "cpu.cfs_quota_us"), old_period(group / "cpu.cfs_period_us");  // version 1
   double time = 0;
   if (old_quota >> time && old_period >> period && time > 0 && period > 0) return time / period;

@@ -23,7 +23,7 @@ class ProcessWatch {
   pid_t process_;
   UniqueFd pidfd_;
   std::uint64_t born_ = 0;  // its start in clock ticks after boot: another process with its number has another
-  std::chrono::steady_clock::time_point next_look_{};
+  std::chrono::steady_clock::time_point next_look_;
   bool ended_ = false;
 };
 
