@@ -344,6 +344,21 @@ class Communicator:
     def counters(self) -> str:
         """The counters of this group as Prometheus text."""
 
+    def blocks_of(
+        self,
+        collective: str,
+        root: int,
+        input: int,
+        inputs: Sequence[int],
+        output: int,
+        outputs: Sequence[int],
+        element_bytes: int,
+        even: bool,
+    ) -> list[tuple[int, int, int]]:
+        """The blocks of a collective at this rank, as run() takes them, of arrays that begin at the addresses `input`
+        and `output` (0: none here) and consist of parts of so many elements: one for each destination, or source,
+        where these have blocks of their own, else one."""
+
     def run(
         self,
         *,

@@ -206,6 +206,33 @@ std::vector<Block> blocks_at(const std::vector<Address>& addresses) {
   return blocks;
 }
 
+using Counts = std::vector<std::size_t>;  // elements of parts
+
+/// blocks_of(), for arrays that begin at an address, or are none here (0).
+std::vector<Address> blocks_of_arrays(const PythonCommunicator& self, std::string_view name, std::uint32_t root,
+                                      std::uintptr_t input, const Counts& inputs, std::uintptr_t output,
+                                      const Counts& outputs, std::size_t element_bytes, bool even) {
+  const Collective collective = collective_named(name);
+  const Communicator& group = self.group();
+  const CollectiveFacts& facts = facts_of(collective);
+  const std::size_t given = facts.by_destination ? group.size() : 1, taken = facts.by_source ? group.size() : 1;
+  if (inputs.size() != given || outputs.size() != taken) {
+    throw std::invalid_argument(std::string(name) + " of " + std::to_string(group.size()) + " ranks has " +
+                                std::to_string(given) + " parts of input and " + std::to_string(taken) +
+                                " of output, not " + std::to_string(inputs.size()) + " and " +
+                                std::to_string(outputs.size()));
+  }
+  std::vector<Address> addresses;
+  for (const Block& block :
+       blocks_of(collective, {group.rank(), group.size(), root},
+                 consecutive(reinterpret_cast<const std::byte*>(input), inputs, element_bytes),
+                 consecutive(reinterpret_cast<std::byte*>(output), outputs, element_bytes), even ? inputs[0] : 0)) {
+    addresses.emplace_back(reinterpret_cast<std::uintptr_t>(block.input),
+                           reinterpret_cast<std::uintptr_t>(block.output), block.elements);
+  }
+  return addresses;
+}
+
 // ---- errors ---------------------------------------------------------------------------------------------------------
 
 constexpr const char* kKinds[] = {"invalid", "mismatch", "timeout", "dead", "aborted", "system"};
@@ -398,6 +425,10 @@ void bind_group(nb::module_& m) {
       .def(
           "counters", [](const Self& self) { return counters_text({self.group().recorder()}); },
           "The counters of this group as Prometheus text.")
+      .def("blocks_of", &blocks_of_arrays, "collective"_a, "root"_a, "input"_a, "inputs"_a, "output"_a, "outputs"_a,
+           "element_bytes"_a, "even"_a,
+           "The blocks (input address, output address, elements) of a collective at this rank, of arrays that begin at "
+           "`input` and `output` (0: none here) and consist of parts of so many elements.")
       .def(
           "run",
           [](const Self& self, std::string_view collective, std::string_view dtype, std::string_view op,

@@ -6,7 +6,6 @@ All faults are UsageError.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from operator import index
 from typing import Any
 
@@ -15,32 +14,18 @@ from syntony.collectives.buffers import Buffer, UsageError, overlap
 
 OPS = {name: name for name in _core.REDUCE_OPS} | {"avg": "sum"}  # what the core adds with, by what a caller says
 
-Block = tuple[int, int, int]  # address where it starts, address where it ends (0: not at this rank), elements
+Block = tuple[int, int, int]
+"""Address where it starts, address where it ends (0: not at this rank), elements."""
 
 
-def spans(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """(first element, elements) of consecutive parts."""
-    return list(zip([0, *accumulate(sizes)][:-1], sizes, strict=True))
-
-
-def exchange(
-    rank: int, source: Buffer, target: Buffer, sent: Sequence[int], received: Sequence[int], elsewhere: int
-) -> list[Block]:
-    """Blocks of an all_to_all, by sender, then receiver. `elsewhere`: elements between two others, 0 if not known."""
+def exchanged(rank: int, source: Buffer, target: Buffer, sent: Sequence[int], received: Sequence[int]) -> None:
+    """An all_to_all may run in place where each part is as large as the one that takes its place."""
     if overlap(source, target) and (source.address != target.address or sent != received):
         raise _overlapping("all_to_all")
     if sent[rank] != received[rank]:
         raise UsageError(
             f"rank {rank} sends {sent[rank]} elements to itself in all_to_all and expects {received[rank]}"
         )
-    size = len(sent)
-    blocks = [(0, 0, elsewhere)] * (size * size)
-    for peer, (start, elements) in enumerate(spans(sent)):
-        blocks[rank * size + peer] = (source.at(start), 0, elements)
-    for peer, (start, elements) in enumerate(spans(received)):
-        from_address = blocks[rank * size + rank][0] if peer == rank else 0
-        blocks[peer * size + rank] = (from_address, target.at(start), elements)
-    return blocks
 
 
 def alike(collective: str, part: Buffer, whole: Buffer, elements: int) -> None:
@@ -77,8 +62,9 @@ def reduction(collective: str, op: str, buffer: Buffer) -> str:
     return OPS[op]
 
 
-def apart(collective: str, first: Buffer, last: Buffer, blocks: Sequence[Block]) -> None:
-    """The buffers lie apart, or each block starts where it ends."""
+def apart(collective: str, buffers: Sequence[Buffer], blocks: Sequence[Block]) -> None:
+    """The input and the output lie apart, or each block starts where it ends."""
+    first, last = buffers[0], buffers[-1]
     if (
         first.address != last.address
         and overlap(first, last)

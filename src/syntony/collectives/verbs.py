@@ -1,7 +1,7 @@
 """The verbs of a group: collectives and messages on arrays, in place.
 
-Thin over `syntony._core.Communicator`: a verb cuts its arrays into the blocks that the collective's program moves
-(csrc/core/program/program.hpp, `Collective`); what a call may say is calls.py's; everything else is the runtime's.
+Thin over `syntony._core.Communicator`: a verb says which part of its arrays goes to whom and comes from whom; what a
+call may say is calls.py's; everything else is the runtime's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from syntony import _core
 from syntony.collectives import calls
 from syntony.collectives.buffers import Buffer, UsageError, buffer_of, host_buffer_of
-from syntony.collectives.calls import Block
+from syntony.collectives.cuda.call import Call
 
 if TYPE_CHECKING:
     from syntony.collectives.cuda.group import CudaGroup
@@ -106,15 +106,8 @@ class Verbs:
         source = buffer_of(input, "the input of all_reduce", writable=output is None)
         target = source if output is None else buffer_of(output, "the output of all_reduce", writable=True)
         calls.alike("all_reduce", source, target, source.elements)
-        blocks = [(source.address, target.address, source.elements)]
-        return self._run(
-            "all_reduce",
-            [source, target],
-            blocks,
-            op=op,
-            factor=factor,
-            **options,
-        )
+        whole = [source.elements]
+        return self._run("all_reduce", source, target, whole, whole, op=op, factor=factor, **options)
 
     def all_gather(
         self,
@@ -130,17 +123,7 @@ class Verbs:
         target = buffer_of(output, "the output of all_gather", writable=True)
         sizes = calls.sizes("all_gather", counts, source.elements, self.size)
         calls.divided("all_gather", self.rank, source, target, sizes)
-        blocks = [
-            (source.address if rank == self.rank else 0, target.at(start), size)
-            for rank, (start, size) in enumerate(calls.spans(sizes))
-        ]
-        return self._run(
-            "all_gather",
-            [source, target],
-            blocks,
-            even=counts is None,
-            **options,
-        )
+        return self._run("all_gather", source, target, [source.elements], sizes, even=counts is None, **options)
 
     def reduce_scatter(
         self,
@@ -160,19 +143,9 @@ class Verbs:
         target = buffer_of(output, "the output of reduce_scatter", writable=True)
         sizes = calls.sizes("reduce_scatter", counts, target.elements, self.size)
         calls.divided("reduce_scatter", self.rank, target, source, sizes)
-        blocks = [
-            (source.at(start), target.address if rank == self.rank else 0, size)
-            for rank, (start, size) in enumerate(calls.spans(sizes))
-        ]
-        return self._run(
-            "reduce_scatter",
-            [source, target],
-            blocks,
-            op=op,
-            factor=factor,
-            even=counts is None,
-            **options,
-        )
+        own = [target.elements]
+        even = counts is None
+        return self._run("reduce_scatter", source, target, sizes, own, op=op, factor=factor, even=even, **options)
 
     def all_to_all(
         self,
@@ -202,14 +175,8 @@ class Verbs:
         if source.elements != sum(sent):
             raise UsageError(f"the input of all_to_all has {source.elements} elements, input_counts {sum(sent)}")
         calls.alike("all_to_all", source, target, sum(received))
-        blocks = calls.exchange(self.rank, source, target, sent, received, elsewhere=part if even else 0)
-        return self._run(
-            "all_to_all",
-            [source, target],
-            blocks,
-            even=even,
-            **options,
-        )
+        calls.exchanged(self.rank, source, target, sent, received)
+        return self._run("all_to_all", source, target, sent, received, even=even, **options)
 
     def broadcast(
         self,
@@ -219,14 +186,8 @@ class Verbs:
     ) -> Work | None:
         """Everybody's `buffer` becomes the root's."""
         target = buffer_of(buffer, "the buffer of broadcast", writable=self.rank != root)
-        blocks = [(target.address if self.rank == root else 0, target.address, target.elements)]
-        return self._run(
-            "broadcast",
-            [target],
-            blocks,
-            root=root,
-            **options,
-        )
+        whole = [target.elements]
+        return self._run("broadcast", target, target, whole, whole, root=root, **options)
 
     def reduce(
         self,
@@ -245,16 +206,8 @@ class Verbs:
         if at_root and output is not None:
             target = buffer_of(output, "the output of reduce", writable=True)
             calls.alike("reduce", source, target, source.elements)
-        blocks = [(source.address, target.address if at_root else 0, source.elements)]
-        return self._run(
-            "reduce",
-            [source, target],
-            blocks,
-            root=root,
-            op=op,
-            factor=factor,
-            **options,
-        )
+        whole = [source.elements]
+        return self._run("reduce", source, target, whole, whole, root=root, op=op, factor=factor, **options)
 
     def gather(
         self,
@@ -267,24 +220,14 @@ class Verbs:
         """The root's `output` = every rank's input, one after another."""
         source = buffer_of(input, "the input of gather", writable=False)
         sizes = calls.sizes("gather", counts, source.elements, self.size)
-        kept = [source]
-        starts = [0] * self.size
+        target = None
         if self.rank == root:
             if output is None:
                 raise UsageError(f"rank {root} is the root of gather and needs an output")
             target = buffer_of(output, "the output of gather", writable=True)
             calls.divided("gather", self.rank, source, target, sizes)
-            starts = [target.at(start) for start, _ in calls.spans(sizes)]
-            kept.append(target)
-        blocks = [(source.address if rank == self.rank else 0, starts[rank], size) for rank, size in enumerate(sizes)]
-        return self._run(
-            "gather",
-            kept,
-            blocks,
-            root=root,
-            even=counts is None,
-            **options,
-        )
+        own = [source.elements]
+        return self._run("gather", source, target, own, sizes, root=root, even=counts is None, **options)
 
     def scatter(
         self,
@@ -297,24 +240,14 @@ class Verbs:
         """Part r of the root's `input` goes to rank r's `output`. `input` is None elsewhere."""
         target = buffer_of(output, "the output of scatter", writable=True)
         sizes = calls.sizes("scatter", counts, target.elements, self.size)
-        kept = [target]
-        starts = [0] * self.size
+        source = None
         if self.rank == root:
             if input is None:
                 raise UsageError(f"rank {root} is the root of scatter and needs an input")
             source = buffer_of(input, "the input of scatter", writable=False)
             calls.divided("scatter", self.rank, target, source, sizes)
-            starts = [source.at(start) for start, _ in calls.spans(sizes)]
-            kept.append(source)
-        blocks = [(starts[rank], target.address if rank == self.rank else 0, size) for rank, size in enumerate(sizes)]
-        return self._run(
-            "scatter",
-            kept,
-            blocks,
-            root=root,
-            even=counts is None,
-            **options,
-        )
+        own = [target.elements]
+        return self._run("scatter", source, target, sizes, own, root=root, even=counts is None, **options)
 
     def all_reduce_together(
         self,
@@ -392,8 +325,10 @@ class Verbs:
     def _run(
         self,
         collective: str,
-        buffers: list[Buffer],
-        blocks: list[Block],
+        source: Buffer | None,
+        target: Buffer | None,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
         *,
         op: str = "sum",
         root: int = 0,
@@ -405,16 +340,32 @@ class Verbs:
         async_op: bool = False,
         timeout: float | None = None,
     ) -> Work | None:
-        first, last = buffers[0], buffers[-1]
-        calls.apart(collective, first, last, blocks)
-        if first.device >= 0 or last.device >= 0:
-            usual = factor == 1.0 and priority is None and partition is None
-            return self._run_on_gpu(collective, buffers, blocks, op, root, even, algorithm, timeout, async_op, usual)
+        """`inputs`: elements of `source`'s part for each destination where these have blocks of their own, else of all
+        of it; `outputs`: of `target`'s part from each source, likewise. An array is None where this rank has none."""
+        buffers = [buffer for buffer in (source, target) if buffer is not None]
+        root = calls.member(f"the root of {collective}", root, self.size)
+        blocks = self._core.blocks_of(
+            collective,
+            root,
+            source.address if source else 0,
+            inputs,
+            target.address if target else 0,
+            outputs,
+            buffers[0].itemsize,
+            even,
+        )
+        calls.apart(collective, buffers, blocks)
+        reduction = calls.reduction(collective, op, buffers[0])
+        if max(buffer.device for buffer in buffers) >= 0:
+            if factor != 1.0 or priority is not None or partition is not None:
+                raise UsageError(f"{collective} of arrays on GPUs knows no priority, partition or factor")
+            call = Call(collective, reduction, root, blocks, even, algorithm)
+            return self._run_on_gpu(call, buffers, op == "avg", timeout, async_op)
         work = self._core.run(
             collective=collective,
-            dtype=first.dtype,
-            op=calls.reduction(collective, op, first),
-            root=calls.member(f"the root of {collective}", root, self.size),
+            dtype=buffers[0].dtype,
+            op=reduction,
+            root=root,
             blocks=blocks,
             algorithm=algorithm,
             priority=priority,
@@ -429,35 +380,14 @@ class Verbs:
         return None if work is None else Work(work)
 
     def _run_on_gpu(
-        self,
-        collective: str,
-        buffers: list[Buffer],
-        blocks: list[Block],
-        op: str,
-        root: int,
-        even: bool,
-        algorithm: str,
-        timeout: float | None,
-        async_op: bool,
-        usual: bool,
+        self, call: Call, buffers: list[Buffer], average: bool, timeout: float | None, async_op: bool
     ) -> Work | None:
         """Queues it on or beside the current stream (collectives/cuda)."""
-        from syntony.collectives.cuda.call import Call
         from syntony.collectives.cuda.group import CudaGroup
         from syntony.collectives.cuda.staging import StagedGroup
 
-        if not usual:
-            raise UsageError(f"{collective} of arrays on GPUs knows no priority, partition or factor")
-        call = Call(
-            collective,
-            calls.reduction(collective, op, buffers[0]),
-            calls.member(f"the root of {collective}", root, self.size),
-            blocks,
-            even,
-            algorithm,
-        )
         if self._gpus is None:
             by = CudaGroup if len(self._core.boxes) == 1 else StagedGroup
             self._gpus = by(self._core, max(buffer.device for buffer in buffers))
-        future = self._gpus.run(call, buffers, op == "avg", calls.seconds(timeout) or self._core.timeout, async_op)
+        future = self._gpus.run(call, buffers, average, calls.seconds(timeout) or self._core.timeout, async_op)
         return None if future is None else Work(future)

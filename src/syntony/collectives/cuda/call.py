@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from syntony import _core
-
-Block = tuple[int, int, int]
+from syntony.collectives.calls import Block
 
 
 @dataclass(frozen=True)
 class Call:
-    """One collective. `blocks` as in Verbs._run; `even`: every rank knows all sizes."""
+    """One collective. `even`: every rank knows all sizes."""
 
     collective: str
     op: str

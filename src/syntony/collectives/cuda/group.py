@@ -38,8 +38,9 @@ from typing import Any, NamedTuple
 from syntony import _core
 from syntony._core import CommunicationError
 from syntony.collectives.buffers import Buffer, UsageError
+from syntony.collectives.calls import Block
 from syntony.collectives.cuda import forming
-from syntony.collectives.cuda.call import Block, Call
+from syntony.collectives.cuda.call import Call
 from syntony.collectives.cuda.forming import agreed
 from syntony.collectives.cuda.stream_future import Held, StreamFuture
 from syntony.collectives.cuda.streams import at_stream, current_stream

@@ -25,8 +25,9 @@ from typing import Any, NamedTuple
 
 from syntony import _core
 from syntony.collectives.buffers import Buffer, UsageError
+from syntony.collectives.calls import Block
 from syntony.collectives.cuda import forming
-from syntony.collectives.cuda.call import Block, Call
+from syntony.collectives.cuda.call import Call
 from syntony.collectives.cuda.stream_future import Held, StreamFuture
 from syntony.collectives.cuda.streams import current_stream
 

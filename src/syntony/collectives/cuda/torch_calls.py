@@ -9,7 +9,8 @@ import torch
 
 from syntony import _core
 from syntony.collectives.bootstrap import process
-from syntony.collectives.cuda.call import Block, Call
+from syntony.collectives.calls import Block
+from syntony.collectives.cuda.call import Call
 from syntony.collectives.cuda.group import DIVIDED, CudaGroup
 
 Described = tuple[str, str, int, Sequence[Block], bool, str, str]
