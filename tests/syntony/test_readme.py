@@ -1,4 +1,4 @@
-"""The README's examples, run as they stand."""
+"""The examples of the README and of docs/schedules.md, run as they stand; links between pages lead somewhere."""
 
 from __future__ import annotations
 
@@ -15,12 +15,39 @@ from syntony.__main__ import main
 ROOT = Path(__file__).parents[2]
 
 
-def examples() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+
+
+def examples(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+        assert "://" in target or (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+def test_the_path_from_wires_to_a_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "README.md").read_text()
+    section = text[text.index("## From the wires") : text.index("## Where next")]
+    commands = [
+        re.split(r"\s{3,}", line.strip())[0] for line in section.splitlines() if line.startswith("    syntony ")
+    ]
+    assert [command.split()[1] for command in commands] == ["topo", "bound", "synth", "verify", "simulate", "bench"]
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        assert main(command.split()[1:]) == 0, f"{command}: {capsys.readouterr().err}"
 
 
 def test_the_algorithm_by_hand_is_proven(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, example = examples()
+    (example,) = examples("docs/schedules.md")
     script = tmp_path / "my_ring.py"
     script.write_text(example)
     assert main(["compile", str(script), "--ranks", "5"]) == 0
@@ -29,7 +56,7 @@ def test_the_algorithm_by_hand_is_proven(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_the_training_example_runs_under_torchrun(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    example, _ = examples()
+    (example,) = examples("README.md")
     assert len(example.splitlines()) == 15
     script = tmp_path / "train.py"
     script.write_text(example)
