@@ -118,7 +118,7 @@ class SyntonyBackend : public c10d::Backend {
   bool supportsTensorAlloc(c10::DeviceIndex /*device*/) override { return true; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
-  /// Works then know how long they took. The hook hears of each that ends: on the completion thread, or the caller's.
+  /// Works then know how long they took. The hook hears of each that ends: on a completion thread, or the caller's.
   void enableCollectivesTiming() override { timing_ = true; }
   void registerOnCompletionHook(CompletionHook&& hook) override {
     TORCH_CHECK(!completions_, "syntony rank ", rank_, ": this group has a hook on completions already");

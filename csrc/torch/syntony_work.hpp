@@ -44,10 +44,10 @@ inline void report(Completions& completions, c10d::OpType type, std::uint64_t se
 }
 
 /// The last reference to a tensor may need the interpreter's lock. The thread that makes progress must never wait for
-/// it, so there the buffers are handed to the completion thread.
+/// it, so there the buffers are handed to a completion thread.
 inline std::shared_ptr<Buffers> shared_buffers(const std::shared_ptr<Process>& process) {
   return {new Buffers(), [process](Buffers* buffers) {
-            if (PyGILState_Check() == 0) return process->engine().complete_later([buffers] { delete buffers; });
+            if (PyGILState_Check() == 0) return process->engine().completions().later([buffers] { delete buffers; });
             delete buffers;
           }};
 }
@@ -108,7 +108,8 @@ class SyntonyWork : public c10d::Work {
     return true;
   }
   void synchronize() override { wait(); }
-  /// A future of the list of output tensors, completed on the runtime's completion thread.
+  /// A future of the list of output tensors, completed on a completion thread, in whose callbacks one may wait for
+  /// others.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
     const std::scoped_lock lock(mutex_);
     if (future_) return future_;

@@ -68,14 +68,14 @@ milliseconds from_seconds(double seconds) {
 }
 
 /// Keeps a Python object alive for the runtime. Where the last holder lacks the interpreter's lock, waiting for it is
-/// left to the completion thread.
+/// left to a completion thread.
 std::shared_ptr<const void> held(ProgressEngine& engine, nb::object object) {
   return {object.release().ptr(), [&engine](PyObject* pointer) {
             if (PyGILState_Check() == 1) {
               Py_DECREF(pointer);
               return;
             }
-            engine.complete_later([pointer] {
+            engine.completions().later([pointer] {
               if (!nb::is_alive()) return;
               const nb::gil_scoped_acquire lock;
               Py_DECREF(pointer);

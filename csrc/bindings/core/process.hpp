@@ -6,7 +6,6 @@
 // exit:  `close()` ends the groups while callbacks can still run, before the interpreter tears itself down.
 #pragma once
 
-#include <future>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -50,9 +49,7 @@ class Process {
     for (const auto& candidate : groups) {
       if (const auto group = candidate.lock()) group->shutdown();
     }
-    std::promise<void> ran;
-    engine_->complete_later([&ran] { ran.set_value(); });
-    ran.get_future().wait();
+    engine_->completions().drain();
   }
 
  private:

@@ -82,13 +82,13 @@ void Group::end(const Abort& reason) {
   if (aborting) aborting->finish(nullptr);
 }
 
-// Files are slow and others wait for this thread: the completion thread writes.
+// Files are slow and others wait for this thread: a completion thread writes.
 void Group::leave_record(const std::string& why) {
   log(LogLevel::warn, [&] { return "group " + name_ + " has ended: " + why; });
   if (trace_folder().empty()) return;
   auto left = std::make_shared<std::promise<void>>();
   record_left_ = left->get_future();
-  engine_->complete_later([left, recorder = recorder_] {
+  engine_->completions().later([left, recorder = recorder_] {
     dump_to_trace_folder();
     left->set_value();
   });

@@ -14,7 +14,6 @@
 #endif
 
 #include "core/host.hpp"
-#include "core/recorder/recorder_dump.hpp"
 #include "core/usable_cpus.hpp"
 
 namespace syntony {
@@ -181,25 +180,17 @@ ProgressEngine::ProgressEngine() : submit_(make_eventfd()), owner_poll_(make_epo
 ProgressEngine::~ProgressEngine() {
   if (forked()) {  // threads do not survive fork: there is nobody to join
     [[maybe_unused]] auto* progress = progress_thread_.release();
-    [[maybe_unused]] auto* completion = completion_thread_.release();
+    completions_.abandon();
     return;
   }
   stop_ = true;
   nudge();
   if (progress_thread_) progress_thread_->join();
-  {
-    const std::lock_guard lock(completion_mutex_);
-    completion_stop_ = true;
-  }
-  completion_wake_.notify_all();
-  if (completion_thread_) completion_thread_->join();
 }
 
 void ProgressEngine::start_threads() {
   std::call_once(threads_started_, [this] {
-    // The first look, which tells later requests from earlier ones, is taken here: the thread may begin much later.
-    if (!trace_folder().empty()) dump_on_demand();
-    completion_thread_ = std::make_unique<std::thread>([this] { run_completions(); });
+    completions_.start();
     progress_thread_ = std::make_unique<std::thread>([this] { run_progress(); });
   });
 }
@@ -421,36 +412,6 @@ void ProgressEngine::run_progress() {
       }
     }
     release();
-  }
-}
-
-void ProgressEngine::complete_later(std::function<void()> callback) {
-  {
-    const std::lock_guard lock(completion_mutex_);
-    completions_.push_back(std::move(callback));
-  }
-  completion_wake_.notify_one();
-}
-
-void ProgressEngine::run_completions() {
-  const bool on_demand = !trace_folder().empty();
-  std::unique_lock lock(completion_mutex_);
-  while (true) {
-    const auto wanted = [this] { return completion_stop_ || !completions_.empty(); };
-    if (on_demand && !completion_wake_.wait_for(lock, kDemandInterval, wanted)) {
-      lock.unlock();
-      dump_on_demand();
-      lock.lock();
-      continue;
-    }
-    completion_wake_.wait(lock, wanted);
-    if (completions_.empty()) return;
-    std::function<void()> callback = std::move(completions_.front());
-    completions_.pop_front();
-    lock.unlock();
-    callback();
-    callback = nullptr;  // what it held may, in going, call complete_later() itself
-    lock.lock();
   }
 }
 

@@ -13,13 +13,12 @@
 // is less so in all of them, which stand still for as long as it moves and go on with little while it waits (Share,
 // priority.hpp). An owner that finds nothing to do spins, then yields, then sleeps in epoll on the doorbell (which
 // peers ring), the sockets and the pidfds of local peers, so a death wakes it. Completion callbacks (Python,
-// futures) run on a third thread, the completion thread.
+// futures) run on threads of their own (completion_threads.hpp).
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -29,6 +28,7 @@
 #include <vector>
 
 #include "core/priority.hpp"
+#include "core/progress/completion_threads.hpp"
 #include "core/progress/made_here.hpp"
 #include "core/progress/work.hpp"
 #include "core/shm/doorbell.hpp"
@@ -97,8 +97,8 @@ class ProgressEngine {
   void release();
   /// Some work became done: whoever waits for the role only to finish that work may go.
   void finished();
-  /// Runs `callback` on the completion thread.
-  void complete_later(std::function<void()> callback);
+  /// Where callbacks of completed operations run.
+  [[nodiscard]] CompletionThreads& completions() { return completions_; }
   /// The owner of progress asks: is it a caller that waits (true) or the progress engine's thread?
   [[nodiscard]] bool driven() const { return driven_.load(std::memory_order_relaxed); }
   /// What peers ring to wake this process.
@@ -121,7 +121,6 @@ class ProgressEngine {
   Wake sleep(Caller owner, std::chrono::milliseconds at_most);
   void nudge() const;
   void run_progress();
-  void run_completions();
   void start_threads();
 
   const MadeHere made_here_;
@@ -149,14 +148,10 @@ class ProgressEngine {
   bool holding_ = false;  // operations stand still that get their share back before a sleep could end
   std::atomic<bool> crowded_{false};
 
-  std::mutex completion_mutex_;
-  std::condition_variable completion_wake_;
-  std::deque<std::function<void()>> completions_;
-  bool completion_stop_ = false;
+  CompletionThreads completions_;
 
   std::once_flag threads_started_;
   std::unique_ptr<std::thread> progress_thread_;
-  std::unique_ptr<std::thread> completion_thread_;
 };
 
 }  // namespace syntony

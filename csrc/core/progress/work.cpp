@@ -46,7 +46,7 @@ void Work::finish(std::exception_ptr error) {
     callbacks = std::exchange(callbacks_, {});
     done_.store(true, std::memory_order_release);
   }
-  for (std::function<void()>& callback : callbacks) engine_.complete_later(std::move(callback));
+  for (std::function<void()>& callback : callbacks) engine_.completions().later(std::move(callback));
   engine_.finished();
   if (whole && !whole->done() && (cause || --whole->parts_missing_ == 0)) whole->finish(cause);
 }

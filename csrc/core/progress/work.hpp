@@ -35,8 +35,8 @@ class Work {
   bool wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// The error, or nullptr. Known once done().
   [[nodiscard]] std::exception_ptr error() const;
-  /// Runs `callback` once, when done: at once if it is already, else on the progress engine's completion thread, never
-  /// on the thread that other ranks wait for.
+  /// Runs `callback` once, when done: at once if it is already, else on a completion thread (completion_threads.hpp),
+  /// never on the thread that other ranks wait for.
   void on_done(std::function<void()> callback);
   /// Point-to-point: the rank the message came from (receive from any), else -1.
   [[nodiscard]] int source() const { return source_.load(std::memory_order_acquire); }
@@ -48,7 +48,7 @@ class Work {
   friend class PointToPoint;
   /// Makes this one the end of `parts`, before any of them is known to the owner of progress.
   void gather(std::span<const std::shared_ptr<Work>> parts, const std::shared_ptr<Work>& self);
-  /// Called by the owner of progress, once. Hands the callbacks to the completion thread.
+  /// Called by the owner of progress, once. Hands the callbacks to the completion threads.
   void finish(std::exception_ptr error);
   /// Becomes another operation's. Only for who alone holds it.
   void reopen(const Descriptor& descriptor, Recorder::Ticket record) {

@@ -94,11 +94,11 @@ class DeviceWork : public c10d::Work {
   c10::intrusive_ptr<DeviceWork> this_one() {
     return c10::intrusive_ptr<DeviceWork>::unsafe_reclaim_from_nonowning(this);
   }
-  /// On the completion thread, which may wait for the interpreter.
+  /// On a completion thread, which may wait for the interpreter.
   void when_queued(std::function<void()> callback) {
     const auto left = std::make_shared<std::atomic<std::size_t>>(parts_.size() + 1);
     const auto one_less = [left, process = process_, callback = std::move(callback)] {
-      if (left->fetch_sub(1) == 1) process->engine().complete_later(callback);
+      if (left->fetch_sub(1) == 1) process->engine().completions().later(callback);
     };
     for (const auto& part : parts_) part->on_settled(one_less);
     one_less();

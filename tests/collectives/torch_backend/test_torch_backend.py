@@ -24,6 +24,7 @@ HARMLESS = (
     "bad_arguments",
     "groups_come_and_go",
     "sub_groups_and_threads",
+    "callbacks_that_wait",
     "profiler",
     "schedule_from_a_file",
     "split_of_the_backend",

@@ -132,6 +132,21 @@ def the_state_after_a_failure(rank: int, size: int) -> None:
     assert tensor[0] == size
 
 
+def callbacks_that_wait(rank: int, size: int) -> None:
+    """A callback may start another operation and wait for its future, whose callback may do the same."""
+
+    def summed(depth: int, value: float) -> float:
+        """`value` times the ranks, once for each level."""
+        future = dist.all_reduce(torch.full((10,), value), async_op=True).get_future()
+        if depth == 0:
+            return float(future.wait()[0][0])
+        return float(future.then(lambda done: summed(depth - 1, float(done.value()[0][0]))).wait())
+
+    assert summed(5, 1.0) == size**6
+    queued = [dist.all_reduce(torch.ones(10), async_op=True).get_future() for _ in range(8)]
+    assert [future.then(lambda done: summed(1, float(done.value()[0][0]))).wait() for future in queued] == [size**3] * 8
+
+
 def exit_without_destroy(rank: int, size: int) -> None:
     tensor = torch.ones(10)
     dist.all_reduce(tensor)
@@ -442,6 +457,7 @@ CASES: dict[str, Case] = {
         timeout,
         absent_at_creation,
         the_state_after_a_failure,
+        callbacks_that_wait,
         exit_without_destroy,
         exit_in_flight,
         data_loader_workers,
