@@ -63,13 +63,14 @@ def remains(pids: list[int]) -> list[str]:
     found += [str(path) for path in Path("/dev/shm").glob("*syntony*")]
     sockets = [line.split() for line in Path("/proc/net/unix").read_text().splitlines() if "syntony-" in line]
     held = set()
-    for directory in Path("/proc").glob("[0-9]*/fd"):
+    for descriptor in Path("/proc").glob("[0-9]*/fd/[0-9]*"):
         try:
-            targets = {f"{fd}": str(fd.readlink()) for fd in directory.iterdir()}
+            target = str(descriptor.readlink())
         except OSError:
-            continue  # it ended while we looked, or is not ours
-        held.update(targets.values())
-        found += [f"{fd} {target}" for fd, target in targets.items() if "memfd:syntony" in target]
+            continue  # closed while we looked, as this process's own look into the folder is; or not ours
+        held.add(target)
+        if "memfd:syntony" in target:
+            found.append(f"{descriptor} {target}")
     inodes = Path("/proc/net/unix").read_text()  # still there, so that nobody closed them while we looked for holders
     found += [line[-1] for line in sockets if f"socket:[{line[-2]}]" not in held and line[-2] in inodes]
     return found
