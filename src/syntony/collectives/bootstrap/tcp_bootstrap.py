@@ -301,11 +301,14 @@ class _Meeting:
             return error.errno not in (errno.EBADF, errno.EINVAL)  # closed; else a connection that broke in the queue
         with self._changed:
             self._trouble = f"rank 0 cannot accept connections: {error.strerror}"
-            if self._at_the_door:
+            first = self._at_the_door[:1]
+            # Descriptors come back when somebody closes some, which nothing announces.
+            if self._changed.wait_for(lambda: self._closed, _PAUSE):
+                return False
+            if first and first == self._at_the_door[:1]:  # a rank would have been seated by now
                 with suppress(OSError):
                     self._at_the_door.pop(0).shutdown(socket.SHUT_RDWR)
-            # Descriptors come back when somebody closes some, which nothing announces.
-            return not self._changed.wait_for(lambda: self._closed, _PAUSE)
+            return True
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):  # a stranger, or a rank that ended: those that wait for it will be told
