@@ -2,11 +2,13 @@
 #pragma once
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <exception>
 #include <stdexcept>
 #include <string>
 
+#include "bindings/core/signals.hpp"
 #include "core/error.hpp"
 
 namespace syntony::glue {
@@ -35,6 +37,9 @@ decltype(auto) in_torch_terms(Call&& call) {
     return call();
   } catch (const Error&) {
     std::rethrow_exception(torch_error(std::current_exception()));
+  } catch (const Interrupted&) {
+    const pybind11::gil_scoped_acquire lock;
+    throw pybind11::error_already_set();
   }
 }
 

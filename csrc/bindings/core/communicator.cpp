@@ -241,6 +241,8 @@ constexpr const char* kKinds[] = {"invalid", "mismatch", "timeout", "dead", "abo
 void translate(const std::exception_ptr& error, void* type) {
   try {
     std::rethrow_exception(error);
+  } catch (const Interrupted&) {
+    return;  // Python's error is set
   } catch (const Error& e) {
     if (e.kind() == Error::Kind::invalid) {
       PyErr_SetString(PyExc_ValueError, e.what());

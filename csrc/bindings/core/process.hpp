@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/core/signals.hpp"
 #include "core/group/communicator.hpp"
 #include "core/progress/progress_engine.hpp"
 
@@ -18,7 +19,7 @@ namespace syntony {
 
 class Process {
  public:
-  Process() : engine_(std::make_shared<ProgressEngine>()) {}
+  Process() : engine_(std::make_shared<ProgressEngine>()) { engine_->set_interrupt(run_signal_handlers); }
 
   [[nodiscard]] bool forked() const { return engine_->forked(); }
   [[nodiscard]] ProgressEngine& engine() const { return *engine_; }

@@ -136,7 +136,7 @@ std::shared_ptr<Work> Communicator::finish(std::shared_ptr<Work> work, const Cal
   if (options.async) {
     group_->engine()->submitted();
   } else {
-    work->wait();
+    group_->wait(*work);
   }
   return work;
 }

@@ -135,7 +135,19 @@ void Group::run(StagedCall call) {
   } else {
     work = launch(std::move(call));
   }
-  work->wait();
+  wait(*work);
+}
+
+void Group::wait(Work& work) {
+  try {
+    work.wait();
+  } catch (...) {
+    if (!work.done()) {
+      abort("a signal interrupted " + describe(work.descriptor()));
+      engine_->drive(work, std::nullopt, false);
+    }
+    throw;
+  }
 }
 
 std::shared_ptr<Work> Group::send(OutgoingMessage message) {
@@ -165,7 +177,7 @@ void Group::abort(const std::string& why) {
     in_flight_.fetch_add(1, std::memory_order_acq_rel);  // busy until the owner has ended what is in flight
     abort_requested_.store(true, std::memory_order_release);
   }
-  told->wait();
+  told->wait_to_the_end();
 }
 
 void Group::exchange(PostRound& round) {
@@ -176,7 +188,7 @@ void Group::exchange(PostRound& round) {
     in_flight_.fetch_add(1, std::memory_order_acq_rel);
     round_.store(&round, std::memory_order_release);
   }
-  round.work->wait();
+  round.work->wait_to_the_end();
 }
 
 // With the mutex.
@@ -200,7 +212,7 @@ void Group::shutdown() {
     unfinished.swap(unfinished_);
   }
   const Clock::time_point patience = Clock::now() + kLongestFinish;
-  for (const std::shared_ptr<Work>& work : unfinished) engine_->drive(*work, patience);
+  for (const std::shared_ptr<Work>& work : unfinished) engine_->drive(*work, patience, false);
   engine_->remove(*this, fabric_->data_descriptors(), fabric_->control_descriptors());
   // Frames of finished operations may still be on their way out (TCP): they are owed to the peers.
   for (const std::unique_ptr<Transport>& transport : fabric_->owned_transports()) {

@@ -74,6 +74,9 @@ class Group final : public Steppable {
   std::shared_ptr<Work> launch(StagedCall call);
   /// launch() and wait, for a caller that waits anyway. Throws the operation's error.
   void run(StagedCall call);
+  /// For the caller of a synchronous operation, who takes its memory along: an exception of a signal's handler ends the
+  /// group before it is passed on.
+  void wait(Work& work);
   /// Several, one right behind the other; the Work is done when all are.
   std::shared_ptr<Work> launch(std::vector<StagedCall> parts);
   std::shared_ptr<Work> send(OutgoingMessage message);

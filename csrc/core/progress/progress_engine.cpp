@@ -24,6 +24,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTendInterval{2};
 constexpr milliseconds kLongestSleep{20};
 constexpr milliseconds kShortestSleep{1};
+constexpr milliseconds kLook{100};  // after so long a wait is interrupted for signals, each time
 
 void pause() {
 #if defined(__x86_64__)
@@ -109,6 +110,9 @@ class ProgressEngine::Backoff {
     if (idle_ % 64 == 0) tend_if_due();
   }
 
+  /// Whether whoever waits has done so for kLook.
+  [[nodiscard]] bool lasts() const { return lasts_; }
+
  private:
   static constexpr unsigned kFewestSpins = 8;
   static constexpr unsigned kMostSpins = 1024;  // some 40 us in shared memory
@@ -154,7 +158,8 @@ class ProgressEngine::Backoff {
 
   void tend_if_due() {
     const auto now = Work::Clock::now();
-    if (last_tended_ == kNever) last_tended_ = now;  // most waits are over before: they read no clock
+    if (last_tended_ == kNever) last_tended_ = begun_ = now;  // most waits are over before: they read no clock
+    lasts_ = now - begun_ >= kLook;
     if (now - last_tended_ < kTendInterval) return;
     const bool trouble = last_tended_ == Work::Clock::time_point{};
     last_tended_ = now;
@@ -168,6 +173,8 @@ class ProgressEngine::Backoff {
   unsigned moves_ = 0;
   milliseconds nap_ = kTendInterval;
   Work::Clock::time_point last_tended_ = kNever;
+  Work::Clock::time_point begun_ = kNever;
+  bool lasts_ = false;
   unsigned times_tended_ = 0;
 };
 
@@ -251,11 +258,8 @@ bool ProgressEngine::acquire(Caller caller, const Work* work, std::optional<Work
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (owner_asleep_.load()) nudge();
     const auto wanted = [&] { return free() || (work != nullptr && work->done()); };
-    if (deadline) {
-      role_.wait_until(lock, *deadline, wanted);
-    } else {
-      role_.wait(lock, wanted);
-    }
+    const auto look = Work::Clock::now() + kLook;
+    role_.wait_until(lock, deadline ? std::min(*deadline, look) : look, wanted);
     waiting_.fetch_sub(1);
     if (!free()) {
       role_.notify_all();  // the thread may have stood back for us
@@ -366,22 +370,20 @@ ProgressEngine::Wake ProgressEngine::sleep(Caller owner, milliseconds at_most) {
   return wake;
 }
 
-bool ProgressEngine::drive(const Work& work, std::optional<Work::Clock::time_point> deadline) {
+bool ProgressEngine::drive(const Work& work, std::optional<Work::Clock::time_point> deadline, bool interruptible) {
   while (!work.done()) {
-    if (!acquire(Caller::driver, &work, deadline)) {
-      if (work.done()) return true;
-      if (deadline && Work::Clock::now() >= *deadline) return false;
-      continue;
-    }
-    if (!drive_acquired(work, deadline)) return false;
+    if (acquire(Caller::driver, &work, deadline)) drive_acquired(work, deadline);
+    if (work.done()) break;
+    if (deadline && Work::Clock::now() >= *deadline) return false;
+    if (interruptible && interrupt_) interrupt_();
   }
   return true;
 }
 
-bool ProgressEngine::drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline) {
+void ProgressEngine::drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline) {
   Backoff backoff(*this, Caller::driver);
   bool late = false;
-  while (!work.done() && !late && visiting_ == 0) {
+  while (!work.done() && !late && !backoff.lasts() && visiting_ == 0) {
     if (pass()) {
       backoff.moved();
     } else {
@@ -390,7 +392,6 @@ bool ProgressEngine::drive_acquired(const Work& work, std::optional<Work::Clock:
     }
   }
   release();
-  return !late || work.done();
 }
 
 void ProgressEngine::run_progress() {

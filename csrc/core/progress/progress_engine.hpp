@@ -87,13 +87,16 @@ class ProgressEngine {
   void shared_with(std::size_t processes);
   /// Something asynchronous was queued: the progress engine's thread takes it up.
   void submitted();
+  /// What a thread that waits looks after meanwhile, every 100 ms and without owning progress: signals, in Python. What
+  /// it throws ends the wait, not the operation. Set before the first group is added.
+  void set_interrupt(std::function<void()> interrupt) { interrupt_ = std::move(interrupt); }
   /// Owns progress until `work` is done (true) or `deadline` passes (false).
-  bool drive(const Work& work, std::optional<Work::Clock::time_point> deadline = std::nullopt);
+  bool drive(const Work& work, std::optional<Work::Clock::time_point> deadline, bool interruptible);
   /// The same in two steps, for a caller whose operation starts only once it owns progress: takes the role if nobody
-  /// has or wants it, and then either drives (and gives it back) or gives it back. drive_acquired() is false when the
-  /// deadline has passed first; true does not promise that the work is done, as somebody may want to visit.
+  /// has or wants it, and then either drives (and gives it back) or gives it back. After drive_acquired() the work may
+  /// not be done: the deadline has passed, somebody wants to visit, or it takes long.
   [[nodiscard]] bool try_acquire();
-  bool drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline = std::nullopt);
+  void drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline = std::nullopt);
   void release();
   /// Some work became done: whoever waits for the role only to finish that work may go.
   void finished();
@@ -149,6 +152,7 @@ class ProgressEngine {
   std::atomic<bool> crowded_{false};
 
   CompletionThreads completions_;
+  std::function<void()> interrupt_;
 
   std::once_flag threads_started_;
   std::unique_ptr<std::thread> progress_thread_;

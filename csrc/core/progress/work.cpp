@@ -11,10 +11,15 @@ namespace syntony {
 bool Work::wait(std::optional<std::chrono::milliseconds> timeout) {
   if (!done()) {
     const auto deadline = timeout ? std::optional(after(*timeout)) : std::nullopt;
-    if (!engine_.drive(*this, deadline)) return false;
+    if (!engine_.drive(*this, deadline, true)) return false;
   }
   if (const std::exception_ptr failure = error()) std::rethrow_exception(failure);
   return true;
+}
+
+void Work::wait_to_the_end() {
+  engine_.drive(*this, std::nullopt, false);
+  if (const std::exception_ptr failure = error()) std::rethrow_exception(failure);
 }
 
 std::exception_ptr Work::error() const { return done() ? error_ : nullptr; }

@@ -31,8 +31,11 @@ class Work {
 
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
   /// Helps the progress engine until the operation is done (the waiting thread becomes the owner of progress), then
-  /// rethrows the operation's error, if any. With a timeout, returns false when it passed first; the operation goes on.
+  /// rethrows the operation's error, if any. With a timeout, returns false when it passed first; the operation goes on,
+  /// as it does when a signal's handler throws (ProgressEngine::set_interrupt).
   bool wait(std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+  /// The same, whatever signals come.
+  void wait_to_the_end();
   /// The error, or nullptr. Known once done().
   [[nodiscard]] std::exception_ptr error() const;
   /// Runs `callback` once, when done: at once if it is already, else on a completion thread (completion_threads.hpp),

@@ -76,6 +76,9 @@ class Verbs:
     Arrays on a GPU are queued in the current stream of their library, on one host by kernels, on several by way of the
     hosts' memory (cuda/group.py and cuda/staging.py say what is not done for them).
 
+    Signal handlers run while a call waits. What one raises (Ctrl-C: KeyboardInterrupt) ends the wait: of a Work, whose
+    operation goes on, or of a synchronous call, whose group is aborted first, so that nobody touches its arrays later.
+
     Raises ValueError (UsageError) for a call that cannot mean anything, before anything has been sent;
     CommunicationError for what goes wrong between ranks.
     """

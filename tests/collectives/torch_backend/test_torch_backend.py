@@ -50,6 +50,7 @@ def test_calls_that_leave_the_group_as_it_was(tmp_path: Path) -> None:
         "mismatched_counts",
         "mismatched_dtypes",
         pytest.param("killed", marks=pytest.mark.alone),  # within a second
+        "interrupted",
         "timeout",
         "absent_at_creation",
         "the_state_after_a_failure",

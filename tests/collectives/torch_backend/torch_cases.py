@@ -95,6 +95,18 @@ def killed(rank: int, size: int) -> None:
     raises("rank 3", lambda: dist.all_reduce(tensor))
 
 
+def interrupted(rank: int, size: int) -> None:
+    """Ctrl-C in a synchronous call: the interpreter's own exception, and the group has ended everywhere."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if rank == 1:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            dist.all_reduce(torch.ones(1000))
+    else:
+        time.sleep(1)
+    raises("rank 1 aborted group 0: a signal interrupted all_reduce #", lambda: dist.all_reduce(torch.ones(1000)))
+
+
 def timeout(rank: int, size: int) -> None:
     """The rank that does not come is named."""
     if rank == 1:
@@ -454,6 +466,7 @@ CASES: dict[str, Case] = {
         mismatched_counts,
         mismatched_dtypes,
         killed,
+        interrupted,
         timeout,
         absent_at_creation,
         the_state_after_a_failure,
@@ -483,6 +496,7 @@ LEFT_STANDING = {
     "exit_without_destroy",
     "exit_in_flight",
     "killed",
+    "interrupted",
     "timeout",
     "mismatched_counts",
     "mismatched_dtypes",
