@@ -443,10 +443,11 @@ void Group::finish(Operation& operation) {
       }
     }
   }
-  const std::byte* result = operation.unpacked.empty() ? nullptr : call.blocks.front().output;
+  std::size_t unpacked = 0;  // bytes
   for (const Block& block : operation.unpacked) {
     const std::size_t bytes = block.elements * call.element_bytes();
-    if (bytes > 0) std::memcpy(block.output, std::exchange(result, result + bytes), bytes);
+    if (bytes > 0) std::memcpy(block.output, call.blocks.front().output + unpacked, bytes);
+    unpacked += bytes;
   }
   in_flight_.fetch_sub(1, std::memory_order_acq_rel);
   operation.work->finish(nullptr);

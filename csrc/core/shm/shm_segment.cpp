@@ -76,8 +76,13 @@ bool send_with(const UniqueFd& socket, std::uint64_t payload, int descriptor) {
   return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
 }
 
-/// The number received and the descriptor that came with it; empty when there is none, or the other side has closed.
-std::pair<std::uint64_t, UniqueFd> receive_with(const UniqueFd& socket) {
+struct Received {
+  std::uint64_t payload = 0;
+  UniqueFd descriptor{};  // none when the other side has closed or sent none, and where the system refused it
+  int error = 0;          // why it did
+};
+
+Received receive_with(const UniqueFd& socket) {
   std::uint64_t payload = 0;
   DescriptorBuffer buffer{};
   iovec part{&payload, sizeof(payload)};
@@ -90,14 +95,15 @@ std::pair<std::uint64_t, UniqueFd> receive_with(const UniqueFd& socket) {
   do {
     received = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
   } while (received < 0 && errno == EINTR);
-  const cmsghdr* control = received < 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (received < 0) return {.error = errno};
+  const cmsghdr* control = CMSG_FIRSTHDR(&message);
   if (control == nullptr || control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) {
-    if (received > 0 && (message.msg_flags & MSG_CTRUNC) != 0) errno = EMFILE;  // it came, there was no number for it
-    return {0, UniqueFd()};
+    const bool came = received > 0 && (message.msg_flags & MSG_CTRUNC) != 0;  // and there was no number for it
+    return {.error = came ? EMFILE : 0};
   }
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(control), sizeof(int));
-  return {payload, UniqueFd(descriptor)};
+  return {.payload = payload, .descriptor = UniqueFd(descriptor)};
 }
 
 /// The lowest rank's side: gives the memory to the other ranks' processes, as they come.
@@ -242,10 +248,11 @@ void ShmSegment::join(const ShmMember& leader, Clock::time_point deadline) {
     throw Error(Error::Kind::system, who + " cannot be reached: another process answers in its place", guilty);
   }
   if (!readable_before(socket.get(), deadline)) throw late();
-  errno = 0;
-  auto [bytes, memory] = receive_with(socket);
-  if (!memory && (errno == EMFILE || errno == ENOMEM || errno == ENOBUFS))
+  auto [bytes, memory, error] = receive_with(socket);
+  if (error == EMFILE || error == ENOMEM || error == ENOBUFS) {
+    errno = error;
     refuse("cannot receive the memory of this host's group");
+  }
   if (!memory || bytes != bytes_) throw Error(Error::Kind::system, who + " did not hand out its memory", guilty);
   memory_ = std::move(memory);
 }

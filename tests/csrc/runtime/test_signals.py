@@ -10,16 +10,24 @@ import time
 import numpy as np
 import pytest
 
-from tests.csrc.runtime.group import failure_of
+from tests.csrc.runtime.group import Group, failure_of
 from tests.csrc.runtime.harness import Processes, Rank
 
 HOSTS = pytest.mark.parametrize("hosts", ["", "ab"])
 SOON = 10.0  # seconds, on a busy machine; the operations' time-out is 30
 
 
-def interrupt_later() -> None:
+def interrupt_in(group: Group, sequence: int) -> None:
+    """A while after the group has started its operation number `sequence`."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    def interrupt() -> None:
+        while group.raw.sequence < sequence:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
 
 
 def interrupted_in_a_call(rank: Rank, count: int) -> tuple[str, tuple[int, ...], str, float]:
@@ -27,8 +35,8 @@ def interrupted_in_a_call(rank: Rank, count: int) -> tuple[str, tuple[int, ...],
     group.all_reduce(np.ones(count, np.float32))
     mine = np.ones(count, np.float32)
     if rank.rank == 1:
-        interrupt_later()
         began = time.monotonic()
+        interrupt_in(group, 2)
         with pytest.raises(KeyboardInterrupt):
             group.all_reduce(mine)
         assert time.monotonic() - began < SOON
@@ -59,10 +67,14 @@ def interrupted_in_a_wait(rank: Rank) -> float:
     array = np.ones(1000, np.float32)
     if rank.rank == 1:
         work = group.all_reduce(array, async_op=True)
-        interrupt_later()
+
+        def wait() -> None:
+            interrupt_in(group, 1)
+            work.wait()
+
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            work.wait()
+            wait()
         assert time.monotonic() - began < SOON
     rank.meet("interrupted")
     if rank.rank == 0:
