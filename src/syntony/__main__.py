@@ -11,11 +11,15 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from itertools import takewhile
+from typing import TYPE_CHECKING, NoReturn
 
 import syntony
 from syntony.base.command import Command, UserError, tracebacks_wanted
 from syntony.commands import all_commands, commands_of, find
+
+if TYPE_CHECKING:
+    from syntony.base.supervised import Standby
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (default: the process's own) and returns its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _run(words)
+        code = _run(words, supervised=arguments is None)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -69,7 +73,7 @@ def arguments_of(command: Command, words: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def _run(words: list[str]) -> int:
+def _run(words: list[str], supervised: bool) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help(all_commands()))
         return 0
@@ -85,7 +89,19 @@ def _run(words: list[str]) -> int:
             print(_help(group))
             return 0
     command, rest = find(words)
-    return command.run(arguments_of(command, rest))
+    options = arguments_of(command, rest)
+    if command.limited:
+        options.standby = _standby(words, options, supervised)
+    return command.run(options)
+
+
+def _standby(words: list[str], options: argparse.Namespace, supervised: bool) -> Standby:
+    from syntony.base.supervised import Standby, supervise
+
+    if not supervised:
+        return Standby()
+    what = " ".join(takewhile(lambda word: not word.startswith("-"), words))
+    return supervise(what, options.timeout, getattr(options, "memory", None))
 
 
 def _help(commands: Sequence[Command]) -> str:

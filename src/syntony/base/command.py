@@ -31,6 +31,8 @@ class Command:
     `summary` is one line without a full stop; `example` is a command that works as it stands.
     `configure` adds the verb's own arguments to its parser; `run` does the work and returns the exit code.
     `passes_on`: the words after `--` are a command of their own; `run` finds them, unread, in `passed_on`.
+    `limited`: it has options `--timeout` and perhaps `--memory`, within which its process is held (supervised.py), and
+    which Ctrl-C ends at once; `run` finds in `standby` where to note its best answer so far.
     """
 
     name: tuple[str, ...]
@@ -39,3 +41,4 @@ class Command:
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     passes_on: bool = False
+    limited: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony._solve import FlowNetwork
+from syntony.base.deadline import ENDLESS, Deadline
 from syntony.synth.bounds import prices
 from syntony.synth.bounds.max_flow import LongFlowNetwork, flow_network
 from syntony.synth.bounds.references import all_reduce_references
@@ -21,7 +23,7 @@ from syntony.synth.model.bound import Cut, Partition
 from syntony.synth.model.collective import KINDS, Collective, CollectiveError
 from syntony.synth.model.network import Network
 from syntony.topologies.parse import parse
-from syntony.topologies.topology import Topology
+from syntony.topologies.topology import Link, Node, Topology
 from tests.synth.networks import able_networks, collectives, networks
 
 
@@ -171,7 +173,7 @@ def test_all_reduce_is_not_reduce_scatter_and_all_gather(name: str, bound: str, 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_no_trees_beat_the_bound(data: st.DataObject) -> None:
-    """The linear program knows nothing of cuts and partitions: if a bound were too good to be true, it would show."""
+    """The linear program knows nothing of partitions: if a bound were too good to be true, it would show."""
     topology = data.draw(able_networks())
     if topology.ranks == 1:
         return
@@ -328,3 +330,54 @@ def test_members_only(kind: str) -> None:
         bounds_of(topology, Collective.make(kind, members=(0, 2)))
     with pytest.raises(CollectiveError, match=r"only ranks 0\.\.3"):
         bounds_of(topology, Collective.make(kind, members=(0, 4)))
+
+
+LEAF_SPINE = f"file:{Path(__file__).parents[2] / 'data' / 'leaf_spine.json'}"
+"""Six hosts of four GPUs and two NICs, two leaves, a spine, and a slow uplink."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "gigabytes"),
+    [
+        ("all_gather", 20),  # 12 of 24 blocks must pass the uplink of 10 GB/s
+        ("reduce_scatter", 20),
+        ("broadcast", 10),
+        ("reduce", 10),
+        ("gather", 20),
+        ("scatter", 20),
+        ("all_reduce", 10),
+        ("all_to_all", Fraction(5, 3)),  # 12 * 12 of 24 * 24 blocks, in units of a rank's buffer
+    ],
+)
+def test_the_slow_uplink_bounds_everything(kind: str, gigabytes: Fraction) -> None:
+    topology = parse(LEAF_SPINE)
+    collective = Collective.make(kind, topology.ranks)
+    assert 1 / bounds_of(topology, collective).throughput.seconds_per_byte == gigabytes * 10**9
+    if kind == "all_reduce":
+        references = all_reduce_references(Network(topology, collective))
+        assert references.trees == pytest.approx(1e10, rel=1e-7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_what_is_found_before_the_deadline_is_a_bound(data: st.DataObject) -> None:
+    topology = data.draw(able_networks())
+    collective = data.draw(collectives(topology))
+    early, exact = (bounds_of(topology, collective, deadline) for deadline in (Deadline(0.0), ENDLESS))
+    assert early.latency == exact.latency
+    assert early.throughput.seconds_per_byte <= exact.throughput.seconds_per_byte
+    assert (early.throughput.witness is None) == (exact.throughput.witness is None)
+
+
+def test_trees_pass_nodes_that_only_forward() -> None:
+    """A mesh has the same best trees if there is a NIC in the middle of each cable."""
+    mesh = parse("mesh:3x3")
+    nodes, links = list(mesh.nodes), []
+    for link in mesh.links:
+        nodes.append(Node(len(nodes), "nic", f"nic{link.id}"))
+        for src, dst in ((link.src, nodes[-1].id), (nodes[-1].id, link.dst)):
+            links.append(Link(len(links), src, dst, link.alpha, link.bandwidth))
+    cabled = replace(mesh, nodes=tuple(nodes), links=tuple(links), generators=())
+    references = all_reduce_references(Network(cabled, Collective.make("all_reduce", 9)))
+    assert references.trees == pytest.approx(1.5e9, rel=1e-7)
+    assert float(references.composition) == 1.125e9

@@ -24,24 +24,30 @@ et al., ForestColl (NSDI'26): some packing of trees meets it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.deadline import ENDLESS, Deadline
 from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.bounds.max_flow import Flow, flow_network
 from syntony.synth.model.bound import Cut
 
 
 def crowded_cut(
-    arcs: Arcs, supply: Mapping[int, int], sinks: Iterable[int], unit: Fraction, entering: bool = False
+    arcs: Arcs,
+    supply: Mapping[int, int],
+    sinks: Iterable[int],
+    unit: Fraction,
+    entering: bool = False,
+    deadline: Deadline = ENDLESS,
 ) -> Cut | None:
     """The best cut where what nodes `supply` (units of chunk weight) must reach each sink; None if nothing must move.
 
     `unit` is the share of the size per unit of weight. `entering`: all links are reversed, and the links of the cut
-    enter it. Every sink must be reachable from every supply.
+    enter it. Every sink must be reachable from every supply. Past the deadline it is the best cut found.
     """
     graph = arcs.reversed() if entering else arcs
     everything = sum(supply.values())
@@ -49,7 +55,9 @@ def crowded_cut(
     best: NDArray[np.bool_] | None = None
     flow: Flow | None = None
     at = amount = 0
-    for sink in sinks:
+    for sink in _narrowest_first(graph, supply, sinks):
+        if best is not None and deadline.passed():
+            break
         if everything == supply.get(sink, 0):
             continue
         while True:
@@ -57,6 +65,8 @@ def crowded_cut(
                 inside = graph.usable.copy()
                 inside[sink] = False
             else:
+                if deadline.passed():
+                    break
                 if flow is None:
                     flow, at, amount = _loaded(graph, supply, crowding)
                 if flow.augment(at, sink, amount) == amount:
@@ -70,6 +80,19 @@ def crowded_cut(
                 sum(graph.capacity[arc] for arc in graph.leaving(inside)),
             )
     return None if best is None else cut_of(graph, best, crowding * unit / graph.unit, entering)
+
+
+def _narrowest_first(graph: Arcs, supply: Mapping[int, int], sinks: Iterable[int]) -> Iterator[int]:
+    """The sink into which most must come for its bandwidth, then the others."""
+    order = list(sinks)
+    into = [0] * graph.nodes
+    for head, capacity in zip(graph.heads.tolist(), graph.capacity, strict=True):
+        into[head] += capacity
+    everything = sum(supply.values())
+    first = max(order, key=lambda sink: Fraction(everything - supply.get(sink, 0), max(into[sink], 1)), default=None)
+    if first is not None:
+        yield first
+    yield from (sink for sink in order if sink != first)
 
 
 def cut_of(graph: Arcs, inside: NDArray[np.bool_], rate: Fraction, entering: bool = False) -> Cut:

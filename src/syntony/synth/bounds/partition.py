@@ -46,6 +46,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.deadline import ENDLESS, Deadline
 from syntony.synth.bounds.arcs import Arcs, Int32s
 from syntony.synth.bounds.islands import Labels, exits, islands
 from syntony.synth.bounds.max_flow import flow_network
@@ -57,12 +58,17 @@ Terminals = NDArray[np.int64]
 
 
 def best_partition(
-    network: Network, arcs: Arcs, entering: bool = False, reached: Fraction | None = None
+    network: Network,
+    arcs: Arcs,
+    entering: bool = False,
+    reached: Fraction | None = None,
+    deadline: Deadline = ENDLESS,
 ) -> Partition | None:
     """The best partition, with messages counted where they leave (or enter) parts; None if switches leave only one
     part.
 
     `reached` are seconds per byte that some schedule is known to reach: a partition that proves as much is the best.
+    Past the deadline it is the best one found.
     """
     nodes = network.topology.nodes
     rates = {node.id: node.aggregator.rate for node in nodes if node.aggregator and node.aggregator.rate is not None}
@@ -84,7 +90,10 @@ def best_partition(
     parts = [labels == part for part in range(int(labels.max()) + 1)]
     ratio = ratio_of(exits(small, labels))
     met = reached is not None and 2 / (ratio * graph.unit) >= reached
-    while not met and (better := _with_less_sum(small, terminals, ratio, adding / graph.unit)) is not None:
+    while not met and not deadline.passed():
+        better = _with_less_sum(small, terminals, ratio, adding / graph.unit)
+        if better is None:
+            break
         parts, ratio = better, ratio_of([sum(small.capacity[arc] for arc in small.leaving(part)) for part in better])
     parts = [part[label] & graph.usable for part in parts]
     leaving = [arc for part in parts for arc in graph.leaving(part)]

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony._solve import ShortestPaths
+from syntony.base.deadline import ENDLESS, Deadline
 from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.bounds.cut import cut_of
 from syntony.synth.bounds.demand import block_weights, fitting_generators, member_orbits
@@ -59,24 +60,27 @@ class Priced(NamedTuple):
     searched: str
 
 
-def priced(network: Network, arcs: Arcs) -> Priced:
-    """The best prices found for an all_to_all between at least two members."""
+def priced(network: Network, arcs: Arcs, deadline: Deadline = ENDLESS) -> Priced:
+    """The best prices found, until the deadline, for an all_to_all between at least two members."""
     demands = _Demands.of(network, arcs)
     size = len(demands.sources) * len(demands.pairs.tails)
-    spread = demands.spread_load() if size <= MAX_SPREAD else float("inf")
+    spread = float("inf") if deadline.passed() or size > MAX_SPREAD else demands.spread_load()
     best: Witness | None = None
     for witness in _cheap(demands):
         if best is None or _rate(witness) > _rate(best):
             best = witness
         if spread * (1 - 1e-9) <= _rate(best):
             return Priced(best, "all prices (data spread over shortest paths meets it)")
+        if deadline.passed():
+            return Priced(best, "the first of cuts and prices (time ran out)")
     assert best is not None
     searched = "cuts of members, islands and sweeps, and equal prices"
     if size > MAX_LP_VARIABLES:
         return Priced(best, f"{searched} (the flow LP has {size} variables)")
-    dual = _flow_dual(demands)
+    seconds = min(LP_SECONDS, deadline.left())
+    dual = _flow_dual(demands, seconds)
     if dual is None:
-        return Priced(best, f"{searched} (the flow LP of {size} variables took more than {LP_SECONDS} s)")
+        return Priced(best, f"{searched} (the flow LP of {size} variables took more than {seconds:.2g} s)")
     for prices in _rounded(dual):
         found = demands.evaluate(prices)
         if found is not None and _rate(found) > _rate(best):
@@ -221,7 +225,7 @@ def _cuts(demands: _Demands, partitions: list[Labels]) -> Iterator[Cut]:
             yield cut_of(graph, inside, best * demands.unit / graph.unit, entering)
 
 
-def _flow_dual(demands: _Demands) -> NDArray[np.float64] | None:
+def _flow_dual(demands: _Demands, seconds: float) -> NDArray[np.float64] | None:
     """Dual prices per pair, scaled to a greatest of 1; None if the solver gives up."""
     pairs, arcs = demands.pairs, demands.arcs
     room = np.zeros(int(pairs.orbit.max()) + 1)
@@ -230,7 +234,7 @@ def _flow_dual(demands: _Demands) -> NDArray[np.float64] | None:
     wanted[:, demands.members] = demands.table[list(demands.sources)]
     sources = tuple(demands.members[list(demands.sources)].tolist())
     program = FlowProgram(pairs.tails, pairs.heads, pairs.orbit, room, arcs.usable, sources, demands.times, wanted)
-    prices = program.prices(LP_SECONDS)
+    prices = program.prices(seconds)
     return None if prices is None else prices[pairs.orbit]
 
 

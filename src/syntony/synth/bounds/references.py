@@ -17,30 +17,56 @@ On a mesh this beats the composition: a corner has two links, which limits all_g
 it. (Mesh 4x4: 1.6 links against 1.0667; torus and DGX-1: no difference.)
 
 Ranks may branch and add, and so may switches that can do both at any rate (for these the program is an upper estimate,
-because switches need not receive all data: Steiner trees). Other switches and NICs only forward, so an edge of a tree
-is a route between two nodes that may branch, and the routes share the links. Symmetry reduces the program as for
-all_to_all: one u per orbit, all else equal within orbits.
+because switches need not receive all data: Steiner trees). Other switches and NICs forward: each takes in of `down` as
+much as it sends out, and of `up`. Then it can be split into routes from link to link that keep all flows (Mader 1982;
+Bang-Jensen, Frank and Jackson 1995; csrc/solve/trees/relay_removal.hpp), so flows may be asked for as if it branched.
+
+A flow for every rank and direction makes a large program. By the theorem of maximum flow and minimum cut it is the same
+to ask that no set of nodes without u takes in less of `up`, or lets out less of `down`, than its share. There are too
+many sets to list; but few matter, and a maximum flow finds one that an answer violates:
+
+    the program with some sets ──▶ x, down, up ──▶ for every rank and direction a maximum flow ──▶ all x arrive: keep
+              ▲                                                                                          │
+              └────────────────────────── the minimum cuts of those that do not ◀────────────────────────┘
+
+The flows are not looked for at the program's own answer, which is a corner and jumps from one to the next, but half way
+between it and the best answer kept, which violates nothing (in-out separation, Ben-Ameur and Neto 2007). The first one
+kept is the composition. The search ends when the program promises no more than is kept.
+
+Symmetry reduces the program as for all_to_all: one u per orbit, all else equal within orbits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from syntony._solve import FlowNetwork
+from syntony.base.deadline import ENDLESS, Deadline
 from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.bounds.demand import fitting_generators
-from syntony.synth.bounds.pairs import Pairs, pair_orbits
+from syntony.synth.bounds.pairs import Pairs
 from syntony.synth.bounds.throughput import throughput
-from syntony.synth.model.bound import fraction_text
+from syntony.synth.model.bound import Throughput, fraction_text
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
 from syntony.topologies.graph.symmetry import orbits
 
-MAX_LP_VARIABLES = 40_000
+MAX_WIRES = 20_000
+"""Most node pairs; with more the program takes minutes."""
+FINE = 1 << 40
+"""Whole units that a wire of the greatest bandwidth is counted in, where cuts are looked for."""
+EXACT = 1e-7
+"""What a set may lack, as a part of the rate: HiGHS keeps its rows to that."""
+SOLVED = 1e-9
+"""How near what is kept must be to what the program promises."""
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -48,7 +74,7 @@ class References:
     """Rates in bytes of the size per second.
 
     composition  exact, of the two throughput bounds; reached where both are
-    trees        floating point (HiGHS); None where the program is too large or the solver gave up
+    trees        floating point (HiGHS); None where the program is too large, or nothing was found in time
     """
 
     composition: Fraction
@@ -60,16 +86,16 @@ class References:
         return {"composition": composed, "trees": None if self.trees is None else {"algbw": self.trees}}
 
 
-def all_reduce_references(network: Network) -> References:
+def all_reduce_references(network: Network, deadline: Deadline = ENDLESS) -> References:
     """The reference rates for an all_reduce among at least two members."""
-    collective = network.collective
-    halves = [
-        throughput(replace(network, collective=Collective.make(kind, members=collective.members)))
-        for kind in ("reduce_scatter", "all_gather")
-    ]
-    composed = sum((half.seconds_per_byte for half in halves), Fraction(0))
-    best = best_trees(network)
+    composed = all_reduce_composed(network, deadline)
+    best = best_trees(network, deadline=deadline)
     return References(1 / composed, None if best is None else best.rate)
+
+
+def all_reduce_composed(network: Network, deadline: Deadline = ENDLESS) -> Fraction:
+    """Seconds per byte of the composition."""
+    return sum((half.seconds_per_byte for half in _halves(network, deadline)), Fraction(0))
 
 
 @dataclass(frozen=True)
@@ -78,8 +104,7 @@ class BestTrees:
 
     rate      of all trees together
     shares    per member (a node), of the trees that it is the root of
-    down, up  per pair of nodes that a wire joins: what trees may take of it; empty where messages pass through switches
-              (then a pair's capacity is spread over routes)
+    down, up  per pair of nodes that a wire joins: what trees may take of it
     """
 
     rate: float
@@ -88,16 +113,27 @@ class BestTrees:
     up: dict[tuple[int, int], float]
 
 
-def best_trees(network: Network, least: float = 0.0) -> BestTrees | None:
-    """The program's optimum for an all_reduce; None where it is too large or the solver gave up.
+def best_trees(
+    network: Network, least: float = 0.0, branching: bool = True, deadline: Deadline = ENDLESS
+) -> BestTrees | None:
+    """The program's optimum for an all_reduce; None where it is too large. Past the deadline, the best found.
 
-    Every member is the root of at least `least` times an equal share.
+    Every member is the root of at least `least` times an equal share. `branching`: whether switches may branch and add.
     """
-    return _Trees(network).solve(least)
+    trees = _Trees(network, branching, max(half.seconds_per_byte for half in _halves(network, deadline)))
+    return trees.solve(least, deadline) if len(trees.pairs.tails) <= MAX_WIRES else None
+
+
+def _halves(network: Network, deadline: Deadline) -> list[Throughput]:
+    """The bounds of reduce_scatter and of all_gather."""
+    kinds = ("reduce_scatter", "all_gather")
+    members = network.collective.members
+    collectives = [Collective.make(kind, members=members) for kind in kinds]
+    return [throughput(replace(network, collective=collective), deadline=deadline) for collective in collectives]
 
 
 class _Rows:
-    """Rows of a sparse matrix, entry by entry."""
+    """Rows of a sparse matrix, entry by entry; sum of value * column <= bound."""
 
     def __init__(self) -> None:
         self.row: list[int] = []
@@ -105,11 +141,11 @@ class _Rows:
         self.value: list[float] = []
         self.bounds: list[float] = []
 
-    def add(self, terms: Sequence[tuple[int, float]], bound: float = 0.0) -> None:
-        """One row: sum of value * column against the bound."""
-        self.row += [len(self.bounds)] * len(terms)
-        self.column += [column for column, _ in terms]
-        self.value += [value for _, value in terms]
+    def add(self, columns: Iterable[int], values: Iterable[float], bound: float = 0.0) -> None:
+        before = len(self.column)
+        self.column += columns
+        self.value += values
+        self.row += [len(self.bounds)] * (len(self.column) - before)
         self.bounds.append(bound)
 
     def matrix(self, columns: int) -> Any:
@@ -121,131 +157,127 @@ class _Rows:
 
 
 class _Trees:
-    """The linear program of the best trees; see the top of the file.
+    """The program; see the top of the file.
 
-    A listener is a member that represents its orbit, a speaker a node that may branch and represents its orbit, a wire
-    a pair of such nodes (of links, or of routes). Columns, in this order:
-
-        shares   per listener, of each root in its orbit
-        down     per orbit of wires, then the same for up
-        flows    per listener, per direction, per wire
-        routes   per speaker, per pair of nodes that links join; none where all links join nodes that may branch
+    A listener is a member that represents its orbit, a wire a pair of nodes that links join. Columns: the share of each
+    root, per orbit of listeners; then per orbit of wires `down`, then `up`. Rates in units of the greatest capacity.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, branching: bool, slower: Fraction) -> None:
         self.arcs = Arcs.of(network)
         generators = fitting_generators(network)
         self.pairs = Pairs.of(self.arcs, generators)
         nodes, members = network.topology.nodes, set(network.collective.members)
+        self.orbits = orbits(len(nodes), generators)
+        self.listeners = [orbit for orbit in self.orbits if orbit[0] in members]
+        self.members = np.asarray([node for orbit in self.listeners for node in orbit], np.int32)
+        self.share = np.repeat(np.arange(len(self.listeners)), [len(orbit) for orbit in self.listeners])
         unlimited = [node for node in nodes if node.aggregator is None or node.aggregator.rate is None]
-        self.agents = sorted({*members, *(node.id for node in unlimited if node.multicast and node.reduces)})
-        known = set(self.agents)
-        self.speakers = [orbit for orbit in orbits(len(nodes), generators) if orbit[0] in known]
-        self.listeners = [orbit for orbit in self.speakers if orbit[0] in members]
-        self.share = {node: number for number, orbit in enumerate(self.listeners) for node in orbit}
-        self.routed = not known.issuperset(self.pairs.tails.tolist() + self.pairs.heads.tolist())
-        wires = len(known) * (len(known) - 1) if self.routed else len(self.pairs.tails)
-        self.flow_columns = 2 * len(self.listeners) * wires
-        self.route_columns = self.routed * len(self.speakers) * len(self.pairs.tails)
-        self.generators = generators
+        free = {node.id for node in unlimited if node.multicast and node.reduces} if branching else set()
+        self.relays = [orbit[0] for orbit in self.orbits if orbit[0] not in members | free]
+        _, first = np.unique(self.pairs.orbit, return_index=True)
+        self.scale = max(self.pairs.capacity)
+        self.room = [self.pairs.capacity[pair] / self.scale for pair in first.tolist()]
+        self.begin = (len(self.listeners), len(self.listeners) + len(first))  # of `down`, of `up`
+        self.even = float(1 / (2 * slower) / self.scale / self.arcs.unit)
+        self.columns = len(self.listeners) + 2 * len(first)
 
-    def _lay_wires(self) -> None:
-        """Sets the ends of each wire and its columns; with a thousand agents, there are a million wires."""
-        if self.routed:
-            there, here = np.meshgrid(np.asarray(self.agents), np.asarray(self.agents))
-            apart = here != there
-            self.tails, self.heads = here[apart], there[apart]
-            self.orbit = pair_orbits(self.arcs.nodes, self.tails, self.heads, self.generators)
-        else:
-            self.tails, self.heads = self.pairs.tails.astype(np.int64), self.pairs.heads.astype(np.int64)
-            self.orbit = self.pairs.orbit
-        kinds = int(self.orbit.max()) + 1
-        self.direction = (len(self.listeners), len(self.listeners) + kinds)  # down, up: the column of orbit 0
-        self.flows = self.direction[1] + kinds
-        self.routes = self.flows + self.flow_columns
-        self.columns = self.routes + self.route_columns
-
-    def solve(self, least: float) -> BestTrees | None:
-        """See `best_trees`. None where the program is too large, or the solver gave up."""
+    def solve(self, least: float, deadline: Deadline) -> BestTrees | None:
+        """See `best_trees`."""
         from scipy.optimize import linprog
 
-        if self.flow_columns + self.route_columns > MAX_LP_VARIABLES:
-            return None
-        self._lay_wires()
-        equal, most = _Rows(), _Rows()
-        for number, listener in enumerate(self.listeners):
-            for way in range(2):
-                self._spread(equal, most, listener[0], way, self.flows + (2 * number + way) * len(self.tails))
-        scale = max(self.pairs.capacity)
-        if self.routed:
-            self._fit_routes(equal, most, scale)
-        else:
-            self._fit_links(most, scale)
-        members = sum(len(orbit) for orbit in self.listeners)
-        for number in range(len(self.listeners)):
-            equally = [(other, least * len(orbit) / members) for other, orbit in enumerate(self.listeners)]
-            most.add([*equally, (number, -1.0)])
+        equal, most = self._balances(), self._shared(least)
+        for way in range(2):
+            for listener in self.listeners:
+                for alone in (True, False):
+                    inside = np.arange(self.arcs.nodes) == listener[0]
+                    self._require(most, way, inside if alone else ~inside)
         objective = np.zeros(self.columns)
         objective[: len(self.listeners)] = [-float(len(orbit)) for orbit in self.listeners]
-        matrices = most.matrix(self.columns), most.bounds, equal.matrix(self.columns), equal.bounds
-        solved = linprog(objective, *matrices, method="highs")
-        if not solved.success:
+        fixed = (equal.matrix(self.columns), equal.bounds) if equal.bounds else (None, None)
+        kept = self._composition()
+        while not deadline.passed():
+            rows = most.matrix(self.columns), most.bounds
+            limit = {"time_limit": deadline.left()}
+            solved = linprog(objective, *rows, *fixed, method="highs", options=limit)
+            if not solved.success:
+                break
+            corner = np.maximum(np.asarray(solved.x), 0.0)
+            for tried in (corner,) if kept is None else (corner, (corner + kept) / 2):
+                sets = [(way, inside) for way in range(2) for inside in self._violated(tried, way, deadline)]
+                if deadline.passed():
+                    break
+                if not sets:
+                    kept = tried
+                for way, inside in sets:
+                    self._require(most, way, inside)
+            if kept is not None and objective @ kept <= (1 - SOLVED) * float(solved.fun):
+                break
+        return None if kept is None else self._answer(kept)
+
+    def _composition(self) -> Floats | None:
+        """Equal shares, and half of every wire for each direction; None where forwarding nodes are not in balance."""
+        net = np.bincount(self.pairs.tails, self.pairs.capacity, self.arcs.nodes)
+        if (net - np.bincount(self.pairs.heads, self.pairs.capacity, self.arcs.nodes))[self.relays].any():
             return None
-        unit = float(scale * self.arcs.unit)
-        found = solved.x * unit
-        pairs = [] if self.routed else list(zip(self.tails.tolist(), self.heads.tolist(), strict=True))
-        down, up = (
-            dict(zip(pairs, found[start + self.orbit[: len(pairs)]].tolist(), strict=True)) for start in self.direction
+        half = np.asarray([*self.room, *self.room]) / 2
+        return np.concatenate((np.full(len(self.listeners), self.even / len(self.members)), half))
+
+    def _answer(self, found: Floats) -> BestTrees:
+        rates = found * float(self.scale * self.arcs.unit)
+        pairs = list(zip(self.pairs.tails.tolist(), self.pairs.heads.tolist(), strict=True))
+        down, up = (dict(zip(pairs, rates[start + self.pairs.orbit].tolist(), strict=True)) for start in self.begin)
+        shares = dict(zip(self.members.tolist(), rates[self.share].tolist(), strict=True))
+        return BestTrees(float(sum(shares.values())), shares, down, up)
+
+    def _balances(self) -> _Rows:
+        """A node that forwards takes in what it sends out, of `down` and of `up`."""
+        rows = _Rows()
+        for relay in self.relays:
+            out, into = (np.flatnonzero(ends == relay) for ends in (self.pairs.tails, self.pairs.heads))
+            orbit = self.pairs.orbit[np.concatenate((out, into))]
+            for start in self.begin:
+                rows.add((start + orbit).tolist(), [1.0] * len(out) + [-1.0] * len(into))
+        return rows
+
+    def _shared(self, least: float) -> _Rows:
+        """Down and up share each wire, and no root has less than its least share."""
+        rows = _Rows()
+        for orbit, room in enumerate(self.room):
+            rows.add([start + orbit for start in self.begin], [1.0, 1.0], room)
+        equally = [least * len(orbit) / len(self.members) for orbit in self.listeners]
+        for number in range(len(self.listeners) if least else 0):
+            rows.add([*range(len(self.listeners)), number], [*equally, -1.0])
+        return rows
+
+    def _require(self, rows: _Rows, way: int, inside: NDArray[np.bool_]) -> None:
+        """The set lets out (way 0), or takes in (way 1), the shares of its members; some member is outside."""
+        ends = (self.pairs.tails, self.pairs.heads) if way == 0 else (self.pairs.heads, self.pairs.tails)
+        crossing = self.pairs.orbit[inside[ends[0]] & ~inside[ends[1]]]
+        wires, times = np.unique(crossing, return_counts=True)
+        roots, of_them = np.unique(self.share[inside[self.members]], return_counts=True)
+        rows.add([*roots.tolist(), *(self.begin[way] + wires).tolist()], [*of_them.tolist(), *(-times).tolist()])
+
+    def _violated(self, found: Floats, way: int, deadline: Deadline) -> Iterator[NDArray[np.bool_]]:
+        """Sets that lack more than HiGHS allows, by the least cuts on both sides of each listener's maximum flow."""
+        ends = (self.pairs.tails, self.pairs.heads) if way == 0 else (self.pairs.heads, self.pairs.tails)
+        source = self.arcs.nodes
+        capacity = np.rint(found[self.begin[way] + self.pairs.orbit] * FINE).astype(np.int64)
+        shares = np.rint(found[self.share] * FINE).astype(np.int64)
+        total = int(shares.sum())
+        flow = FlowNetwork(
+            source + 1,
+            np.concatenate((ends[0], np.full(len(shares), source, np.int32))),
+            np.concatenate((ends[1], self.members)),
+            np.concatenate((capacity, shares)),
         )
-        shares = {node: float(found[number]) for node, number in self.share.items()}
-        return BestTrees(-float(solved.fun) * unit, shares, down, up)
-
-    def _spread(self, equal: _Rows, most: _Rows, listener: int, way: int, flow: int) -> None:
-        """Flows of every root's share to the listener (way 0: down), or of the listener's to every root (way 1: up)."""
-        net: dict[int, list[tuple[int, float]]] = {agent: [] for agent in self.agents}
-        sign = -1.0 if way else 1.0
-        ends = zip(self.tails.tolist(), self.heads.tolist(), self.orbit.tolist(), strict=True)
-        for wire, (tail, head, orbit) in enumerate(ends):
-            net[tail].append((flow + wire, sign))
-            net[head].append((flow + wire, -sign))
-            most.add([(flow + wire, 1.0), (self.direction[way] + orbit, -1.0)])
-        for agent, terms in net.items():
-            if agent != listener:
-                equal.add([*terms, (self.share[agent], -1.0)] if agent in self.share else terms)
-
-    def _fit_links(self, most: _Rows, scale: int) -> None:
-        """Down and up share each link."""
-        _, first = np.unique(self.orbit, return_index=True)
-        for orbit, wire in enumerate(first.tolist()):
-            both = [(start + orbit, 1.0) for start in self.direction]
-            most.add(both, self.pairs.capacity[wire] / scale)
-
-    def _fit_routes(self, equal: _Rows, most: _Rows, scale: int) -> None:
-        """Down and up between two agents are divided over the routes through nodes that only forward."""
-        wire_orbit = dict(
-            zip(zip(self.tails.tolist(), self.heads.tolist(), strict=True), self.orbit.tolist(), strict=True)
-        )
-        known = set(self.agents)
-        ends = list(zip(self.pairs.tails.tolist(), self.pairs.heads.tolist(), self.pairs.orbit.tolist(), strict=True))
-        load: list[list[tuple[int, float]]] = [[] for _ in range(int(self.pairs.orbit.max()) + 1)]
-        room = [0.0] * len(load)
-        for (_, _, orbit), capacity in zip(ends, self.pairs.capacity, strict=True):
-            room[orbit] += capacity / scale
-        for number, speaker in enumerate(self.speakers):
-            net: dict[int, list[tuple[int, float]]] = {}
-            for pair, (tail, head, orbit) in enumerate(ends):
-                if (tail in known and tail != speaker[0]) or head == speaker[0]:
-                    continue
-                column = self.routes + number * len(ends) + pair
-                load[orbit].append((column, float(len(speaker))))
-                net.setdefault(head, []).append((column, 1.0))
-                if tail != speaker[0]:
-                    net.setdefault(tail, []).append((column, -1.0))
-            for agent in self.agents:
-                if agent != speaker[0]:
-                    orbit = wire_orbit[speaker[0], agent]
-                    net.setdefault(agent, []).extend((start + orbit, -1.0) for start in self.direction)
-            for terms in net.values():
-                equal.add(terms)
-        for terms, most_of_it in zip(load, room, strict=True):
-            most.add(terms, most_of_it)
+        for listener in self.listeners:
+            if deadline.passed():
+                return
+            flow.reset()
+            if total - flow.augment(source, listener[0]) > EXACT * total:
+                near = flow.reachable_from(source)[:-1]
+                far = ~flow.reaching(listener[0])[:-1]
+                yield near
+                if not np.array_equal(near, far):
+                    yield far

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+from syntony.base.deadline import ENDLESS, Deadline
 from syntony.synth.bounds.arcs import Arcs
 from syntony.synth.bounds.cut import crowded_cut
 from syntony.synth.bounds.demand import block_weights, fitting_generators, member_orbits
@@ -28,18 +29,21 @@ from syntony.synth.model.network import Network, round_bandwidth
 from syntony.topologies.topology import Topology
 
 
-def bounds_of(topology: Topology, collective: Collective) -> Bounds:
-    """Both bounds of the collective on the topology.
+def bounds_of(topology: Topology, collective: Collective, deadline: Deadline = ENDLESS) -> Bounds:
+    """Both bounds of the collective on the topology; see `throughput` for the deadline.
 
     Raises CollectiveError if a member is not a rank of the topology or some rank cannot be reached.
     """
     network = Network(topology, collective)
     arcs = Arcs.of(network)
-    return Bounds(latency(network, arcs), throughput(network, arcs))
+    return Bounds(latency(network, arcs), throughput(network, arcs, deadline))
 
 
-def throughput(network: Network, arcs: Arcs | None = None) -> Throughput:
-    """The best bound found. Ranks must be able to reach those that they must (see `latency`)."""
+def throughput(network: Network, arcs: Arcs | None = None, deadline: Deadline = ENDLESS) -> Throughput:
+    """The best bound found. Ranks must be able to reach those that they must (see `latency`).
+
+    Every witness found on the way to the best one proves a bound, so past the deadline it is the best of those.
+    """
     collective = network.collective
     if collective.ranks == 1:
         return Throughput(Fraction(0))
@@ -53,22 +57,24 @@ def throughput(network: Network, arcs: Arcs | None = None) -> Throughput:
             if not collective.rooted:
                 sinks = [orbit[0] for orbit in member_orbits(network, fitting_generators(network))]
             entering = collective.kind in ("reduce_scatter", "scatter")
-            witnesses = [crowded_cut(arcs, supply, sinks, collective.unit, entering)]
+            witnesses = [crowded_cut(arcs, supply, sinks, collective.unit, entering, deadline)]
         case "broadcast" | "reduce":
-            witnesses = [_spread(collective, arcs, collective.root, entering=collective.kind == "reduce")]
+            witnesses = [_spread(collective, arcs, collective.root, collective.kind == "reduce", deadline)]
         case "all_reduce":
             searched = "all cuts and partitions"
             # If bandwidths are the same in both directions, entering and leaving give the same bound.
             ways = (False,) if arcs.symmetric() else (False, True)
-            witnesses = [_spread(collective, arcs, 0, entering) for entering in ways]
+            witnesses = [_spread(collective, arcs, 0, entering, deadline) for entering in ways]
             nodes = network.topology.nodes
             alike = all(node.multicast == node.reduces and node.aggregator is None for node in nodes)
             ways = ways if alike else (False, True)
-            reached = _composed(network, arcs) if arcs.symmetric() else None
-            witnesses += [best_partition(network, arcs, entering, reached) for entering in ways]
+            reached = _composed(network, arcs, deadline) if arcs.symmetric() else None
+            witnesses += [best_partition(network, arcs, entering, reached, deadline) for entering in ways]
         case _:
-            witness, searched = priced(network, arcs)
+            witness, searched = priced(network, arcs, deadline)
             witnesses = [witness]
+    if deadline.passed() and searched.startswith("all"):
+        searched = f"{searched} that were looked at in time"
     bounds = [Throughput.by(witness, searched) for witness in witnesses if witness]
     return max(bounds, key=lambda bound: bound.seconds_per_byte)
 
@@ -82,15 +88,16 @@ def rounds_per_chunk(bound: Throughput, topology: Topology, collective: Collecti
     return bound.seconds_per_byte * round_bandwidth(topology) * counted
 
 
-def _composed(network: Network, arcs: Arcs) -> Fraction:
+def _composed(network: Network, arcs: Arcs, deadline: Deadline) -> Fraction | None:
     """Seconds per byte of a reduce_scatter and an all_gather, if bandwidths are the same in both directions: then trees
-    reach both bounds (Zhao et al., ForestColl, NSDI'26; engines/forest/search.py)."""
+    reach both bounds (Zhao et al., ForestColl, NSDI'26; engines/forest/search.py). None if time ran out."""
     gather = Collective.make("all_gather", members=network.collective.members)
-    return 2 * throughput(replace(network, collective=gather), arcs).seconds_per_byte
+    half = throughput(replace(network, collective=gather), arcs, deadline)
+    return None if deadline.passed() else 2 * half.seconds_per_byte
 
 
-def _spread(collective: Collective, arcs: Arcs, root: int, entering: bool) -> Cut | None:
+def _spread(collective: Collective, arcs: Arcs, root: int, entering: bool, deadline: Deadline) -> Cut | None:
     """The cut bound between the root and any other member, one of which must receive all data of the other."""
     members = collective.members
     sinks = [member for rank, member in enumerate(members) if rank != root]
-    return crowded_cut(arcs, {members[root]: 1}, sinks, Fraction(1), entering)
+    return crowded_cut(arcs, {members[root]: 1}, sinks, Fraction(1), entering, deadline)

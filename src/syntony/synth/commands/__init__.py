@@ -5,23 +5,25 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syntony.base.arguments import count, seconds, size
+from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
 from syntony.base.wording import counted
 from syntony.synth.commands.files import COMMANDS as FILE_COMMANDS
 from syntony.synth.commands.place import COMMANDS as PLACE_COMMANDS
 from syntony.synth.commands.portfolio import COMMANDS as PORTFOLIO_COMMANDS
-from syntony.synth.commands.problem import add_limits, add_problem, keep_within_memory, problem
+from syntony.synth.commands.problem import add_limits, add_problem, add_timeout, problem
 from syntony.synth.commands.simulate import COMMANDS as SIMULATE_COMMANDS
 from syntony.synth.commands.traffic import COMMANDS as TRAFFIC_COMMANDS
 from syntony.topologies.cli import add_json
 
 if TYPE_CHECKING:
     from syntony.synth.bounds.references import References
+    from syntony.synth.model.bound import Bounds
     from syntony.synth.model.collective import Collective
     from syntony.synth.model.schedule import Schedule
     from syntony.topologies.topology import Topology
@@ -32,57 +34,82 @@ if TYPE_CHECKING:
 
 def _configure_bound(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
+    add_timeout(parser, 60.0)
     add_json(parser)
 
 
 def _run_bound(options: argparse.Namespace) -> int:
+    from syntony.base.deadline import Deadline
     from syntony.base.progress import progress
     from syntony.synth.bounds.references import all_reduce_references
-    from syntony.synth.bounds.throughput import bounds_of, rounds_per_chunk
+    from syntony.synth.bounds.throughput import bounds_of
+    from syntony.synth.model.network import Network
+
+    deadline = Deadline(options.timeout)
+    topology, collective = problem(options)
+    cheap = bounds_of(topology, collective, Deadline(0.0))
+    note = "the exact bound was not finished; this one is valid, too"
+    options.standby.answer(_bounds_told(options, topology, collective, cheap, None), note)
+    with progress("bounds"):
+        bounds = bounds_of(topology, collective, deadline)
+    references = None
+    if collective.kind == "all_reduce" and collective.ranks > 1:
+        told = _bounds_told(options, topology, collective, bounds, None)
+        options.standby.answer(told, "the reference rates were not finished")
+        with progress("reference rates"):
+            references = all_reduce_references(Network(topology, collective), deadline)
+    print(_bounds_told(options, topology, collective, bounds, references), end="")
+    return 0
+
+
+def _bounds_told(
+    options: argparse.Namespace,
+    topology: Topology,
+    collective: Collective,
+    bounds: Bounds,
+    references: References | None,
+) -> str:
+    """What `syntony bound` prints."""
+    from syntony.synth.bounds.throughput import rounds_per_chunk
     from syntony.synth.bounds.wording import describe
     from syntony.synth.model.bound import fraction_text
     from syntony.synth.model.network import Network
 
-    topology, collective = problem(options)
-    network = Network(topology, collective)
-    with progress("bounds"):
-        bounds = bounds_of(topology, collective)
-    summed = collective.kind == "all_reduce" and collective.ranks > 1
-    with progress("reference rates"):
-        references = all_reduce_references(network) if summed else None
     latency, throughput, names = bounds.latency, bounds.throughput, topology.nodes
     per_chunk = rounds_per_chunk(throughput, topology, collective)
-    words = describe(network, throughput.witness) if throughput.witness else "nothing must move"
+    words = describe(Network(topology, collective), throughput.witness) if throughput.witness else "nothing must move"
     if options.json:
         more = {"rounds_per_chunk": fraction_text(per_chunk), "searched": throughput.searched, "words": words}
-        print(json.dumps(bounds.to_dict() | more | ({"references": references.to_dict()} if references else {})))
-        return 0
-    print(f"{collective.kind} on {topology.name}, {counted(collective.ranks, 'rank')}: no schedule does better than")
+        told = bounds.to_dict() | more | ({"references": references.to_dict()} if references else {})
+        return json.dumps(told) + "\n"
     far = latency.steps_witness
     why = f"   {names[far.src].name} to {names[far.dst].name}, chunk {far.chunk}" if far else ""
-    print(f"  latency     {counted(latency.steps, 'step')}, {latency.seconds:g} s{why}")
+    lines = [
+        f"{collective.kind} on {topology.name}, {counted(collective.ranks, 'rank')}: no schedule does better than",
+        f"  latency     {counted(latency.steps, 'step')}, {latency.seconds:g} s{why}",
+    ]
     if throughput.witness is None:
-        print(f"  throughput  {words}")
-        return 0
+        return "\n".join([*lines, f"  throughput  {words}", ""])
     rate = fraction_text(throughput.seconds_per_byte)
-    print(f"  throughput  {throughput.algbw / 1e9:g} GB/s ({rate} s/byte; {counted(per_chunk, 'round')} per chunk)")
-    print(f"  witness     {words}")
-    print(f"  best of     {throughput.searched}")
-    if references:
-        _print_references(references, throughput.algbw)
-    return 0
+    lines += [
+        f"  throughput  {throughput.algbw / 1e9:g} GB/s ({rate} s/byte; {counted(per_chunk, 'round')} per chunk)",
+        f"  witness     {words}",
+        f"  best of     {throughput.searched}",
+        *(_references_told(references, throughput.algbw) if references else ()),
+    ]
+    return "\n".join([*lines, ""])
 
 
-def _print_references(references: References, bound: float) -> None:
-    """Prints reference rates, apart from the bounds."""
+def _references_told(references: References, bound: float) -> Iterator[str]:
+    """Reference rates, apart from the bounds."""
     composed = float(references.composition)
-    print("for reference (these are not bounds): what two constructions reach")
+    yield "for reference (these are not bounds): what two constructions reach"
     if references.trees is None:
-        print("  trees       the linear program of the best trees is too large here")
+        yield "  trees       the linear program of the best trees is too large here"
     else:
         trees = f"the best trees to sum up and spread, both at once ({_of(references.trees, bound)})"
-        print(f"  trees       {references.trees / 1e9:g} GB/s   {trees}")
-    print(f"  RS + AG     {composed / 1e9:g} GB/s   reduce_scatter, then all_gather ({_of(composed, bound)})")
+        yield f"  trees       {references.trees / 1e9:g} GB/s   {trees}"
+    yield f"  RS + AG     {composed / 1e9:g} GB/s   reduce_scatter, then all_gather ({_of(composed, bound)})"
 
 
 def _of(rate: float, bound: float) -> str:
@@ -123,12 +150,17 @@ def _run_synth(options: argparse.Namespace) -> int:
 
     engine = engine_named(options.engine)
     output = _place(options.output)
-    keep_within_memory(options)
     topology, collective = problem(options, options.chunks)
-    budget = Budget(options.timeout, options.steps, options.rounds)
+    begin = time.monotonic()
+
+    def better(schedule: Schedule) -> None:
+        report = _report(schedule, output, time.monotonic() - begin)
+        where = f"the best so far is in {output}" if output else "without -o F.json, the best so far is in no file"
+        options.standby.answer(json.dumps(report) + "\n" if options.json else _story(schedule, report) + "\n", where)
+
+    budget = Budget(options.timeout, options.steps, options.rounds, better)
     if options.pareto:
         return _run_pareto(options, topology, collective, budget, output)
-    begin = time.monotonic()
     with progress(f"{engine.name}: {collective.kind} on {topology.name}"):
         schedule = engine.run(topology, collective, options.size, budget)
     report = _report(schedule, output, time.monotonic() - begin)
@@ -192,7 +224,7 @@ def _configure_repair(parser: argparse.ArgumentParser) -> None:
         metavar="WIRE@PART",
         help="a wire that runs at a part of its bandwidth (0-1@50%%); again for more",
     )
-    parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="seconds to search (default 60)")
+    add_timeout(parser, 60.0)
     parser.add_argument("-o", "--output", metavar="NEW.json", help="schedule file to write")
     add_json(parser)
 
@@ -286,6 +318,7 @@ COMMANDS = (
         "syntony bound dgx1 all_gather",
         _configure_bound,
         _run_bound,
+        limited=True,
     ),
     Command(
         ("synth",),
@@ -293,6 +326,7 @@ COMMANDS = (
         "syntony synth dgx1 all_gather --steps 2 --rounds 3 --chunks 2 -o allgather.json",
         _configure_synth,
         _run_synth,
+        limited=True,
     ),
     Command(
         ("repair",),
@@ -300,6 +334,7 @@ COMMANDS = (
         "syntony repair allgather.json --without 0-1 -o mended.json",
         _configure_repair,
         _run_repair,
+        limited=True,
     ),
     *PORTFOLIO_COMMANDS,
     *PLACE_COMMANDS,

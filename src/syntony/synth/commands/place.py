@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
+from syntony.synth.commands.problem import add_timeout
 from syntony.topologies.cli import add_json, add_topology
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", metavar="F.json", help="write the best placement, rank by rank, and its program"
     )
+    add_timeout(parser, None)
     add_json(parser)
     legend = (
         "dp[2 4] lays dp over two parts of the outermost level and four of the next.\n"
@@ -116,5 +118,6 @@ COMMANDS = (
         "syntony place dgx-a100:2 --axes dp8xtp2 --size 256M",
         _configure,
         _run,
+        limited=True,
     ),
 )

@@ -11,7 +11,7 @@ from typing import Any
 from syntony.base.arguments import size
 from syntony.base.command import Command, UserError
 from syntony.base.wording import counted
-from syntony.synth.commands.problem import add_limits, add_problem, keep_within_memory, problem
+from syntony.synth.commands.problem import add_limits, add_problem, problem
 from syntony.topologies.cli import add_json
 
 
@@ -39,7 +39,6 @@ def _run(options: argparse.Namespace) -> int:
     output = Path(options.output) if options.output else None
     if output is not None and not output.parent.is_dir():
         raise UserError(f"{output}: there is no folder {output.parent}")
-    keep_within_memory(options)
     topology, collective = problem(options)
     begin = time.monotonic()
     with progress(f"portfolio of {collective.kind} on {topology.name}"):
@@ -90,5 +89,6 @@ COMMANDS = (
         "syntony portfolio ring:4 all_gather --to 64K -o ring.json",
         _configure,
         _run,
+        limited=True,
     ),
 )

@@ -37,16 +37,14 @@ def problem(options: argparse.Namespace, chunks: int | None = None) -> tuple[Top
 
 def add_limits(parser: argparse.ArgumentParser, timeout: float) -> None:
     """Adds the options for the time and memory of a search."""
-    text = f"seconds to search (default {timeout:g})"
-    parser.add_argument("--timeout", type=seconds, default=timeout, metavar="S", help=text)
+    add_timeout(parser, timeout)
     parser.add_argument(
         "--memory", type=size, metavar="BYTES", help="end the search when it takes more (default: never)"
     )
 
 
-def keep_within_memory(options: argparse.Namespace) -> None:
-    """If --memory was given, continues in a process that ends if it needs more (memory_limit.py)."""
-    if options.memory is not None:
-        from syntony.base.memory_limit import limit_memory
-
-        limit_memory(options.memory, f"{options.collective} on {options.topology}")
+def add_timeout(parser: argparse.ArgumentParser, timeout: float | None) -> None:
+    """Adds --timeout; None: no limit by default."""
+    default = "none" if timeout is None else f"{timeout:g}"
+    text = f"seconds of wall clock; what is found by then counts (default {default})"
+    parser.add_argument("--timeout", type=seconds, default=timeout, metavar="S", help=text)

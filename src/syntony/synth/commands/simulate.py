@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
 from syntony.base.wording import counted
+from syntony.synth.commands.problem import add_timeout
 from syntony.synth.commands.traffic import add_choice, choice_of, require_folder, write_heat_map
 from syntony.topologies.cli import TOPOLOGY_HELP, add_json
 
@@ -55,6 +56,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         choices=("cut-through", "store-and-forward"),
         help="how switches pass messages on (default: cut-through)",
     )
+    add_timeout(parser, None)
     add_json(parser)
 
 
@@ -292,5 +294,6 @@ COMMANDS = (
         "syntony simulate builder:ring:all_reduce --topology ring:8 --size 64M --trace trace.json",
         _configure,
         _run,
+        limited=True,
     ),
 )

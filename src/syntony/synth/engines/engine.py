@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 
 from syntony.base.command import UserError
+from syntony.base.deadline import Deadline
 from syntony.synth.checker import check_schedule
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
@@ -14,6 +15,10 @@ from syntony.topologies.topology import Topology
 
 MEETS_BOUND = "optimal throughput: what the links carry, counted exactly, meets the bound"
 """The proof of a Schedule that meets its throughput bound."""
+
+
+BOUND_SECONDS = 1.0
+"""What bounds may take after the end of a search."""
 
 
 class EngineError(UserError):
@@ -29,22 +34,23 @@ class OutOfTimeError(UndecidedError):
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Deadline):
     """Limits for an engine.
 
     timeout  seconds of wall clock
     steps    at most so many steps; None: the engine's choice
     rounds   at most so many rounds (see Schedule.rounds); None: the engine's choice
+    better   called with every schedule that is better than those before, as it is found
     """
 
     timeout: float = 60.0
     steps: int | None = None
     rounds: int | None = None
-    _start: float = field(default_factory=time.monotonic, compare=False)
+    better: Callable[[Schedule], None] | None = field(default=None, compare=False)
 
-    def left(self) -> float:
-        """Seconds left; never negative."""
-        return max(0.0, self._start + self.timeout - time.monotonic())
+    def for_bounds(self) -> Deadline:
+        """What bounds may take: what is left, and a little when a search has taken everything."""
+        return Deadline(max(self.left(), BOUND_SECONDS))
 
 
 @dataclass(frozen=True)

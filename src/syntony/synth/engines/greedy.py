@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
 from syntony.synth.model.collective import ChunkTable, Collective
@@ -56,7 +57,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
         schedule = summed(_spread(topology.reversed(), _pipelined(collective.dual()), size, budget), topology)
     else:
         schedule = _spread(topology, _pipelined(collective), size, budget)
-    return fold(replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective)))
+    return fold(replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective, budget.for_bounds())))
 
 
 def _pipelined(collective: Collective) -> Collective:
@@ -70,7 +71,7 @@ def _pipelined(collective: Collective) -> Collective:
 def _spread(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
     """A collective that sums nothing."""
     network = Network(topology, collective)
-    bounds_of(topology, collective)  # Raises where a rank cannot be reached.
+    latency(network)  # Raises where a rank cannot be reached.
     timetable = _Timetable(network, size, budget)
     if collective.kind in ("all_gather", "broadcast"):
         timetable.spread_to_all()

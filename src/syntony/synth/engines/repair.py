@@ -79,7 +79,7 @@ def repair(old: Schedule, without: Sequence[str], slowed: Sequence[str], budget:
     damage = degraded(old.topology, without, slowed)
     rank_at = _ranks_left(old.collective, damage)
     collective = _what_is_left(old.collective, rank_at, damage)
-    bounds = bounds_of(damage.topology, collective)
+    bounds = bounds_of(damage.topology, collective, budget.for_bounds())
     try:
         if old.in_network or collective.ranks == 1:
             raise NotMendableError("there are no trees to mend")

@@ -116,14 +116,15 @@ class FreeGroup:
         return max(found, key=lambda group: group.order)
 
     def _everywhere(self, generator: Permutation) -> Permutation | None:
-        """The product of all images of the generator under the group; None where two of them move one node.
+        """The product of all images of the generator under the group; None where two of them move one node,
+        or it moves nothing.
 
         Image x moves the nodes x(s), for s in the support S of the generator: x(s) goes to x(generator(s)). Images of
         different supports must be disjoint: then there are as many nodes in all as in S, times the supports' number.
         """
         move = np.asarray(generator, np.int64)
         support = np.flatnonzero(move != np.arange(len(move)))
-        if self.order == 1 or self.order * len(support) > MOST_ENTRIES // 5:
+        if self.order == 1 or not len(support) or self.order * len(support) > MOST_ENTRIES // 5:
             return None
         moves = np.asarray(self.generators, np.int64)
         here = _written(moves, self.last, self.before, support)

@@ -66,7 +66,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
         raise EngineError("engine bfb takes the fewest steps there are; --engine sccl takes --steps and --rounds")
     if collective.kind in ("all_to_all", "gather", "scatter"):
         raise EngineError(f"engine bfb is for what copies or sums, not for {collective.kind}; use --engine flow")
-    bounds = bounds_of(topology, collective)
+    bounds = bounds_of(topology, collective, budget.for_bounds())
     if collective.kind == "all_reduce":
         schedule = _all_reduce(topology, collective, budget)
     elif collective.combining:

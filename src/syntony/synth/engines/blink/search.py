@@ -68,7 +68,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     else:
         trees, proof = _pack(topology, collective, budget.left(), loss)
         schedule = spread(topology, collective, trees)
-    bounds = bounds_of(schedule.topology, schedule.collective)
+    bounds = bounds_of(schedule.topology, schedule.collective, budget.for_bounds())
     return replace(schedule, engine=ENGINE, bounds=bounds, proof=proof)
 
 

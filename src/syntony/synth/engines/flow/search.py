@@ -75,7 +75,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
             f"engine flow is for data from one rank to one other ({', '.join(KINDS)}), and {collective.kind} copies or "
             "adds on its way; use --engine forest"
         )
-    bounds = bounds_of(topology, collective)
+    bounds = bounds_of(topology, collective, budget.for_bounds())
     problem = _Problem.of(Network(topology, collective))
     if collective.ranks == 1:
         return replace(_schedule(problem, [], np.zeros(0, np.int64), 1), bounds=bounds)

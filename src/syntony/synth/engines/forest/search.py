@@ -34,8 +34,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony import _solve
+from syntony.base.deadline import Deadline
 from syntony.synth.bounds.distance import latency
-from syntony.synth.bounds.references import all_reduce_references, best_trees
+from syntony.synth.bounds.references import all_reduce_composed, best_trees
 from syntony.synth.bounds.throughput import bounds_of, throughput
 from syntony.synth.engines.engine import MEETS_BOUND, Budget, EngineError
 from syntony.synth.engines.forest.fixed import MOST, fixed_rooms
@@ -110,13 +111,13 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
         if folded is not None:
             return _proven(folded)
     if collective.kind == "all_reduce":
-        schedule = _all_reduce(topology, collective, fixed)
+        schedule = _all_reduce(topology, collective, fixed, budget)
     elif collective.combining:
         dual = collective.dual()
         schedule = summed(spread(topology.reversed(), dual, pack(topology.reversed(), dual, fixed)), topology)
     else:
         schedule = spread(topology, collective, pack(topology, collective, fixed))
-    return _proven(replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective)))
+    return _proven(replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective, budget.for_bounds())))
 
 
 def _proven(schedule: Schedule) -> Schedule:
@@ -232,23 +233,23 @@ def _packed(network: Network, trees: list[int], room: list[int]) -> Trees:
     )
 
 
-def _all_reduce(topology: Topology, collective: Collective, fixed: int | None) -> Schedule:
+def _all_reduce(topology: Topology, collective: Collective, fixed: int | None, budget: Budget) -> Schedule:
     _, gather = in_owned_chunks(collective)
-    divided = None if fixed else _divided(topology, gather)
+    divided = None if fixed else _divided(topology, gather, budget)
     up, down = divided or common_weights(*(pack(way, gather, fixed) for way in (topology.reversed(), topology)))
     copies = spread(topology, gather, down)
     whole = replace(collective, chunks=ChunkTable(np.zeros_like(down.weight), down.weight))
     return summed_and_spread(spread(topology.reversed(), gather, up), copies, whole)
 
 
-def _divided(topology: Topology, gather: Collective) -> tuple[Trees, Trees] | None:
+def _divided(topology: Topology, gather: Collective, budget: Budget) -> tuple[Trees, Trees] | None:
     """Trees for sums and for copies that share the links as the linear program says; None if that is not faster."""
     network = Network(topology, gather)
     if gather.ranks == 1:
         return None
-    best = best_trees(network, least=2 * LOSS)
-    composed = float(1 / all_reduce_references(network).composition)
-    if best is None or not best.down or best.rate * composed <= 1 + LOSS:
+    best = best_trees(network, least=2 * LOSS, branching=False, deadline=Deadline(budget.left() / 2))
+    composed = float(1 / all_reduce_composed(network, budget))
+    if best is None or best.rate <= composed * (1 + LOSS):
         return None
     share = np.asarray([best.shares[member] for member in gather.members]) / best.rate
     trees = np.floor((1 - LOSS) * GRAIN * share).astype(np.int64)
@@ -265,10 +266,34 @@ def _divided(topology: Topology, gather: Collective) -> tuple[Trees, Trees] | No
             for ends in [(link.src, link.dst)]
         ]
         try:
-            packed.append(_packed(Network(wires, gather), trees.tolist(), room))
+            packed.append(_packed(Network(wires, gather), trees.tolist(), _balanced(network, room)))
         except EngineError:
             return None
     return common_weights(packed[0], packed[1])
+
+
+def _balanced(network: Network, room: list[int]) -> list[int]:
+    """As much of the room as lets every relay take in what it sends out: whole numbers never balance by themselves."""
+    room = list(room)
+    relays: dict[int, tuple[list[int], list[int]]] = {
+        node.id: ([], []) for node in network.topology.nodes if node.kind != "rank"
+    }
+    for number, link in enumerate(network.links):
+        for node, side in ((link.src, 1), (link.dst, 0)):
+            if node in relays:
+                relays[node][side].append(number)
+    changed = True
+    while changed:
+        changed = False
+        for sides in relays.values():
+            into, out = (sum(room[link] for link in side) for side in sides)
+            excess = abs(into - out)
+            changed |= excess > 0
+            for most in sorted(sides[into < out], key=room.__getitem__, reverse=True):
+                taken = min(excess, room[most])
+                room[most] -= taken
+                excess -= taken
+    return room
 
 
 def spread(topology: Topology, collective: Collective, trees: Trees) -> Schedule:

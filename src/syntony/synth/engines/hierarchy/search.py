@@ -53,7 +53,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
         schedule = _composed(topology, collective, levels, composition_named(name), size, budget)
     else:
         schedule = _best(topology, collective, levels, size, budget)
-    return replace(schedule, bounds=bounds_of(topology, schedule.collective))
+    return replace(schedule, bounds=bounds_of(topology, schedule.collective, budget.for_bounds()))
 
 
 def _best(topology: Topology, collective: Collective, levels: Levels, size: int, budget: Budget) -> Schedule:

@@ -67,7 +67,9 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
                 best = seconds, schedule
     if best is None:
         raise OutOfTimeError(f"engine pipeline found no schedule in {budget.timeout:g} s; give more with --timeout")
-    return replace(best[1], engine=ENGINE, bounds=bounds_of(best[1].topology, best[1].collective), proof="")
+    return replace(
+        best[1], engine=ENGINE, bounds=bounds_of(best[1].topology, best[1].collective, budget.for_bounds()), proof=""
+    )
 
 
 def _uncut(topology: Topology, collective: Collective, size: int, budget: Budget) -> Iterator[Schedule]:
@@ -103,7 +105,7 @@ class _Packer:
         self._links = len(topology.links)
         reach = network.hops.max(axis=0) + network.hops.max(axis=1)
         self._central: list[int] = np.argsort(reach, kind="stable")[:MOST_ROOTS].tolist()
-        self._per_byte = bounds_of(topology, collective).throughput.seconds_per_byte
+        self._per_byte = bounds_of(topology, collective, budget.for_bounds()).throughput.seconds_per_byte
 
     def forests(self) -> Iterator[list[Tree]]:
         """Trees, some numbers of them."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.taccl.logical import Logical
@@ -53,7 +54,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
         raise EngineError("engine taccl minimizes time and takes no --steps or --rounds; use --engine sccl")
     sketch = read_sketch(argument, collective.ranks) if argument else default_sketch(topology, collective.members)
     size = size if sketch.size is None else sketch.size
-    bounds_of(topology, collective)  # Raises where a rank cannot be reached.
+    latency(Network(topology, collective))  # Raises where a rank cannot be reached.
     if collective.kind == "all_reduce":
         _, gather = in_owned_chunks(collective)
         up = _spread(topology.reversed(), gather, sketch, size, budget.left() / 2)
@@ -67,7 +68,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     else:
         found = _spread(topology, collective, sketch, size, budget.left())
         schedule, halves = found.schedule, [found]
-    bounds = bounds_of(schedule.topology, schedule.collective)
+    bounds = bounds_of(schedule.topology, schedule.collective, budget.for_bounds())
     return replace(schedule, bounds=bounds, proof=_proof(sketch, size, halves))
 
 
@@ -103,7 +104,9 @@ def _spread(topology: Topology, collective: Collective, sketch: Sketch, size: in
     start = grown(task)
     unit = max(relaxed_time(task, start) / UNITS, 1e-15)
     routing = route(task, start, unit, ROUTING * budget.left())
-    floor = float(size * bounds_of(topology, collective).throughput.seconds_per_byte)  # of everything, sketch or not
+    floor = float(
+        size * bounds_of(topology, collective, budget.for_bounds()).throughput.seconds_per_byte
+    )  # of everything, sketch or not
     least = int(max(floor, routing.least) / unit * (1 + 1e-12))
 
     routings = [start] if np.array_equal(start, routing.chosen) else [start, routing.chosen]

@@ -81,7 +81,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
         raise EngineError(f"engine teccl takes the argument {SWITCHES} or none, not '{argument}'")
     if budget.steps is not None or budget.rounds is not None:
         raise EngineError("engine teccl minimizes time and takes no --steps or --rounds; use --engine sccl")
-    bounds = bounds_of(topology, collective)
+    bounds = bounds_of(topology, collective, budget.for_bounds())
     enough = ENOUGH * bounds.seconds(size)
     best: Schedule | None = None
     least = _Least()

@@ -1,0 +1,140 @@
+"""A process of its own for the work of a command, so that its limits hold whatever a solver does.
+
+    parent   waits; ends the child when time is up, on Ctrl-C, or when it takes too much memory; says so in a sentence
+    child    goes on with the work as if nothing had happened, and notes the best answer that it has so far
+
+Solvers are other people's C++: some look at no clock for minutes, Python obeys Ctrl-C only when they return, and
+refused memory would abort them in the middle of a word. So nothing is refused; who takes too much is ended. Files are
+written beside their place and then renamed, so none is left half written.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from syntony.base.command import UserError
+
+GRACE = 3.0
+"""Seconds over the time limit for what follows a search: its proof, its file."""
+_WATCH = 0.05
+"""Seconds between two looks at the memory."""
+_PARTING = 0.5
+"""Seconds in which an interrupted child may tidy up."""
+_DIE_WITH_PARENT = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+
+
+@dataclass(frozen=True)
+class Standby:
+    """What is to be said if the work must be ended: noted by the child, said by the parent.
+
+    notes  a file in memory, a line per answer; None in a process that nobody watches
+    """
+
+    notes: int | None = None
+
+    def answer(self, output: str, note: str) -> None:
+        """From now on an ended command prints `output` on stdout, and "stopped after ..; `note`" on stderr."""
+        if self.notes is not None:
+            os.write(self.notes, json.dumps([output, note]).encode() + b"\n")
+
+    def last(self) -> tuple[str, str] | None:
+        """The last answer, if there is any; half a line does not count."""
+        if self.notes is None:
+            return None
+        lines = os.pread(self.notes, os.fstat(self.notes).st_size, 0).split(b"\n")
+        return tuple(json.loads(lines[-2])) if len(lines) > 1 else None
+
+
+def supervise(what: str, seconds: float | None = None, memory: int | None = None) -> Standby:
+    """From here on a child does the work; this returns in the child only.
+
+    In the parent it exits: with the child's code; when time is up, with 0 if there is an answer, else it raises
+    UserError about `what`; after Ctrl-C, with 130. `memory`: bytes that the child and its own children may take.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    standby = Standby(os.memfd_create("answers"))
+    child = os.fork()
+    if child:
+        raise SystemExit(_exit_code(child, standby, what, seconds, memory))
+    die_with_parent()
+    return standby
+
+
+def die_with_parent() -> None:
+    """This process ends when its parent does, whatever it is at."""
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
+def _exit_code(child: int, standby: Standby, what: str, seconds: float | None, memory: int | None) -> int:
+    try:
+        outcome = _wait(child, None if seconds is None else seconds + GRACE, memory)
+    except KeyboardInterrupt:
+        _end(child, _PARTING)
+        output, note = standby.last() or ("", "nothing was found so far")
+        print(output, end="", flush=True)
+        print(f"syntony: stopped; {note}", file=sys.stderr)
+        return 130
+    if outcome == "ended":
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return code if code >= 0 else 128 - code
+    _end(child, 0.0)
+    if outcome == "memory":
+        raise UserError(f"{what} takes more than the {(memory or 0) >> 20} MiB that --memory allows")
+    answer = standby.last()
+    if answer is None:
+        raise UserError(f"{what}: no answer within {seconds:g} s; --timeout allows more")
+    print(answer[0], end="", flush=True)
+    print(f"syntony: stopped after {seconds:g} s; {answer[1]}", file=sys.stderr)
+    return 0
+
+
+def _wait(child: int, seconds: float | None, memory: int | None) -> Literal["ended", "late", "memory"]:
+    """Waits for the end of the child, or for the limit that it does not keep."""
+    end = None if seconds is None else time.monotonic() + seconds
+    pidfd = os.pidfd_open(child)
+    try:
+        while True:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            if select.select([pidfd], [], [], left if memory is None else _WATCH)[0]:
+                return "ended"
+            if memory is not None and _resident(child) > memory:
+                return "memory"
+            if left == 0.0:
+                return "late"
+    finally:
+        os.close(pidfd)
+
+
+def _end(child: int, parting: float) -> None:
+    """Ends the child; it may first take so many seconds to do so itself."""
+    if parting:
+        os.kill(child, signal.SIGINT)
+        pidfd = os.pidfd_open(child)
+        select.select([pidfd], [], [], parting)
+        os.close(pidfd)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def _resident(process: int) -> int:
+    """Bytes in memory of the process and of those that it started."""
+    total = 0
+    try:
+        total = int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            total += sum(_resident(int(one)) for one in (thread / "children").read_text().split())
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # It has just ended.
+    return total
