@@ -1,95 +1,79 @@
 """The `syntony` command.
 
-Exit codes: 0 done; 1 the answer is no (`verify` found a fault, `bench` found wrong results); 2 the user's mistake, told
-in one sentence on stderr; 70 ours; 130 interrupted. SYNTONY_DEBUG=1 shows the traceback of whatever went wrong, and
-its levels WARN, INFO and TRACE what the runtime does (csrc/core/log.hpp).
+Exit codes: 0 done; 1 the answer is no (`verify` found a fault, `bench` found wrong results) or a rank failed; 2 the
+user's mistake, told in one sentence on stderr; 70 ours; 130 interrupted, 143 ended by SIGTERM. SYNTONY_DEBUG=1 shows
+the traceback of whatever went wrong, and its levels WARN, INFO and TRACE what the runtime does (csrc/core/log.hpp).
 """
 
 from __future__ import annotations
 
-import argparse
+import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import syntony
-from syntony.base.command import Command, UserError, tracebacks_wanted
-from syntony.commands import all_commands, commands_of, find
+from syntony.base.answer import tell_json
+from syntony.base.command import Command, FailedError, UserError, tracebacks_wanted
+from syntony.base.outputs import require_outputs
+from syntony.base.stopping import Stopped, stopping_by_signals
+from syntony.commands import GROUPS, ROOMS, commands_of, find
+from syntony.parser import help_of, help_of_all, parsed, parser_of
 
 if TYPE_CHECKING:
+    import argparse
+
     from syntony.base.supervised import Standby
 
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser that tells a mistake in one sentence instead of printing its usage."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; `{self.prog} --help` shows what it takes")
+_HELP = ("-h", "--help", "help")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (default: the process's own) and returns its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a name that the terminal cannot show is no error
+    process = os.getpid()
+    new: list[Path] = []  # files that this command makes
     try:
-        code = _run(words, supervised=arguments is None)
-        sys.stdout.flush()
+        with stopping_by_signals():
+            code = _run(words, new, supervised=arguments is None)
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         # The reader (`| head`) has gone. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + 13
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as stopped:
+        code = stopped.code if isinstance(stopped, Stopped) else 130
+        if os.getpid() != process:  # supervised: who watches says it
+            return code
+        kept = [str(path) for path in new if path.exists()]
+        sentence = f"stopped; what there was by then is in {', '.join(kept)}" if kept else "stopped"
     except Exception as error:
         if tracebacks_wanted():
             raise
         sentence, code = _explained(error)
-        print(f"syntony: {sentence}", file=sys.stderr)
-        return code
+    _tell_failure(words, sentence, code)
+    return code
 
 
-def parser_of(command: Command) -> argparse.ArgumentParser:
-    """The parser of one command, with its help."""
-    parser = Parser(
-        prog=f"syntony {' '.join(command.name)}",
-        description=f"{command.summary}.",
-        epilog=f"example:\n  {command.example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command.configure(parser)
-    return parser
-
-
-def arguments_of(command: Command, words: list[str]) -> argparse.Namespace:
-    """What `command` is told by `words`. Raises UserError with what is wrong."""
-    if not command.passes_on:
-        return parser_of(command).parse_args(words)
-    split = words.index("--") if "--" in words else len(words)
-    arguments = parser_of(command).parse_args(words[:split])
-    arguments.passed_on = words[split + 1 :]
-    return arguments
-
-
-def _run(words: list[str], supervised: bool) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(_help(all_commands()))
-        return 0
+def _run(words: list[str], new: list[Path], supervised: bool) -> int:
+    if not words or words[0] in _HELP:
+        return _help([word for word in words if word not in _HELP])
     if words[0] in ("-V", "--version"):
         print(f"syntony {syntony.__version__}")
         return 0
-    if len(words) == 2 and words[1] in ("-h", "--help"):
-        try:
-            group = tuple(commands_of(words[0]))
-        except KeyError:
-            group = ()
-        if len(group) > 1 and not any(len(command.name) == 1 for command in group):
-            print(_help(group))
-            return 0
+    if len(words) == 2 and words[1] in _HELP and _is_group(words[0]):
+        return _help(words[:1])
     command, rest = find(words)
-    options = arguments_of(command, rest)
+    parser = parser_of(command)
+    options = parsed(parser, command, rest)
+    new += require_outputs(parser, options)
     if command.limited:
         options.standby = _standby(words, options, supervised)
     return command.run(options)
@@ -104,11 +88,37 @@ def _standby(words: list[str], options: argparse.Namespace, supervised: bool) ->
     return supervise(what, options.timeout, getattr(options, "memory", None))
 
 
-def _help(commands: Sequence[Command]) -> str:
-    width = max(len(" ".join(command.name)) for command in commands)
-    lines = [f"  {' '.join(command.name):{width}}  {command.summary}" for command in commands]
-    usage = "usage: syntony COMMAND ...      `syntony COMMAND --help` shows its options and an example"
-    return "\n".join([usage, "", *lines])
+def _help(words: list[str]) -> int:
+    """`syntony help`, `syntony help topo`, `syntony help topo list`."""
+    if not words:
+        print(help_of_all({title: _commands(verbs) for title, verbs in GROUPS.items()}))
+    elif len(words) == 1 and _is_group(words[0]):
+        print(help_of(words[0], commands_of(words[0])))
+    else:
+        print(parser_of(find(words)[0]).format_help(), end="")
+    return 0
+
+
+def _commands(verbs: Iterable[str]) -> list[Command]:
+    return [command for verb in verbs for command in commands_of(verb)]
+
+
+def _is_group(verb: str) -> bool:
+    """Whether commands begin with this verb, which is none by itself."""
+    return verb in ROOMS and not any(len(command.name) == 1 for command in commands_of(verb))
+
+
+def _tell_failure(words: list[str], sentence: str, code: int) -> None:
+    print(f"syntony: {sentence}", file=sys.stderr)
+    own = words[: words.index("--")] if "--" in words else words
+    if "--json" in own:
+        verbs = [word for word in own[:2] if not word.startswith("-")]
+        name = next((" ".join(verbs[:size]) for size in (2, 1) if _is_command(tuple(verbs[:size]))), "")
+        tell_json({"command": name, "error": sentence, "code": code})
+
+
+def _is_command(name: tuple[str, ...]) -> bool:
+    return bool(name) and name[0] in ROOMS and any(command.name == name for command in commands_of(name[0]))
 
 
 def _explained(error: Exception) -> tuple[str, int]:
@@ -116,6 +126,8 @@ def _explained(error: Exception) -> tuple[str, int]:
     match error:
         case UserError():
             return str(error), 2
+        case FailedError():
+            return str(error), 1
         case OSError(filename=str(path), strerror=str(reason)):
             return f"{path}: {reason}", 2
         case OSError():

@@ -12,28 +12,45 @@ from types import MappingProxyType
 from syntony.base.command import Command, UserError
 from syntony.base.wording import did_you_mean
 
-ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "topo": ("syntony.topologies.cli", "syntony.collectives.cli"),
-        "bound": ("syntony.synth.commands",),
-        "synth": ("syntony.synth.commands",),
-        "portfolio": ("syntony.synth.commands",),
-        "compile": ("syntony.synth.commands.compile",),
-        "repair": ("syntony.synth.commands",),
-        "verify": ("syntony.synth.commands",),
-        "simulate": ("syntony.synth.commands",),
-        "traffic": ("syntony.synth.commands",),
-        "place": ("syntony.synth.commands",),
-        "convert": ("syntony.synth.commands",),
-        "bench": ("syntony.benchmarks.cli",),
-        "tune": ("syntony.collectives.tuner.cli",),
-        "lab": ("syntony.lab.cli",),
-        "run": ("syntony.collectives.torch_backend.command",),
-        "train": ("syntony.trainer.cli",),
-        "trace": ("syntony.collectives.recorder.command",),
-        "overlap": ("syntony.overlap.commands", "syntony.trainer.cli"),
-        "demo": ("syntony.benchmarks.cli",),
+        "wires": {
+            "topo": ("syntony.topologies.cli", "syntony.collectives.cli"),
+        },
+        "schedules": {
+            "bound": ("syntony.synth.commands",),
+            "synth": ("syntony.synth.commands",),
+            "portfolio": ("syntony.synth.commands",),
+            "compile": ("syntony.synth.commands.compile",),
+            "repair": ("syntony.synth.commands",),
+            "verify": ("syntony.synth.commands",),
+            "simulate": ("syntony.synth.commands",),
+            "traffic": ("syntony.synth.commands",),
+            "place": ("syntony.synth.commands",),
+            "convert": ("syntony.synth.commands",),
+        },
+        "running": {
+            "bench": ("syntony.benchmarks.cli",),
+            "tune": ("syntony.collectives.tuner.cli",),
+            "lab": ("syntony.lab.cli",),
+            "run": ("syntony.collectives.torch_backend.command",),
+        },
+        "training": {
+            "train": ("syntony.trainer.cli",),
+            "overlap": ("syntony.overlap.commands", "syntony.trainer.cli"),
+        },
+        "trouble": {
+            "trace": ("syntony.collectives.recorder.command",),
+        },
+        "getting started": {
+            "demo": ("syntony.benchmarks.cli",),
+        },
     }
+)
+"""The verbs by what they are for, in the order of `syntony --help`."""
+
+ROOMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {verb: rooms for group in GROUPS.values() for verb, rooms in group.items()}
 )
 
 

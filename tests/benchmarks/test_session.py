@@ -79,9 +79,8 @@ def test_the_record_has_nccl_tests_keys_and_no_environment(tmp_path: Path, monke
     monkeypatch.setenv("A_SECRET", "swordfish")
     monkeypatch.setenv("SYNTONY_ISA", "portable")
     path = tmp_path / "f.json"
-    for _ in range(2):
-        assert bench("all_reduce", "-b", "8", "-e", "32", "-f", "2", "-J", str(path), "-I") == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.json", "f.json.0"]
+    assert bench("all_reduce", "-b", "8", "-e", "32", "-f", "2", "-J", str(path), "-I") == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["f.json"]
     text = path.read_text()
     assert "swordfish" not in text
     document = json.loads(text)
@@ -152,7 +151,7 @@ def test_sizes_are_binary(text: str, value: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "K", "12Q", "-1", "nan", "1e40", "0x10"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="write bytes such as 8, 64K, 1M or 1G"):
+    with pytest.raises(argparse.ArgumentTypeError, match="write bytes such as 8, 64K or 1M"):
         options.size(text)
 
 

@@ -47,7 +47,7 @@ def test_python_examples() -> None:
     ("arguments", "sentence"),
     [
         (["simulate"], "say what to plan"),
-        (["simulate", "--model", "thin", "--layout", "pd=4"], "no 'pd'"),
+        (["simulate", "--model", "thin", "--layout", "pd=4"], "no key 'pd'"),
         (["simulate", "--model", "thin", "--layout", "dp=four"], "whole number"),
         (["simulate", *THIN, "--policy", "dpp"], "did you mean ddp"),
         (["simulate", *THIN, "--machine", "cray"], "no machine 'cray'"),
@@ -74,12 +74,12 @@ def test_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         found: dict[str, object] = json.loads(capsys.readouterr().out)
         return found
 
-    assert {"policies", "models", "pipelines", "machines"} == said("list").keys()
+    assert {"command", "policies", "models", "pipelines", "machines"} == said("list").keys()
     plan = said("plan", *THIN, "-o", str(tmp_path / "plan.json"))
     assert {"policy", "hash", "seconds"} <= plan.keys()
     alike = said("simulate", str(tmp_path / "plan.json"))
     assert alike["seconds"] == pytest.approx(plan["seconds"], rel=1e-9)
-    assert {"step", "bound", "groups", "ops", "changes"} <= said("explain", *THIN, "--policy", "ddp").keys()
+    assert {"step", "estimate", "groups", "ops", "changes"} <= said("explain", *THIN, "--policy", "ddp").keys()
     rows = said("compare", *THIN, "--policies", "fifo,bytescheduler:slice=1M,credit=4M")["policies"]
     assert isinstance(rows, list)
     assert {row["policy"] for row in rows} == {"fifo", "bytescheduler:slice=1M,credit=4M"}

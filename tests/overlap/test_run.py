@@ -29,7 +29,7 @@ def test_policies_take_turns(tmp_path: Path) -> None:
     assert {row["policy"] for row in rows} == {"ddp", "dear"}
     for row in rows:
         assert len(row["steps"]) == 4
-        assert min(row["planned"], row["measured"], row["bound"]) > 0
+        assert min(row["planned"], row["measured"], row["estimate"]) > 0
         recorded = read_chakra(tmp_path / f"{row['policy']}.et")
         moved = [op.key for op in recorded.plan.graph if op.lane != COMPUTE]
         assert moved

@@ -120,7 +120,7 @@ def test_mistakes_are_told_in_a_sentence(tmp_path: Path) -> None:
     program = syntony.load(_written(schedule, tmp_path / "ag.json"))
     for work, sentence in (
         (lambda: syntony.topology("rign:4"), "did you mean ring"),
-        (lambda: syntony.bound("ring:4", "gather_all"), "'gather_all' is not a collective"),
+        (lambda: syntony.bound("ring:4", "gather_all"), "no collective 'gather_all'"),
         (lambda: syntony.bound("ring:4", "all_gather", members=(3, 4)), "has only ranks 0..3"),
         (lambda: syntony.synthesize("ring:4", collective, engine="gredy"), "did you mean greedy"),
         (lambda: syntony.synthesize("ring:4", collective, size="big"), "size: 'big' is not a size"),

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from syntony import commands
-from syntony.__main__ import arguments_of, main, parser_of
-from syntony.base.command import Command, UserError
+from syntony.__main__ import main
+from syntony.base.answer import shell_lines
+from syntony.base.command import Command, FailedError, UserError
+from syntony.parser import arguments_of, parser_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,11 +29,11 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_every_command_with_its_summary() -> None:
     listing = run("--help")
     assert listing.returncode == 0, listing.stderr
+    text = " ".join(listing.stdout.split())
     for command in commands.all_commands():
-        assert any(
-            line.strip().startswith(" ".join(command.name)) and line.endswith(command.summary)
-            for line in listing.stdout.splitlines()
-        ), command.name
+        assert f"{' '.join(command.name)} {command.summary}" in text, command.name
+    for group in commands.GROUPS:
+        assert f"\n{group}:\n" in listing.stdout
 
 
 @pytest.mark.parametrize("command", commands.all_commands(), ids=lambda command: "-".join(command.name))
@@ -39,7 +41,7 @@ def test_every_command_has_a_summary_and_an_example_it_would_accept(command: Com
     assert command.summary
     assert not command.summary.endswith(".")
     help_text = parser_of(command).format_help()
-    assert command.example in help_text
+    assert "\n".join(shell_lines(command.example)) in help_text
     words = command.example.split()
     assert words[0] == "syntony"
     found, rest = commands.find(words[1:])
@@ -96,14 +98,15 @@ def replace_table(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None
             2,
             "syntony: f.json: No such file or directory\n",
         ),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "syntony: stopped\n"),
+        (FailedError("rank 1 died"), 1, "syntony: rank 1 died\n"),
         (
             ZeroDivisionError("by zero"),
             70,
             "syntony: internal error: ZeroDivisionError: by zero (SYNTONY_DEBUG=1 shows where)\n",
         ),
     ],
-    ids=["mistake", "file", "interrupt", "bug"],
+    ids=["mistake", "file", "interrupt", "failed", "bug"],
 )
 def test_what_goes_wrong_becomes_a_sentence_and_an_exit_code(
     error: BaseException,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from syntony.__main__ import arguments_of
 from syntony.commands import find
+from syntony.parser import arguments_of
 
 ROOT = Path(__file__).parents[2]
 LINES = [

@@ -1,6 +1,7 @@
 """What a room contributes to the `syntony` command: a tuple `COMMANDS` of `Command` in its `cli.py`.
 
-The front door joins the tuples of all rooms into one table; parser, help and documentation are made from it.
+The front door joins the tuples of all rooms into one table; parser, help, completion, man page and documentation are
+made from it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ class UserError(ValueError):
 
     The front door prints the sentence on stderr and exits with code 2; a traceback is never shown for it.
     """
+
+
+class FailedError(RuntimeError):
+    """What went wrong though the user made no mistake (a rank died), told in one sentence; exit code 1."""
 
 
 def tracebacks_wanted() -> bool:

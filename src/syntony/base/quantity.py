@@ -14,7 +14,7 @@ from functools import lru_cache
 _DECIMAL = re.compile(r"[0-9]{1,400}(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,2})?")
 _BIT_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?)([kmg])bit")
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?)(us|ms|s)")
-_SIZE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{0,9})?(?:e[0-9]{1,2})?)([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{0,9})?(?:e[0-9]{1,2})?) ?(?:([KMGT])(iB|B)?|B)?", re.IGNORECASE)
 _RATIO = re.compile(r"[0-9]{1,400}/[0-9]{1,400}")
 
 
@@ -33,11 +33,17 @@ def shape(text: str) -> tuple[int, ...]:
 
 
 def size(text: str) -> int:
-    """Bytes, less than 2^64: `8`, `64K`, `1.5M`, `1e6`, `2GiB`; units are powers of 1024, parts of a byte dropped."""
-    match = _SIZE.fullmatch(text)
-    found = int(Fraction(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " ")) if match else 1 << 64
+    """Bytes, less than 2^64: `8`, `64K`, `1.5M`, `1 G`, `1e6`, `2GiB`, `100kB`; parts of a byte are dropped.
+
+    K, M, G and T are powers of 1024, as nccl-tests has them; so are KiB, MiB, ..; kB (or KB), MB, .. are of 1000.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    found = 1 << 64
+    if match:
+        base = 1000 if (match[3] or "").upper() == "B" else 1024
+        found = int(Fraction(match[1]) * base ** " KMGT".index((match[2] or " ").upper()))
     if found >= 1 << 64:
-        raise ValueError("bytes such as 8, 64K, 1M or 1G")
+        raise ValueError("bytes such as 8, 64K or 1M (powers of 1024), 64KiB, or 1MB (powers of 1000)")
     return found
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from syntony.base.command import UserError
+from syntony.base.stopping import Stopped
 
 GRACE = 3.0
 """Seconds over the time limit for what follows a search: its proof, its file."""
@@ -80,12 +81,12 @@ def die_with_parent() -> None:
 def _exit_code(child: int, standby: Standby, what: str, seconds: float | None, memory: int | None) -> int:
     try:
         outcome = _wait(child, None if seconds is None else seconds + GRACE, memory)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stopped:
         _end(child, _PARTING)
         output, note = standby.last() or ("", "nothing was found so far")
         print(output, end="", flush=True)
         print(f"syntony: stopped; {note}", file=sys.stderr)
-        return 130
+        return stopped.code if isinstance(stopped, Stopped) else 130
     if outcome == "ended":
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         return code if code >= 0 else 128 - code

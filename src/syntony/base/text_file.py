@@ -18,10 +18,15 @@ def read_text(path: str | Path, most: int | None = None) -> str:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from None
     if most is not None and len(content) > most:
         raise FileError(f"{path}: too large; {most >> 20} MiB are read at most")
+    return decoded(content, path)
+
+
+def decoded(content: bytes, where: str | Path) -> str:
+    """A file's content as text, without the mark that some editors put before UTF-8. Raises `FileError`."""
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FileError(f"{path}: not a text file: byte {error.start} is not UTF-8") from None
+        raise FileError(f"{where}: not a text file: byte {error.start} is not UTF-8") from None
 
 
 def parse_toml(text: str, where: str | Path) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Files that appear whole or not at all: written under a name that nobody can guess, then renamed.
 
 Such a name is opened only if it does not exist, so that in a folder that others can write, too, no link of theirs leads
-the writing elsewhere.
+the writing elsewhere. Pipes and devices are written where they are.
 """
 
 from __future__ import annotations
@@ -22,14 +22,26 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
     Raises `FileError` if it cannot be written; then there is no new file, and an old one is as it was.
     """
-    part = beside(path)
+    part = None if is_special(path) else beside(path)
     try:
+        if part is None:
+            Path(path).write_bytes(content)
+            return
         with part.open("xb") as file:  # x: O_EXCL, which follows no link
             file.write(content)
         part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise FileError(f"{path}: cannot be written: {error.strerror}") from None
+    except BaseException as error:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise FileError(f"{path}: cannot be written: {error.strerror}") from None
+        raise
+
+
+def is_special(path: str | Path) -> bool:
+    """Whether something is there that is neither a file nor a folder: a pipe, a device."""
+    path = Path(path)
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def beside(path: str | Path) -> Path:

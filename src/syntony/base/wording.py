@@ -48,3 +48,22 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     names = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), names, n=1)
     return f" (did you mean {names[close[0]]}?)" if close else ""
+
+
+def unknown(what: str, word: str, known: Iterable[str]) -> str:
+    """ "no algorithm 'rign' (did you mean ring?); there are ring, tree": for a name that is none of `known`."""
+    names = list(known)
+    return f"no {what} {word!r}{did_you_mean(word, names)}; there are {', '.join(names)}"
+
+
+def bytes_of(size: int) -> str:
+    """ "128 KiB", "1000 bytes": exactly, in the largest unit that divides it."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size and size % (1 << power) == 0:
+            return f"{size >> power} {unit}"
+    return counted(size, "byte")
+
+
+def size_of_file(size: int) -> str:
+    """ "12 MB"; powers of 1000."""
+    return rate(float(size)).removesuffix("/s") if size >= 1000 else f"{size} B"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from syntony.base.command import UserError
+from syntony.base.stopping import Stopped, stopping_by_signals
 from syntony.benchmarks.tables import Table, show
 from syntony.collectives.bootstrap.launch import RankError
-from syntony.lab.lab import Stopped, stopping_by_signals
 
 
 @dataclass(frozen=True)

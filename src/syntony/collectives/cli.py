@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from syntony.base.answer import tell
 from syntony.base.arguments import count, seconds, size
 from syntony.base.command import Command, UserError
-from syntony.topologies.cli import add_json
+from syntony.base.outputs import add_output, wrote
 from syntony.topologies.probed.health import TOLERANCE
 
 if TYPE_CHECKING:
@@ -29,10 +28,17 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="slow is below X times the peers' median bandwidth (default %(default)s)",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="F.json", help="write the topology that was found")
+    add_output(
+        parser,
+        "-o",
+        "--output",
+        metavar="F.json",
+        endings=(".json",),
+        what="a topology file is JSON",
+        help="write the topology that was found",
+    )
     parser.add_argument("--largest", type=size, default="4M", metavar="SIZE", help="largest message (default 4M)")
     parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="of any one message (default 60)")
-    add_json(parser)
 
 
 def _probe(arguments: argparse.Namespace) -> int:
@@ -40,10 +46,8 @@ def _probe(arguments: argparse.Namespace) -> int:
 
     if not 0 < arguments.tolerance < 1:
         raise UserError(f"--tolerance {arguments.tolerance:g}: it is a part of the peers' median, between 0 and 1")
-    if arguments.output is not None and arguments.output.suffix != ".json":
-        raise UserError(f"{arguments.output}: a topology file is JSON; its name must end in .json")
     work = partial(_run, arguments=arguments)
-    return work_on_ranks("topo probe", arguments.ranks, work, arguments.timeout, 10 * arguments.timeout)
+    return work_on_ranks(arguments.ranks, work, arguments.timeout, 10 * arguments.timeout)
 
 
 def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
@@ -71,12 +75,10 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
         topology = explain(measurements, root)
         if arguments.output is not None:
             write(topology, arguments.output)
-        if arguments.json:
-            print(json.dumps(as_json(measurements, root, findings, topology), indent=2, ensure_ascii=False))
-        else:
-            print(report(measurements, root, findings, topology))
-            if arguments.output is not None:
-                print(f"wrote {arguments.output}")
+        lines = [report(measurements, root, findings, topology)]
+        lines += [] if arguments.output is None else [wrote(arguments.output)]
+        file = None if arguments.output is None else str(arguments.output)
+        tell(arguments, as_json(measurements, root, findings, topology) | {"file": file}, lines)
     return int(arguments.health and bool(findings))
 
 

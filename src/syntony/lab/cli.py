@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -13,15 +12,17 @@ from contextlib import suppress
 from functools import partial
 from typing import TextIO, TypeVar
 
+from syntony.base.answer import tell, tell_json, width
 from syntony.base.command import Command
 from syntony.base.quantity import bit_rate, duration
+from syntony.base.stopping import Stopped, stopping_by_signals
 from syntony.lab import report, runs
 from syntony.lab.faults import parse_fault
-from syntony.lab.lab import Lab, Stopped, stopping_by_signals
+from syntony.lab.lab import Lab
 from syntony.lab.lab_spec import DEFAULT_RATE, LabError, LabSpec, at_rate, delayed, spec_of
 from syntony.lab.processes import require_command
 from syntony.lab.wires import kernel
-from syntony.topologies.cli import add_json, add_topology
+from syntony.topologies.cli import add_topology
 from syntony.topologies.parse import parse
 
 _Quantity = TypeVar("_Quantity")
@@ -52,7 +53,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ecmp", action="store_true", help="hash connections over all shortest paths, not just one")
     parser.add_argument("--no-ceilings", action="store_true", help="do not measure the wires first")
-    add_json(parser)
     parser.usage = f"{parser.prog} T [--rate R] [--delay T] [--fault F] ... [-- COMMAND ...]"
     parser.description = (
         "An emulated cluster on this machine: each host of topology T becomes a network namespace, each switch "
@@ -115,11 +115,11 @@ def _quantity(option: str, text: str, read: Callable[[str], _Quantity]) -> _Quan
 def _print_report(lab: Lab, arguments: argparse.Namespace) -> None:
     if arguments.json:
         ceilings = () if arguments.no_ceilings else lab.ceilings()
-        print(json.dumps(report.document(lab, ceilings)), flush=True)
+        tell_json({"command": arguments.command, **report.document(lab, ceilings)})
         return
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=width())
     for item in report.map_of(lab):
         console.print(item, soft_wrap=isinstance(item, str))  # commands are copied whole
     if not arguments.no_ceilings and lab.spec.wires:
@@ -142,31 +142,28 @@ def _write(descriptor: int, lines: bytes) -> None:
 
 
 def _configure_list(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+    """It takes no arguments of its own."""
 
 
 def _list(arguments: argparse.Namespace) -> int:
     kernel.require_tools()
     found = [(record, alive, runs.namespaces_of(record.id)) for record, alive in runs.records()]
-    if arguments.json:
-        rows = [
-            {
-                "id": record.id,
-                "topology": record.topology,
-                "process": record.process if alive else None,
-                "started": record.started,
-                "namespaces": namespaces,
-            }
-            for record, alive, namespaces in found
-        ]
-        print(json.dumps({"labs": rows}, indent=2))
-        return 0
+    rows = [
+        {
+            "id": record.id,
+            "topology": record.topology,
+            "process": record.process if alive else None,
+            "started": record.started,
+            "namespaces": namespaces,
+        }
+        for record, alive, namespaces in found
+    ]
+    lines = []
     for record, alive, namespaces in found:
         state = f"run by process {record.process}" if alive else "left behind; `syntony lab clean` removes it"
         since = time.strftime("since %F %T", time.localtime(record.started)) if record.started else ""
-        print(f"{record.id}  {record.topology}  {len(namespaces)} namespaces  {since}  {state}")
-    if not found:
-        print("no labs on this machine")
+        lines.append(f"{record.id}  {record.topology}  {len(namespaces)} namespaces  {since}  {state}")
+    tell(arguments, {"labs": rows}, lines or ["no labs on this machine"])
     return 0
 
 
@@ -178,6 +175,7 @@ def _clean(arguments: argparse.Namespace) -> int:
     kernel.require_tools()
     known = {record.id: (record, alive) for record, alive in runs.records()}
     wanted: Sequence[str] = arguments.labs or [name for name, (_, alive) in known.items() if not alive]
+    removed = []
     for name in wanted:
         if name not in known:
             raise LabError(f"there is no lab {name!r}; `syntony lab list` shows those there are")
@@ -185,9 +183,9 @@ def _clean(arguments: argparse.Namespace) -> int:
         if alive:
             _end(record)
         runs.remove(name)
-        print(f"removed {name} ({record.topology})")
-    if not wanted:
-        print("nothing was left behind")
+        removed.append({"id": name, "topology": record.topology})
+    lines = [f"removed {one['id']} ({one['topology']})" for one in removed]
+    tell(arguments, {"removed": removed}, lines or ["nothing was left behind"])
     return 0
 
 

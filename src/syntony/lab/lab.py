@@ -9,8 +9,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from syntony.lab.aggregators import adding_switches, command_of, meeting_place
@@ -147,26 +146,3 @@ class Lab:
 def _write_to_stdout(lines: bytes) -> None:
     sys.stdout.buffer.write(lines)
     sys.stdout.buffer.flush()
-
-
-class Stopped(Exception):  # noqa: N818 - no error: somebody wants it to end
-    """A signal asked the lab to end. `code` is the exit code that says so."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.code = 128 + number
-
-
-@contextmanager
-def stopping_by_signals() -> Iterator[None]:
-    """Within, SIGINT, SIGTERM and SIGHUP raise Stopped in the main thread, so that a lab is removed on its way out."""
-
-    def stop(number: int, _: object) -> None:
-        raise Stopped(number)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syntony.base.answer import tell, tell_json, width
 from syntony.base.command import Command
+from syntony.base.outputs import add_output, require_output, wrote
 from syntony.base.whole_file import write_text
+from syntony.base.wording import counted, unknown
 from syntony.topologies.file_format import write
 from syntony.topologies.parse import parse
 from syntony.topologies.readers import FORMATS, read
@@ -32,20 +35,20 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology", metavar="T", help=TOPOLOGY_HELP)
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
-
-
 def _print(items: Iterable[RenderableType]) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=width())
     for item in items:
         console.print(item)
 
 
-def _print_json(data: object) -> None:
-    print(json.dumps(data, indent=2, ensure_ascii=False))
+def _answer(arguments: argparse.Namespace, told: Mapping[str, Any], items: Iterable[RenderableType]) -> int:
+    if arguments.json:
+        tell_json({"command": arguments.command, **told})
+    else:
+        _print(items)
+    return 0
 
 
 # topo list --------------------------------------------------------------------------------------------------------
@@ -57,15 +60,10 @@ def _list(arguments: argparse.Namespace) -> int:
     chosen = list(FAMILIES.values())
     if arguments.family is not None:
         if arguments.family not in FAMILIES:
-            raise TopologyError(f"unknown family {arguments.family!r}; known are {', '.join(FAMILIES)}")
+            raise TopologyError(unknown("family", arguments.family, FAMILIES))
         chosen = [FAMILIES[arguments.family]]
-    if arguments.json:
-        _print_json({"families": [_family_object(family) for family in chosen]})
-    elif arguments.family is not None:
-        _print(_family_page(chosen[0]))
-    else:
-        _print(_family_table(chosen))
-    return 0
+    told = {"families": [_family_object(family) for family in chosen]}
+    return _answer(arguments, told, _family_table(chosen) if arguments.family is None else _family_page(chosen[0]))
 
 
 def _family_object(family: Family) -> dict[str, Any]:
@@ -93,14 +91,12 @@ def _family_table(families: Iterable[Family]) -> Iterable[RenderableType]:
     from rich.box import SIMPLE_HEAD
     from rich.table import Column, Table
 
-    table = Table("family", "what it is", Column("example", overflow="fold"), box=SIMPLE_HEAD)
+    table = Table(Column("example", no_wrap=True), "what it is", box=SIMPLE_HEAD)
     for family in families:
-        table.add_row(family.name, family.summary, family.example)
-    table.add_row(
-        "file", "a file of ours, of NCCL, lstopo, nvidia-smi or TACCL, or a machine's folder", "file:cluster.json"
-    )
+        table.add_row(family.example, family.summary)
+    table.add_row("file:cluster.json", "a file of ours, of NCCL, lstopo, nvidia-smi or TACCL, or a machine's folder")
     yield table
-    yield "All arguments and defaults of a family: syntony topo list FAMILY"
+    yield "The family is the word before the colon. All arguments and defaults of one:\nsyntony topo list FAMILY"
 
 
 def _family_page(family: Family) -> Iterable[RenderableType]:
@@ -122,7 +118,6 @@ def _family_page(family: Family) -> Iterable[RenderableType]:
 
 def _configure_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("family", nargs="?", metavar="FAMILY", help="show this family's arguments and defaults")
-    add_json(parser)
 
 
 # topo show --------------------------------------------------------------------------------------------------------
@@ -132,16 +127,7 @@ def _show(arguments: argparse.Namespace) -> int:
     from syntony.topologies.drawing.show import summarize, tables, to_dict
 
     summary = summarize(parse(arguments.topology))
-    if arguments.json:
-        _print_json(to_dict(summary))
-    else:
-        _print(tables(summary))
-    return 0
-
-
-def _configure_show(parser: argparse.ArgumentParser) -> None:
-    add_topology(parser)
-    add_json(parser)
+    return _answer(arguments, to_dict(summary), tables(summary))
 
 
 # topo draw --------------------------------------------------------------------------------------------------------
@@ -150,18 +136,32 @@ def _configure_show(parser: argparse.ArgumentParser) -> None:
 def _draw(arguments: argparse.Namespace) -> int:
     from syntony.topologies.drawing.draw import to_svg
 
-    output = Path(arguments.output)
-    if output.suffix.lower() != ".svg":
-        raise TopologyError(f"{output}: a drawing is an SVG file; its name must end in .svg")
     topology = parse(arguments.topology)
+    output = arguments.output
+    if output is None:
+        output = Path(_file_name(arguments.topology) + ".svg")
+        require_output(output, arguments.force)
     write_text(output, to_svg(topology))
     return _wrote(arguments, topology, output)
 
 
+def _file_name(topology: str) -> str:
+    """What a file about the topology of that name is called: `torus-4x4`, or the name of its own file."""
+    name = Path(topology.removeprefix("file:").partition(",")[0]).stem if topology.startswith("file:") else topology
+    return re.sub(r"[^A-Za-z0-9_.@=%-]+", "-", name).strip("-.") or "topology"
+
+
 def _configure_draw(parser: argparse.ArgumentParser) -> None:
     add_topology(parser)
-    parser.add_argument("-o", "--output", metavar="F.svg", required=True, help="the SVG file to write")
-    add_json(parser)
+    add_output(
+        parser,
+        "-o",
+        "--output",
+        metavar="F.svg",
+        endings=(".svg",),
+        what="a drawing is an SVG file",
+        help="the SVG file to write (default: named after T, here)",
+    )
 
 
 # topo detect ------------------------------------------------------------------------------------------------------
@@ -172,21 +172,22 @@ def _detect(arguments: argparse.Namespace) -> int:
     from syntony.topologies.readers.detect import detect, to_dict
     from syntony.topologies.readers.linux_sys import read_machine
 
-    output = None if arguments.output is None else _json_path(arguments.output)
+    output = arguments.output
     machine = detect()
     topology = read_machine(Path("/"), nvidia_smi.ask() if machine.gpus else None)
     if output is not None:
         write(topology, output)
-    if arguments.json:
-        _print_json({**to_dict(machine), "about": topology.about, "file": None if output is None else str(output)})
-        return 0
-    _print([machine_table(machine), topology.about])
-    return 0 if output is None else _wrote(arguments, topology, output)
+    told = {**to_dict(machine), "about": topology.about, "file": None if output is None else str(output)}
+    written = [] if output is None else [wrote(output, _about(topology))]
+    return _answer(arguments, told, [machine_table(machine), topology.about, *written])
 
 
 def _configure_detect(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", metavar="F.json", help="also write this machine's topology")
-    add_json(parser)
+    _add_topology_file(parser, "-o", "--output", metavar="F.json", help="also write this machine's topology")
+
+
+def _add_topology_file(parser: argparse.ArgumentParser, *flags: str, **keywords: Any) -> None:
+    add_output(parser, *flags, endings=(".json",), what="a topology file is JSON", **keywords)
 
 
 def machine_table(machine: DetectedHost) -> RenderableType:
@@ -208,16 +209,9 @@ def machine_table(machine: DetectedHost) -> RenderableType:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    output = _json_path(arguments.output)
     topology = _source(arguments.input, arguments.form)
-    write(topology, output)
-    return _wrote(arguments, topology, output)
-
-
-def _json_path(name: str) -> Path:
-    if Path(name).suffix.lower() != ".json":
-        raise TopologyError(f"{name}: a topology file is JSON; its name must end in .json")
-    return Path(name)
+    write(topology, arguments.output)
+    return _wrote(arguments, topology, arguments.output)
 
 
 def _source(name: str, form: str | None) -> Topology:
@@ -232,28 +226,25 @@ def _source(name: str, form: str | None) -> Topology:
 
 def _configure_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="IN", help=f"{TOPOLOGY_HELP}, or the path itself")
-    parser.add_argument("output", metavar="OUT", help="the topology file to write; its name ends in .json")
+    _add_topology_file(parser, "output", metavar="OUT", help="the topology file to write; its name ends in .json")
     parser.add_argument(
         "--from", dest="form", choices=FORMATS, help="the format of IN; without it, IN is recognized by its contents"
     )
-    add_json(parser)
 
 
 def _wrote(arguments: argparse.Namespace, topology: Topology, output: Path) -> int:
-    if arguments.json:
-        data = {"file": str(output), "name": topology.name, "ranks": topology.ranks, "links": len(topology.links)}
-        _print_json(data)
-    else:
-        from syntony.base.wording import counted
-
-        size = f"{counted(topology.ranks, 'rank')}, {counted(len(topology.links), 'link')}"
-        print(f"wrote {output} ({topology.name}; {size})")
+    told = {"file": str(output), "name": topology.name, "ranks": topology.ranks, "links": len(topology.links)}
+    tell(arguments, told, [wrote(output, _about(topology))])
     return 0
+
+
+def _about(topology: Topology) -> str:
+    return f"{topology.name}; {counted(topology.ranks, 'rank')}, {counted(len(topology.links), 'link')}"
 
 
 COMMANDS: tuple[Command, ...] = (
     Command(("topo", "list"), "list the families of topologies", "syntony topo list torus", _configure_list, _list),
-    Command(("topo", "show"), "show a topology as a table", "syntony topo show dgx-a100:2", _configure_show, _show),
+    Command(("topo", "show"), "show a topology as a table", "syntony topo show dgx-a100:2", add_topology, _show),
     Command(
         ("topo", "draw"), "draw a topology as SVG", "syntony topo draw torus:4x4 -o torus.svg", _configure_draw, _draw
     ),

@@ -6,12 +6,11 @@ import argparse
 import os
 import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syntony.base.arguments import count
-from syntony.base.command import Command, UserError
-from syntony.topologies.cli import add_json
+from syntony.base.command import Command, FailedError
+from syntony.base.outputs import add_output
 
 if TYPE_CHECKING:
     from syntony.trainer.run.loop import Work
@@ -28,21 +27,29 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    return _start("train", arguments, None)
+    return _start(arguments, None)
 
 
-def _start(what: str, arguments: argparse.Namespace, work: Work | None) -> int:
+def _start(arguments: argparse.Namespace, work: Work | None) -> int:
     from syntony.collectives.bootstrap.rendezvous import work_on_ranks
     from syntony.trainer.config import load
 
     config = load(arguments.config, arguments.set)
-    from syntony.trainer.run.loop import train
+    from syntony.trainer.run.loop import train, train_as_json
 
+    if work is None and arguments.json:
+        work = train_as_json
     ranks = arguments.ranks or config.world
     if ranks == 1 and "RANK" not in os.environ:
         return train(config, None, work)
     silence = 1e6  # ranks meet in their own groups, whose timeout is `run.timeout`
-    code = work_on_ranks(what, ranks, partial(train, config, work=work), config.run.timeout, silence)
+    try:
+        code = work_on_ranks(ranks, partial(train, config, work=work), config.run.timeout, silence)
+    except FailedError as failure:
+        if "RANK" not in os.environ:
+            raise
+        print(f"syntony: {failure}", file=sys.stderr)
+        code = 1
     if code and "RANK" in os.environ:  # whoever restarts us waits for our end, and torch's takes its time
         sys.stdout.flush()
         os._exit(code)
@@ -55,8 +62,8 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
                         help="who plans (default %(default)s); `syntony overlap list` has them all")  # fmt: skip
     parser.add_argument("--steps", type=count, default=5, metavar="N", help="of each per round (default 5)")
     parser.add_argument("--rounds", type=count, default=3, metavar="N", help="in which they take turns (default 3)")
-    parser.add_argument("-o", "--output", metavar="FOLDER", help="write traces: POLICY.json for Perfetto, POLICY.et")
-    add_json(parser)
+    add_output(parser, "-o", "--output", type=str, folder=True, metavar="FOLDER",
+               help="write traces: POLICY.json for Perfetto, POLICY.et")  # fmt: skip
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -64,13 +71,11 @@ def _run(arguments: argparse.Namespace) -> int:
     from syntony.trainer.run.choosing import wanted
     from syntony.trainer.run.contest import Contest
 
-    if arguments.output and not Path(arguments.output).is_dir():
-        raise UserError(f"{arguments.output}: there is no such folder")
     policies = tuple(split_policies(arguments.policies))
     for name in policies:
         wanted(name)  # refuses what there is not before ranks start
     contest = Contest(policies, arguments.steps, arguments.rounds, arguments.output or "", arguments.json)
-    return _start("overlap run", arguments, contest.run)
+    return _start(arguments, contest.run)
 
 
 COMMANDS = (

@@ -278,7 +278,7 @@ def test_tune_measures_checks_and_keeps(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--collectives", "all_redcue"], "'all_redcue' is none of"),
+        (["--collectives", "all_redcue"], "no collective 'all_redcue' (did you mean all_reduce?)"),
         (["--sizes", "8,x"], "--sizes: 'x' is not a size"),
         (["-o", "f.json"], "must end in .toml"),
         (["--ranks", "1"], "one rank only"),

@@ -50,7 +50,7 @@ def test_synth_verify_simulate(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     path, trace = tmp_path / "f.json", tmp_path / "trace.json"
     words = ("synth", "dgx1", "all_gather", "--steps", "2", "--rounds", "3", "--chunks", "2", "-o", str(path), "--json")
     told = answer(capsys, *words)
-    assert set(told) == {"file", "engine", "steps", "rounds", "chunks", "bounds", "gap", "proof", "seconds"}
+    assert set(told) == {"command", "file", "engine", "steps", "rounds", "chunks", "bounds", "gap", "proof", "seconds"}
     assert (told["file"], told["engine"], told["steps"], told["rounds"], told["chunks"]) == (str(path), "sccl", 2, 3, 2)
     assert told["gap"] == pytest.approx(2 / 7)
     assert told["proof"] == "steps 2 = distance bound; R/C = 3/2 vs throughput bound 7/6"
@@ -74,14 +74,14 @@ def test_pareto(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 def test_stories_name_bound_gap_and_proof(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["synth", "ring:3", "broadcast", "--root", "2", "--members", "0,1,2", "--engine", "greedy"]) == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in ("bound", "gap", "proof", "engine greedy"))
+    assert all(word in out for word in ("bound", "gap", "correct  checked", "optimal", "engine greedy"))
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         ("bound nowhere all_gather", "unknown topology 'nowhere'"),
-        ("bound dgx1 all_gathered", "'all_gathered' is not a collective"),
+        ("bound dgx1 all_gathered", "no collective 'all_gathered' (did you mean all_gather?)"),
         ("bound dgx1 broadcast --root 8", "root 8 is not a rank of this collective; ranks are 0..7"),
         ("bound dgx1 all_gather --members 0,9", "member on rank 9, but dgx1 has only ranks 0..7"),
         ("bound dgx1 all_gather --members 0,x", "'x' is not a rank"),
@@ -131,7 +131,7 @@ def test_one_of_a_thing_is_not_plural(capsys: pytest.CaptureFixture[str]) -> Non
         "1 round per chunk",
         "over one link of",
         "on ring:1: 0 steps, 1 chunk (",
-        "gap    none",
+        "gap      none",
     ):
         assert phrase in out
 

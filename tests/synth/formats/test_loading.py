@@ -239,8 +239,8 @@ def test_convert(files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureF
     ("arguments", "told"),
     [
         (["bad-schedule.json", "--to", "json", "-o", "x"], "rank 1 does not hold chunk 0 by then"),
-        (["schedule.json", "--to", "mscclpp", "-o", "x"], "no such format; formats are json, msccl-xml, mscclpp-json"),
-        (["schedule.json", "--to", "json", "-o", "none/x"], "there is no directory"),
+        (["schedule.json", "--to", "mscclpp", "-o", "x"], "did you mean mscclpp-json"),
+        (["schedule.json", "--to", "json", "-o", "none/x"], "there is no folder"),
     ],
 )
 def test_convert_refuses(

@@ -43,12 +43,12 @@ def test_a_schedule_on_its_own_routes_and_on_others(capsys: pytest.CaptureFixtur
     capsys.readouterr()
     plain = answer(capsys, "simulate", path, "--size", "1M")
     explained = answer(capsys, "simulate", path, "--size", "1M", "--explain", "--heat-map", str(tmp_path / "h.svg"))
-    assert explained["seconds"] == pytest.approx(plain["seconds"])
+    assert explained["seconds"] == pytest.approx(plain["seconds"], rel=0.01)
     assert [link["busy"] for link in explained["links"]] == pytest.approx([link["busy"] for link in plain["links"]])
     assert "link rank" in explained["critical_path"][0]
     assert answer(capsys, "simulate", path, "--size", "1M", "--paths", "ecmp")["seconds"] > 0
     assert main(["simulate", path, "--size", "1M", "--utilization", "--explain"]) == 0
-    assert "paths   as scheduled" in capsys.readouterr().out
+    assert "paths    as scheduled" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

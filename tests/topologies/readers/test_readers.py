@@ -79,4 +79,4 @@ def test_huge_files_are_not_read_to_their_end(tmp_path: Path) -> None:
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     assert _sentence(tmp_path / "absent.xml").endswith("absent.xml: cannot be read: No such file or directory")
-    assert "unknown format 'yaml'; known are json, nccl-xml" in _sentence(tmp_path / "absent.xml", "yaml")
+    assert "no format 'yaml'; there are json, nccl-xml" in _sentence(tmp_path / "absent.xml", "yaml")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from syntony import _core
 from syntony.base.arguments import size_or_zero as size
 from syntony.base.command import UserError
+from syntony.base.outputs import add_output, require_output
+from syntony.base.wording import unknown
 from syntony.benchmarks.bench.elements import ALIASES, ELEMENTS, Element
 from syntony.benchmarks.bench.measure import Effort
 from syntony.benchmarks.bench.reference import BITWISE, OPERATIONS
@@ -27,27 +29,31 @@ PEERS = ("gloo", "torch", *LIBRARIES)
 
 DEVICES = ("cpu", "cuda")
 
-# Options of nccl-tests that would do nothing here. A script that passes one is told, not ignored.
-_REFUSED: tuple[tuple[str, str, str], ...] = (
-    ("-g", "--ngpus", "a rank has one GPU or none; --ranks N starts N processes"),
-    ("-m", "--agg_iters", "operations on the same buffer are not grouped"),
-    ("-p", "--parallel_init", "ranks always join at the same time"),
-    ("-z", "--blocking", "the time until results are there is what is reported"),
-    ("-y", "--stream_null", "a rank on a GPU has a stream of its own"),
-    ("-C", "--report_cputime", "the time until results are there is what is reported"),
-    ("-R", "--local_register", "buffers are ordinary memory"),
-    ("-x", "--cta_policy", "a Program says how many thread blocks it wants"),
-    ("-D", "--device_implementation", "there are no kernels beside the executor's"),
-    ("-V", "--device_cta_count", "a Program says how many thread blocks it wants"),
-    ("-M", "--memory", "memory in use is not reported"),
-    ("-u", "--unalign", "buffers are aligned to the page"),
+# Options of nccl-tests that would do nothing here. A script that passes one is told, not ignored, unless it asks for
+# what is done anyway.
+_REFUSED: tuple[tuple[str, str, str, str], ...] = (
+    ("-g", "--ngpus", "1", "a rank has one GPU or none; --ranks N starts N processes"),
+    ("-m", "--agg_iters", "1", "operations on the same buffer are not grouped"),
+    ("-p", "--parallel_init", "0", "ranks always join at the same time"),
+    ("-z", "--blocking", "0", "the time until results are there is what is reported"),
+    ("-y", "--stream_null", "0", "a rank on a GPU has a stream of its own"),
+    ("-C", "--report_cputime", "0", "the time until results are there is what is reported"),
+    ("-R", "--local_register", "0", "buffers are ordinary memory"),
+    ("-x", "--cta_policy", "0", "a Program says how many thread blocks it wants"),
+    ("-D", "--device_implementation", "0", "there are no kernels beside the executor's"),
+    ("-V", "--device_cta_count", "0", "a Program says how many thread blocks it wants"),
+    ("-M", "--memory", "0", "memory in use is not reported"),
+    ("-u", "--unalign", "0", "buffers are aligned to the page"),
 )
 
-# Options of nccl-tests that only GPUs have.
-_OF_GPUS = {
-    "threads": "-t/--nthreads of nccl-tests means nothing on CPUs: a rank is a process there; --ranks N starts several",
-    "graph": "-G/--cudagraph of nccl-tests means nothing on CPUs: there are no CUDA graphs",
-    "protocol": "--protocol is how messages travel between GPUs; --device cuda has it",
+# Options of nccl-tests that only GPUs have, each with the value that asks for nothing.
+_OF_GPUS: dict[str, tuple[object, str]] = {
+    "threads": (
+        1,
+        "-t/--nthreads of nccl-tests means nothing on CPUs: a rank is a process there; --ranks N starts several",
+    ),
+    "graph": (0, "-G/--cudagraph of nccl-tests means nothing on CPUs: there are no CUDA graphs"),
+    "protocol": (None, "--protocol is how messages travel between GPUs; --device cuda has it"),
 }
 
 _T = TypeVar("_T")
@@ -82,6 +88,11 @@ class Options:
     csv_file: Path | None
     results: Path | None
     json: bool
+    others: tuple[Options, ...] = ()  # the other collectives', one table each
+
+    def each(self) -> tuple[Options, ...]:
+        """One benchmark per collective, in the order of the command line."""
+        return (self, *self.others)
 
     def sizes(self) -> Iterator[int]:
         """The sweep: from `min_bytes` to `max_bytes`, both included."""
@@ -93,8 +104,14 @@ class Options:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the bench's arguments."""
-    parser.add_argument("collective", choices=list(SHAPES), metavar="COLLECTIVE", help=", ".join(SHAPES))
-    sweep = parser.add_argument_group("sizes (bytes; K, M and G are powers of 1024)")
+    parser.add_argument(
+        "collective",
+        nargs="+",
+        choices=list(SHAPES),
+        metavar="COLLECTIVE",
+        help=f"one table each; there are {', '.join(SHAPES)}",
+    )
+    sweep = parser.add_argument_group("sizes (bytes; K, M, G and KiB are powers of 1024, KB of 1000)")
     sweep.add_argument("-b", "--minbytes", type=size, default=32 << 20, metavar="SIZE", help="smallest size (32M)")
     sweep.add_argument("-e", "--maxbytes", type=size, default=None, metavar="SIZE", help="largest size (the smallest)")
     step = sweep.add_mutually_exclusive_group()
@@ -124,28 +141,37 @@ def configure(parser: argparse.ArgumentParser) -> None:
     how.add_argument("-w", "--warmup_iters", type=int, default=1, metavar="N", help="iterations before them (1)")
     how.add_argument("-c", "--check", type=int, default=1, metavar="N", help="checked iterations; 0: no check (1)")
     how.add_argument("-N", "--run_cycles", type=int, default=1, metavar="N", help="repeat the sweep; 0: for ever (1)")
-    how.add_argument("-a", "--average", type=int, default=1, choices=range(4), help="0 rank 0, 1 mean, 2 min, 3 max")
+    how.add_argument(
+        "-a", "--average", type=int, default=1, choices=range(4), help="0 rank 0, 1 mean, 2 min, 3 max (1)"
+    )
     how.add_argument("-I", "--per_iter_timing", action="store_true", help="show min, max, p99, cv%% of iterations")
     how.add_argument("-K", "--per_iter_skip", type=int, default=0, metavar="N", help="leave the first N out of these")
     how.add_argument("-G", "--cudagraph", type=int, default=None, dest="graph", metavar="N",
                      help="cuda: capture the iterations, replay them N times (0)")  # fmt: skip
     how.add_argument("-T", "--timeout", type=float, default=120.0, metavar="S", help="seconds without progress (120)")
 
-    out = parser.add_argument_group("what is written (existing files are kept: F, F.0, F.1, ...)")
+    out = parser.add_argument_group("what is written, row by row (several collectives: F.COLLECTIVE.json)")
     out.add_argument("-S", "--report_timestamps", action="store_true", help="end each row with the time of day")
-    out.add_argument(
-        "-J", "--output_file", type=Path, default=None, metavar="FILE", help="JSON as nccl-tests writes it"
-    )
-    out.add_argument("--csv", type=Path, default=None, metavar="FILE", help="a line per row, contender and form")
-    out.add_argument("--results", type=Path, default=None, metavar="FOLDER", help="a page with date, device, versions")
+    add_output(out, "-J", "--output_file", metavar="FILE", help="JSON as nccl-tests writes it")
+    add_output(out, "--csv", metavar="FILE", help="a line per row, contender and form")
+    add_output(out, "--results", folder=True, metavar="FOLDER", help="a page with date, device, versions")
     out.add_argument("--json", action="store_true", help="print the JSON instead of the table")
-    for short, long, reason in _REFUSED:
-        parser.add_argument(short, long, nargs="?", action=_Refuse, reason=reason, help=argparse.SUPPRESS)
+    for short, long, neutral, reason in _REFUSED:
+        parser.add_argument(
+            short, long, nargs="?", action=_Refuse, neutral=neutral, reason=reason, help=argparse.SUPPRESS
+        )
 
 
 def read(arguments: argparse.Namespace) -> Options:
-    """The benchmark that the arguments describe. Raises UserError, naming the option."""
-    shape = SHAPES[arguments.collective]
+    """The benchmarks that the arguments describe, as the first of them. Raises UserError, naming the option."""
+    chosen = tuple(dict.fromkeys(arguments.collective))
+    if len(chosen) > 1 and arguments.schedule is not None:
+        raise UserError(f"--schedule {arguments.schedule} is for one collective, and there are {', '.join(chosen)}")
+    first, *others = (_read(arguments, SHAPES[name], len(chosen) > 1) for name in chosen)
+    return replace(first, others=tuple(others))
+
+
+def _read(arguments: argparse.Namespace, shape: Shape, of_several: bool) -> Options:
     _at_least(arguments.minbytes, 0, "--minbytes")
     largest = arguments.minbytes if arguments.maxbytes is None else arguments.maxbytes
     if largest < arguments.minbytes:
@@ -166,8 +192,8 @@ def read(arguments: argparse.Namespace) -> Options:
     if shape.name == "sendrecv" and (arguments.schedule is not None or arguments.algo not in (None, "auto")):
         raise UserError("sendrecv is point to point: --algo and --schedule mean nothing for it")
     cuda = arguments.device == "cuda"
-    for name, why in _OF_GPUS.items():
-        if not cuda and getattr(arguments, name) is not None:
+    for name, (neutral, why) in _OF_GPUS.items():
+        if not cuda and getattr(arguments, name) not in (None, neutral):
             raise UserError(why)
     if cuda:
         _check_for_gpus(arguments, shape)
@@ -175,7 +201,7 @@ def read(arguments: argparse.Namespace) -> Options:
     return Options(
         shape=shape,
         device=arguments.device,
-        processes=arguments.ranks if arguments.threads is None else 1,
+        processes=arguments.ranks if arguments.threads is None or not cuda else 1,
         threads=arguments.threads or 1,
         graph=arguments.graph or 0,
         protocols=_listed("--protocol", arguments.protocol or "simple", PROTOCOLS),
@@ -200,11 +226,20 @@ def read(arguments: argparse.Namespace) -> Options:
         if cuda
         else peers(arguments.peers),
         timeout=arguments.timeout,
-        output_file=arguments.output_file,
-        csv_file=arguments.csv,
+        output_file=_own(arguments.output_file, shape, arguments, of_several),
+        csv_file=_own(arguments.csv, shape, arguments, of_several),
         results=arguments.results,
         json=arguments.json,
     )
+
+
+def _own(path: Path | None, shape: Shape, arguments: argparse.Namespace, of_several: bool) -> Path | None:
+    """Where one collective is recorded; one of several in a file of its own."""
+    if path is None or not of_several:
+        return path
+    found = path.with_name(f"{path.stem}.{shape.name}{path.suffix}")
+    require_output(found, arguments.force)
+    return found
 
 
 def peers(text: str) -> tuple[str, ...]:
@@ -231,13 +266,15 @@ def _check_for_gpus(arguments: argparse.Namespace, shape: Shape) -> None:
 
 
 class _Refuse(argparse.Action):
-    """An option that nccl-tests has and that would do nothing here."""
+    """An option that nccl-tests has and that would do nothing here; its neutral value says no more than its absence."""
 
-    def __init__(self, *, reason: str, **keywords: object) -> None:
+    def __init__(self, *, neutral: str, reason: str, **keywords: object) -> None:
         super().__init__(**keywords)  # type: ignore[arg-type]
-        self._reason = reason
+        self._neutral, self._reason = neutral, reason
 
-    def __call__(self, *ignored: object, **also_ignored: object) -> None:
+    def __call__(self, _: object, __: object, values: object, ___: object = None) -> None:
+        if values == self._neutral:
+            return
         raise UserError(f"{'/'.join(self.option_strings)} of nccl-tests means nothing here: {self._reason}")
 
 
@@ -255,7 +292,7 @@ def _listed(option: str, text: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 def _known(option: str, name: str, names: tuple[str, ...], make: Callable[[str], _T]) -> _T:
     if name not in names:
-        raise UserError(f"{option} {name}: there are {', '.join(names)}")
+        raise UserError(f"{option}: {unknown('such name', name, names)}")
     return make(name)
 
 

@@ -1,7 +1,7 @@
 """Results in files: nccl-tests' JSON (version 3) with our additions, and CSV.
 
-The environment is not copied into the file, only the variables that Syntony itself reads. A file that exists is never
-overwritten: f.json, then f.json.0, f.json.1 and so on.
+Both grow row by row, so that whoever stops a long run keeps what there was. The environment is not copied into the
+file, only the variables that Syntony itself reads.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import datetime
 import io
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from syntony.base.row_file import RowFile, RowsInJson
+from syntony.base.strict_json import FileError
 from syntony.base.whole_file import beside
 from syntony.benchmarks.bench import report
 from syntony.benchmarks.bench.measure import Result, Timing
@@ -34,10 +35,15 @@ _CSV_COLUMNS = (
 
 
 class Record:
-    """Collects rows as they are measured."""
+    """Collects rows as they are measured, and writes them to the files that were asked for where it `writes`."""
 
     def __init__(
-        self, options: Options, ranks: int, devices: Sequence[dict[str, Any]], remarks: Sequence[str] = ()
+        self,
+        options: Options,
+        ranks: int,
+        devices: Sequence[dict[str, Any]],
+        remarks: Sequence[str] = (),
+        writes: bool = False,
     ) -> None:
         self._options = options
         self._ranks = ranks
@@ -45,12 +51,15 @@ class Record:
         self._remarks = list(remarks)
         self._started = _now()
         self._results: list[dict[str, Any]] = []
-        self._csv: list[tuple[Any, ...]] = []
         self._bus_bandwidths: list[float] = []
+        self._writes = writes
+        json_file, csv_file = (options.output_file, options.csv_file) if writes else (None, None)
+        self._json = RowsInJson(json_file, "results", self._about) if json_file else None
+        self._csv = RowFile(csv_file, _line(_CSV_COLUMNS)) if csv_file else None
         self.wrong = 0
 
     def add(self, case: Case, results: Sequence[Result]) -> None:
-        """Takes in one row."""
+        """Takes in one row. Raises FileError where it cannot be written."""
         moved = case.bytes_moved(self._ranks)
         first, *rivals = results
         operation, root = case.operation or "none", case.root if case.shape.rooted else -1
@@ -72,10 +81,13 @@ class Record:
                 ]
                 wrong = "" if timing.wrong is None else timing.wrong
                 labels = (case.shape.name, *row.values(), self._ranks, result.label, form)
-                self._csv.append((*labels, *microseconds, round(algorithm, 6), round(bus, 6), wrong))
+                if self._csv:
+                    self._csv.add(_line((*labels, *microseconds, round(algorithm, 6), round(bus, 6), wrong)))
                 self.wrong += timing.wrong or 0
                 if result is first:
                     self._bus_bandwidths.append(bus)
+        if self._json:
+            self._json.add(self._results[-1])
 
     @property
     def average_bus_bandwidth(self) -> float:
@@ -84,6 +96,10 @@ class Record:
 
     def document(self) -> dict[str, Any]:
         """The whole record. Booleans are the strings "true" and "false", as nccl-tests has them."""
+        return {"results": self._results, **self._about()}
+
+    def _about(self) -> dict[str, Any]:
+        """All but the rows, as it is now."""
         options, effort = self._options, self._options.effort
         steps = (
             {"step_bytes": options.step_bytes} if options.step_factor is None else {"step_factor": options.step_factor}
@@ -114,24 +130,20 @@ class Record:
                 "devices": self._devices,
             },
             "notes": self._remarks,
-            "results": self._results,
             "out_of_bounds": {"count": self.wrong, "okay": okay},
             "average_bus_bandwidth": {"bandwidth": self.average_bus_bandwidth, "okay": _truth(True)},
             "errors": [],
             "end_time": _now(),
         }
 
-    def write(self) -> list[Path]:
-        """Writes the files that were asked for and returns their names."""
+    def close(self) -> list[Path]:
+        """No more rows come. Returns the names of the files that were written."""
         written = []
-        if self._options.output_file is not None:
-            text = json.dumps(self.document(), indent=1) + "\n"
-            written.append(write_beside(self._options.output_file, text))
-        if self._options.csv_file is not None:
-            lines = io.StringIO()
-            csv.writer(lines, lineterminator="\n").writerows([_CSV_COLUMNS, *self._csv])
-            written.append(write_beside(self._options.csv_file, lines.getvalue()))
-        if self._options.results is not None:
+        for path, rows in ((self._options.output_file, self._json), (self._options.csv_file, self._csv)):
+            if rows is not None and path is not None:
+                rows.close()
+                written.append(path)
+        if self._writes and self._options.results is not None:
             document = self.document()
             self._options.results.mkdir(parents=True, exist_ok=True)
             written.append(write_beside(self._options.results / report.name(document), report.page(document)))
@@ -156,12 +168,19 @@ class Record:
         return {"time": timing.mean * 1e6, "alg_bw": algorithm, "bus_bw": bus, "nwrong": wrong, **microseconds}
 
 
+def _line(cells: Sequence[object]) -> str:
+    """Of CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
 def write_beside(path: Path, text: str) -> Path:
     """Writes `text` to `path`, or to path.0, path.1, ... where that exists. Whole or not at all."""
     partial = beside(path)
-    with partial.open("x") as file:
-        file.write(text)
     try:
+        with partial.open("x") as file:
+            file.write(text)
         candidate, number = path, 0
         while True:
             try:
@@ -170,8 +189,10 @@ def write_beside(path: Path, text: str) -> Path:
             except FileExistsError:
                 candidate = path.with_name(f"{path.name}.{number}")
                 number += 1
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror}") from None
     finally:
-        partial.unlink()
+        partial.unlink(missing_ok=True)
 
 
 def _truth(value: bool) -> str:

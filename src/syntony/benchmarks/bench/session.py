@@ -6,14 +6,15 @@ Ranks on CPUs are formed here, ranks on GPUs in cuda/session.py.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from syntony.base.answer import tell_json
 from syntony.base.command import UserError
+from syntony.base.outputs import wrote
 from syntony.benchmarks.bench import table
 from syntony.benchmarks.bench.contenders import Communicator, Contender, Syntony, TorchGroup
 from syntony.benchmarks.bench.measure import Bench
@@ -112,7 +113,23 @@ def walk(
     Exit code 1 when any result was wrong. Collective.
     """
     devices = bench.gather(device)
-    record = Record(options, exchange.size, devices, remarks)
+    records = [_walk_one(exchange, one, contenders, bench, devices, remarks) for one in options.each()]
+    if exchange.rank == 0 and options.json:
+        documents = [record.document() for record in records]
+        tell_json({"command": "bench", **(documents[0] if len(documents) == 1 else {"runs": documents})})
+    return int(any(record.wrong for record in records))
+
+
+def _walk_one(
+    exchange: Exchange,
+    options: Options,
+    contenders: Sequence[Contender | RemotePeer],
+    bench: Bench,
+    devices: Sequence[dict[str, Any]],
+    remarks: Sequence[str],
+) -> Record:
+    """The rows of one collective."""
+    record = Record(options, exchange.size, devices, remarks, writes=exchange.rank == 0)
     speaks = exchange.rank == 0 and not options.json
     heading = table.heading(options, devices, [contender.label for contender in contenders], remarks)
     cycles = range(options.cycles) if options.cycles else itertools.count()
@@ -125,12 +142,9 @@ def walk(
                     print(heading)
                     heading = ""
                 print(table.row(case, results, exchange.size, options), flush=True)
-    if exchange.rank == 0:
-        if options.json:
-            print(json.dumps(record.document(), indent=1))
-        else:
-            print(table.footing(options.shape, record.wrong, record.average_bus_bandwidth))
-        for path in record.write():
-            if speaks:
-                print(f"# written: {path}")
-    return int(record.wrong > 0)
+    if speaks:
+        print(table.footing(options.shape, record.wrong, record.average_bus_bandwidth))
+    for path in record.close():
+        if speaks:
+            print(f"# {wrote(path)}")
+    return record

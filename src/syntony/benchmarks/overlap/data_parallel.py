@@ -89,7 +89,7 @@ def _rows(ratio: float, options: argparse.Namespace) -> Iterator[Row]:
 
 
 def _row(one: Timed, tuned: Timed, default: Timed, goal: float) -> Row:
-    seconds, estimate = one.seconds, one.told.get("bound")
+    seconds, estimate = one.seconds, one.told.get("estimate")
     gain, over_default = tuned.seconds / seconds, default.seconds / seconds
     simulated = f"{1e3 * one.told['simulated']:.0f}" if estimate else ""
     share = f"{estimate / seconds:.0%}" if estimate else ""

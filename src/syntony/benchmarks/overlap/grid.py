@@ -53,7 +53,7 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
                 ddp.label.removeprefix("ddp gloo bucket "),
                 f"{1e3 * ddp.seconds:.0f}",
                 f"{1e3 * ours.seconds:.0f}",
-                f"{ours.told['bound'] / ours.seconds:.0%}",
+                f"{ours.told['estimate'] / ours.seconds:.0%}",
                 f"{gain:.2f}",
             )
             yield Row(cells, f"{gain:.2f}x DDP, which is slower" if gain < 1 else "")

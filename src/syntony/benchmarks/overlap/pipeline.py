@@ -110,7 +110,7 @@ def _computed(options: argparse.Namespace) -> Iterator[Row]:
                 timed.label,
                 f"{1e3 * timed.seconds:.0f}",
                 f"{1e3 * simulated:.0f}" if simulated else "",
-                f"{timed.told['bound'] / timed.seconds:.0%}" if simulated else "",
+                f"{timed.told['estimate'] / timed.seconds:.0%}" if simulated else "",
                 f"{gain:.2f}",
             ),
             missed,

@@ -40,7 +40,7 @@ def _rows(ratio: float, options: argparse.Namespace) -> Iterator[Row]:
 
 def _row(one: Timed, freed: Timed, kept: Timed, ratio: float) -> Row:
     peer = freed if "zero 3" in one.label else kept
-    gain, estimate = peer.seconds / one.seconds, one.told.get("bound")
+    gain, estimate = peer.seconds / one.seconds, one.told.get("estimate")
     goal = GOALS.get(ratio, 0.0) if one.label.startswith("ours") else 0.0
     cells = (
         one.label,

@@ -83,7 +83,7 @@ def losses(found: Sequence[Timed], peer: Timed) -> dict[str, str]:
 
 def row(one: Timed, peers: Sequence[Timed], missed: str) -> Row:
     """`peers`: over whom gains are."""
-    estimate = one.told.get("bound")
+    estimate = one.told.get("estimate")
     cells = (
         one.name,
         f"{1e3 * one.seconds:.0f}",

@@ -25,7 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
-from syntony.base.command import UserError, tracebacks_wanted
+from syntony.base.command import FailedError, UserError, tracebacks_wanted
+from syntony.base.stopping import be_a_child
 
 _LENGTH = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1
@@ -46,7 +47,7 @@ class Exchange(Protocol):
         ...
 
 
-class RankError(RuntimeError):
+class RankError(FailedError):
     """A rank died, gave up or went silent. The message names it."""
 
 
@@ -133,7 +134,7 @@ def _be_a_rank(exchange: HubExchange, work: Callable[[Exchange], int]) -> NoRetu
     """Never returns into the launcher's stack: a forked child must not run its parent's clean-up."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides
+        be_a_child()  # the launcher decides
         outcome: Done | Failed = Done(work(exchange))
     except Exception as error:
         if tracebacks_wanted():

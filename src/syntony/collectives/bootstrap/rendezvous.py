@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 
 from syntony.base.command import UserError
-from syntony.collectives.bootstrap.launch import Exchange, RankError, run_ranks
+from syntony.collectives.bootstrap.launch import Exchange, run_ranks
 
 
-def work_on_ranks(verb: str, ranks: int | None, work: Callable[[Exchange], int], timeout: float, silence: float) -> int:
-    """The exit code of `syntony VERB`, whose `work` is one rank's: of this process under a launcher, else of each of
-    `ranks` (2) that are started here. Says who failed.
+def work_on_ranks(ranks: int | None, work: Callable[[Exchange], int], timeout: float, silence: float) -> int:
+    """The exit code of a command whose `work` is one rank's: of this process under a launcher, else of each of `ranks`
+    (2) that are started here.
 
-    `timeout`: seconds to reach the launcher's other ranks; `silence`: run_ranks'. Raises UserError.
+    `timeout`: seconds to reach the launcher's other ranks; `silence`: run_ranks'. Raises UserError, and RankError that
+    names who failed.
     """
-    try:
-        exchange = exchange_of_this_rank(ranks, timeout)
-        return work(exchange) if exchange is not None else run_ranks(ranks or 2, work, silence)
-    except RankError as error:
-        print(f"syntony {verb}: {error}", file=sys.stderr)
-        return 1
+    exchange = exchange_of_this_rank(ranks, timeout)
+    return work(exchange) if exchange is not None else run_ranks(ranks or 2, work, silence)
 
 
 def exchange_of_this_rank(ranks: int | None, timeout: float) -> Exchange | None:

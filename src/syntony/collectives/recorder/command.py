@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from syntony.base.answer import tell
 from syntony.base.arguments import count, seconds
 from syntony.base.command import Command, UserError
-from syntony.topologies.cli import add_json
+from syntony.base.outputs import add_output, wrote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,32 +23,32 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="what SYNTONY_TRACE_DIR named when the job ran")
     parser.add_argument("--now", action="store_true", help="first ask the running ranks for fresh records")
     parser.add_argument("--wait", type=seconds, default=5.0, metavar="S", help="for them, with --now (default 5)")
-    parser.add_argument("-o", "--output", type=Path, metavar="F.json", help="write one trace of all ranks for Perfetto")
+    add_output(
+        parser,
+        "-o",
+        "--output",
+        metavar="F.json",
+        endings=(".json",),
+        what="a trace is JSON",
+        help="write one trace of all ranks for Perfetto",
+    )
     parser.add_argument("--table", action="store_true", help="show the last operations of every rank")
     parser.add_argument("--last", type=count, default=10, metavar="N", help="so many of each (default 10)")
-    add_json(parser)
 
 
 def _trace(arguments: argparse.Namespace) -> int:
     from syntony.collectives.recorder.records import chrome_trace, findings, read_folder, table
 
-    if arguments.output is not None and arguments.output.suffix != ".json":
-        raise UserError(f"{arguments.output}: a trace is JSON; its name must end in .json")
     dumps = _fresh(arguments.folder, arguments.wait) if arguments.now else read_folder(arguments.folder)
     told = findings(dumps)
     if arguments.output is not None:
         chrome_trace(dumps).write(arguments.output)
-    if arguments.json:
-        print(json.dumps({"findings": told, "ranks": [asdict(dump) for dump in dumps]}, indent=2, ensure_ascii=False))
-        return int(bool(told))
     operations = sum(len(dump.operations) for dump in dumps)
-    print(f"{len(dumps)} ranks, {operations} operations")
-    for sentence in told or ["all ranks have come equally far"]:
-        print(sentence)
-    if arguments.table:
-        print(table(dumps, arguments.last))
-    if arguments.output is not None:
-        print(f"wrote {arguments.output}")
+    lines = [f"{len(dumps)} ranks, {operations} operations", *(told or ["all ranks have come equally far"])]
+    lines += [table(dumps, arguments.last)] if arguments.table else []
+    lines += [] if arguments.output is None else [wrote(arguments.output)]
+    file = None if arguments.output is None else str(arguments.output)
+    tell(arguments, {"findings": told, "ranks": [asdict(dump) for dump in dumps], "file": file}, lines)
     return int(bool(told))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -11,9 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from syntony.base.answer import tell
 from syntony.base.arguments import count, seconds, size
 from syntony.base.command import Command, UserError
-from syntony.topologies.cli import add_json
+from syntony.base.outputs import add_output, wrote
+from syntony.base.wording import unknown
 
 if TYPE_CHECKING:
     from syntony.collectives.bootstrap.launch import Exchange
@@ -34,9 +35,24 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         metavar="F",
         help="a schedule, portfolio or Program file as one more candidate; may be repeated",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="F.toml", help="also write the turns for SYNTONY_CONFIG")
+    parser.add_argument(
+        "--repeat",
+        type=count,
+        default=3,
+        metavar="N",
+        help="measure at most N times, until two in a row agree on what is best (default 3)",
+    )
+    parser.add_argument("--keep-anyway", action="store_true", help="replace a table that is kept even when unsure")
+    add_output(
+        parser,
+        "-o",
+        "--output",
+        metavar="F.toml",
+        endings=(".toml",),
+        what="a configuration is TOML",
+        help="also write the turns for SYNTONY_CONFIG",
+    )
     parser.add_argument("--timeout", type=seconds, default=120.0, metavar="S", help="of any one step (default 120)")
-    add_json(parser)
 
 
 def _tune(arguments: argparse.Namespace) -> int:
@@ -46,13 +62,11 @@ def _tune(arguments: argparse.Namespace) -> int:
     chosen = list(dict.fromkeys((arguments.collectives or ",".join(settings.algorithms())).split(",")))
     for name in chosen:
         if name not in settings.algorithms():
-            raise UserError(f"--collectives: {name!r} is none of {', '.join(settings.algorithms())}")
+            raise UserError(f"--collectives: {unknown('collective', name, settings.algorithms())}")
     arguments.collectives = chosen
     arguments.sizes = _sizes(arguments.sizes)
-    if arguments.output is not None and arguments.output.suffix != ".toml":
-        raise UserError(f"{arguments.output}: a configuration is TOML; its name must end in .toml")
     work = partial(_run, arguments=arguments)
-    return work_on_ranks("tune", arguments.ranks, work, arguments.timeout, 10 * arguments.timeout)
+    return work_on_ranks(arguments.ranks, work, arguments.timeout, 10 * arguments.timeout)
 
 
 def _sizes(text: str | None) -> tuple[int, ...]:
@@ -90,28 +104,35 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
     rules = found.rules()
     made = report.rows(found, rules, boxes)
     builders = {key: points for key, points in found.costs.items() if key.algorithm not in schedules}
-    written = {"table": _keep(Table(found.place, builders))}
+    doubts = [
+        doubt for doubt in (report.too_few(found), report.busy(found.place, measured.waited), measured.doubt) if doubt
+    ]
+    path, kept = _keep(Table(found.place, builders), sure=not doubts or arguments.keep_anyway)
+    written = {"table": path} if path else {}
     used = {turn.algorithm for rule in rules for turn in rule.turns} & set(schedules)
     if arguments.output is not None:
         paths = {name: schedules[name].resolve() for name in sorted(used)}
         write_bytes(arguments.output, report.as_config(rules, paths).encode())
         written["configuration"] = arguments.output
-    if arguments.json:
-        print(json.dumps(report.as_json(found, made, written, measured.waited), indent=1))
-        return 0
-    print(report.as_text(found, made))
-    for doubt in (report.too_few(found), report.busy(found.place, measured.waited)):
-        if doubt:
-            print(doubt)
-    for what, path in written.items():
-        print(f"wrote the {what}: {path}")
+    lines = [report.as_text(found, made), *doubts]
+    if kept:
+        lines.append(f"unsure, so the older table stays for {', '.join(kept)}; --keep-anyway replaces it")
+    lines += [wrote(path, f"the {what}") for what, path in written.items()]
     if used and arguments.output is None:
-        print(f"the table holds no files: -o F.toml writes the turns of {', '.join(sorted(used))} for SYNTONY_CONFIG")
+        lines.append(
+            f"the table holds no files: -o F.toml writes the turns of {', '.join(sorted(used))} for SYNTONY_CONFIG"
+        )
+    told = report.as_json(found, made, written, measured.waited) | {"doubts": doubts, "kept_older": kept}
+    tell(arguments, told, lines)
     return 0
 
 
-def _keep(found: Table) -> Path:
-    """Writes the table, with what is kept of collectives that were not measured now."""
+def _keep(found: Table, sure: bool) -> tuple[Path | None, list[str]]:
+    """Writes the table, with what is kept of collectives that were not measured now.
+
+    Where one is not sure of what was found, the older table of a collective stays: the path, None where nothing new is
+    left to write, and the collectives whose older table stays.
+    """
     from syntony.collectives.tuner.table import load
 
     try:
@@ -119,14 +140,16 @@ def _keep(found: Table) -> Path:
     except UserError as error:
         print(f"syntony: {error}; it is made anew", file=sys.stderr)
         older = None
-    return found.merged(older).write()
+    kept = [] if sure or older is None else [name for name in found.collectives if name in older.collectives]
+    new = found.without(kept)
+    return (new.merged(older).write() if new.costs else None), kept
 
 
 def _measure(group: Communicator, arguments: argparse.Namespace) -> tuple[Measured, dict[str, Path]]:
     """The costs of builders and schedules, the latter under the names of their files; and those files."""
     from syntony.collectives.tuner import settings
     from syntony.collectives.tuner.costs import Key
-    from syntony.collectives.tuner.measure import Measured, measure
+    from syntony.collectives.tuner.measure import Measured, measure_until_sure
 
     candidates = {collective: list(settings.algorithms()[collective]) for collective in arguments.collectives}
     schedules: dict[str, Path] = {}
@@ -145,13 +168,13 @@ def _measure(group: Communicator, arguments: argparse.Namespace) -> tuple[Measur
         if group.rank == 0 and sys.stderr.isatty():
             print(f"\r\x1b[Kmeasuring {collective}, {bytes_moved} bytes", end="", file=sys.stderr, flush=True)
 
-    measured = measure(group, candidates, arguments.sizes, progress=progress)
+    measured = measure_until_sure(group, candidates, arguments.sizes, arguments.repeat, progress)
     if group.rank == 0 and sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     costs = {
         Key(key.collective, names.get(key.algorithm, key.algorithm)): points for key, points in measured.costs.items()
     }
-    return Measured(costs, measured.waited), schedules
+    return Measured(costs, measured.waited, measured.doubt), schedules
 
 
 def _collective_of(path: Path) -> str:

@@ -22,6 +22,7 @@ from syntony.collectives.verbs import Verbs
 SIZES = tuple(8 << shift for shift in range(0, 22, 2))  # 8 bytes to 8 MiB
 _PERIOD = 17  # of the values: small whole numbers, so that every order of adding gives the same float
 _ROUNDS = 3
+_CLEARLY = 1.25  # times as long as the best: no tie any more
 
 _Array = NDArray[np.float32]
 _Told = Callable[[str, int], None]
@@ -38,10 +39,12 @@ class Effort:
 
 @dataclass(frozen=True)
 class Measured:
-    """`waited`: the part of the time in which a rank was ready and had no core, of the rank that had the most of it."""
+    """`waited`: the part of the time in which a rank was ready and had no core, of the rank that had the most of it.
+    `doubt`: a sentence, where two measurements do not agree on who is best."""
 
     costs: Costs
     waited: float
+    doubt: str = ""
 
 
 class WrongResultError(RuntimeError):
@@ -86,6 +89,51 @@ def measure(
     part = np.array([(_waited_for_a_core() - waited) / (time.monotonic() - begin)])
     group.all_reduce(part, op="max", algorithm="direct")
     return Measured(costs, float(part[0]))
+
+
+def measure_until_sure(
+    group: Verbs,
+    candidates: Mapping[str, Sequence[str]],
+    sizes: Sequence[int] = SIZES,
+    most: int = 3,
+    progress: _Told = lambda collective, size: None,
+    once: Callable[..., Measured] = measure,
+) -> Measured:
+    """`measure`, again and again until two in a row agree on who is best, at most `most` times. Collective.
+
+    A point's time is the least of all measurements: other work makes calls longer, and none shorter. `once` measures.
+    """
+    found = once(group, candidates, sizes, progress=progress)
+    worst, before = found.waited, found.costs
+    costs = {key: dict(points) for key, points in found.costs.items()}
+    differ: list[str] = []
+    for _ in range(most - 1):
+        again = once(group, candidates, sizes, progress=progress)
+        differ = disagreements(before, again.costs)
+        worst, before = min(worst, again.waited), again.costs
+        for key, points in again.costs.items():
+            for size, seconds in points.items():
+                costs[key][size] = min(costs[key].get(size, seconds), seconds)
+        if not differ:
+            break
+    doubt = f"two measurements disagree: {'; '.join(differ[:3])}" if differ else ""
+    return Measured(costs, worst, doubt)
+
+
+def disagreements(one: Costs, other: Costs) -> list[str]:
+    """Where the best of one measurement is clearly not the best of the other, in words."""
+    found = []
+    for collective in dict.fromkeys(key.collective for key in one):
+        tables = [{key.algorithm: points for key, points in costs.items() if key.collective == collective}
+                  for costs in (one, other)]  # fmt: skip
+        for size in sorted({size for points in tables[0].values() for size in points}):
+            best = [min((name for name in table if size in table[name]), key=lambda name: table[name][size])
+                    for table in tables]  # fmt: skip
+            lost = max(table[name][size] / table[mine][size]
+                       for table, mine, name in zip(tables, best, reversed(best), strict=True))  # fmt: skip
+            if lost > _CLEARLY:
+                found.append(f"{collective} of {size} bytes: {best[0]}, then {best[1]}")
+    return found
 
 
 def typical(seconds: NDArray[np.float64]) -> float:

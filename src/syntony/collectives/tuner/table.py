@@ -91,6 +91,12 @@ class Table:
                 rules.append(Rule((collective,), tuple(Choice(name, last) for last, name in found)))
         return tuple(rules)
 
+    def without(self, collectives: Collection[str]) -> Table:
+        """Only the others' costs."""
+        return Table(
+            self.place, {key: points for key, points in self.costs.items() if key.collective not in collectives}
+        )
+
     def merged(self, older: Table | None) -> Table:
         """With the costs of `older` for the collectives that are not in this table."""
         kept = {} if older is None else {k: p for k, p in older.costs.items() if k.collective not in self.collectives}

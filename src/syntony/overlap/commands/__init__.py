@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 from time import process_time
 from typing import TYPE_CHECKING, Any
 
+from syntony.base.answer import tell
 from syntony.base.arguments import count, seconds
 from syntony.base.command import Command, UserError
+from syntony.base.outputs import add_output, wrote
+from syntony.base.wording import unknown
 from syntony.overlap.commands.problem import add_problem, plan_of, problem
-from syntony.topologies.cli import add_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _configure_list(parser: argparse.ArgumentParser) -> None:
-    add_json(parser)
+    """It takes no arguments of its own."""
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -62,27 +63,24 @@ def _list(options: argparse.Namespace) -> int:
 
 def _configure_plan(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
-    parser.add_argument("-o", "--output", metavar="F.json", help="write the plan")
-    add_json(parser)
+    add_output(parser, "-o", "--output", type=str, metavar="F.json", help="write the plan")
 
 
 def _plan(options: argparse.Namespace) -> int:
     plan, timeline, title = _predicted(options)
     if options.output:
-        _folder(options.output)
         plan.write(options.output)
     lines = [f"{title}: plan of {plan.policy}, {plan.hash[:16]}"]
     for (device, lane), keys in sorted(plan.orders.items()):
         first = ", ".join(map(str, keys[:6])) + (f", .. {len(keys)} ops" if len(keys) > 6 else "")
         lines.append(f"  device {device} {lane:<8} {first}")
-    lines += [f"written to {options.output}"] if options.output else []
+    lines += [wrote(options.output)] if options.output else []
     told = {"policy": plan.policy, "hash": plan.hash, "ops": len(plan.graph), "knobs": dict(plan.knobs)}
     return _tell(options, told | {"seconds": timeline.seconds, "file": options.output}, lines)
 
 
 def _configure_simulate(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
-    add_json(parser)
 
 
 def _simulate(options: argparse.Namespace) -> int:
@@ -115,7 +113,6 @@ def _busy(timeline: Timeline) -> list[str]:
 def _configure_explain(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
     parser.add_argument("--top", type=count, default=5, metavar="N", help="so many ops and groups of ops (default 5)")
-    add_json(parser)
 
 
 def _explain(options: argparse.Namespace) -> int:
@@ -143,7 +140,6 @@ def _explain(options: argparse.Namespace) -> int:
 def _configure_compare(parser: argparse.ArgumentParser) -> None:
     add_problem(parser, policy=False)
     parser.add_argument("--policies", metavar="A,B+C,..", help="which (default: all that can plan this step)")
-    add_json(parser)
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -194,7 +190,7 @@ def _row(timeline: Timeline) -> dict[str, Any]:
     moved = any(lane != COMPUTE for _, lane in timeline.busy)
     return {
         "seconds": timeline.seconds,
-        "bound": estimate,
+        "estimate": estimate,
         "efficiency": estimate / timeline.seconds if timeline.seconds else 1.0,
         "exposed_seconds": max(exposed.values()) if moved else 0.0,
         "peak_bytes": max(timeline.peak.values(), default=0.0),
@@ -207,11 +203,12 @@ def _table(rows: list[dict[str, Any]]) -> list[str]:
 
     wide = max([6, *(len(row["policy"]) for row in rows)])
     slowest = max((row["seconds"] for row in rows), default=0.0)
-    lines = [f"  {'policy':<{wide}}       step   estimate  efficiency    exposed     memory   over the slowest"]
+    lines = [f"  {'policy':<{wide}}      step  estimate  of it   exposed    memory  gain"]
     for row in rows:
+        times = " ".join(f"{time(row[key]):>9}" for key in ("seconds", "estimate"))
         lines.append(
-            f"  {row['policy']:<{wide}} {time(row['seconds']):>10} {time(row['bound']):>10} {row['efficiency']:>11.1%} "
-            f"{time(row['exposed_seconds']):>10} {_bytes(row['peak_bytes']):>10} {slowest / row['seconds']:>9.3f}x"
+            f"  {row['policy']:<{wide}} {times} {row['efficiency']:>6.1%} {time(row['exposed_seconds']):>9} "
+            f"{_bytes(row['peak_bytes']):>9} {slowest / row['seconds']:.2f}x"
             + ("  simulated only" if row["simulated_only"] else "")
         )
     return lines
@@ -225,8 +222,7 @@ def _configure_search(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is random (default 0)")
     parser.add_argument("--top", type=count, default=5, metavar="N", help="so many plans (default 5)")
-    parser.add_argument("-o", "--output", metavar="F.json", help="write the best plan")
-    add_json(parser)
+    add_output(parser, "-o", "--output", type=str, metavar="F.json", help="write the best plan")
 
 
 def _search(options: argparse.Namespace) -> int:
@@ -234,8 +230,6 @@ def _search(options: argparse.Namespace) -> int:
     from syntony.overlap.policies.search import METHODS, search
     from syntony.overlap.predict.simulation import simulate
 
-    if options.output:
-        _folder(options.output)
     asked = problem(options)
     methods = tuple(options.method.split(",")) if options.method else METHODS
     with progress("searching"):
@@ -252,7 +246,7 @@ def _search(options: argparse.Namespace) -> int:
         lines += [
             f"  looked for in a step of {found.small} ops with fewer, heavier layers; those shown are of all layers"
         ]
-    lines += [f"  the best is written to {options.output}"] if options.output else []
+    lines += [wrote(options.output, "the best plan")] if options.output else []
     return _tell(options, {"title": asked.title, "plans": rows, "tried": found.tried, "file": options.output}, lines)
 
 
@@ -264,21 +258,21 @@ def _configure_trace(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--real", nargs="+", default=[], metavar="R.et", help="steps as they were recorded, drawn below"
     )
-    parser.add_argument("-o", "--output", required=True, metavar="F", help="F.json for Perfetto, F.et for Chakra")
-    add_json(parser)
+    add_output(parser, "-o", "--output", type=str, required=True, metavar="F", endings=(".json", ".et"),
+               what="a trace is JSON (Perfetto) or Chakra's",
+               help="F.json for Perfetto, F.et for Chakra")  # fmt: skip
 
 
 def _trace(options: argparse.Namespace) -> int:
     from syntony.overlap.formats.chakra import read_chakra, write_chakra
     from syntony.overlap.formats.perfetto import Row, planned, write_trace
 
-    _folder(options.output)
     plan, timeline, _ = _predicted(options)
     path = Path(options.output)
     if path.suffix == ".et":
         spans = zip(timeline.start.tolist(), timeline.end.tolist(), strict=True)
         written = write_chakra(plan, path, dict(zip(timeline.row, spans, strict=True)))
-    elif path.suffix == ".json":
+    else:
         rows = planned(timeline)
         for name in options.real:
             real = read_chakra(name)
@@ -288,18 +282,16 @@ def _trace(options: argparse.Namespace) -> int:
             ]
         write_trace(rows, path)
         written = [path]
-    else:
-        raise UserError(f"{path}: the name must end in .json (Perfetto, chrome://tracing) or .et (Chakra)")
-    files = [str(file) for file in written]
-    return _tell(options, {"files": files}, [f"written to {', '.join(files)}"])
+    return _tell(options, {"files": [str(file) for file in written]}, [wrote(file) for file in written])
 
 
 def _configure_traffic(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
     parser.add_argument("--algorithm", metavar="C=A,..", default="",
                         help="such as all_reduce=ring (default: slices exchanged directly)")  # fmt: skip
-    parser.add_argument("-o", "--output", metavar="F.png", help="draw it: .png, .svg or .pdf")
-    add_json(parser)
+    add_output(parser, "-o", "--output", type=str, metavar="F.png", endings=(".png", ".svg", ".pdf"),
+               what="it is drawn as PNG, SVG or PDF",
+               help="draw it: .png, .svg or .pdf")  # fmt: skip
 
 
 def _traffic(options: argparse.Namespace) -> int:
@@ -309,11 +301,7 @@ def _traffic(options: argparse.Namespace) -> int:
     chosen = pairs(options.algorithm, f"--algorithm {options.algorithm}")
     for kind in chosen:
         if kind not in CANONICAL:
-            raise UserError(
-                f"--algorithm {options.algorithm}: no collective {kind!r}; there are {', '.join(CANONICAL)}"
-            )
-    if options.output:
-        _folder(options.output)
+            raise UserError(f"--algorithm {options.algorithm}: {unknown('collective', kind, CANONICAL)}")
     asked = problem(options)
     found = traffic(plan_of(asked, options.policy), asked.layout, {**CANONICAL, **chosen})
     if options.output:
@@ -324,7 +312,7 @@ def _traffic(options: argparse.Namespace) -> int:
         most = found[lane].sum(axis=1).max()
         lines.append(f"  {lane:<9} {_bytes(total):>10}   {most:>16,} by the rank that sends most")
     lines += [] if told["bytes"] else ["  none"]
-    lines += [f"drawn to {options.output}"] if options.output else []
+    lines += [wrote(options.output)] if options.output else []
     return _tell(options, told | {"file": options.output}, lines)
 
 
@@ -332,8 +320,7 @@ def _traffic(options: argparse.Namespace) -> int:
 
 
 def _tell(options: argparse.Namespace, told: Mapping[str, Any], lines: Iterable[str]) -> int:
-    """For machines, or for people."""
-    print(json.dumps(told) if options.json else "\n".join(lines))
+    tell(options, told, lines)
     return 0
 
 
@@ -345,11 +332,6 @@ def _predicted(options: argparse.Namespace) -> tuple[Plan, Timeline, str]:
         asked = problem(options)
         plan = plan_of(asked, options.policy)
         return plan, simulate(plan, asked.cost), asked.title
-
-
-def _folder(path: str) -> None:
-    if not Path(path).parent.is_dir():
-        raise UserError(f"{path}: there is no folder {Path(path).parent}")
 
 
 def _bytes(amount: float) -> str:

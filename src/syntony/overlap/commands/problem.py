@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from syntony.base.arguments import count
 from syntony.base.command import UserError
 from syntony.base.quantity import seconds
+from syntony.base.wording import unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,7 +128,7 @@ def layout_of(text: str) -> Layout:
     for key, value in pairs(text, f"--layout {text}").items():
         kind = kinds.get(key)
         if kind is None:
-            raise UserError(f"--layout {text}: no {key!r}; there are {', '.join(kinds)}")
+            raise UserError(f"--layout {text}: {unknown('key', key, kinds)}")
         if kind == "int" and not (value.isascii() and value.isdecimal() and len(value) < 7):
             raise UserError(f"--layout {text}: {key} is {value!r}; it must be a whole number")
         if kind == "bool" and value not in ("on", "off"):
@@ -152,11 +153,11 @@ def pairs(text: str, where: str) -> dict[str, str]:
 def _machine(text: str) -> Machine:
     name, _, changes = text.partition(":")
     if name not in MACHINES:
-        raise UserError(f"--machine {text}: no machine {name!r}; there are {', '.join(MACHINES)}")
+        raise UserError(f"--machine {text}: {unknown('machine', name, MACHINES)}")
     machine = MACHINES[name]
     for key, value in pairs(changes, f"--machine {text}").items():
         if not hasattr(machine, key):
-            raise UserError(f"--machine {text}: no {key!r}; there are {', '.join(vars(machine))}")
+            raise UserError(f"--machine {text}: {unknown('key', key, vars(machine))}")
         try:
             number = seconds(value)
         except ValueError:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
+from syntony.base.wording import unknown
 from syntony.overlap.policies import orders
 from syntony.overlap.policies.passes.defer import defer
 from syntony.overlap.policies.passes.fuse import fuse_best
@@ -87,7 +88,7 @@ def search(
     """
     for method in methods:
         if method not in METHODS:
-            raise UserError(f"no method {method!r}; there are {', '.join(METHODS)}")
+            raise UserError(unknown("method", method, METHODS))
     begin = time.process_time()
     small = smaller(graph) if len(graph) > LARGE else graph
     first = _Search(small, cost, begin + seconds * (0.6 if small is not graph else 1.0), random.Random(seed), runnable)

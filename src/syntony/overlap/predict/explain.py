@@ -325,7 +325,7 @@ def report(found: Explanation) -> dict[str, Any]:
     """The explanation for machines; times in seconds."""
     return {
         "step": found.timeline.seconds,
-        "bound": found.estimates[0].seconds,
+        "estimate": found.estimates[0].seconds,
         "efficiency": found.efficiency,
         "hidden": found.hidden,
         "bounds": [{"seconds": one.seconds, "kind": one.kind, "witness": one.witness} for one in found.estimates],

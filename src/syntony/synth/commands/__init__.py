@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syntony.base.answer import answer_text, show, tell, tell_json
 from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
+from syntony.base.outputs import add_output, require_output, wrote
 from syntony.base.wording import counted
 from syntony.synth.commands.files import COMMANDS as FILE_COMMANDS
 from syntony.synth.commands.place import COMMANDS as PLACE_COMMANDS
@@ -19,7 +20,6 @@ from syntony.synth.commands.portfolio import COMMANDS as PORTFOLIO_COMMANDS
 from syntony.synth.commands.problem import add_limits, add_problem, add_timeout, problem
 from syntony.synth.commands.simulate import COMMANDS as SIMULATE_COMMANDS
 from syntony.synth.commands.traffic import COMMANDS as TRAFFIC_COMMANDS
-from syntony.topologies.cli import add_json
 
 if TYPE_CHECKING:
     from syntony.synth.bounds.references import References
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 def _configure_bound(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
     add_timeout(parser, 60.0)
-    add_json(parser)
 
 
 def _run_bound(options: argparse.Namespace) -> int:
@@ -78,10 +77,8 @@ def _bounds_told(
     latency, throughput, names = bounds.latency, bounds.throughput, topology.nodes
     per_chunk = rounds_per_chunk(throughput, topology, collective)
     words = describe(Network(topology, collective), throughput.witness) if throughput.witness else "nothing must move"
-    if options.json:
-        more = {"rounds_per_chunk": fraction_text(per_chunk), "searched": throughput.searched, "words": words}
-        told = bounds.to_dict() | more | ({"references": references.to_dict()} if references else {})
-        return json.dumps(told) + "\n"
+    more = {"rounds_per_chunk": fraction_text(per_chunk), "searched": throughput.searched, "words": words}
+    told = bounds.to_dict() | more | ({"references": references.to_dict()} if references else {})
     far = latency.steps_witness
     why = f"   {names[far.src].name} to {names[far.dst].name}, chunk {far.chunk}" if far else ""
     lines = [
@@ -89,7 +86,7 @@ def _bounds_told(
         f"  latency     {counted(latency.steps, 'step')}, {latency.seconds:g} s{why}",
     ]
     if throughput.witness is None:
-        return "\n".join([*lines, f"  throughput  {words}", ""])
+        return answer_text(options, told, [*lines, f"  throughput  {words}"])
     rate = fraction_text(throughput.seconds_per_byte)
     lines += [
         f"  throughput  {throughput.algbw / 1e9:g} GB/s ({rate} s/byte; {counted(per_chunk, 'round')} per chunk)",
@@ -97,7 +94,7 @@ def _bounds_told(
         f"  best of     {throughput.searched}",
         *(_references_told(references, throughput.algbw) if references else ()),
     ]
-    return "\n".join([*lines, ""])
+    return answer_text(options, told, lines)
 
 
 def _references_told(references: References, bound: float) -> Iterator[str]:
@@ -139,8 +136,13 @@ def _configure_synth(parser: argparse.ArgumentParser) -> None:
         "--pareto", action="store_true", help="find all schedules on the frontier of latency against bandwidth"
     )
     add_limits(parser, 60.0)
-    parser.add_argument("-o", "--output", metavar="F.json", help="schedule file to write (--pareto: one per point)")
-    add_json(parser)
+    add_explain(parser)
+    add_output(parser, "-o", "--output", metavar="F.json", help="schedule file to write (--pareto: one per point)")
+
+
+def add_explain(parser: argparse.ArgumentParser) -> None:
+    """Adds --explain to a command that finds schedules."""
+    parser.add_argument("--explain", action="store_true", help="show the bounds' witness and the proof in full")
 
 
 def _run_synth(options: argparse.Namespace) -> int:
@@ -149,14 +151,14 @@ def _run_synth(options: argparse.Namespace) -> int:
     from syntony.synth.engines.registry import engine_named
 
     engine = engine_named(options.engine)
-    output = _place(options.output)
+    output = options.output
     topology, collective = problem(options, options.chunks)
     begin = time.monotonic()
 
     def better(schedule: Schedule) -> None:
         report = _report(schedule, output, time.monotonic() - begin)
         where = f"the best so far is in {output}" if output else "without -o F.json, the best so far is in no file"
-        options.standby.answer(json.dumps(report) + "\n" if options.json else _story(schedule, report) + "\n", where)
+        options.standby.answer(answer_text(options, report, _story(schedule, report, options.explain)), where)
 
     budget = Budget(options.timeout, options.steps, options.rounds, better)
     if options.pareto:
@@ -164,7 +166,7 @@ def _run_synth(options: argparse.Namespace) -> int:
     with progress(f"{engine.name}: {collective.kind} on {topology.name}"):
         schedule = engine.run(topology, collective, options.size, budget)
     report = _report(schedule, output, time.monotonic() - begin)
-    print(json.dumps(report) if options.json else _story(schedule, report))
+    tell(options, report, _story(schedule, report, options.explain))
     return 0
 
 
@@ -194,13 +196,16 @@ def _run_pareto(
             break
         name = f"{point.chunks}-{point.steps}-{point.rounds}"
         place = output.with_name(f"{output.stem}.{name}{output.suffix}") if output else None
+        if place is not None:
+            require_output(place, options.force)
         reports.append(_report(point.schedule, place, time.monotonic() - begin))
         if not options.json:
-            print(_story(point.schedule, reports[-1]), flush=True)
+            show(_story(point.schedule, reports[-1], options.explain))
     if options.json:
-        print(json.dumps({"points": reports, "complete": not stopped, "stopped": stopped or None}))
+        complete = {"points": reports, "complete": not stopped, "stopped": stopped or None}
+        tell_json({"command": options.command, **complete})
     elif stopped:
-        print(f"stopped: {stopped}")
+        show([f"stopped: {stopped}"])
     return 0
 
 
@@ -225,8 +230,8 @@ def _configure_repair(parser: argparse.ArgumentParser) -> None:
         help="a wire that runs at a part of its bandwidth (0-1@50%%); again for more",
     )
     add_timeout(parser, 60.0)
-    parser.add_argument("-o", "--output", metavar="NEW.json", help="schedule file to write")
-    add_json(parser)
+    add_explain(parser)
+    add_output(parser, "-o", "--output", metavar="NEW.json", help="schedule file to write")
 
 
 def _run_repair(options: argparse.Namespace) -> int:
@@ -238,24 +243,15 @@ def _run_repair(options: argparse.Namespace) -> int:
 
     if not options.without and not options.slowed:
         raise UserError("say what is lost or slow with --without or --slowed")
-    output = _place(options.output)
     old = read(options.file).content
     if not isinstance(old, Schedule):
         raise UserError(f"{options.file}: it is a program, which does not name links; repair needs a schedule")
     begin = time.monotonic()
     with progress(f"repair of {old.collective.kind} on {old.topology.name}"):
         schedule = repair(old, options.without, options.slowed, Budget(options.timeout))
-    report = _report(schedule, output, time.monotonic() - begin)
-    print(json.dumps(report) if options.json else _story(schedule, report))
+    report = _report(schedule, options.output, time.monotonic() - begin)
+    tell(options, report, _story(schedule, report, options.explain))
     return 0
-
-
-def _place(text: str | None) -> Path | None:
-    """The path to write to, if any. Raises UserError if its folder does not exist."""
-    output = Path(text) if text else None
-    if output is not None and not output.parent.is_dir():
-        raise UserError(f"{output}: there is no folder {output.parent}")
-    return output
 
 
 def _report(schedule: Schedule, output: Path | None, seconds: float) -> dict[str, Any]:
@@ -282,7 +278,7 @@ def _report(schedule: Schedule, output: Path | None, seconds: float) -> dict[str
     }
 
 
-def _story(schedule: Schedule, report: dict[str, Any]) -> str:
+def _story(schedule: Schedule, report: dict[str, Any], explain: bool) -> list[str]:
     from syntony.synth.symmetry.throughput import gap_of
 
     collective = schedule.collective
@@ -291,24 +287,46 @@ def _story(schedule: Schedule, report: dict[str, Any]) -> str:
     gap = gap_of(schedule)
     lines = [
         f"{collective.kind} on {schedule.topology.name}: {steps}{rounds}, {counted(report['chunks'], 'chunk')} "
-        f"(engine {schedule.engine}, {report['seconds']:.2f} s)",
-        f"  gap    {_percent(gap)}",
-        f"  proof  {schedule.proof or 'none'}",
+        f"(engine {schedule.engine}, {report['seconds']:.2f} s)"
     ]
     if schedule.bounds:
         latency, throughput = schedule.bounds.latency, schedule.bounds.throughput
         rate = f"{throughput.algbw / 1e9:g} GB/s" if throughput.seconds_per_byte else "nothing must move"
-        lines.insert(1, f"  bound  {counted(latency.steps, 'step')}, {latency.seconds:g} s; {rate}")
+        lines.append(f"  bound    {counted(latency.steps, 'step')}, {latency.seconds:g} s; {rate}")
+    lines += [f"  gap      {_percent(gap)}", "  correct  checked", f"  optimal  {_optimal(gap, schedule.proof)}"]
+    if explain:
+        lines += _explained(schedule, gap)
     if report["file"]:
         folded = f", {counted(len(schedule.symmetry), 'symmetry generator')}" if schedule.symmetry else ""
-        lines.append(
-            f"  file   {report['file']} ({counted(len(schedule.transfers), 'transfer')} listed{folded}; checked)"
-        )
-    return "\n".join(lines)
+        listed = f"{counted(len(schedule.transfers), 'transfer')} listed{folded}"
+        lines.append(wrote(report["file"], listed))
+    return lines
 
 
 def _percent(gap: Fraction | None) -> str:
-    return "none known" if gap is None else f"{gap} ({float(gap):.1%}) to the throughput bound"
+    return "none known" if gap is None else f"{float(gap):.1%} to the throughput bound"
+
+
+def _optimal(gap: Fraction | None, proof: str | None) -> str:
+    """What is proven about how good it is, in a few words."""
+    if gap == 0:
+        return "proven: no schedule moves more bytes per second"
+    if proof:
+        return "proven (--explain says what)"
+    return "not proven"
+
+
+def _explained(schedule: Schedule, gap: Fraction | None) -> Iterator[str]:
+    """The witness of the bound, the exact gap and the proof, in full."""
+    from syntony.synth.bounds.wording import describe
+    from syntony.synth.model.network import Network
+
+    if schedule.bounds and schedule.bounds.throughput.witness:
+        network = Network(schedule.topology, schedule.collective)
+        yield f"  witness  {describe(network, schedule.bounds.throughput.witness)}"
+    if gap is not None:
+        yield f"  exactly  {gap} over the bound"
+    yield f"  proof    {schedule.proof or 'none'}"
 
 
 COMMANDS = (

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
-import textwrap
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syntony.base.arguments import count, size
+from syntony.base.answer import tell, wrapped
+from syntony.base.arguments import count, size_or_zero
 from syntony.base.command import Command, UserError
+from syntony.base.outputs import add_output, wrote
 from syntony.base.whole_file import write_text
-from syntony.base.wording import counted
+from syntony.base.wording import counted, unknown
 
 if TYPE_CHECKING:
     from syntony.synth.formats.export_options import ExportOptions
@@ -28,19 +27,15 @@ def _configure_verify(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="messages a connection holds (default: what the file claims)",
     )
-    parser.add_argument("--json", action="store_true", help="print {valid, fault, timeline} for machines")
 
 
 def _run_verify(options: argparse.Namespace) -> int:
     from syntony.synth.formats.loading import verify
 
     verdict = verify(options.file, options.fifo_depth)
-    if options.json:
-        print(json.dumps({"valid": verdict.valid, "fault": verdict.fault, "timeline": list(verdict.timeline)}))
-    else:
-        print(f"{options.file}: valid" if verdict else f"{options.file}: invalid: {verdict.fault}")
-        for line in verdict.timeline:
-            print(f"  {line}")
+    told = {"valid": verdict.valid, "fault": verdict.fault, "timeline": list(verdict.timeline)}
+    first = f"{options.file}: valid" if verdict else f"{options.file}: invalid: {verdict.fault}"
+    tell(options, told, [first, *(f"  {line}" for line in verdict.timeline)])
     return 0 if verdict else 1
 
 
@@ -60,30 +55,23 @@ _READS = (
 )
 
 
-def _bytes(text: str) -> int:
-    return 0 if text == "0" else size(text)
-
-
 def _configure_convert(parser: argparse.ArgumentParser) -> None:
-    lines = [
-        "reads:",
-        *textwrap.wrap(_READS, 100, initial_indent="  ", subsequent_indent="  "),
-        "",
-        "writes:",
-    ]
+    lines = ["reads:", *wrapped(f"  {_READS}", more=""), "", "writes:"]
     for name, text in _WRITES.items():
-        first, *rest = textwrap.wrap(text, 84)
-        lines += [f"  {name:<13} {first}", *(f"  {'':<13} {line}" for line in rest)]
+        lines += wrapped(f"  {name:<13} {text}", more=" " * 14)
     lines += ["", "If a format cannot express something, the error names it.", "", parser.epilog or ""]
     parser.epilog = "\n".join(lines)
     parser.add_argument("file", help="what to convert")
     parser.add_argument("--to", required=True, metavar="FORMAT[:DIALECT]", help=", ".join(_WRITES))
-    parser.add_argument("-o", "--output", required=True, metavar="OUT", help="the file to write")
+    add_output(parser, "-o", "--output", required=True, metavar="OUT", help="the file to write")
     parser.add_argument(
-        "--min-bytes", type=_bytes, metavar="SIZE", help="smallest size for which the file is taken (default 0)"
+        "--min-bytes", type=size_or_zero, metavar="SIZE", help="smallest size for which the file is taken (default 0)"
     )
     parser.add_argument(
-        "--max-bytes", type=_bytes, metavar="SIZE", help="largest size for which the file is taken (default 1 TiB)"
+        "--max-bytes",
+        type=size_or_zero,
+        metavar="SIZE",
+        help="largest size for which the file is taken (default 1 TiB)",
     )
     parser.add_argument("--protocol", choices=PROTOCOLS, help="how messages travel there (default Simple)")
     where = parser.add_mutually_exclusive_group()
@@ -103,10 +91,10 @@ def _run_convert(options: argparse.Namespace) -> int:
 
     name, _, dialect = options.to.partition(":")
     if name not in _WRITES:
-        raise UserError(f"--to '{options.to}': no such format; formats are {', '.join(_WRITES)}")
+        raise UserError(f"--to: {unknown('format', name, _WRITES)}")
     if dialect and (name != "msccl-xml" or dialect not in _DIALECTS):
-        known = f"its dialects are {', '.join(_DIALECTS)}" if name == "msccl-xml" else "it has no dialects"
-        raise UserError(f"--to '{options.to}': '{dialect}' is not a dialect of {name}; {known}")
+        wrong = unknown("dialect", dialect, _DIALECTS) if name == "msccl-xml" else f"{name} has no dialects"
+        raise UserError(f"--to {options.to}: {wrong}")
     given = [
         f"--{key.replace('_', '-')}"
         for key in ("min_bytes", "max_bytes", "protocol", "in_place", "out_of_place")
@@ -121,9 +109,7 @@ def _run_convert(options: argparse.Namespace) -> int:
         options.protocol or "Simple",
         place,
     )
-    output = Path(options.output)
-    if not output.parent.is_dir():
-        raise UserError(f"{output}: there is no directory {output.parent}")
+    output = options.output
     loaded = read(options.file)
     if name == "msccl-json":
         from syntony.synth.formats.loading import prove_schedule
@@ -135,12 +121,13 @@ def _run_convert(options: argparse.Namespace) -> int:
         schedule = prove_schedule(loaded.content, options.file)
         write_text(output, msccl_json_text(schedule))
         kind, ranks = schedule.collective.kind, schedule.collective.ranks
-        length = counted(len(expand(schedule).transfers), "transfer")
+        length, noun = len(expand(schedule).transfers), "transfer"
     else:
         program = prove(loaded, options.file, target=CONVERSION)
         write_text(output, _program_text(program, name, dialect or "azure", export_options))
-        kind, ranks, length = program.collective, program.ranks, counted(len(program.instructions), "instruction")
-    print(f"{output}: {kind} on {counted(ranks, 'rank')}, {length}")
+        kind, ranks, length, noun = program.collective, program.ranks, len(program.instructions), "instruction"
+    told = {"file": str(output), "format": options.to, "collective": kind, "ranks": ranks, f"{noun}s": length}
+    tell(options, told, [wrote(output, f"{kind} on {counted(ranks, 'rank')}, {counted(length, noun)}")])
     return 0
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from syntony.base.answer import tell
 from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
+from syntony.base.outputs import add_output, wrote
+from syntony.base.wording import unknown
 from syntony.synth.commands.problem import add_timeout
-from syntony.topologies.cli import add_json, add_topology
+from syntony.topologies.cli import add_topology
 
 if TYPE_CHECKING:
     from syntony.synth.placement.search import Candidate
@@ -23,11 +26,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--levels", metavar="SHAPE", help="levels, outermost first, such as 4x8 (default: found)")
     parser.add_argument("--size", type=size, default=1 << 30, metavar="BYTES", help="bytes to sum (default 1G)")
     parser.add_argument("--top", type=count, default=10, metavar="N", help="number of placements shown (default 10)")
-    parser.add_argument(
-        "-o", "--output", metavar="F.json", help="write the best placement, rank by rank, and its program"
+    add_output(
+        parser, "-o", "--output", metavar="F.json", help="write the best placement, rank by rank, and its program"
     )
     add_timeout(parser, None)
-    add_json(parser)
     legend = (
         "dp[2 4] lays dp over two parts of the outermost level and four of the next.\n"
         "all_reduce[1] sums among ranks that differ in part 1 of what sums; part 0 is the outermost."
@@ -44,14 +46,12 @@ def _run(options: argparse.Namespace) -> int:
     from syntony.synth.symmetry.levels import given_levels, levels_of
     from syntony.topologies.parse import parse
 
-    if options.output and not Path(options.output).parent.is_dir():
-        raise UserError(f"{options.output}: there is no folder {Path(options.output).parent}")
     topology = parse(options.topology)
     axes = read_axes(options.axes, topology.ranks)
     reduced = tuple(options.reduce.split(",")) if options.reduce else (axes[0].name,)
     for name in reduced:
         if name not in [axis.name for axis in axes]:
-            raise UserError(f"--reduce {name}: the axes are {', '.join(axis.name for axis in axes)}")
+            raise UserError(f"--reduce: {unknown('axis', name, (axis.name for axis in axes))}")
     if options.levels:
         levels = given_levels(options.levels, topology.ranks)
     else:
@@ -62,26 +62,29 @@ def _run(options: argparse.Namespace) -> int:
         raise UserError(f"axes {options.axes} cannot be laid over levels {levels}")
     if options.output:
         write_text(options.output, json.dumps(_best(candidates[0], reduced), indent=1) + "\n")
-    if options.json:
-        print(json.dumps({"levels": list(levels.shape), "placements": [_row(candidate) for candidate in candidates]}))
-        return 0
-    print(f"{options.axes} on {topology.name}, levels {levels} ({levels.source}); {','.join(reduced)} sums, simulated")
-    for candidate in candidates[: options.top]:
-        print(_line(candidate))
+    title = f"{options.axes} on {topology.name}, levels {levels} ({levels.source}); {','.join(reduced)} sums, simulated"
+    lines = [title, *(line for candidate in candidates[: options.top] for line in _lines(candidate))]
     defaults = [candidate.default for candidate in candidates]
     if min(defaults) > 0:
         ratio = max(defaults) / min(defaults)
-        print(f"summing with one all_reduce, the best placement is {ratio:.1f} times as fast as the worst")
+        lines.append(f"summing with one all_reduce, the best placement is {ratio:.1f} times as fast as the worst")
+    lines += [wrote(options.output)] if options.output else []
+    told = {
+        "levels": list(levels.shape),
+        "placements": [_row(candidate) for candidate in candidates],
+        "file": str(options.output) if options.output else None,
+    }
+    tell(options, told, lines)
     return 0
 
 
-def _line(candidate: Candidate) -> str:
+def _lines(candidate: Candidate) -> Iterator[str]:
     from syntony.base.wording import time
     from syntony.synth.placement.reductions import describe
 
-    gain = f"{candidate.speedup:5.2f}x as fast as one all_reduce; best of {candidate.programs} programs"
-    program = describe(candidate.program) or "nothing to sum"
-    return f"  {candidate.placement!s:<28} {time(candidate.seconds):>10}   {gain}\n      {program}"
+    gain = f"{candidate.speedup:.2f}x one all_reduce; best of {candidate.programs}"
+    yield f"  {candidate.placement!s:<26} {time(candidate.seconds):>10}   {gain}"
+    yield f"      {describe(candidate.program) or 'nothing to sum'}"
 
 
 def _row(candidate: Candidate) -> dict[str, Any]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from syntony.base.answer import tell
 from syntony.base.arguments import size
 from syntony.base.command import Command, UserError
+from syntony.base.outputs import add_output, wrote
 from syntony.base.wording import counted
 from syntony.synth.commands.problem import add_limits, add_problem, problem
-from syntony.topologies.cli import add_json
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -20,10 +21,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", type=size, default=1 << 10, metavar="BYTES", dest="smallest", help="default 1K")
     parser.add_argument("--to", type=size, default=1 << 30, metavar="BYTES", dest="largest", help="default 1G")
     add_limits(parser, 300.0)
-    parser.add_argument(
-        "-o", "--output", metavar="F.json", help="portfolio file to write; its schedules are written beside it"
+    add_output(
+        parser, "-o", "--output", metavar="F.json", help="portfolio file to write; its schedules are written beside it"
     )
-    add_json(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -36,9 +36,7 @@ def _run(options: argparse.Namespace) -> int:
 
     if not 0 < options.smallest <= options.largest:
         raise UserError(f"--from {options.smallest} --to {options.largest}: sizes must be at least 1, and ascend")
-    output = Path(options.output) if options.output else None
-    if output is not None and not output.parent.is_dir():
-        raise UserError(f"{output}: there is no folder {output.parent}")
+    output: Path | None = options.output
     topology, collective = problem(options)
     begin = time.monotonic()
     with progress(f"portfolio of {collective.kind} on {topology.name}"):
@@ -64,22 +62,23 @@ def _run(options: argparse.Namespace) -> int:
         })  # fmt: skip
         first = last + 1
     took_all = round(time.monotonic() - begin, 3)
-    if options.json:
-        print(json.dumps({"file": str(output) if output else None, "entries": rows, "seconds": took_all}))
-        return 0
-    print(f"{collective.kind} on {topology.name}: {counted(len(rows), 'schedule')} ({took_all:.1f} s)")
-    heading = "simulated algbw and share of the bound, at both ends"
-    print(f"  {'bytes from':>12} {'to':>12}  {'engine':<12} {'steps':>5}   {heading}")
+    told = {"file": str(output) if output else None, "entries": rows, "seconds": took_all}
+    tell(options, told, _lines(f"{collective.kind} on {topology.name}", rows, took_all, output))
+    return 0
+
+
+def _lines(title: str, rows: list[dict[str, Any]], took: float, output: Path | None) -> Iterator[str]:
+    yield f"{title}: {counted(len(rows), 'schedule')}, each checked ({took:.1f} s); simulated at both ends of its range"
+    yield f"  {'from':>10} {'to':>10}  {'engine':<10} {'steps':>5}  {'GB/s':>7} {'bound':>5}  {'GB/s':>7} {'bound':>5}"
     for row in rows:
-        ends = "   ".join(
-            f"{end['size'] / end['seconds'] / 1e9 if end['seconds'] else 0:.4g} GB/s {end['fraction'] or 1:.0%}"
+        ends = "  ".join(
+            f"{end['size'] / end['seconds'] / 1e9 if end['seconds'] else 0:7.4g} {end['fraction'] or 1:5.0%}"
             for end in row["simulated"]
         )
         last = "" if row["last"] is None else row["last"]
-        print(f"  {row['first']:>12} {last:>12}  {row['engine']:<12} {row['steps']:>5}   {ends}")
+        yield f"  {row['first']:>10} {last:>10}  {row['engine']:<10} {row['steps']:>5}  {ends}"
     if output is not None:
-        print(f"  file   {output}, with {counted(len(rows), 'schedule')} beside it (checked)")
-    return 0
+        yield wrote(output, f"with {counted(len(rows), 'schedule')} beside it")
 
 
 COMMANDS = (

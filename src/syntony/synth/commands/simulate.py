@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING
 
+from syntony.base.answer import tell
 from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
-from syntony.base.wording import counted
+from syntony.base.outputs import wrote
+from syntony.base.wording import bytes_of, counted, unknown
 from syntony.synth.commands.problem import add_timeout
-from syntony.synth.commands.traffic import add_choice, choice_of, require_folder, write_heat_map
-from syntony.topologies.cli import TOPOLOGY_HELP, add_json
+from syntony.synth.commands.traffic import add_choice, add_heat_map, add_trace, choice_of, write_heat_map
+from syntony.topologies.cli import TOPOLOGY_HELP
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from syntony.synth.model.program import Program
     from syntony.synth.model.schedule import Schedule
     from syntony.synth.simulation.result import Simulation
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from syntony.topologies.topology import Link, Topology
 
 _BUILDER = "builder:"
-_BINS, _ROWS, _BARS = 40, 16, " ▁▂▃▄▅▆▇█"
+_BINS, _ROWS, _BARS = 32, 16, " ▁▂▃▄▅▆▇█"
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -35,9 +38,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--slice",
         type=size,
         metavar="BYTES",
-        help="most bytes of a message (default: as the CPU executor; in a schedule, a transfer is one message)",
+        help="most bytes of a message (default: as the CPU executor, or what the output says)",
     )
-    parser.add_argument("--trace", metavar="F.json", help="write a Chrome/Perfetto trace of every link")
+    add_trace(parser, " of every link")
     parser.add_argument("--utilization", action="store_true", help="show the busiest links, and their use over time")
     wires = parser.add_argument_group("topology for a program (a schedule contains its own)")
     wires.add_argument("--topology", metavar="T", help=TOPOLOGY_HELP)
@@ -46,7 +49,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     paths = parser.add_argument_group("for networks with several shortest paths (see `syntony traffic --help`)")
     add_choice(paths)
-    parser.add_argument("--heat-map", metavar="F.svg", help="write a picture of the network, coloured by use")
+    add_heat_map(parser)
     parser.add_argument(
         "--explain", action="store_true", help="explain what determines the time; for programs, needs --paths"
     )
@@ -57,43 +60,31 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="how switches pass messages on (default: cut-through)",
     )
     add_timeout(parser, None)
-    add_json(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
-    require_folder(options.trace)
-    require_folder(options.heat_map)
-    found, outcome = _simulation(options)
-    if options.trace:
-        _write_trace(found, outcome, options.trace)
+    found, outcome, how = _simulation(options)
+    written = [_write_trace(found, outcome, options.trace)] if options.trace else []
     if options.heat_map:
         write_heat_map(found.topology, found.busy / (found.seconds or 1.0), found.seconds, options.heat_map)
+        written.append(wrote(options.heat_map))
     why = _explained(outcome) if options.explain and outcome else []
-    if options.json:
-        print(json.dumps(_report(found, options.utilization) | ({"critical_path": why} if why else {})))
-    else:
-        how = [f"paths   {outcome.traffic.choice}{_caveat(found)}"] if outcome else []
-        print("\n".join([_story(found, options.utilization), *(f"  {line}" for line in how + why)]))
+    told = _report(found, options.utilization) | how | ({"critical_path": why} if why else {})
+    lines = [f"  slices   {how['slices']}", f"  paths    {how['paths']}", *(f"  {line}" for line in why)]
+    tell(options, told, [*_story(found, options.utilization), *lines, *written])
     return 0
 
 
-def _caveat(found: Simulation) -> str:
-    from syntony.synth.model.program import Program
-    from syntony.synth.traffic.from_files import MOST_SLICES
-
-    if not isinstance(found.source, Program):
-        return ""
-    return f" (messages in at most {counted(MOST_SLICES, 'slice')}, FIFOs with room for everything)"
-
-
-def _write_trace(found: Simulation, outcome: Outcome | None, path: str) -> None:
+def _write_trace(found: Simulation, outcome: Outcome | None, path: Path) -> str:
+    """Writes it and says so."""
     from syntony.synth.simulation.trace import write_trace
     from syntony.synth.traffic.trace import write_trace as write_traffic
 
-    if outcome is None:
-        write_trace(found, path)
-    else:
+    if outcome is not None:
         write_traffic(outcome, path)
+        return wrote(path)
+    together = write_trace(found, path)
+    return wrote(path, f"thinned: up to {together} slices of a message in one box" if together > 1 else "")
 
 
 def _explained(outcome: Outcome) -> list[str]:
@@ -104,14 +95,18 @@ def _explained(outcome: Outcome) -> list[str]:
         return describe(outcome)
 
 
-def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None]:
-    """The simulation; and its traffic, if paths are chosen or the time is to be explained."""
+def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None, dict[str, str]]:
+    """The simulation; its traffic, if paths are chosen or the time is to be explained; and how it was simulated.
+
+    Nothing unproven is simulated: raises UserError with the checker's word.
+    """
     from syntony.base.progress import progress
     from syntony.synth.engines.portfolio import Portfolio
-    from syntony.synth.formats.loading import prove, read
+    from syntony.synth.formats.loading import prove, prove_schedule, read
     from syntony.synth.model.program import Program
     from syntony.synth.model.target import CONVERSION
-    from syntony.synth.simulation.schedule_simulator import simulate
+    from syntony.synth.simulation.schedule_simulator import Switching, simulate
+    from syntony.synth.simulation.usual_slice import usual_slice
     from syntony.topologies.parse import parse
 
     name = options.file
@@ -142,23 +137,27 @@ def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None
         ("topology", "fifo_depth"),
         f"a schedule, which contains its topology ({schedule.topology.name}) and has no FIFOs",
     )
+    with progress(f"checking {name}"):
+        prove_schedule(schedule, name)
     if options.paths or options.explain:
         return _as_traffic(schedule, schedule.topology, options)
+    bytes_ = options.slice or usual_slice(schedule, options.size)
+    switching: Switching = options.switching or "cut-through"
     with progress(f"simulating {name}"):
         found = simulate(
             schedule,
             options.size,
-            options.slice,
-            options.switching or "cut-through",
+            bytes_,
+            switching,
             every_message=bool(options.trace),
             timeline=options.utilization,
         )
-    return found, None
+    return found, None, {"slices": f"of {bytes_of(bytes_)}", "paths": f"as scheduled, {switching}"}
 
 
 def _as_traffic(
     source: Schedule | Program, topology: Topology, options: argparse.Namespace
-) -> tuple[Simulation, Outcome]:
+) -> tuple[Simulation, Outcome, dict[str, str]]:
     """Simulates messages on the paths that switches choose; for a schedule without --paths, on its own routes."""
     import numpy as np
 
@@ -168,7 +167,7 @@ def _as_traffic(
     from syntony.synth.simulation.result import Messages, Simulation
     from syntony.synth.simulation.utilization import LinkRates
     from syntony.synth.traffic.choice import Choice
-    from syntony.synth.traffic.from_files import as_scheduled, program_messages, schedule_messages
+    from syntony.synth.traffic.from_files import MOST_SLICES, as_scheduled, program_messages, schedule_messages
     from syntony.synth.traffic.job import Job
     from syntony.synth.traffic.run import flows_of, simulate
 
@@ -193,7 +192,12 @@ def _as_traffic(
     none, never = np.zeros(0, np.int64), np.zeros(0)
     messages_kept = Messages(none, none, none, never, never, never)  # they are in the outcome
     found = Simulation(source, topology, collective, options.size, outcome.seconds, [], messages_kept, busy, rates)
-    return found, outcome
+    slices = (
+        "none: a transfer is one message"
+        if isinstance(source, Schedule)
+        else f"at most {MOST_SLICES} of a message; FIFOs with room for everything"
+    )
+    return found, outcome, {"slices": slices, "paths": str(outcome.traffic.choice)}
 
 
 def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
@@ -210,15 +214,17 @@ def _built(name: str, ranks: int) -> Program:
     algorithm, _, collective = name.removeprefix(_BUILDER).partition(":")
     known = {entry.name: entry.collectives for entry in _core.algorithms()}
     if algorithm not in known:
-        raise UserError(f"{name}: no algorithm '{algorithm}'; the algorithms are {', '.join(known)}")
+        raise UserError(f"{name}: {unknown('algorithm', algorithm, known)}")
     if collective not in known[algorithm]:
-        raise UserError(f"{name}: {algorithm} has no '{collective}'; it builds {', '.join(known[algorithm])}")
+        raise UserError(f"{name}: {unknown('collective', collective, known[algorithm])} for {algorithm}")
     return Program.from_core(_core.build(algorithm, collective, ranks))
 
 
-def _on_wires(program: Program, topology: Topology, options: argparse.Namespace) -> tuple[Simulation, Outcome | None]:
+def _on_wires(
+    program: Program, topology: Topology, options: argparse.Namespace
+) -> tuple[Simulation, Outcome | None, dict[str, str]]:
     from syntony.base.progress import progress
-    from syntony.synth.simulation.program_simulator import simulate_program
+    from syntony.synth.simulation.program_simulator import executor_depth, executor_slice, simulate_program
 
     if options.paths or options.explain:
         return _as_traffic(program, topology, options)
@@ -227,9 +233,11 @@ def _on_wires(program: Program, topology: Topology, options: argparse.Namespace)
     try:
         with progress(f"simulating {options.file}"):
             found = simulate_program(program, topology, options.size, options.slice, options.fifo_depth, every_message)
-            return found, None
     except UserError as error:
         raise UserError(f"{options.file}: {error}") from None
+    depth = options.fifo_depth or executor_depth(program)
+    slices = f"of {bytes_of(options.slice or executor_slice(program.ranks))}, {depth} of a connection at once"
+    return found, None, {"slices": slices, "paths": "shortest, channel c the c-th of them"}
 
 
 def _report(found: Simulation, utilization: bool) -> dict[str, object]:
@@ -252,25 +260,25 @@ def _report(found: Simulation, utilization: bool) -> dict[str, object]:
     return report
 
 
-def _story(found: Simulation, utilization: bool) -> str:
+def _story(found: Simulation, utilization: bool) -> list[str]:
     links = found.topology.links
     moved = counted(found.size, "byte")
     lines = [
         f"{found.collective.kind} on {found.topology.name}, {moved} (simulated, alpha-beta model)",
-        f"  time    {found.seconds:.6g} s, at least {found.bound_seconds:.6g} s by the bounds ({found.fraction:.1%})",
-        f"  algbw   {found.algbw / 1e9:.4g} GB/s    busbw {found.busbw / 1e9:.4g} GB/s",
+        f"  time     {found.seconds:.6g} s, at least {found.bound_seconds:.6g} s by the bounds ({found.fraction:.1%})",
+        f"  algbw    {found.algbw / 1e9:.4g} GB/s    busbw {found.busbw / 1e9:.4g} GB/s",
     ]
     busiest = sorted(links, key=lambda link: (-float(found.busy[link.id]), link.id))
     if not busiest or not found.seconds:
-        return "\n".join(lines)
+        return lines
     if not utilization:
         first = busiest[0]
         lines.append(
-            f"  busiest link {first.id}, {_ends(found, first)}: busy {found.busy[first.id] / found.seconds:.1%}"
+            f"  busiest  link {first.id}, {_ends(found, first)}: busy {found.busy[first.id] / found.seconds:.1%}"
         )
-        return "\n".join(lines)
+        return lines
     over_time = found.utilization(_BINS)
-    lines.append(f"  links   busiest first; over time, {counted(_BINS, 'part')} of {found.seconds / _BINS:.3g} s")
+    lines.append(f"  links    busiest first; over time, {counted(_BINS, 'part')} of {found.seconds / _BINS:.3g} s")
     for link in busiest[:_ROWS]:
         bars = "".join(_BARS[round(share * (len(_BARS) - 1))] for share in over_time[link.id].tolist())
         lines.append(f"  {found.busy[link.id] / found.seconds:6.1%}  {bars}  link {link.id}, {_ends(found, link)}")
@@ -279,7 +287,7 @@ def _story(found: Simulation, utilization: bool) -> str:
         lines.append(
             f"  .. and {counted(len(links) - _ROWS, 'link')} more; {idle} of all are idle (--json lists every link)"
         )
-    return "\n".join(lines)
+    return lines
 
 
 def _ends(found: Simulation, link: Link) -> str:

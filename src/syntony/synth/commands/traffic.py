@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syntony.base.answer import tell, wrapped
 from syntony.base.arguments import count
-from syntony.base.command import Command, UserError
-from syntony.topologies.cli import add_json
+from syntony.base.command import Command
+from syntony.base.outputs import add_output, wrote
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,10 +42,21 @@ def choice_of(options: argparse.Namespace, otherwise: Choice) -> Choice:
     return Choice.parse(options.paths or str(otherwise), otherwise.seed if options.seed is None else options.seed)
 
 
-def require_folder(path: str | None) -> None:
-    """Raises UserError if the folder of a file to write does not exist."""
-    if path and not Path(path).parent.is_dir():
-        raise UserError(f"{path}: there is no folder {Path(path).parent}")
+def add_trace(parser: argparse._ActionsContainer, what: str) -> None:
+    """Adds --trace."""
+    add_output(parser, "--trace", metavar="F.json", help=f"write a Chrome/Perfetto trace{what}")
+
+
+def add_heat_map(parser: argparse._ActionsContainer) -> None:
+    """Adds --heat-map; `write_heat_map` writes it."""
+    add_output(
+        parser,
+        "--heat-map",
+        metavar="F.svg",
+        endings=(".svg",),
+        what="a heat map is an SVG file",
+        help="write a picture of the network, coloured by use",
+    )
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -60,14 +71,18 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     shifts.add_argument("--no-interleave", dest="interleave", action="store_false", help="whatever the file says")
     parser.add_argument("--top", type=count, default=8, metavar="N", help="number of links in the table (default 8)")
-    parser.add_argument(
-        "--trace", metavar="F.json", help="write a Chrome/Perfetto trace: jobs, messages, hottest links"
+    add_trace(parser, ": jobs, messages, hottest links")
+    add_heat_map(parser)
+    patterns = "\n".join(
+        line for pattern in PATTERNS.values() for line in _described(written(pattern), pattern.summary)
     )
-    parser.add_argument("--heat-map", metavar="F.svg", help="write a picture of the network, coloured by use")
-    add_json(parser)
-    patterns = "\n".join(f"  {written(pattern):<32} {pattern.summary}" for pattern in PATTERNS.values())
     indented = "".join(f"  {line}\n" if line else "\n" for line in EXAMPLE.splitlines())
     parser.epilog = "\n\n".join(filter(None, (parser.epilog, f"a jobs file:\n{indented}\npatterns:\n{patterns}")))
+
+
+def _described(pattern: str, summary: str) -> list[str]:
+    """A pattern with what it is, in one line or below it."""
+    return [f"  {pattern}", *wrapped(f"      {summary}", more="")]
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -77,8 +92,6 @@ def _run(options: argparse.Namespace) -> int:
     from syntony.synth.traffic.interleave import interleave
     from syntony.synth.traffic.run import run
 
-    require_folder(options.trace)
-    require_folder(options.heat_map)
     jobs = _read(options)
     with progress(f"simulating {options.file}"):
         plain = run(jobs.topology, jobs.jobs, jobs.choice, timeline=True)
@@ -96,18 +109,15 @@ def _run(options: argparse.Namespace) -> int:
     with progress("explaining"):
         lines = describe(plain)
         shifted_lines = describe(shifted) if shifted else None
-    if options.json:
-        print(json.dumps(_report(plain, shifted, shifts) | {"critical_path": lines, "interleaved_path": shifted_lines}))
-        return 0
     heading = f"{len(jobs.jobs)} jobs" if len(jobs.jobs) > 1 else "1 job"
-    print(f"{heading} on {jobs.topology.name}, paths {jobs.choice} (simulated, alpha-beta model)")
-    print("\n".join(_jobs_table(plain, shifted, shifts)))
-    print("\nhottest links" + (", interleaved" if shifted else ""))
-    print("\n".join(f"  {line}" for line in table(links)))
+    story = [f"{heading} on {jobs.topology.name}, paths {jobs.choice} (simulated, alpha-beta model)"]
+    story += _jobs_table(plain, shifted, shifts)
+    story += ["", "hottest links" + (", interleaved" if shifted else ""), *(f"  {line}" for line in table(links))]
     for what, why in (("why it takes as long", lines), ("and interleaved", shifted_lines)):
-        if why:
-            print(f"\n{what}")
-            print("\n".join(f"  {line}" for line in why))
+        story += ["", what, *(f"  {line}" for line in why)] if why else []
+    story += [wrote(path) for path in (options.trace, options.heat_map) if path]
+    report = _report(plain, shifted, shifts) | {"critical_path": lines, "interleaved_path": shifted_lines}
+    tell(options, report, story)
     return 0
 
 
@@ -120,7 +130,7 @@ def _read(options: argparse.Namespace) -> JobsFile:
     return replace(jobs, choice=choice_of(options, jobs.choice), interleave=interleaved)
 
 
-def write_heat_map(topology: Topology, use: NDArray[np.float64], seconds: float, path: str) -> None:
+def write_heat_map(topology: Topology, use: NDArray[np.float64], seconds: float, path: Path) -> None:
     """Writes the heat map of a run: `use` is the mean part of every link's capacity over its `seconds`."""
     from syntony.base.whole_file import write_text
     from syntony.base.wording import time

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from syntony.base.command import UserError
 from syntony.base.fields import FileError, parse_json
+from syntony.base.text_file import decoded
 from syntony.base.wording import counted
 from syntony.synth.checker import Verdict, check_program, check_schedule
 from syntony.synth.checker.proofs import proven
@@ -54,11 +55,7 @@ def read(path: str | Path) -> Loaded:
         raise FileError(f"{path}: cannot be read: {error.strerror}") from None
     if raw.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<":
         return Loaded(read_msccl_xml(path))
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        raise FileError(f"{path}: not a text file: byte {error.start} is not UTF-8") from None
-    data = parse_json(text, str(path))
+    data = parse_json(decoded(raw, path), str(path))
     kind = data.get("format") if isinstance(data, dict) else None
     if kind == program_file.FORMAT:
         return Loaded(program_file.from_dict(data, str(path)))

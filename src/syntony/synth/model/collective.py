@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from syntony.base.command import UserError
-from syntony.base.wording import counted
+from syntony.base.wording import counted, unknown
 
 KINDS = (
     "all_reduce",
@@ -127,7 +127,7 @@ class Collective:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise CollectiveError(f"'{self.kind}' is not a collective; the collectives are {', '.join(KINDS)}")
+            raise CollectiveError(unknown("collective", self.kind, KINDS))
         if self.ranks < 1:
             raise CollectiveError(f"a collective has at least 1 rank, not {self.ranks}")
         if not self.members:
@@ -161,7 +161,7 @@ class Collective:
         block_sizes  relative sizes of the blocks, for uneven blocks (default: all equal)
         """
         if kind not in KINDS:
-            raise CollectiveError(f"'{kind}' is not a collective; the collectives are {', '.join(KINDS)}")
+            raise CollectiveError(unknown("collective", kind, KINDS))
         if ranks is None:
             if members is None:
                 raise CollectiveError("a collective needs its ranks or its members")

@@ -41,6 +41,11 @@ def executor_slice(ranks: int) -> int:
     return 128 * 1024 if ranks <= 16 else 64 * 1024
 
 
+def executor_depth(program: Program) -> int:
+    """Messages that a connection of the CPU executor holds; more where the Program claims more."""
+    return max(CPU.fifo_depth, program.fifo_depth)
+
+
 def simulate_program(
     program: Program,
     topology: Topology,
@@ -74,7 +79,7 @@ def simulate_program(
     code = Resolved(program)
     sizes = MessageSizes(code, size, slice_bytes or executor_slice(program.ranks))
     connections = Connections.of(code, Network(topology, collective), sockets)
-    depth = fifo_depth or max(CPU.fifo_depth, program.fifo_depth)
+    depth = fifo_depth or executor_depth(program)
     lanes = sim_program_of(code, sizes, connections, topology, depth, buffered=sockets is not None)
     rows = np.arange(len(code.opcode))
     if not every_message and (alike := one_of_each(lanes)):

@@ -1,31 +1,64 @@
-"""A simulation as a Chrome trace: one row per link, one box per message on it (chrome://tracing, Perfetto)."""
+"""A simulation as a Chrome trace: one row per link, one box per message on it (chrome://tracing, Perfetto).
+
+Viewers take some hundred thousand boxes. Where there are more, consecutive slices of a message become one box, from the
+first one's start to the last one's end.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from syntony.base.chrome_trace import ChromeTrace
 from syntony.synth.model.schedule import Schedule
-from syntony.synth.simulation.result import Simulation
+from syntony.synth.simulation.result import Messages, Simulation
+
+MOST_BOXES = 200_000
 
 
-def write_trace(simulation: Simulation, path: str | Path) -> None:
-    """Writes the trace. Raises UserError when it cannot be written; then there is no new file."""
+def write_trace(simulation: Simulation, path: str | Path, most: int = MOST_BOXES) -> int:
+    """Writes the trace, of about `most` boxes; returns how many slices a box holds at most.
+
+    Raises UserError when it cannot be written; then there is no new file.
+    """
     nodes = simulation.topology.nodes
     trace = ChromeTrace()
     for link in simulation.topology.links:
         name = f"link {link.id}: {nodes[link.src].name} -> {nodes[link.dst].name}"
         trace.name_row(0, link.id, name)
-    source, messages = simulation.source, simulation.messages
+    hops = np.array([len(route) for route in simulation.routes])[simulation.messages.route]
+    together = max(1, -(-int(hops.sum()) // most))
+    source, messages = simulation.source, _joined(simulation.messages, together)
     columns = (messages.row, messages.slice, messages.route, messages.start, messages.left)
     for row, slice_, route, begin, end in zip(*(column.tolist() for column in columns), strict=True):
         if isinstance(source, Schedule):
             name, told = _of_schedule(source, row)
         else:
             name, told = f"{source.where(row)}, slice {slice_}", {"row": row}
+        if together > 1:
+            told["slices"] = together
         for link in simulation.routes[route]:
             trace.box(0, link, name, begin, end, **told, slice=slice_)
     trace.write(path)
+    return together
+
+
+def _joined(messages: Messages, together: int) -> Messages:
+    """So many consecutive slices of a message as one."""
+    if together == 1:
+        return messages
+    group = messages.slice // together
+    order = np.lexsort((messages.slice, group, messages.route, messages.row))
+    keys = np.stack([messages.row, messages.route, group])[:, order]
+    first = np.flatnonzero(np.r_[True, (keys[:, 1:] != keys[:, :-1]).any(axis=0)]) if len(order) else order
+    at = order[first]
+    start = np.minimum.reduceat(messages.start[order], first) if len(first) else messages.start
+    left, arrival = (
+        np.maximum.reduceat(column[order], first) if len(first) else column
+        for column in (messages.left, messages.arrival)
+    )
+    return Messages(messages.row[at], messages.slice[at], messages.route[at], start, left, arrival)
 
 
 def _of_schedule(schedule: Schedule, row: int) -> tuple[str, dict[str, int]]:

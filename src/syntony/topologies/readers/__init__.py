@@ -11,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from syntony.base.strict_json import FileError
+from syntony.base.text_file import decoded
+from syntony.base.wording import unknown
 from syntony.topologies.file_format import from_json
 from syntony.topologies.readers import linux_sys, lstopo_xml, nccl_xml, nvidia_smi, taccl_json
 from syntony.topologies.topology import Topology, TopologyError
@@ -32,9 +35,10 @@ class Format:
 
 def _json(content: bytes, where: str) -> Topology:
     try:
-        return from_json(content.decode(), where)
-    except UnicodeDecodeError as error:
-        raise TopologyError(f"{where}: not a text file: byte {error.start} is not UTF-8") from None
+        text = decoded(content, where)
+    except FileError as error:
+        raise TopologyError(str(error)) from None
+    return from_json(text, where)
 
 
 def _is_ours(head: str) -> bool:
@@ -78,7 +82,7 @@ def read(path: str | Path, form: str | None = None) -> Topology:
     line or field.
     """
     if form is not None and form not in FORMATS:
-        raise TopologyError(f"unknown format {form!r}; known are {', '.join(FORMATS)}")
+        raise TopologyError(unknown("format", form, FORMATS))
     try:
         if Path(path).is_dir() and form is None:
             return linux_sys.read_machine(Path(path))

@@ -181,7 +181,7 @@ class _Profile:
         if "chunk_bytes" in self._data:
             return self._count("chunk_bytes", 1 << 40)
         suffix = _SIZE.search(self._name)
-        return (size(suffix[1]) if suffix else 0) or 1 << 20
+        return (size(suffix[1].upper().removesuffix("B")) if suffix else 0) or 1 << 20
 
     def _seconds(self, units: Fraction) -> float:
         return float(units * self._unit)

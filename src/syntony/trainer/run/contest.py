@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from syntony.base.answer import tell_json
 from syntony.base.wording import time as duration
 from syntony.overlap.formats.chakra import write_chakra
 from syntony.overlap.formats.perfetto import Row, planned, write_trace
@@ -63,6 +64,8 @@ class Contest:
                 name: [max(row) for row in zip(*(each[0][name] for each in found), strict=True)] for name in plans
             }
             self._tell(plans, cost, slowest)
+            if self.folder:
+                Path(self.folder).mkdir(parents=True, exist_ok=True)
             for name, plan in plans.items() if self.folder else ():
                 self._draw(name, plan, cost, [each[1][name] for each in found], mesh)
 
@@ -72,24 +75,24 @@ class Contest:
                 "policy": name,
                 "planned": simulate(plan, cost).seconds,
                 "measured": median(seconds[name]),
-                "bound": estimates(plan, cost)[0].seconds,
+                "estimate": estimates(plan, cost)[0].seconds,
                 "steps": seconds[name],
             }
             for name, plan in plans.items()
         ]
         rows.sort(key=lambda row: row["measured"])
         if self.json:
-            print(json.dumps({"policies": rows}))
+            tell_json({"command": "overlap run", "policies": rows})
             return
         wide = max([6, *map(len, plans)])
         print(
-            f"  {'policy':<{wide}}    planned   measured   estimate   estimate/measured"
-            f"   medians of {len(rows[0]['steps'])}"
+            f"  {'policy':<{wide}}    planned   measured   estimate   of it   "
+            f"(medians of {len(rows[0]['steps'])} steps)"
         )
         for row in rows:
             print(
                 f"  {row['policy']:<{wide}} {duration(row['planned']):>10} {duration(row['measured']):>10} "
-                f"{duration(row['bound']):>10} {row['bound'] / row['measured']:>19.1%}"
+                f"{duration(row['estimate']):>10} {row['estimate'] / row['measured']:>7.1%}"
             )
 
     def _draw(self, name: str, plan: Plan, cost: Cost, spans: list[Spans], mesh: Mesh) -> None:

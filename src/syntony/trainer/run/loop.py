@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from syntony.base.answer import tell_json
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap.launch import Exchange, RankError
 from syntony.overlap.predict.estimate import estimates
@@ -61,8 +63,9 @@ def train(config: Config, exchange: Exchange | None, work: Work | None = None) -
     return 0
 
 
-def _train(config: Config, mesh: Mesh, world: World) -> None:
+def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False) -> None:
     run, first = config.run, mesh.rank == 0
+    speaks = first and not as_json
     world.agree("configuration", json.dumps(asdict(config), sort_keys=True))
     data = text.read(config.data, config.model.context, bool(run.held_out))
     world.agree("text", data.digest)
@@ -81,11 +84,12 @@ def _train(config: Config, mesh: Mesh, world: World) -> None:
             raise UserError(f"[run] resume: {resume} was trained on another text than [data] source says")
         done = before.step
     estimate = estimates(plan, cost)[0].seconds if cost.measured else 0.0
-    if first:
+    if speaks:
         print(_opening(config, rank, data, plan), *([f"resumed from {resume}"] if resume else []), sep="\n", flush=True)
-    about = {"config": asdict(config), "text": data.digest, "plan": plan.hash, "bound": estimate}
+    about = {"config": asdict(config), "text": data.digest, "plan": plan.hash, "estimate": estimate}
     log = Log(run.log if first else "", about, append=bool(resume))
     tokens = config.data.microbatches * config.data.rows * config.model.context
+    lines: list[Line] = []
     seen: list[Seen] = []  # steps that the other ranks have not heard of: every word costs a meeting of all
     for step in range(done, run.steps):
         begin = time.monotonic()
@@ -104,19 +108,27 @@ def _train(config: Config, mesh: Mesh, world: World) -> None:
             seen = []
             for line in lines:
                 log.step(line)
-            if first and not (saves and step % run.every):
+            if speaks and not (saves and step % run.every):
                 print(lines[-1], flush=True)
         if saves:
             save(rank, run.save, Progress(step + 1, run.seed, data.digest))
     rank.rest()
+    saved = None
     if run.save and done < run.steps:
-        path = save(rank, run.save, Progress(run.steps, run.seed, data.digest))
-        if first:
-            print(f"saved {path}", flush=True)
+        saved = save(rank, run.save, Progress(run.steps, run.seed, data.digest))
+        if speaks:
+            print(f"saved {saved}", flush=True)
     weights = digest(rank)
-    if first:
+    if speaks:
         print(f"weights sha256 {weights}", flush=True)
+    elif first:
+        ended = {"last": asdict(lines[-1]) if lines else None, "saved": saved and str(saved), "weights_sha256": weights}
+        tell_json({"command": "train", "steps": run.steps, "plan": plan.hash, "estimate": estimate, **ended})
     rank.close()
+
+
+train_as_json: Work = partial(_train, as_json=True)
+"""Training that says at its end, in JSON, what came of it, and nothing on the way."""
 
 
 def rate(config: Config, step: int) -> float:

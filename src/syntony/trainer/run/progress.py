@@ -73,7 +73,7 @@ class Log:
             self._write({"run": about})
 
     def step(self, line: Line) -> None:
-        self._write({"bound" if key == "estimate" else key: value for key, value in asdict(line).items()})
+        self._write(asdict(line))
 
     def _write(self, what: object) -> None:
         if self._file is not None:

@@ -92,7 +92,7 @@ class Trainer:
             made = Making(self.rank.recorded(), partial(planned, self.want))
         return {
             "simulated": timeline.seconds,
-            "bound": estimates(plan, self.cost)[0].seconds,
+            "estimate": estimates(plan, self.cost)[0].seconds,
             "compute": max(seconds for (_, lane), seconds in timeline.busy.items() if lane == "compute"),
             "policy": plan.policy,
             "changes": {change.what: change.saving for change in explain(timeline, 1, made).changes},

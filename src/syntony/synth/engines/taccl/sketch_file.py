@@ -56,7 +56,7 @@ def sketch_of(data: object, where: str) -> Sketch:
 def _size(top: Fields) -> int:
     value = top.take("size")
     try:
-        whole = size(value) if isinstance(value, str) else value
+        whole = size(value.upper().removesuffix("B")) if isinstance(value, str) else value
     except ValueError:
         whole = None
     if type(whole) is not int or whole < 1:

@@ -1,0 +1,84 @@
+"""What a command answers: for people in lines of at most the terminal's width, or with --json for programs.
+
+One shape for all commands: one JSON object on one line, whose first key is "command". A command that fails answers
+{"command": .., "error": the sentence, "code": the exit code}, and says the sentence on stderr as always.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+NARROW = 80
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Adds --json; the front door does so for every command."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
+
+
+def tell(options: argparse.Namespace, told: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """What the command found: for programs, or for people."""
+    print(answer_text(options, told, lines), end="", flush=True)
+
+
+def answer_text(options: argparse.Namespace, told: Mapping[str, Any], lines: Iterable[str]) -> str:
+    """What `tell` would print."""
+    if options.json:
+        return json.dumps({"command": options.command, **told}, ensure_ascii=False) + "\n"
+    return "\n".join(fitted(lines)) + "\n"
+
+
+def show(lines: Iterable[str]) -> None:
+    """For people."""
+    print("\n".join(fitted(lines)), flush=True)
+
+
+def tell_json(told: Mapping[str, Any]) -> None:
+    """For programs."""
+    print(json.dumps(told, ensure_ascii=False), flush=True)
+
+
+def width() -> int:
+    """Columns for text: the terminal's, 100 at most; 80 where there is none."""
+    return max(20, min(100, shutil.get_terminal_size((NARROW, 24)).columns))
+
+
+def fitted(lines: Iterable[str]) -> list[str]:
+    """The lines, on a terminal broken between words so that none is wider than it.
+
+    What continues a line is indented four more. Words, paths among them, are never broken.
+    """
+    if not sys.stdout.isatty():
+        return list(lines)
+    return [part for text in lines for line in text.split("\n") for part in wrapped(line)]
+
+
+def wrapped(line: str, most: int | None = None, more: str = "    ") -> list[str]:
+    """One line as lines of at most `most` columns (the terminal's width); `more` indents those after the first."""
+    most = most or width()
+    if len(line) <= most:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.wrap(
+        line.strip(), most, initial_indent=indent, subsequent_indent=indent + more,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def shell_lines(command: str, most: int | None = None, indent: str = "  ") -> list[str]:
+    r"""A command line, to be copied: broken between words, each line but the last ends in a backslash."""
+    most = most or width()
+    lines = [indent]
+    for word in command.split(" "):
+        if len(lines[-1]) > len(indent) and len(lines[-1]) + len(word) + 3 > most:
+            lines[-1] = lines[-1] + "\\"
+            lines.append(indent + "  ")
+        lines[-1] += word + " "
+    lines[-1] = lines[-1].rstrip()
+    return lines

@@ -1,0 +1,126 @@
+"""Files that a command writes: one rule for all of them, checked before any work begins.
+
+    parser ── add_output ──► action Output ── arguments_of ──► require_outputs     before the work: exit code 2
+                                                 --force       write_text, RowFile  after it, or row by row
+                                                               wrote                "wrote F (12 MB)"
+
+The folder must be there and take a new file, with room in it; the name must end as the format's files do; a file that
+exists stays unless the command is given `--force`. What is neither a file nor a folder (/dev/null, a pipe) is written
+where it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from syntony.base.command import UserError
+from syntony.base.strict_json import FileError
+from syntony.base.whole_file import beside, is_special
+from syntony.base.wording import size_of_file
+
+_ROOM = 1 << 16  # bytes that a file's folder must have room for
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")  # of launchers; rank 0 writes
+
+
+class Output(argparse.Action):
+    """An argument that names a file to write, or with `folder` a folder to fill.
+
+    `endings`: how the name may end, such as (".json",); any where it is empty. `what`: what such a file is, for the
+    sentence that refuses another ending.
+    """
+
+    def __init__(self, *, endings: Sequence[str] = (), what: str = "", folder: bool = False, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.endings, self.what, self.folder = tuple(endings), what, folder
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, values)
+
+
+def add_output(parser: argparse._ActionsContainer, *flags: str, **keywords: Any) -> None:
+    """Adds an argument of class Output; a Path unless `type` says otherwise."""
+    parser.add_argument(*flags, action=Output, type=keywords.pop("type", Path), **keywords)
+
+
+def outputs_of(parser: argparse.ArgumentParser) -> Iterator[Output]:
+    """The arguments that name outputs."""
+    yield from (action for action in parser._actions if isinstance(action, Output))
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """Adds --force to a command with outputs."""
+    if any(True for _ in outputs_of(parser)):
+        parser.add_argument("--force", action="store_true", help="replace files that exist")
+
+
+def require_outputs(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> list[Path]:
+    """The files that will be written and that do not exist yet. Raises UserError for one that cannot be."""
+    named = [(action, getattr(arguments, action.dest)) for action in outputs_of(parser)]
+    given = [(action, Path(value)) for action, value in named if value is not None]
+    if any(os.environ.get(variable, "0") != "0" for variable in _RANKS):
+        return []
+    seen: set[Path] = set()
+    for action, path in given:
+        if path in seen:
+            raise UserError(f"{path}: it is to be written twice; give each output a name of its own")
+        seen.add(path)
+        _require_ending(action, path)
+        if action.folder:
+            _require_folder(path)
+        else:
+            require_output(path, arguments.force)
+    return [path for action, path in given if not action.folder and not path.exists()]
+
+
+def require_output(path: Path, force: bool) -> None:
+    """Raises UserError where the file cannot be written, or exists and may not be replaced."""
+    if is_special(path):
+        return
+    if path.is_dir():
+        raise UserError(f"{path}: it is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}")
+    if path.exists() and not force:
+        raise UserError(f"{path}: it exists; --force replaces it")
+    _try(path)
+
+
+def wrote(path: Path | str, about: str = "") -> str:
+    """ "wrote F (about; 12 MB)", for a file that was written."""
+    path = Path(path)
+    told = [about] if about else []
+    if path.is_file():
+        told.append(size_of_file(path.stat().st_size))
+    return f"wrote {path}" + (f" ({'; '.join(told)})" if told else "")
+
+
+def _require_ending(action: Output, path: Path) -> None:
+    if action.endings and not path.name.lower().endswith(action.endings) and not is_special(path):
+        what = f"{action.what}; its name" if action.what else "its name"
+        raise UserError(f"{path}: {what} must end in {' or '.join(action.endings)}")
+
+
+def _require_folder(path: Path) -> None:
+    """A folder that exists and can be written, or whose nearest ancestor can."""
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not there.is_dir():
+        raise UserError(f"{path}: {there} is a file, and no folder")
+    _try(there / "new")
+
+
+def _try(path: Path) -> None:
+    """Writes some bytes beside `path` and removes them. Raises FileError."""
+    part = beside(path)
+    try:
+        with part.open("xb") as file:
+            file.write(bytes(_ROOM))
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
