@@ -32,7 +32,7 @@ void SyntonyBackend::monitoredBarrier(const BarrierOptions& options, bool /*wait
   CallOptions call;
   if (options.timeout != c10d::kUnsetTimeout) call.timeout = std::max(options.timeout, std::chrono::milliseconds(1));
   try {
-    communicator().barrier(call);
+    hooks_->watch([&] { return communicator().barrier(call); });
   } catch (const Error& error) {
     if (error.kind() != Error::Kind::timeout) std::rethrow_exception(torch_error(std::current_exception()));
     std::string missing;
@@ -57,14 +57,14 @@ WorkPtr SyntonyBackend::endCoalescing() {
       TORCH_CHECK(part, "syntony rank ", rank_, ": coalesced calls are all on the CPU, or all on one other device");
       work->add(part);
     }
-    work->launched({}, timing_, nullptr);  // its members have told of their ends
+    work->launched({}, timing_, nullptr, false);  // its members have told of their ends
     return work;
   };
   if (const auto first = members.empty() ? nullptr : c10::dynamic_intrusive_pointer_cast<DeviceWork>(members[0])) {
-    return together(
-        c10::make_intrusive<DeviceWork>(process_, rank_, OpType::COALESCED, "coalesced", Tensors(), first->device()));
+    return together(c10::make_intrusive<DeviceWork>(process_, hooks_, rank_, OpType::COALESCED, "coalesced", Tensors(),
+                                                    first->device()));
   }
-  return together(c10::make_intrusive<SyntonyWork>(process_, rank_, OpType::COALESCED, "coalesced", Tensors()));
+  return together(c10::make_intrusive<SyntonyWork>(process_, hooks_, rank_, OpType::COALESCED, "coalesced", Tensors()));
 }
 
 OnDevice& SyntonyBackend::on(const at::Device& device) {

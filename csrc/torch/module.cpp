@@ -2,6 +2,7 @@
 // one torch.
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/version.h>
 
 #include "torch/queues/bind.hpp"
 #include "torch/syntony_backend.hpp"
@@ -22,6 +23,7 @@ PYBIND11_MODULE(_torch, m) {
   using glue::SyntonyBackend;
   m.doc() = "The torch.distributed backend over csrc._core.";
   py::module_::import("torch.distributed");  // c10d's own types
+  m.attr("TORCH_VERSION") = TORCH_VERSION;
 
   py::class_<SyntonyBackend, c10d::Backend, c10::intrusive_ptr<SyntonyBackend>> backend(m, "SyntonyBackend");
   backend
@@ -42,6 +44,6 @@ PYBIND11_MODULE(_torch, m) {
   py::class_<Options, c10d::Backend::Options, c10::intrusive_ptr<Options>>(backend, "Options")
       .def(py::init<std::chrono::milliseconds>(), py::arg("timeout") = kBackendDefaultTimeout)
       .def_readwrite("priority", &Options::priority)
-      .def("__deepcopy__", [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
+      .def("__deepcopy__", [](const Options& self, const py::dict&) { return self.clone(); });
   overlap::bind(m);
 }

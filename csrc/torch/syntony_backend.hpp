@@ -13,6 +13,7 @@
 #include "bindings/core/process.hpp"
 #include "torch/device/device_work.hpp"
 #include "torch/device/on_device.hpp"
+#include "torch/hooks.hpp"
 #include "torch/syntony_work.hpp"
 
 namespace syntony::glue {
@@ -32,6 +33,10 @@ class SyntonyBackend : public c10d::Backend {
   struct Options : c10d::Backend::Options {
     explicit Options(std::chrono::milliseconds limit) : c10d::Backend::Options("syntony", limit) {}
     std::optional<std::string> priority;  // of the group's calls: low, normal, high
+    /// Overrides from torch 2.15 on, which gives groups that are made of this one options of their own.
+    c10::intrusive_ptr<c10d::Backend::Options> clone() const {  // NOLINT(modernize-use-override)
+      return c10::make_intrusive<Options>(*this);
+    }
   };
 
   SyntonyBackend(std::shared_ptr<Process> process, std::shared_ptr<Communicator> communicator,
@@ -133,8 +138,26 @@ class SyntonyBackend : public c10d::Backend {
   [[nodiscard]] bool watched() const { return timing_ || completions_; }  // somebody hears of every end
   template <typename W>
   void launched(W& work, const Tensors& outputs) const {
-    work.launched(outputs, timing_, completions_);
+    work.launched(outputs, timing_, completions_, hooked());
   }
+
+  /// Torch's hooks on successes and on the group's failure; where its version has none, nobody registers any.
+  [[nodiscard]] const std::shared_ptr<Hooks>& hooks() const { return hooks_; }
+  [[nodiscard]] bool hooked() const { return !hooks_->success.empty(); }
+#ifdef C10D_BACKEND_HAS_HOOKS
+  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override { hooks_->failure.add(id, std::move(hook)); }
+  void unregisterAbortHook(std::int64_t id) override { hooks_->failure.remove(id); }
+#endif
+#ifdef SYNTONY_TORCH_HAS_COMPLETION_HOOKS
+  bool supportsAbortHooks() const override { return true; }
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override {
+    hooks_->success.add(id, [hook = std::move(hook)](std::uint64_t key, std::optional<float> milliseconds) {
+      hook({.completionKey = key, .duration_ms = milliseconds});
+    });
+  }
+  void unregisterCompletionHook(std::int64_t id) override { hooks_->success.remove(id); }
+#endif
 
   const std::string getBackendName() const override { return "syntony"; }
   OptionsPtr getBackendOptions() override { return options_; }
@@ -160,6 +183,7 @@ class SyntonyBackend : public c10d::Backend {
   std::optional<std::vector<WorkPtr>> coalesced_;
   std::mutex on_device_mutex_;
   std::unique_ptr<OnDevice> on_device_;  // made by the first call on such a tensor
+  const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
   bool timing_ = false;
   std::shared_ptr<Completions> completions_;  // null without a hook
 };

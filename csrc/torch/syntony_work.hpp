@@ -20,6 +20,7 @@
 #include "core/progress/work.hpp"
 #include "torch/buffers.hpp"
 #include "torch/errors.hpp"
+#include "torch/hooks.hpp"
 
 namespace syntony::glue {
 
@@ -52,6 +53,12 @@ inline std::shared_ptr<Buffers> shared_buffers(const std::shared_ptr<Process>& p
           }};
 }
 
+/// A number for a Work that no other one of this process has.
+inline std::uint64_t next_key() {
+  static std::atomic<std::uint64_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 /// What torch.profiler calls an operation: "syntony:all_reduce".
 inline std::string profiled(const char* name) { return std::string("syntony:") + name; }
 
@@ -59,11 +66,12 @@ inline std::string profiled(const char* name) { return std::string("syntony:") +
 /// and the outputs that were staged are filled; whoever asks first fills them.
 class SyntonyWork : public c10d::Work {
  public:
-  SyntonyWork(std::shared_ptr<Process> process, int rank, c10d::OpType type, const char* name,
-              const Tensors& profiled_inputs)
+  SyntonyWork(std::shared_ptr<Process> process, std::shared_ptr<const Hooks> hooks, int rank, c10d::OpType type,
+              const char* name, const Tensors& profiled_inputs)
       : c10d::Work(rank, type, at::hasCallbacks() ? profiled(name).c_str() : nullptr,
                    at::hasCallbacks() ? std::optional(profiled_inputs) : std::nullopt),
         process_(std::move(process)),
+        hooks_(std::move(hooks)),
         buffers_(shared_buffers(process_)) {}
 
   // While it is made:
@@ -75,15 +83,16 @@ class SyntonyWork : public c10d::Work {
     outputs_.insert(outputs_.end(), member->outputs_.begin(), member->outputs_.end());
     members_.push_back(member);
   }
-  /// Everything is under way. `outputs` is the operation's result. The end is noticed at once when `timed`, or when
-  /// `completions` want to hear of it, and else when somebody asks.
-  void launched(const Tensors& outputs, bool timed, std::shared_ptr<Completions> completions) {
+  /// Everything is under way. `outputs` is the operation's result. The end is noticed at once when `timed`, when
+  /// `completions` want to hear of it or hooks do, and else when somebody asks.
+  void launched(const Tensors& outputs, bool timed, std::shared_ptr<Completions> completions, bool hooked) {
     outputs_.insert(outputs_.end(), outputs.begin(), outputs.end());
-    if (!recordFunctionEndCallback_ && !timed && !completions) return;
+    if (!recordFunctionEndCallback_ && !timed && !completions && !hooked) return;
     if (completions) completions->pending.fetch_add(1);
-    parts_.on_done([self = this_one(), completions = std::move(completions)] {
+    parts_.on_done([self = this_one(), completions = std::move(completions), hooked] {
       self->settle();
       if (completions) report(*completions, self->opType_, self->getSequencenumber(), self->created_, self->ended_);
+      if (hooked && !self->parts_.error()) self->hooks_->success(self->getCompletionKey(), self->getDuration());
     });
   }
 
@@ -101,7 +110,7 @@ class SyntonyWork : public c10d::Work {
   /// Drives the runtime until done. A `timeout` that passes first throws and leaves the operation going on.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
     const auto limit = timeout > kNoTimeout ? std::optional(timeout) : std::nullopt;
-    const bool done = in_torch_terms([&] { return parts_.wait(limit); });
+    const bool done = in_torch_terms([&] { return hooks_->watch([&] { return parts_.wait(limit); }); });
     TORCH_CHECK_WITH(DistBackendError, done, "syntony rank ", rank_, ": Timed out waiting ", timeout.count(),
                      " ms for ", c10d::opTypeToString(opType_), "; the operation itself goes on");
     settle();
@@ -118,6 +127,7 @@ class SyntonyWork : public c10d::Work {
       const at::ThreadLocalStateGuard caller(state);
       self->settle();
       if (const std::exception_ptr error = self->exception()) {
+        self->hooks_->failure();
         future->setError(error);
       } else {
         future->markCompleted(c10::IValue(self->outputs_));
@@ -135,6 +145,8 @@ class SyntonyWork : public c10d::Work {
   uint64_t getSequencenumber() const override {
     return parts_.front() == nullptr ? 0 : parts_.front()->descriptor().sequence;
   }
+  /// Overrides from torch 2.15 on: the number by which hooks know this Work, never given out again.
+  uint64_t getCompletionKey() const { return key_; }  // NOLINT(modernize-use-override)
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -152,11 +164,13 @@ class SyntonyWork : public c10d::Work {
   }
 
   std::shared_ptr<Process> process_;  // first: outlives all that runs on its progress engine
+  std::shared_ptr<const Hooks> hooks_;
   std::shared_ptr<Buffers> buffers_;
   Works parts_;
   std::vector<c10::intrusive_ptr<SyntonyWork>> members_;
   Tensors outputs_;
   const Clock::time_point created_ = Clock::now();
+  const std::uint64_t key_ = next_key();
   std::once_flag settled_;
   std::atomic<Clock::time_point> ended_{Clock::time_point()};
   c10::intrusive_ptr<c10::ivalue::Future> future_;

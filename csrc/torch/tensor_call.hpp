@@ -35,8 +35,8 @@ class TensorCall {
       return;
     }
     options_.async = !waits_ || backend.watched();
-    if (!options_.async && !at::hasCallbacks()) return;  // nobody will ask for a Work
-    work_ = c10::make_intrusive<SyntonyWork>(backend.process(), backend.getRank(), type, name, inputs);
+    if (!options_.async && !at::hasCallbacks() && !backend.hooked()) return;  // nobody will ask for a Work
+    work_ = c10::make_intrusive<SyntonyWork>(backend.process(), backend.hooks(), backend.getRank(), type, name, inputs);
     options_.keep_alive = work_->buffers();
   }
   template <typename Options>  // c10d's options all have these two, and no base
@@ -238,7 +238,8 @@ class TensorCall {
     }
     return finish({});
   }
-  /// `outputs` is the result that futures carry. Null when the call was not to be async: torch then asks no more.
+  /// `outputs` is the result that futures carry. Null when the call was not to be async and there are no hooks: torch
+  /// then asks no more.
   WorkPtr finish(const Tensors& outputs) {
     if (device_work_) return handed_out(device_work_, outputs);
     if (!work_) own_.copy_back();
@@ -256,23 +257,24 @@ class TensorCall {
   }
   template <typename Start>
   void start(Start&& start) {
-    auto part = in_torch_terms([&] { return start(backend_.communicator()); });
+    auto part = in_torch_terms([&] { return backend_.hooks()->watch([&] { return start(backend_.communicator()); }); });
     if (part) work_->add(std::move(part));
   }
   template <typename Start>
   void arrives(Start&& start) {
-    device_work_->add(in_torch_terms(start));
+    device_work_->add(in_torch_terms([&] { return backend_.hooks()->watch(start); }));
   }
   void move_to(const at::Device& device, OpType type, const Tensors& inputs) {
     on_device_ = &backend_.on(device);
-    device_work_ = c10::make_intrusive<DeviceWork>(backend_.process(), backend_.getRank(), type, name_, inputs, device);
+    device_work_ = c10::make_intrusive<DeviceWork>(backend_.process(), backend_.hooks(), backend_.getRank(), type,
+                                                   name_, inputs, device);
   }
   template <typename W>
   WorkPtr handed_out(const c10::intrusive_ptr<W>& work, const Tensors& outputs) {
     if (work) backend_.launched(*work, outputs);
     if (coalescing_) backend_.coalesce(work);
     if (work && waits_) work->wait();
-    return waits_ ? nullptr : WorkPtr(work);
+    return waits_ && !backend_.hooked() ? nullptr : WorkPtr(work);
   }
   [[nodiscard]] Member member(std::uint32_t root) const {
     return {static_cast<std::uint32_t>(backend_.getRank()), static_cast<std::uint32_t>(backend_.getSize()), root};

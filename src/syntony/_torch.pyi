@@ -7,6 +7,9 @@ from enum import Enum
 from torch import Tensor
 from torch._C._distributed_c10d import Backend
 
+TORCH_VERSION: str
+"""Of the torch that this was built for: "2.13.0"."""
+
 class SyntonyBackend(Backend):
     class Options(Backend.Options):
         priority: str | None

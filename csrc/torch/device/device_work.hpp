@@ -16,11 +16,12 @@ namespace syntony::glue {
 /// device's streams know of the operation's end (stream_future.hpp).
 class DeviceWork : public c10d::Work {
  public:
-  DeviceWork(std::shared_ptr<Process> process, int rank, c10d::OpType type, const char* name,
-             const Tensors& profiled_inputs, const c10::Device& device)
+  DeviceWork(std::shared_ptr<Process> process, std::shared_ptr<const Hooks> hooks, int rank, c10d::OpType type,
+             const char* name, const Tensors& profiled_inputs, const c10::Device& device)
       : c10d::Work(rank, type, at::hasCallbacks() ? profiled(name).c_str() : nullptr,
                    at::hasCallbacks() ? std::optional(profiled_inputs) : std::nullopt),
         process_(std::move(process)),
+        hooks_(std::move(hooks)),
         buffers_(shared_buffers(process_)),
         device_(device) {}
 
@@ -33,15 +34,17 @@ class DeviceWork : public c10d::Work {
     parts_.insert(parts_.end(), member->parts_.begin(), member->parts_.end());
     outputs_.insert(outputs_.end(), member->outputs_.begin(), member->outputs_.end());
   }
-  /// Everything is under way. `outputs` is the operation's result.
-  void launched(const Tensors& outputs, bool /*timed*/, std::shared_ptr<Completions> completions) {
+  /// Everything is under way. `outputs` is the operation's result. Whoever wants to hear of its end hears when the
+  /// device's streams know of it, which is as far as the host follows.
+  void launched(const Tensors& outputs, bool /*timed*/, std::shared_ptr<Completions> completions, bool hooked) {
     outputs_.insert(outputs_.end(), outputs.begin(), outputs.end());
     buffers_.reset();  // who moves them has them
-    if (!recordFunctionEndCallback_ && !completions) return;
+    if (!recordFunctionEndCallback_ && !completions && !hooked) return;
     if (completions) completions->pending.fetch_add(1);
-    when_queued([self = this_one(), completions = std::move(completions)] {
+    when_queued([self = this_one(), completions = std::move(completions), hooked] {
       if (self->recordFunctionEndCallback_) self->recordFunctionEndCallback_();
       if (completions) report(*completions, self->opType_, 0, self->created_, Clock::now());
+      if (hooked && self->isSuccess()) self->hooks_->success(self->getCompletionKey(), std::nullopt);
     });
   }
 
@@ -62,7 +65,7 @@ class DeviceWork : public c10d::Work {
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
     const auto limit = timeout > kNoTimeout ? std::optional(timeout) : std::nullopt;
     for (const auto& part : parts_) {
-      const bool queued = in_torch_terms([&] { return part->wait(limit); });
+      const bool queued = in_torch_terms([&] { return hooks_->watch([&] { return part->wait(limit); }); });
       TORCH_CHECK_WITH(DistBackendError, queued, "syntony rank ", rank_, ": Timed out waiting ", timeout.count(),
                        " ms for ", c10d::opTypeToString(opType_), "; the operation itself goes on");
     }
@@ -79,7 +82,10 @@ class DeviceWork : public c10d::Work {
                                                        std::vector<c10::Device>{device_});
     when_queued([self = this_one(), future = future_, state = at::ThreadLocalState()] {
       const at::ThreadLocalStateGuard caller(state);
-      if (const std::exception_ptr error = self->exception()) return future->setError(error);
+      if (const std::exception_ptr error = self->exception()) {
+        self->hooks_->failure();
+        return future->setError(error);
+      }
       const c10::Stream stream = side_stream(self->device_);
       const c10::StreamGuard guard(stream);  // of whose state the future takes note
       for (const auto& part : self->parts_) part->precede(stream);
@@ -87,6 +93,8 @@ class DeviceWork : public c10d::Work {
     });
     return future_;
   }
+  /// As SyntonyWork's.
+  uint64_t getCompletionKey() const { return key_; }  // NOLINT(modernize-use-override)
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -105,11 +113,13 @@ class DeviceWork : public c10d::Work {
   }
 
   std::shared_ptr<Process> process_;
+  std::shared_ptr<const Hooks> hooks_;
   std::shared_ptr<Buffers> buffers_;
   c10::Device device_;
   std::vector<std::shared_ptr<StreamFuture>> parts_;
   Tensors outputs_;
   const Clock::time_point created_ = Clock::now();
+  const std::uint64_t key_ = next_key();
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.collectives.running import HERE, launch, run_python
 
+torch = pytest.importorskip("torch")
 pytest.importorskip("torch.distributed")
 
 SCRIPTS = sorted(path.stem for path in (HERE / "torch_backend" / "scripts").glob("*.py"))
@@ -82,3 +83,16 @@ def test_importing_torch_loads_nothing_of_ours() -> None:
         "assert torch.distributed.Backend.default_device_backend_map['cpu'] == 'gloo'\n",
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_torch_s_own_flight_recorder_hears_of_ends_and_of_failures(tmp_path: Path) -> None:
+    if not hasattr(torch.distributed.ProcessGroup, "supports_abort_hooks"):
+        pytest.skip(f"torch {torch.__version__} has no hooks on completions; they came with 2.15")
+    script = HERE / "torch_backend" / "torch_hooks.py"
+    done = launch(3, script, TORCH_FR_DUMP_TEMP_FILE=str(tmp_path / "rank_"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = sorted(done.stdout.splitlines(), key=len)
+    names = ["all_reduce", "all_reduce", "all_gather", "barrier"]
+    assert [json.loads(line) for line in lines[2:]] == [[[f"syntony:{name}", "completed", True] for name in names]] * 3
+    assert [json.loads(line) for line in lines[:2]] == [["syntony:all_reduce", "scheduled", False]] * 2
+    assert {path.name for path in tmp_path.glob("rank_*")} == {"rank_0", "rank_2"}

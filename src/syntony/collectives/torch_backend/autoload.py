@@ -1,7 +1,10 @@
-"""What `import torch` runs when Syntony is installed (entry point group `torch.backends`).
+"""How torch finds the backend "syntony": the entry points of the installed package.
 
-An exception here would break `import torch` for everybody on the machine, and time spent here is everybody's. So this
-registers a function that makes the backend when somebody asks for it, and nothing else.
+    torch 2.11 - 2.13   group `torch.backends`: `import torch` runs `register`
+    torch 2.14 on       group `torch.distributed.backends`: `register_backend` is run when somebody asks for the name,
+                        and `import torch` does no more than look for SYNTONY_REPLACE
+
+An exception at `import torch` would break it for everybody on the machine, and time spent there is everybody's.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ def register() -> None:
     # torch has imported torch.distributed by now, unless it was built without it: then there is nothing to register.
     dist = sys.modules.get("torch.distributed")
     backend = getattr(dist, "Backend", None)
-    if backend is None or hasattr(backend, "SYNTONY"):
+    if backend is None:
         return
     try:
-        backend.register_backend("syntony", create, extended_api=True, devices=["cpu", "cuda"])
+        if not hasattr(backend, "_ensure_backend_registered"):
+            register_backend()
         if "SYNTONY_REPLACE" in os.environ:
             from syntony.collectives.torch_backend.replace import replace_as_asked
 
@@ -31,6 +35,13 @@ def register() -> None:
         import warnings
 
         warnings.warn(f"syntony could not register itself with torch.distributed: {error}", stacklevel=2)
+
+
+def register_backend() -> None:
+    """Registers the backend, once; torch.distributed must be imported."""
+    backend = sys.modules["torch.distributed"].Backend
+    if not hasattr(backend, "SYNTONY"):
+        backend.register_backend("syntony", create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def create(options: Any, backend_options: Any) -> SyntonyBackend:

@@ -10,6 +10,7 @@ from syntony import _core
 from syntony.collectives.bootstrap import process
 from syntony.collectives.bootstrap.bootstraps import StoreBootstrap
 from syntony.collectives.communicator import Communicator
+from syntony.collectives.torch_backend.extension import load
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -19,14 +20,9 @@ if TYPE_CHECKING:
 
 def create_backend(options: Any, backend_options: Any = None) -> SyntonyBackend:
     """Forms the group. `options` is c10d's DistributedBackendOptions. Collective."""
-    try:
-        from syntony import _torch
-    except ImportError as error:
-        raise ImportError(
-            "Syntony's torch backend is missing or was built for another torch; build it again against this one "
-            f"(make build): {error}"
-        ) from error
     import torch.distributed as dist
+
+    extension = load()
 
     timeout = options.timeout if backend_options is None else backend_options._timeout
     seconds = timeout.total_seconds()
@@ -37,7 +33,8 @@ def create_backend(options: Any, backend_options: Any = None) -> SyntonyBackend:
         group.set_priority(getattr(backend_options, "priority", None))
     except (TimeoutError, _core.CommunicationError) as error:
         raise dist.DistBackendError(f"group {name!r} of {size} ranks: {error}") from error
-    return _torch.SyntonyBackend(process.current().capsule(), group.capsule(), timeout)
+    made: SyntonyBackend = extension.SyntonyBackend(process.current().capsule(), group.capsule(), timeout)
+    return made
 
 
 def communicator_of(group: dist.ProcessGroup | None = None) -> Communicator:

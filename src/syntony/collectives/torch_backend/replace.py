@@ -24,6 +24,8 @@ import sys
 import warnings
 from typing import Any
 
+from syntony.collectives.torch_backend.extension import load
+
 VARIABLE = "SYNTONY_REPLACE"
 _PARAMETERS = ("group_size", "group_rank", "global_ranks_in_group", "backend", "store", "group_name")
 """What `_new_process_group_helper` takes first in every version of torch that this was written for."""
@@ -49,12 +51,14 @@ def replace(backend: str) -> None:
         import torch
 
         raise RuntimeError(
-            f"{VARIABLE}=gloo does not know how torch {torch.__version__} makes its groups (known: 2.11 to 2.13); "
+            f"{VARIABLE}=gloo does not know how torch {torch.__version__} makes its groups (known: 2.11 to 2.15); "
             'name the backend "syntony" instead'
         )
+    load()  # refused here, where gloo can still serve
+    if hasattr(module.Backend, "_ensure_backend_registered"):  # torch 2.14 and later load a backend by its name
+        module.Backend._ensure_backend_registered("syntony")
     if not hasattr(module.Backend, "SYNTONY"):
         raise RuntimeError(f'{VARIABLE}=gloo: torch does not know the backend "syntony"; is the package installed?')
-    from syntony import _torch  # noqa: F401  # refused here, where gloo can still serve
 
     @functools.wraps(torch_helper)
     def helper(group_size: int, group_rank: int, ranks: Any, backend: Any, *others: Any, **options: Any) -> Any:
