@@ -12,10 +12,10 @@ import pytest
 from syntony.benchmarks.overlap import counting, memory
 from syntony.benchmarks.overlap.contenders import contest, rank
 from syntony.benchmarks.overlap.contenders.contest import Entry, Timed, Work, best, ends_of, work_of
+from syntony.benchmarks.overlap.contenders.published import PUBLISHED
 from syntony.benchmarks.overlap.contenders.settings import grid
 from syntony.benchmarks.overlap.data_parallel import trainer
 from syntony.benchmarks.overlap.policies import LABS, _lab, simulated
-from syntony.benchmarks.overlap.published import PUBLISHED
 from syntony.benchmarks.overlap.tensor_parallel import losses
 from syntony.overlap.policies.search import chain_of
 from syntony.overlap.policies.table import POLICIES

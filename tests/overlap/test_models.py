@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from syntony.base.command import UserError
@@ -51,23 +53,20 @@ def test_parallelism_divides_work(parallel: dict[str, int]) -> None:
     model = model_named("gpt:hidden=512,blocks=2,heads=8,kv=8,experts=8,every=2,seq=128")
     alone, shared = layers_of(model, Layout()), layers_of(model, Layout(**parallel))
     by = parallel.get("tp", 1) * parallel.get("cp", 1)
-    for one, part in zip(alone, shared, strict=True):
-        if sum(one.segments) > 1e7:  # not norms, embeddings and routers, which every rank does for itself
-            assert sum(part.segments) * by == pytest.approx(sum(one.segments), rel=0.12), one.name
+    work = [sum(sum(layer.segments) for layer in layers) for layers in (alone, shared)]
+    assert work[1] * by == pytest.approx(work[0], rel=0.02)  # tp's ranks all route
     experts = [layer for layer in shared if layer.name.startswith("experts")]
     assert all(layer.expert == (parallel.get("ep", 1) > 1) for layer in experts)
 
 
-def test_generated_steps_move_what_the_form_says() -> None:
+def test_generated_steps_move_what_the_layout_says() -> None:
     model = model_named("gpt:hidden=512,blocks=2,heads=8,seq=128")
     layout = Layout(tp=4, microbatches=2)
     tokens = 128 * 512 * 2
-    for form, kinds in (
-        (Form(), {Kind.ALL_GATHER, Kind.REDUCE_SCATTER}),
-        (Form(sequence_parallel=False), {Kind.ALL_REDUCE}),
-    ):
-        moved = [op for op in generate(layers_of(model, layout, form), layout) if op.lane == "tp"]
-        large = [op for op in moved if op.microbatch >= 0]
+    for sequence, kinds in ((True, {Kind.ALL_GATHER, Kind.REDUCE_SCATTER}), (False, {Kind.ALL_REDUCE})):
+        layout = replace(layout, sequence=sequence)
+        moved = [op for op in generate(layers_of(model, layout), layout) if op.lane == "tp"]
+        large = [op for op in moved if op.microbatch >= 0 and op.key.kind != "totals"]
         assert {op.kind for op in large} == kinds
         assert {op.amount for op in large} == {tokens}
 

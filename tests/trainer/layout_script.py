@@ -25,8 +25,8 @@ from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config, Data, Model, Optimizer, Overlap, Parallel, Run
 from syntony.trainer.parallel.context_parallel.split import positions
 from syntony.trainer.parallel.mesh import Mesh
+from syntony.trainer.run.process import be_reproducible
 from syntony.trainer.run.rank import Rank, World
-from syntony.trainer.run.reproducible import be_reproducible
 
 STEPS = 2
 TINY = {"blocks": 6, "width": 32, "heads": 4, "hidden": 64, "context": 16, "vocabulary": 64}

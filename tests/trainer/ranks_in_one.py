@@ -10,7 +10,7 @@ from torch import Tensor
 
 from syntony.overlap.step.op import Kind
 from syntony.trainer.config import Model, Parallel
-from syntony.trainer.model.layer import Layer, Move, Transfer, Use
+from syntony.trainer.model.layer import ForwardContext, Layer, Move
 from syntony.trainer.parallel.mesh import Mesh
 
 Tensors = tuple[Tensor, ...]
@@ -58,8 +58,8 @@ def step(
     values: list[Tensors] = [(tokens,) for tokens, _ in batches]
     trace = []
 
-    def over(transfer_of: list[Transfer], forward: bool, x: list[Tensor], kept: list[Tensors]) -> list[Tensor]:
-        planned = transfer_of[0].planned
+    def over(index: int, s: int, forward: bool, x: list[Tensor], kept: list[Tensors]) -> list[Tensor]:
+        planned, transfer_of = models[0][index].spec.transfers[s], [model[index].transfers[s] for model in models]
         kind = planned.forward if forward else planned.backward
         if kind is None:
             return x
@@ -77,16 +77,15 @@ def step(
         for s in range(len(layer.segments)):
             row = []
             for r in ranks:
-                use = Use(weights[r][models[r][index].name], 0, share)
+                context = ForwardContext(weights[r][models[r][index].name], 0, share)
                 inputs = tuple(v.detach().requires_grad_(v.is_floating_point()) for v in values[r])
-                outputs = models[r][index].segments[s].run(use, *inputs)
-                row.append((use, inputs, outputs))
+                outputs = models[r][index].segments[s](context, *inputs)
+                row.append((context, inputs, outputs))
             values = [tuple(v.detach() for v in outputs) for _, _, outputs in row]
             trace.append((index, s, row))
             if s < len(layer.segments) - 1:
-                gaps = [models[r][index].transfers[s] for r in ranks]
                 kept = [value[1:] for value in values]
-                moved = over(gaps, True, [value[0].contiguous().clone() for value in values], kept)
+                moved = over(index, s, True, [value[0].contiguous().clone() for value in values], kept)
                 values = [(x, *rest) for x, rest in zip(moved, kept, strict=True)]
     losses = [float(value[0]) for value in values]
     upstream: list[list[Tensor | None]] = [[torch.tensor(share, dtype=value[0].dtype)] for value in values]
@@ -97,23 +96,22 @@ def step(
             kept = [tuple(o.detach() for o in outputs[1:]) for _, _, outputs in row]
             moved_back = [g[0] for g in upstream]
             if moved_back[0] is not None:
-                gaps = [models[r][index].transfers[s] for r in ranks]
                 first = [g.contiguous().clone() for g in moved_back if g is not None]
-                upstream = [[x, *g[1:]] for x, g in zip(over(gaps, False, first, kept), upstream, strict=True)]
+                upstream = [[x, *g[1:]] for x, g in zip(over(index, s, False, first, kept), upstream, strict=True)]
         for r in ranks:
-            use, inputs, outputs = row[r]
+            context, inputs, outputs = row[r]
             pairs = [(o, g) for o, g in zip(outputs, upstream[r], strict=False) if g is not None and o.requires_grad]
             wanted = [i for i in inputs if i.requires_grad]
-            leaves = list(use.leaves.values())
+            leaves = list(context.leaves.values())
             made = torch.autograd.grad([o for o, _ in pairs], wanted + leaves, [g for _, g in pairs], allow_unused=True)
             given = iter(made)
             upstream[r] = [next(given) if i.requires_grad else None for i in inputs]
             mine = models[r][index]
             labels = {weight.name: mine.label(weight) for weight in mine.weights}
-            for leaf, gradient in zip(use.leaves, given, strict=True):
+            for leaf, gradient in zip(context.leaves, given, strict=True):
                 if gradient is not None:
                     found[r][labels[leaf]] = found[r].get(labels[leaf], 0) + gradient
-            for product in use.products:
+            for product in context.products:
                 gradient = torch.zeros_like(weights[r][mine.name][product.weight])
                 product.into(gradient)
                 label = labels[product.weight]

@@ -25,7 +25,7 @@ def test_a_weight_travels_without_its_neighbours() -> None:
     rank: Any = SimpleNamespace(
         tensors=lambda: [(f"layer.{i}", weight, view) for i, view in enumerate(views)],
         mesh=SimpleNamespace(place={"data": 0}, rank=0),
-        updates=SimpleNamespace(holdings={}),
+        updates=SimpleNamespace(layers={}),
         world=SimpleNamespace(gather=gather),
     )
     found = whole(rank)

@@ -9,8 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from syntony.trainer.config import Config, Data, Model, Parallel, Run  # noqa: E402
-from syntony.trainer.model.layer import SHADOW, Layer, Use  # noqa: E402
-from syntony.trainer.model.model import transformer  # noqa: E402
+from syntony.trainer.model.layer import SHADOW, ForwardContext, Layer  # noqa: E402
 from syntony.trainer.parallel.mesh import Mesh  # noqa: E402
 from syntony.trainer.parallel.parallel import parallelized  # noqa: E402
 from syntony.trainer.run import emulated  # noqa: E402
@@ -36,25 +35,25 @@ def layers(ep: int = 2, hot: int = 0) -> dict[str, Layer]:
         run=Run(compute="emulated", forward=FORWARD),
     )
     mine = parallelized(MODEL, Mesh(config.parallel), ROWS, 4, even=True, hot=hot)
-    return {layer.name: layer for layer in emulated.emulated(mine, transformer(MODEL, ROWS), config)}
+    return {layer.name: layer for layer in emulated.emulated(mine, config)}
 
 
-def use(layer: Layer) -> Use:
+def context(layer: Layer) -> ForwardContext:
     near = layer.shadow.weights if layer.shadow is not None else ()
     names = {weight.name: weight for weight in layer.weights} | {f"{SHADOW}{weight.name}": weight for weight in near}
-    return Use({name: torch.zeros(weight.shape) for name, weight in names.items()})
+    return ForwardContext({name: torch.zeros(weight.shape) for name, weight in names.items()})
 
 
 def test_parts_of_a_microbatch_take_their_share_of_the_seconds(slept: list[float]) -> None:
     layer = layers()["block_0"]
     x = torch.zeros(ROWS, 8, 16, requires_grad=True)
-    whole, *_ = layer.segments[0].run(use(layer), x)
+    whole, *_ = layer.segments[0](context(layer), x)
     took, back = slept.copy(), torch.autograd.grad(whole.sum(), x)
     assert whole.shape == back[0].shape == x.shape
     assert slept == [*took, *took]  # as long backward
     slept.clear()
     for part in x.detach().chunk(2):
-        layer.segments[0].run(use(layer), part)
+        layer.segments[0](context(layer), part)
     assert sum(slept) == pytest.approx(sum(took))
     assert len(slept) == 2
 
@@ -63,26 +62,26 @@ def test_a_whole_forward_takes_what_it_was_given(slept: list[float]) -> None:
     tensors = (torch.zeros(ROWS, 8, dtype=torch.int64),)
     for name, layer in layers(ep=1).items():
         given = (*tensors, torch.zeros(ROWS, 8, dtype=torch.int64)) if name == "head" else tensors
-        tensors = layer.segments[0].run(use(layer), *given)
+        tensors = layer.segments[0](context(layer), *given)
     assert sum(slept) == pytest.approx(FORWARD)
 
 
 def test_every_expert_gets_as_many_rows_and_what_stays_is_handed_on(slept: list[float]) -> None:
     made = layers()
-    routed = made["block_0"].segments[0].run(use(made["block_0"]), torch.ones(ROWS, 8, 16))
+    routed = made["block_0"].segments[0](context(made["block_0"]), torch.ones(ROWS, 8, 16))
     experts = made["experts_0"]
-    assert [gap.planned.name for gap in experts.transfers] == ["dispatch", "combine"]  # nobody asks how many
-    rows, going, coming, near, asked, *_, kept = experts.segments[0].run(use(experts), *routed)
+    assert [point.name for point in experts.transfers] == ["dispatch", "combine"]  # nobody asks how many
+    rows, going, coming, near, asked, *_, kept = experts.segments[0](context(experts), *routed)
     assert going.tolist() == coming.tolist() == [ROWS * 8 * MODEL.top // 4] * 4
     assert kept is routed[0]
     assert len(rows) == going.sum()
     slept.clear()
-    answers, handed, *_ = experts.segments[1].run(use(experts), rows, going, coming, near, asked)
+    answers, handed, *_ = experts.segments[1](context(experts), rows, going, coming, near, asked)
     whole = sum(slept)
     assert handed is going
     assert answers.shape == rows.shape
     slept.clear()
-    experts.segments[1].run(use(experts), rows[: len(rows) // 4], going // 4, coming // 4, near, asked)
+    experts.segments[1](context(experts), rows[: len(rows) // 4], going // 4, coming // 4, near, asked)
     assert sum(slept) == pytest.approx(whole / 4)
 
 
@@ -90,10 +89,10 @@ def test_rows_that_stay_take_their_seconds_too(slept: list[float]) -> None:
     every = []
     for hot in (0, 2, 4):
         made = layers(hot=hot)
-        routed = made["block_0"].segments[0].run(use(made["block_0"]), torch.ones(ROWS, 8, 16))
+        routed = made["block_0"].segments[0](context(made["block_0"]), torch.ones(ROWS, 8, 16))
         slept.clear()
-        arrived, *rest = made["experts_0"].segments[0].run(use(made["experts_0"]), *routed)
-        made["experts_0"].segments[1].run(use(made["experts_0"]), arrived, *rest)
+        arrived, *rest = made["experts_0"].segments[0](context(made["experts_0"]), *routed)
+        made["experts_0"].segments[1](context(made["experts_0"]), arrived, *rest)
         assert len(arrived) == ROWS * 8 * MODEL.top * (4 - hot) // 4
         every.append(sum(slept))
     assert every == pytest.approx([every[0]] * 3)

@@ -17,7 +17,7 @@ def check(model: Model, **sizes: object) -> None:
     meshes = meshes_of(**sizes)
     seed = 1234
     source = torch.Generator().manual_seed(seed)
-    copies = meshes[0].sizes.dp
+    copies = meshes[0].layout.dp
     texts = [torch.randint(model.vocabulary, (ROWS, model.context + 1), generator=source) for _ in range(copies)]
     (one,) = meshes_of()
     want_losses, want = [], {}
@@ -30,7 +30,7 @@ def check(model: Model, **sizes: object) -> None:
     for mesh in meshes:
         here, text = positions(mesh, model.context), texts[mesh.place["dp"]]
         batches.append((text[:, here], text[:, here + 1]))
-    share = 1 / (copies * meshes[0].sizes.cp)
+    share = 1 / (copies * meshes[0].layout.cp)
     models = [parallelized(model, mesh, ROWS, 8) for mesh in meshes]
     result = step(models, meshes, batches, seed, share)
     assert sum(result.losses) / len(result.losses) == pytest.approx(sum(want_losses) / copies, rel=1e-6), seed

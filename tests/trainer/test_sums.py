@@ -16,7 +16,7 @@ from syntony._torch import square_sums  # noqa: E402
 from syntony.trainer.config import ELEMENTWISE, Optimizer  # noqa: E402
 from syntony.trainer.model.layer import Weight  # noqa: E402
 from syntony.trainer.parallel.data_parallel.flat import Flat  # noqa: E402
-from syntony.trainer.parallel.data_parallel.norm import exact, root  # noqa: E402
+from syntony.trainer.parallel.data_parallel.norm import ExactSum  # noqa: E402
 from syntony.trainer.parallel.data_parallel.slices import Slices  # noqa: E402
 from syntony.trainer.parallel.data_parallel.tree import Tree  # noqa: E402
 
@@ -81,19 +81,19 @@ def test_sums_of_squares_are_trees_of_halves(blocks: int, scale: int) -> None:
 def test_the_norm_has_no_order(blocks: int, cuts: set[int], scale: int) -> None:
     source = torch.Generator().manual_seed(blocks)
     gradient = torch.randn(64 * blocks, generator=source) * 2.0**scale
-    whole = exact(square_sums(gradient))
+    whole = ExactSum.of(square_sums(gradient))
     borders = [0, *sorted(cut for cut in cuts if cut < blocks), blocks]
     parts = [gradient[64 * a : 64 * b] for a, b in pairwise(borders)]
     random.Random(blocks).shuffle(parts)
-    assert sum(exact(square_sums(part)) for part in parts) == whole
-    assert math.isclose(root(whole), math.sqrt(math.fsum((gradient.double() ** 2).tolist())), rel_tol=1e-14)
+    assert sum((ExactSum.of(square_sums(part)) for part in parts), ExactSum()) == whole
+    assert math.isclose(whole.root, math.sqrt(math.fsum((gradient.double() ** 2).tolist())), rel_tol=1e-14)
 
 
 def test_the_norm_of_nothing_and_of_too_much() -> None:
-    assert root(exact(square_sums(torch.zeros(64)))) == 0.0
-    assert root(exact(square_sums(torch.full((64,), math.nan)))) == math.inf
-    assert math.isfinite(root(exact(square_sums(torch.full((64,), 3e38)))))
-    assert root(exact(square_sums(torch.full((64,), 1e-45)))) > 0
+    assert ExactSum.of(square_sums(torch.zeros(64))).root == 0.0
+    assert ExactSum.of(square_sums(torch.full((64,), math.nan))).root == math.inf
+    assert math.isfinite(ExactSum.of(square_sums(torch.full((64,), 3e38))).root)
+    assert ExactSum.of(square_sums(torch.full((64,), 1e-45))).root > 0
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)

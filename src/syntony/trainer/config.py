@@ -16,6 +16,9 @@ from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from syntony.base.command import UserError
 from syntony.base.text_file import parse_toml, read_text
 from syntony.base.wording import did_you_mean
+from syntony.overlap.step.layout import Clip, Layout
+from syntony.overlap.step.layout import Parallel as Parallel
+from syntony.overlap.step.models import ModelSpec
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
 _ONE = "blocks width heads top rows microbatches dp tp pp ep cp replicas loops prefetch threads every together"
@@ -39,6 +42,15 @@ class Model:
     balance: float = 0.01  # weight of the load-balancing loss
     together: int = 1  # so many blocks are one layer, of fewer and longer ops: for many thin ones
 
+    @property
+    def spec(self) -> ModelSpec:
+        """Its shape, as the planner has it."""
+        gated, learned = self.activation == "swiglu", self.positions == "learned"
+        return ModelSpec(
+            self.width, self.blocks, self.heads, self.heads, self.hidden, self.vocabulary, self.context, gated,
+            self.experts, self.top if self.experts else 0, learned=learned, together=self.together,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Data:
@@ -61,25 +73,6 @@ class Optimizer:
     options: Mapping[str, Any] = field(default_factory=dict)
     clip: Literal["exact", "optimistic", "off"] = "exact"
     clip_norm: float = 1.0
-
-
-@dataclass(frozen=True)
-class Parallel:
-    """Ranks along every axis. World = pp x dp x cp x tp; `ep` divides dp x cp."""
-
-    dp: int = 1
-    tp: int = 1
-    pp: int = 1
-    ep: int = 1
-    cp: int = 1
-    zero: int = 0  # 0: replicated; 1: optimizer, 2: gradients, 3: weights sharded
-    replicas: int = 1  # of the sharded weights (hybrid sharding)
-    sequence: bool = True  # tp: between the branches, activations are sharded along the sequence
-    attention: Literal["ring", "ulysses"] = "ring"  # how cp attends
-    schedule: str = "1f1b"  # of the pipeline
-    loops: int = 1  # chunks of the model on a pipeline device
-    recompute: bool = False  # activation checkpointing
-    prefetch: int = 1  # zero 3: for how many layers ahead weights are gathered
 
 
 @dataclass(frozen=True)
@@ -121,13 +114,19 @@ class Config:
     model: Model = Model()
     data: Data = Data()
     optimizer: Optimizer = Optimizer()
-    parallel: Parallel = Parallel()
+    parallel: Parallel = field(default=Parallel())
     overlap: Overlap = Overlap()
     run: Run = Run()
 
     @property
     def world(self) -> int:
-        return self.parallel.pp * self.parallel.dp * self.parallel.cp * self.parallel.tp
+        return self.parallel.ranks
+
+    @property
+    def layout(self) -> Layout:
+        """How a step lies on the ranks. Raises UserError where the sizes do not fit together."""
+        microbatches = self.data.microbatches // self.parallel.dp
+        return Layout(**vars(self.parallel), microbatches=microbatches, clip=Clip(self.optimizer.clip))
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> Config:

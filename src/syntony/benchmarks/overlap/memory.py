@@ -94,12 +94,12 @@ def _step(rank: Rank, name: str) -> Found:
     config, cost = rank.config, cost_of(rank.recorded(), {}, {})
     rank.begin(Plan.from_text(planned(chain_of(name), rank.recorded(), cost).text))
     watch, gradients, clip = Watch(rank.interpreter), list[int](), rank.updates.clip
-    holdings = rank.updates.holdings.values()
-    atoms = [atom for holding in holdings for atom in holding.atoms]
+    layers = rank.updates.layers.values()
+    shards = [shard for sharded in layers for shard in sharded.shards]
 
     def summed() -> None:
         clip()
-        gradients.append(_bytes([*(atom.gradient for atom in atoms), *(holding._home for holding in holdings)]))
+        gradients.append(_bytes([*(shard.gradient for shard in shards), *(sharded._home for sharded in layers)]))
 
     rank.updates.clip = summed  # type: ignore[method-assign]
     tokens = torch.zeros(config.data.rows, config.model.context // config.parallel.cp, dtype=torch.int64)
@@ -107,8 +107,8 @@ def _step(rank: Rank, name: str) -> Found:
         with watch.step():
             rank.step([(tokens, tokens)] * (config.data.microbatches // config.parallel.dp), 1e-5)
         rank.rest()
-    weights = _bytes([*(atom.weights for atom in atoms), *(holding.whole for holding in holdings)])
-    remembered = _bytes([each for atom in atoms for each in rank.updates.memories(atom).values()])
+    weights = _bytes([*(shard.weights for shard in shards), *(sharded.whole for sharded in layers)])
+    remembered = _bytes([each for shard in shards for each in rank.updates.memories(shard).values()])
     mine = json.dumps([rank.device, watch.most, [weights, max(gradients), remembered]])
     rows = [json.loads(blob) for blob in rank.world.gather(mine.encode())]
     rank.close()

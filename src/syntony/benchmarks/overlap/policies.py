@@ -22,8 +22,8 @@ from syntony.base.command import UserError
 from syntony.benchmarks.overlap.contenders import settings
 from syntony.benchmarks.overlap.contenders.contest import Entry, Work, hold
 from syntony.benchmarks.overlap.contenders.convolutional import NETWORKS, network
+from syntony.benchmarks.overlap.contenders.published import PUBLISHED, Published
 from syntony.benchmarks.overlap.pipeline import MODEL, STAGE
-from syntony.benchmarks.overlap.published import PUBLISHED, Published
 from syntony.benchmarks.tables import Part, Row, Table
 from syntony.overlap.commands.problem import add_problem, layout_of, problem
 from syntony.overlap.policies.search import chain_of, describe

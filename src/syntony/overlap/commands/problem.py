@@ -103,8 +103,7 @@ def problem(options: argparse.Namespace) -> Problem:
     if layout is None:
         if options.on:
             raise UserError(f"--on {options.on}: {options.file} does not say how its ranks lie")
-        wires = {lane: _ring(machine, count, False) for lane, count in graph.groups.items()}
-        return Problem(title, graph, Cost(machine.flops, wires, _UPDATE / machine.memory, measured), plan)
+        return Problem(title, graph, Cost(machine.flops, {}, _UPDATE / machine.memory, measured), plan)
     level = cache(lambda layout: wires_of_layout(machine, layout, options.on, size))
     cost = Cost(machine.flops, level(layout), _UPDATE / machine.memory, measured, level=level)
     return Problem(title, graph, cost, plan)

@@ -256,7 +256,7 @@ def without_norms(graph: Graph) -> Graph:
         op._replace(deps=tuple(key for key in op.deps if key not in norms)) for op in graph if op.key not in norms
     )
     layout = graph.layout and replace(graph.layout, clip=Clip.OFF)
-    return Graph(kept, graph.layers, graph.groups, layout)
+    return Graph(kept, graph.layers, layout)
 
 
 def _unclipped(plan: Plan) -> Plan:

@@ -88,6 +88,7 @@ def _collectives(topology: Topology, groups: Ranks, size: int, synthesis: float)
         if synthesis and count == 1:
             found += _synthesised(topology, groups[0], kind, size, synthesis, found[0].hot)
         yield kind, found
+    yield Kind.SHIFT, [_sent(topology, groups, np.arange(ranks), np.roll(np.arange(ranks), -1), size)]
 
 
 def _timed(topology: Topology, groups: Ranks, pattern: str, size: int) -> _Tried:
@@ -104,12 +105,17 @@ def _timed(topology: Topology, groups: Ranks, pattern: str, size: int) -> _Tried
 def _messages(topology: Topology, lines: Ranks, size: int) -> Iterator[tuple[Kind, list[_Tried]]]:
     """From stage to stage: every rank to the one after it, all at once."""
     pairs = np.concatenate([lines[:, stage : stage + 2] for stage in range(lines.shape[1] - 1)])
+    for kind in (Kind.SEND, Kind.RECV):
+        yield kind, [_sent(topology, pairs, np.array([0]), np.array([1]), size)]
+
+
+def _sent(topology: Topology, groups: Ranks, src: Ranks, dst: Ranks, size: int) -> _Tried:
+    """Messages between members of every group, all at once."""
     times, hot = [], set[int]()
     for amount in (SMALL, size):
-        seconds, hot = _run(topology, pairs, Messages.make(2, [0], [1], amount))
+        seconds, hot = _run(topology, groups, Messages.make(groups.shape[1], src, dst, amount))
         times.append(seconds)
-    for kind in (Kind.SEND, Kind.RECV):
-        yield kind, [_Tried("message", _line((SMALL, size), times), hot)]
+    return _Tried("message", _line((SMALL, size), times), hot)
 
 
 def _run(topology: Topology, groups: Ranks, messages: Messages) -> tuple[float, set[int]]:

@@ -38,7 +38,7 @@ def generate(layers: Sequence[LayerSpec], layout: Layout, order: Pipeline | None
         order = pipeline(layout.schedule, layout.pp, layout.loops, layout.microbatches, times_of(layers))
     chunks = split(layers, len(order.places))
     step = _Step(layers, layout, order, chunks)
-    graph = Graph(tuple(step.ops()), tuple(layers), layout.groups, layout)
+    graph = Graph(tuple(step.ops()), tuple(layers), layout)
     graph.check()
     return graph
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
@@ -93,13 +93,11 @@ class Graph:
     """Ops of one step of all devices. On a compute lane they run in this order, unless a policy says otherwise.
 
     layers   of the model, in the order of the forward pass
-    groups   ranks of each group, by lane: {"dp": 4, "tp": 2}
     layout   what it was generated for; None: recorded elsewhere
     """
 
     ops: tuple[Op, ...]
     layers: tuple[LayerSpec, ...] = ()
-    groups: Mapping[str, int] = field(default_factory=dict)
     layout: Layout | None = None
 
     def __iter__(self) -> Iterator[Op]:
@@ -115,6 +113,11 @@ class Graph:
     def by_key(self) -> Mapping[OpKey, Op]:
         return {op.key: op for op in self.ops}
 
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """Ranks of each group, by lane: {"dp": 4, "tp": 2}. Of what was recorded elsewhere nobody knows them."""
+        return {} if self.layout is None else self.layout.groups
+
     @cached_property
     def devices(self) -> tuple[int, ...]:
         return tuple(sorted({op.device for op in self.ops}))
@@ -125,7 +128,7 @@ class Graph:
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
         """The same step with other Ops."""
-        return Graph(tuple(ops), self.layers, self.groups, self.layout)
+        return Graph(tuple(ops), self.layers, self.layout)
 
     def check(self) -> None:
         """Raises UserError for two Ops of one name, an edge from nowhere, or a circle within a step."""

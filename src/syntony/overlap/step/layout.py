@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal, get_args
 
 from syntony.base.command import UserError
 from syntony.base.wording import did_you_mean
 from syntony.overlap.step.pipelines import PIPELINES
+
+Attention = Literal["ring", "ulysses"]
 
 
 class Clip(StrEnum):
@@ -31,15 +34,16 @@ class Clip(StrEnum):
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Sizes of the kinds of parallelism, and the form of a step. Raises UserError where they do not fit together.
+class Parallel:
+    """Sizes of the kinds of parallelism, and their forms: the section [parallel] of a configuration.
 
     dp, tp, pp, ep, cp   ranks of data, tensor, pipeline, expert and context parallelism; ep is part of dp x cp
     zero                 what is sharded over `dp`: 0 nothing, 1 optimizer, 2 gradients too, 3 weights too
     replicas             of the sharded model (hybrid sharding); they divide dp x cp
-    microbatches         per data-parallel rank and step
+    sequence             with tp: between the branches, activations are sharded along the sequence
+    attention            how cp attends: `ring` or `ulysses`
     schedule, loops      the pipeline's order (a row of PIPELINES), and how many chunks of the model a device has
-    clip, recompute      of gradients; whether activations are computed again instead of kept
+    recompute            activations are computed again instead of kept
     prefetch             with zero=3: for how many layers ahead weights are gathered
     """
 
@@ -50,17 +54,54 @@ class Layout:
     cp: int = 1
     zero: int = 0
     replicas: int = 1
-    microbatches: int = 1
+    sequence: bool = True
+    attention: Attention = "ring"
     schedule: str = "1f1b"
     loops: int = 1
-    clip: Clip = Clip.OFF
     recompute: bool = False
     prefetch: int = 1
+
+    @property
+    def ranks(self) -> int:
+        return self.dp * self.cp * self.tp * self.pp
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """How many ranks meet on each lane."""
+        data = self.dp * self.cp
+        return {
+            "dp": data // self.replicas,
+            "replicas": self.replicas,
+            "edp": data // self.ep,
+            "tp": self.tp,
+            "ep": self.ep,
+            "cp": self.cp,
+            "pp": self.pp,
+        }
+
+    @property
+    def groups(self) -> Mapping[str, int]:
+        """Ranks of each group that has more than one, by lane."""
+        return {lane: size for lane, size in self.sizes.items() if size > 1 and (lane != "edp" or self.ep > 1)}
+
+
+@dataclass(frozen=True)
+class Layout(Parallel):
+    """How a step lies on the machine. Raises UserError where its sizes do not fit together.
+
+    microbatches    per data-parallel rank and step
+    clip            of gradients
+    """
+
+    microbatches: int = 1
+    clip: Clip = Clip.OFF
 
     def __post_init__(self) -> None:
         for name in ("dp", "tp", "pp", "ep", "cp", "replicas", "microbatches", "loops", "prefetch"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        if self.attention not in get_args(Attention):
+            raise UserError(f"attention is {self.attention!r}; it must be {' or '.join(get_args(Attention))}")
         if self.zero not in (0, 1, 2, 3):
             raise UserError(
                 f"zero is {self.zero}; it must be 0 (nothing sharded), 1 (optimizer), 2 (gradients) or 3 (weights)"
@@ -76,24 +117,6 @@ class Layout:
             raise UserError(f"unknown schedule {self.schedule!r}{guess}; known are {', '.join(PIPELINES)}")
 
     @property
-    def ranks(self) -> int:
-        return self.dp * self.cp * self.tp * self.pp
-
-    @property
     def chunks(self) -> int:
         """Of the model, on a device: a V has two."""
         return 2 if PIPELINES[self.schedule].valley else self.loops
-
-    @property
-    def groups(self) -> Mapping[str, int]:
-        """Ranks of each group that has more than one, by lane."""
-        sizes = {
-            "dp": self.dp * self.cp // self.replicas,
-            "replicas": self.replicas,
-            "edp": self.dp * self.cp // self.ep,
-            "tp": self.tp,
-            "ep": self.ep,
-            "cp": self.cp,
-            "pp": self.pp,
-        }
-        return {lane: size for lane, size in sizes.items() if size > 1 and (lane != "edp" or self.ep > 1)}

@@ -1,4 +1,4 @@
-"""Models that nobody has to own to plan for: their published shapes, as the Layers of one rank under a Layout.
+"""Models as the Layers of one rank under a layout: what is computed, what moves, and what can be cut into parts.
 
     tokens of one microbatch on one rank     T = batch x seq / cp          h hidden, f ffn, w bytes of an element
 
@@ -8,23 +8,33 @@
     kept for the backward: what Korthikanti et al., Reducing Activation Recomputation (MLSys'23), section 4, count, with
     attention that keeps no scores (FlashAttention)
 
+Each branch is a list of segments with communication points between them, which the parallelisms fill; segments with
+nothing between them are one, and an attention and the MLP or router behind it are one layer. These are the layers that
+the trainer runs (trainer/parallel): it takes operations, bytes and cuts from here, and what is promised here can run.
+
+    attention   norm | qkv | attend | project | add    enter, to_heads or ring_1, .., to_tokens, leave
+    mlp         norm | feed | add                      enter_feed, leave_feed
+    router      fork | route                           enter
+    experts     arrange | pack | feed | unite | add    sizes, dispatch, combine, leave
+    embedding   embed | place                          leave
+    head        norm | logits | loss                   enter, totals
+
 Tensor parallelism divides weights, operations and the inner activations by tp and sums around each branch; with
-sequence parallelism it gathers and scatters instead, and divides the rest too. Ulysses (Jacobs et al., 2023) moves
-heads for tokens around attention. A router's weights count with its block's attention: experts' are summed elsewhere.
+sequence parallelism it gathers and scatters instead, and divides the rest too. Context parallelism sends keys and
+values round (ring), or moves heads for tokens around attention (Ulysses; Jacobs et al., 2023).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from types import MappingProxyType
 
 from syntony.base.command import UserError
 from syntony.base.wording import did_you_mean
 from syntony.overlap.step.graph import CommSpec, LayerSpec, hot_numbers
-from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.layout import Parallel
 from syntony.overlap.step.op import Kind
 
 
@@ -37,6 +47,7 @@ class ModelSpec:
     seq     tokens of a sequence
     every   each so manieth block has experts instead of an MLP
     source  who published the shape
+    learned, together    positions are weights, and so many blocks are one layer (the trainer's choice)
     """
 
     hidden: int
@@ -51,6 +62,8 @@ class ModelSpec:
     top_k: int = 0
     every: int = 1
     source: str = ""
+    learned: bool = False
+    together: int = 1
 
     @property
     def parameters(self) -> int:
@@ -116,155 +129,224 @@ def model_named(name: str) -> ModelSpec:
 
 @dataclass(frozen=True)
 class Form:
-    """How a model is trained: sequences per microbatch, bytes of an element, sequence parallelism beside tp."""
+    """How a model is trained: sequences per microbatch, bytes of an element; `even`: tokens go to experts in turn, and
+    no rank asks how many rows will come (emulated computing)."""
 
     batch: int = 1
     element: int = 2
-    sequence_parallel: bool = True
+    even: bool = False
 
 
-def layers_of(model: ModelSpec, layout: Layout, form: Form | None = None) -> tuple[LayerSpec, ...]:
-    """The model's Layers on one rank: embedding, then attention and MLP (or experts) of each block, then the head.
+def layers_of(model: ModelSpec, layout: Parallel, form: Form | None = None, hot: int = 0) -> tuple[LayerSpec, ...]:
+    """The model's Layers on one rank: embedding, blocks (with a layer of their own for experts), head.
+
+    hot    so many experts of each block come to the tokens
 
     Raises UserError where sizes do not divide.
     """
     _check(model, layout)
-    return tuple(_Maker(model, layout, form or Form()).layers())
+    return tuple(_Maker(model, layout, form or Form()).layers(hot))
 
 
-def _check(model: ModelSpec, layout: Layout) -> None:
+def _check(model: ModelSpec, layout: Parallel) -> None:
     if layout.ep > 1 and not model.experts:
         raise UserError(f"ep is {layout.ep}, but the model has no experts")
+    ring, tp, cp = layout.attention == "ring", layout.tp, layout.cp
     for what, size, by in (
-        ("heads", model.heads, layout.tp * layout.cp),
-        ("ffn", model.ffn, layout.tp),
-        ("tokens of a sequence", model.seq, layout.cp * layout.tp),
+        ("heads", model.heads, tp if ring else tp * cp),
+        ("ffn", model.ffn, tp),
+        ("tokens of a sequence", model.seq, cp * (tp if layout.sequence else 1)),
+        ("tokens of a sequence", model.seq, 2 * cp if ring and cp > 1 else 1),
         ("experts", model.experts, layout.ep),
     ):
         if size % by:
             raise UserError(f"the model has {size} {what}, which {by} ranks cannot share evenly")
-    if 2 * model.blocks + 2 < layout.pp * layout.loops:
-        raise UserError(f"{2 * model.blocks + 2} layers are too few for {layout.pp} pipeline stages of {layout.loops}")
+    layers = model.blocks // model.together + 2
+    if layers < layout.pp * layout.loops:
+        raise UserError(f"{layers} layers are too few for {layout.pp} pipeline stages of {layout.loops}")
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """Weights: elements on this rank, and how many of them the ranks of `tp` share; segments: operations forward, and
+    what moves between them, None: nothing; kept: bytes for the backward. products: of the operations, those of matrices
+    with weights."""
+
+    name: str
+    weights: int
+    segments: Sequence[float]
+    points: Sequence[CommSpec | None]
+    kept: int
+    shared: int = 0
+    products: float = 0.0
 
 
 class _Maker:
-    def __init__(self, model: ModelSpec, layout: Layout, form: Form) -> None:
+    def __init__(self, model: ModelSpec, layout: Parallel, form: Form) -> None:
         self._model, self._layout, self._form = model, layout, form
-        self._tokens = form.batch * model.seq // layout.cp
-        self._outer = layout.tp if form.sequence_parallel else 1  # what divides activations outside the branches
+        self._tokens = form.batch * (model.seq // layout.cp)
+        self._outer = layout.tp if layout.sequence else 1  # what divides activations outside the branches
         self._stream = self._tokens * model.hidden * form.element  # bytes of the residual stream
+        self._norms = layout.tp > 1 and layout.sequence  # their gradients are summed: ranks see parts of the sequence
 
-    def layers(self) -> list[LayerSpec]:
-        model, tp = self._model, self._layout.tp
-        table = model.vocab * model.hidden // tp * self._form.element
-        found = [self._layer("embed", table, [self._tokens * model.hidden], [], ends="leave")]
+    def layers(self, hot: int) -> list[LayerSpec]:
+        model, layout, blocks = self._model, self._layout, list[LayerSpec]()
         for block in range(model.blocks):
-            found.append(self._attention(block))
-            found.append(self._experts(block) if self._has_experts(block) else self._mlp(block))
+            attention = self._attention(block)
+            if not self._has_experts(block):
+                blocks.append(self._layer(f"block_{block}", attention, self._mlp(block)))
+                continue
+            router = self._router(block)
+            if any(attention.points):  # may be cut into parts of the batch, a router may not
+                blocks += [self._layer(attention.name, attention), self._layer(router.name, router)]
+            else:
+                blocks.append(self._layer(f"block_{block}", attention, router))
+            experts = self._experts(block, hot)
+            numbers = hot_numbers(model.experts, layout.ep) if layout.ep > 1 and not hot else []
+            blocks.append(replace(experts, moved=tuple(self._experts(block, number) for number in numbers)))
+        if model.together > 1:
+            blocks = [_united(blocks[at : at + model.together]) for at in range(0, len(blocks), model.together)]
+        return [self._embedding(), *blocks, self._head()]
+
+    def _embedding(self) -> LayerSpec:
+        model, tp = self._model, self._layout.tp
+        positions = model.seq * model.hidden if model.learned else 0
+        table = model.vocab * model.hidden // tp + positions
+        point = self._leave("leave") if tp > 1 else None
+        kept = self._stream // self._outer
+        return replace(
+            self._layer("embedding", _Branch("", table, (0, 0), (point,), kept, positions * self._norms)), inputs=0
+        )
+
+    def _head(self) -> LayerSpec:
+        model, tp = self._model, self._layout.tp
         logits = 2.0 * self._tokens * model.hidden * model.vocab / tp
         kept = self._tokens * model.vocab // tp * 4  # logits in fp32, as Korthikanti et al. count them
-        return [*found, self._layer("head", table, [logits], [], ends="enter", kept=kept)]
+        table = model.vocab * model.hidden // tp + model.hidden
+        totals = CommSpec("totals", "tp", Kind.ALL_REDUCE, None, self._tokens * (tp + 1) * 4, most=self._form.batch)
+        points = (self._enter("enter"), totals) if tp > 1 else (None, None)
+        kept += self._stream // self._outer
+        return self._layer("head", _Branch("", table, (0, logits, 0), points, kept, self._norms * model.hidden, logits))
 
-    def _attention(self, block: int) -> LayerSpec:
+    def _attention(self, block: int) -> _Branch:
         m, tp, cp = self._model, self._layout.tp, self._layout.cp
-        wide = m.hidden + 2 * m.hidden * m.kv // m.heads  # of queries, keys and values
+        both = 2 * m.hidden * m.kv // m.heads  # width of keys and values
+        wide = m.hidden + both
         into, out = 2.0 * self._tokens * m.hidden * wide / tp, 2.0 * self._tokens * m.hidden * m.hidden / tp
         scores = 4.0 * self._tokens * m.seq * m.hidden / tp
-        router = m.hidden * m.experts if self._has_experts(block) else 0
-        weights = m.hidden * (wide + m.hidden) // tp + m.hidden + router
-        inner = self._tokens * (wide + m.hidden) // tp * self._form.element
-        segments, moves = [into + scores + out], list[CommSpec]()
-        if cp > 1:
-            heads = self._tokens * wide // tp * self._form.element
-            back = self._tokens * m.hidden // tp * self._form.element
-            segments = [into, scores, out]
-            moves = [_exchange("heads", "cp", heads), _exchange("tokens", "cp", back)]
-        share = (into + out) / (into + out + scores)
-        return self._layer(
-            f"attention.{block}", weights * self._form.element, segments, moves, kept=inner, backward=(2 - share, share)
+        attend, inner = [scores], list[CommSpec | None]([None, None])
+        size = self._tokens * self._form.element
+        if cp > 1 and self._layout.attention == "ring":
+            attend = [scores / (cp - 1)] * (cp - 1)
+            inner = [
+                *(self._rows(f"ring_{step}", "cp", Kind.SHIFT, size * both // tp) for step in range(1, cp)),
+                None,
+            ]
+        elif cp > 1:
+            ends = ("to_heads", wide), ("to_tokens", m.hidden)
+            inner = [self._rows(name, "cp", Kind.ALL_TO_ALL, size * width // tp) for name, width in ends]
+        return _Branch(
+            f"attention_{block}",
+            m.hidden * (wide + m.hidden) // tp + m.hidden,
+            (0, into, *attend, out, 0),
+            (self._enter("enter"), *inner, self._leave("leave")) if tp > 1 else (None, *inner, None),
+            self._tokens * (wide + m.hidden) // tp * self._form.element + self._around(),
+            self._norms * m.hidden,
+            into + out,
         )
 
-    def _mlp(self, block: int) -> LayerSpec:
+    def _mlp(self, block: int) -> _Branch:
         m, tp = self._model, self._layout.tp
         matrices = 3 if m.gated else 2
-        weights = (matrices * m.hidden * m.ffn // tp + m.hidden) * self._form.element
-        inner = self._tokens * m.ffn * matrices // tp * self._form.element
-        return self._layer(
-            f"mlp.{block}", weights, [2.0 * self._tokens * m.hidden * m.ffn * matrices / tp], [], kept=inner
+        feed = 2.0 * self._tokens * m.hidden * m.ffn * matrices / tp
+        return _Branch(
+            f"mlp_{block}",
+            matrices * m.hidden * m.ffn // tp + m.hidden,
+            (0, feed, 0),
+            (self._enter("enter_feed"), self._leave("leave_feed")) if tp > 1 else (None, None),
+            self._tokens * m.ffn * matrices // tp * self._form.element + self._around(),
+            self._norms * m.hidden,
+            feed,
         )
 
-    def _experts(self, block: int) -> LayerSpec:
+    def _router(self, block: int) -> _Branch:
+        m, split = self._model, self._layout.tp > 1
+        route = 2.0 * self._tokens * m.hidden * m.experts
+        weights = m.hidden * m.experts + m.hidden
+        segments, points = ((0, route), (self._enter("enter"),)) if split else ((route,), ())
+        return _Branch(f"router_{block}", weights, segments, points, self._around(), weights if split else 0, route)
+
+    def _experts(self, block: int, hot: int) -> LayerSpec:
+        """`hot` experts of all ranks, the first, come to the tokens."""
         m, tp, ep = self._model, self._layout.tp, self._layout.ep
-        matrices = 3 if m.gated else 2
-        routed = self._tokens * m.top_k
-        weights = m.experts // ep * matrices * m.hidden * m.ffn // tp * self._form.element
-        gate, combine = 2.0 * self._tokens * m.hidden * m.experts, 2.0 * routed * m.hidden
-        ffn = 2.0 * routed * m.hidden * m.ffn * matrices / tp
-        moved = routed * m.hidden * self._form.element
-        inner = routed * (m.ffn * matrices // tp + m.hidden) * self._form.element
-        moves = [_exchange("dispatch", "ep", moved), _exchange("combine", "ep", moved)] if ep > 1 else []
-        segments = [gate, ffn, combine] if moves else [gate + ffn + combine]
-        made = partial(self._layer, f"experts.{block}", segments=segments, kept=inner, expert=ep > 1)
-        if not moves:
-            return made(weights, moves=moves)
-        local = m.experts // ep
-        still = [replace(move, forward=None, backward=None, bytes=0, parts="") for move in moves]
-
-        def without(count: int) -> LayerSpec:
-            """So many of each rank's experts come to the tokens."""
-            share = 1 - count / local
-            fewer = [replace(move, bytes=round(move.bytes * share)) for move in moves] if count < local else still
-            shadow = LayerSpec(f"shadow.{block}", weights // local * count * ep, ())
-            return replace(made(weights // local * (local - count), moves=fewer), hot=count * ep, shadow=shadow)
-
-        return replace(
-            made(weights, moves=moves), moved=tuple(without(hot // ep) for hot in hot_numbers(m.experts, ep))
-        )
+        matrices, routed, spread = 3 if m.gated else 2, self._tokens * m.top_k, m.experts - hot
+        each = matrices * m.hidden * m.ffn // tp  # elements of an expert
+        moves: list[CommSpec | None] = [None] * 3
+        if ep > 1:
+            size, most = routed * m.hidden * self._form.element * spread // m.experts, spread // ep
+            kind = Kind.ALL_TO_ALL if spread else None
+            sizes = CommSpec("sizes", "ep", kind, None, 8 * spread, parts="")
+            ways = [CommSpec(name, "ep", kind, kind, size, "experts", most) for name in ("dispatch", "combine")]
+            still = [replace(way, parts="") for way in ways]
+            moves = [None if self._form.even else sizes, *(ways if spread else still)]
+        feed = 2.0 * routed * m.hidden * m.ffn * matrices / tp
+        leave = self._leave("leave") if tp > 1 else None
+        kept = routed * (m.ffn * matrices // tp + m.hidden) * self._form.element
+        branch = _Branch("", spread // ep * each, (0, 0, feed, 0, 0), (*moves, leave), kept, products=feed)
+        shadow = LayerSpec(f"shadow_{block}", hot * each * self._form.element, ()) if hot else None
+        made = self._layer(f"experts_{block}", branch)
+        return replace(made, expert=ep > 1, joined=True, hot=hot, shadow=shadow)
 
     def _has_experts(self, block: int) -> bool:
         return self._model.experts > 0 and block % self._model.every == self._model.every - 1
 
-    def _layer(
-        self,
-        name: str,
-        weights: int,
-        segments: list[float],
-        moves: list[CommSpec],
-        kept: int = 0,
-        backward: tuple[float, float] = (1.0, 1.0),
-        expert: bool = False,
-        ends: str = "enter leave",
-    ) -> LayerSpec:
-        """With what tensor parallelism adds at both ends: norm before, residual after."""
+    def _around(self) -> int:
+        """Bytes that a norm and a residual keep."""
         outside = self._stream // self._outer
-        activations = kept + (2 * outside + outside // self._form.element if "enter leave" in ends else outside)
-        if self._layout.tp > 1:
-            norm = 5.0 * self._tokens * self._model.hidden / self._outer
-            split = self._form.sequence_parallel
-            if "enter" in ends:
-                there: Kind | None = Kind.ALL_GATHER if split else None
-                back: Kind | None = Kind.REDUCE_SCATTER if split else Kind.ALL_REDUCE
-                moves = [CommSpec("enter", "tp", there, back, self._stream), *moves]
-                segments = [norm, *segments]
-            if "leave" in ends:
-                there = Kind.REDUCE_SCATTER if split else Kind.ALL_REDUCE
-                back = Kind.ALL_GATHER if split else None
-                moves = [*moves, CommSpec("leave", "tp", there, back, self._stream)]
-                segments = [*segments, norm]
-        alone = self._layout.tp > 1 and self._form.sequence_parallel and "enter" in ends  # the norm's weights
+        return 2 * outside + outside // self._form.element
+
+    def _rows(self, name: str, lane: str, kind: Kind, size: int) -> CommSpec:
+        return CommSpec(name, lane, kind, kind, size, most=self._form.batch)
+
+    def _enter(self, name: str) -> CommSpec:
+        """Into a branch of which every rank computes a part."""
+        there, back = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) if self._layout.sequence else (None, Kind.ALL_REDUCE)
+        return CommSpec(name, "tp", there, back, self._stream, most=self._form.batch)
+
+    def _leave(self, name: str) -> CommSpec:
+        """Out of it: every rank has a part of the sum."""
+        there, back = (Kind.REDUCE_SCATTER, Kind.ALL_GATHER) if self._layout.sequence else (Kind.ALL_REDUCE, None)
+        return CommSpec(name, "tp", there, back, self._stream, most=self._form.batch)
+
+    def _layer(self, name: str, *branches: _Branch) -> LayerSpec:
+        segments, transfers = list[float](), list[CommSpec]()
+        for branch in branches:
+            for point, amount in zip((None, *branch.points), branch.segments, strict=True):
+                if segments and point is None:
+                    segments[-1] += amount
+                    continue
+                segments.append(amount)
+                transfers += [point] if point is not None else []
+        total, products = sum(segments), sum(branch.products for branch in branches)
+        share = 1.0 if self._form.even or not total else products / total  # a sleeping backward has equal halves
         return LayerSpec(
             name,
-            weights,
+            sum(branch.weights for branch in branches) * self._form.element,
             tuple(segments),
-            tuple(moves),
-            activations,
-            inputs=self._stream // self._outer if "enter" in ends else 0,
+            tuple(transfers),
+            sum(branch.kept for branch in branches),
+            inputs=self._stream // self._outer,
             output=self._stream // self._outer,
-            expert=expert,
-            shared=self._model.hidden * self._form.element if alone and not expert else 0,
-            backward=backward,
+            shared=sum(branch.shared for branch in branches) * self._form.element,
+            backward=(2 - share, share),
         )
 
 
-def _exchange(name: str, lane: str, size: int) -> CommSpec:
-    return CommSpec(name, lane, Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, size, parts="experts" if lane == "ep" else "rows")
+def _united(layers: Sequence[LayerSpec]) -> LayerSpec:
+    """Neighbours without communication points, as one layer."""
+    return replace(
+        layers[0],
+        weights=sum(layer.weights for layer in layers),
+        segments=(sum(layer.segments[0] for layer in layers),),
+        activations=sum(layer.activations for layer in layers),
+    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache, cached_property
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from syntony.base.command import UserError
 from syntony.base.strict_json import FileError, parse, shown
@@ -148,7 +148,10 @@ class Plan:
                 raise FileError(f'{where}: "{key}" {problem}')
         keys = _Keys()
         found = {name: _typed(kind, data[name], where, name, keys) for name, kind in _FIELDS.items()}
-        graph = Graph(*(found.pop(name) for name in ("ops", "layers", "groups", "layout")))
+        graph = Graph(*(found.pop(name) for name in ("ops", "layers", "layout")))
+        groups = found.pop("groups")
+        if groups != graph.groups:
+            raise FileError(f'{where}: "groups" is {shown(groups)}; by the layout it is {shown(dict(graph.groups))}')
         orders = {(order.device, order.lane): order.ops for order in found.pop("orders")}
         plan = Plan(graph=graph, orders=orders, **found)
         try:
@@ -238,6 +241,7 @@ def _typed(kind: Any, value: object, where: str, name: str, keys: _Keys) -> Any:
     """What stands in a field of this type."""
     if kind is OpKey and isinstance(value, str):
         return keys[value]
+    kind = str if get_origin(kind) is Literal else kind  # whoever takes it checks which
     parts = _arguments(kind)
     if not parts:
         return _read(kind, value, f"{where}: {name}", keys) if kind in _OBJECTS else _value(name, kind, value, where)

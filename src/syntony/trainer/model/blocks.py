@@ -1,4 +1,4 @@
-"""The dense layers of a transformer: embedding, attention, MLP and head, whole and with all gaps empty."""
+"""The dense layers of a transformer: embedding, attention, MLP and head, whole and with nothing that travels."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from syntony.trainer.config import Model
-from syntony.trainer.model.layer import Layer, Segment, Use, Weight
+from syntony.trainer.model.layer import Branch, ForwardContext, Weight
 
 
-def normed(use: Use, x: Tensor, name: str = "norm") -> tuple[Tensor, Tensor]:
+def normed(context: ForwardContext, x: Tensor, name: str = "norm") -> tuple[Tensor, Tensor]:
     """(x) -> (normed, x). RMSNorm (Zhang and Sennrich 2019)."""
-    return F.rms_norm(x, x.shape[-1:], use[name], 1e-6), x
+    return F.rms_norm(x, x.shape[-1:], context[name], 1e-6), x
 
 
-def added(use: Use, y: Tensor, x: Tensor) -> tuple[Tensor]:
+def added(context: ForwardContext, y: Tensor, x: Tensor) -> tuple[Tensor]:
     """(y, x) -> (x + y)"""
     return (x + y,)
 
@@ -27,23 +27,23 @@ def added(use: Use, y: Tensor, x: Tensor) -> tuple[Tensor]:
 # Embedding: (tokens) -> | add | -> (x).  Segments: look-up, positions.
 
 
-def embedding(model: Model, rows: int) -> Layer:
+def embedding(model: Model) -> Branch:
     """Segments: embed | place. `tokens` (rows, length) int64 -> x (rows, length, width)."""
     weights = [Weight("tokens", (model.vocabulary, model.width), 0.02)]
     learned = model.positions == "learned"
     if learned:
         weights.append(Weight("positions", (model.context, model.width), 0.02))
 
-    def embed(use: Use, tokens: Tensor) -> tuple[Tensor]:
-        return (F.embedding(tokens, use["tokens"]),)
+    def embed(context: ForwardContext, tokens: Tensor) -> tuple[Tensor]:
+        return (F.embedding(tokens, context["tokens"]),)
 
-    def place(use: Use, x: Tensor) -> tuple[Tensor]:
-        return (x + use["positions"][: x.shape[1]] if learned else x,)
+    def place(context: ForwardContext, x: Tensor) -> tuple[Tensor]:
+        return (x + context["positions"][: x.shape[1]] if learned else x,)
 
-    return Layer("embedding", tuple(weights), (Segment(embed), Segment(place)), (None,))
+    return Branch("embedding", -1, tuple(weights), (embed, place), (None,))
 
 
-def attention(model: Model, rows: int, index: int) -> Layer:
+def attention(model: Model, index: int) -> Branch:
     """Segments: norm | qkv | attend | project | add. Tensors between: (rows, length, width), and qkv with 3 widths."""
     width, depth = model.width, model.width // model.heads
     spread = 0.02
@@ -53,25 +53,17 @@ def attention(model: Model, rows: int, index: int) -> Layer:
         Weight("norm", (width,), 0),
     )
     rotary = model.positions == "rotary"
-    tokens = rows * model.context
 
-    def qkv(use: Use, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        return use.linear(h, "qkv"), x
+    def qkv(context: ForwardContext, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return context.linear(h, "qkv"), x
 
-    def attend(use: Use, made: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    def attend(context: ForwardContext, made: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         return causal(heads_of(made, depth), rotary), x
 
-    def project(use: Use, o: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        return use.linear(o, "project"), x
+    def project(context: ForwardContext, o: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return context.linear(o, "project"), x
 
-    segments = (
-        Segment(normed),
-        Segment(qkv, 6.0 * tokens * width * width),
-        Segment(attend, 2.0 * tokens * model.context * width),
-        Segment(project, 2.0 * tokens * width * width),
-        Segment(added),
-    )
-    return Layer(f"attention_{index}", weights, segments, (None,) * 4)
+    return Branch("attention", index, weights, (normed, qkv, attend, project, added), (None,) * 4)
 
 
 def heads_of(made: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -105,51 +97,50 @@ def _angles(start: int, length: int, depth: int, dtype: torch.dtype, device: tor
         return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
 
 
-def mlp(model: Model, rows: int, index: int) -> Layer:
+def mlp(model: Model, index: int) -> Branch:
     """Segments: norm | feed | add."""
-    up, down, feed, flops = feed_forward(model, rows)
+    up, down, feed = feed_forward(model)
     weights = (up, down, Weight("feed_norm", (model.width,), 0))
 
-    def norm(use: Use, x: Tensor) -> tuple[Tensor, Tensor]:
-        return normed(use, x, "feed_norm")
+    def norm(context: ForwardContext, x: Tensor) -> tuple[Tensor, Tensor]:
+        return normed(context, x, "feed_norm")
 
-    def branch(use: Use, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        return feed(use, h), x
+    def branch(context: ForwardContext, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        return feed(context, h), x
 
-    return Layer(f"mlp_{index}", weights, (Segment(norm), Segment(branch, flops), Segment(added)), (None,) * 2)
+    return Branch("mlp", index, weights, (norm, branch, added), (None,) * 2)
 
 
-def feed_forward(model: Model, rows: int) -> tuple[Weight, Weight, Callable[..., Tensor], float]:
-    """Weights up and down, the function feed(use, h, block=None, source=0, of=""), and its operations for one
-    microbatch. `of`: what comes before the weights' names."""
+def feed_forward(model: Model) -> tuple[Weight, Weight, Callable[..., Tensor]]:
+    """Weights up and down, and the function feed(context, h, block=None, source=0, of=""). `of`: what comes before the
+    weights' names."""
     gated = model.activation == "swiglu"
     up = Weight("up", (1 + gated, model.hidden, model.width), 0.02)
     down = Weight("down", (model.width, model.hidden), 0.02 / math.sqrt(2 * model.blocks))
 
-    def feed(use: Use, h: Tensor, block: int | None = None, source: int = 0, of: str = "") -> Tensor:
-        made = use.linear(h, f"{of}up", block, source)
+    def feed(context: ForwardContext, h: Tensor, block: int | None = None, source: int = 0, of: str = "") -> Tensor:
+        made = context.linear(h, f"{of}up", block, source)
         if gated:
             gate, value = made.chunk(2, dim=-1)
             made = F.silu(gate) * value
         else:
             made = F.gelu(made, approximate="tanh")
-        return use.linear(made, f"{of}down", block, source)
+        return context.linear(made, f"{of}down", block, source)
 
-    return up, down, feed, 2.0 * rows * model.context * model.width * model.hidden * (2 + gated)
+    return up, down, feed
 
 
-def head(model: Model, rows: int) -> Layer:
+def head(model: Model) -> Branch:
     """Segments: norm | logits | loss. (x, targets) -> (mean loss in nats per token,)."""
     weights = (Weight("logits", (model.vocabulary, model.width), 0.02), Weight("norm", (model.width,), 0))
 
-    def norm(use: Use, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        return normed(use, x)[0], targets
+    def norm(context: ForwardContext, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return normed(context, x)[0], targets
 
-    def logits(use: Use, h: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        return use.linear(h, "logits"), targets
+    def logits(context: ForwardContext, h: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        return context.linear(h, "logits"), targets
 
-    def loss(use: Use, made: Tensor, targets: Tensor) -> tuple[Tensor]:
+    def loss(context: ForwardContext, made: Tensor, targets: Tensor) -> tuple[Tensor]:
         return (F.cross_entropy(made.flatten(0, 1).float(), targets.flatten()),)
 
-    flops = 2.0 * rows * model.context * model.width * model.vocabulary
-    return Layer("head", weights, (Segment(norm), Segment(logits, flops), Segment(loss)), (None, None))
+    return Branch("head", -1, weights, (norm, logits, loss), (None, None))

@@ -1,7 +1,7 @@
 """Tensors between two segments: made in some parts, taken in others.
 
 made     [    0    ][    1    ]        chunks of a microbatch, as a policy has cut the ops (`fwd.3.0.1/0`)
-taken    [         0          ]        the rows of a batch, or what else the transfer in the gap can be cut into
+taken    [         0          ]        the rows of a batch, or what else can be cut there
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Load:
 
 @dataclass
 class Crossing:
-    """One place between segments, for one microbatch and direction. `rule`: of its gap."""
+    """One place between segments, for one microbatch and direction. `rule`: of its communication point."""
 
     rule: Transfer
     made: int = 0

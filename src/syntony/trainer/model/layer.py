@@ -1,14 +1,15 @@
-"""A layer: a list of segments with gaps between them, its weights, and how their gradients come about.
+"""A layer: a list of segments with communication points between them, its weights, and how their gradients come about.
 
     norm | qkv | attend | project | add        segments, pure functions of tensors
-         ^gap  ^gap     ^gap      ^gap         where a parallelism may let tensors travel
+         ^     ^        ^         ^            communication points, where a parallelism may let tensors travel
 
-A segment gets tensors and returns tensors; the first of them is the one that travels over the gap, the others (the
-residual, what a router decided) stay on the rank. Parallelism is applied from outside: it cuts weights into blocks
-(`Weight.offset`), fills gaps with Transfers, and `fused` joins the segments whose gap stayed empty.
+A segment gets tensors and returns tensors; the first of them is the one that travels, the others (the residual, what a
+router decided) stay on the rank. Parallelism is applied to Branches, from outside: it cuts weights into blocks
+(`Weight.offset`) and fills points with Transfers. `merged` makes a Layer of one or more branches: segments whose point
+stayed empty are one function, and a LayerSpec says what they cost and what moves.
 
-Autograd is used within a segment only. Gradients of matrices are not its business: `Use.linear` remembers (x, dy), and
-`Product.into` computes dy^T x at once or later, bitwise the same.
+Autograd is used within a segment only. Gradients of matrices are not its business: `ForwardContext.linear` remembers
+(x, dy), and `Product.into` computes dy^T x at once or later, bitwise the same.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from syntony.overlap.step import graph
+from syntony.overlap.step.graph import LayerSpec
 
 SHADOW = "shadow."  # before the names of what a layer uses beside its own weights
 
@@ -35,7 +36,7 @@ class Weight:
     shape    of the block (matrices are (.., outputs, inputs))
     spread   standard deviation of its first values; 0: it begins as ones
     shared   the ranks of `tp` have the same one, and gradients that are parts of a sum (sequence parallelism)
-    branch   the layer it was made in, if that has been welded to another, or if this is its shadow's
+    branch   the branch it was made in, if that has been merged with another, or if this is its shadow's
     """
 
     name: str
@@ -66,7 +67,7 @@ class Weight:
 
     @property
     def own_name(self) -> str:
-        """As it was called before its layer was welded to others that have one of the same name."""
+        """As it was called before its branch was merged with others that have one of the same name."""
         return self.name.rpartition(".")[2]
 
     def begin(self, seed: int, layer: str) -> Tensor:
@@ -117,7 +118,7 @@ class Product:
 
 
 @dataclass
-class Use:
+class ForwardContext:
     """One run of one segment on one microbatch: where it finds weights, and where gradients of weights collect.
 
     weights      of the layer, by name, and of its shadow (`shadow.up`); no autograd. Whoever runs the backward may have
@@ -156,35 +157,28 @@ class Use:
 
 
 class _Linear(torch.autograd.Function):
-    """y = x W^T, whose backward computes dx only, and leaves (x, dy) in the Use for dW.
+    """y = x W^T, whose backward computes dx only, and leaves (x, dy) in the ForwardContext for dW.
 
-    It keeps no weight: where weights are sharded, those of the forward are gone, and `use.weights` has others by then.
+    It keeps no weight: where weights are sharded, those of the forward are gone; `context.weights` has others by then.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, use: Use, name: str, block: int | None, source: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, context: ForwardContext, name: str, block: int | None, source: int) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.use, ctx.where = use, (name, block, source)
-        return F.linear(x, use.matrix(name, block))
+        ctx.context, ctx.where = context, (name, block, source)
+        return F.linear(x, context.matrix(name, block))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (dy,) = gradients
         (x,) = ctx.saved_tensors
         name, block, source = ctx.where
-        ctx.use.made(Product(name, x.detach(), dy, block, source))
-        return dy @ ctx.use.matrix(name, block), None, None, None, None
+        ctx.context.made(Product(name, x.detach(), dy, block, source))
+        return dy @ ctx.context.matrix(name, block), None, None, None, None
 
 
-Run = Callable[..., tuple[Tensor, ...]]  # (use, *tensors) -> tensors
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A pure function of tensors. `flops` of its forward, for one microbatch."""
-
-    run: Run
-    flops: float = 0.0
+Run = Callable[..., tuple[Tensor, ...]]
+"""A segment, a pure function: (context, *tensors) -> tensors."""
 
 
 @dataclass(frozen=True)
@@ -202,16 +196,14 @@ class Move:
 
 
 class Transfer:
-    """What fills a gap. `planned` describes it to the planner: name, lane, what moves forward and backward.
+    """What fills a communication point. `name`: that of the CommSpec that tells what moves forward and backward.
 
-    Of `forward` and `backward` only those are called whose kind in `planned` is not None; a gap that moves nothing in
-    one direction hands the tensor on. Where a policy cuts the ops around the gap in `count` parts, the other methods
-    say what a part is: the rows of a part of the sequences, unless a transfer knows better.
+    Of `forward` and `backward` only those are called whose kind in the CommSpec is not None; a point where nothing
+    moves in one direction hands the tensor on. Where a policy cuts the ops around it in `count` parts, the other
+    methods say what a part is: the rows of a part of the sequences, unless a transfer knows better.
     """
 
-    @property
-    def planned(self) -> graph.CommSpec:
-        raise NotImplementedError
+    name: str
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         """`kept`: what the segment returned beside x."""
@@ -238,97 +230,123 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One or two residual branches of a block, blocks that share a layer, the embedding, or the head.
+class Branch:
+    """A residual branch of a block, the embedding, or the head; `transformer` makes them, parallelisms change them.
 
-    gaps     between the segments; None: empty
-    expert   its weights are spread over the lane `ep`
-    shadow   weights that it uses beside its own, as a layer without segments; all ranks of `ep` have them together
-    joined   it takes all that the layer before returns, not only x: a pipeline is never cut between them
-    sources  ranks whose microbatches meet in it (of an expert layer, the ranks of `ep`): gradients of the same turn's
+    kind     embedding, attention, mlp, router, experts or head; `index`: of its block, -1: it has none
+    points   between the segments; None: nothing moves there
+    sources  ranks whose microbatches meet in it (of experts, the ranks of `ep`): gradients of the same turn's
              microbatches are summed apart, in the order of the global microbatch index
+    shadow   weights that it uses beside its own, which all ranks of `ep` have together
     """
 
-    name: str
+    kind: str
+    index: int
     weights: tuple[Weight, ...]
-    segments: tuple[Segment, ...]
-    gaps: tuple[Transfer | None, ...]
-    expert: bool = False
-    joined: bool = False
+    segments: tuple[Run, ...]
+    points: tuple[Transfer | None, ...]
     sources: int = 1
-    shadow: Layer | None = None
+    shadow: tuple[Weight, ...] = ()
 
     @property
-    def transfers(self) -> tuple[Transfer, ...]:
-        """Of a fused layer: what lies between its segments."""
-        return tuple(gap for gap in self.gaps if gap is not None)
-
-    def fused(self) -> Layer:
-        """The same layer; segments with nothing between them are one."""
-        segments, gaps = [self.segments[0]], []
-        for gap, segment in zip(self.gaps, self.segments[1:], strict=True):
-            if gap is None:
-                segments[-1] = _joined(segments[-1], segment)
-            else:
-                segments.append(segment)
-                gaps.append(gap)
-        return replace(self, segments=tuple(segments), gaps=tuple(gaps))
-
-    def label(self, weight: Weight) -> str:
-        """What a weight is called in the whole model, whatever its branch has been welded to."""
-        return f"{weight.branch or self.name}.{weight.own_name}"
+    def name(self) -> str:
+        return self.kind if self.index < 0 else f"{self.kind}_{self.index}"
 
     def weight(self, name: str) -> Weight:
         return next(weight for weight in self.weights if weight.name == name)
 
-    def with_weights(self, **weights: Weight) -> Layer:
+    def with_weights(self, **weights: Weight) -> Branch:
         """Some weights replaced, as when they are cut into blocks."""
         return replace(self, weights=tuple(weights.get(weight.name, weight) for weight in self.weights))
 
-    def with_gap(self, index: int, transfer: Transfer) -> Layer:
-        """A gap filled; `index` counts from the first segment's end."""
-        gaps = list(self.gaps)
-        gaps[index] = transfer
-        return replace(self, gaps=tuple(gaps))
+    def with_point(self, index: int, transfer: Transfer) -> Branch:
+        """A point filled; `index` counts from the first segment's end."""
+        points = list(self.points)
+        points[index] = transfer
+        return replace(self, points=tuple(points))
 
-    def with_segment(self, index: int, segment: Segment) -> Layer:
+    def with_segment(self, index: int, segment: Run) -> Branch:
         segments = list(self.segments)
         segments[index] = segment
         return replace(self, segments=tuple(segments))
 
 
-def welded(name: str, layers: Sequence[Layer]) -> Layer:
-    """Layers as one: fewer and larger ops, gathers and sums. Names of their transfers must differ; weights of a name
-    that an earlier one has get a number before it: `1.qkv`."""
-    taken: set[str] = set()
-    weights, segments, gaps = list[Weight](), list[Segment](), list[Transfer | None]()
-    for place, layer in enumerate(layers):
-        prefix = f"{place}." if taken & {weight.name for weight in layer.weights} else ""
-        named = [replace(one, name=prefix + one.name, branch=one.branch or layer.name) for one in layer.weights]
-        taken |= {weight.name for weight in named}
-        weights += named
-        segments += [_within(segment, prefix) if prefix else segment for segment in layer.segments]
-        gaps += [*[None] * (place > 0), *layer.gaps]
-    return Layer(name, tuple(weights), tuple(segments), tuple(gaps))
+@dataclass(frozen=True)
+class Layer:
+    """What one gradient reduction, one gather of weights and one optimizer call are about. `merged` makes it.
+
+    spec        what it costs and what moves, as the planner sees it
+    kind        layers of a kind are alike
+    transfers   between the segments, as in `spec`
+    shadow      weights that it uses beside its own, as a layer without segments
+    """
+
+    spec: LayerSpec
+    kind: str
+    weights: tuple[Weight, ...]
+    segments: tuple[Run, ...]
+    transfers: tuple[Transfer, ...] = ()
+    sources: int = 1
+    shadow: Layer | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def expert(self) -> bool:
+        """Its weights are spread over the lane `ep`."""
+        return self.spec.expert
+
+    def label(self, weight: Weight) -> str:
+        """What a weight is called in the whole model, whatever its branch has been merged with."""
+        return f"{weight.branch or self.name}.{weight.own_name}"
+
+
+def merged(branches: Sequence[Branch], spec: LayerSpec | None = None) -> Layer:
+    """Branches as one layer: fewer and larger ops, gathers and sums. Weights of a name that an earlier one has get a
+    number before it: `1.qkv`.
+
+    spec    its communication points must be those of the branches; None: they have none
+    """
+    first, taken = branches[0], set[str]()
+    weights, segments, transfers = list[Weight](), list[Run](), list[Transfer]()
+    for place, branch in enumerate(branches):
+        prefix = f"{place}." if taken & {weight.name for weight in branch.weights} else ""
+        label = branch.name if len(branches) > 1 else ""
+        weights += [replace(one, name=prefix + one.name, branch=one.branch or label) for one in branch.weights]
+        taken |= {weight.name for weight in weights}
+        for point, run in zip((None, *branch.points), branch.segments, strict=True):
+            segment = _within(run, prefix) if prefix else run
+            if point is None and segments:
+                segments[-1] = _joined(segments[-1], segment)
+                continue
+            segments.append(segment)
+            transfers += [point] if point is not None else []
+    spec = spec or LayerSpec(first.name, 0, (0.0,))
+    assert [one.name for one in transfers] == [one.name for one in spec.transfers], spec.name
+    shadow = Layer(spec.shadow, "shadow", first.shadow, ()) if spec.shadow is not None else None
+    kind = first.kind if len(branches) == 1 else "block"
+    return Layer(spec, kind, tuple(weights), tuple(segments), tuple(transfers), first.sources, shadow)
 
 
 @dataclass(frozen=True)
 class _Within:
-    """The Use of a welded layer, as one of its dense blocks sees it."""
+    """The ForwardContext of a merged layer, as one of its dense blocks sees it."""
 
-    use: Use
+    context: ForwardContext
     prefix: str
 
     def __getitem__(self, name: str) -> Tensor:
-        return self.use[self.prefix + name]
+        return self.context[self.prefix + name]
 
     def linear(self, x: Tensor, name: str, block: int | None = None, source: int = 0) -> Tensor:
-        return self.use.linear(x, self.prefix + name, block, source)
+        return self.context.linear(x, self.prefix + name, block, source)
 
 
-def _within(segment: Segment, prefix: str) -> Segment:
-    return replace(segment, run=lambda use, *tensors: segment.run(_Within(use, prefix), *tensors))
+def _within(run: Run, prefix: str) -> Run:
+    return lambda context, *tensors: run(_Within(context, prefix), *tensors)
 
 
-def _joined(first: Segment, second: Segment) -> Segment:
-    return Segment(lambda use, *tensors: second.run(use, *first.run(use, *tensors)), first.flops + second.flops)
+def _joined(first: Run, second: Run) -> Run:
+    return lambda context, *tensors: second(context, *first(context, *tensors))

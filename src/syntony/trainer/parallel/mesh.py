@@ -17,7 +17,6 @@ A lane of one rank has no group. Two lanes never share a group, so that none wai
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -28,24 +27,24 @@ import torch.distributed as dist
 
 from syntony import _torch
 from syntony.base.command import UserError
-from syntony.overlap.step.layout import Layout
-from syntony.trainer.config import Parallel
+from syntony.overlap.step.layout import Parallel
+from syntony.overlap.step.ranks import members
 
 
 @dataclass(frozen=True)
 class Mesh:
     """The grid of ranks, seen by one of them."""
 
-    sizes: Parallel
+    layout: Parallel
     rank: int = 0
 
     @property
     def world(self) -> int:
-        return math.prod((self.sizes.pp, self.sizes.dp, self.sizes.cp, self.sizes.tp))
+        return self.layout.ranks
 
-    def under(self, layout: Layout | None) -> Mesh:
+    def under(self, layout: Parallel | None) -> Mesh:
         """The same ranks, with as many replicas as a plan's layout has; None: as before."""
-        return self if layout is None else replace(self, sizes=replace(self.sizes, replicas=layout.replicas))
+        return self if layout is None else replace(self, layout=layout)
 
     @cached_property
     def place(self) -> Mapping[str, int]:
@@ -54,38 +53,23 @@ class Mesh:
 
     def place_of(self, rank: int) -> Mapping[str, int]:
         """A rank's coordinates."""
-        sizes, rest = self.sizes, rank
+        layout, rest = self.layout, rank
         place: dict[str, int] = {}
         for axis in ("tp", "cp", "dp", "pp"):
-            rest, place[axis] = divmod(rest, getattr(sizes, axis))
-        place["data"] = place["dp"] * sizes.cp + place["cp"]
-        place["edp"], place["ep"] = divmod(place["data"], sizes.ep)
+            rest, place[axis] = divmod(rest, getattr(layout, axis))
+        place["data"] = place["dp"] * layout.cp + place["cp"]
+        place["edp"], place["ep"] = divmod(place["data"], layout.ep)
         place["replicas"], place["within"] = divmod(place["data"], self.size("dp"))
         return place
 
     def size(self, lane: str) -> int:
         """How many ranks meet on a lane."""
-        data = self.sizes.dp * self.sizes.cp
-        if lane == "dp":
-            return data // self.sizes.replicas
-        return data // self.sizes.ep if lane == "edp" else int(getattr(self.sizes, lane))
+        return self.layout.sizes[lane]
 
     def members(self, lane: str) -> list[list[int]]:
         """The ranks of every group of a lane, each in the order of its axis."""
-        fixed = {  # ranks that agree on these meet
-            "tp": ("pp", "data"),
-            "cp": ("pp", "dp", "tp"),
-            "pp": ("data", "tp"),
-            "dp": ("pp", "tp", "replicas"),
-            "replicas": ("pp", "tp", "within"),
-            "ep": ("pp", "tp", "edp"),
-            "edp": ("pp", "tp", "ep"),
-        }[lane]
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for rank in range(self.world):
-            place = self.place_of(rank)
-            groups.setdefault(tuple(place[axis] for axis in fixed), []).append(rank)
-        return list(groups.values())
+        groups: list[list[int]] = members(self.layout, lane).reshape(-1, self.size(lane)).tolist()
+        return groups
 
     def groups(
         self,
@@ -101,7 +85,7 @@ class Mesh:
         A lane may be told apart by what follows a dot (`dp.gather`); its members are those of the word before.
         """
         if self.world != dist.get_world_size():
-            wanted = " x ".join(f"{axis} {getattr(self.sizes, axis)}" for axis in ("pp", "dp", "cp", "tp"))
+            wanted = " x ".join(f"{axis} {getattr(self.layout, axis)}" for axis in ("pp", "dp", "cp", "tp"))
             raise UserError(f"[parallel] asks for {self.world} ranks ({wanted}), but there are {dist.get_world_size()}")
         found: dict[str, dist.ProcessGroup] = {}
         backend = backend or dist.get_backend()

@@ -2,7 +2,7 @@
 
     x --[ norm  qkv  attend  project  add ]--> y        y is the layer's own, x that of the layer before
            |     |     |        |
-           saved tensors of autograd, copies of small weights (`Use.leaves`), x and dy of each matrix (`Product`)
+           saved tensors of autograd, copies of small weights (`.leaves`), x and dy of each matrix (`Product`)
 
 Everything is counted by storage: tensors that share memory count once, and what outlives its microbatch (weights, the
 text, angles of rotary positions) not at all. A layer is run on one sequence and on two, and nothing but that differs
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from syntony.trainer.model.layer import SHADOW, Layer, Transfer, Use
+from syntony.trainer.model.layer import SHADOW, ForwardContext, Layer, Transfer
 from syntony.trainer.parallel.data_parallel.flat import Flat
 from syntony.trainer.run.step import Interpreter, Kept
 
@@ -41,7 +41,7 @@ def held(layers: Sequence[Layer], flats: Sequence[Flat], batch: Tensors, dtype: 
 
     The first layer of each kind runs; the others of its kind hold as much.
     """
-    kinds = [layer.name.partition("_")[0] for layer in layers]
+    kinds = [layer.kind for layer in layers]
     chosen = {kind: layers[kinds.index(kind)] for kind in dict.fromkeys(kinds)}
     weights = {}
     for kind in chosen:
@@ -70,16 +70,19 @@ class _Trial:
             aside, products, inputs = set[int](), set[int](), set[int]()
             tensors = (*tensors, targets) if kind == "head" else tensors
             for number, segment in enumerate(layer.segments):
-                use, saved = _Watched(weights[kind], even=True), list[Tensor]()
+                context, saved = _Watched(weights[kind], even=True), list[Tensor]()
                 given = tuple(tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors)
                 with torch.enable_grad(), _saving(saved.append):
-                    outputs = segment.run(use, *given)
+                    outputs = segment(context, *given)
                 inputs |= self._keys(given)
-                products |= self._keys(use.factors)
-                aside |= self._keys((*given, *saved, *outputs, *use.leaves.values()))
+                products |= self._keys(context.factors)
+                aside |= self._keys((*given, *saved, *outputs, *context.leaves.values()))
                 tensors = tuple(tensor.detach() for tensor in outputs)
                 if number < len(layer.transfers):
-                    tensors = (_moved(layer.transfers[number], tensors[0], tensors[1:]), *tensors[1:])
+                    x, *rest = tensors
+                    if layer.spec.transfers[number].forward is not None:
+                        x = _moved(layer.transfers[number], x, tuple(rest))
+                    tensors = (x, *rest)
             self.of[kind] = aside - before - text, products, inputs - taken - text
             taken |= inputs
 
@@ -93,7 +96,7 @@ class _Trial:
 
 
 @dataclass
-class _Watched(Use):
+class _Watched(ForwardContext):
     """Knows the factors of products of which the gradients will be made: each x, and a dy of the shape of y."""
 
     factors: list[Tensor] = field(default_factory=list)
@@ -107,8 +110,6 @@ class _Watched(Use):
 
 def _moved(transfer: Transfer, x: Tensor, kept: Tensors) -> Tensor:
     """What would arrive, in shape; the numbers of rows are those that left."""
-    if transfer.planned.forward is None:
-        return x
     move = transfer.forward(x, kept)
     same = move.output.shape == move.input.shape
     move.output.copy_(move.input) if same else move.output.zero_()
@@ -153,17 +154,17 @@ class Watch:
         if kept is not None:
             self._note(kept.inputs)
             if torch.is_grad_enabled():
-                self._note((*kept.outputs, *kept.use.leaves.values()))
+                self._note((*kept.outputs, *kept.context.leaves.values()))
             for parts in self._interpreter.state.kept.values():
                 for other in parts.values():
-                    for product in other.use.products:
+                    for product in other.context.products:
                         self._note((product.x, product.dy))
         self._count()
 
     def _count(self) -> None:
         for wholes in self._interpreter.state.gathered.values():
             self._note(wholes.values())
-        homes = [holding._home for holding in self._interpreter.updates.holdings.values() if holding.zero >= 2]
+        homes = [sharded._home for sharded in self._interpreter.updates.layers.values() if sharded.zero >= 2]
         self._note(home for home in homes if home is not None)
         self._forget()
         self.most = max(self.most, sum(size for key, (_, size) in self._known.items() if key not in self._lasting))

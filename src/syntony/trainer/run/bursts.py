@@ -93,7 +93,7 @@ def _run(runner: PlanRunner, ops: list[Op], group: dist.ProcessGroup, world: Wor
     runner.records()
     given = [(op, _given(op, group.size(), group.rank())) for op in ops]
     for burst in range(1 + len(SIZES)):
-        world.total(0)  # all begin together
+        world.meet()  # all begin together
         chosen = [(op.key, tensors) for op, tensors in given if op.segment == burst]
         for key, tensors in chosen:
             runner.ready(key, *tensors)

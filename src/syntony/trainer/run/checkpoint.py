@@ -44,7 +44,7 @@ def whole(rank: Rank) -> dict[str, Tensor]:
     mine = [
         (name, weight.full_shape, weight.place, block.to("cpu", copy=True)) for name, weight, block in rank.tensors()
     ]
-    keep = rank.mesh.place["data"] == 0 or any(holding.layer.expert for holding in rank.updates.holdings.values())
+    keep = rank.mesh.place["data"] == 0 or any(sharded.layer.expert for sharded in rank.updates.layers.values())
     blobs = rank.world.gather(pickle.dumps(mine if keep else []))
     if rank.mesh.rank:
         return {}
@@ -111,9 +111,9 @@ def load(rank: Rank, folder: str) -> Progress:
     except Exception as error:  # whatever torch's reader makes of a folder that is none
         raise UserError(f"[run] resume: {folder} is no checkpoint: {error}") from None
     names = {"trainer", "rng", *(name for name in known if name.startswith("optimizer."))}
-    for holding in rank.updates.holdings.values():
-        for weight, _ in holding.flat.places:
-            stem = holding.layer.label(weight)
+    for sharded in rank.updates.layers.values():
+        for weight, _ in sharded.flat.places:
+            stem = sharded.layer.label(weight)
             if stem not in known or tuple(known[stem].size) != weight.full_shape:
                 has = f"has it as {tuple(known[stem].size)}" if stem in known else "has none"
                 raise UserError(f"[run] resume: the model has a weight {stem} of {weight.full_shape}, {folder} {has}")
@@ -122,15 +122,15 @@ def load(rank: Rank, folder: str) -> Progress:
     with _quietly():
         dcp.load(tensors, storage_reader=reader, no_dist=True)
     counts = {name.partition(".")[2]: value for name, value in tensors.items() if name.startswith("optimizer.")}
-    for holding in rank.updates.holdings.values():
-        first, _ = holding.flat.places[0]
-        stem = holding.layer.label(first)
+    for sharded in rank.updates.layers.values():
+        first, _ = sharded.flat.places[0]
+        stem = sharded.layer.label(first)
         kinds = sorted(name[len(stem) + 1 :] for name in tensors if name.startswith(f"{stem}."))
         for kind in ("", *kinds):
-            flat = torch.zeros(holding.flat.elements)
-            for weight, at in holding.flat.places:
-                source = tensors[".".join(filter(None, (holding.layer.label(weight), kind)))]
+            flat = torch.zeros(sharded.flat.elements)
+            for weight, at in sharded.flat.places:
+                source = tensors[".".join(filter(None, (sharded.layer.label(weight), kind)))]
                 flat[at : at + weight.elements] = source[weight.place].flatten()
-            rank.updates.restore(holding.index, kind, flat, counts)
+            rank.updates.restore(sharded.index, kind, flat, counts)
     torch.set_rng_state(tensors["rng"])
     return Progress(**json.loads(bytes(tensors["trainer"].numpy())))

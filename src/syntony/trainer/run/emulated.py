@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from syntony.trainer.config import Config
-from syntony.trainer.model.layer import Layer, Product, Run, Use
+from syntony.overlap.step.models import Form, layers_of
+from syntony.trainer.config import Config, Parallel
+from syntony.trainer.model.layer import ForwardContext, Layer, Product, Run
 
 T = TypeVar("T")
 _GRADIENT = 1e-3
@@ -36,20 +37,23 @@ def lasting(seconds: float, work: Callable[..., T], *given: Any) -> T:
     return made
 
 
-def emulated(layers: Sequence[Layer], whole: Sequence[Layer], config: Config) -> list[Layer]:
-    """The layers of a rank, sleeping. `whole`: of the whole model, whose blocks take `forward` seconds each."""
-    flops = sum(segment.flops for layer in whole[1:-1] for segment in layer.segments)
-    second = config.run.forward * config.model.blocks / flops
+def emulated(layers: Sequence[Layer], config: Config) -> list[Layer]:
+    """The layers of a rank, sleeping: the blocks of the whole model take `forward` seconds each."""
     rows = config.data.rows
+    second, within = seconds_of(config), range(1, len(layers) - 1)
     slots = rows * (config.model.context // config.parallel.cp) * config.model.top
-    within = range(1, len(layers) - 1)
     return [_sleeping(layer, second * (i in within), rows, slots) for i, layer in enumerate(layers)]
 
 
+def seconds_of(config: Config) -> float:
+    """What an operation takes."""
+    whole = layers_of(config.model.spec, Parallel(), Form(config.data.rows, even=True))
+    return config.run.forward * config.model.blocks / sum(sum(layer.segments) for layer in whole[1:-1])
+
+
 def _sleeping(layer: Layer, second: float, rows: int, slots: int) -> Layer:
-    return replace(
-        layer, segments=tuple(replace(s, run=_run(s.run, s.flops * second, rows, slots)) for s in layer.segments)
-    )
+    runs = zip(layer.segments, layer.spec.segments, strict=True)
+    return replace(layer, segments=tuple(_run(run, flops * second, rows, slots) for run, flops in runs))
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class Nap(Product):
 
 
 @dataclass
-class _Seen(Use):
+class _Seen(ForwardContext):
     """Remembers which weights were used."""
 
     names: set[str] = field(default_factory=set)
@@ -85,18 +89,18 @@ def _run(real: Run, seconds: float, rows: int, slots: int) -> Run:
     names: set[str] = set()
     seen: dict[tuple[torch.Size, ...], list[int | Tensor]] = {}  # of each output: the input that it is, or what it is
 
-    def run(use: Use, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def run(context: ForwardContext, *tensors: Tensor) -> tuple[Tensor, ...]:
         first = tensors[0]
         slotted = first.dim() == 2 and first.is_floating_point()  # rows that came, and those that stayed
         alike = [len(tensor) for tensor in tensors if tensor.shape[1:] == first.shape[1:]]
         took = seconds * (sum(alike) / slots if slotted else len(first) / rows)
-        return lasting(took, made, use, took, *tensors)
+        return lasting(took, made, context, took, *tensors)
 
-    def made(use: Use, took: float, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def made(context: ForwardContext, took: float, *tensors: Tensor) -> tuple[Tensor, ...]:
         key = tuple(tensor.shape for tensor in tensors)
         if key not in seen:
             with torch.no_grad():
-                outputs = real(_Seen(use.weights, names=names), *tensors)
+                outputs = real(_Seen(context.weights, names=names), *tensors)
             same = [[place for place, tensor in enumerate(tensors) if tensor is output] for output in outputs]
             seen[key] = [
                 where[0] if where else torch.zeros_like(output) if output.is_floating_point() else output
@@ -107,7 +111,7 @@ def _run(real: Run, seconds: float, rows: int, slots: int) -> Run:
         if shapes:
             grown = any(tensor.requires_grad for tensor in tensors)
             start = tensors[0] if grown else torch.zeros((), requires_grad=torch.is_grad_enabled())
-            zeros = iter(_Sleep.apply(use, took, sorted(names), shapes, start, *tensors))  # type: ignore[no-untyped-call]
+            zeros = iter(_Sleep.apply(context, took, sorted(names), shapes, start, *tensors))  # type: ignore[no-untyped-call]
         return tuple(
             tensors[one] if isinstance(one, int) else next(zeros) if one.is_floating_point() else one
             for one in seen[key]
@@ -119,25 +123,30 @@ def _run(real: Run, seconds: float, rows: int, slots: int) -> Run:
 class _Sleep(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, use: Use, seconds: float, names: Sequence[str], shapes: Sequence[Tensor], *tensors: Tensor
+        ctx: Any,
+        context: ForwardContext,
+        seconds: float,
+        names: Sequence[str],
+        shapes: Sequence[Tensor],
+        *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        ctx.use, ctx.seconds, ctx.names = use, seconds, names
+        ctx.context, ctx.seconds, ctx.names = context, seconds, names
         ctx.inputs = [tensor if tensor.is_floating_point() else None for tensor in tensors]
         return tuple(shape.clone() for shape in shapes)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        together = bool(ctx.names) and ctx.use.at_once is not None  # one sleep: it is waking up that costs
+        together = bool(ctx.names) and ctx.context.at_once is not None  # one sleep: it is waking up that costs
         nothing = torch.empty(0)
         each = [0.0 if place or together else ctx.seconds for place in range(len(ctx.names))]
         products = [Nap(name, nothing, nothing, seconds=took) for name, took in zip(ctx.names, each, strict=True)]
 
         def work() -> list[Tensor | None]:
             for product in products if together else ():
-                ctx.use.made(product)
+                ctx.context.made(product)
             return [None if tensor is None else torch.zeros_like(tensor) for tensor in ctx.inputs]
 
         back = lasting(2 * ctx.seconds if together else ctx.seconds, work)
         for product in () if together else products:
-            ctx.use.made(product)
+            ctx.context.made(product)
         return None, None, None, None, *back

@@ -32,11 +32,10 @@ from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run import text
 from syntony.trainer.run.checkpoint import Progress, digest, load, newest, save
 from syntony.trainer.run.choosing import chosen, given, wanted
-from syntony.trainer.run.heap import keep_freed_memory
+from syntony.trainer.run.process import be_reproducible, keep_freed_memory
 from syntony.trainer.run.profile import cost_of, plain, profiled
 from syntony.trainer.run.progress import Line, Log, Seen
-from syntony.trainer.run.rank import Rank, World, layout_of
-from syntony.trainer.run.reproducible import be_reproducible
+from syntony.trainer.run.rank import Rank, World
 
 Work = Callable[[Config, Mesh, World], None]
 
@@ -186,7 +185,7 @@ def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
     recorded) has of activations, gathered weights and sharded gradients at most."""
     sizes = config.parallel
     turns = math.ceil(math.log2(config.data.microbatches // sizes.dp))
-    layout = (plan.graph.layout if plan else None) or layout_of(config)
+    layout = (plan.graph.layout if plan else None) or config.layout
     every = layout.zero, layout.groups.get("dp", 1)
     lasting = 0.0
     for i, (_, flat) in (rank.parts_of(plan) if plan else rank.parts).items():

@@ -8,7 +8,6 @@ Rank 0 makes the plan and tells the others; all compare its hash with what they 
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -24,15 +23,14 @@ from syntony.collectives.torch_backend.backend import communicator_of
 from syntony.overlap.run.plan_runner import PlanRunner, Record, gather_lane, urgency
 from syntony.overlap.step import graph
 from syntony.overlap.step.generate import generate
-from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config
 from syntony.trainer.model.layer import Layer, Weight
-from syntony.trainer.model.model import transformer
 from syntony.trainer.parallel.data_parallel.flat import ALIGNMENT, Flat
-from syntony.trainer.parallel.data_parallel.holding import Holding
+from syntony.trainer.parallel.data_parallel.norm import ExactSum
+from syntony.trainer.parallel.data_parallel.sharded_layer import ShardedLayer
 from syntony.trainer.parallel.data_parallel.updates import Updates
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.parallel.parallel import boundary, parallelized
@@ -42,22 +40,8 @@ from syntony.trainer.run.step import Interpreter, Redo
 from syntony.trainer.run.text import Microbatches
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_NUMBER = 320  # bytes of the whole numbers that ranks add up
 Part = tuple[Layer, Flat]  # of the model, as a rank has it, and how its weights lie in memory
 Parts = Mapping[int, Part]  # by number: layers, and behind them shadows (`Graph.shadow`)
-
-
-def layout_of(config: Config) -> Layout:
-    """How the planner sees the sizes."""
-    sizes = config.parallel
-    return Layout(
-        **{name: getattr(sizes, name) for name in ("dp", "tp", "pp", "ep", "cp", "zero", "replicas", "prefetch")},
-        microbatches=config.data.microbatches // sizes.dp,
-        schedule=sizes.schedule,
-        loops=sizes.loops,
-        clip=Clip(config.optimizer.clip),
-        recompute=sizes.recompute,
-    )
 
 
 class World:
@@ -82,11 +66,14 @@ class World:
         rows = [bytes(row.numpy()) for row in found]
         return [row[8 : 8 + int.from_bytes(row[:8], "big")] for row in rows]
 
-    def total(self, number: int | float) -> int | float:
-        """The sum of everybody's whole number; infinity if one has that."""
-        blob = b"inf" if isinstance(number, float) else number.to_bytes(_NUMBER - 1, "big")
-        found = self.gather(blob, _NUMBER)
-        return math.inf if b"inf" in found else sum(int.from_bytes(each, "big") for each in found)
+    def total(self, mine: ExactSum) -> ExactSum:
+        """The sum of everybody's."""
+        found = self.gather(mine.to_bytes(), ExactSum.BYTES)
+        return sum(map(ExactSum.from_bytes, found), ExactSum())
+
+    def meet(self) -> None:
+        """Returns when all have called it."""
+        self.gather(b"", 1)
 
     def agree(self, what: str, text: str) -> None:
         """Raises UserError, on all ranks, naming the first that has another text than rank 0."""
@@ -99,13 +86,13 @@ class World:
         """Rank 0's text."""
         return self.gather(text.encode() if self.mesh.rank == 0 else b"")[0].decode()
 
-    def assembled(self, holding: Holding, parts: list[Tensor]) -> Tensor:
-        """A layer's flat buffer, of the parts that each rank has of its atoms."""
+    def assembled(self, sharded: ShardedLayer, parts: list[Tensor]) -> Tensor:
+        """A layer's flat buffer, of the parts that each rank has of its shards."""
         mine = torch.cat(parts)
-        if not holding.zero:
+        if not sharded.zero:
             return mine
-        rows = [torch.empty_like(mine) for _ in range(holding.n)]
-        dist.all_gather(rows, mine, group=self._still[holding.lane, holding.n])
+        rows = [torch.empty_like(mine) for _ in range(sharded.n)]
+        dist.all_gather(rows, mine, group=self._still[sharded.lane, sharded.n])
         sizes = [part.numel() for part in parts]
         return torch.cat([row.flatten() for row in torch.split(torch.stack(rows), sizes, 1)])
 
@@ -126,12 +113,10 @@ class World:
             lane = name.partition(".")[0]
             self._still[lane, mesh.size(lane)] = group
         lanes = sorted({lane for _, lane in plan.orders} - {COMPUTE})
-        halves = (self._backend or dist.get_backend()) != "syntony"
-        wanted = {
-            name: (name, mesh.size(lane), words[lane])
-            for lane in lanes
-            for name in (lane, gather_lane(lane))[: 1 + halves]
-        }
+        names = list(lanes)
+        if (self._backend or dist.get_backend()) != "syntony":
+            names += map(gather_lane, lanes)
+        wanted = {name: (name, mesh.size(name.split(".")[0]), words[name.split(".")[0]]) for name in names}
         fresh = tuple(name for name, key in wanted.items() if key not in self._lanes)
         made = mesh.groups(fresh, self._timeout, self._backend, words)
         self._lanes |= {wanted[name]: made.get(name) for name in fresh}
@@ -181,7 +166,7 @@ class Rank:
         even = config.run.compute == "emulated"
         layers = parallelized(config.model, self.mesh, rows, self.dtype.itemsize, even, hot)
         if even:
-            layers = emulated(layers, transformer(config.model, rows), config)
+            layers = emulated(layers, config)
         parts = ALIGNMENT * config.parallel.dp * config.parallel.cp
         numbered = dict(enumerate(layers))
         numbered |= {len(layers) + i: layer.shadow for i, layer in enumerate(layers) if layer.shadow is not None}
@@ -197,48 +182,38 @@ class Rank:
 
     def recorded(self) -> graph.Graph:
         """The step as it is recorded, before any policy."""
-        return generate(self.described, layout_of(self.config))
+        return generate(self.described, self.config.layout)
 
     @cached_property
     def described(self) -> tuple[graph.LayerSpec, ...]:
         """The layers as the planner sees them."""
-        ranks = self.mesh.size("ep")
-        numbers = graph.hot_numbers(self.config.model.experts, ranks) if ranks > 1 else []
+        layers = self._described(0)
+        numbers = next(([other.hot for other in layer.moved] for layer in layers if layer.moved), [])
         moved = [self._described(hot) for hot in numbers]
         return tuple(
             replace(layer, moved=tuple(other[i] for other in moved)) if layer.expert else layer
-            for i, layer in enumerate(self._described(0))
+            for i, layer in enumerate(layers)
         )
 
     def _described(self, hot: int) -> tuple[graph.LayerSpec, ...]:
+        """With the bytes that are known of layers that are there: of padded weights, and of what a forward keeps."""
         parts = self._cut(hot)
         own = [part for part in parts.values() if part[0].segments]
         layers, flats = [layer for layer, _ in own], [flat for _, flat in own]
-        model, data, cp = self.config.model, self.config.data, self.config.parallel.cp
-        tokens = torch.zeros(1, 1, dtype=torch.int64).expand(data.rows, model.context // cp)
-        output = math.prod(self.shape) * self.dtype.itemsize
+        tokens = torch.zeros(1, 1, dtype=torch.int64).expand(
+            self.config.data.rows, self.config.model.context // self.config.parallel.cp
+        )
         kept_by = held(layers, flats, (tokens, tokens), self.dtype)
         return tuple(
-            graph.LayerSpec(
-                layer.name,
-                4 * flat.elements,
-                tuple(segment.flops for segment in layer.segments),
-                tuple(self._fitting(transfer.planned) for transfer in layer.transfers),
-                activations=kept.activations,
-                products=kept.products,
-                inputs=kept.inputs,
-                output=output,
-                expert=layer.expert,
-                joined=layer.joined,
+            replace(
+                layer.spec,
+                weights=4 * flat.elements,
                 shared=4 * (flat.elements - flat.shared) if any(weight.shared for weight in layer.weights) else 0,
-                hot=hot if layer.shadow is not None else 0,
                 shadow=_stored(*parts[len(own) + i]) if layer.shadow is not None else None,
+                **vars(kept),
             )
             for i, (layer, flat, kept) in enumerate(zip(layers, flats, kept_by, strict=True))
         )
-
-    def _fitting(self, transfer: graph.CommSpec) -> graph.CommSpec:
-        return replace(transfer, most=self.shape[0]) if transfer.parts == "rows" else transfer
 
     def begin(self, plan: Plan) -> None:
         """First weights, and all that runs the plan."""
@@ -247,13 +222,13 @@ class Rank:
         mine = {op.layer for op in plan.graph if op.device == self.device and op.lane == COMPUTE and op.layer >= 0}
         parts = self.parts_of(plan)
         kept = {i: part for i, part in parts.items() if i in mine and part[0].weights}
-        holdings = {i: self._holding(i, plan, mesh, *part) for i, part in kept.items()}
-        first = {i: holding.flat.begin(config.run.seed, holding.layer.name) for i, holding in holdings.items()}
+        layers = {i: self._sharded(i, plan, mesh, *part) for i, part in kept.items()}
+        first = {i: sharded.flat.begin(config.run.seed, sharded.layer.name) for i, sharded in layers.items()}
         self.plan = plan
         self.runner = PlanRunner(plan, self.device, self.world.groups(plan), canonical=config.run.canonical)
         copies = {lane: (mesh.size(lane), mesh.place[lane]) for lane in ("replicas", "edp")}
         self.updates = Updates(
-            plan, holdings, first, self.device, self.runner, config.optimizer, self.world.total, copies
+            plan, layers, first, self.device, self.runner, config.optimizer, self.world.total, copies
         )
         self.interpreter = Interpreter(
             plan,
@@ -303,16 +278,16 @@ class Rank:
         `layer.weight` and `layer.weight.exp_avg`, ..; all ranks of a `dp` group have the same.
         """
         memories = self.updates.memories
-        for holding in self.updates.holdings.values():
-            kinds = sorted({key for atom in holding.atoms for key in memories(atom)})
+        for sharded in self.updates.layers.values():
+            kinds = sorted({key for shard in sharded.shards for key in memories(shard)})
             for key in ("", *kinds):
-                parts = [memories(atom)[key] if key else atom.weights for atom in holding.atoms]
-                views = holding.flat.views(self.world.assembled(holding, parts))
-                for weight, _ in holding.flat.places:
-                    label = holding.layer.label(weight)
+                parts = [memories(shard)[key] if key else shard.weights for shard in sharded.shards]
+                views = sharded.flat.views(self.world.assembled(sharded, parts))
+                for weight, _ in sharded.flat.places:
+                    label = sharded.layer.label(weight)
                     yield f"{label}.{key}" if key else label, weight, views[weight.name]
 
-    def _holding(self, index: int, plan: Plan, mesh: Mesh, layer: Layer, flat: Flat) -> Holding:
+    def _sharded(self, index: int, plan: Plan, mesh: Mesh, layer: Layer, flat: Flat) -> ShardedLayer:
         """Of several ranks with the same weights, the first counts the squares of their gradients for the norm."""
         zero = plan.graph.layout.zero if plan.graph.layout is not None else 0
         lane, place, copies = "dp", "within", "replicas" if zero else "data"
@@ -324,7 +299,7 @@ class Rank:
         names = [w.name for w in layer.weights if w.whole or mesh.place["tp"] == 0]
         counted = frozenset(names if not copies or mesh.place[copies] == 0 else ())
         leaves = turns * layer.sources
-        return Holding(index, layer, flat, lane, n, mesh.place[place], zero if n > 1 else 0, leaves, counted)
+        return ShardedLayer(index, layer, flat, lane, n, mesh.place[place], zero if n > 1 else 0, leaves, counted)
 
     def rest(self) -> None:
         """Returns when nothing is under way and all weights are final; the next step may follow. Collective."""
@@ -333,9 +308,9 @@ class Rank:
                 self.runner.wait(op.key)
         self.updates.finish()
         if not self.updates.verify():
-            for holding in self.updates.holdings.values():
-                if holding.whole is not None:
-                    holding.whole.copy_(self.world.assembled(holding, [atom.weights for atom in holding.atoms]))
+            for sharded in self.updates.layers.values():
+                if sharded.whole is not None:
+                    sharded.whole.copy_(self.world.assembled(sharded, [shard.weights for shard in sharded.shards]))
 
     def close(self) -> None:
         """No lane is left."""

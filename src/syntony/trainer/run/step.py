@@ -29,7 +29,7 @@ from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.op_key import BACKWARD, FORWARD, OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.model.crossing import Crossing, Load
-from syntony.trainer.model.layer import Layer, Move, Transfer, Use
+from syntony.trainer.model.layer import ForwardContext, Layer, Move, Transfer
 from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.parallel.data_parallel.updates import Updates
 from syntony.trainer.run.compiled_step import COMPUTES, CompiledStep, Task, compiled
@@ -44,7 +44,7 @@ class Kept:
 
     inputs: Tensors
     outputs: Tensors
-    use: Use
+    context: ForwardContext
 
 
 class Redo(Exception):  # noqa: N818
@@ -108,7 +108,7 @@ class Interpreter:
         self.plan, self.layers, self._last = plan, layers, last
         self.updates, self._runner = updates, runner
         self._share, self._boundary = share, boundary
-        self.compiled: CompiledStep = compiled(plan, device, layers, updates.holdings.keys(), boundary[0][0])
+        self.compiled: CompiledStep = compiled(plan, device, layers, updates.layers.keys(), boundary[0][0])
         self.state = StepState((), {})
         self._views: dict[int, dict[str, Tensor]] = {}  # weights, by layer
         self.step = -1
@@ -182,11 +182,11 @@ class Interpreter:
         self.state.kept.setdefault(where, {})[part] = kept
         out, *others = (tensor.detach() for tensor in kept.outputs)
         if again:
-            kept.outputs, kept.use.leaves = (), {}
+            kept.outputs, kept.context.leaves = (), {}
         load = Load(out, tuple(others), tuple(others))
         if s < len(layer.segments) - 1:
             transfer = layer.transfers[s]
-            key = OpKey(transfer.planned.name, i, m, direction=FORWARD)
+            key = OpKey(transfer.name, i, m, direction=FORWARD)
             self._pass_on(transfer, key, task, load, (FORWARD, i, m, s + 1))
         elif i == self._last:
             self.state.losses.setdefault(m, []).append(out)
@@ -200,10 +200,10 @@ class Interpreter:
             kept[part] = self._segment(op, kept[part].inputs)
 
     def _segment(self, op: Op, inputs: Tensors) -> Kept:
-        use = Use(self._weights(op), op.microbatch, self._share)
-        outputs = self.layers[op.layer].segments[op.segment].run(use, *inputs)
-        use.weights = {}
-        kept = Kept(inputs, outputs, use)
+        context = ForwardContext(self._weights(op), op.microbatch, self._share)
+        outputs = self.layers[op.layer].segments[op.segment](context, *inputs)
+        context.weights = {}
+        kept = Kept(inputs, outputs, context)
         self.watch(kept)
         return kept
 
@@ -218,29 +218,29 @@ class Interpreter:
             gradients = (load.x, *load.rest)
         pairs = [pair for pair in zip(kept.outputs, gradients, strict=True) if pair[0].requires_grad]
         sought = [tensor for tensor in kept.inputs if tensor.requires_grad]
-        use, leaf = kept.use, self._leaf(i, m)
+        context, leaf = kept.context, self._leaf(i, m)
         self.watch(None)
-        use.weights = self._weights(op)
-        use.at_once = leaf.multiply if op.kind is Kind.BACKWARD else None
-        wanted = [*sought, *use.leaves.values()]
+        context.weights = self._weights(op)
+        context.at_once = leaf.multiply if op.kind is Kind.BACKWARD else None
+        wanted = [*sought, *context.leaves.values()]
         outputs, into = [output for output, _ in pairs], [gradient for _, gradient in pairs]
         found: Sequence[Tensor | None] = ()
         if wanted:
             found = torch.autograd.grad(outputs, wanted, into, allow_unused=True)
         else:  # all that it makes are gradients of matrices
             torch.autograd.backward(outputs, into)
-        use.weights, kept.outputs = {}, ()
-        for name, gradient in zip(use.leaves, found[len(sought) :], strict=True):
+        context.weights, kept.outputs = {}, ()
+        for name, gradient in zip(context.leaves, found[len(sought) :], strict=True):
             if gradient is not None:
                 leaf.write(name, gradient)
-        use.leaves = {}
+        context.leaves = {}
         back = {id(tensor): gradient for tensor, gradient in zip(sought, found, strict=False) if gradient is not None}
         out, *rest_back = (back[id(t)] if id(t) in back else torch.zeros_like(t) for t in kept.inputs)
         here = tuple(tensor.detach() for tensor in kept.inputs[1:])
         if s:
             transfer = layer.transfers[s - 1]
             load = Load(out, tuple(rest_back), here)
-            key = OpKey(transfer.planned.name, i, m, direction=BACKWARD)
+            key = OpKey(transfer.name, i, m, direction=BACKWARD)
             self._pass_on(transfer, key, task, load, (BACKWARD, i, m, s - 1))
         elif i:
             rest_back = rest_back[:-1] if i == self._last else rest_back  # targets came from nobody
@@ -256,7 +256,7 @@ class Interpreter:
         op, leaf = task.op, self._leaf(task.op.layer, task.op.microbatch)
         kept = self.state.kept[op.layer, op.microbatch, op.segment]
         for part in [task.part] if task.parts > 1 else sorted(kept):
-            for product in kept.pop(part).use.products:
+            for product in kept.pop(part).context.products:
                 leaf.multiply(product)
         self._made(op)
 
@@ -352,7 +352,7 @@ class Interpreter:
         gather = self.compiled.gathers[key]
         wholes = self.state.gathered.setdefault(gather.source, {})
         for index in gather.layers - set(wholes):
-            wholes[index] = torch.empty(self.updates.holdings[index].flat.elements)
+            wholes[index] = torch.empty(self.updates.layers[index].flat.elements)
         self.updates.gather(key, wholes)
 
     def _weights(self, op: Op) -> dict[str, Tensor]:
@@ -362,7 +362,7 @@ class Interpreter:
         return found
 
     def _views_of(self, index: int, op: Op) -> dict[str, Tensor]:
-        holding = self.updates.holdings[index]
+        sharded = self.updates.layers[index]
         for key in op.deps:
             for part in self.plan.parts.get(key, ()):
                 gather = self.compiled.gathers.get(part)
@@ -370,10 +370,10 @@ class Interpreter:
                     wholes = self.state.gathered[gather.source]
                     if index in wholes:
                         self.updates.unpack(part, wholes)
-                        return holding.flat.views(wholes[index].to(self._boundary[1]))
+                        return sharded.flat.views(wholes[index].to(self._boundary[1]))
         if index not in self._views:
-            assert holding.whole is not None
-            self._views[index] = holding.flat.views(holding.whole.to(self._boundary[1]))
+            assert sharded.whole is not None
+            self._views[index] = sharded.flat.views(sharded.whole.to(self._boundary[1]))
         return self._views[index]
 
     def _leaf(self, i: int, m: int) -> Leaf:
@@ -381,12 +381,12 @@ class Interpreter:
         if (i, m) not in leaves:
             leaf = leaves[i, m] = Leaf([], [{} for _ in range(self.layers[i].sources)], self.compiled.makers[i, m])
             for index, prefix in self.compiled.weights[i].items():
-                holding = self.updates.holdings[index]
-                for source in range(holding.layer.sources):
+                sharded = self.updates.layers[index]
+                for source in range(sharded.layer.sources):
                     place = source * turns + m
-                    buffer = holding.tree.leaf(place)
-                    leaf.sums.append((holding.tree, place, buffer))
-                    views = holding.views(buffer).items()
+                    buffer = sharded.tree.leaf(place)
+                    leaf.sums.append((sharded.tree, place, buffer))
+                    views = sharded.views(buffer).items()
                     leaf.views[source] |= {f"{prefix}{name}": view for name, view in views}
         return leaves[i, m]
 

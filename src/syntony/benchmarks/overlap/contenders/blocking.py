@@ -1,6 +1,6 @@
 """Tensor and expert parallel training as one writes it by hand on torch: the trainer's own layers, as a rank has them,
-under torch's autograd, with a blocking collective in every gap. Gradients of what ranks share are summed layer by layer
-while the backward goes on, as DDP does.
+under torch's autograd, with a blocking collective wherever tensors travel. Gradients of what ranks share are summed
+layer by layer while the backward goes on, as DDP does.
 
     norm -> [all_gather] -> branch -> [reduce_scatter] -> add            Megatron-LM's order, and GShard's
 """
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from syntony.benchmarks.overlap.contenders.autograd import Autograd
 from syntony.benchmarks.overlap.contenders.ours import configured, microbatches
+from syntony.overlap.step.graph import CommSpec
 from syntony.overlap.step.op import Kind
 from syntony.trainer.config import Config
 from syntony.trainer.model.layer import Layer, Move, Product, Transfer
-from syntony.trainer.model.model import transformer
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.parallel.parallel import parallelized
 from syntony.trainer.run.emulated import emulated
@@ -45,24 +45,23 @@ def moved(kind: Kind | None, move: Callable[..., Move], x: Tensor, kept: Sequenc
     return made.finish(made.output)
 
 
-class _Gap(torch.autograd.Function):
+class _Point(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, transfer: Transfer, group: Any, *kept: Tensor) -> Tensor:
-        ctx.transfer, ctx.group, ctx.kept = transfer, group, kept
-        kind = transfer.planned.forward
+    def forward(ctx: Any, x: Tensor, transfer: Transfer, spec: CommSpec, group: Any, *kept: Tensor) -> Tensor:
+        ctx.transfer, ctx.kind, ctx.group, ctx.kept = transfer, spec.backward, group, kept
+        kind = spec.forward
         found = moved(kind, transfer.forward, x.clone() if kind is Kind.ALL_REDUCE else x, kept, group)
         ctx.mark_non_differentiable(*(() if found.is_floating_point() else (found,)))
         return x.view_as(x) if found is x else found
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        planned = ctx.transfer.planned
-        back = moved(planned.backward, ctx.transfer.backward, gradients[0], ctx.kept, ctx.group)
-        return back, None, None, *(None for _ in ctx.kept)
+        back = moved(ctx.kind, ctx.transfer.backward, gradients[0], ctx.kept, ctx.group)
+        return back, None, None, None, *(None for _ in ctx.kept)
 
 
 class Weights:
-    """Stands for syntony.trainer.model.model.Use where autograd does everything."""
+    """Stands for syntony.trainer.model.model.ForwardContext where autograd does everything."""
 
     def __init__(self, layer: BlockingLayer) -> None:
         self._layer = layer
@@ -103,13 +102,13 @@ class BlockingLayer(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """As the trainer's segments."""
-        use: Any = Weights(self)
+        context: Any = Weights(self)
         for place, segment in enumerate(self.layer.segments):
-            tensors = segment.run(use, *tensors)
+            tensors = segment(context, *tensors)
             if place < len(self.layer.transfers):
-                transfer = self.layer.transfers[place]
+                transfer, spec = self.layer.transfers[place], self.layer.spec.transfers[place]
                 x, *kept = tensors
-                tensors = (_Gap.apply(x, transfer, self._groups[transfer.planned.lane], *kept), *kept)  # type: ignore[no-untyped-call]
+                tensors = (_Point.apply(x, transfer, spec, self._groups[spec.lane], *kept), *kept)  # type: ignore[no-untyped-call]
         return tensors
 
     def arrived(self, name: str) -> None:
@@ -146,7 +145,7 @@ class Blocking(Autograd):
         even = config.run.compute == "emulated"
         layers = parallelized(config.model, mesh, config.data.rows, 4, even)
         if even:
-            layers = emulated(layers, transformer(config.model, config.data.rows), config)
+            layers = emulated(layers, config)
         self.layers: Any = self.made(config, mesh, layers)
         self._share = 1.0 / config.data.microbatches
         super().__init__(microbatches(config, mesh), self.layers.parameters())

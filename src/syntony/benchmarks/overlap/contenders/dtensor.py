@@ -26,7 +26,7 @@ from syntony.benchmarks.overlap.contenders.blocking import TIMEOUT
 from syntony.benchmarks.overlap.contenders.ours import configured, microbatches
 from syntony.trainer.config import Model
 from syntony.trainer.model.blocks import causal
-from syntony.trainer.model.layer import Layer
+from syntony.trainer.model.layer import Branch
 from syntony.trainer.model.model import transformer
 from syntony.trainer.parallel.mesh import Mesh
 
@@ -41,7 +41,7 @@ def linears(weight: Tensor) -> list[nn.Linear]:
 
 
 class _Attention(nn.Module):
-    def __init__(self, layer: Layer, model: Model) -> None:
+    def __init__(self, layer: Branch, model: Model) -> None:
         super().__init__()
         self.q, self.k, self.v = linears(layer.weight("qkv").begin(0, layer.name))
         (self.project,) = linears(layer.weight("project").begin(0, layer.name))
@@ -56,7 +56,7 @@ class _Attention(nn.Module):
 class _Mlp(nn.Module):
     """swiglu"""
 
-    def __init__(self, layer: Layer, model: Model) -> None:
+    def __init__(self, layer: Branch, model: Model) -> None:
         super().__init__()
         self.gate, self.value = linears(layer.weight("up").begin(0, layer.name))
         (self.down,) = linears(layer.weight("down").begin(0, layer.name))
@@ -86,11 +86,11 @@ class Dtensor(Autograd):
         mesh = Mesh(config.parallel, dist.get_rank())
         ranks = DeviceMesh.from_group(mesh.groups(("tp",), TIMEOUT, backend)["tp"], "cpu")
         model, between = config.model, Shard(1) if config.parallel.sequence else Replicate()
-        first, *middle, last = transformer(model, config.data.rows)
+        first, *middle, last = transformer(model)
         tokens = nn.Embedding(model.vocabulary, model.width)
         tokens.weight = nn.Parameter(first.weight("tokens").begin(0, first.name).clone())
         (logits,) = linears(last.weight("logits").begin(0, last.name))
-        made = [(_Attention if layer.name.startswith("attention") else _Mlp)(layer, model) for layer in middle]
+        made = [(_Attention if layer.kind == "attention" else _Mlp)(layer, model) for layer in middle]
         self.model = nn.Sequential(
             tokens, *(_Branch(branch, model.width) for branch in made), nn.RMSNorm(model.width, 1e-6), logits
         )

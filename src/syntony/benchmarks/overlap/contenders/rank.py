@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from syntony.benchmarks.overlap.contenders.contest import Contender, Timed, ends_of, work_of
 from syntony.benchmarks.overlap.contenders.table import MAKERS
-from syntony.trainer.run.heap import keep_freed_memory
+from syntony.trainer.run.process import keep_freed_memory
 
 _TIMEOUT = timedelta(seconds=120)
 

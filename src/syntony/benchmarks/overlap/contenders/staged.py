@@ -29,7 +29,7 @@ class Staged:
         group = dist.new_group(backend=backend)
         assert isinstance(group, dist.ProcessGroup)
         rank, ranks = group.rank(), group.size()
-        first, *blocks, head = transformer(config.model, config.data.rows)
+        first, *blocks, head = transformer(config.model)
         each = len(blocks) // ranks
         mine: list[nn.Module] = [TorchLayer(layer) for layer in blocks[rank * each : (rank + 1) * each]]
         self.first, self.last = rank == 0, rank == ranks - 1

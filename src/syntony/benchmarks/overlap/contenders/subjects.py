@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from syntony.benchmarks.overlap.contenders.emulated import SleepingModel
 from syntony.trainer.config import Model
-from syntony.trainer.model.layer import Layer
+from syntony.trainer.model.layer import Branch, merged
 from syntony.trainer.model.model import transformer
 
 
@@ -34,7 +34,7 @@ def emulated(layers: int, weights: int, seconds: float) -> Subject:
 
 def real(rows: int, **sizes: Any) -> Subject:
     """The trainer's transformer on random bytes. `sizes`: of its configuration, `hidden` and `context` among them."""
-    model = Transformer(Model(**sizes), rows)
+    model = Transformer(Model(**sizes))
     tokens = torch.randint(0, 256, (rows, sizes["context"]))
     return Subject(model, tuple(model.layers), lambda run: run(tokens, tokens))
 
@@ -43,7 +43,7 @@ SUBJECTS: dict[str, Callable[..., Subject]] = {"emulated": emulated, "real": rea
 
 
 class _Weights:
-    """Stands for syntony.trainer.model.model.Use where autograd does everything."""
+    """Stands for syntony.trainer.model.model.ForwardContext where autograd does everything."""
 
     share = 1.0
 
@@ -62,23 +62,24 @@ class _Weights:
 class TorchLayer(nn.Module):
     """One of the trainer's layers, with torch's own parameters and autograd."""
 
-    def __init__(self, layer: Layer) -> None:
+    def __init__(self, branch: Branch) -> None:
         super().__init__()
-        (self._segment,) = layer.fused().segments
+        layer = merged([branch])
+        (self._segment,) = layer.segments
         for weight in layer.weights:
             self.register_parameter(weight.name, nn.Parameter(weight.begin(0, layer.name).clone()))
 
     def forward(self, *tensors: Tensor) -> Tensor:
         """x to x; the embedding's tokens to x; the head's x and targets to the loss."""
-        return self._segment.run(_Weights(self), *tensors)[0]
+        return self._segment(_Weights(self), *tensors)[0]
 
 
 class Transformer(nn.Module):
     """(tokens, targets) -> mean loss."""
 
-    def __init__(self, model: Model, rows: int) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(TorchLayer(layer) for layer in transformer(model, rows))
+        self.layers = nn.ModuleList(TorchLayer(branch) for branch in transformer(model))
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """One microbatch."""

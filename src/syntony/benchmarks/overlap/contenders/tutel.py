@@ -23,8 +23,8 @@ from syntony.benchmarks.overlap.contenders.blocking import Blocking
 from syntony.benchmarks.overlap.contenders.emulated import SleepingLayer
 from syntony.trainer.config import Config
 from syntony.trainer.model.layer import Layer, Weight
-from syntony.trainer.model.model import transformer
 from syntony.trainer.parallel.mesh import Mesh
+from syntony.trainer.run.emulated import seconds_of
 
 Feed = Callable[[Tensor], Tensor]  # (experts of a rank, rows of each, width) -> the same
 
@@ -85,7 +85,8 @@ class _Feed(nn.Module):
 
     def __init__(self, layer: Layer, gated: bool) -> None:
         super().__init__()
-        self.up, self.down = (nn.Parameter(layer.weight(name).begin(0, layer.name).clone()) for name in ("up", "down"))
+        up, down = layer.weights
+        self.up, self.down = (nn.Parameter(weight.begin(0, layer.name).clone()) for weight in (up, down))
         self._gated = gated
 
     def forward(self, x: Tensor) -> Tensor:
@@ -135,8 +136,6 @@ class Tutel(Blocking):
 
     def made(self, config: Config, mesh: Mesh, layers: Sequence[Layer]) -> nn.ModuleList:
         modules, found = list(super().made(config, mesh, layers)), []
-        whole = transformer(config.model, config.data.rows)
-        second = config.run.forward * config.model.blocks / sum(s.flops for layer in whole for s in layer.segments)
         for index, (layer, module) in enumerate(zip(layers, modules, strict=True)):
             if layer.expert:
                 continue
@@ -144,7 +143,7 @@ class Tutel(Blocking):
             if not experts.expert:  # it has no router at its end
                 found.append(module)
                 continue
-            seconds = second * sum(segment.flops for segment in experts.segments) / self._degree
+            seconds = seconds_of(config) * sum(experts.spec.segments) / self._degree
             feed: nn.Module = _Feed(experts, config.model.activation == "swiglu")
             if config.run.compute == "emulated":
                 feed = SleepingLayer(sum(map(_elements, experts.weights)), seconds, 2 * seconds)

@@ -18,11 +18,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from syntony.base.command import UserError
-from syntony.overlap.step import graph
-from syntony.overlap.step.op import Kind
 from syntony.trainer.config import Model
 from syntony.trainer.model.blocks import heads_of, rotated
-from syntony.trainer.model.layer import Layer, Move, Run, Segment, Transfer, Use
+from syntony.trainer.model.layer import Branch, ForwardContext, Move, Run, Transfer
 from syntony.trainer.parallel.context_parallel import ring
 from syntony.trainer.parallel.mesh import Mesh
 
@@ -30,48 +28,43 @@ from syntony.trainer.parallel.mesh import Mesh
 def positions(mesh: Mesh, length: int) -> Tensor:
     """Places in a sequence of `length` of the tokens that this rank's cp place holds, int64."""
     rank, ranks = mesh.place["cp"], mesh.size("cp")
-    if mesh.sizes.attention == "ring":
+    if mesh.layout.attention == "ring":
         return ring.positions(rank, ranks, length)
     return torch.arange(length).chunk(ranks)[rank]
 
 
-def context_parallel(layers: Sequence[Layer], model: Model, mesh: Mesh, tokens: int, element: int) -> list[Layer]:
-    """The layers as rank `mesh.place["cp"]` has them; before tensor_parallel cuts them.
-
-    tokens, element    tokens of a microbatch on one rank, and bytes of an element
-    """
+def context_parallel(branches: Sequence[Branch], model: Model, mesh: Mesh) -> list[Branch]:
+    """The branches as rank `mesh.place["cp"]` has them; before tensor_parallel cuts them."""
     ranks = mesh.size("cp")
     if ranks > 1:
         _check(model, mesh)
-    way = {"ring": _ring, "ulysses": _ulysses}[mesh.sizes.attention]
     found = []
-    for whole in layers:
-        layer = replace(whole, segments=tuple(replace(s, flops=s.flops / ranks) for s in whole.segments))
-        if layer.name.startswith("attention") and ranks > 1:
-            layer = way(layer, model, mesh, tokens * model.width * element // mesh.size("tp"))
-        if layer.name == "embedding" and model.positions == "learned":
+    for branch in branches:
+        if branch.kind == "attention" and ranks > 1:
+            branch = (_ring if mesh.layout.attention == "ring" else _ulysses)(branch, model, mesh)
+        if branch.kind == "embedding" and model.positions == "learned":
             here = positions(mesh, model.context)
-            if mesh.sizes.sequence:
+            if mesh.layout.sequence:
                 here = here.chunk(mesh.size("tp"))[mesh.place["tp"]]
-            layer = layer.with_segment(1, Segment(_place(here)))
-        found.append(layer)
+            branch = branch.with_segment(1, _place(here))
+        found.append(branch)
     return found
 
 
 def _check(model: Model, mesh: Mesh) -> None:
     ranks, heads = mesh.size("cp"), model.heads // mesh.size("tp")
-    parts = ranks * (2 if mesh.sizes.attention == "ring" else 1)
+    parts = ranks * (2 if mesh.layout.attention == "ring" else 1)
     if model.context % parts:
         raise UserError(
             f"[parallel] cp is {ranks}; [model] context must be a multiple of {parts}, and is {model.context}"
         )
-    if mesh.sizes.attention == "ulysses" and heads % ranks:
+    if mesh.layout.attention == "ulysses" and heads % ranks:
         raise UserError(f"[parallel] cp is {ranks}; ulysses needs it to divide a rank's heads, and these are {heads}")
 
 
 def _place(here: Tensor) -> Run:
-    def place(use: Use, x: Tensor) -> tuple[Tensor]:
-        return (x + F.embedding(here, use["positions"]),)
+    def place(context: ForwardContext, x: Tensor) -> tuple[Tensor]:
+        return (x + F.embedding(here, context["positions"]),)
 
     return place
 
@@ -82,13 +75,8 @@ class Trade(Transfer):
 
     name: str
     ranks: int
-    bytes: int
     apart: int
     along: int
-
-    @property
-    def planned(self) -> graph.CommSpec:
-        return graph.CommSpec(self.name, "cp", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return self._traded(x, self.apart, self.along)
@@ -101,26 +89,25 @@ class Trade(Transfer):
         return Move(parts, torch.empty_like(parts), lambda found: torch.cat(tuple(found), along))
 
 
-def _ulysses(layer: Layer, model: Model, mesh: Mesh, size: int) -> Layer:
-    """`size`: bytes of one of q, k, v of a microbatch on this rank."""
+def _ulysses(branch: Branch, model: Model, mesh: Mesh) -> Branch:
     depth, ranks = model.width // model.heads, mesh.size("cp")
-    qkv, attend, project = (segment.run for segment in layer.segments[1:4])
+    qkv, attend, project = branch.segments[1:4]
 
-    def by_heads(use: Use, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        made, _ = qkv(use, h, x)
+    def by_heads(context: ForwardContext, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        made, _ = qkv(context, h, x)
         return made.view(*made.shape[:2], 3, -1, depth), x
 
-    def all_tokens(use: Use, made: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        o, _ = attend(use, made.flatten(2), x)
+    def all_tokens(context: ForwardContext, made: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        o, _ = attend(context, made.flatten(2), x)
         return o.view(*o.shape[:2], -1, depth), x
 
-    def joined(use: Use, o: Tensor, x: Tensor) -> tuple[Tensor, ...]:
-        return project(use, o.flatten(2), x)
+    def joined(context: ForwardContext, o: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        return project(context, o.flatten(2), x)
 
     for index, run in enumerate((by_heads, all_tokens, joined), start=1):
-        layer = layer.with_segment(index, replace(layer.segments[index], run=run))
-    layer = layer.with_gap(1, Trade("to_heads", ranks, 3 * size, apart=3, along=1))
-    return layer.with_gap(2, Trade("to_tokens", ranks, size, apart=1, along=2))
+        branch = branch.with_segment(index, run)
+    branch = branch.with_point(1, Trade("to_heads", ranks, apart=3, along=1))
+    return branch.with_point(2, Trade("to_tokens", ranks, apart=1, along=2))
 
 
 @dataclass(frozen=True)
@@ -130,11 +117,6 @@ class Shift(Transfer):
     name: str
     rank: int
     ranks: int
-    bytes: int
-
-    @property
-    def planned(self) -> graph.CommSpec:
-        return graph.CommSpec(self.name, "cp", Kind.SHIFT, Kind.SHIFT, self.bytes)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return self._shifted(x, 1)
@@ -150,27 +132,26 @@ class Shift(Transfer):
         return Move(x, torch.empty_like(x), input_sizes=rows[0], output_sizes=rows[1])
 
 
-def _ring(layer: Layer, model: Model, mesh: Mesh, size: int) -> Layer:
-    """`size`: bytes of one of q, k, v of a microbatch on this rank."""
+def _ring(branch: Branch, model: Model, mesh: Mesh) -> Branch:
     depth, rank, ranks = model.width // model.heads, mesh.place["cp"], mesh.size("cp")
     held = [ring.pieces(r, ranks) for r in range(ranks)]
     begin = [piece * (model.context // ranks // 2) for piece in held[rank]]
-    norm, qkv, attend, project, add = layer.segments
+    norm, qkv, _, project, add = branch.segments
 
     def turned(x: Tensor) -> Tensor:
         if model.positions != "rotary":
             return x
         return torch.cat([rotated(part, at) for part, at in zip(x.chunk(len(begin), 2), begin, strict=True)], 2)
 
-    def made(use: Use, h: Tensor, x: Tensor) -> tuple[Tensor, ...]:
-        q, k, v = heads_of(qkv.run(use, h, x)[0], depth)
+    def made(context: ForwardContext, h: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = heads_of(qkv(context, h, x)[0], depth)
         kv = torch.stack((turned(k), v), 1)
         return kv, kv, turned(q), x
 
     def step(number: int) -> Run:
         source = held[(rank - number) % ranks]
 
-        def seen(use: Use, kv: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        def seen(context: ForwardContext, kv: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
             if number == 1:
                 own, q, x = rest
                 o, total = ring.attend(q, own[:, 0], own[:, 1], held[rank], held[rank], None)
@@ -181,10 +162,10 @@ def _ring(layer: Layer, model: Model, mesh: Mesh, size: int) -> Layer:
 
         return seen
 
-    steps = [Segment(step(number), attend.flops / (ranks - 1)) for number in range(1, ranks)]
-    shifts = [Shift(f"ring_{number}", rank, ranks, 2 * size) for number in range(1, ranks)]
+    steps = [step(number) for number in range(1, ranks)]
+    shifts = [Shift(f"ring_{number}", rank, ranks) for number in range(1, ranks)]
     return replace(
-        layer,
-        segments=(norm, replace(qkv, run=made), *steps, project, add),
-        gaps=(layer.gaps[0], *shifts, *layer.gaps[2:]),
+        branch,
+        segments=(norm, made, *steps, project, add),
+        points=(branch.points[0], *shifts, *branch.points[2:]),
     )

@@ -1,6 +1,6 @@
 """The user's optimizer, one object for all that a rank owns; one step of it updates the slices that are due.
 
-    due     [atom 3/0] [atom 3/1] [atom 2/0]        the optimizer's groups hold these only, for that while
+    due     [shard 3/0] [shard 3/1] [shard 2/0]        the optimizer's groups hold these only, for that while
     step    `------------ one call --------'
 
 Whatever it updates, a call of torch's optimizers takes some tenths of a millisecond in Python, as long as updating a

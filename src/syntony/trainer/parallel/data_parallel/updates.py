@@ -5,7 +5,7 @@
 
 How gradients and weights are sharded is read off the plan: a reduce_scatter leaves a shard, an all_gather without a
 microbatch brings weights back (ZeRO-1 and 2), one with a microbatch does so before each use (ZeRO-3). Each run of
-elements between two cuts of any planned op is an Atom with an optimizer of its own; ops over several take a copy.
+elements between two cuts of any planned op is an Shard with an optimizer of its own; ops over several take a copy.
 
 Clipping. exact: no optimizer runs before `norm`. optimistic: they run at once and remember what was; `verify` takes the
 updates back where the norm was too large, and makes them again, clipped (Qi et al. 2024, "post-validation").
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -27,8 +28,8 @@ from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Optimizer
-from syntony.trainer.parallel.data_parallel.holding import Atom, Holding
-from syntony.trainer.parallel.data_parallel.norm import exact, root
+from syntony.trainer.parallel.data_parallel.norm import ExactSum
+from syntony.trainer.parallel.data_parallel.sharded_layer import Shard, ShardedLayer
 from syntony.trainer.parallel.data_parallel.slices import Slices
 
 T = TypeVar("T")
@@ -39,22 +40,22 @@ _ENOUGH = 1 << 18  # elements that are worth a call of the optimizer, if nobody 
 class Updates:
     """The layers that one rank holds, between their gradients and their next weights.
 
-    total      adds up whole numbers over all ranks (norm.py): a small blocking exchange
+    total      adds up sums of squares over all ranks: a small blocking exchange
     copies     by lane of copies of shards: how many there are, and which this is
     """
 
     def __init__(
         self,
         plan: Plan,
-        holdings: Mapping[int, Holding],
+        layers: Mapping[int, ShardedLayer],
         first: Mapping[int, Tensor],
         device: int,
         runner: PlanRunner,
         optimizer: Optimizer,
-        total: Callable[[int | float], int | float],
+        total: Callable[[ExactSum], ExactSum],
         copies: Mapping[str, tuple[int, int]],
     ) -> None:
-        self.holdings, self._runner, self._total, self._copies = holdings, runner, total, copies
+        self.layers, self._runner, self._total, self._copies = layers, runner, total, copies
         self._clip, self._limit, self._graph = plan.clip, optimizer.clip_norm, plan.graph
         self.rate: float | None = None  # of this step; None: its gradients are void
         self.spent: dict[int, float] = {}  # seconds in optimizers, by layer
@@ -63,48 +64,48 @@ class Updates:
         moving = [op for op in ops if op.pieces and op.kind.moves]
         self._shares = {op.layer: op for op in ops if op.lane == "tp" and op.microbatch < 0 and op.kind.moves}
         self._place_gradients()
-        for index, holding in holdings.items():
-            holding.settle(_cuts(moving, index, holding.flat.elements), first[index])
-        self._wholes = {i: holding.whole for i, holding in holdings.items() if holding.whole is not None}
+        for index, sharded in layers.items():
+            sharded.settle(_cuts(moving, index, sharded.flat.elements), first[index])
+        self._wholes = {i: sharded.whole for i, sharded in layers.items() if sharded.whole is not None}
         self.slices = Slices(optimizer, [(a.weights[part], decays) for a in self._every() for part, decays in a.parts])
         owned = iter(self.slices.parameters)
-        for atom in self._every():
-            atom.parameters = [next(owned) for _ in atom.parts]
-        self._due: list[Atom] = []
+        for shard in self._every():
+            shard.parameters = [next(owned) for _ in shard.parts]
+        self._due: list[Shard] = []
         self._optimistic: list[Parameter] = []  # updated, and the norm is not known
         self._blocks: list[Tensor] = []  # sums of squares of what the norm is of
-        self._atoms = {op.key: self._covered(op) for op in moving}
+        self._shards = {op.key: self._covered(op) for op in moving}
         self._reduces = [op for op in moving if self._sums(op)]
-        self._reduces_of = {i: [op for op in self._reduces if _touches(op, i)] for i in holdings}
+        self._reduces_of = {i: [op for op in self._reduces if _touches(op, i)] for i in layers}
         self._replicas = [op for op in moving if op.kind is not Kind.ALL_GATHER and not self._sums(op)]
         self._gathers = [op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch < 0]
         self._early = {op.key: op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch >= 0}
-        self._needed = {index: self._before(index) for index in holdings}
+        self._needed = {index: self._before(index) for index in layers}
         self._missing: dict[OpKey, set[object]] = {op.key: self._awaited(op) for op in moving}
         self._staged: dict[OpKey, Tensor] = {}
-        self._lasting: dict[Atom, Tensor] = {}  # gradients that stay where they are, whole
+        self._lasting: dict[Shard, Tensor] = {}  # gradients that stay where they are, whole
         self._bound: set[OpKey] = set()  # sums in place, whose memory the engine knows
         self._unverified = False
-        for op in self._shares.values():
-            runner.then(op.key, lambda op=op: self._owned(op.layer))  # type: ignore[misc]
-        for op in self._reduces:
-            runner.then(op.key, lambda op=op: self._reduced(op))  # type: ignore[misc]
-        for op in self._replicas:
-            runner.then(op.key, lambda op=op: self._copied(op))  # type: ignore[misc]
-        for op in self._gathers:
-            runner.then(op.key, lambda op=op: self._unpack(op, self._wholes))  # type: ignore[misc]
+        for ops, came in (
+            ([*self._shares.values()], self._shared),
+            (self._reduces, self._reduced),
+            (self._replicas, self._copied),
+            (self._gathers, self._gathered),
+        ):
+            for op in ops:
+                runner.then(op.key, partial(came, op))
         runner.afterwards(lambda: self._update_due(_ENOUGH))
 
     # ---- what the step says -----------------------------------------------------------------------------------------
 
     def complete(self, index: int) -> None:
         """This rank's own gradient of a layer is there."""
-        holding = self.holdings[index]
-        holding.summed = holding.tree.take(keep_spare=holding.zero < 2)
-        for atom in holding.atoms:
-            atom.rate = self.rate
+        sharded = self.layers[index]
+        sharded.summed = sharded.tree.take(keep_spare=sharded.zero < 2)
+        for shard in sharded.shards:
+            shard.rate = self.rate
         if index in self._shares:
-            self._runner.ready(self._shares[index].key, holding.summed[holding.flat.shared :])
+            self._runner.ready(self._shares[index].key, sharded.summed[sharded.flat.shared :])
         else:
             self._owned(index)
             self._update_due(_ENOUGH)
@@ -119,30 +120,30 @@ class Updates:
         """Returns when the layer's weights are those that the last step has made."""
         for key in self._needed[index]:
             self._runner.wait(key)
-        if any(atom.layer == index for atom in self._due):
+        if any(shard.layer == index for shard in self._due):
             self._update_due()
 
     def finish(self) -> None:
         """Returns when all of the last step's updates are done, also those that the plan has put into the next one."""
         self.clip()
-        for index in self.holdings:
+        for index in self.layers:
             self.optimize(index)
-        for index in self.holdings:
+        for index in self.layers:
             self.settle(index)
 
     def clip(self) -> None:
         """The `norm` op, with exact clipping: after all sums, before all optimizers."""
         if self._clip is not Clip.EXACT:
             return
-        for index in self.holdings:
+        for index in self.layers:
             self.settle(index)
-        if any(atom.gradient is not None for atom in self._every()):
+        if any(shard.gradient is not None for shard in self._every()):
             self._measure()
 
     def optimize(self, index: int) -> None:
         """The `opt` op of a layer: at the latest now, with exact clipping."""
         if self._clip is Clip.EXACT:
-            self._update([atom for atom in self.holdings[index].atoms if atom.gradient is not None], self._scale())
+            self._update([shard for shard in self.layers[index].shards if shard.gradient is not None], self._scale())
 
     def verify(self) -> bool:
         """Before the first backward of a step: whether the last one's updates stand. Else they are made anew by now.
@@ -152,7 +153,7 @@ class Updates:
         if self._clip is not Clip.OPTIMISTIC or not self._unverified:
             return True
         self._unverified = False
-        for index in self.holdings:
+        for index in self.layers:
             self.settle(index)
         self._measure()
         scale = self._scale()
@@ -160,65 +161,71 @@ class Updates:
             self.slices.put_back(self._optimistic)
             self._step(list(self._every()), scale)
         self._optimistic.clear()
-        for atom in self._every():
-            atom.gradient = None
+        for shard in self._every():
+            shard.gradient = None
         return scale == 1.0
 
     def foresee(self) -> None:
         """What the last step has made stands: copies of it are made for updates that may be taken back."""
         if self._clip is Clip.OPTIMISTIC and self.rate is not None:
-            layers = reversed(list(self.holdings.values()))
-            self.slices.remember_ahead([[each for a in layer.atoms for each in a.parameters] for layer in layers])
+            layers = reversed(list(self.layers.values()))
+            self.slices.remember_ahead([[each for a in layer.shards for each in a.parameters] for layer in layers])
 
     # ---- at rest ----------------------------------------------------------------------------------------------------
 
-    def memories(self, atom: Atom) -> dict[str, Tensor]:
-        """What the optimizer remembers by element of the atom's weights, by its own names: no counts."""
-        states = [self.slices.state(parameter) for parameter in atom.parameters]
+    def memories(self, shard: Shard) -> dict[str, Tensor]:
+        """What the optimizer remembers by element of the shard's weights, by its own names: no counts."""
+        states = [self.slices.state(parameter) for parameter in shard.parameters]
         names = [name for name, value in states[0].items() if value.dim()]
         return {name: torch.cat([state[name] for state in states]) for name in names}
 
     def counts(self) -> Mapping[str, Tensor]:
-        """What the optimizer counts, the same for all atoms: `step`, .."""
+        """What the optimizer counts, the same for all shards: `step`, .."""
         return {name: value for name, value in self.slices.state(self.slices.parameters[0]).items() if not value.dim()}
 
     def restore(self, index: int, kind: str, flat: Tensor, counts: Mapping[str, Tensor]) -> None:
         """Puts a layer's whole flat buffer in the place of its weights (kind ""), or of what is remembered of them."""
-        holding = self.holdings[index]
-        if not kind and holding.whole is not None:
-            holding.whole.copy_(flat)
-        for atom in holding.atoms:
+        sharded = self.layers[index]
+        if not kind and sharded.whole is not None:
+            sharded.whole.copy_(flat)
+        for shard in sharded.shards:
             if not kind:
-                atom.weights.copy_(flat[atom.mine])
-            for (part, _), parameter in zip(atom.parts, atom.parameters, strict=True) if kind else ():
+                shard.weights.copy_(flat[shard.mine])
+            for (part, _), parameter in zip(shard.parts, shard.parameters, strict=True) if kind else ():
                 state = self.slices.state(parameter)
                 for name, value in counts.items():
                     state.setdefault(name, value.clone())
-                state[kind] = flat[atom.mine][part].clone()
+                state[kind] = flat[shard.mine][part].clone()
 
     # ---- what communication brings ----------------------------------------------------------------------------------
 
+    def _shared(self, op: Op) -> None:
+        self._owned(op.layer)
+
+    def _gathered(self, op: Op) -> None:
+        self._unpack(op, self._wholes)
+
     def _owned(self, index: int) -> None:
         """This rank's own gradient of a layer is complete."""
-        holding = self.holdings[index]
+        sharded = self.layers[index]
         reduces = self._reduces_of[index]
         for op in reduces:
             if self._came(op, index):
                 self._reduce(op)
         if not reduces:
-            for atom in holding.atoms:
-                atom.gradient = _there(holding.summed)[atom.mine]
-                self._reduced_here(atom)
+            for shard in sharded.shards:
+                shard.gradient = _there(sharded.summed)[shard.mine]
+                self._reduced_here(shard)
 
     def _reduce(self, op: Op) -> None:
         if op.key in self._bound:
             self._runner.ready(op.key)
             return
-        atoms = self._atoms[op.key]
-        wholes, n = [self._own(atom) for atom in atoms], self.holdings[atoms[0].layer].n
+        shards = self._shards[op.key]
+        wholes, n = [self._own(shard) for shard in shards], self.layers[shards[0].layer].n
         if op.kind is Kind.ALL_REDUCE:
-            buffer, place = adjacent(wholes), self.holdings[atoms[0].layer].place
-            if buffer is not None and all(atom in self._lasting for atom in atoms):
+            buffer, place = adjacent(wholes), self.layers[shards[0].layer].place
+            if buffer is not None and all(shard in self._lasting for shard in shards):
                 self._runner.bind(op.key, *_in_place(buffer, n, place))
                 self._bound.add(op.key)
             elif buffer is None:
@@ -230,72 +237,72 @@ class Updates:
         self._runner.ready(op.key, source, shard)
 
     def _reduced(self, op: Op) -> None:
-        atoms, staged = self._atoms[op.key], self._staged.pop(op.key, None)
-        parts = None if staged is None else torch.split(staged, [atom.size for atom in atoms])
-        for place, atom in enumerate(atoms):
+        shards, staged = self._shards[op.key], self._staged.pop(op.key, None)
+        parts = None if staged is None else torch.split(staged, [shard.size for shard in shards])
+        for place, shard in enumerate(shards):
             if op.kind is not Kind.ALL_REDUCE:
-                atom.gradient = _there(parts)[place]
+                shard.gradient = _there(parts)[place]
             else:
-                atom.gradient = self._own(atom)
+                shard.gradient = self._own(shard)
                 if parts is not None:
-                    atom.gradient.copy_(parts[place])
-            self.holdings[atom.layer].reduced(atom)
-        for atom in atoms:
-            self._reduced_here(atom)
+                    shard.gradient.copy_(parts[place])
+            self.layers[shard.layer].reduced(shard)
+        for shard in shards:
+            self._reduced_here(shard)
 
-    def _reduced_here(self, atom: Atom) -> None:
-        """An atom's gradient is the sum over `dp`; copies of the model may have others."""
-        more = [op for op in self._replicas if atom in self._missing[op.key]]
+    def _reduced_here(self, shard: Shard) -> None:
+        """An shard's gradient is the sum over `dp`; copies of the model may have others."""
+        more = [op for op in self._replicas if shard in self._missing[op.key]]
         for op in more:
-            if self._came(op, atom):
-                self._staged[op.key] = torch.cat([_there(each.gradient) for each in self._atoms[op.key]])
+            if self._came(op, shard):
+                self._staged[op.key] = torch.cat([_there(each.gradient) for each in self._shards[op.key]])
                 self._runner.ready(op.key, *_in_place(self._staged[op.key], *self._copies[op.lane]))
         if not more:
-            self._summed(atom)
+            self._summed(shard)
 
     def _copied(self, op: Op) -> None:
-        atoms, staged = self._atoms[op.key], self._staged.pop(op.key)
-        for atom, part in zip(atoms, torch.split(staged, [atom.size for atom in atoms]), strict=True):
-            atom.gradient = part
-            self._summed(atom)
+        shards, staged = self._shards[op.key], self._staged.pop(op.key)
+        for shard, part in zip(shards, torch.split(staged, [shard.size for shard in shards]), strict=True):
+            shard.gradient = part
+            self._summed(shard)
 
-    def _summed(self, atom: Atom) -> None:
-        if self._clip is not Clip.OFF and atom.rate is not None:
-            self._blocks.append(atom.blocks())
+    def _summed(self, shard: Shard) -> None:
+        if self._clip is not Clip.OFF and shard.rate is not None:
+            self._blocks.append(shard.blocks())
         if self._clip is not Clip.EXACT:
-            self._due.append(atom)
+            self._due.append(shard)
 
     def _update_due(self, enough: int = 1) -> None:
         """What is due, if it is so many elements. Where gathers wait for it, it is always enough."""
-        if not self._due or (not self._gathers and sum(atom.size for atom in self._due) < enough):
+        if not self._due or (not self._gathers and sum(shard.size for shard in self._due) < enough):
             return
         due, self._due = self._due, []
         if self._clip is Clip.OPTIMISTIC:
-            live = [parameter for atom in due if atom.rate is not None for parameter in atom.parameters]
+            live = [parameter for shard in due if shard.rate is not None for parameter in shard.parameters]
             self.slices.remember(live)
             self._optimistic += live
             self._unverified = self._unverified or bool(live)
         self._update(due, 1.0)
 
-    def _update(self, atoms: Sequence[Atom], scale: float) -> None:
-        self._step(atoms, scale)
-        for atom in atoms:
+    def _update(self, shards: Sequence[Shard], scale: float) -> None:
+        self._step(shards, scale)
+        for shard in shards:
             if not self._unverified:
-                atom.gradient = None
+                shard.gradient = None
             for op in self._gathers:
-                if atom in self._missing[op.key] and self._came(op, atom):
+                if shard in self._missing[op.key] and self._came(op, shard):
                     self._gather(op, self._wholes)
 
-    def _step(self, atoms: Sequence[Atom], scale: float) -> None:
+    def _step(self, shards: Sequence[Shard], scale: float) -> None:
         """The optimizer, where gradients are not void; nearly always all are of one step, and have its rate."""
         begin = time.monotonic()
-        for rate in {atom.rate for atom in atoms if atom.rate is not None}:
-            chosen = [atom for atom in atoms if atom.rate == rate]
-            gradients = [gradient for atom in chosen for gradient in atom.gradients(scale)]
-            self.slices.update([parameter for atom in chosen for parameter in atom.parameters], gradients, rate)
-        spent = (time.monotonic() - begin) / max(1, sum(atom.size for atom in atoms))
-        for atom in atoms:
-            self.spent[atom.layer] = self.spent.get(atom.layer, 0.0) + spent * atom.size
+        for rate in {shard.rate for shard in shards if shard.rate is not None}:
+            chosen = [shard for shard in shards if shard.rate == rate]
+            gradients = [gradient for shard in chosen for gradient in shard.gradients(scale)]
+            self.slices.update([parameter for shard in chosen for parameter in shard.parameters], gradients, rate)
+        spent = (time.monotonic() - begin) / max(1, sum(shard.size for shard in shards))
+        for shard in shards:
+            self.spent[shard.layer] = self.spent.get(shard.layer, 0.0) + spent * shard.size
 
     # ---- weights on demand (ZeRO-3) ---------------------------------------------------------------------------------
 
@@ -310,29 +317,29 @@ class Updates:
         self._unpack(self._early[key], wholes)
 
     def _gather(self, op: Op, wholes: Mapping[int, Tensor]) -> None:
-        atoms = self._atoms[op.key]
-        mine = torch.cat([atom.weights for atom in atoms])  # a copy: it may be part of the output
-        into = [wholes[atom.layer][atom.begin : atom.end] for atom in atoms]
+        shards = self._shards[op.key]
+        mine = torch.cat([shard.weights for shard in shards])  # a copy: it may be part of the output
+        into = [wholes[shard.layer][shard.begin : shard.end] for shard in shards]
         if len(into) > 1:
-            into = [torch.empty(sum(atom.end - atom.begin for atom in atoms))]
+            into = [torch.empty(sum(shard.end - shard.begin for shard in shards))]
             self._staged[op.key] = into[0]
         self._runner.ready(op.key, mine, into[0])
 
     def _unpack(self, op: Op, wholes: Mapping[int, Tensor]) -> None:
-        staged, atoms = self._staged.pop(op.key, None), self._atoms[op.key]
+        staged, shards = self._staged.pop(op.key, None), self._shards[op.key]
         if staged is None:
             return
-        n = self.holdings[atoms[0].layer].n
-        rows = torch.split(staged.view(n, -1), [atom.size for atom in atoms], 1)
-        for atom, row in zip(atoms, rows, strict=True):
-            wholes[atom.layer][atom.begin : atom.end].view(n, -1).copy_(row)
+        n = self.layers[shards[0].layer].n
+        rows = torch.split(staged.view(n, -1), [shard.size for shard in shards], 1)
+        for shard, row in zip(shards, rows, strict=True):
+            wholes[shard.layer][shard.begin : shard.end].view(n, -1).copy_(row)
 
     # ---- inside -----------------------------------------------------------------------------------------------------
 
     def _awaited(self, op: Op) -> set[object]:
-        """What must come before an op is ready: layers' own gradients for a reduce, else atoms."""
-        atoms = self._atoms[op.key]
-        return {atom.layer for atom in atoms} if self._sums(op) else set(atoms)
+        """What must come before an op is ready: layers' own gradients for a reduce, else shards."""
+        shards = self._shards[op.key]
+        return {shard.layer for shard in shards} if self._sums(op) else set(shards)
 
     def _came(self, op: Op, what: object) -> bool:
         """Whether it was the last that the op waited for; then it waits for the next step's."""
@@ -344,54 +351,54 @@ class Updates:
 
     def _sums(self, op: Op) -> bool:
         """It sums gradients of ranks that hold the same layer, or shards of it; not those of copies of a shard."""
-        return op.kind is not Kind.ALL_GATHER and op.lane == self.holdings[op.pieces[0].layer].lane
+        return op.kind is not Kind.ALL_GATHER and op.lane == self.layers[op.pieces[0].layer].lane
 
     def _before(self, index: int) -> list[OpKey]:
         """The ops that a layer's next weights come from, in the order in which each makes the next ones ready."""
         layers = {index}
         for op in self._gathers:
-            touched = {atom.layer for atom in self._atoms[op.key]}
+            touched = {shard.layer for shard in self._shards[op.key]}
             layers |= touched if index in touched else set()
         found = [op.key for layer, op in self._shares.items() if layer in layers]
         for op in (*self._reduces, *self._replicas):
-            found += [op.key] if layers & {atom.layer for atom in self._atoms[op.key]} else []
-        return found + [op.key for op in self._gathers if index in {atom.layer for atom in self._atoms[op.key]}]
+            found += [op.key] if layers & {shard.layer for shard in self._shards[op.key]} else []
+        return found + [op.key for op in self._gathers if index in {shard.layer for shard in self._shards[op.key]}]
 
-    def _every(self) -> Iterable[Atom]:
-        return (atom for holding in self.holdings.values() for atom in holding.atoms)
+    def _every(self) -> Iterable[Shard]:
+        return (shard for sharded in self.layers.values() for shard in sharded.shards)
 
     def _measure(self) -> None:
-        self.norm = root(self._total(exact(torch.cat(self._blocks)) if self._blocks else 0))
+        self.norm = self._total(ExactSum.of(torch.cat(self._blocks)) if self._blocks else ExactSum()).root
         self._blocks.clear()
 
     def _scale(self) -> float:
         return min(1.0, self._limit / (self.norm + 1e-6))
 
-    def _covered(self, op: Op) -> list[Atom]:
+    def _covered(self, op: Op) -> list[Shard]:
         """In the order in which they lie in memory, the same on all ranks."""
         return [
-            atom
+            shard
             for piece in sorted(op.pieces, key=lambda piece: (piece.layer, piece.begin))
-            for atom in self.holdings[piece.layer].atoms
-            if piece.begin <= atom.begin * _BYTES < piece.end
+            for shard in self.layers[piece.layer].shards
+            if piece.begin <= shard.begin * _BYTES < piece.end
         ]
 
-    def _own(self, atom: Atom) -> Tensor:
-        """This rank's own sum of an atom's gradient, whole."""
-        if atom in self._lasting:
-            return self._lasting[atom]
-        holding = self.holdings[atom.layer]
-        own = _there(holding.summed)[atom.begin : atom.end]
-        if holding.zero < 2:
-            self._lasting[atom] = own
+    def _own(self, shard: Shard) -> Tensor:
+        """This rank's own sum of an shard's gradient, whole."""
+        if shard in self._lasting:
+            return self._lasting[shard]
+        sharded = self.layers[shard.layer]
+        own = _there(sharded.summed)[shard.begin : shard.end]
+        if sharded.zero < 2:
+            self._lasting[shard] = own
         return own
 
     def _place_gradients(self) -> None:
         """Gradients that stay lie side by side, so that unions of neighbours need no copy."""
-        staying = [holding for holding in self.holdings.values() if holding.zero < 2]
-        arena = torch.zeros(sum(holding.flat.elements for holding in staying))
-        for holding, part in zip(staying, torch.split(arena, [each.flat.elements for each in staying]), strict=True):
-            holding.place_gradient(part)
+        staying = [sharded for sharded in self.layers.values() if sharded.zero < 2]
+        arena = torch.zeros(sum(sharded.flat.elements for sharded in staying))
+        for sharded, part in zip(staying, torch.split(arena, [each.flat.elements for each in staying]), strict=True):
+            sharded.place_gradient(part)
 
 
 def adjacent(tensors: Sequence[Tensor]) -> Tensor | None:

@@ -21,10 +21,8 @@ import torch
 from torch import Tensor
 
 from syntony.base.command import UserError
-from syntony.overlap.step import graph
-from syntony.overlap.step.op import Kind
 from syntony.trainer.config import Model
-from syntony.trainer.model.layer import Layer, Move, Segment, Transfer, Use
+from syntony.trainer.model.layer import Branch, ForwardContext, Move, Run, Transfer
 from syntony.trainer.parallel.mesh import Mesh
 
 
@@ -32,11 +30,7 @@ from syntony.trainer.parallel.mesh import Mesh
 class Sizes(Transfer):
     """To every rank: how many rows its experts will get."""
 
-    bytes: int
-
-    @property
-    def planned(self) -> graph.CommSpec:
-        return graph.CommSpec("sizes", "ep", Kind.ALL_TO_ALL, None, self.bytes, parts="")
+    name: str = "sizes"
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return Move(x, torch.empty_like(x))
@@ -47,20 +41,12 @@ class Sizes(Transfer):
 
 @dataclass(frozen=True)
 class Rows(Transfer):
-    """Rows to the ranks of their experts, or (`back`) the answers to where the rows came from. `kept`: going, coming.
-
-    bytes    where the experts are used evenly
-    """
+    """Rows to the ranks of their experts, or (`back`) the answers to where the rows came from. `kept`: going,
+    coming."""
 
     name: str
     ranks: int
-    experts: int  # of a rank
-    bytes: int
     back: bool
-
-    @property
-    def planned(self) -> graph.CommSpec:
-        return graph.CommSpec(self.name, "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, self.bytes, "experts", self.experts)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return self._moved(x, kept, self.back)
@@ -112,29 +98,16 @@ class Still(Transfer):
 
     name: str
 
-    @property
-    def planned(self) -> graph.CommSpec:
-        return graph.CommSpec(self.name, "ep", None, None, 0, parts="")
 
+def expert_parallel(branches: list[Branch], model: Model, mesh: Mesh, even: bool = False, hot: int = 0) -> list[Branch]:
+    """The branches as rank `mesh.place["ep"]` has them: its share of every block's experts.
 
-def expert_parallel(
-    layers: list[Layer],
-    model: Model,
-    mesh: Mesh,
-    tokens: int,
-    element: int,
-    even: bool = False,
-    hot: int = 0,
-) -> list[Layer]:
-    """The layers as rank `mesh.place["ep"]` has them: its share of every block's experts.
-
-    tokens, element    tokens of a microbatch on one rank, and bytes of an element
-    even               every rank's tokens go to the experts alike
-    hot                so many experts of every block, the first, come to the rows; the others are spread
+    even    every rank's tokens go to the experts alike
+    hot     so many experts of every block, the first, come to the rows; the others are spread
     """
     ranks, rank = mesh.size("ep"), mesh.place["ep"]
     if ranks == 1:
-        return layers
+        return branches
     if model.experts % ranks:
         raise UserError(f"[parallel] ep is {ranks}; it must divide [model] experts, which is {model.experts}")
     spread = model.experts - hot
@@ -144,29 +117,26 @@ def expert_parallel(
             "must keep as many"
         )
     local = spread // ranks
-    size = tokens * model.top * model.width * element * spread // model.experts
-    gaps: tuple[Transfer | None, ...] = (None if even else Still("sizes"), Still("dispatch"), Still("combine"))
+    points: tuple[Transfer | None, ...] = (None if even else Still("sizes"), Still("dispatch"), Still("combine"))
     if spread:
-        ways = (Rows("dispatch", ranks, local, size, False), Rows("combine", ranks, local, size, True))
-        gaps = (None if even else Sizes(8 * spread), *ways)
+        points = (None if even else Sizes(), Rows("dispatch", ranks, False), Rows("combine", ranks, True))
 
-    def mine(layer: Layer) -> Layer:
-        near = tuple(replace(weight.block(0, 0, hot), branch=layer.name) for weight in layer.weights)
-        weights = tuple(weight.block(0, hot + rank * local, local) for weight in layer.weights)
-        shadow = Layer(layer.name.replace("experts", "shadow"), near, (), ()) if hot else None
+    def mine(branch: Branch) -> Branch:
+        near = tuple(replace(weight.block(0, 0, hot), branch=branch.name) for weight in branch.weights)
+        weights = tuple(weight.block(0, hot + rank * local, local) for weight in branch.weights)
         if even and spread:
-            layer = layer.with_segment(0, _known(layer.segments[0], ranks, rank))
-        layer = replace(layer, weights=weights if spread else (), shadow=shadow, expert=True, sources=ranks)
-        return replace(layer, gaps=(*gaps, layer.gaps[-1]))
+            branch = branch.with_segment(0, _known(branch.segments[0], ranks, rank))
+        branch = replace(branch, weights=weights if spread else (), shadow=near if hot else (), sources=ranks)
+        return replace(branch, points=(*points, branch.points[-1]))
 
-    return [mine(layer) if layer.name.startswith("experts") else layer for layer in layers]
+    return [mine(branch) if branch.kind == "experts" else branch for branch in branches]
 
 
-def _known(arrange: Segment, ranks: int, rank: int) -> Segment:
+def _known(arrange: Run, ranks: int, rank: int) -> Run:
     """What `sizes` would bring, without it: all ranks send this one as many rows as it sends itself."""
 
-    def run(use: Use, *tensors: Tensor) -> tuple[Tensor, ...]:
-        counts, *rest = arrange.run(use, *tensors)
+    def run(context: ForwardContext, *tensors: Tensor) -> tuple[Tensor, ...]:
+        counts, *rest = arrange(context, *tensors)
         return counts.view(ranks, -1)[rank].repeat(ranks), *rest
 
-    return replace(arrange, run=run)
+    return run

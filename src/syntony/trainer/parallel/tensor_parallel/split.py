@@ -24,7 +24,7 @@ from torch import Tensor
 
 from syntony.base.command import UserError
 from syntony.trainer.config import Model
-from syntony.trainer.model.layer import Layer, Run, Segment, Use
+from syntony.trainer.model.layer import Branch, ForwardContext, Run
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.parallel.tensor_parallel.sums import Enter, Leave
 
@@ -38,70 +38,64 @@ CUTS = {  # by kind of layer: the matrices that are split, and along which axis
 }
 
 
-def tensor_parallel(layers: Sequence[Layer], model: Model, mesh: Mesh, tokens: int, element: int) -> list[Layer]:
-    """The layers as rank `mesh.place["tp"]` has them.
-
-    tokens, element    tokens of a microbatch on the ranks of a tp group, and bytes of an element
-    """
-    ranks, rank, sequence = mesh.size("tp"), mesh.place["tp"], mesh.sizes.sequence
+def tensor_parallel(branches: Sequence[Branch], model: Model, mesh: Mesh) -> list[Branch]:
+    """The branches as rank `mesh.place["tp"]` has them."""
+    ranks, rank, sequence = mesh.size("tp"), mesh.place["tp"], mesh.layout.sequence
     if ranks == 1:
-        return list(layers)
-    _check(model, mesh, tokens)
-    size = tokens * model.width * element
+        return list(branches)
+    _check(model, mesh)
     found = []
-    for whole in layers:
-        kind = whole.name.partition("_")[0]
+    for whole in branches:
+        kind = whole.kind
         suffix = "_feed" if kind == "mlp" else ""  # of the two branches of a block
         if kind == "router":
-            found.append(_router(whole, Enter("enter", ranks, size, sequence)))
+            found.append(_router(whole, Enter("enter", ranks, sequence)))
             continue
-        layer = whole.with_weights(
+        branch = whole.with_weights(
             **{name: whole.weight(name).split(axis, rank, ranks) for name, axis in CUTS[kind].items()}
         )
-        segments = (layer.segments[0], *(replace(s, flops=s.flops / ranks) for s in layer.segments[1:]))
-        layer = replace(layer, segments=segments)
         if sequence:  # every rank's part of the sequence contributes to the gradients of what is not split
-            rest = [weight for weight in layer.weights if weight.name not in CUTS[kind]]
-            layer = layer.with_weights(**{weight.name: replace(weight, shared=True) for weight in rest})
+            rest = [weight for weight in branch.weights if weight.name not in CUTS[kind]]
+            branch = branch.with_weights(**{weight.name: replace(weight, shared=True) for weight in rest})
         if kind not in ("embedding", "experts"):
-            layer = layer.with_gap(0, Enter(f"enter{suffix}", ranks, size, sequence))
+            branch = branch.with_point(0, Enter(f"enter{suffix}", ranks, sequence))
         if kind == "embedding":
-            layer = layer.with_segment(0, Segment(_embed(rank * model.vocabulary // ranks)))
+            branch = branch.with_segment(0, _embed(rank * model.vocabulary // ranks))
         if kind == "head":
             logits, loss = _cross_entropy(rank, ranks)
-            layer = replace(layer, segments=(segments[0], replace(segments[1], run=logits), Segment(loss)))
-            layer = layer.with_gap(1, Leave("totals", ranks, tokens * (ranks + 1) * 4, sequence=False))
+            branch = replace(branch, segments=(branch.segments[0], logits, loss))
+            branch = branch.with_point(1, Leave("totals", ranks, sequence=False))
         else:
-            layer = layer.with_gap(-1, Leave(f"leave{suffix}", ranks, size, sequence))
-        found.append(layer)
+            branch = branch.with_point(-1, Leave(f"leave{suffix}", ranks, sequence))
+        found.append(branch)
     return found
 
 
-def _check(model: Model, mesh: Mesh, tokens: int) -> None:
+def _check(model: Model, mesh: Mesh) -> None:
     ranks = mesh.size("tp")
     for name in ("heads", "hidden", "vocabulary"):
         if getattr(model, name) % ranks:
             raise UserError(f"[parallel] tp is {ranks}; it must divide [model] {name}, which is {getattr(model, name)}")
     length = model.context // mesh.size("cp")
-    if mesh.sizes.sequence and length % ranks:
+    if mesh.layout.sequence and length % ranks:
         raise UserError(
             f"[parallel] tp is {ranks}; with sequence = true it must divide a rank's part of the context, {length}"
         )
 
 
-def _router(whole: Layer, enter: Enter) -> Layer:
+def _router(whole: Branch, enter: Enter) -> Branch:
     """Segments: fork | route. What enters has come from all ranks; the residual stays."""
     (route,) = whole.segments
 
-    def fork(use: Use, x: Tensor) -> tuple[Tensor, Tensor]:
+    def fork(context: ForwardContext, x: Tensor) -> tuple[Tensor, Tensor]:
         return x.view_as(x), x
 
-    def run(use: Use, entered: Tensor, x: Tensor) -> tuple[Tensor, ...]:
-        _, *decided = route.run(use, entered)
+    def run(context: ForwardContext, entered: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        _, *decided = route(context, entered)
         return x, *decided
 
     weights = tuple(replace(weight, shared=True) for weight in whole.weights)
-    return replace(whole, weights=weights, segments=(Segment(fork), replace(route, run=run)), gaps=(enter,))
+    return replace(whole, weights=weights, segments=(fork, run), points=(enter,))
 
 
 def _mine(tokens: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
@@ -112,8 +106,8 @@ def _mine(tokens: Tensor, first: int, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _embed(first: int) -> Run:
-    def embed(use: Use, tokens: Tensor) -> tuple[Tensor]:
-        table = use["tokens"]
+    def embed(context: ForwardContext, tokens: Tensor) -> tuple[Tensor]:
+        table = context["tokens"]
         inside, place = _mine(tokens, first, len(table))
         return (F.embedding(place, table) * inside.unsqueeze(-1),)
 
@@ -123,15 +117,15 @@ def _embed(first: int) -> Run:
 def _cross_entropy(rank: int, ranks: int) -> tuple[Run, Run]:
     """The segments logits and loss. Between them (rows, length, 1 + ranks): target's logit, and each rank's total."""
 
-    def logits(use: Use, h: Tensor, targets: Tensor) -> tuple[Tensor]:
-        made = use.linear(h, "logits").float()
+    def logits(context: ForwardContext, h: Tensor, targets: Tensor) -> tuple[Tensor]:
+        made = context.linear(h, "logits").float()
         inside, place = _mine(targets, rank * made.shape[-1], made.shape[-1])
         target = made.gather(-1, place.unsqueeze(-1)).squeeze(-1) * inside
         total = made.logsumexp(-1)
         others = torch.zeros_like(total)
         return (torch.stack((target, *(total if r == rank else others for r in range(ranks))), -1),)
 
-    def loss(use: Use, totals: Tensor) -> tuple[Tensor]:
+    def loss(context: ForwardContext, totals: Tensor) -> tuple[Tensor]:
         return ((totals[..., 1:].logsumexp(-1) - totals[..., 0]).mean(),)
 
     return logits, loss

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from syntony.overlap.step import graph
-from syntony.overlap.step.op import Kind
 from syntony.trainer.model.layer import Move, Transfer
 
 
@@ -43,13 +41,7 @@ class Enter(Transfer):
 
     name: str
     ranks: int
-    bytes: int
     sequence: bool
-
-    @property
-    def planned(self) -> graph.CommSpec:
-        forward, backward = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) if self.sequence else (None, Kind.ALL_REDUCE)
-        return graph.CommSpec(self.name, "tp", forward, backward, self.bytes)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return gathered(x, self.ranks)
@@ -64,13 +56,7 @@ class Leave(Transfer):
 
     name: str
     ranks: int
-    bytes: int
     sequence: bool
-
-    @property
-    def planned(self) -> graph.CommSpec:
-        forward, backward = (Kind.REDUCE_SCATTER, Kind.ALL_GATHER) if self.sequence else (Kind.ALL_REDUCE, None)
-        return graph.CommSpec(self.name, "tp", forward, backward, self.bytes)
 
     def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
         return scattered(x, self.ranks) if self.sequence else summed(x)

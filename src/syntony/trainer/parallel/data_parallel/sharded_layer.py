@@ -1,7 +1,7 @@
 """What one rank holds of one layer: weights, gradients and optimizer state, whole or in shards.
 
-flat buffer   [        atom 0         |     atom 1      | ..   atoms: runs that every planned op takes whole
-of 3 ranks    [ mine  |  of 1 |  of 2 | mine | 1  |  2  | ..   sharded: each atom is cut equally
+flat buffer   [        shard 0         |     shard 1      | ..   shards: runs that every planned op takes whole
+of 3 ranks    [ mine  |  of 1 |  of 2 | mine | 1  |  2  | ..   sharded: each shard is cut equally
 
 sharded          weights   gradients               optimizer state     (Rajbhandari et al. 2020, ZeRO)
 no               whole     whole                   whole
@@ -27,7 +27,7 @@ from syntony.trainer.parallel.data_parallel.flat import Flat
 from syntony.trainer.parallel.data_parallel.tree import Tree
 
 
-class Atom:
+class Shard:
     """Elements [begin, end) of a layer's flat buffer, and what this rank owns of them: [mine.start, mine.stop).
 
     weights    mine; the optimizer's parameters are parts of it
@@ -61,7 +61,7 @@ class Atom:
 
 
 @dataclass
-class Holding:
+class ShardedLayer:
     """One layer on one rank.
 
     index       of the layer in the model
@@ -81,12 +81,12 @@ class Holding:
     zero: int
     leaves: int
     counted: frozenset[str]
-    atoms: list[Atom] = field(default_factory=list)
+    shards: list[Shard] = field(default_factory=list)
     whole: Tensor | None = None  # weights, where they are not sharded
     summed: Tensor | None = None  # this rank's gradient, whole
     _home: Tensor | None = None
     _views: dict[int, dict[str, Tensor]] = field(default_factory=dict)
-    _left: set[Atom] = field(default_factory=set)  # atoms that are not reduced yet
+    _left: set[Shard] = field(default_factory=set)  # shards that are not reduced yet
 
     def __post_init__(self) -> None:
         self.tree = Tree(self.leaves, self.home)
@@ -110,16 +110,16 @@ class Holding:
             self._views[where] = self.flat.views(buffer)
         return self._views[where]
 
-    def reduced(self, atom: Atom) -> None:
-        """An atom's gradient has been reduced. With zero 2 and 3 the whole one goes with the last of them."""
-        self._left.discard(atom)
+    def reduced(self, shard: Shard) -> None:
+        """An shard's gradient has been reduced. With zero 2 and 3 the whole one goes with the last of them."""
+        self._left.discard(shard)
         if not self._left:
-            self._left = set(self.atoms)
+            self._left = set(self.shards)
             if self.zero >= 2:
                 self.summed = self._home = None
 
     def settle(self, cuts: Sequence[int], weights: Tensor) -> None:
-        """Takes possession: `weights` are the first ones, whole; `cuts` the borders of the atoms, 0 and the end too."""
+        """Takes possession: `weights` are the first ones, whole; `cuts` the shards' borders, 0 and the end too."""
         shares = self.n if self.zero else 1
         counts = torch.zeros(self.flat.elements // 64, dtype=torch.bool)
         for weight, at in self.flat.places:
@@ -132,13 +132,13 @@ class Holding:
                 )
             size = (end - begin) // shares
             start = begin + size * (self.place if self.zero else 0)
-            atom = Atom(self.index, begin, end, slice(start, start + size))
-            atom.weights = weights[atom.mine].clone() if self.zero == 3 else weights[atom.mine]
+            shard = Shard(self.index, begin, end, slice(start, start + size))
+            shard.weights = weights[shard.mine].clone() if self.zero == 3 else weights[shard.mine]
             counted = counts[start // 64 : (start + size) // 64]
-            atom.counted = None if counted.all() else counted
+            shard.counted = None if counted.all() else counted
             border = min(max(self.flat.decaying - start, 0), size)
             parts = (slice(0, border), True), (slice(border, size), False)
-            atom.parts = [(part, decays) for part, decays in parts if part.stop > part.start]
-            self.atoms.append(atom)
-        self._left = set(self.atoms)
+            shard.parts = [(part, decays) for part, decays in parts if part.stop > part.start]
+            self.shards.append(shard)
+        self._left = set(self.shards)
         self.whole = None if self.zero == 3 else weights
