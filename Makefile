@@ -21,7 +21,7 @@ STUBS := _cuda _emulation
 CXX_FILES = $(shell find csrc tests/csrc/fuzz tests/csrc/faults -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help build stubs programs demo test test-all fuzz sanitize cuda test-cuda lint tidy tidy-all format clean
+.PHONY: help build stubs view-libraries programs demo test test-all fuzz sanitize cuda test-cuda lint tidy tidy-all format clean
 
 help: ## this list
 	@echo 'make TARGET [TORCH=$(TORCH)] [PYTHON=$(PYTHON)] [JOBS=$(JOBS)]'
@@ -56,6 +56,13 @@ stubs: build ## write the type stubs of the compiled modules anew, after an edit
 	@for module in $(STUBS); do \
 	  $(BIN)/python -m nanobind.stubgen -q -m syntony.$$module -p csrc/bindings/stub_patterns.txt -o src/syntony/$$module.pyi || exit; \
 	done
+
+# What the pages of `syntony view` bring along of others' work: pinned, with its licence.
+UPLOT := 1.6.32
+view-libraries: ## fetch uPlot $(UPLOT), which draws the curves of `syntony view`, anew (needs npm)
+	@folder=$$(mktemp -d) && (cd $$folder && npm pack --silent uplot@$(UPLOT) > /dev/null && tar -xzf uplot-$(UPLOT).tgz) && \
+	  cp $$folder/package/dist/uPlot.iife.min.js $$folder/package/dist/uPlot.min.css $$folder/package/LICENSE src/syntony/view/page/uplot/ && \
+	  rm -rf $$folder
 
 programs: build ## what tests compile (make test does it first)
 	@cmake --build build/editable --parallel $(JOBS) --target test_programs -- --quiet

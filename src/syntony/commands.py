@@ -39,6 +39,9 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "train": ("syntony.trainer.cli",),
             "overlap": ("syntony.overlap.commands", "syntony.trainer.cli"),
         },
+        "seeing": {
+            "view": ("syntony.view.cli",),
+        },
         "trouble": {
             "trace": ("syntony.collectives.recorder.command",),
         },

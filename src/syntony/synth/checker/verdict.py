@@ -9,12 +9,24 @@ CHECKER_VERSION = 1
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A lane in a circle of a deadlock: the instruction at which it stands, why, and how many of all it has done."""
+
+    agent: int
+    lane: int
+    instruction: str
+    why: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Valid, or the first fault and where it is. Places that a fault does not have are None.
 
     Programs have agents, lanes and instructions (positions in the lane); Schedules have agents, steps and transfers.
     `agent` is the rank for both; of a Schedule also n+k, the k-th able switch. `timeline` shows a deadlock: one line
-    per lane, then who waits for whom in a circle.
+    per lane, then who waits for whom in a circle; `circle` are the lanes of the circle, each waiting for the next.
     """
 
     valid: bool
@@ -26,6 +38,7 @@ class Verdict:
     transfer: int | None = None
     chunk: int | None = None
     timeline: tuple[str, ...] = ()
+    circle: tuple[Waiting, ...] = ()
 
     def __bool__(self) -> bool:
         return self.valid

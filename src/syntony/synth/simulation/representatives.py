@@ -51,10 +51,12 @@ class Representatives:
     """One transfer per orbit, seen from the representative agents, on one link per orbit.
 
     link_orbit  int64 (L,)  the representative of every link
+    move_of     int64 (T,)  the row of `moves` that stands for each transfer of the schedule
     """
 
     moves: Moves
     link_orbit: Integers
+    move_of: Integers
 
     def spread(self, load: NDArray[np.float64]) -> NDArray[np.float64]:
         """Per link, what its representative has."""
@@ -98,7 +100,8 @@ def representatives_of(schedule: Schedule) -> Representatives | None:
     home = view.group.home
     ends = np.stack([home[moved.src], view.seen("agents", moved.src, moved.dst)], axis=1)
     forms = np.stack([*ends.T, need, result_there, moved.step], axis=1)
-    kept = np.sort(lanes_of(forms, moved.offset, link_seen)[1])
+    alike, first_alike = lanes_of(forms, moved.offset, link_seen)
+    kept = np.sort(first_alike)
     lane, first = lanes_of(ends[kept], *_rows(moved.offset, link_seen, kept))
     shared = len(distinct(np.stack([lane, moved.step[kept]], axis=1))[0]) < len(kept)
     if shared and len(kept) < len(moved):
@@ -122,7 +125,7 @@ def representatives_of(schedule: Schedule) -> Representatives | None:
         path_latency(paths, alphas),
         np.asarray([float(link.bandwidth) for link in schedule.topology.links]),
     )
-    return Representatives(moves, orbit)
+    return Representatives(moves, orbit, np.searchsorted(kept, first_alike[alike]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,6 +38,7 @@ def simulate(
     switching: Switching = "cut-through",
     every_message: bool = False,
     timeline: bool = False,
+    listed: bool = False,
 ) -> Simulation:
     """Simulates `size` bytes (as `Collective` defines size). Raises StuckError where a transfer can never start.
 
@@ -45,6 +46,8 @@ def simulate(
     every_message  expands a schedule with symmetry, and returns its messages; else it is simulated by representatives
                    where that is exact (simulation/representatives.py), and no messages are returned
     timeline       keeps the rates of links over time
+    listed         returns the messages of the listed transfers of a schedule that is simulated by representatives; their
+                   images take place at the same times. For messages in one slice, and switches that cut through
     """
     topology, collective = schedule.topology, schedule.collective
     found = representatives_of(schedule) if schedule.symmetry and not every_message else None
@@ -68,14 +71,19 @@ def simulate(
     number, row = np.divmod(flow, len(moved.flows) // moved.slices)
     shown = np.flatnonzero(row < (0 if found else len(moves)))
     paths = hops.flows.paths if hops else moves.paths
+    routes = [tuple(link for link in route if link < links) for route in paths.all_links()]
+    names, path = row[shown], sets[shown]
+    if found and listed:
+        shown, names = found.move_of, np.arange(len(found.move_of))
+        routes, path = [schedule.transfers.route(transfer) for transfer in names.tolist()], names
     return Simulation(
         whole,
         topology,
         collective,
         size,
         times.seconds,
-        [tuple(link for link in route if link < links) for route in paths.all_links()],
-        Messages(row[shown], number[shown], sets[shown], times.start[shown], times.left[shown], times.arrival[shown]),
+        routes,
+        Messages(names, number[shown], path, times.start[shown], times.left[shown], times.arrival[shown]),
         load / moves.capacity[:links],
         rates,
         schedule.bounds,

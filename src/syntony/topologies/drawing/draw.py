@@ -72,6 +72,11 @@ def page(
     return "\n".join(text) + "\n"
 
 
+def points_of(topology: Topology) -> list[Point]:
+    """Where the nodes are drawn: pixels, y downwards."""
+    return _on_canvas(_places(topology))[0]
+
+
 def _places(topology: Topology) -> list[Place]:
     """The coordinates of the nodes; if any has none, all are put on a circle."""
     places = [node.place for node in topology.nodes if node.place is not None]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from syntony.synth.checker.programs.resolved import Resolved
-from syntony.synth.checker.verdict import FaultError
+from syntony.synth.checker.verdict import FaultError, Waiting
 from syntony.synth.model.instructions import RECEIVES, SENDS
 
 _SHOWN_LANES = 16
@@ -54,7 +54,16 @@ def deadlock(code: Resolved, state: Standstill) -> FaultError:
     )
     slot = code.dst[first] if code.dst[first] >= 0 else code.src[first]
     chunk = int(code.slot_chunk[slot]) if slot >= 0 else None
-    return code.fault(first, message, chunk, _timeline(code, blocked, waits, circle))
+    told = tuple(_waiting(code, lane, blocked[lane], waits[lane].why) for lane in circle)
+    return code.fault(first, message, chunk, _timeline(code, blocked, waits, circle), told)
+
+
+def _waiting(code: Resolved, lane: int, row: int, why: str) -> Waiting:
+    agent, begin = int(code.lane_agent[lane]), int(code.lane_first[lane])
+    instruction = code.program.where(row).partition(", instruction ")[2]
+    return Waiting(
+        agent, lane - int(code.agent_lane[agent]), instruction, why, row - begin, int(code.lane_end[lane]) - begin
+    )
 
 
 def _waits(code: Resolved, state: Standstill, blocked: dict[int, int]) -> dict[int, _Wait]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.synth.checker.verdict import FaultError, Verdict
+from syntony.synth.checker.verdict import FaultError, Verdict, Waiting
 from syntony.synth.model.instructions import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode
 from syntony.synth.model.program import Program
 
@@ -93,7 +93,14 @@ class Resolved:
         src, dst, channel = self.connections[number]
         return f"rank {src} -> rank {dst} on channel {channel}"
 
-    def fault(self, row: int, message: str, chunk: int | None = None, timeline: tuple[str, ...] = ()) -> FaultError:
+    def fault(
+        self,
+        row: int,
+        message: str,
+        chunk: int | None = None,
+        timeline: tuple[str, ...] = (),
+        circle: tuple[Waiting, ...] = (),
+    ) -> FaultError:
         """A fault at an instruction."""
         return FaultError(
             Verdict(
@@ -104,5 +111,6 @@ class Resolved:
                 instruction=int(self.position[row]),
                 chunk=chunk,
                 timeline=timeline,
+                circle=circle,
             )
         )

@@ -1,0 +1,118 @@
+"""The command `syntony view`: files as one page, or as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import webbrowser
+from pathlib import Path
+
+from syntony.base.arguments import count, size
+from syntony.base.command import Command, UserError
+from syntony.base.whole_file import write_bytes, write_text
+
+PICTURES = (".svg", ".pdf", ".png")
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="what to see: any file of the kinds that --kinds lists, "
+        "the name of a topology, or a folder of records (SYNTONY_TRACE_DIR)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="F",
+        help="F.html for a page (default: view.html), F.svg, F.pdf or F.png for a picture of one panel",
+    )
+    parser.add_argument(
+        "--panel", metavar="TITLE", help="of a picture: which panel, by the beginning of its title (default: the first)"
+    )
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    parser.add_argument(
+        "--serve",
+        nargs="?",
+        type=count,
+        const=0,
+        metavar="PORT",
+        help="serve the page to this machine until Ctrl-C; it follows changes of the files (default port: a free one)",
+    )
+    parser.add_argument(
+        "--size",
+        type=size,
+        default=1 << 26,
+        metavar="BYTES",
+        help="bytes that schedules are simulated for (default 64M)",
+    )
+    parser.add_argument(
+        "--topology",
+        metavar="T",
+        help="the wires of a program, which names none; and of a bench's results, for their limit",
+    )
+    parser.add_argument(
+        "--machine",
+        default="cpu",
+        metavar="NAME[:K=V,..]",
+        help="that a plan of a training step is predicted for (see `overlap plan`)",
+    )
+    parser.add_argument(
+        "--fifo-depth",
+        type=count,
+        metavar="N",
+        help="prove programs with FIFOs of so many messages (default: as many as they ask for)",
+    )
+    parser.add_argument("--kinds", action="store_true", help="list the kinds of files that are known, and end")
+
+
+def _run(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
+    from syntony.view.kinds import KINDS, Options, views
+    from syntony.view.page import page
+
+    if options.kinds:
+        print("\n".join(f"  {kind.name:16} {kind.what}" for kind in KINDS))
+        return 0
+    if not options.files:
+        raise UserError("say what to see: a file, or the name of a topology such as dgx1; --kinds lists what is known")
+    asked = Options(options.size, options.topology, options.machine, options.fifo_depth)
+    output = options.output or Path("view.html")
+    if options.output is not None and output.suffix not in (".html", *PICTURES):
+        raise UserError(f"{output}: the name must end in .html, {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
+    if options.panel is not None and output.suffix == ".html":
+        raise UserError(f"--panel {options.panel}: a page has all panels; a picture, such as -o F.svg, has one")
+    if options.serve is not None:
+        from syntony.view.serve import serve
+
+        return serve(options.files, asked, options.serve, options.open)
+    if not output.parent.is_dir():
+        raise UserError(f"{output}: there is no directory {output.parent}")
+    with progress("reading and simulating"):
+        found = views(options.files, asked)
+    if output.suffix in PICTURES:
+        from syntony.view.picture import picture
+
+        title, content = picture(found, options.panel, output.suffix)
+        write_bytes(output, content)
+        print(f"{output}: {title}")
+        return 0
+    write_text(output, page(found))
+    for view in found:
+        print(f"{view.kind}: {view.title}: {view.headline}")
+    print(f"written to {output} ({output.stat().st_size / 1024:.0f} KiB)")
+    if options.open:
+        webbrowser.open(output.resolve().as_uri())
+    return 0
+
+
+COMMANDS = (
+    Command(
+        ("view",),
+        "show topologies, schedules, results, steps, records and other libraries' files as one page, or a picture",
+        "syntony view dgx1 -o dgx1.html",
+        _configure,
+        _run,
+    ),
+)

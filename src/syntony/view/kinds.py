@@ -1,0 +1,218 @@
+"""The table of what `syntony view` knows: how a file is recognized, by its content, and who makes its View.
+
+To add one: a file in makers/ and a row here. The first row that recognizes a file has it. Rows with `together` take all
+files of theirs at once, as one View: the dumps of a job's ranks are one story.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from syntony.base.command import UserError
+from syntony.view.models import View
+
+_HEAD = 1 << 16
+_MOST_JSON = 1 << 30
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command was told beside files; see `syntony view --help`."""
+
+    size: int = 1 << 26
+    topology: str | None = None
+    machine: str = "cpu"
+    fifo_depth: int | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, a folder, or the name of a topology."""
+
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return Path(self.name)
+
+    @cached_property
+    def raw(self) -> bytes:
+        """The first 64 KiB; nothing of a folder."""
+        if not self.path.is_file():
+            return b""
+        with self.path.open("rb") as file:
+            return file.read(_HEAD)
+
+    @cached_property
+    def head(self) -> str:
+        return self.raw.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+
+    @cached_property
+    def json(self) -> Any:
+        """The value of a JSON file, None where it is none. This only recognizes; the reader of each kind is strict."""
+        if self.head[:1] not in ("{", "[") or self.path.stat().st_size > _MOST_JSON:
+            return None
+        try:
+            return json.loads(self.path.read_bytes())
+        except (ValueError, RecursionError):
+            return None
+
+    @cached_property
+    def element(self) -> str:
+        """The first element of an XML file."""
+        found = re.match(r"(?:<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^>]*>|\s+)*<([A-Za-z_][\w.-]*)", self.head, re.DOTALL)
+        return found[1] if found else ""
+
+    def says(self, key: str, value: object) -> bool:
+        """Whether it is a JSON object that says so; of one that is broken, whether its beginning does."""
+        if isinstance(self.json, dict):
+            return bool(self.json.get(key) == value)
+        return (
+            self.head.startswith("{")
+            and re.search(rf'"{key}"\s*:\s*{re.escape(json.dumps(value))}', self.head) is not None
+        )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of file; `view` makes the View of a source, or of all of them together."""
+
+    name: str
+    what: str
+    recognizes: Callable[[Source], bool]
+    view: Callable[[Sequence[Source], Options], View]
+    together: bool = False
+
+
+def _content(sources: Sequence[Source], options: Options) -> View:
+    """A schedule, portfolio or program in any format: proven first, or shown with its first fault."""
+    from syntony.base.strict_json import FileError
+    from syntony.synth.checker import Verdict, check_program, check_schedule
+    from syntony.synth.engines.portfolio import Portfolio
+    from syntony.synth.formats.loading import read
+    from syntony.synth.formats.msccl.xml_file import MscclError
+    from syntony.synth.model.program import Program
+    from syntony.synth.model.schedule import Schedule
+    from syntony.topologies.parse import parse
+    from syntony.view.makers import fault, portfolio, program, schedule
+
+    name = sources[0].name
+    try:
+        content = read(name).content
+    except MscclError as error:
+        return fault.refused(None, Verdict(valid=False, fault=str(error)), name, "program")
+    except FileError as error:
+        return fault.unreadable(name, str(error))
+    except UserError as error:
+        return fault.refused(None, Verdict(valid=False, fault=str(error)), name, "file")
+    if isinstance(content, Program):
+        verdict = check_program(content, options.fifo_depth)
+        if not verdict:
+            return fault.refused(content, verdict, name, "program")
+        return program.view(
+            content,
+            parse(options.topology or f"full:{content.ranks}"),
+            options.topology is not None,
+            name,
+            options.size,
+        )
+    if isinstance(content, Portfolio):
+        for entry in content.entries:
+            verdict = check_schedule(entry.schedule)
+            if not verdict:
+                return fault.refused(entry.schedule, verdict, name, "schedule of a portfolio")
+        return portfolio.view(content, name, options.size)
+    assert isinstance(content, Schedule)
+    verdict = check_schedule(content)
+    if not verdict:
+        return fault.refused(content, verdict, name, "schedule")
+    return schedule.view(content, name, options.size)
+
+
+def _topology(sources: Sequence[Source], options: Options) -> View:
+    from syntony.topologies.parse import parse
+    from syntony.view.makers import fault, network
+
+    del options
+    name = sources[0].name
+    try:
+        topology = parse(f"file:{name}" if sources[0].path.exists() else name)
+    except UserError as error:
+        if not sources[0].path.exists():
+            raise
+        return fault.unreadable(name, str(error))
+    return network.view(topology, name)
+
+
+def _is_topology(source: Source) -> bool:
+    from syntony.topologies.readers import FORMATS
+
+    if not source.path.exists():
+        from syntony.topologies.families import FAMILIES
+
+        return re.split(r"[:,]", source.name)[0] in (*FAMILIES, "file")
+    if source.path.is_dir():
+        return (source.path / "sys").is_dir()
+    if isinstance(source.json, dict):
+        return source.says("format", "syntony-topology") or FORMATS["taccl-json"].begins(source.head)
+    return source.says("format", "syntony-topology") or any(
+        form.begins(source.head) for name, form in FORMATS.items() if name != "json"
+    )
+
+
+def _is_content(source: Source) -> bool:
+    from syntony.synth.formats.mscclpp.plan import is_plan
+
+    ours = ("syntony-schedule", "syntony-portfolio", "syntony-program")
+    return (
+        source.element == "algo"
+        or any(source.says("format", name) for name in ours)
+        or is_plan(source.json)
+        or source.says("msccl_type", "algorithm")
+    )
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        "schedule",
+        "schedules, portfolios and programs: ours, MSCCL XML, MSCCL++ plans, .msccl.json",
+        _is_content,
+        _content,
+    ),
+    Kind("topology", "topologies: by name, ours, NCCL's, hwloc's, nvidia-smi's, TACCL's", _is_topology, _topology),
+)
+
+
+def views(names: Sequence[str], options: Options) -> list[View]:
+    """The Views of files, in their order. Raises UserError for one that is of no kind."""
+    found: list[tuple[Kind, list[Source]]] = []
+    for name in names:
+        source = Source(name)
+        kind = _kind_of(source)
+        mates = next((mates for other, mates in found if other is kind and kind.together), None)
+        if mates is None:
+            found.append((kind, [source]))
+        else:
+            mates.append(source)
+    return [kind.view(mates, options) for kind, mates in found]
+
+
+def _kind_of(source: Source) -> Kind:
+    try:
+        kind = next((kind for kind in KINDS if kind.recognizes(source)), None)
+    except OSError as error:
+        raise UserError(f"{source.name}: cannot be read: {error.strerror}") from None
+    if kind is None:
+        known = "; ".join(kind.what for kind in KINDS)
+        if not source.path.exists():
+            raise UserError(
+                f"{source.name}: there is no such file, and no topology has this name (`syntony topo list`)"
+            )
+        raise UserError(f"{source.name}: it is none of what `view` knows: {known}")
+    return kind
