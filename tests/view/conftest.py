@@ -12,6 +12,6 @@ from syntony.benchmarks.view.browser import Browser, executable
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     if executable() is None:
-        pytest.skip("no browser: Debian's package chromium, or SYNTONY_BROWSER, would be one")
+        pytest.skip("no browser on the path; Debian's package chromium is one")
     with Browser() as running:
         yield running

@@ -19,6 +19,7 @@ from syntony.synth.formats.loading import read
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.schedule_simulator import simulate
+from syntony.synth.simulation.usual_slice import usual_slice
 from syntony.topologies.parse import parse
 
 SIZE = 1 << 26
@@ -50,7 +51,7 @@ def shown(browser: Browser, folder: Path) -> Callable[..., Page]:
 
     def show(*files: str | Path, options: tuple[str, ...] = (), state: str = "") -> Page:
         page = folder / "page.html"
-        assert main(["view", *map(str, files), *options, "-o", str(page)]) == 0
+        assert main(["view", *map(str, files), *options, "--force", "-o", str(page)]) == 0
         opened = browser.open(f"{page.as_uri()}{state}")
         assert opened.complaints() == []
         assert opened.requests() == [page.as_uri()]
@@ -85,10 +86,10 @@ def test_scrubbing_moves_chunks_and_numbers_are_the_files(
     page = shown(schedules["forest"])
     schedule = read(schedules["forest"]).content
     assert isinstance(schedule, Schedule)
-    found = simulate(schedule, SIZE, every_message=True)
+    found = simulate(schedule, SIZE, usual_slice(schedule, SIZE), every_message=True)
     assert time(found.seconds) in text(page, ".headline")
     assert page.run("syntony.views[0].panels[0].motion.seconds") == found.seconds
-    assert page.run("syntony.views[0].panels[0].motion.chunk.length") == len(found.messages.row)
+    assert page.run("syntony.views[0].panels[0].motion.chunk.length") == len(set(found.messages.row.tolist()))
 
     def held() -> int:
         page.settle()
@@ -96,13 +97,17 @@ def test_scrubbing_moves_chunks_and_numbers_are_the_files(
 
     chunks = len(schedule.collective.chunks)
     assert held() == chunks  # everybody has its own
-    counts = []
+    ends: dict[int, float] = {}
+    for row, arrival in zip(found.messages.row.tolist(), found.messages.arrival.tolist(), strict=True):
+        ends[row] = max(ends.get(row, 0.0), arrival)
+    counts, shares = [], []
     for share in (0.3, 0.6, 1.0):
         page.run(f"syntony.set({{t: {share}}})")
         counts.append(held())
-        arrived = int((found.messages.arrival <= share * found.seconds * (1 + 1e-12)).sum())
+        arrived = sum(end <= share * found.seconds * (1 + 1e-12) for end in ends.values())
         assert counts[-1] == chunks + arrived
-    assert counts == sorted(set(counts))
+        shares.append(float(page.run("document.querySelector('[data-whole]').dataset.share")))
+    assert shares == sorted(set(shares))
     assert counts[-1] == chunks * schedule.collective.ranks
     page.run("syntony.set({t: 0.3})")
     page.settle()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import webbrowser
-from pathlib import Path
 
+from syntony.base.answer import tell
 from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
+from syntony.base.outputs import add_output, wrote
 from syntony.base.whole_file import write_bytes, write_text
 
 PICTURES = (".svg", ".pdf", ".png")
@@ -21,12 +22,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="what to see: any file of the kinds that --kinds lists, "
         "the name of a topology, or a folder of records (SYNTONY_TRACE_DIR)",
     )
-    parser.add_argument(
+    add_output(
+        parser,
         "-o",
         "--output",
-        type=Path,
         metavar="F",
-        help="F.html for a page (default: view.html), F.svg, F.pdf or F.png for a picture of one panel",
+        endings=(".html", *PICTURES),
+        what="a page or a picture",
+        help="F.html for a page, F.svg, F.pdf or F.png for a picture of one panel",
     )
     parser.add_argument(
         "--panel", metavar="TITLE", help="of a picture: which panel, by the beginning of its title (default: the first)"
@@ -73,35 +76,38 @@ def _run(options: argparse.Namespace) -> int:
     from syntony.view.page import page
 
     if options.kinds:
-        print("\n".join(f"  {kind.name:16} {kind.what}" for kind in KINDS))
+        told = {"kinds": [{"name": kind.name, "what": kind.what} for kind in KINDS]}
+        tell(options, told, [f"  {kind.name:16} {kind.what}" for kind in KINDS])
         return 0
     if not options.files:
         raise UserError("say what to see: a file, or the name of a topology such as dgx1; --kinds lists what is known")
     asked = Options(options.size, options.topology, options.machine, options.fifo_depth)
-    output = options.output or Path("view.html")
-    if options.output is not None and output.suffix not in (".html", *PICTURES):
-        raise UserError(f"{output}: the name must end in .html, {', '.join(PICTURES[:-1])} or {PICTURES[-1]}")
-    if options.panel is not None and output.suffix == ".html":
-        raise UserError(f"--panel {options.panel}: a page has all panels; a picture, such as -o F.svg, has one")
     if options.serve is not None:
+        if options.output is not None:
+            raise UserError(f"--serve writes no file; leave out -o {options.output}")
         from syntony.view.serve import serve
 
         return serve(options.files, asked, options.serve, options.open)
-    if not output.parent.is_dir():
-        raise UserError(f"{output}: there is no directory {output.parent}")
+    output = options.output
+    if output is None:
+        raise UserError("say where to: -o F.html for a page, -o F.svg for a picture, or --serve")
+    if options.panel is not None and output.suffix == ".html":
+        raise UserError(f"--panel {options.panel}: a page has all panels; a picture, such as -o F.svg, has one")
     with progress("reading and simulating"):
         found = views(options.files, asked)
+    shown = [f"{view.kind}: {view.title}: {view.headline}" for view in found]
     if output.suffix in PICTURES:
         from syntony.view.picture import picture
 
         title, content = picture(found, options.panel, output.suffix)
         write_bytes(output, content)
-        print(f"{output}: {title}")
-        return 0
-    write_text(output, page(found))
-    for view in found:
-        print(f"{view.kind}: {view.title}: {view.headline}")
-    print(f"written to {output} ({output.stat().st_size / 1024:.0f} KiB)")
+        shown = [title]
+    else:
+        write_text(output, page(found))
+    shown_views = [
+        {"kind": view.kind, "title": view.title, "headline": view.headline, "facts": dict(view.facts)} for view in found
+    ]
+    tell(options, {"file": str(output), "views": shown_views}, [*shown, wrote(output)])
     if options.open:
         webbrowser.open(output.resolve().as_uri())
     return 0

@@ -42,9 +42,8 @@ _PATIENCE = 60.0
 
 
 def executable() -> str | None:
-    """This machine's browser: what SYNTONY_BROWSER names, or Chromium or Chrome on the path; None: there is none."""
-    named = os.environ.get("SYNTONY_BROWSER")
-    return shutil.which(named) if named else next(filter(None, map(shutil.which, _NAMES)), None)
+    """Chromium or Chrome, where one is on the path."""
+    return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 class BrowserError(UserError):
@@ -57,7 +56,7 @@ class Browser:
     def __init__(self, width: int = 1400, height: int = 1000) -> None:
         program = executable()
         if program is None:
-            raise BrowserError("no browser: install Debian's package chromium, or let SYNTONY_BROWSER name one")
+            raise BrowserError("no browser on the path: install Debian's package chromium")
         self._profile = tempfile.TemporaryDirectory(prefix="syntony-browser-", ignore_cleanup_errors=True)
         commands, self._out = os.pipe()
         self._in, answers = os.pipe()

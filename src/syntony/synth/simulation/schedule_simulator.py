@@ -46,8 +46,8 @@ def simulate(
     every_message  expands a schedule with symmetry, and returns its messages; else it is simulated by representatives
                    where that is exact (simulation/representatives.py), and no messages are returned
     timeline       keeps the rates of links over time
-    listed         returns the messages of the listed transfers of a schedule that is simulated by representatives; their
-                   images take place at the same times. For messages in one slice, and switches that cut through
+    listed         returns the messages of the listed transfers of a schedule that is simulated by representatives;
+                   their images take place at the same times. For switches that cut through
     """
     topology, collective = schedule.topology, schedule.collective
     found = representatives_of(schedule) if schedule.symmetry and not every_message else None
@@ -74,8 +74,9 @@ def simulate(
     routes = [tuple(link for link in route if link < links) for route in paths.all_links()]
     names, path = row[shown], sets[shown]
     if found and listed:
-        shown, names = found.move_of, np.arange(len(found.move_of))
-        routes, path = [schedule.transfers.route(transfer) for transfer in names.tolist()], names
+        names = np.tile(np.arange(len(found.move_of)), moved.slices)
+        shown = (np.arange(moved.slices)[:, None] * (len(moved.flows) // moved.slices) + found.move_of).reshape(-1)
+        routes, path = [schedule.transfers.route(transfer) for transfer in range(len(found.move_of))], names
     return Simulation(
         whole,
         topology,

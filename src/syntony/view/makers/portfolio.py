@@ -8,6 +8,7 @@ from syntony.base.wording import counted, time
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines.portfolio import Portfolio
 from syntony.synth.simulation.schedule_simulator import simulate
+from syntony.synth.simulation.usual_slice import usual_slice
 from syntony.view.makers.network import drawing_of, witness_of
 from syntony.view.models import Curves, Grid, Question, Series, View
 from syntony.view.wording import size_name
@@ -22,7 +23,10 @@ def view(portfolio: Portfolio, file: str, size: int) -> View:
     sizes = sorted(
         {*(1 << power for power in range(10, 31)), *(entry.last for entry in portfolio.entries if entry.last), size}
     )
-    times = [[simulate(entry.schedule, one).seconds for one in sizes] for entry in portfolio.entries]
+    times = [
+        [simulate(entry.schedule, one, usual_slice(entry.schedule, one)).seconds for one in sizes]
+        for entry in portfolio.entries
+    ]
     limit = [bounds.seconds(one) for one in sizes]
     axis, bus = np.asarray(sizes, float), float(collective.bus_factor)
 

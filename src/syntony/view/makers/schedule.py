@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.program_simulator import simulate_program
+from syntony.synth.simulation.result import Messages
 from syntony.synth.simulation.schedule_simulator import simulate
+from syntony.synth.simulation.usual_slice import usual_slice
 from syntony.topologies.topology import Topology
 from syntony.view.makers.moving import agent_lanes, last_arrival, link_lanes, start_and_end, use_of
 from syntony.view.makers.network import drawing_of, witness_of
@@ -26,6 +29,7 @@ from syntony.view.wording import size_name
 
 _MOST = 150_000
 """Transfers that are drawn one by one; of more, the representatives."""
+_MOST_FLOWS = 12_000
 _SIZES = [1 << power for power in range(10, 31, 2)]
 
 
@@ -71,6 +75,7 @@ def view(schedule: Schedule, file: str, size: int) -> View:
         ),
         facts=(
             ("engine", schedule.engine or "unknown"),
+            ("slices", f"of {size_name(_slice(schedule, size))}"),
             ("ranks", str(collective.ranks)),
             ("chunks", str(len(collective.chunks))),
             ("transfers", str(count)),
@@ -89,13 +94,12 @@ def _motion(schedule: Schedule, size: int) -> tuple[Motion, np.ndarray, int]:
     topology, collective = schedule.topology, schedule.collective
     listed = len(schedule.transfers)
     large = bool(schedule.symmetry) and listed * collective.ranks > _MOST
-    found = simulate(schedule, size, every_message=not large, listed=large)
+    found = simulate(schedule, size, _slice(schedule, size), every_message=not large, listed=large)
     whole = found.source
     assert isinstance(whole, Schedule)
     messages = found.messages
     folded = bool(whole.symmetry)
-    order = np.argsort(messages.start, kind="stable")
-    row = messages.row[order]
+    row, start, left, arrival = _whole_messages(messages)
     moved, values = whole.transfers, whole.values
     chunk = values.chunk[moved.value[row]]
     shown, chunk = np.unique(chunk, return_inverse=True)
@@ -130,9 +134,9 @@ def _motion(schedule: Schedule, size: int) -> tuple[Motion, np.ndarray, int]:
         agents[moved.src[row]].astype(np.int32),
         agents[moved.dst[row]].astype(np.int32),
         moved.step[row].astype(np.int32),
-        messages.start[order],
-        messages.left[order],
-        messages.arrival[order],
+        start,
+        left,
+        arrival,
         share,
         (moved.value[row] != moved.result[row]).astype(np.uint8),
         offset.astype(np.int32),
@@ -145,6 +149,26 @@ def _motion(schedule: Schedule, size: int) -> tuple[Motion, np.ndarray, int]:
         **start_and_end(collective, shown),
     )
     return motion, found.busy, count
+
+
+def _whole_messages(messages: Messages) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, start, left and arrival of messages from their first slice to their last, by start."""
+    rows, at = np.unique(messages.row, return_inverse=True)
+    start, left, arrival = np.full(len(rows), np.inf), np.zeros(len(rows)), np.zeros(len(rows))
+    np.minimum.at(start, at, messages.start)
+    np.maximum.at(left, at, messages.left)
+    np.maximum.at(arrival, at, messages.arrival)
+    order = np.argsort(start, kind="stable")
+    return rows[order], start[order], left[order], arrival[order]
+
+
+def _slice(schedule: Schedule, size: int) -> int:
+    """As `syntony simulate` cuts messages, but for at most some ten thousand flows: a page asks at many sizes."""
+    found = usual_slice(schedule, size)
+    largest = float(size * max(schedule.collective.share(chunk) for chunk in range(len(schedule.collective.chunks))))
+    while len(schedule.transfers) * ceil(largest / found) > _MOST_FLOWS and found < largest:
+        found *= 2
+    return found
 
 
 def _orbit(schedule: Schedule) -> int:
@@ -194,7 +218,7 @@ def compared(
     bounds = schedule.bounds or bounds_of(topology, collective)
     heavy = len(schedule.transfers) > 20_000
     sizes = sorted({*([size] if heavy else _SIZES), size})
-    mine = {one: simulate(schedule, one).seconds for one in sizes}
+    mine = {one: simulate(schedule, one, _slice(schedule, one)).seconds for one in sizes}
     rows: list[tuple[str, float]] = [("this schedule", mine[size])]
     axis = np.asarray(sizes, float)
     bus = float(collective.bus_factor)

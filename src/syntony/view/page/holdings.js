@@ -1,5 +1,5 @@
-// What every rank's buffer holds at the cursor: a row per rank, a column per chunk. Full: all of it; partly filled: a sum
-// of some contributions; a corner: it must be there in the end.
+// What every rank's buffer holds at the cursor: a row per rank, a column per chunk. Full: all of it; partly filled: some
+// of its bytes, or a sum of some contributions; a corner: it must be there in the end.
 
 function holdings(panel, side) {
   const motion = panel.motion, agents = motion.agents.length, chunks = motion.chunks.length;
@@ -47,6 +47,7 @@ function holdings(panel, side) {
     context.fillText("rank", 2, 9);
     told.textContent = `${whole} of ${due} chunks are where they must be in the end${due ? ` (${percent(whole / due)})` : ""}.`;
     told.dataset.whole = whole;
+    told.dataset.share = share.reduce((sum, one) => sum + one, 0);
   }]);
   const spot = (event) => {
     const frame = holder.getBoundingClientRect();
@@ -57,7 +58,7 @@ function holdings(panel, side) {
     const { chunk, row } = spot(event);
     if (chunk < 0 || row < 0) return tip(event, "");
     const share = heldAt(panel)[row * chunks + chunk];
-    const what = share >= 0.999 ? "has all of" : share > 0 ? `has ${percent(share)} of the contributions to` : "does not have";
+    const what = share >= 0.999 ? "has all of" : share > 0 ? `has ${percent(share)} of` : "does not have";
     return tip(event, `${rankName(panel.names[motion.agents[row]])} ${what} ${motion.chunks[chunk]}${wanted[row * chunks + chunk] ? "\nmust have it in the end" : ""}`);
   });
   holder.addEventListener("pointerleave", (event) => tip(event, ""));

@@ -60,7 +60,7 @@ function motionLayer(panel, geometry) {
   };
 }
 
-// The share of each chunk's sum that each agent has at the cursor: Float32 (agents, chunks).
+// The share of each chunk, or of its sum, that each agent has at the cursor: Float32 (agents, chunks).
 function heldAt(panel) {
   const motion = panel.motion, chunks = motion.chunks.length, now = cursorOf(motion);
   const row = panel.agentRow ??= Object.fromEntries([...motion.agents].map((node, at) => [node, at]));
@@ -69,9 +69,12 @@ function heldAt(panel) {
   const share = new Float32Array(motion.agents.length * chunks);
   for (let at = 0; at < motion.holders.length; at++) share[row[motion.holders[at]] * chunks + motion.held[at]] = motion.initial[at];
   for (let message = 0; message < motion.chunk.length; message++) {
-    if (ends(motion, message) > now + 1e-12 * motion.seconds) continue;
+    const begin = begins(motion, message), end = ends(motion, message);
+    if (begin >= now) continue;
     const at = row[motion.dst[message]] * chunks + motion.chunk[message];
-    share[at] = Math.max(share[at], motion.share[message]);
+    // What is on its way comes slice by slice.
+    const there = end <= now + 1e-12 * motion.seconds ? 1 : 0.99 * (now - begin) / (end - begin);
+    share[at] = Math.max(share[at], there * motion.share[message]);
   }
   panel.held = { key, share };
   return share;
