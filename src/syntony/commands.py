@@ -28,6 +28,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "traffic": ("syntony.synth.commands",),
             "place": ("syntony.synth.commands",),
             "convert": ("syntony.synth.commands",),
+            "export": ("syntony.synth.commands.export",),
         },
         "running": {
             "bench": ("syntony.benchmarks.cli",),

@@ -14,7 +14,7 @@ ROOMS = ("base", "topologies", "synth", "collectives", "overlap", "trainer", "la
 """From the ground up: a room imports only what stands before it. The front door (`syntony` itself) imports all."""
 SYNTH = (
     "model", "symmetry", "bounds", "checker", "lowering", "simulation", "traffic", "engines", "placement", "formats",
-    "dsl", "commands",
+    "nccl", "dsl", "commands",
 )  # fmt: skip
 """The same within synth."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syntony.base.answer import tell, wrapped
@@ -11,6 +12,7 @@ from syntony.base.command import Command, UserError
 from syntony.base.outputs import add_output, wrote
 from syntony.base.whole_file import write_text
 from syntony.base.wording import counted, unknown
+from syntony.topologies.cli import TOPOLOGY_HELP
 
 if TYPE_CHECKING:
     from syntony.synth.formats.export_options import ExportOptions
@@ -20,7 +22,8 @@ PROTOCOLS = ("Simple", "LL128", "LL")
 
 
 def _configure_verify(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help=f"{_READS}, or a portfolio")
+    parser.add_argument("file", help=f"{_READS}, a portfolio, or NCCL's graph file")
+    parser.add_argument("--topology", metavar="T", help=f"for a graph file: the machine it is for; {TOPOLOGY_HELP}")
     parser.add_argument(
         "--fifo-depth",
         type=count,
@@ -31,8 +34,15 @@ def _configure_verify(parser: argparse.ArgumentParser) -> None:
 
 def _run_verify(options: argparse.Namespace) -> int:
     from syntony.synth.formats.loading import verify
+    from syntony.synth.nccl.graph_file import is_graph_file
+    from syntony.synth.nccl.judge import verify_graphs
 
-    verdict = verify(options.file, options.fifo_depth)
+    if is_graph_file(Path(options.file)):
+        verdict = verify_graphs(Path(options.file), options.topology)
+    elif options.topology is not None:
+        raise UserError("--topology is for NCCL's graph files; other files say what they are for")
+    else:
+        verdict = verify(options.file, options.fifo_depth)
     told = {"valid": verdict.valid, "fault": verdict.fault, "timeline": list(verdict.timeline)}
     first = f"{options.file}: valid" if verdict else f"{options.file}: invalid: {verdict.fault}"
     tell(options, told, [first, *(f"  {line}" for line in verdict.timeline)])

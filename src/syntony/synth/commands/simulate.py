@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syntony.base.answer import tell
@@ -15,8 +16,6 @@ from syntony.synth.commands.traffic import add_choice, add_heat_map, add_trace, 
 from syntony.topologies.cli import TOPOLOGY_HELP
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from syntony.synth.model.program import Program
     from syntony.synth.model.schedule import Schedule
     from syntony.synth.simulation.result import Simulation
@@ -31,7 +30,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="F",
-        help="a schedule, a program or MSCCL XML; or builder:ALGORITHM:COLLECTIVE, such as builder:ring:all_reduce",
+        help="a schedule, a program, MSCCL XML or NCCL's graph file; or builder:ALGORITHM:COLLECTIVE, such as "
+        "builder:ring:all_reduce",
     )
     parser.add_argument("--size", type=size, default=1 << 30, metavar="BYTES", help="bytes (default 1G)")
     parser.add_argument(
@@ -63,6 +63,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from syntony.synth.nccl.graph_file import is_graph_file
+
+    if is_graph_file(Path(options.file)):
+        return _run_graphs(options)
     found, outcome, how = _simulation(options)
     written = [_write_trace(found, outcome, options.trace)] if options.trace else []
     if options.heat_map:
@@ -72,6 +76,21 @@ def _run(options: argparse.Namespace) -> int:
     told = _report(found, options.utilization) | how | ({"critical_path": why} if why else {})
     lines = [f"  slices   {how['slices']}", f"  paths    {how['paths']}", *(f"  {line}" for line in why)]
     tell(options, told, [*_story(found, options.utilization), *lines, *written])
+    return 0
+
+
+def _run_graphs(options: argparse.Namespace) -> int:
+    """What the links allow the channels of NCCL's graph file."""
+    from syntony.synth.nccl.judge import simulate_graphs
+
+    if options.topology is None:
+        raise UserError(
+            f"{options.file}: a graph file names no links; give the machine it is for, such as --topology dgx1"
+        )
+    _refuse(options, ("trace", "heat_map", "switching", "fifo_depth", "slice"), "NCCL's graph file")
+    told = simulate_graphs(Path(options.file), options.topology, options.size)
+    found = {"graphs": [graph.to_dict() for graph in told]}
+    tell(options, found, [line for graph in told for line in graph.lines()])
     return 0
 
 

@@ -1,0 +1,1 @@
+"""Stock NCCL and RCCL: the graph files that say which order their channels take, and what tuner plugins read."""
