@@ -159,7 +159,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["export", "nccl-graph", topology, "-o", str(path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["ring"]["busbw"] == 80
-    assert main(["export", "nccl-graph", topology, "-o", str(path), "--beside", str(path)]) == 0
+    assert main(["export", "nccl-graph", topology, "-o", str(path), "--beside", str(path), "--force"]) == 0
     assert "ring 80 GB/s (+0.0%)" in capsys.readouterr().out
     assert main(["verify", str(path)]) == 0
     assert main(["verify", str(path), "--topology", topology]) == 0

@@ -107,7 +107,7 @@ def _dumped(host: Host, path: str | None) -> dict[str, ChannelSet]:
 COMMANDS = (
     Command(
         ("export", "nccl-graph"),
-        "the order of channels that stock NCCL and RCCL read from a file, with a bound on what any order can reach",
+        "write the channels that stock NCCL and RCCL read from a file, beside a bound on what any reach",
         "syntony export nccl-graph dgx1 -o dgx1-channels.xml",
         _configure_graph,
         _run_graph,
