@@ -45,8 +45,8 @@ ROOMS = {
     "synthesis": _room(
         "what the synthesizer reaches",
         "synthesis",
-        "sccl forest allreduce alltoall teccl bfb blink scale repair hierarchy placement fast bounds simulator "
-        "topologies",
+        "sccl forest allreduce alltoall teccl bfb blink scale repair hierarchy irregular placement fast bounds "
+        "simulator topologies",
     ),
     "runtime": _room(
         "what the runtime reaches",

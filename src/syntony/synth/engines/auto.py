@@ -1,12 +1,13 @@
-"""Engine `auto`: asks the engines that fit, one after another, and keeps the schedule with the shortest simulated time.
+"""Engine `auto`: asks all engines that fit, several at once, and keeps the schedule with the shortest simulated time.
 
-    candidates      forest ──▶ flow ──▶ pipeline ──▶ greedy ──▶ sccl ──▶ ..     those worth asking, quick and good first
-    simulated        12 us                10 us       9 us      11 us             at the size, cut as the executor cuts
-    kept                                              greedy
+    at once     forest ──▶ pipeline ──▶ greedy ──▶ teccl ..          quick ones first, then those that take what time is
+                flow ────▶ hierarchy ──▶ bfb ────▶ taccl ..          left, the most promising at this size before others
+    simulated    12 us      10 us        9 us      11 us             at the size, cut as the executor cuts
+    kept                                 greedy
 
-The search ends when a schedule is as fast as the bounds allow, or when time is up; then the best schedule so far is
-returned. Each engine gets a share of the remaining time, so that a slow one leaves time for those after it. An engine
-that cannot do the collective, or not on this topology or in this time, is skipped.
+Each engine works in a process of its own (workers.py), so a stuck one holds up nobody, and one that is late is ended.
+The search ends when a schedule is as fast as the bounds allow, when all have answered, or when time is up; then the
+best schedule so far is returned. Its proof says who was asked and what came of it.
 
 With `auto:in_network`, switches may add and copy, too; without it, the schedule can be run by ranks alone.
 """
@@ -14,40 +15,60 @@ With `auto:in_network`, switches may add and copy, too; without it, the schedule
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from math import ceil
 
-from syntony.synth.engines.engine import Budget, EngineError
+from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
 from syntony.synth.engines.registry import engine_named
+from syntony.synth.engines.workers import Found, Question, Refused, Workers, cores, seconds_at
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
-from syntony.synth.simulation.program_simulator import executor_slice
-from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.topologies.topology import Topology
+
+__all__ = ["Found", "Refused", "attempts", "candidates", "run", "seconds_at"]
 
 CLOSE = 1.01
 """A schedule within 1 % of the bounds ends the search."""
-MOST_MESSAGES = 1 << 19
-"""If a simulation had more messages than this, slices are made larger."""
 SWITCHES = "in_network"
 """The argument that lets switches add and copy."""
+SMALL = 16
+"""Up to so many ranks the first engine is asked in this process, where it answers in less time than a worker begins."""
+MOST_WORKERS = 4
+"""Each takes the memory of a search."""
+EXACT_PATHS = ("all_to_all", "gather", "scatter")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """The name of an engine, the problems that it is asked for, and its share of the remaining time."""
+    """The name of an engine, the problems that it is asked for, and whether it takes all the time that it is given."""
 
     engine: str
     worth: Callable[[Topology, Collective], bool]
-    share: float
+    insatiable: bool = False
 
 
 def _up_to(ranks: int) -> Callable[[Topology, Collective], bool]:
     return lambda topology, collective: collective.ranks <= ranks
 
 
-def _always(topology: Topology, collective: Collective) -> bool:
-    return True
+def _trees(topology: Topology, collective: Collective) -> bool:
+    return collective.kind not in EXACT_PATHS
+
+
+def _paths(topology: Topology, collective: Collective) -> bool:
+    return collective.kind in EXACT_PATHS
+
+
+def _direct(topology: Topology, collective: Collective) -> bool:
+    return (
+        _trees(topology, collective)
+        and collective.ranks <= 256
+        and not any(node.kind != "rank" for node in topology.nodes)
+    )
+
+
+def _uneven(topology: Topology, collective: Collective) -> bool:
+    return collective.kind == "all_to_all" and collective.ranks <= 256
 
 
 def _switches_help(topology: Topology, collective: Collective) -> bool:
@@ -55,28 +76,22 @@ def _switches_help(topology: Topology, collective: Collective) -> bool:
 
 
 CANDIDATES = (
-    Candidate("forest", _always, 0.5),
-    Candidate("flow", _always, 0.5),
-    Candidate(SWITCHES, _switches_help, 0.5),
-    Candidate("pipeline", _up_to(64), 0.3),
-    Candidate("hierarchy", _up_to(64), 0.3),
-    Candidate("greedy", _up_to(64), 0.5),
-    Candidate("sccl", _up_to(8), 0.2),
-    Candidate("teccl", _up_to(32), 0.3),
-    Candidate("bfb", _up_to(256), 0.5),
+    Candidate(SWITCHES, _switches_help),
+    Candidate("forest", _trees),
+    Candidate("flow", _paths),
+    Candidate("greedy", _up_to(64)),
+    Candidate("hierarchy", _up_to(64)),
+    Candidate("bfb", _direct),
+    Candidate("fast", _uneven),
+    Candidate("blink", lambda topology, collective: _trees(topology, collective) and collective.ranks <= 64),
+    Candidate("pipeline", _up_to(64)),
+    Candidate("teccl", _up_to(32), insatiable=True),
+    Candidate("taccl", _up_to(32), insatiable=True),
+    Candidate("sccl", _up_to(8), insatiable=True),
 )
 """In the order in which they are asked."""
 FALLBACK = "greedy"
 """The engine that is asked if no other one returned a schedule."""
-
-
-@dataclass(frozen=True)
-class Found:
-    """A candidate's schedule, and its simulated seconds."""
-
-    engine: str
-    schedule: Schedule
-    seconds: float
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
@@ -84,12 +99,24 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
 
     Its proof says what was compared. Raises EngineError if none of the engines returns a schedule.
     """
-    found = list(candidates(topology, collective, size, budget, argument))
-    best = min(found, key=lambda one: one.seconds)
-    if len(found) == 1:
+    best: Found | None = None
+    told = []
+    refusal: EngineError | None = None
+    for one in attempts(topology, collective, size, budget, argument):
+        if isinstance(one, Refused):
+            refusal = one.error
+            told.append(f"{one.engine} {'out of time' if isinstance(one.error, OutOfTimeError) else 'refused'}")
+            continue
+        told.append(f"{one.engine} {one.seconds * 1e6:.4g} us")
+        if best is None or one.seconds < best.seconds:
+            best = one
+            if budget.better is not None:
+                budget.better(best.schedule)
+    if best is None:
+        raise refusal or OutOfTimeError(f"no engine had a schedule within {budget.timeout:g} s; --timeout allows more")
+    if len(told) == 1:
         return best.schedule
-    compared = ", ".join(f"{one.engine} {one.seconds * 1e6:.4g} us" for one in found)
-    proofs = [best.schedule.proof, f"fastest simulated at {size} bytes of {compared}"]
+    proofs = [best.schedule.proof, f"fastest simulated at {size} bytes of {', '.join(told)}"]
     return replace(best.schedule, proof="; ".join(filter(None, proofs)))
 
 
@@ -100,47 +127,80 @@ def candidates(
     budget: Budget,
     argument: str = "",
     known: Collection[str] = (),
+    workers: Workers | None = None,
 ) -> Iterator[Found]:
     """The schedules of the candidates, as they are found; `known` engines are not asked again.
 
+    `workers` are there for several searches, one after another; by default the search has its own.
     Raises EngineError if there is none at all.
     """
+    none_yet, refusal = not known, None
+    for one in attempts(topology, collective, size, budget, argument, known, workers):
+        if isinstance(one, Found):
+            none_yet = False
+            yield one
+        else:
+            refusal = one.error
+    if none_yet:
+        raise refusal or OutOfTimeError(f"no engine had a schedule within {budget.timeout:g} s")
+
+
+def attempts(
+    topology: Topology,
+    collective: Collective,
+    size: int,
+    budget: Budget,
+    argument: str = "",
+    known: Collection[str] = (),
+    workers: Workers | None = None,
+) -> Iterator[Found | Refused]:
+    """What each engine that is asked answers, in the order of their answers; see `candidates`."""
     if argument not in ("", SWITCHES):
         raise EngineError(f"engine auto takes the argument {SWITCHES} or none, not '{argument}'")
     if budget.steps is not None or budget.rounds is not None:
         yield Found("sccl", engine_named("sccl").run(topology, collective, size, budget), 0.0)
         return
-    offered = [one for one in CANDIDATES if one.worth(topology, collective) and (argument or one.engine != SWITCHES)]
-    none_yet, refusal = not known, None
-    for candidate in offered:
-        if candidate.engine in known:
-            continue
-        if not (none_yet or budget.left()):
+    waiting = [
+        candidate
+        for candidate in CANDIDATES
+        if candidate.worth(topology, collective)
+        and candidate.engine not in known
+        and (argument or candidate.engine != SWITCHES)
+    ] or ([Candidate(FALLBACK, _up_to(collective.ranks))] if not known else [])
+
+    def question(candidate: Candidate, at_once: int) -> Question:
+        """All remaining time; the insatiable share it, `at_once` together."""
+        rest = 1 + sum(other.insatiable for other in waiting) if candidate.insatiable else 1
+        left = budget.left() * min(1.0, at_once / rest)
+        return Question(candidate.engine, topology, collective, size, left)
+
+    if waiting and collective.ranks <= SMALL:
+        first = question(waiting.pop(0), 1).answer()
+        yield first
+        if not waiting or not budget.left() or _ends(first, size):
             return
+    with nullcontext(workers) if workers else Workers(most_workers()) as workers:
         try:
-            found = _ask(candidate.engine, topology, collective, size, budget.left() * candidate.share)
-        except EngineError as error:
-            refusal = error
-            continue
-        none_yet = False
-        yield found
-        bounds = found.schedule.bounds
-        if bounds is not None and found.seconds <= CLOSE * bounds.seconds(size):
-            return
-    if none_yet:
-        if FALLBACK in {candidate.engine for candidate in offered} and refusal:
-            raise refusal
-        yield _ask(FALLBACK, topology, collective, size, budget.left())
+            while waiting or workers.busy:
+                while waiting and workers.busy < workers.most and budget.left():
+                    workers.ask(question(waiting.pop(0), workers.most))
+                if not workers.busy:
+                    return
+                for answer in workers.answers():
+                    yield answer
+                    if _ends(answer, size):
+                        return
+        finally:
+            workers.drop()
 
 
-def _ask(engine: str, topology: Topology, collective: Collective, size: int, timeout: float) -> Found:
-    schedule = engine_named(engine).run(topology, collective, size, Budget(timeout))
-    return Found(engine, schedule, seconds_at(schedule, size))
+def most_workers() -> int:
+    """How many engines are asked at once."""
+    return min(cores(), MOST_WORKERS)
 
 
-def seconds_at(schedule: Schedule, size: int) -> float:
-    """Simulated seconds at `size` bytes, messages cut as the CPU executor cuts them."""
-    collective = schedule.collective
-    slices = max(1, MOST_MESSAGES // max(1, len(schedule.transfers)))
-    largest = int(collective.chunks.weight.max(initial=0)) * collective.unit * size
-    return simulate(schedule, size, max(executor_slice(collective.ranks), ceil(largest / slices))).seconds
+def _ends(answer: Found | Refused, size: int) -> bool:
+    """Whether nothing better than this is possible."""
+    if isinstance(answer, Refused) or answer.schedule.bounds is None:
+        return False
+    return answer.seconds <= CLOSE * answer.schedule.bounds.seconds(size)

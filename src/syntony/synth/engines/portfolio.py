@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from syntony.base.command import UserError
-from syntony.synth.engines.auto import candidates, seconds_at
+from syntony.synth.engines.auto import candidates, most_workers, seconds_at
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.registry import ENGINES
+from syntony.synth.engines.workers import Workers
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.topologies.topology import Topology
@@ -75,12 +76,14 @@ def portfolio(topology: Topology, collective: Collective, smallest: int, largest
     """For sizes from `smallest` to `largest` bytes. Raises EngineError where no engine has a schedule."""
     sizes = _powers(smallest, largest, 4)
     found: list[Schedule] = []
-    for number, size in enumerate(sizes):
-        if number and not budget.left():
-            break
-        share = Budget(budget.left() / (len(sizes) - number))
-        known = {engine.name for engine in ENGINES if not engine.sized} & {schedule.engine for schedule in found}
-        found += [one.schedule for one in candidates(topology, collective, size, share, known=known)]
+    with Workers(most_workers()) as workers:
+        for number, size in enumerate(sizes):
+            if number and not budget.left():
+                break
+            share = Budget(budget.left() / (len(sizes) - number))
+            known = {engine.name for engine in ENGINES if not engine.sized} & {schedule.engine for schedule in found}
+            asked = candidates(topology, collective, size, share, known=known, workers=workers)
+            found += [one.schedule for one in asked]
     return Portfolio(tuple(_entries(found, _powers(smallest, largest, 2))))
 
 

@@ -1,0 +1,194 @@
+"""Engines at work in processes of their own: several at once, each ended when its time is up, whatever it is at.
+
+    auto ──(engine, problem, seconds)──▶ worker 0: forest     ──(schedule, simulated seconds)──▶ auto
+         ──────────────────────────────▶ worker 1: pipeline   ──(refused: why)─────────────────▶
+                                         ended at its limit; the next engine gets a new worker
+
+A worker is a fresh interpreter, no fork: whoever calls an engine may have threads, GPUs or MPI.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
+from multiprocessing.connection import Connection, Pipe, wait
+
+from syntony.base.supervised import die_with_parent
+from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
+from syntony.synth.engines.registry import engine_named
+from syntony.synth.model.collective import Collective
+from syntony.synth.model.schedule import Schedule
+from syntony.synth.simulation.program_simulator import executor_slice
+from syntony.synth.simulation.schedule_simulator import simulate
+from syntony.topologies.topology import Topology
+
+MOST_MESSAGES = 1 << 19
+"""If a simulation had more messages than this, slices are made larger."""
+LATE = 1.0
+"""Seconds over its limit in which an engine may still answer: for bounds and simulation."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An engine's schedule, and its simulated seconds."""
+
+    engine: str
+    schedule: Schedule
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An engine that gave no schedule: why not."""
+
+    engine: str
+    error: EngineError
+
+
+@dataclass(frozen=True)
+class Question:
+    """What an engine is asked."""
+
+    engine: str
+    topology: Topology
+    collective: Collective
+    size: int
+    seconds: float
+
+    def answer(self) -> Found | Refused:
+        """Asks the engine, in this process."""
+        try:
+            engine = engine_named(self.engine)
+            schedule = engine.run(self.topology, self.collective, self.size, Budget(self.seconds))
+        except EngineError as error:
+            return Refused(self.engine, error)
+        return Found(self.engine, schedule, seconds_at(schedule, self.size))
+
+
+def seconds_at(schedule: Schedule, size: int) -> float:
+    """Simulated seconds at `size` bytes, messages cut as the CPU executor cuts them.
+
+    Where that makes too many messages, two simulations with longer slices are extrapolated: in a pipeline of slices,
+    time grows with their length (the slices that a message waits for), so a straight line meets it.
+    """
+    collective = schedule.collective
+    slices = max(1, MOST_MESSAGES // max(1, len(schedule.transfers)))
+    largest = int(collective.chunks.weight.max(initial=0)) * collective.unit * size
+    wanted, least = executor_slice(collective.ranks), ceil(largest / slices)
+    seconds = simulate(schedule, size, max(wanted, least)).seconds
+    if least <= wanted or slices == 1:
+        return seconds
+    slope = (simulate(schedule, size, 2 * least).seconds - seconds) / least
+    at_least = schedule.bounds.seconds(size) if schedule.bounds else seconds / 2
+    return min(seconds, max(seconds - slope * (least - wanted), at_least))
+
+
+class Workers:
+    """At most `most` workers; `with` ends them all."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._idle: list[_Worker] = []
+        self._busy: dict[Connection, tuple[_Worker, Question, float]] = {}
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+        for worker in self._idle:
+            worker.end()
+        self._idle = []
+
+    def drop(self) -> None:
+        """Ends those that are at work."""
+        for worker, _, _ in self._busy.values():
+            worker.end()
+        self._busy = {}
+
+    @property
+    def busy(self) -> int:
+        """How many are at work."""
+        return len(self._busy)
+
+    def ask(self, question: Question) -> None:
+        """Hands the question to a worker; at most `most` may be at work."""
+        assert self.busy < self.most
+        worker = self._idle.pop() if self._idle else _Worker()
+        worker.connection.send(question)
+        self._busy[worker.connection] = worker, question, time.monotonic() + question.seconds + LATE
+
+    def answers(self) -> Iterator[Found | Refused]:
+        """Waits for answers and limits, for at least one of them; someone must be at work."""
+        first = min(end for _, _, end in self._busy.values())
+        ready = wait(list(self._busy), max(0.0, first - time.monotonic()))
+        for connection in ready:
+            assert isinstance(connection, Connection)
+            worker, question, _ = self._busy.pop(connection)
+            try:
+                answer = connection.recv()
+            except EOFError:
+                worker.end()
+                died = EngineError(f"engine {question.engine} ended its process")
+                yield Refused(question.engine, died)
+                continue
+            self._idle.append(worker)
+            if isinstance(answer, (Found, Refused)):
+                yield answer
+            else:
+                raise AssertionError(f"engine {question.engine} failed:\n{answer}")
+        for connection, (worker, question, end) in list(self._busy.items()):
+            if end <= time.monotonic():
+                worker.end()
+                del self._busy[connection]
+                text = f"engine {question.engine} had no answer within {question.seconds:.3g} s"
+                yield Refused(question.engine, OutOfTimeError(text))
+
+
+class _Worker:
+    """A process that answers questions, one after another."""
+
+    def __init__(self) -> None:
+        self.connection, there = Pipe()
+        command = [sys.executable, "-m", "syntony.synth.engines.workers", str(there.fileno())]
+        self._process = subprocess.Popen(command, pass_fds=[there.fileno()], stdin=subprocess.DEVNULL)
+        there.close()
+
+    def end(self) -> None:
+        """Ends it."""
+        self.connection.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def _work(connection: Connection) -> None:
+    import traceback
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Whoever asks is interrupted, and ends this process.
+    die_with_parent()
+    while True:
+        question = connection.recv()
+        try:
+            answer = question.answer()
+        except Exception:
+            answer = traceback.format_exc()
+        connection.send(answer)
+
+
+def cores() -> int:
+    """How many processes can run at once here."""
+    return len(os.sched_getaffinity(0))
+
+
+if __name__ == "__main__":
+    from syntony.synth.engines import workers
+
+    with suppress(EOFError, BrokenPipeError):
+        workers._work(Connection(int(sys.argv[1])))
