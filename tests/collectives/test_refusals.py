@@ -199,7 +199,8 @@ MEANINGLESS: dict[str, tuple[Callable[[Communicator], Any], str]] = {
     "op of these": (lambda g: g.all_reduce(floats(4), op="bxor"), "bxor of float32 has no meaning"),
     "algorithm": (
         lambda g: g.all_reduce(floats(4), algorithm="rings"),
-        "unknown algorithm rings: available are auto, shared, direct, two_shot, pairwise, ring, dbt, hierarchical",
+        "unknown algorithm rings: available are auto, shared, direct, two_shot, pairwise, ring, dbt, "
+        "recursive_doubling, rabenseifner, swing, bruck, pat, two_level, hierarchical",
     ),
     "algorithm of this": (
         lambda g: g.all_gather(floats(4), floats(8), algorithm="two_shot"),

@@ -99,7 +99,7 @@ class Machine:
                 spaces[space].append(memory)
             self.slots.append(spaces)
             self.outputs.append(of_output)
-        self.fifos: dict[tuple[int, int, int], deque[np.ndarray]] = defaultdict(deque)
+        self.fifos: dict[tuple[int, int, int], deque[list[np.ndarray]]] = defaultdict(deque)
         self.lanes: list[dict[int, list[tuple[Any, ...]]]] = [defaultdict(list) for _ in range(columns["ranks"])]
         operands, dependencies = columns["operands"].tolist(), columns["dependencies"].tolist()
         next_operand = next_dependency = 0
@@ -144,26 +144,31 @@ class Machine:
         if found is None:
             return False
         (opcode, dst_space, dst, src_space, src, count, source, target, channel, operands, _, _), turn = found
-        assert count == 1, "the builders write single slots"
         incoming = self.fifos[source, rank, channel]
         if opcode in (RECV, RECV_REDUCE) and not incoming:
             return False
+
+        def written(k: int = 0) -> np.ndarray:
+            return self.view(rank, dst_space, dst + k, turn)
+
+        def read(k: int = 0) -> np.ndarray:
+            return self.view(rank, src_space, src + k, turn)
+
         if opcode == SEND:
             fifo = self.fifos[rank, target, channel]
             if len(fifo) >= self.columns["fifo_depth"]:
                 return False
-            fifo.append(self.view(rank, src_space, src, turn).copy())
+            fifo.append([read(k).copy() for k in range(count)])
         elif opcode == COPY:
-            self.view(rank, dst_space, dst, turn)[:] = self.view(rank, src_space, src, turn)
+            written()[:] = read()
         elif opcode == REDUCE:
-            total = self.view(rank, src_space, src, turn).copy()
+            total = read().copy()
             for space, index in operands:
                 total += self.view(rank, space, index, turn)
-            self.view(rank, dst_space, dst, turn)[:] = total
-        elif opcode == RECV:
-            self.view(rank, dst_space, dst, turn)[:] = incoming.popleft()
-        elif opcode == RECV_REDUCE:
-            self.view(rank, dst_space, dst, turn)[:] = incoming.popleft() + self.view(rank, src_space, src, turn)
+            written()[:] = total
+        elif opcode in (RECV, RECV_REDUCE):
+            for k, message in enumerate(incoming.popleft()):
+                written(k)[:] = message + read(k) if opcode == RECV_REDUCE else message
         else:
             assert opcode == NOP, f"opcode {opcode} is not written by the builders"
         self.finish(rank, lane)

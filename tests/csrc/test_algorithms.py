@@ -82,7 +82,9 @@ def test_builder_at_larger_rank_counts(name: str, collective: str, ranks: int) -
     check(program, rng, slice_elements=1 << 20, in_place=bool(ranks % 2))
 
 
-@pytest.mark.parametrize("collective", _core.algorithms()[-1].collectives)
+@pytest.mark.parametrize(
+    ("name", "collective"), [pair for pair in BUILDERS if pair[0] in ("hierarchical", "two_level")]
+)
 @pytest.mark.parametrize(
     "boxes",
     [
@@ -94,10 +96,12 @@ def test_builder_at_larger_rank_counts(name: str, collective: str, ranks: int) -
     ],
     ids=str,
 )
-def test_hierarchical_takes_any_boxes(boxes: list[list[int]], collective: str) -> None:
+def test_two_levels_take_any_boxes(boxes: list[list[int]], name: str, collective: str) -> None:
     for root in roots(collective, 6):
-        program = _core.build("hierarchical", collective, 6, root, boxes)
-        check(program, generator(boxes, collective, root), slice_elements=2, in_place=bool(root % 2))
+        program = _core.build(name, collective, 6, root, boxes)
+        rng = generator(boxes, name, collective, root)
+        check(program, rng, slice_elements=2, in_place=bool(root % 2))
+        check(program, rng, slice_elements=3, in_place=not root % 2)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5, 8, 9])
@@ -117,7 +121,10 @@ def test_all_reduce_is_bitwise_equal_on_all_ranks_and_in_every_order(name: str, 
 def rounds_more_than_once(columns: dict[str, Any]) -> bool:
     """Whether a sum feeds a sum: then there are more reductions than finished sums."""
     reductions = np.count_nonzero(np.isin(columns["instructions"][:, 2], (2, 5)))
-    sums_per_chunk = columns["ranks"] if columns["collective"] == "all_reduce" and columns["name"] == "direct" else 1
+    ranks = columns["ranks"]
+    sums_per_chunk = 1
+    if columns["collective"] == "all_reduce":  # where several ranks finish the same sum
+        sums_per_chunk = {"direct": ranks, "recursive_doubling": 1 << ranks.bit_length() - 1}.get(columns["name"], 1)
     return bool(reductions > len(columns["chunks"]) * sums_per_chunk)
 
 
@@ -167,6 +174,72 @@ def test_only_relays_need_the_size_matrix() -> None:
     assert not _core.build("ring", "reduce_scatter", 4).needs_size_matrix
 
 
+def hops(columns: dict[str, Any]) -> int:
+    """Messages in the longest chain in which each must wait for the one before, at one instruction's time each."""
+    fifos: dict[tuple[int, int, int], list[int]] = {}
+    depth: dict[tuple[int, int, int], int] = {}
+    lanes: dict[tuple[int, int], list[tuple[int, ...]]] = {}
+    dependencies, at = columns["dependencies"].tolist(), 0
+    for row in columns["instructions"].tolist():
+        lanes.setdefault((row[0], row[1]), []).append((*row, at))
+        at += row[12]
+    waiting = dict.fromkeys(lanes, 0)
+    moved = True
+    while moved:
+        moved = False
+        for (rank, lane), rows in lanes.items():
+            while waiting[rank, lane] < len(rows):
+                position = waiting[rank, lane]
+                row = rows[position]
+                before = [(rank, *on) for on in dependencies[row[-1] : row[-1] + row[12]]]
+                before += [(rank, lane, position - 1)] if position else []
+                source = (row[8], rank, row[10])
+                if any(one not in depth for one in before) or (row[2] in (4, 5) and not fifos.get(source)):
+                    break
+                here = max((depth[one] for one in before), default=0)
+                if row[2] in (4, 5):
+                    here = max(here, fifos[source].pop(0) + 1)
+                if row[2] == 3:
+                    fifos.setdefault((rank, row[9], row[10]), []).append(here)
+                depth[rank, lane, position] = here
+                waiting[rank, lane] += 1
+                moved = True
+    return max(depth.values())
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16])
+def test_butterflies_take_as_many_hops_as_the_papers_say(ranks: int) -> None:
+    steps = ranks.bit_length() - 1
+    assert hops(_core.build("recursive_doubling", "all_reduce", ranks).columns()) == steps
+    for name in ("rabenseifner", "swing"):
+        columns = _core.build(name, "all_reduce", ranks).columns()
+        assert hops(columns) == 2 * steps
+        sends = columns["instructions"][columns["instructions"][:, 2] == 3]
+        assert sends[:, 7].sum() == 2 * ranks * (ranks - 1), "2 (n-1) chunks of 1/n by each rank"
+        assert len(sends) == 2 * steps * ranks, "one message to each partner, there and back"
+    for name, collective in (("bruck", "all_gather"), ("pat", "all_gather"), ("pat", "reduce_scatter")):
+        columns = _core.build(name, collective, ranks).columns()
+        assert hops(columns) == steps
+        sends = columns["instructions"][columns["instructions"][:, 2] == 3]
+        assert sends[:, 7].sum() == ranks * (ranks - 1)
+    assert hops(_core.build("bruck", "all_to_all", ranks).columns()) == steps
+
+
+def test_two_level_crosses_the_border_once() -> None:
+    boxes = [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    columns = _core.build("two_level", "all_reduce", 9, 0, boxes).columns()
+    assert hops(columns) == 3
+    assert hops(_core.build("hierarchical", "all_reduce", 9, 0, boxes).columns()) == 6
+
+
+def test_partners_of_swing_are_near() -> None:
+    """Distances 1, 1, 3, 5 on a ring of 16, where halving has 8, 4, 2, 1 (De Sensi et al., table 1)."""
+    instructions = _core.build("swing", "all_reduce", 16).columns()["instructions"]
+    sends = instructions[(instructions[:, 2] == 3) & (instructions[:, 10] == 0)]
+    near = {min((row[9] - row[0]) % 16, (row[0] - row[9]) % 16) for row in sends.tolist()}
+    assert near == {1, 3, 5}
+
+
 @given(st.integers(1, 300))
 def test_no_rank_is_an_inner_node_of_both_trees(ranks: int) -> None:
     inner = []
@@ -195,7 +268,7 @@ def test_default_boxes_are_near_square(ranks: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("rung", "all_reduce", 2), "no algorithm 'rung'; there are direct, two_shot, pairwise, ring, dbt, hier"),
+        (("rung", "all_reduce", 2), "no algorithm 'rung'; there are direct, two_shot, pairwise, ring, dbt, rec"),
         (("ring", "all_reduced", 2), "no collective 'all_reduced'; there are all_reduce"),
         (("two_shot", "gather", 2), "'two_shot' has no gather; it has all_reduce"),
         (("ring", "broadcast", 4, 4), "root 4 is not one of the 4 ranks"),

@@ -19,6 +19,7 @@ from syntony.synth.model.program import Program
 
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 BUILDERS = [(a.name, collective) for a in _core.algorithms() for collective in a.collectives]
+IN_BOXES = ("hierarchical", "two_level")
 SAMPLED = (1, 2, 3, 4, 5, 7, 8, 12, 17, 24, 33)
 
 
@@ -68,11 +69,12 @@ def boxes_of_any_shape(draw: st.DrawFn) -> list[list[int]]:
 
 
 @settings(max_examples=40)
-@given(boxes_of_any_shape(), st.sampled_from(_core.algorithms()[-1].collectives), st.data())
-def test_hierarchical_is_proven_for_any_boxes(boxes: list[list[int]], collective: str, data: Any) -> None:
+@given(boxes_of_any_shape(), st.sampled_from([pair for pair in BUILDERS if pair[0] in IN_BOXES]), st.data())
+def test_two_levels_are_proven_for_any_boxes(boxes: list[list[int]], pair: tuple[str, str], data: Any) -> None:
+    name, collective = pair
     ranks = sum(map(len, boxes))
     root = data.draw(st.integers(0, ranks - 1)) if collective in ROOTED else 0
-    prove("hierarchical", collective, ranks, root, boxes)
+    prove(name, collective, ranks, root, boxes)
 
 
 @pytest.mark.parametrize(("name", "collective"), BUILDERS)

@@ -293,9 +293,10 @@ void bind_builder(nb::module_& m) {
             self.reduce(rank, dst, sources);
           },
           "rank"_a, "dst"_a, "sources"_a, "dst = sources[0] + sources[1] + .., in this order, rounded once.")
-      .def("transfer", &ProgramBuilder::transfer, "src_rank"_a, "src"_a, "dst_rank"_a, "dst"_a, "channel"_a = 0)
+      .def("transfer", &ProgramBuilder::transfer, "src_rank"_a, "src"_a, "dst_rank"_a, "dst"_a, "channel"_a = 0,
+           "count"_a = 1, "`count` consecutive slots go in one message.")
       .def("transfer_reduce", &ProgramBuilder::transfer_reduce, "src_rank"_a, "src"_a, "dst_rank"_a, "dst"_a,
-           "operand"_a, "channel"_a = 0, "dst = message + operand.")
+           "operand"_a, "channel"_a = 0, "count"_a = 1, "dst = message + operand.")
       .def("append", &append, "rank"_a, "lane"_a, "opcode"_a, "dst"_a, "src"_a, "count"_a, "recv_peer"_a, "send_peer"_a,
            "channel"_a, "operands"_a = nb::list(),
            "One instruction into a lane of the caller's choice; slots are (space, index).")

@@ -26,20 +26,30 @@ bool writes_slot(Opcode opcode) {
          opcode == Opcode::recv_reduce || opcode == Opcode::recv_copy_send || opcode == Opcode::recv_reduce_copy_send;
 }
 
-Instruction send_to(std::uint32_t peer, Slot src, std::uint16_t channel) {
+/// `count` slots, from `first` on.
+std::vector<Slot> run_of(Slot first, std::uint32_t count) {
+  std::vector<Slot> slots;
+  for (std::uint32_t k = 0; k < count; ++k) slots.push_back({first.space, first.index + k});
+  return slots;
+}
+
+Instruction send_to(std::uint32_t peer, Slot src, std::uint16_t channel, std::uint32_t count) {
   Instruction instruction;
   instruction.opcode = Opcode::send;
   instruction.src = src;
+  instruction.count = count;
   instruction.send_peer = static_cast<std::int32_t>(peer);
   instruction.channel = channel;
   return instruction;
 }
 
-Instruction receive_from(std::uint32_t peer, Opcode opcode, Slot dst, Slot operand, std::uint16_t channel) {
+Instruction receive_from(std::uint32_t peer, Opcode opcode, Slot dst, Slot operand, std::uint16_t channel,
+                         std::uint32_t count) {
   Instruction instruction;
   instruction.opcode = opcode;
   instruction.dst = dst;
   instruction.src = operand;
+  instruction.count = count;
   instruction.recv_peer = static_cast<std::int32_t>(peer);
   instruction.channel = channel;
   return instruction;
@@ -106,27 +116,34 @@ void ProgramBuilder::reduce(std::uint32_t rank, Slot dst, std::span<const Slot> 
          sources.subspan(1));
 }
 
-void ProgramBuilder::transfer(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst,
-                              std::uint16_t channel) {
+void ProgramBuilder::transfer(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst, std::uint16_t channel,
+                              std::uint32_t count) {
   if (src_rank == dst_rank) throw std::invalid_argument(rank_name(src_rank) + " sends to itself; copy instead");
-  const Content message = read(src_rank, src);
-  check_write(dst_rank, dst, state(src_rank, src).chunk);
-  append(src_rank, {Direction::send, dst_rank, channel}, send_to(dst_rank, src, channel), std::span(&src, 1), {}, {});
-  append(dst_rank, {Direction::recv, src_rank, channel}, receive_from(src_rank, Opcode::recv, dst, {}, channel), {},
-         std::span(&dst, 1), std::span(&message, 1));
+  const std::vector<Slot> sources = run_of(src, count), targets = run_of(dst, count);
+  std::vector<Content> message;
+  for (std::uint32_t k = 0; k < count; ++k) {
+    message.push_back(read(src_rank, sources[k]));
+    check_write(dst_rank, targets[k], state(src_rank, sources[k]).chunk);
+  }
+  append(src_rank, {Direction::send, dst_rank, channel}, send_to(dst_rank, src, channel, count), sources, {}, {});
+  append(dst_rank, {Direction::recv, src_rank, channel}, receive_from(src_rank, Opcode::recv, dst, {}, channel, count),
+         {}, targets, message);
 }
 
 void ProgramBuilder::transfer_reduce(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst, Slot operand,
-                                     std::uint16_t channel) {
+                                     std::uint16_t channel, std::uint32_t count) {
   if (src_rank == dst_rank) throw std::invalid_argument(rank_name(src_rank) + " sends to itself; reduce instead");
-  const Content parts[] = {read(src_rank, src), read(dst_rank, operand)};
-  check_write(dst_rank, dst, state(src_rank, src).chunk);
-  check_write(dst_rank, dst, state(dst_rank, operand).chunk);
-  append(src_rank, {Direction::send, dst_rank, channel}, send_to(dst_rank, src, channel), std::span(&src, 1), {}, {});
-  const Content sum = sum_of(parts);
+  const std::vector<Slot> sources = run_of(src, count), targets = run_of(dst, count), operands = run_of(operand, count);
+  std::vector<Content> sums;
+  for (std::uint32_t k = 0; k < count; ++k) {
+    const Content parts[] = {read(src_rank, sources[k]), read(dst_rank, operands[k])};
+    check_write(dst_rank, targets[k], state(src_rank, sources[k]).chunk);
+    check_write(dst_rank, targets[k], state(dst_rank, operands[k]).chunk);
+    sums.push_back(sum_of(parts));
+  }
+  append(src_rank, {Direction::send, dst_rank, channel}, send_to(dst_rank, src, channel, count), sources, {}, {});
   append(dst_rank, {Direction::recv, src_rank, channel},
-         receive_from(src_rank, Opcode::recv_reduce, dst, operand, channel), std::span(&operand, 1), std::span(&dst, 1),
-         std::span(&sum, 1));
+         receive_from(src_rank, Opcode::recv_reduce, dst, operand, channel, count), operands, targets, sums);
 }
 
 void ProgramBuilder::append(std::uint32_t rank, std::uint32_t lane, const Instruction& instruction,

@@ -58,11 +58,12 @@ class ProgramBuilder {
   void copy(std::uint32_t rank, Slot dst, Slot src);
   /// dst = sources[0] + sources[1] + .., in this order, rounded once. One source is a copy.
   void reduce(std::uint32_t rank, Slot dst, std::span<const Slot> sources);
-  /// A send at one rank and the recv at the other.
-  void transfer(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst, std::uint16_t channel = 0);
+  /// A send at one rank and the recv at the other, of `count` consecutive slots in one message.
+  void transfer(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst, std::uint16_t channel = 0,
+                std::uint32_t count = 1);
   /// A send at one rank; at the other dst = message + operand.
   void transfer_reduce(std::uint32_t src_rank, Slot src, std::uint32_t dst_rank, Slot dst, Slot operand,
-                       std::uint16_t channel = 0);
+                       std::uint16_t channel = 0, std::uint32_t count = 1);
 
   /// One instruction with its own `count`, peers and channel, in the rank's lane called `lane` (any number; such lanes
   /// stand apart from those of the moves above). `operands` are those of a reduce; the instruction's references to

@@ -5,8 +5,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/program/algorithms/bruck.hpp"
+#include "core/program/algorithms/butterfly.hpp"
 #include "core/program/algorithms/dbt.hpp"
 #include "core/program/algorithms/direct.hpp"
+#include "core/program/algorithms/pat.hpp"
 #include "core/program/algorithms/ring.hpp"
 
 namespace syntony {
@@ -16,6 +19,8 @@ constexpr std::array kEvery{Collective::all_reduce, Collective::all_gather, Coll
                             Collective::all_to_all, Collective::broadcast,  Collective::reduce,
                             Collective::gather,     Collective::scatter};
 constexpr std::array kAllReduce{Collective::all_reduce};
+constexpr std::array kMoves{Collective::all_gather, Collective::all_to_all};
+constexpr std::array kGatherAndScatter{Collective::all_gather, Collective::reduce_scatter};
 constexpr std::array kSums{Collective::all_reduce, Collective::reduce_scatter};
 
 constexpr std::array kAlgorithms{
@@ -37,6 +42,27 @@ constexpr std::array kAlgorithms{
     Algorithm{"dbt", "double binary tree; half of the data over each tree, 2 log2(n) hops for all_reduce", kEvery,
               [](Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes&) {
                 return dbt(collective, ranks, root);
+              }},
+    Algorithm{"recursive_doubling",
+              "partners at distance 1, 2, 4 .. exchange all they have; log2(n) hops, for few bytes", kAllReduce,
+              [](Collective, std::uint32_t ranks, std::uint32_t, const Boxes&) { return recursive_doubling(ranks); }},
+    Algorithm{"rabenseifner",
+              "partners at distance n/2, n/4 .. exchange halves, and back; 2 log2(n) hops, least traffic", kAllReduce,
+              [](Collective, std::uint32_t ranks, std::uint32_t, const Boxes&) { return rabenseifner(ranks); }},
+    Algorithm{"swing", "the same with partners at distance 1, 1, 3, 5, 11 ..; fewer links on rings and tori",
+              kAllReduce, [](Collective, std::uint32_t ranks, std::uint32_t, const Boxes&) { return swing(ranks); }},
+    Algorithm{"bruck", "hands on what was received, at distance 1, 2, 4 ..; log2(n) messages, for very few bytes",
+              kMoves,
+              [](Collective collective, std::uint32_t ranks, std::uint32_t, const Boxes&) {
+                return bruck(collective, ranks);
+              }},
+    Algorithm{
+        "pat", "a binomial tree per block, far hops first; log2(n) messages, small ones far and large ones near",
+        kGatherAndScatter,
+        [](Collective collective, std::uint32_t ranks, std::uint32_t, const Boxes&) { return pat(collective, ranks); }},
+    Algorithm{"two_level", "direct inside boxes and between them; three hops, for few bytes", kAllReduce,
+              [](Collective, std::uint32_t ranks, std::uint32_t, const Boxes& boxes) {
+                return two_level(ranks, boxes.empty() ? boxes_for(ranks) : boxes);
               }},
     Algorithm{"hierarchical", "direct inside boxes, rings or trees between them; each box sends as if it were one rank",
               kEvery,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "core/program/algorithms/moves.hpp"
 #include "core/program/algorithms/tree.hpp"
@@ -70,65 +71,112 @@ class Machine {
   std::vector<std::uint32_t> box_of_, place_of_;
 };
 
-/// Part j of the data is owned by place j of every box; it is cut into one chunk per box for the ring: chunk j * B + k.
-Program all_reduce(const Machine& machine) {
-  const auto box_count = static_cast<std::uint32_t>(machine.boxes().size());
-  std::size_t parts = 0;
-  for (const auto& box : machine.boxes()) parts = std::max(parts, box.size());
-  const auto chunks = static_cast<std::uint32_t>(parts) * box_count;
-  ProgramBuilder builder("hierarchical", Collective::all_reduce, machine.ranks(), 0,
-                         equal_chunks(Collective::all_reduce, machine.ranks(), chunks));
+/// An all_reduce in three phases: inside the boxes, between them, inside again. Part j of the data is owned by place j
+/// of every box, and cut into `cuts` chunks: chunk j * cuts + k.
+class AllReduce {
+ public:
+  AllReduce(std::string name, const Machine& machine, std::uint32_t cuts)
+      : machine_(machine),
+        cuts_(cuts),
+        chunks_(largest_box(machine) * cuts),
+        builder_(std::move(name), Collective::all_reduce, machine.ranks(), 0,
+                 equal_chunks(Collective::all_reduce, machine.ranks(), chunks_)) {}
 
-  // Inside every box: sum at the owner. A box of one has its sum already, in the input.
-  std::vector<Sum> sums;
-  std::vector<std::vector<Slot>> held(box_count);  // [box][chunk]: the box's sum, at its owner
-  for (std::uint32_t box = 0; box < box_count; ++box) {
-    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
-      const std::uint32_t owner = machine.at(box, chunk / box_count);
-      if (machine.boxes()[box].size() == 1) {
-        held[box].push_back(builder.input(owner, chunk));
-        continue;
+  /// Inside every box: sum at the owner. A box of one has its sum already, in the input.
+  void sum_inside() {
+    std::vector<Sum> sums;
+    for (std::uint32_t box = 0; box < boxes(); ++box) {
+      auto& held = held_.emplace_back();
+      for (std::uint32_t chunk = 0; chunk < chunks_; ++chunk) {
+        const std::uint32_t at = owner(box, chunk);
+        if (machine_.boxes()[box].size() == 1) {
+          held.push_back(builder_.input(at, chunk));
+          continue;
+        }
+        held.push_back(builder_.output(at, chunk));
+        sums.push_back({.owner = at, .chunk = chunk, .dst = held.back(), .parts = {}});
+        for (const std::uint32_t rank : machine_.boxes()[box]) {
+          sums.back().parts.push_back({rank, builder_.input(rank, chunk)});
+        }
       }
-      const Slot sum = builder.output(owner, chunk);
-      held[box].push_back(sum);
-      sums.push_back({.owner = owner, .chunk = chunk, .dst = sum, .parts = {}});
-      for (const std::uint32_t rank : machine.boxes()[box]) {
-        sums.back().parts.push_back({rank, builder.input(rank, chunk)});
+    }
+    sum_all(builder_, sums);
+  }
+
+  /// Between the boxes: a ring of the owners per part. Chunk k of a part walks from box k+1 to box k, then round again.
+  void ring_between() {
+    for (std::uint32_t hop = 1; hop + 1 < 2 * boxes(); ++hop) {
+      for (std::uint32_t chunk = 0; chunk < chunks_; ++chunk) {
+        const std::uint32_t home = chunk % cuts_;
+        const std::uint32_t from = (home + hop) % boxes(), to = (from + 1) % boxes();
+        const std::uint32_t receiver = owner(to, chunk);
+        const Slot sum = builder_.output(receiver, chunk);
+        if (hop < boxes()) {
+          builder_.transfer_reduce(owner(from, chunk), held_[from][chunk], receiver, sum, held_[to][chunk]);
+        } else {
+          builder_.transfer(owner(from, chunk), held_[from][chunk], receiver, sum, 1);
+        }
+        held_[to][chunk] = sum;
       }
     }
   }
-  sum_all(builder, sums);
 
-  // Between the boxes: a ring of the owners per part. Chunk k of a part walks from box k+1 to box k, then round again.
-  for (std::uint32_t hop = 1; hop + 1 < 2 * box_count; ++hop) {
-    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
-      const std::uint32_t part = chunk / box_count, home = chunk % box_count;
-      const std::uint32_t from = (home + hop) % box_count, to = (from + 1) % box_count;
-      const std::uint32_t sender = machine.at(from, part), receiver = machine.at(to, part);
-      const Slot sum = builder.output(receiver, chunk);
-      if (hop < box_count) {
-        builder.transfer_reduce(sender, held[from][chunk], receiver, sum, held[to][chunk]);
-      } else {
-        builder.transfer(sender, held[from][chunk], receiver, sum, 1);
-      }
-      held[to][chunk] = sum;
+  /// Between the boxes: each owner sends its box's sum to all its counterparts, and all add alike.
+  void direct_between() {
+    std::vector<std::vector<std::vector<Slot>>> landed(boxes(), std::vector<std::vector<Slot>>(chunks_));
+    for (std::uint32_t chunk = 0; chunk < chunks_; ++chunk) {
+      for (std::uint32_t to = 0; to < boxes(); ++to) landed[to][chunk].resize(boxes());
     }
-  }
-
-  // Inside every box: the owner hands the sum to the others.
-  std::vector<Move> moves;
-  for (std::uint32_t box = 0; box < box_count; ++box) {
-    for (std::uint32_t chunk = 0; chunk < chunks; ++chunk) {
-      const std::uint32_t owner = machine.at(box, chunk / box_count);
-      for (const std::uint32_t rank : machine.boxes()[box]) {
-        const Slot sum = builder.output(rank, chunk);
-        if (rank != owner || held[box][chunk] != sum) moves.push_back({{owner, held[box][chunk]}, {rank, sum}});
+    for (std::uint32_t shift = 1; shift < boxes(); ++shift) {
+      for (std::uint32_t chunk = 0; chunk < chunks_; ++chunk) {
+        for (std::uint32_t from = 0; from < boxes(); ++from) {
+          const std::uint32_t to = (from + shift) % boxes();
+          landed[to][chunk][from] = builder_.scratch(owner(to, chunk), chunk);
+          builder_.transfer(owner(from, chunk), held_[from][chunk], owner(to, chunk), landed[to][chunk][from]);
+        }
+      }
+    }
+    for (std::uint32_t box = 0; boxes() > 1 && box < boxes(); ++box) {
+      for (std::uint32_t chunk = 0; chunk < chunks_; ++chunk) {
+        landed[box][chunk][box] = held_[box][chunk];
+        held_[box][chunk] = builder_.output(owner(box, chunk), chunk);
+        builder_.reduce(owner(box, chunk), held_[box][chunk], landed[box][chunk]);
       }
     }
   }
-  move_all(builder, std::move(moves), 1);
-  return builder.finish();
-}
+
+  /// Inside every box: the owner hands the sum to the others.
+  Program hand_out() {
+    std::vector<Move> moves;
+    for (std::uint32_t box = 0; box < boxes(); ++box) {
+      for (std::uint32_t chunk = 0; chunk < chunks_; ++chunk) {
+        const std::uint32_t at = owner(box, chunk);
+        for (const std::uint32_t rank : machine_.boxes()[box]) {
+          const Slot sum = builder_.output(rank, chunk);
+          if (rank != at || held_[box][chunk] != sum) moves.push_back({{at, held_[box][chunk]}, {rank, sum}});
+        }
+      }
+    }
+    move_all(builder_, std::move(moves), 1);
+    return builder_.finish();
+  }
+
+ private:
+  static std::uint32_t largest_box(const Machine& machine) {
+    std::size_t largest = 0;
+    for (const auto& box : machine.boxes()) largest = std::max(largest, box.size());
+    return static_cast<std::uint32_t>(largest);
+  }
+  [[nodiscard]] std::uint32_t boxes() const { return static_cast<std::uint32_t>(machine_.boxes().size()); }
+  [[nodiscard]] std::uint32_t owner(std::uint32_t box, std::uint32_t chunk) const {
+    return machine_.at(box, chunk / cuts_);
+  }
+
+  const Machine& machine_;
+  std::uint32_t cuts_, chunks_;
+  ProgramBuilder builder_;
+  std::vector<std::vector<Slot>> held_;  // [box][chunk]: the box's sum, at its owner
+};
 
 std::vector<Flow> flows_of_all(const Machine& machine) {
   std::vector<Flow> flows;
@@ -180,7 +228,12 @@ Boxes boxes_for(std::uint32_t ranks) {
 Program hierarchical(Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes& boxes) {
   check(boxes, ranks);
   const Machine machine(boxes, ranks);
-  if (collective == Collective::all_reduce) return all_reduce(machine);
+  if (collective == Collective::all_reduce) {
+    AllReduce all_reduce("hierarchical", machine, static_cast<std::uint32_t>(boxes.size()));
+    all_reduce.sum_inside();
+    all_reduce.ring_between();
+    return all_reduce.hand_out();
+  }
   ProgramBuilder builder("hierarchical", collective, ranks, root, equal_chunks(collective, ranks, 1));
   switch (collective) {
     case Collective::all_reduce:
@@ -206,6 +259,15 @@ Program hierarchical(Collective collective, std::uint32_t ranks, std::uint32_t r
       break;
   }
   return builder.finish();
+}
+
+Program two_level(std::uint32_t ranks, const Boxes& boxes) {
+  check(boxes, ranks);
+  const Machine machine(boxes, ranks);
+  AllReduce all_reduce("two_level", machine, 1);
+  all_reduce.sum_inside();
+  all_reduce.direct_between();
+  return all_reduce.hand_out();
 }
 
 }  // namespace syntony

@@ -27,5 +27,7 @@ using Boxes = std::vector<std::vector<std::uint32_t>>;  // the ranks of each box
 
 /// Throws std::invalid_argument unless every rank is in exactly one box and no box is empty.
 [[nodiscard]] Program hierarchical(Collective collective, std::uint32_t ranks, std::uint32_t root, const Boxes& boxes);
+/// all_reduce. Throws as `hierarchical` does.
+[[nodiscard]] Program two_level(std::uint32_t ranks, const Boxes& boxes);
 
 }  // namespace syntony

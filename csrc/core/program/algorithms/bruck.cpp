@@ -1,0 +1,87 @@
+#include "core/program/algorithms/bruck.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/program/algorithms/exchange.hpp"
+#include "core/program/algorithms/moves.hpp"
+
+namespace syntony {
+namespace {
+
+void copy_own(ProgramBuilder& builder) {
+  for (std::uint32_t rank = 0; rank < builder.ranks(); ++rank) {
+    builder.copy(rank, builder.output(rank, rank), builder.input(rank, rank));
+  }
+}
+
+void gather(ProgramBuilder& builder) {
+  const std::uint32_t ranks = builder.ranks();
+  for (std::uint32_t distance = 1; distance < ranks; distance *= 2) {
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      const std::uint32_t from = (rank + distance) % ranks;
+      std::vector<Handover> blocks;
+      for (std::uint32_t ahead = 0; ahead < std::min(distance, ranks - distance); ++ahead) {
+        const std::uint32_t block = (from + ahead) % ranks;
+        blocks.push_back(
+            {distance == 1 ? builder.input(from, block) : builder.output(from, block), builder.output(rank, block)});
+      }
+      hand_over(builder, from, rank, blocks);
+    }
+    if (distance == 1) copy_own(builder);  // from here on a rank's own block lies beside the others
+  }
+  if (ranks == 1) copy_own(builder);
+}
+
+void exchange(ProgramBuilder& builder) {
+  const std::uint32_t ranks = builder.ranks();
+  const auto chunk_of = [ranks](std::uint32_t from, std::uint32_t ahead) {
+    return from * ranks + (from + ahead) % ranks;
+  };
+  // By rank and by how far a block must go in all: where the one that is here now lies. It has gone the bits of that
+  // which are below this step's.
+  std::vector<std::vector<Slot>> here(ranks);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    for (std::uint32_t ahead = 0; ahead < ranks; ++ahead) {
+      here[rank].push_back(builder.input(rank, chunk_of(rank, ahead)));
+    }
+  }
+  for (std::uint32_t distance = 1; distance < ranks; distance *= 2) {
+    std::vector<std::vector<Slot>> next = here;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      const std::uint32_t to = (rank + distance) % ranks;
+      std::vector<Handover> blocks;
+      for (std::uint32_t ahead = distance; ahead < ranks; ++ahead) {
+        if ((ahead & distance) == 0) continue;
+        const std::uint32_t gone = ahead & (distance - 1);
+        const std::uint32_t chunk = chunk_of((rank + ranks - gone) % ranks, ahead);
+        const Slot packed = builder.scratch(rank, chunk);
+        builder.copy(rank, packed, here[rank][ahead]);
+        next[to][ahead] = builder.scratch(to, chunk);
+        blocks.push_back({packed, next[to][ahead]});
+      }
+      hand_over(builder, rank, to, blocks);
+    }
+    here = std::move(next);
+  }
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    for (std::uint32_t ahead = 0; ahead < ranks; ++ahead) {
+      const std::uint32_t from = (rank + ranks - ahead) % ranks;
+      builder.copy(rank, builder.output(rank, chunk_of(from, ahead)), here[rank][ahead]);
+    }
+  }
+}
+
+}  // namespace
+
+Program bruck(Collective collective, std::uint32_t ranks) {
+  ProgramBuilder builder("bruck", collective, ranks, 0, equal_chunks(collective, ranks, 1));
+  if (collective == Collective::all_gather) {
+    gather(builder);
+  } else {
+    exchange(builder);
+  }
+  return builder.finish();
+}
+
+}  // namespace syntony
