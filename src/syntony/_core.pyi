@@ -176,9 +176,7 @@ class ProgramBuilder:
     def reduce(self, rank: int, dst: Slot, sources: Sequence[Slot]) -> None:
         """dst = sources[0] + sources[1] + .., in this order, rounded once."""
 
-    def transfer(
-        self, src_rank: int, src: Slot, dst_rank: int, dst: Slot, channel: int = 0, count: int = 1
-    ) -> None:
+    def transfer(self, src_rank: int, src: Slot, dst_rank: int, dst: Slot, channel: int = 0, count: int = 1) -> None:
         """A send at one rank and the recv at the other; `count` consecutive slots go in one message."""
 
     def transfer_reduce(

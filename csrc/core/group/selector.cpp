@@ -14,9 +14,11 @@
 namespace syntony {
 namespace {
 
-// Measured on one host (2, 4 and 8 ranks on 2 cores); between hosts the wire decides, not these.
-constexpr std::size_t kOneShotBytes = 64U << 10U;  // what a rank may send to save hops: n-1 times everything in one
-constexpr std::size_t kRingChunk = 8U << 10U;      // smaller chunks spend their 2 (n-1) hops on being passed on
+// Measured between emulated hosts (4 hosts of 1 rank, 2 and 4 hosts of 2, 10 Gbit/s); `syntony tune` finds better ones.
+constexpr std::size_t kOneShotBytes = 64U << 10U;  // what a rank may send to save hops
+constexpr std::uint32_t kOneShotRanks = 8;         // with more, a message to each costs more than log2(n) hops
+constexpr std::size_t kRingChunk = 64U << 10U;     // smaller chunks spend their 2 (n-1) hops on being passed on
+constexpr std::size_t kTwoLevelBytes = 512U << 10U;  // between two hosts; the more hosts, the more everybody receives
 
 constexpr auto kLargestElement = static_cast<std::uint32_t>(std::ranges::max(kDTypes, {}, &DTypeTraits::bytes).bytes);
 
@@ -47,12 +49,21 @@ std::vector<std::string> Selector::names(Collective collective) {
 Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) const {
   if (collective == Collective::all_to_all && bytes == 0) return {"direct", "only each pair knows its size"};
   if (one_host()) return {std::string(kSharedAlgorithm), "all ranks share a host's memory"};
-  if (boxes_.size() > 1 && boxes_.size() < ranks_) return {"hierarchical", "hosts have several ranks each"};
+  if (boxes_.size() > 1 && boxes_.size() < ranks_) {
+    const std::size_t others = boxes_.size() - 1;
+    if (collective == Collective::all_reduce && others * others * bytes <= kTwoLevelBytes) {
+      return {"two_level", "hosts have several ranks each; so few bytes that one hop between them counts most"};
+    }
+    return {"hierarchical", "hosts have several ranks each"};
+  }
   const bool small = (ranks_ - 1) * bytes <= kOneShotBytes;
   switch (collective) {
     case Collective::all_reduce:
-      if (small) return {"direct", "so few bytes that one hop counts most"};
-      if (bytes < ranks_ * kRingChunk) return {"two_shot", "a ring's chunks would be too small"};
+      if (small && ranks_ <= kOneShotRanks) return {"direct", "so few bytes that one hop counts most"};
+      if (std::bit_width(ranks_ - 1) * bytes <= kOneShotBytes) {
+        return {"recursive_doubling", "few bytes: log2(n) hops count most"};
+      }
+      if (bytes < ranks_ * kRingChunk) return {"rabenseifner", "a ring's chunks would be too small"};
       return {"ring", "many bytes: every rank moves each only once"};
     case Collective::broadcast:
     case Collective::reduce:

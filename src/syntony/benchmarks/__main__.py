@@ -51,7 +51,7 @@ ROOMS = {
     "runtime": _room(
         "what the runtime reaches",
         "runtime",
-        "gloo mpi latency limit kill mismatch soak import priority hosts",
+        "gloo mpi latency limit kill mismatch soak import priority hosts decode",
     ),
     "overlap": _room(
         "what overlap reaches",

@@ -51,8 +51,8 @@ class CallOptions(TypedDict, total=False):
     """What every collective may be told, by keyword."""
 
     algorithm: str
-    """A builder (`ring`, `dbt`, `hierarchical`, `direct`, `two_shot`, `pairwise`), a name that load() has returned, or
-    `auto`, the default."""
+    """A builder (`ring`, `dbt`, `hierarchical`, .. : docs/tuning.md), a name that load() has returned, or `auto`, the
+    default."""
     priority: str | None
     """`low`, `normal` or `high`: what is more urgent goes ahead of what is less, in all groups of the process, also of
     what has begun. Ranks must keep the order of calls of each priority, and may differ in the order between them.

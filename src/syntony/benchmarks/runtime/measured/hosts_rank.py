@@ -18,6 +18,7 @@ from syntony.benchmarks.bench.elements import ELEMENTS
 from syntony.benchmarks.bench.measure import Bench, Effort
 from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.shapes import SHAPES, Shape
+from syntony.collectives.bootstrap.launch import Exchange
 from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
 from syntony.collectives.communicator import Communicator
 
@@ -54,15 +55,22 @@ def main(words: Sequence[str]) -> int:
     work, results = map(Path, words)
     jobs = [Job(**entry) for entry in json.loads(work.read_text())]
     with TcpBootstrap.from_environment() as bootstrap, Communicator.create(bootstrap, _TIMEOUT) as communicator:
-        gloo = TorchGroup(bootstrap, GLOO, _TIMEOUT) if any(GLOO in job.algorithms for job in jobs) else None
-        bench = Bench(bootstrap)
-        found = [[_time(bench, communicator, gloo, job, name) for name in job.algorithms] for job in jobs]
+        found = timings(bootstrap, communicator, jobs)
         if communicator.rank == 0:
             results.write_text(json.dumps([[asdict(timed) for timed in row] for row in found]))
         communicator.barrier()
-        if gloo is not None:
-            gloo.close()
     return 0
+
+
+def timings(exchange: Exchange, communicator: Communicator, jobs: Sequence[Job]) -> list[list[Timed]]:
+    """By job, what each of its algorithms took. Collective; the same on every rank but for `carried`."""
+    gloo = TorchGroup(exchange, GLOO, _TIMEOUT) if any(GLOO in job.algorithms for job in jobs) else None
+    bench = Bench(exchange)
+    found = [[_time(bench, communicator, gloo, job, name) for name in job.algorithms] for job in jobs]
+    communicator.barrier()
+    if gloo is not None:
+        gloo.close()
+    return found
 
 
 def _time(bench: Bench, communicator: Communicator, gloo: TorchGroup | None, job: Job, name: str) -> Timed:
