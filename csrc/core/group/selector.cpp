@@ -15,9 +15,9 @@ namespace syntony {
 namespace {
 
 // Measured between emulated hosts (4 hosts of 1 rank, 2 and 4 hosts of 2, 10 Gbit/s); `syntony tune` finds better ones.
-constexpr std::size_t kOneShotBytes = 64U << 10U;  // what a rank may send to save hops
-constexpr std::uint32_t kOneShotRanks = 8;         // with more, a message to each costs more than log2(n) hops
-constexpr std::size_t kRingChunk = 64U << 10U;     // smaller chunks spend their 2 (n-1) hops on being passed on
+constexpr std::size_t kOneShotBytes = 64U << 10U;    // what a rank may send to save hops
+constexpr std::uint32_t kOneShotRanks = 8;           // with more, a message to each costs more than log2(n) hops
+constexpr std::size_t kRingChunk = 64U << 10U;       // smaller chunks spend their 2 (n-1) hops on being passed on
 constexpr std::size_t kTwoLevelBytes = 512U << 10U;  // between two hosts; the more hosts, the more everybody receives
 
 constexpr auto kLargestElement = static_cast<std::uint32_t>(std::ranges::max(kDTypes, {}, &DTypeTraits::bytes).bytes);
