@@ -25,9 +25,10 @@ std::size_t aligned(std::size_t bytes) {
 std::vector<std::size_t> scratch_offsets(const PreparedProgram& program, std::uint32_t rank, std::size_t element_bytes,
                                          std::span<const std::size_t> elements, const std::vector<bool>& in_use) {
   std::vector<std::size_t> offsets{0};
-  const std::vector<std::uint32_t>& scratch = program.program().agents[rank].scratch;
+  const std::span<const SlotRow> scratch = program.program().agent(rank).scratch;
   for (std::size_t i = 0; i < scratch.size(); ++i) {
-    const std::size_t count = program.range(scratch[i], elements[program.block(scratch[i])]).count;
+    const std::uint32_t chunk = scratch[i].chunk;
+    const std::size_t count = program.range(chunk, elements[program.block(chunk)]).count;
     offsets.push_back(offsets.back() + (in_use[i] ? aligned(count * element_bytes) : 0));
   }
   return offsets;
@@ -54,7 +55,7 @@ class Lowering {
     check_program();
     movements_ = movements_of(program_, rank_);
     touched_ = touched_by(program_, rank_);
-    for (std::uint32_t peer = 0; peer < program_.ranks(); ++peer) {
+    for (std::uint32_t peer = 0; peer < program_.ranks; ++peer) {
       if (peer == rank_) continue;
       const std::vector<std::uint32_t> theirs = touched_by(program_, peer);
       if (std::ranges::find(theirs, rank_) != theirs.end()) touching_.push_back(peer);
@@ -77,10 +78,10 @@ class Lowering {
   }
 
   void check_program() const {
-    if (program_.ranks() != shape_.ranks) {
-      refuse("it has " + std::to_string(program_.ranks()) + " ranks, and the group " + std::to_string(shape_.ranks));
+    if (program_.ranks != shape_.ranks) {
+      refuse("it has " + std::to_string(program_.ranks) + " ranks, and the group " + std::to_string(shape_.ranks));
     }
-    const std::size_t blocks = block_count(program_.collective, program_.ranks());
+    const std::size_t blocks = block_count(program_.collective, program_.ranks);
     if (elements_.size() != blocks) {
       refuse("it has " + std::to_string(blocks) + " blocks, and sizes came for " + std::to_string(elements_.size()));
     }
@@ -106,14 +107,9 @@ class Lowering {
 
   /// Any message at all, or any with bytes in it.
   [[nodiscard]] bool sends_messages(bool with_data) const {
-    for (const Agent& agent : program_.agents) {
-      for (const auto& lane : agent.lanes) {
-        for (const Instruction& instruction : lane) {
-          if (sends(instruction.opcode) && !(with_data && instruction.opcode == Opcode::signal)) return true;
-        }
-      }
-    }
-    return false;
+    return std::ranges::any_of(program_.instructions, [&](const Instruction& instruction) {
+      return with_data ? sends_data(instruction.opcode) : sends(instruction.opcode);
+    });
   }
 
   [[nodiscard]] std::uint32_t choose_instances() const {
@@ -129,7 +125,9 @@ class Lowering {
     // All ranks must find the same number: from the agent with most lanes, and from sizes that all of them know.
     if (program_.collective == Collective::all_to_all && channels != 0) return 1;
     std::size_t lanes = 1, heaviest = 0;
-    for (const Agent& agent : program_.agents) lanes = std::max(lanes, agent.lanes.size());
+    for (std::uint32_t rank = 0; rank < program_.ranks; ++rank) {
+      lanes = std::max(lanes, program_.agent(rank).lanes.size());
+    }
     for (std::uint32_t chunk = 0; chunk < program_.chunks.size(); ++chunk) {
       heaviest = std::max(heaviest, prepared_.range(chunk, elements_[prepared_.block(chunk)]).count);
     }
@@ -200,24 +198,22 @@ class Lowering {
   }
 
   void add_slots(std::uint32_t rank, Space space, std::uint32_t instance) {
-    const Agent& agent = program_.agents[rank];
-    const std::vector<std::uint32_t>& chunks = space == Space::input    ? agent.input
-                                               : space == Space::output ? agent.output
-                                                                        : agent.scratch;
+    const std::span<const SlotRow> slots = program_.agent(rank).slots(space);
     std::vector<std::size_t> theirs;
     if (space == Space::scratch && rank != rank_) {
       theirs = scratch_offsets(prepared_, rank, element_bytes_, elements_, movements_of(program_, rank).scratch_in_use);
     }
     const std::vector<std::size_t>& scratch = rank == rank_ ? scratch_ : theirs;
-    for (std::size_t i = 0; i < chunks.size(); ++i) {
-      const ElementRange part = share(chunks[i], instance);
-      const std::size_t before = prepared_.range(chunks[i], elements_[prepared_.block(chunks[i])]).first;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const std::uint32_t chunk = slots[i].chunk;
+      const ElementRange part = share(chunk, instance);
+      const std::size_t before = prepared_.range(chunk, elements_[prepared_.block(chunk)]).first;
       KernelSlot to;
-      to.base = base(rank, space, prepared_.block(chunks[i]));
+      to.base = base(rank, space, prepared_.block(chunk));
       to.offset =
           space == Space::scratch ? scratch[i] + (part.first - before) * element_bytes_ : part.first * element_bytes_;
       to.bytes = part.count * element_bytes_;
-      to.slice = longest_ == kUnsliced ? std::max<std::uint64_t>(1, to.bytes) : slice(chunks[i]) * element_bytes_;
+      to.slice = longest_ == kUnsliced ? std::max<std::uint64_t>(1, to.bytes) : slice(chunk) * element_bytes_;
       form_.slots.push_back(to);
     }
   }
@@ -259,7 +255,7 @@ class Lowering {
     const std::uint32_t channel = movement.channel * form_.instances + instance;
     to.receives = fifo(movement.recv_peer, channel, movement.empty_message);
     to.sends = fifo(movement.send_peer, channel, movement.empty_message);
-    to.skew = movement.skew;
+    to.skew = static_cast<std::uint16_t>(movement.skew);
     to.empty_message = movement.empty_message;
     to.origin = static_cast<std::uint16_t>(movement.origin);
     to.first_dependency = static_cast<std::uint32_t>(form_.dependencies.size());

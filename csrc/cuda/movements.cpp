@@ -9,12 +9,11 @@
 namespace syntony::cuda {
 namespace {
 
-bool one_sided(Opcode opcode) { return opcode == Opcode::peer_read || opcode == Opcode::peer_write; }
-
-Movement movement_of(const Agent& agent, const Instruction& instruction, std::uint32_t rank) {
+Movement movement_of(const Program& program, const Instruction& instruction) {
   const Opcode opcode = instruction.opcode;
   const bool combines =
       opcode == Opcode::recv_reduce || opcode == Opcode::recv_reduce_send || opcode == Opcode::recv_reduce_copy_send;
+  const std::uint32_t rank = instruction.agent;
   Movement movement;
   movement.count = instruction.count;
   movement.channel = instruction.channel;
@@ -33,8 +32,8 @@ Movement movement_of(const Agent& agent, const Instruction& instruction, std::ui
   if (opcode == Opcode::peer_write) movement.shape = instruction.src;
   if (receives(opcode)) movement.sources.push_back(message);
   if (!receives(opcode) || combines) movement.sources.push_back(src);
-  for (std::uint32_t i = 0; i < instruction.operand_count; ++i) {
-    movement.sources.push_back({.rank = rank, .slot = agent.operands[instruction.first_operand + i]});
+  for (const Slot operand : program.operands_of(instruction)) {
+    movement.sources.push_back({.rank = rank, .slot = operand});
   }
   if (opcode != Opcode::send && opcode != Opcode::recv_reduce_send) movement.destinations.push_back(dst);
   if (sends(opcode)) movement.destinations.push_back(message);
@@ -43,19 +42,14 @@ Movement movement_of(const Agent& agent, const Instruction& instruction, std::ui
 
 /// How often each scratch slot of `rank` is an end of anything, at any rank.
 std::vector<std::uint32_t> uses_of_scratch(const Program& program, std::uint32_t rank) {
-  std::vector<std::uint32_t> uses(program.agents[rank].scratch.size(), 0);
-  for (std::uint32_t at = 0; at < program.ranks(); ++at) {
-    const Agent& agent = program.agents[at];
-    for (const auto& lane : agent.lanes) {
-      for (const Instruction& instruction : lane) {
-        if (at != rank && !one_sided(instruction.opcode)) continue;
-        const Movement movement = movement_of(agent, instruction, at);
-        for (const auto* const ends : {&movement.sources, &movement.destinations}) {
-          for (const End& end : *ends) {
-            if (end.message || end.rank != rank || end.slot.space != Space::scratch) continue;
-            for (std::uint32_t k = 0; k < movement.count; ++k) ++uses[end.slot.index + k];
-          }
-        }
+  std::vector<std::uint32_t> uses(program.agent(rank).scratch.size(), 0);
+  for (const Instruction& instruction : program.instructions) {
+    if (instruction.agent != rank && !one_sided(instruction.opcode)) continue;
+    const Movement movement = movement_of(program, instruction);
+    for (const auto* const ends : {&movement.sources, &movement.destinations}) {
+      for (const End& end : *ends) {
+        if (end.message || end.rank != rank || end.slot.space != Space::scratch) continue;
+        for (std::uint32_t k = 0; k < movement.count; ++k) ++uses[end.slot.index + k];
       }
     }
   }
@@ -65,20 +59,19 @@ std::vector<std::uint32_t> uses_of_scratch(const Program& program, std::uint32_t
 /// Joins what can be joined in one lane.
 class Joiner {
  public:
-  Joiner(const Agent& agent, std::uint32_t rank, std::uint32_t lane, const std::vector<std::uint32_t>& uses,
+  Joiner(const Program& program, std::uint32_t rank, std::uint32_t lane, const std::vector<std::uint32_t>& uses,
          const std::set<std::pair<std::uint32_t, std::uint32_t>>& waited_for)
-      : agent_(agent), rank_(rank), lane_(lane), uses_(uses), waited_for_(waited_for) {}
+      : program_(program), rank_(rank), lane_(lane), uses_(uses), waited_for_(waited_for) {}
 
   /// The lane's movements; `where[i]` says which of them instruction i is in.
   std::vector<Movement> run(std::vector<std::uint32_t>& where) {
-    const std::vector<Instruction>& instructions = agent_.lanes[lane_];
+    const std::span<const Instruction> instructions = program_.agent(rank_).lanes[lane_];
     where.resize(instructions.size());
     for (std::uint32_t i = 0; i < instructions.size(); ++i) {
-      Movement next = movement_of(agent_, instructions[i], rank_);
+      Movement next = movement_of(program_, instructions[i]);
       next.origin = i;
-      for (std::uint32_t d = 0; d < instructions[i].dependency_count; ++d) {
-        next.dependencies.push_back(agent_.dependencies[instructions[i].first_dependency + d]);
-      }
+      const std::span dependencies = program_.dependencies_of(instructions[i]);
+      next.dependencies.assign(dependencies.begin(), dependencies.end());
       if (instructions[i].opcode == Opcode::peer_write && write_joins(next)) {
         movements_.back().destinations.push_back(next.destinations[0]);
         movements_.back().origin = i;
@@ -139,7 +132,7 @@ class Joiner {
     return source_of(reduce, read) != reduce.sources.end();
   }
 
-  const Agent& agent_;
+  const Program& program_;
   std::uint32_t rank_, lane_;
   const std::vector<std::uint32_t>& uses_;
   const std::set<std::pair<std::uint32_t, std::uint32_t>>& waited_for_;  // lane, instruction; by other lanes
@@ -149,26 +142,23 @@ class Joiner {
 }  // namespace
 
 RankMovements movements_of(const Program& program, std::uint32_t rank) {
-  if (rank >= program.ranks()) {
-    throw std::invalid_argument("the program " + program.name + " has " + std::to_string(program.ranks()) +
+  if (rank >= program.ranks) {
+    throw std::invalid_argument("the program " + program.name + " has " + std::to_string(program.ranks) +
                                 " ranks, and so no rank " + std::to_string(rank));
   }
-  const Agent& agent = program.agents[rank];
+  const Agent agent = program.agent(rank);
   const std::vector<std::uint32_t> uses = uses_of_scratch(program, rank);
   std::set<std::pair<std::uint32_t, std::uint32_t>> waited_for;
-  for (std::uint32_t lane = 0; lane < agent.lanes.size(); ++lane) {
-    for (const Instruction& instruction : agent.lanes[lane]) {
-      for (std::uint32_t d = 0; d < instruction.dependency_count; ++d) {
-        const Dependency on = agent.dependencies[instruction.first_dependency + d];
-        if (on.lane != lane) waited_for.emplace(on.lane, on.instruction);
-      }
+  for (const Instruction& instruction : agent.instructions) {
+    for (const Dependency on : program.dependencies_of(instruction)) {
+      if (on.lane != instruction.lane) waited_for.emplace(on.lane, on.instruction);
     }
   }
 
   RankMovements result;
   std::vector<std::vector<std::uint32_t>> where(agent.lanes.size());
   for (std::uint32_t lane = 0; lane < agent.lanes.size(); ++lane) {
-    result.lanes.push_back(Joiner(agent, rank, lane, uses, waited_for).run(where[lane]));
+    result.lanes.push_back(Joiner(program, rank, lane, uses, waited_for).run(where[lane]));
   }
   result.scratch_in_use.assign(agent.scratch.size(), false);
   for (std::uint32_t lane = 0; lane < result.lanes.size(); ++lane) {
@@ -189,26 +179,19 @@ RankMovements movements_of(const Program& program, std::uint32_t rank) {
     }
   }
   // What only peers touch is in use too.
-  for (std::uint32_t peer = 0; peer < program.ranks(); ++peer) {
-    if (peer == rank) continue;
-    for (const auto& lane : program.agents[peer].lanes) {
-      for (const Instruction& instruction : lane) {
-        if (!one_sided(instruction.opcode) || instruction.send_peer != static_cast<std::int32_t>(rank)) continue;
-        const Slot slot = instruction.opcode == Opcode::peer_read ? instruction.src : instruction.dst;
-        if (slot.space != Space::scratch) continue;
-        for (std::uint32_t k = 0; k < instruction.count; ++k) result.scratch_in_use[slot.index + k] = true;
-      }
-    }
+  for (const Instruction& instruction : program.instructions) {
+    if (!one_sided(instruction.opcode) || instruction.send_peer != static_cast<std::int32_t>(rank)) continue;
+    const Slot slot = instruction.opcode == Opcode::peer_read ? instruction.src : instruction.dst;
+    if (slot.space != Space::scratch) continue;
+    for (std::uint32_t k = 0; k < instruction.count; ++k) result.scratch_in_use[slot.index + k] = true;
   }
   return result;
 }
 
 std::vector<std::uint32_t> touched_by(const Program& program, std::uint32_t rank) {
   std::set<std::uint32_t> peers;
-  for (const auto& lane : program.agents[rank].lanes) {
-    for (const Instruction& instruction : lane) {
-      if (one_sided(instruction.opcode)) peers.insert(static_cast<std::uint32_t>(instruction.send_peer));
-    }
+  for (const Instruction& instruction : program.agent(rank).instructions) {
+    if (one_sided(instruction.opcode)) peers.insert(static_cast<std::uint32_t>(instruction.send_peer));
   }
   return {peers.begin(), peers.end()};
 }

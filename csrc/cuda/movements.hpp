@@ -36,8 +36,8 @@ struct Movement {
   std::uint32_t count = 1;
   std::int32_t recv_peer = kNoPeer;
   std::int32_t send_peer = kNoPeer;
-  std::uint16_t channel = 0;
-  std::uint16_t skew = 0;
+  std::uint32_t channel = 0;
+  std::uint32_t skew = 0;
   bool empty_message = false;
   std::uint32_t origin = 0;              // the last instruction that is in it
   std::vector<Dependency> dependencies;  // lane of the Program, movement

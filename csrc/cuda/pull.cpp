@@ -1,58 +1,69 @@
 #include "cuda/pull.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/program/collective.hpp"
 
 namespace syntony::cuda {
 namespace {
 
-Slot slot_of(const std::vector<std::uint32_t>& chunks, std::uint32_t chunk, Space space) {
-  for (std::uint32_t i = 0; i < chunks.size(); ++i) {
-    if (chunks[i] == chunk) return {space, i};
-  }
-  return {space, 0};  // not there: validate() says so
-}
-
-Program empty_program(std::string name, Collective collective, std::uint32_t ranks, std::uint32_t root,
-                      std::uint32_t chunks_of_a_block) {
+/// A Program without instructions, and its agents, which have slots only.
+struct Pull {
   Program program;
-  program.name = std::move(name);
-  program.collective = collective;
-  program.root = root;
-  const std::uint32_t blocks = block_count(collective, ranks);
-  for (std::uint32_t i = 0; i < blocks * chunks_of_a_block; ++i) program.chunks.push_back({i / chunks_of_a_block, 1});
-  program.agents.resize(ranks);
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    for (std::uint32_t chunk = 0; chunk < program.chunks.size(); ++chunk) {
-      const std::uint32_t block = program.chunks[chunk].block;
-      if (starts_with(collective, ranks, root, rank, block)) program.agents[rank].input.push_back(chunk);
-      if (ends_with(collective, ranks, root, rank, block)) program.agents[rank].output.push_back(chunk);
+  std::vector<AgentDraft> agents;
+
+  Pull(std::string name, Collective collective, std::uint32_t ranks, std::uint32_t root,
+       std::uint32_t chunks_of_a_block)
+      : agents(ranks) {
+    program.name = std::move(name);
+    program.collective = collective;
+    program.root = root;
+    const std::uint32_t blocks = block_count(collective, ranks);
+    for (std::uint32_t i = 0; i < blocks * chunks_of_a_block; ++i) program.chunks.push_back({i / chunks_of_a_block, 1});
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      for (std::uint32_t chunk = 0; chunk < program.chunks.size(); ++chunk) {
+        const std::uint32_t block = program.chunks[chunk].block;
+        if (starts_with(collective, ranks, root, rank, block)) agents[rank].input.push_back(chunk);
+        if (ends_with(collective, ranks, root, rank, block)) agents[rank].output.push_back(chunk);
+      }
     }
   }
-  return program;
+
+  [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(agents.size()); }
+  std::vector<Draft> fetch(std::uint32_t rank, std::uint32_t chunk);
+  Program finish() && {
+    for (const AgentDraft& agent : agents) program.add(agent);
+    program.validate();
+    return std::move(program);
+  }
+};
+
+Slot slot_of(const std::vector<std::uint32_t>& chunks, std::uint32_t chunk, Space space) {
+  return {space, static_cast<std::uint32_t>(std::ranges::find(chunks, chunk) - chunks.begin())};
 }
 
-Instruction peer_access(Opcode opcode, Slot dst, Slot src, std::uint32_t peer) {
-  Instruction instruction;
-  instruction.opcode = opcode;
-  instruction.dst = dst;
-  instruction.src = src;
-  instruction.send_peer = static_cast<std::int32_t>(peer);
-  return instruction;
+Draft peer_access(Opcode opcode, Slot dst, Slot src, std::uint32_t peer) {
+  Draft access;
+  access.instruction.opcode = opcode;
+  access.instruction.dst = dst;
+  access.instruction.src = src;
+  access.instruction.send_peer = static_cast<std::int32_t>(peer);
+  return access;
 }
 
 /// A lane in which `rank` fetches all that `chunk` is made of; with more than one source, their sum.
-std::vector<Instruction> fetch(Program& program, std::uint32_t rank, std::uint32_t chunk) {
-  Agent& agent = program.agents[rank];
+std::vector<Draft> Pull::fetch(std::uint32_t rank, std::uint32_t chunk) {
+  AgentDraft& agent = agents[rank];
   const Slot dst = slot_of(agent.output, chunk, Space::output);
   const bool sums = reduces(program.collective);
-  std::vector<Instruction> lane;
+  std::vector<Draft> lane;
   std::vector<Slot> operands;
-  for (std::uint32_t from = 0; from < program.ranks(); ++from) {
-    if (!starts_with(program.collective, program.ranks(), program.root, from, program.chunks[chunk].block)) continue;
-    const Slot src = slot_of(program.agents[from].input, chunk, Space::input);
+  for (std::uint32_t from = 0; from < ranks(); ++from) {
+    if (!starts_with(program.collective, ranks(), program.root, from, program.chunks[chunk].block)) continue;
+    const Slot src = slot_of(agents[from].input, chunk, Space::input);
     if (from == rank) {
       operands.push_back(src);
       continue;
@@ -66,43 +77,39 @@ std::vector<Instruction> fetch(Program& program, std::uint32_t rank, std::uint32
     lane.push_back(peer_access(Opcode::peer_read, to, src, from));
   }
   if (operands.empty()) return lane;
-  Instruction last;
-  last.opcode = operands.size() > 1 ? Opcode::reduce : Opcode::copy;
-  last.dst = dst;
-  last.src = operands[0];
-  last.first_operand = static_cast<std::uint32_t>(agent.operands.size());
-  last.operand_count = static_cast<std::uint32_t>(operands.size()) - 1;
-  agent.operands.insert(agent.operands.end(), operands.begin() + 1, operands.end());
-  lane.push_back(last);
+  Draft last;
+  last.instruction.opcode = operands.size() > 1 ? Opcode::reduce : Opcode::copy;
+  last.instruction.dst = dst;
+  last.instruction.src = operands[0];
+  last.operands.assign(operands.begin() + 1, operands.end());
+  lane.push_back(std::move(last));
   return lane;
 }
 
 }  // namespace
 
 Program pull(Collective collective, std::uint32_t ranks, std::uint32_t root) {
-  Program program = empty_program("pull", collective, ranks, root, 1);
-  program.in_place = collective != Collective::all_reduce || ranks == 1;
+  Pull pull("pull", collective, ranks, root, 1);
+  pull.program.in_place = collective != Collective::all_reduce || ranks == 1;
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    for (const std::uint32_t chunk : program.agents[rank].output) {
-      program.agents[rank].lanes.push_back(fetch(program, rank, chunk));
+    for (const std::uint32_t chunk : pull.agents[rank].output) {
+      pull.agents[rank].lanes.push_back(pull.fetch(rank, chunk));
     }
   }
-  program.validate();
-  return program;
+  return std::move(pull).finish();
 }
 
 Program pull_two_shot(std::uint32_t ranks) {
-  Program program = empty_program("pull_two_shot", Collective::all_reduce, ranks, 0, ranks);
+  Pull pull("pull_two_shot", Collective::all_reduce, ranks, 0, ranks);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    std::vector<Instruction> lane = fetch(program, rank, rank);
+    std::vector<Draft> lane = pull.fetch(rank, rank);
     for (std::uint32_t to = 0; to < ranks; ++to) {
       const Slot sum{Space::output, rank};
       if (to != rank) lane.push_back(peer_access(Opcode::peer_write, sum, sum, to));
     }
-    program.agents[rank].lanes.push_back(std::move(lane));
+    pull.agents[rank].lanes.push_back(std::move(lane));
   }
-  program.validate();
-  return program;
+  return std::move(pull).finish();
 }
 
 }  // namespace syntony::cuda

@@ -52,60 +52,89 @@ def kernel_isa() -> str:
     """The instruction set in use: "avx512", "avx2" or "portable". SYNTONY_ISA may name a lesser one than the best."""
 
 # ---- programs -------------------------------------------------------------------------------------------------------
-# Program v1 (program.hpp). All raise ValueError with a sentence that names agent, lane and instruction, or
-# table and row.
+# Program v1 (program.hpp). All raise ValueError with a sentence that names rank, lane and instruction.
 
 _Table = np.ndarray[Any, np.dtype[np.int32]]
+_Rows = npt.ArrayLike
 
-class ProgramColumns(TypedDict):
-    """A Program as scalars and C-contiguous int32 tables. For type checkers only: at run time it is a dict.
+INSTRUCTION_FIELDS: tuple[str, ...]
+OPCODES: dict[str, OpcodeFacts]
 
-    chunks (K, 2): block, weight
-    slots (S, 3): agent, space (0 input, 1 output, 2 scratch), chunk; in order of agent, space, slot index
-    instructions (I, 13): agent, lane, opcode, dst_space, dst_index, src_space, src_index, count, recv_peer, send_peer,
-        channel, operand_count, dependency_count; in order of agent, lane, position
-    operands (O, 2): space, index; concatenated in instruction order
-    dependencies (D, 2): lane, instruction; concatenated in instruction order
-    """
+class OpcodeFacts(TypedDict):
+    """What an opcode touches (core/program/opcode.hpp); a plain dict when it runs."""
 
-    name: str
-    collective: str
-    root: int
-    ranks: int
-    fifo_depth: int
-    out_of_place: bool
-    in_place: bool
-    rounds_per_hop: bool
-    chunks: _Table
-    slots: _Table
-    instructions: _Table
-    operands: _Table
-    dependencies: _Table
+    reads: bool
+    writes: bool
+    receives: bool
+    sends: bool
+    one_sided: bool
 
 class Program:
-    """Who does what: one agent per rank, lanes of instructions over slots. Immutable."""
+    """Who does what: one agent per rank, lanes of instructions over slots. Immutable and validated; whether it is right
+    is the checker's word.
 
-    @staticmethod
-    def from_columns(
+    The tables are read-only views of the core's memory; synth/model/program.py describes them.
+    """
+
+    def __init__(
+        self,
         *,
         name: str,
         collective: str,
         root: int,
         ranks: int,
-        fifo_depth: int,
-        out_of_place: bool,
-        in_place: bool,
-        rounds_per_hop: bool,
-        chunks: _Table,
-        slots: _Table,
-        instructions: _Table,
-        operands: _Table,
-        dependencies: _Table,
-    ) -> Program:
-        """A Program whose ranges are checked; whether it is right is the checker's word."""
+        chunks: _Rows,
+        slots: _Rows,
+        instructions: _Rows,
+        operands: _Rows,
+        dependencies: _Rows,
+        fifo_depth: int = 1,
+        out_of_place: bool = True,
+        in_place: bool = True,
+        rounds_per_hop: bool = False,
+    ) -> None:
+        """From tables, as lists of rows or arrays; rows of instructions may leave out `skew`, the last field, if it is
+        0. ProgramError names the first value that cannot be."""
 
-    def columns(self) -> ProgramColumns:
-        """The keyword arguments of `from_columns` that give this Program back."""
+    def columns(self) -> dict[str, Any]:
+        """The keyword arguments of the constructor that give this Program again."""
+
+    def replace(self, **changes: Any) -> Program:
+        """The same Program with some of `columns()` changed."""
+
+    @property
+    def chunks(self) -> _Table: ...
+    @property
+    def slots(self) -> _Table: ...
+    @property
+    def instructions(self) -> _Table: ...
+    @property
+    def operands(self) -> _Table: ...
+    @property
+    def dependencies(self) -> _Table: ...
+    def field(self, name: str) -> _Table:
+        """One column of the instructions, by its name in INSTRUCTION_FIELDS; shape (I,)."""
+
+    @property
+    def space_start(self) -> _Table:
+        """(ranks, 3): the row of `slots` where the agent's space begins; the row of a slot is start + index."""
+
+    @property
+    def lane_start(self) -> tuple[_Table, _Table]:
+        """Two columns over all lanes in order: the lane's first row of `instructions`, and its agent."""
+
+    @property
+    def position(self) -> _Table:
+        """(I,) the position of each instruction in its lane."""
+
+    def space_size(self, agent: int, space: int) -> int:
+        """How many slots the agent has in the space."""
+
+    def where(self, row: int) -> str:
+        """How people are told about a row of `instructions`: "rank 2, lane 0, instruction 5 (recv_reduce)"."""
+
+    def without_skew(self) -> Program:
+        """The same Program, slice after slice: as right as this one, and with many slices mostly slower."""
 
     @property
     def name(self) -> str: ...
@@ -116,32 +145,44 @@ class Program:
     @property
     def root(self) -> int: ...
     @property
-    def hash(self) -> int:
-        """64-bit FNV-1a over every field: what ranks agree on."""
-
-    @property
     def fifo_depth(self) -> int:
         """Messages that one connection must be able to hold."""
 
     @property
-    def channels(self) -> int: ...
-    @property
-    def message_slots(self) -> int:
-        """The largest number of slots in a message."""
+    def out_of_place(self) -> bool:
+        """Right when input and output are disjoint memory."""
 
     @property
-    def one_sided(self) -> bool: ...
+    def in_place(self) -> bool:
+        """Right when input and output slots of the same chunk are the same memory."""
+
+    @property
+    def rounds_per_hop(self) -> bool:
+        """16- and 8-bit floats are rounded at every reduction, not once."""
+
+    @property
+    def channels(self) -> int:
+        """1 + the highest channel in use."""
+
+    @property
+    def message_slots(self) -> int:
+        """The most slots of a message."""
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether it uses peer_read or peer_write."""
+
+    @property
+    def skewed(self) -> bool:
+        """Whether some instruction works on earlier slices than its lane's iteration."""
+
     @property
     def needs_size_matrix(self) -> bool:
         """It relays blocks that a rank neither starts nor ends with: ranks must know every block's size."""
 
     @property
-    def in_place(self) -> bool: ...
-    @property
-    def out_of_place(self) -> bool: ...
-    @property
-    def rounds_per_hop(self) -> bool:
-        """16- and 8-bit floats are rounded at every reduction, not once."""
+    def hash(self) -> int:
+        """64-bit FNV-1a over every field: what ranks agree on. No proof rests on it."""
 
 class Slot:
     """A place for one chunk at a rank; made by a ProgramBuilder."""

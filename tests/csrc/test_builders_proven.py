@@ -28,7 +28,7 @@ def prove(name: str, collective: str, ranks: int, root: int = 0, boxes: list[lis
     assert built.fifo_depth == 1
     assert built.in_place
     assert built.out_of_place
-    verdict = check_program(Program.from_core(built))
+    verdict = check_program(built)
     assert verdict.valid, f"{name} {collective} on {ranks} ranks, root {root}, boxes {boxes}: {verdict.fault}"
 
 
@@ -79,7 +79,7 @@ def test_two_levels_are_proven_for_any_boxes(boxes: list[list[int]], pair: tuple
 
 @pytest.mark.parametrize(("name", "collective"), BUILDERS)
 def test_the_stated_fifo_depth_is_the_least(name: str, collective: str) -> None:
-    assert least_fifo_depth(Program.from_core(_core.build(name, collective, 6))) == 1
+    assert least_fifo_depth(_core.build(name, collective, 6)) == 1
 
 
 @pytest.mark.parametrize(("name", "collective"), BUILDERS)
@@ -90,6 +90,6 @@ def test_a_build_without_its_last_message_is_refused(name: str, collective: str)
     last = [row for row in range(len(instructions)) if instructions[row, 2] in (4, 5)][-1]
     instructions[last, 2:12] = [0, 0, 0, 0, 0, 1, -1, -1, 0, 0]
     columns["instructions"] = instructions
-    verdict = check_program(Program.from_columns(columns))
+    verdict = check_program(Program(**columns))
     assert not verdict.valid
     assert verdict.fault

@@ -506,8 +506,8 @@ void bind_group(nb::module_& m) {
           "keep_alive"_a = nb::none(), "`source` -1 receives from any rank.")
       .def(
           "add_program",
-          [](const Self& self, const std::string& name, const Program& program) {
-            self.group().add_program(name, program);
+          [](const Self& self, const std::string& name, std::shared_ptr<Program> program) {
+            self.group().add_program(name, std::move(program));
           },
           "name"_a, "program"_a, "Makes a Program available as an algorithm. The caller has had it proven.")
       .def(

@@ -1,17 +1,25 @@
-// Python face of Program, ProgramBuilder and the builders. Programs cross as int32 NumPy tables ("columns").
+// Python face of Program, ProgramBuilder and the builders. A Program's tables are one memory, seen from both sides.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/operators.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <exception>
 #include <limits>
 #include <memory>
+#include <span>
 #include <stdexcept>
+#include <type_traits>
 
 #include "core/group/selector.hpp"
 #include "core/program/algorithms/algorithms.hpp"
@@ -25,214 +33,298 @@ using namespace nb::literals;
 namespace syntony {
 namespace {
 
-using Table = nb::ndarray<const std::int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+// ---- tables: memory of the core, which Python sees as NumPy arrays -------------------------------------------------
 
-constexpr std::size_t kChunkColumns = 2, kSlotColumns = 3, kInstructionColumns = 14, kPairColumns = 2;
+constexpr std::size_t kInstructionColumns = 14;  // what is behind them in a row, the core finds itself
+constexpr std::array<const char*, kInstructionColumns> kInstructionFields{
+    "agent", "lane",      "opcode",    "dst_space", "dst_index",     "src_space",        "src_index",
+    "count", "recv_peer", "send_peer", "channel",   "operand_count", "dependency_count", "skew"};
 
-/// Rows of an int32 table with a name, so that a bad entry can be pointed at.
-class Rows {
+using Words = nb::ndarray<nb::numpy, const std::int32_t>;
+
+/// `columns` numbers of each row from the given one on, as an array that keeps `self` alive.
+template <typename Row>
+Words view(nb::handle self, const std::vector<Row>& rows, std::size_t columns) {
+  static_assert(std::is_trivially_copyable_v<Row> && sizeof(Row) % sizeof(std::int32_t) == 0);
+  return Words(rows.data(), {rows.size(), columns}, self, {sizeof(Row) / sizeof(std::int32_t), 1});
+}
+
+Words numbers(nb::handle self, std::span<const std::uint32_t> column) {
+  return Words(column.data(), {column.size()}, self, {1});
+}
+
+/// A new array of its own.
+nb::object array_of(std::vector<std::int32_t> column) {
+  auto owned = std::make_unique<std::vector<std::int32_t>>(std::move(column));
+  const std::int32_t* const data = owned->data();
+  const std::size_t size = owned->size();
+  const nb::capsule owner(owned.release(),
+                          [](void* memory) noexcept { delete static_cast<std::vector<std::int32_t>*>(memory); });
+  return Words(data, {size}, owner).cast();
+}
+
+/// Rows of a table from a list of rows, or from an array of any kind of integers; ProgramError where it is neither.
+template <typename Row>
+class Table {
  public:
-  Rows(std::string name, const Table& table, std::size_t columns) : name_(std::move(name)), table_(table) {
-    if (table.shape(1) != columns) {
-      throw std::invalid_argument(name_ + " has " + std::to_string(table.shape(1)) + " columns; it must have " +
-                                  std::to_string(columns));
+  Table(std::string name, std::size_t columns, std::size_t least)
+      : name_(std::move(name)), columns_(columns), least_(least) {}
+
+  std::vector<Row> read(nb::handle values) {
+    if (nb::isinstance<nb::list>(values)) {
+      for (const nb::handle row : nb::cast<nb::list>(values)) read_list(row);
+    } else {
+      read_array(nb::module_::import_("numpy").attr("asarray")(values));
     }
-  }
-  [[nodiscard]] std::size_t size() const { return table_.shape(0); }
-  [[nodiscard]] std::int32_t at(std::size_t row, std::size_t column) const {
-    return table_.data()[row * table_.shape(1) + column];
-  }
-  /// The entry as a number in [0, limit).
-  [[nodiscard]] std::uint32_t at(std::size_t row, std::size_t column, const char* field,
-                                 std::uint32_t limit = std::numeric_limits<std::uint32_t>::max()) const {
-    const std::int32_t value = at(row, column);
-    if (value < 0 || static_cast<std::uint32_t>(value) >= limit) {
-      refuse(row, std::string(field) + " is " + std::to_string(value) +
-                      (value < 0 ? "; it must not be negative" : "; it must be below " + std::to_string(limit)));
-    }
-    return static_cast<std::uint32_t>(value);
-  }
-  [[nodiscard]] Slot slot_at(std::size_t row, std::size_t column) const {
-    return {static_cast<Space>(at(row, column, "space", 3)), at(row, column + 1, "slot index")};
-  }
-  [[noreturn]] void refuse(std::size_t row, const std::string& what) const {
-    throw std::invalid_argument(name_ + " row " + std::to_string(row) + ": " + what);
+    return std::move(rows_);
   }
 
  private:
+  [[noreturn]] void refuse(const std::string& what) const { throw ProgramError("table '" + name_ + "' " + what); }
+
+  void check_width(std::size_t columns) const {
+    if (columns >= least_ && columns <= columns_) return;
+    refuse("has rows of " + std::to_string(columns) + " numbers; they must have " + std::to_string(columns_));
+  }
+
+  void read_list(nb::handle values) {
+    std::array<std::int32_t, sizeof(Row) / sizeof(std::int32_t)> numbers{};
+    std::size_t columns = 0;
+    for (const nb::handle value : values) {
+      std::int32_t number = 0;
+      if (!nb::try_cast(value, number)) refuse("must hold 32-bit integers");
+      if (columns < columns_) numbers[columns] = number;
+      ++columns;
+    }
+    check_width(columns);
+    rows_.push_back(std::bit_cast<Row>(numbers));
+  }
+
+  void read_array(const nb::object& array) {
+    if (nb::cast<std::size_t>(array.attr("size")) == 0) return;
+    if (nb::cast<std::size_t>(array.attr("ndim")) != 2) refuse("must have rows and columns");
+    const auto kind = nb::cast<std::string>(array.attr("dtype").attr("kind"));
+    const nb::object most = nb::int_(std::numeric_limits<std::int32_t>::max());
+    const nb::object least = nb::int_(std::numeric_limits<std::int32_t>::min());
+    if ((kind != "i" && kind != "u") || array.attr("max")() > most || array.attr("min")() < least) {
+      refuse("must hold 32-bit integers");
+    }
+    const auto found = nb::cast<nb::ndarray<const std::int32_t, nb::ndim<2>, nb::device::cpu>>(
+        array.attr("astype")("int32", "copy"_a = false));
+    check_width(found.shape(1));
+    rows_.resize(found.shape(0));
+    for (std::size_t row = 0; row < rows_.size(); ++row) {
+      std::array<std::int32_t, sizeof(Row) / sizeof(std::int32_t)> numbers{};
+      for (std::size_t column = 0; column < found.shape(1); ++column) numbers[column] = found(row, column);
+      rows_[row] = std::bit_cast<Row>(numbers);
+    }
+  }
+
   std::string name_;
-  const Table& table_;
+  std::size_t columns_, least_;
+  std::vector<Row> rows_;
 };
 
-void read_slots(const Rows& rows, Program& program) {
-  std::uint32_t last_agent = 0, last_space = 0;
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    const std::uint32_t agent = rows.at(row, 0, "agent", program.ranks());
-    const std::uint32_t space = rows.at(row, 1, "space", 3);
-    if (agent < last_agent || (agent == last_agent && space < last_space)) {
-      rows.refuse(row, "rows go in order of agent, space, slot index");
-    }
-    last_agent = agent, last_space = space;
-    Agent& to = program.agents[agent];
-    std::vector<std::uint32_t>* const spaces[] = {&to.input, &to.output, &to.scratch};
-    spaces[space]->push_back(rows.at(row, 2, "chunk"));
-  }
+std::uint32_t number_of(std::int64_t value, const char* what) {
+  if (value >= 0 && value <= std::numeric_limits<std::int32_t>::max()) return static_cast<std::uint32_t>(value);
+  throw ProgramError(std::string(what) + " is " + std::to_string(value) + "; it must be 0..2147483647");
 }
 
-void read_instructions(const Rows& rows, const Rows& operands, const Rows& dependencies, Program& program) {
-  std::size_t next_operand = 0, next_dependency = 0;
-  std::uint32_t last_agent = 0;
-  for (std::size_t row = 0; row < rows.size(); ++row) {
-    const std::uint32_t agent = rows.at(row, 0, "agent", program.ranks());
-    const std::uint32_t lane = rows.at(row, 1, "lane");
-    Agent& to = program.agents[agent];
-    const auto lanes = static_cast<std::uint32_t>(to.lanes.size());
-    if (agent < last_agent || lane > lanes || lane + 1 < lanes) {
-      rows.refuse(row, "lane " + std::to_string(lane) + " of agent " + std::to_string(agent) +
-                           " is out of turn; rows go in order of agent, lane, position, and lanes have no holes");
-    }
-    last_agent = agent;
-    if (lane == lanes) to.lanes.emplace_back();
-
-    Instruction instruction;
-    instruction.opcode = static_cast<Opcode>(rows.at(row, 2, "opcode", kOpcodes));
-    instruction.dst = rows.slot_at(row, 3);
-    instruction.src = rows.slot_at(row, 5);
-    instruction.count = rows.at(row, 7, "count");
-    instruction.recv_peer = rows.at(row, 8);
-    instruction.send_peer = rows.at(row, 9);
-    instruction.channel = static_cast<std::uint16_t>(rows.at(row, 10, "channel", 1U << 16));
-    instruction.operand_count = rows.at(row, 11, "operand_count");
-    instruction.dependency_count = rows.at(row, 12, "dependency_count");
-    instruction.skew = static_cast<std::uint16_t>(rows.at(row, 13, "skew", 1U << 16));
-    instruction.first_operand = static_cast<std::uint32_t>(to.operands.size());
-    instruction.first_dependency = static_cast<std::uint32_t>(to.dependencies.size());
-    if (instruction.operand_count > operands.size() - next_operand) rows.refuse(row, "`operands` ends too early");
-    if (instruction.dependency_count > dependencies.size() - next_dependency) {
-      rows.refuse(row, "`dependencies` ends too early");
-    }
-    for (std::uint32_t i = 0; i < instruction.operand_count; ++i) {
-      to.operands.push_back(operands.slot_at(next_operand++, 0));
-    }
-    for (std::uint32_t i = 0; i < instruction.dependency_count; ++i, ++next_dependency) {
-      to.dependencies.push_back(
-          {dependencies.at(next_dependency, 0, "lane"), dependencies.at(next_dependency, 1, "instruction")});
-    }
-    to.lanes.back().push_back(instruction);
+std::shared_ptr<Program> new_program(std::string name, std::string_view collective, std::int64_t root,
+                                     std::int64_t ranks, nb::handle chunks, nb::handle slots, nb::handle instructions,
+                                     nb::handle operands, nb::handle dependencies, std::int64_t fifo_depth,
+                                     bool out_of_place, bool in_place, bool rounds_per_hop) {
+  auto program = std::make_shared<Program>();
+  program->name = std::move(name);
+  try {
+    program->collective = collective_named(collective);
+  } catch (const std::invalid_argument& error) {
+    throw ProgramError(error.what());
   }
-  if (next_operand != operands.size()) operands.refuse(next_operand, "no instruction takes it");
-  if (next_dependency != dependencies.size()) dependencies.refuse(next_dependency, "no instruction takes it");
-}
-
-Program from_columns(std::string name, std::string_view collective, std::uint32_t root, std::uint32_t ranks,
-                     std::uint32_t fifo_depth, bool out_of_place, bool in_place, bool rounds_per_hop,
-                     const Table& chunks, const Table& slots, const Table& instructions, const Table& operands,
-                     const Table& dependencies) {
-  Program program;
-  program.name = std::move(name);
-  program.collective = collective_named(collective);
-  program.root = root;
-  program.fifo_depth = fifo_depth;
-  program.out_of_place = out_of_place;
-  program.in_place = in_place;
-  program.rounds_per_hop = rounds_per_hop;
-  program.agents.resize(ranks);
-  const Rows chunk_rows("chunks", chunks, kChunkColumns);
-  for (std::size_t row = 0; row < chunk_rows.size(); ++row) {
-    program.chunks.push_back({chunk_rows.at(row, 0, "block"), chunk_rows.at(row, 1, "weight")});
-  }
-  read_slots(Rows("slots", slots, kSlotColumns), program);
-  read_instructions(Rows("instructions", instructions, kInstructionColumns), Rows("operands", operands, kPairColumns),
-                    Rows("dependencies", dependencies, kPairColumns), program);
-  program.validate();
+  program->root = number_of(root, "root");
+  program->ranks = number_of(ranks, "ranks");
+  program->fifo_depth = number_of(fifo_depth, "fifo_depth");
+  program->out_of_place = out_of_place;
+  program->in_place = in_place;
+  program->rounds_per_hop = rounds_per_hop;
+  program->chunks = Table<Chunk>("chunks", 2, 2).read(chunks);
+  program->slots = Table<SlotRow>("slots", 3, 3).read(slots);
+  program->instructions =
+      Table<Instruction>("instructions", kInstructionColumns, kInstructionColumns - 1).read(instructions);
+  program->operands = Table<Slot>("operands", 2, 2).read(operands);
+  program->dependencies = Table<Dependency>("dependencies", 2, 2).read(dependencies);
+  program->validate();
   return program;
 }
 
-/// Grows row by row, then becomes a NumPy array that owns the memory.
-class TableWriter {
- public:
-  explicit TableWriter(std::size_t columns) : columns_(columns) {}
-  template <typename... Values>
-  void row(Values... values) {
-    (data_.push_back(static_cast<std::int32_t>(values)), ...);
-  }
-  nb::object to_numpy() {
-    auto owned = std::make_unique<std::vector<std::int32_t>>(std::move(data_));
-    std::int32_t* const data = owned->data();
-    const std::size_t rows = owned->size() / columns_;
-    const nb::capsule owner(owned.release(),
-                            [](void* memory) noexcept { delete static_cast<std::vector<std::int32_t>*>(memory); });
-    return nb::ndarray<nb::numpy, std::int32_t, nb::ndim<2>>(data, {rows, columns_}, owner).cast();
-  }
-
- private:
-  std::size_t columns_;
-  std::vector<std::int32_t> data_;
-};
-
-nb::dict columns(const Program& program) {
-  TableWriter chunks(kChunkColumns), slots(kSlotColumns), instructions(kInstructionColumns), operands(kPairColumns),
-      dependencies(kPairColumns);
-  for (const Chunk& chunk : program.chunks) chunks.row(chunk.block, chunk.weight);
-  for (std::uint32_t rank = 0; rank < program.ranks(); ++rank) {
-    const Agent& agent = program.agents[rank];
-    const std::vector<std::uint32_t>* const spaces[] = {&agent.input, &agent.output, &agent.scratch};
-    for (int space = 0; space < 3; ++space) {
-      for (const std::uint32_t chunk : *spaces[space]) slots.row(rank, space, chunk);
-    }
-    for (std::size_t lane = 0; lane < agent.lanes.size(); ++lane) {
-      for (const Instruction& i : agent.lanes[lane]) {
-        instructions.row(rank, lane, i.opcode, i.dst.space, i.dst.index, i.src.space, i.src.index, i.count, i.recv_peer,
-                         i.send_peer, i.channel, i.operand_count, i.dependency_count, i.skew);
-        for (const Slot operand : std::span(agent.operands).subspan(i.first_operand, i.operand_count)) {
-          operands.row(operand.space, operand.index);
-        }
-        for (const Dependency on : std::span(agent.dependencies).subspan(i.first_dependency, i.dependency_count)) {
-          dependencies.row(on.lane, on.instruction);
-        }
-      }
-    }
-  }
+nb::dict columns(nb::handle self) {
+  const auto& program = nb::cast<const Program&>(self);
   nb::dict all;
   all["name"] = program.name;
   all["collective"] = name_of(program.collective);
   all["root"] = program.root;
-  all["ranks"] = program.ranks();
+  all["ranks"] = program.ranks;
+  for (const char* table : {"chunks", "slots", "instructions", "operands", "dependencies"}) {
+    all[table] = self.attr(table);
+  }
   all["fifo_depth"] = program.fifo_depth;
   all["out_of_place"] = program.out_of_place;
   all["in_place"] = program.in_place;
   all["rounds_per_hop"] = program.rounds_per_hop;
-  all["chunks"] = chunks.to_numpy();
-  all["slots"] = slots.to_numpy();
-  all["instructions"] = instructions.to_numpy();
-  all["operands"] = operands.to_numpy();
-  all["dependencies"] = dependencies.to_numpy();
   return all;
 }
 
+nb::object replaced(nb::handle self, const nb::dict& changes) {
+  nb::dict all = columns(self);
+  all.update(changes);
+  return nb::type<Program>()(**all);
+}
+
+Words field(nb::handle self, std::string_view name) {
+  const auto& rows = nb::cast<const Program&>(self).instructions;
+  const auto* const found = std::ranges::find(kInstructionFields, name);
+  if (found == kInstructionFields.end()) throw nb::key_error(std::string(name).c_str());
+  const auto* const words = reinterpret_cast<const std::int32_t*>(rows.data());
+  return Words(rows.empty() ? nullptr : words + (found - kInstructionFields.begin()), {rows.size()}, self,
+               {sizeof(Instruction) / sizeof(std::int32_t)});
+}
+
+/// ProgramError is the user's mistake: the exception that people get is the one that the command line knows.
+void translate(const std::exception_ptr& thrown, void* /*unused*/) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const ProgramError& error) {
+    const nb::object type = nb::module_::import_("syntony.synth.model.instructions").attr("ProgramError");
+    PyErr_SetString(type.ptr(), error.what());
+  }
+}
+
 void bind_value(nb::module_& m) {
-  nb::class_<Program>(m, "Program", "Who does what: one agent per rank, lanes of instructions over slots. Immutable.")
-      .def_static("from_columns", &from_columns, nb::kw_only(), "name"_a, "collective"_a, "root"_a, "ranks"_a,
-                  "fifo_depth"_a, "out_of_place"_a, "in_place"_a, "rounds_per_hop"_a, "chunks"_a, "slots"_a,
-                  "instructions"_a, "operands"_a, "dependencies"_a,
-                  "A validated Program from int32 tables; ValueError names the first bad row or instruction.")
-      .def("columns", &columns, "The keyword arguments of `from_columns` that give this Program back.")
+  nb::register_exception_translator(translate);
+  m.attr("INSTRUCTION_FIELDS") = nb::tuple(nb::cast(kInstructionFields));
+  nb::dict opcodes;
+  for (const OpcodeFacts& facts : kOpcodes) {
+    nb::dict entry;
+    entry["reads"] = facts.reads;
+    entry["writes"] = facts.writes;
+    entry["receives"] = facts.receives;
+    entry["sends"] = facts.sends;
+    entry["one_sided"] = facts.one_sided;
+    opcodes[nb::str(facts.name.data(), facts.name.size())] = entry;
+  }
+  m.attr("OPCODES") = opcodes;
+  nb::class_<Program>(m, "Program",
+                      "Who does what: one agent per rank, lanes of instructions over slots. Immutable and validated; "
+                      "whether it is right is the checker's word.\n\n"
+                      "The tables are read-only views of the core's memory; synth/model/program.py describes them.")
+      .def(nb::new_(&new_program), nb::kw_only(), "name"_a, "collective"_a, "root"_a, "ranks"_a, "chunks"_a, "slots"_a,
+           "instructions"_a, "operands"_a, "dependencies"_a, "fifo_depth"_a = 1, "out_of_place"_a = true,
+           "in_place"_a = true, "rounds_per_hop"_a = false,
+           "From tables, as lists of rows or arrays; rows of instructions may leave out the last field, `skew`, when "
+           "it is 0. ProgramError names the first value that cannot be.")
+      .def("columns", &columns, "The keyword arguments of the constructor that give this Program again.")
+      .def(
+          "replace", [](nb::handle self, const nb::kwargs& changes) { return replaced(self, changes); }, "changes"_a,
+          "The same Program with some of `columns()` changed.")
+      .def_prop_ro("chunks", [](nb::handle self) { return view(self, nb::cast<const Program&>(self).chunks, 2); })
+      .def_prop_ro("slots", [](nb::handle self) { return view(self, nb::cast<const Program&>(self).slots, 3); })
+      .def_prop_ro(
+          "instructions",
+          [](nb::handle self) { return view(self, nb::cast<const Program&>(self).instructions, kInstructionColumns); })
+      .def_prop_ro("operands", [](nb::handle self) { return view(self, nb::cast<const Program&>(self).operands, 2); })
+      .def_prop_ro("dependencies",
+                   [](nb::handle self) { return view(self, nb::cast<const Program&>(self).dependencies, 2); })
+      .def("field", &field, "name"_a, "One column of the instructions, by its name in INSTRUCTION_FIELDS; shape (I,).")
+      .def_prop_ro(
+          "space_start",
+          [](nb::handle self) {
+            const auto& program = nb::cast<const Program&>(self);
+            return Words(program.space_start.data(), {program.ranks, 3}, self, {3, 1});
+          },
+          "(ranks, 3): the row of `slots` where the agent's space begins; the row of a slot is start + index.")
+      .def_prop_ro(
+          "lane_start",
+          [](nb::handle self) {
+            const auto& program = nb::cast<const Program&>(self);
+            const std::span starts = std::span(program.lane_start).first(program.lane_start.size() - 1);
+            std::vector<std::int32_t> agents;
+            agents.reserve(starts.size());
+            for (const std::uint32_t row : starts) {
+              agents.push_back(static_cast<std::int32_t>(program.instructions[row].agent));
+            }
+            return nb::make_tuple(numbers(self, starts), array_of(std::move(agents)));
+          },
+          nb::sig("def lane_start(self) -> tuple[NDArray[numpy.int32], NDArray[numpy.int32]]"),
+          "Two columns over all lanes in order: the lane's first row of `instructions`, and its agent.")
+      .def_prop_ro(
+          "position",
+          [](const Program& self) {
+            std::vector<std::int32_t> positions;
+            positions.reserve(self.instructions.size());
+            for (std::size_t lane = 0; lane + 1 < self.lane_start.size(); ++lane) {
+              const auto length = static_cast<std::int32_t>(self.lane_start[lane + 1] - self.lane_start[lane]);
+              for (std::int32_t i = 0; i < length; ++i) positions.push_back(i);
+            }
+            return array_of(std::move(positions));
+          },
+          nb::sig("def position(self) -> NDArray[numpy.int32]"), "(I,) the position of each instruction in its lane.")
+      .def(
+          "space_size",
+          [](const Program& self, std::uint32_t agent, std::uint32_t space) {
+            if (agent >= self.ranks || space > 2) throw nb::index_error("no such agent or space");
+            return self.agent(agent).slots(static_cast<Space>(space)).size();
+          },
+          "agent"_a, "space"_a, "How many slots the agent has in the space.")
+      .def(
+          "where",
+          [](const Program& self, std::size_t row) {
+            if (row >= self.instructions.size()) throw nb::index_error("no such instruction");
+            return self.where(row);
+          },
+          "row"_a,
+          "How people are told about a row of `instructions`: \"rank 2, lane 0, instruction 5 (recv_reduce)\".")
+      .def(
+          "without_skew",
+          [](nb::handle self) {
+            nb::object rows = self.attr("instructions").attr("copy")();
+            rows[nb::make_tuple(nb::ellipsis(), -1)] = 0;
+            nb::dict changes;
+            changes["instructions"] = rows;
+            return replaced(self, changes);
+          },
+          nb::sig("def without_skew(self) -> Program"),
+          "The same Program, slice after slice: as right as this one, and with many slices mostly slower.")
       .def_prop_ro("name", [](const Program& self) { return self.name; })
       .def_prop_ro("collective", [](const Program& self) { return name_of(self.collective); })
-      .def_prop_ro("ranks", &Program::ranks)
-      .def_prop_ro("root", [](const Program& self) { return self.root; })
-      .def_prop_ro("hash", &Program::hash, "64-bit FNV-1a over every field: what ranks agree on.")
-      .def_prop_ro("fifo_depth", [](const Program& self) { return self.fifo_depth; })
-      .def_prop_ro("channels", &Program::channels)
-      .def_prop_ro("message_slots", &Program::message_slots)
-      .def_prop_ro("one_sided", &Program::one_sided)
+      .def_ro("ranks", &Program::ranks)
+      .def_ro("root", &Program::root)
+      .def_ro("fifo_depth", &Program::fifo_depth, "Messages that one connection must be able to hold.")
+      .def_ro("out_of_place", &Program::out_of_place, "Right when input and output are disjoint memory.")
+      .def_ro("in_place", &Program::in_place,
+              "Right when input and output slots of the same chunk are the same memory.")
+      .def_ro("rounds_per_hop", &Program::rounds_per_hop,
+              "16- and 8-bit floats are rounded at every reduction, not once.")
+      .def_prop_ro("channels", &Program::channels, "1 + the highest channel in use.")
+      .def_prop_ro("message_slots", &Program::message_slots, "The most slots of a message.")
+      .def_prop_ro("one_sided", &Program::one_sided, "Whether it uses peer_read or peer_write.")
+      .def_prop_ro("skewed", &Program::skewed,
+                   "Whether some instruction works on earlier slices than its lane's iteration.")
       .def_prop_ro("needs_size_matrix", &Program::needs_size_matrix)
-      .def_prop_ro("in_place", [](const Program& self) { return self.in_place; })
-      .def_prop_ro("out_of_place", [](const Program& self) { return self.out_of_place; })
-      .def_prop_ro("rounds_per_hop", [](const Program& self) { return self.rounds_per_hop; })
+      .def_prop_ro("hash", &Program::hash, "64-bit FNV-1a over every field: what ranks agree on. No proof rests on it.")
+      .def(
+          "__eq__",
+          [](const Program& self, nb::handle other) {
+            return nb::isinstance<Program>(other) && self == nb::cast<const Program&>(other);
+          },
+          "other"_a, nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__", [](const Program& self) { return static_cast<std::int64_t>(self.hash() >> 1U); })
+      .def("__str__",
+           [](nb::handle self) {
+             return nb::cast<std::string>(nb::module_::import_("syntony.synth.model.listing").attr("listing")(self));
+           })
       .def("__repr__", [](const Program& self) {
         return "Program('" + self.name + "', " + std::string(name_of(self.collective)) +
-               ", ranks=" + std::to_string(self.ranks()) + ")";
+               ", ranks=" + std::to_string(self.ranks) + ")";
       });
 }
 
@@ -246,7 +338,7 @@ Slot slot_of(const SlotPair& pair) {
 void append(ProgramBuilder& builder, std::uint32_t rank, std::uint32_t lane, std::uint32_t opcode, const SlotPair& dst,
             const SlotPair& src, std::uint32_t count, std::int32_t recv_peer, std::int32_t send_peer,
             std::uint16_t channel, const std::vector<SlotPair>& operands) {
-  if (opcode >= kOpcodes) throw std::invalid_argument("there is no opcode " + std::to_string(opcode));
+  if (opcode >= kOpcodes.size()) throw std::invalid_argument("there is no opcode " + std::to_string(opcode));
   Instruction instruction;
   instruction.opcode = static_cast<Opcode>(opcode);
   instruction.dst = slot_of(dst);
@@ -301,7 +393,9 @@ void bind_builder(nb::module_& m) {
            "channel"_a, "operands"_a = nb::list(),
            "One instruction into a lane of the caller's choice; slots are (space, index).")
       .def("skew", &ProgramBuilder::skew, "slices"_a, "The moves that follow are so many slices behind.")
-      .def("finish", &ProgramBuilder::finish, "The Program so far, validated.");
+      .def(
+          "finish", [](const ProgramBuilder& self) { return std::make_shared<Program>(self.finish()); },
+          "The Program so far, validated.");
 }
 
 void bind_algorithms(nb::module_& m) {
@@ -335,7 +429,8 @@ void bind_algorithms(nb::module_& m) {
       [](std::string_view name, std::string_view collective, std::uint32_t ranks, std::uint32_t root,
          const std::optional<Boxes>& boxes) {
         const nb::gil_scoped_release unlocked;
-        return build(name, collective_named(collective), ranks, root, boxes.value_or(Boxes{}));
+        return std::make_shared<Program>(
+            build(name, collective_named(collective), ranks, root, boxes.value_or(Boxes{})));
       },
       "name"_a, "collective"_a, "ranks"_a, "root"_a = 0, "boxes"_a = nb::none(),
       "The Program of a named algorithm; `boxes` (ranks of each box) shapes `hierarchical`.");

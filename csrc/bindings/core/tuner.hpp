@@ -6,6 +6,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -51,8 +52,8 @@ class PythonTuner : public Tuner {
     const nanobind::object answer = object_.attr("agreed")(boxes, metadata);
     Tuning tuning;
     for (const nanobind::handle entry : answer[0]) {
-      const auto& program = nanobind::cast<const Program&>(entry[1]);
-      tuning.programs.emplace_back(nanobind::cast<std::string>(entry[0]), program);
+      tuning.programs.emplace_back(nanobind::cast<std::string>(entry[0]),
+                                   nanobind::cast<std::shared_ptr<Program>>(entry[1]));
     }
     for (const auto& [name, collective, ranges] : nanobind::cast<std::vector<Table>>(answer[1])) {
       tuning.tables.push_back({name, collective_named(collective), size_ranges_of(ranges)});

@@ -2,6 +2,7 @@
 // torch and ctypes alike. Programs are those of syntony._core.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -9,8 +10,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 #include "cuda/executor.hpp"
 #include "cuda/nvls.hpp"
@@ -217,10 +220,10 @@ void bind_executor(nb::module_& m) {
       "           protocol than simple")
       .def(
           "__init__",
-          [](LaunchPlan* self, const Executor& executor, const Program& program, std::string_view dtype,
+          [](LaunchPlan* self, const Executor& executor, std::shared_ptr<Program> program, std::string_view dtype,
              std::string_view op, const std::vector<std::size_t>& elements, std::string_view protocol,
              std::uint32_t blocks, std::uint32_t instances, bool bulk) {
-            new (self) LaunchPlan(executor, PreparedProgram(program), dtype_named(dtype),
+            new (self) LaunchPlan(executor, PreparedProgram(std::move(program)), dtype_named(dtype),
                                   static_cast<ReduceOp>(find_name(kReduceOps, op, "operator")), elements,
                                   options_of(protocol, blocks, instances, bulk));
           },
@@ -328,18 +331,19 @@ NB_MODULE(_cuda, m) {
   m.def(
       "pull",
       [](std::string_view collective, std::uint32_t ranks, std::uint32_t root) {
-        return pull(syntony::collective_named(collective), ranks, root);
+        return std::make_shared<syntony::Program>(pull(syntony::collective_named(collective), ranks, root));
       },
       "collective"_a, "ranks"_a, "root"_a = 0,
       "Direct exchange through peer memory: each rank reads what it must end with. all_reduce: one shot.");
-  m.def("pull_two_shot", &pull_two_shot, "ranks"_a,
-        "all_reduce: rank c sums share c of what all ranks have, and writes the sum to every rank's output.");
+  m.def(
+      "pull_two_shot", [](std::uint32_t ranks) { return std::make_shared<syntony::Program>(pull_two_shot(ranks)); },
+      "ranks"_a, "all_reduce: rank c sums share c of what all ranks have, and writes the sum to every rank's output.");
   m.def(
       "lowered",
-      [](const syntony::Program& program, std::uint32_t rank, std::string_view dtype, std::string_view op,
+      [](std::shared_ptr<syntony::Program> program, std::uint32_t rank, std::string_view dtype, std::string_view op,
          const std::vector<std::size_t>& elements, const ArenaShape& shape, std::string_view protocol,
          std::uint32_t blocks, std::uint32_t instances, bool bulk) {
-        const KernelForm form = lower(syntony::PreparedProgram(program), rank, dtype_named(dtype),
+        const KernelForm form = lower(syntony::PreparedProgram(std::move(program)), rank, dtype_named(dtype),
                                       static_cast<syntony::ReduceOp>(find_name(syntony::kReduceOps, op, "operator")),
                                       elements, shape, options_of(protocol, blocks, instances, bulk));
         nb::dict facts;

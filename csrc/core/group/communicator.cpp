@@ -271,7 +271,7 @@ std::shared_ptr<Work> Communicator::receive(std::byte* data, std::size_t bytes, 
   return finish(group_->receive(std::move(receive)), options);
 }
 
-void Communicator::add_program(const std::string& name, Program program) {
+void Communicator::add_program(const std::string& name, std::shared_ptr<const Program> program) {
   selector_->add(name, std::move(program), group_->fabric().shape());
 }
 

@@ -85,7 +85,7 @@ class Communicator {
                                 const CallOptions& options = {});
 
   /// Makes a proven Program available under `name` as an algorithm. The caller (Python's loader) has had it checked.
-  void add_program(const std::string& name, Program program);
+  void add_program(const std::string& name, std::shared_ptr<const Program> program);
   /// Makes `name` an algorithm that depends on the size (core/group/selector.hpp). Every rank must say the same.
   void set_size_ranges(const std::string& name, Collective collective, std::vector<SizeRange> ranges);
   /// The algorithm that a call would run, and why (core/group/selector.hpp).

@@ -157,21 +157,20 @@ std::shared_ptr<const PreparedProgram> Selector::program_named(const std::string
   return program;
 }
 
-void Selector::add(const std::string& name, Program program, const StreamShape& shape) {
-  program.validate();
-  if (program.ranks() != ranks_) {
-    refuse("the schedule " + name + " is for " + std::to_string(program.ranks()) + " ranks, the group has " +
+void Selector::add(const std::string& name, std::shared_ptr<const Program> program, const StreamShape& shape) {
+  if (program->ranks != ranks_) {
+    refuse("the schedule " + name + " is for " + std::to_string(program->ranks) + " ranks, the group has " +
            std::to_string(ranks_));
   }
-  if (program.one_sided()) {
+  if (program->one_sided()) {
     refuse("the schedule " + name + " uses peer_read or peer_write, which the CPU executor does not have");
   }
-  if (program.channels() > shape.channels) {
-    refuse("the schedule " + name + " uses " + std::to_string(program.channels()) + " channels; a group of " +
+  if (program->channels() > shape.channels) {
+    refuse("the schedule " + name + " uses " + std::to_string(program->channels()) + " channels; a group of " +
            std::to_string(ranks_) + " ranks has " + std::to_string(shape.channels));
   }
-  if (program.fifo_depth > shape.depth) {
-    refuse("the schedule " + name + " needs connections that hold " + std::to_string(program.fifo_depth) +
+  if (program->fifo_depth > shape.depth) {
+    refuse("the schedule " + name + " needs connections that hold " + std::to_string(program->fifo_depth) +
            " messages; ours hold " + std::to_string(shape.depth));
   }
   auto prepared = std::make_shared<PreparedProgram>(std::move(program));

@@ -43,7 +43,7 @@ class Selector {
   [[nodiscard]] Selection select(Collective collective, std::uint32_t root, std::size_t bytes,
                                  const std::string& algorithm);
   /// Throws Error(invalid) when this runtime cannot run `program` (wrong number of ranks, instructions it lacks, ..).
-  void add(const std::string& name, Program program, const StreamShape& shape);
+  void add(const std::string& name, std::shared_ptr<const Program> program, const StreamShape& shape);
   /// From now on `name` means, for this collective, the first range whose `last` is not below the bytes; the last range
   /// serves what is larger. For `auto`, this takes the place of our own choice, but where a range says `auto` again or
   /// its schedule has another root; other ranges name builders or schedules.

@@ -24,7 +24,8 @@ struct SizeTable {
 };
 
 struct Tuning {
-  std::vector<std::pair<std::string, Program>> programs;  // by name; the caller has had them proven
+  std::vector<std::pair<std::string, std::shared_ptr<const Program>>>
+      programs;  // by name; the caller has had them proven
   std::vector<SizeTable> tables;
 };
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/program/program.hpp"
@@ -17,9 +19,11 @@ struct ElementRange {
 
 class PreparedProgram {
  public:
-  explicit PreparedProgram(Program program);
+  /// Of a validated Program.
+  explicit PreparedProgram(std::shared_ptr<const Program> program);
+  explicit PreparedProgram(Program program) : PreparedProgram(std::make_shared<const Program>(std::move(program))) {}
 
-  [[nodiscard]] const Program& program() const { return program_; }
+  [[nodiscard]] const Program& program() const { return *program_; }
   [[nodiscard]] std::uint64_t hash() const { return hash_; }
   [[nodiscard]] std::uint32_t message_slots() const { return message_slots_; }
   [[nodiscard]] bool needs_size_matrix() const { return needs_size_matrix_; }
@@ -34,10 +38,10 @@ class PreparedProgram {
   /// The elements of a slice of `chunk` when one of the heaviest chunk has `longest`: in proportion to their weights,
   /// and two more for what ranges are rounded. Very light chunks end early instead of sending crumbs.
   [[nodiscard]] std::size_t slice(std::uint32_t chunk, std::size_t longest) const {
-    const std::size_t share = longest * program_.chunks[chunk].weight / heaviest_ + 2;
+    const std::size_t share = longest * program_->chunks[chunk].weight / heaviest_ + 2;
     return std::min(longest, std::max(share, longest / kShortestSlice));
   }
-  [[nodiscard]] std::uint32_t block(std::uint32_t chunk) const { return program_.chunks[chunk].block; }
+  [[nodiscard]] std::uint32_t block(std::uint32_t chunk) const { return program_->chunks[chunk].block; }
   /// In how many phases the chunks must move so that no message has more than `slots` slots of one phase, where that
   /// can be had: chunk c moves in phase c modulo them. 1 for nearly every Program.
   [[nodiscard]] std::uint32_t phases(std::size_t slots) const;
@@ -57,7 +61,7 @@ class PreparedProgram {
   struct Share {
     std::uint64_t before, after, total;
   };
-  Program program_;
+  std::shared_ptr<const Program> program_;
   std::uint64_t hash_;
   std::uint32_t message_slots_;
   bool needs_size_matrix_;

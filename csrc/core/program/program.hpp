@@ -1,15 +1,14 @@
 // Program v1: who does what. One value, whoever wrote it: a builder here, an engine, an MSCCL file, a person.
 //
-// A Program has one Agent per rank (later: per aggregating switch). An agent has three spaces of slots, and lanes of
-// instructions over them:
+// A Program has one agent per rank. An agent has three spaces of slots, and lanes of instructions over them:
 //
 //      input  [chunk chunk ..]     lane 0:  send  recv_reduce  send ..     each lane runs in order,
 //      output [chunk chunk ..]     lane 1:  recv  copy ..                  lanes run beside each other,
 //      scratch[chunk chunk ..]     ..                                      `dependencies` order them where data does
 //
 // Sizes are symbolic. A *block* is a piece of the user's buffers that has one size (see `Collective`); a *chunk* is a
-// weighted share of a block; a slot holds one chunk. A Binding (binding.hpp) gives blocks their addresses and element
-// counts at launch, so one proof serves every size, zero included.
+// weighted share of a block; a slot holds one chunk. A Call (call.hpp) gives blocks their addresses and element counts
+// at launch, so one proof serves every size, zero included.
 //
 // The slice loop: every lane runs its whole list in iteration 0, 1, ... In iteration t an instruction of pipeline stage
 // `skew` works on slice t - skew, if there is one. Slice s of a chunk is its elements [s*E, (s+1)*E), with E fixed at
@@ -27,17 +26,30 @@
 // right for one slice is right for all of them and never needs more space in a FIFO.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/program/collective.hpp"
+#include "core/program/opcode.hpp"
 
 namespace syntony {
 
-enum class Space : std::uint8_t { input, output, scratch };
+// The tables. A Program is five of them, each of rows of 32-bit numbers below 2^31, so that Python sees the very same
+// memory as NumPy arrays (bindings/core/program.cpp):
+//
+//     chunks        block, weight
+//     slots         agent, space, chunk                            ordered by agent, space, index in the space
+//     instructions  the first 14 numbers of Instruction            ordered by agent, lane, position in the lane
+//     operands      space, index: further sources of `reduce`      instruction after instruction
+//     dependencies  lane, position: what must be done first        instruction after instruction
+
+enum class Space : std::uint32_t { input, output, scratch };
 
 struct Slot {
   Space space = Space::input;
@@ -45,39 +57,23 @@ struct Slot {
   friend bool operator==(const Slot&, const Slot&) = default;
 };
 
-enum class Opcode : std::uint8_t {
-  nop,                    // carries dependencies only
-  copy,                   // dst = src
-  reduce,                 // dst = src + operands[0] + operands[1] + ..   n-ary, in this order, rounded once
-  send,                   // src -> message to send_peer
-  recv,                   // dst = message from recv_peer
-  recv_reduce,            // dst = message + src
-  recv_copy_send,         // dst = message; message -> send_peer
-  recv_reduce_send,       // message + src -> send_peer; nothing is stored
-  recv_reduce_copy_send,  // dst = message + src; dst -> send_peer
-  peer_read,              // dst = send_peer's slot `src`            one-sided: the peer does nothing; ordered by
-  peer_write,             // send_peer's slot `dst` = src            signal and wait alone
-  signal,                 // an empty message to send_peer
-  wait,                   // the empty message from recv_peer
-};
-inline constexpr std::uint32_t kOpcodes = 13;
-[[nodiscard]] std::string_view name_of(Opcode opcode);
-[[nodiscard]] bool sends(Opcode opcode);     // puts a message into a FIFO (signal included)
-[[nodiscard]] bool receives(Opcode opcode);  // takes a message from a FIFO (wait included)
-
 inline constexpr std::int32_t kNoPeer = -1;
+inline constexpr std::uint32_t kMostChannel = 65'535, kMostSkew = 65'535;
 
 struct Instruction {
+  std::uint32_t agent = 0, lane = 0;
   Opcode opcode = Opcode::nop;
   Slot dst;
   Slot src;
   std::uint32_t count = 1;  // consecutive slots of dst, src and the message
   std::int32_t recv_peer = kNoPeer;
   std::int32_t send_peer = kNoPeer;  // the peer of one-sided instructions too
-  std::uint16_t channel = 0;
-  std::uint16_t skew = 0;                                    // pipeline stage: slices behind its lane's iteration
-  std::uint32_t first_operand = 0, operand_count = 0;        // further sources of `reduce`, in Agent::operands
-  std::uint32_t first_dependency = 0, dependency_count = 0;  // in Agent::dependencies
+  std::uint32_t channel = 0;         // at most kMostChannel
+  std::uint32_t operand_count = 0;   // further sources of `reduce`
+  std::uint32_t dependency_count = 0;
+  std::uint32_t skew = 0;                                 // pipeline stage: slices behind its lane's iteration
+  std::uint32_t first_operand = 0, first_dependency = 0;  // rows of their tables; filled by Program::validate
+  friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
 struct Dependency {
@@ -86,44 +82,114 @@ struct Dependency {
   friend bool operator==(const Dependency&, const Dependency&) = default;
 };
 
-struct Agent {
-  std::vector<std::uint32_t> input, output, scratch;  // slot -> chunk (a scratch slot is as large as its chunk)
-  std::vector<std::vector<Instruction>> lanes;
-  std::vector<Slot> operands;
-  std::vector<Dependency> dependencies;
-};
-
 /// A share of a block: elements [n * before / total, n * (before + weight) / total) of its n, where `before` sums the
 /// weights of the block's earlier chunks and `total` all of them. Chunks of a block are contiguous in Program::chunks.
 struct Chunk {
   std::uint32_t block = 0;
   std::uint32_t weight = 1;
+  friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
-struct Program {
+struct SlotRow {
+  std::uint32_t agent = 0;
+  Space space = Space::input;
+  std::uint32_t chunk = 0;
+  friend bool operator==(const SlotRow&, const SlotRow&) = default;
+};
+
+/// The lanes of an agent, each a span of instructions.
+class Lanes {
+ public:
+  Lanes(const Instruction* table, std::span<const std::uint32_t> starts) : table_(table), starts_(starts) {}
+  [[nodiscard]] std::size_t size() const { return starts_.size() - 1; }
+  [[nodiscard]] std::span<const Instruction> operator[](std::size_t lane) const {
+    return {table_ + starts_[lane], table_ + starts_[lane + 1]};
+  }
+
+ private:
+  const Instruction* table_;
+  std::span<const std::uint32_t> starts_;  // the first row of each lane, and one past the last
+};
+
+/// One agent's rows of the tables.
+struct Agent {
+  std::span<const SlotRow> input, output, scratch;  // a scratch slot is as large as its chunk
+  std::span<const Instruction> instructions;        // of all its lanes
+  Lanes lanes;
+
+  [[nodiscard]] std::span<const SlotRow> slots(Space space) const {
+    return space == Space::input ? input : space == Space::output ? output : scratch;
+  }
+};
+
+/// An instruction before it has a place in the tables.
+struct Draft {
+  Instruction instruction;
+  std::vector<Slot> operands;
+  std::vector<Dependency> dependencies;
+};
+
+/// An agent before it has: what writers of Programs fill.
+struct AgentDraft {
+  std::vector<std::uint32_t> input, output, scratch;  // slot -> chunk
+  std::vector<std::vector<Draft>> lanes;
+};
+
+struct Program : std::enable_shared_from_this<Program> {
   std::string name;
   Collective collective = Collective::all_reduce;
   std::uint32_t root = 0;
-  std::vector<Chunk> chunks;
-  std::vector<Agent> agents;     // agent i is rank i
+  std::uint32_t ranks = 0;       // agent i is rank i
   std::uint32_t fifo_depth = 1;  // messages that one connection must be able to hold
   bool out_of_place = true;      // right when input and output are disjoint memory
   bool in_place = true;          // right when input and output slots of the same chunk are the same memory
   bool rounds_per_hop = false;   // 16- and 8-bit floats are rounded at every reduction, not once
+  std::vector<Chunk> chunks;
+  std::vector<SlotRow> slots;
+  std::vector<Instruction> instructions;
+  std::vector<Slot> operands;
+  std::vector<Dependency> dependencies;
 
-  [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(agents.size()); }
+  friend bool operator==(const Program& a, const Program& b);
+
+  /// Appends the rows of the next agent; `ranks` grows. For those who write Programs; validate() comes last.
+  void add(const AgentDraft& agent);
+
+  // What validate() has found of the tables, for all who read them.
+  std::vector<std::uint32_t> space_start;  // 3 per agent, and the end: the row of `slots` where each space begins
+  std::vector<std::uint32_t> lane_start;   // lane after lane over all agents, and the end: first rows
+  std::vector<std::uint32_t> first_lane;   // per agent, and the end: its first entry in lane_start
+
+  /// The rows of an agent of a validated Program, valid as long as it.
+  [[nodiscard]] Agent agent(std::uint32_t rank) const;
+  [[nodiscard]] std::span<const Slot> operands_of(const Instruction& instruction) const {
+    return std::span(operands).subspan(instruction.first_operand, instruction.operand_count);
+  }
+  [[nodiscard]] std::span<const Dependency> dependencies_of(const Instruction& instruction) const {
+    return std::span(dependencies).subspan(instruction.first_dependency, instruction.dependency_count);
+  }
+  /// "rank 2, lane 0, instruction 5 (recv_reduce)" for a row of `instructions`.
+  [[nodiscard]] std::string where(std::size_t row) const;
+
   [[nodiscard]] std::uint32_t channels() const;       // 1 + the highest channel in use
   [[nodiscard]] std::uint32_t message_slots() const;  // the largest `count` of a message, at least 1
   [[nodiscard]] bool one_sided() const;               // uses peer_read or peer_write
+  [[nodiscard]] bool skewed() const;                  // some instruction is slices behind its lane's iteration
   /// Relays data between blocks it neither starts nor ends at: ranks must know every block's size, not only their own.
   [[nodiscard]] bool needs_size_matrix() const;
   /// 64-bit FNV-1a over every field: what ranks agree on. Anybody can find two Programs with one hash.
   [[nodiscard]] std::uint64_t hash() const;
 
-  /// All that an executor needs to stay in its own memory, whoever wrote the Program: indices, peers and kinds in
-  /// range, and slots that an instruction moves between of the same chunk, hence of the same size. Throws
-  /// std::invalid_argument naming agent, lane and instruction. Correctness is the checker's word (synth/checker).
-  void validate() const;
+  /// All that a reader of the tables needs to stay in its own memory, whoever wrote them: rows in order, indices, peers
+  /// and kinds in range, and slots that an instruction moves between of the same chunk, hence of the same size. Fills
+  /// the rows' references and starts (above). Throws ProgramError naming rank, lane and instruction. It is the one
+  /// validator, and always runs; whether a Program is *right* is the checker's word (synth/checker).
+  void validate();
+};
+
+/// A Program that cannot be; what() says where.
+class ProgramError : public std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
 };
 
 }  // namespace syntony

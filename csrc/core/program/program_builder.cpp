@@ -1,6 +1,7 @@
 #include "core/program/program_builder.hpp"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <utility>
 
@@ -15,16 +16,6 @@ std::string slot_name(Slot slot) {
 }
 
 std::string rank_name(std::uint32_t rank) { return "rank " + std::to_string(rank); }
-
-bool reads_slot(Opcode opcode) {
-  return opcode == Opcode::copy || opcode == Opcode::reduce || opcode == Opcode::send ||
-         opcode == Opcode::recv_reduce || opcode == Opcode::recv_reduce_send || opcode == Opcode::recv_reduce_copy_send;
-}
-
-bool writes_slot(Opcode opcode) {
-  return opcode == Opcode::copy || opcode == Opcode::reduce || opcode == Opcode::recv ||
-         opcode == Opcode::recv_reduce || opcode == Opcode::recv_copy_send || opcode == Opcode::recv_reduce_copy_send;
-}
 
 /// `count` slots, from `first` on.
 std::vector<Slot> run_of(Slot first, std::uint32_t count) {
@@ -148,7 +139,8 @@ void ProgramBuilder::transfer_reduce(std::uint32_t src_rank, Slot src, std::uint
 
 void ProgramBuilder::append(std::uint32_t rank, std::uint32_t lane, const Instruction& instruction,
                             std::span<const Slot> operands) {
-  if (!reads_slot(instruction.opcode) && !writes_slot(instruction.opcode)) {
+  const OpcodeFacts& facts = facts_of(instruction.opcode);
+  if (facts.one_sided || (!facts.reads && !facts.writes)) {
     throw std::invalid_argument("a " + std::string(name_of(instruction.opcode)) +
                                 " moves no data between slots and messages; it cannot be appended");
   }
@@ -170,10 +162,10 @@ void ProgramBuilder::append(std::uint32_t rank, std::uint32_t lane, const Instru
       }
       sources.push_back(slot);
     };
-    if (reads_slot(instruction.opcode)) take(nth(instruction.src));
+    if (facts.reads) take(nth(instruction.src));
     for (const Slot operand : operands) take(nth(operand));
     parts[k].content = terms.size() == 1 ? terms.front() : sum_of(terms);
-    if (writes_slot(instruction.opcode)) {
+    if (facts.writes) {
       check_write(rank, nth(instruction.dst), parts[k].chunk);
       targets.push_back(nth(instruction.dst));
       written.push_back(parts[k].content);
@@ -204,25 +196,14 @@ Program ProgramBuilder::finish() const {
   program.fifo_depth = fifo_depth_;
   program.in_place = in_place_;
   program.rounds_per_hop = rounds_per_hop_;
-  for (const Site& from : sites_) {
-    Agent& agent = program.agents.emplace_back();
-    std::vector<std::uint32_t>* const spaces[] = {&agent.input, &agent.output, &agent.scratch};
-    for (std::size_t space = 0; space < 3; ++space) {
-      for (const SlotState& slot : from.slots[space]) spaces[space]->push_back(slot.chunk);
+  for (const Site& site : sites_) {
+    AgentDraft agent;
+    const std::array<std::vector<std::uint32_t>*, 3> spaces{&agent.input, &agent.output, &agent.scratch};
+    for (std::size_t space = 0; space < spaces.size(); ++space) {
+      for (const SlotState& slot : site.slots[space]) spaces[space]->push_back(slot.chunk);
     }
-    for (const Lane& lane : from.lanes) {
-      auto& instructions = agent.lanes.emplace_back();
-      for (const Draft& draft : lane.drafts) {
-        Instruction instruction = draft.instruction;
-        instruction.first_operand = static_cast<std::uint32_t>(agent.operands.size());
-        instruction.operand_count = static_cast<std::uint32_t>(draft.operands.size());
-        instruction.first_dependency = static_cast<std::uint32_t>(agent.dependencies.size());
-        instruction.dependency_count = static_cast<std::uint32_t>(draft.dependencies.size());
-        agent.operands.insert(agent.operands.end(), draft.operands.begin(), draft.operands.end());
-        agent.dependencies.insert(agent.dependencies.end(), draft.dependencies.begin(), draft.dependencies.end());
-        instructions.push_back(instruction);
-      }
-    }
+    for (const Lane& lane : site.lanes) agent.lanes.push_back(lane.drafts);
+    program.add(agent);
   }
   program.validate();
   return program;

@@ -81,11 +81,6 @@ class ProgramBuilder {
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(sites_.size()); }
 
  private:
-  struct Draft {
-    Instruction instruction;
-    std::vector<Slot> operands;
-    std::vector<Dependency> dependencies;
-  };
   struct Lane {
     std::vector<Draft> drafts;
     std::map<std::uint32_t, std::uint32_t> waited;  // other lane -> how many of its instructions are known to be done

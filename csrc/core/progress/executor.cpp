@@ -16,17 +16,15 @@ std::size_t aligned(std::size_t bytes) {
 }
 
 bool signals(const Agent& agent) {
-  return std::ranges::any_of(agent.lanes, [](const auto& lane) {
-    return std::ranges::any_of(
-        lane, [](const Instruction& i) { return i.opcode == Opcode::signal || i.opcode == Opcode::wait; });
-  });
+  return std::ranges::any_of(
+      agent.instructions, [](const Instruction& i) { return i.opcode == Opcode::signal || i.opcode == Opcode::wait; });
 }
 
 }  // namespace
 
 std::size_t Execution::scratch_bytes(const PreparedProgram& program, std::uint32_t rank, const Call& call) {
   std::size_t bytes = 0;
-  for (const std::uint32_t chunk : program.program().agents[rank].scratch) {
+  for (const auto [agent, space, chunk] : program.program().agent(rank).scratch) {
     bytes += aligned(program.range(chunk, call.blocks[program.block(chunk)].elements).count * call.element_bytes());
   }
   return bytes;
@@ -34,7 +32,8 @@ std::size_t Execution::scratch_bytes(const PreparedProgram& program, std::uint32
 
 Execution::Execution(const PreparedProgram& program, std::uint32_t rank, const Call& call, std::span<std::byte> scratch,
                      const Wire& wire)
-    : agent_(program.program().agents[rank]),
+    : program_(program.program()),
+      agent_(program_.agent(rank)),
       dtype_(call.dtype),
       op_(call.op),
       uneven_(!call.even),
@@ -59,18 +58,20 @@ Execution::Execution(const PreparedProgram& program, std::uint32_t rank, const C
     slots_.push_back(
         {private_memory ? block : block + range.first * element_bytes_, range.count, slice, chunk % phases_});
   };
-  for (const std::uint32_t chunk : agent_.input) {
+  for (const auto [agent, space, chunk] : agent_.input) {
     // The kernels take sources as const; slots have one type because output and scratch are sources too.
     bind(chunk, const_cast<std::byte*>(blocks[program.block(chunk)].input), false);
   }
-  for (const std::uint32_t chunk : agent_.output) bind(chunk, blocks[program.block(chunk)].output, false);
+  for (const auto [agent, space, chunk] : agent_.output) {
+    bind(chunk, blocks[program.block(chunk)].output, false);
+  }
   std::byte* room = scratch.data();
-  for (const std::uint32_t chunk : agent_.scratch) {
+  for (const auto [agent, space, chunk] : agent_.scratch) {
     bind(chunk, room, true);
     room += aligned(slots_.back().elements * element_bytes_);
   }
   if (signals(agent_)) {  // signals carry no size: every rank must count slices alike, over all chunks
-    for (std::uint32_t chunk = 0; chunk < program.program().chunks.size(); ++chunk) {
+    for (std::uint32_t chunk = 0; chunk < program_.chunks.size(); ++chunk) {
       count_slices(chunk, program.range(chunk, blocks[program.block(chunk)].elements).count,
                    program.slice(chunk, longest));
     }
@@ -90,7 +91,7 @@ bool Execution::step(const Pace& pace) {
   bool moved = false;
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
-    const std::vector<Instruction>& instructions = agent_.lanes[l];
+    const std::span<const Instruction> instructions = agent_.lanes[l];
     for (std::uint32_t i = 0; i < pace.instructions && lane.iteration != Lane::finished; ++i) {
       const Instruction& instruction = instructions[lane.instruction];
       const std::uint32_t slice = lane.iteration - instruction.skew;
@@ -103,7 +104,7 @@ bool Execution::step(const Pace& pace) {
   return moved;
 }
 
-void Execution::advance(Lane& lane, const std::vector<Instruction>& instructions) const {
+void Execution::advance(Lane& lane, std::span<const Instruction> instructions) const {
   ++lane.instruction;
   if (lane.instruction < instructions.size() && instructions[lane.instruction].skew <= lane.iteration) return;
   ++lane.iteration;
@@ -117,8 +118,7 @@ void Execution::advance(Lane& lane, const std::vector<Instruction>& instructions
 }
 
 bool Execution::ready(const Instruction& instruction, std::uint32_t slice) const {
-  for (std::uint32_t i = 0; i < instruction.dependency_count; ++i) {
-    const Dependency& dependency = agent_.dependencies[instruction.first_dependency + i];
+  for (const Dependency dependency : program_.dependencies_of(instruction)) {
     const Lane& other = lanes_[dependency.lane];
     const std::uint32_t iteration = slice + agent_.lanes[dependency.lane][dependency.instruction].skew;
     if (other.iteration < iteration || (other.iteration == iteration && other.instruction <= dependency.instruction))
@@ -165,7 +165,7 @@ Receiver& Execution::receiver(const Instruction& instruction) const {
 FrameHeader Execution::header(const Instruction& instruction, std::uint32_t slice, std::size_t bytes,
                               std::uint64_t total) const {
   FrameHeader header = wire_.header;
-  header.channel = instruction.channel;
+  header.channel = static_cast<std::uint16_t>(instruction.channel);
   header.slice = slice;
   header.length = static_cast<std::uint32_t>(bytes);
   header.total = total;
@@ -193,9 +193,8 @@ void Execution::reduce_locally(const Instruction& instruction, std::uint32_t sli
     const Piece dst = at(instruction.dst);
     if (dst.elements == 0) continue;
     pointers[0] = at(instruction.src).data;
-    for (std::uint32_t i = 0; i < instruction.operand_count; ++i) {
-      pointers[1 + i] = at(agent_.operands[instruction.first_operand + i]).data;
-    }
+    std::size_t source = 1;
+    for (const Slot operand : program_.operands_of(instruction)) pointers[source++] = at(operand).data;
     reduce(dtype_, op_, dst.data, pointers, dst.elements);
   }
 }

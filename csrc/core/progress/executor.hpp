@@ -87,7 +87,7 @@ class Execution {
 
   /// Moves the lane to its next instruction that has a slice; skews never decrease, so those of an iteration are
   /// neighbours.
-  void advance(Lane& lane, const std::vector<Instruction>& instructions) const;
+  void advance(Lane& lane, std::span<const Instruction> instructions) const;
   [[nodiscard]] Piece piece(Slot slot, std::uint32_t slice) const;
   [[nodiscard]] std::size_t message_elements(Slot first, std::uint32_t count, std::uint32_t slice) const;
   /// Bytes of the message in all slices, where its two ends compare them; else 0.
@@ -104,7 +104,8 @@ class Execution {
                                    std::uint64_t total) const;
   void check(const FrameHeader& found, const Instruction& instruction, const FrameHeader& expected) const;
 
-  const Agent& agent_;
+  const Program& program_;
+  Agent agent_;
   DType dtype_;
   ReduceOp op_;
   bool uneven_;

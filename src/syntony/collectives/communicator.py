@@ -120,7 +120,7 @@ class Communicator(Verbs):
 
         def add(loaded: Loaded, name: str = "") -> str:
             program = prove(loaded, path, self.size)
-            self._core.add_program(name or program.name, program.to_core())
+            self._core.add_program(name or program.name, program)
             return name or program.name
 
         loaded = read(path)

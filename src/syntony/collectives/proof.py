@@ -21,7 +21,6 @@ def prove_builders(ranks: int, boxes: Sequence[Sequence[int]]) -> int:
     Raises RuntimeError naming the Program and its first fault.
     """
     from syntony.synth.checker import check_program
-    from syntony.synth.model.program import Program
 
     count = 0
     # One host has no levels of its own: there, as at run time, `hierarchical` makes some up.
@@ -30,7 +29,7 @@ def prove_builders(ranks: int, boxes: Sequence[Sequence[int]]) -> int:
         for collective in algorithm.collectives:
             for root in range(ranks) if collective in _ROOTED else (0,):
                 program = _core.build(algorithm.name, collective, ranks, root, levels)
-                verdict = check_program(Program.from_core(program))
+                verdict = check_program(program)
                 if not verdict:
                     raise RuntimeError(
                         f"SYNTONY_CHECK: {algorithm.name} {collective} over {ranks} ranks, root {root}: {verdict.fault}"

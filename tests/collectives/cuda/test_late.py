@@ -7,7 +7,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 from syntony import Communicator, _core
 from syntony.collectives.buffers import UsageError
 from syntony.collectives.cuda import forming, group, staging
-from syntony.synth.model.program import Program
 from tests.collectives.cuda.late_gpu import Array, LateGpu
 from tests.collectives.cuda.schedules import schedule
 from tests.collectives.ranks import Ranks
@@ -222,11 +220,11 @@ def test_programs_are_those_of_the_cpu(gpu: LateGpu, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("in_place", [True, False])
 def test_programs_that_are_right_in_one_place_only(gpu: LateGpu, in_place: bool) -> None:
-    ring = Program.from_core(_core.build("ring", "all_reduce", 2, 0, None))
-    program = replace(ring, name="picky", in_place=in_place, out_of_place=not in_place)
+    ring = _core.build("ring", "all_reduce", 2, 0, None)
+    program = ring.replace(name="picky", in_place=in_place, out_of_place=not in_place)
 
     def job(ranks: Communicator) -> None:
-        ranks._core.add_program("picky", program.to_core())
+        ranks._core.add_program("picky", program)
         stream = gpu.Stream(0)
         for apart in (False, True):
             source = Array(gpu, 100, stream=stream).become(part(ranks.rank, 100))

@@ -264,11 +264,10 @@ def schedule_from_a_file(rank: int, size: int) -> None:
     from syntony import _core
     from syntony.collectives.torch_backend.backend import load_program
     from syntony.synth.formats.program_file import write_program
-    from syntony.synth.model.program import Program
 
     path = Path(os.environ["CASE_FOLDER"]) / f"program-{rank}.json"
     for ranks in (size, size + 1):
-        write_program(Program.from_core(_core.build("ring", "all_reduce", ranks)), path)
+        write_program(_core.build("ring", "all_reduce", ranks), path)
         if ranks == size:
             assert load_program(path) == "ring"
         else:

@@ -119,9 +119,8 @@ Program fused_rings(Random& random, std::uint32_t ranks) {
     std::ranges::shuffle(orders[ring], random);
     skews[ring] = static_cast<std::uint16_t>(below(random, 4));
   }
-  program.agents.resize(ranks);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    Agent& agent = program.agents[rank];
+    AgentDraft agent;
     agent.input.resize(program.chunks.size());
     std::iota(agent.input.begin(), agent.input.end(), 0U);
     agent.output = agent.input;
@@ -142,7 +141,7 @@ Program fused_rings(Random& random, std::uint32_t ranks) {
         i.skew = skews[ring];
         if (receives(opcode)) i.recv_peer = static_cast<std::int32_t>(order[(place + ranks - 1) % ranks]);
         if (sends(opcode)) i.send_peer = static_cast<std::int32_t>(order[(place + 1) % ranks]);
-        lane.push_back(i);
+        lane.push_back({i, {}, {}});
       };
       add(Opcode::send, 0);
       for (std::uint32_t step = 1; step < ranks; ++step) {
@@ -158,10 +157,9 @@ Program fused_rings(Random& random, std::uint32_t ranks) {
     wait.opcode = Opcode::wait;
     wait.recv_peer = static_cast<std::int32_t>((rank + ranks - 1) % ranks);
     signal.channel = wait.channel = static_cast<std::uint16_t>(rings);
-    nop.dependency_count = 1;
     nop.skew = skews[0];
-    agent.dependencies.push_back({0, 2 * ranks - 2});
-    agent.lanes.push_back({signal, wait, nop});
+    agent.lanes.push_back({{signal, {}, {}}, {wait, {}, {}}, {nop, {}, {{0, 2 * ranks - 2}}}});
+    program.add(agent);
   }
   program.validate();
   return program;

@@ -16,19 +16,19 @@ namespace {
 class Reference {
  public:
   Reference(const PreparedProgram& prepared, DType dtype, ReduceOp op, std::vector<Buffers>& ranks, bool in_place)
-      : prepared_(prepared), program_(prepared.program()), dtype_(dtype), op_(op), slots_(program_.ranks()) {
-    for (std::uint32_t rank = 0; rank < program_.ranks(); ++rank) {
-      const Agent& agent = program_.agents[rank];
+      : prepared_(prepared), program_(prepared.program()), dtype_(dtype), op_(op), slots_(program_.ranks) {
+    for (std::uint32_t rank = 0; rank < program_.ranks; ++rank) {
+      const Agent agent = program_.agent(rank);
       std::map<std::uint32_t, std::span<std::byte>> inputs;  // by chunk
-      for (const std::uint32_t chunk : agent.input) {
+      for (const auto [owner, space, chunk] : agent.input) {
         inputs[chunk] = part(ranks[rank].input[prepared.block(chunk)], chunk);
         slots_[rank][0].push_back(inputs[chunk]);
       }
-      for (const std::uint32_t chunk : agent.output) {
+      for (const auto [owner, space, chunk] : agent.output) {
         const bool alias = in_place && inputs.contains(chunk);
         slots_[rank][1].push_back(alias ? inputs[chunk] : part(ranks[rank].output[prepared.block(chunk)], chunk));
       }
-      for (const std::uint32_t chunk : agent.scratch) {
+      for (const auto [owner, space, chunk] : agent.scratch) {
         scratch_.emplace_back(elements_of(ranks, chunk) * size_of(dtype));
         slots_[rank][2].emplace_back(scratch_.back());
       }
@@ -40,8 +40,8 @@ class Reference {
     for (bool moved = true, unfinished = true; unfinished;) {
       if (!moved) throw std::logic_error("the reference is stuck in " + program_.name);
       moved = unfinished = false;
-      for (std::uint32_t rank = 0; rank < program_.ranks(); ++rank) {
-        const Agent& agent = program_.agents[rank];
+      for (std::uint32_t rank = 0; rank < program_.ranks; ++rank) {
+        const Agent agent = program_.agent(rank);
         for (std::size_t lane = 0; lane < agent.lanes.size(); ++lane) {
           while (next_[rank][lane] < agent.lanes[lane].size() && step(rank, agent.lanes[lane][next_[rank][lane]])) {
             ++next_[rank][lane];
@@ -78,9 +78,7 @@ class Reference {
   }
 
   bool step(std::uint32_t rank, const Instruction& i) {
-    const Agent& agent = program_.agents[rank];
-    for (std::uint32_t d = 0; d < i.dependency_count; ++d) {
-      const Dependency on = agent.dependencies[i.first_dependency + d];
+    for (const Dependency on : program_.dependencies_of(i)) {
       if (next_[rank][on.lane] <= on.instruction) return false;
     }
     Message message;
@@ -106,9 +104,7 @@ class Reference {
         value.resize(src.size());
         sources.push_back(src.data());
       }
-      for (std::uint32_t o = 0; o < i.operand_count; ++o) {
-        sources.push_back(at(rank, agent.operands[i.first_operand + o], k).data());
-      }
+      for (const Slot operand : program_.operands_of(i)) sources.push_back(at(rank, operand, k).data());
       reduce(dtype_, op_, value.data(), sources, value.size() / size_of(dtype_));
       if (i.opcode != Opcode::send && i.opcode != Opcode::recv_reduce_send) {
         copy(at(i.opcode == Opcode::peer_write ? peer : rank, i.dst, k), value);
@@ -130,7 +126,7 @@ class Reference {
   std::vector<std::array<std::vector<Memory>, 3>> slots_;
   std::deque<Bytes> scratch_;
   std::vector<std::vector<std::size_t>> next_;
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint16_t>, std::deque<Message>> fifos_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::deque<Message>> fifos_;
 };
 
 }  // namespace

@@ -86,7 +86,7 @@ def test_random_and_fused_programs_share_few_blocks(ranks: int) -> None:
     group = VirtualRanks(ranks, slot_bytes=4096, line_bytes=2048)
     for turn in range(12):
         columns = fused_ring(rng, ranks) if turn % 2 else random_program(rng, ranks)
-        program = _core.Program.from_columns(**columns)
+        program = _core.Program(**columns)
         count = int(rng.choice([1, 29, 1000, 5003]))
         inputs = [{0: rng.standard_normal(count).astype(np.float32)} for _ in range(ranks)]
         results = []

@@ -19,7 +19,7 @@ def test_one_rank() -> None:
     for blocks in (1, 2, 0):
         columns = random_program(rng, 1)
         inputs = [{0: rng.standard_normal(5003).astype(np.float32)}]
-        call = group.prepare(_core.Program.from_columns(**columns), "float32", "sum", [5003], inputs, blocks=blocks)
+        call = group.prepare(_core.Program(**columns), "float32", "sum", [5003], inputs, blocks=blocks)
         call.launch()
         group.finish()
         assert call.outputs(0)[0] == interpreted(columns, inputs, False, rng)[0]

@@ -8,7 +8,6 @@ import pytest
 
 from syntony import _core
 from syntony.synth.checker import check_program
-from syntony.synth.model.program import Program
 
 _cuda = pytest.importorskip("syntony._cuda", reason="the CUDA executor was not built here: there is no nvcc")
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
@@ -19,7 +18,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", *ROOT
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_pull_is_proven(collective: str, ranks: int) -> None:
     for root in {0, ranks - 1} if collective in ROOTED else {0}:
-        verdict = check_program(Program.from_core(_cuda.pull(collective, ranks, root)))
+        verdict = check_program(_cuda.pull(collective, ranks, root))
         assert verdict.valid, verdict.fault
 
 
@@ -27,7 +26,7 @@ def test_pull_is_proven(collective: str, ranks: int) -> None:
 def test_pull_two_shot_is_proven(ranks: int) -> None:
     program = _cuda.pull_two_shot(ranks)
     assert program.in_place
-    verdict = check_program(Program.from_core(program))
+    verdict = check_program(program)
     assert verdict.valid, verdict.fault
 
 

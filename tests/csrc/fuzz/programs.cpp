@@ -55,7 +55,6 @@ class Change {
   Change(Program& program, Random& random) : program_(program), random_(random) {}
 
   void one() {
-    Agent& agent = any(program_.agents);
     switch (below(random_, 8)) {
       case 0:
         return scalar();
@@ -64,23 +63,22 @@ class Change {
           below(random_, 2) == 0 ? number(c.block, other.block) : number(c.weight, other.weight);
         });
       case 2:
-        return row(below(random_, 2) == 0   ? agent.scratch
-                   : below(random_, 2) == 0 ? agent.input
-                                            : agent.output,
-                   [&](std::uint32_t& chunk, std::uint32_t& other) { number(chunk, other); });
+        return row(program_.slots, [&](SlotRow& s, SlotRow& other) {
+          const std::uint32_t kind = below(random_, 12);
+          if (kind == 0) return number(s.agent, other.agent);
+          if (kind == 1) s.space = static_cast<Space>(below(random_, 4));
+          if (kind > 1) number(s.chunk, other.chunk);
+        });
       case 3:
-        return row(agent.operands, [&](Slot& s, Slot& other) { slot(s, other); });
+        return row(program_.operands, [&](Slot& s, Slot& other) { slot(s, other); });
       case 4:
-        return row(agent.dependencies, [&](Dependency& d, Dependency& other) {
+        return row(program_.dependencies, [&](Dependency& d, Dependency& other) {
           below(random_, 2) == 0 ? number(d.lane, other.lane) : number(d.instruction, other.instruction);
         });
       default:
-        if (agent.lanes.empty()) return;
-        std::vector<Instruction>& lane = any(agent.lanes);
-        std::vector<Instruction>& donor = any(agent.lanes);
-        if (lane.empty() || donor.empty()) return;
-        if (below(random_, 12) == 0) return rows(lane);
-        return instruction(any(lane), any(donor));
+        if (program_.instructions.empty()) return;
+        if (below(random_, 12) == 0) return rows(program_.instructions);
+        return instruction(any(program_.instructions), any(program_.instructions));
     }
   }
 
@@ -130,18 +128,20 @@ class Change {
         program_.collective = static_cast<Collective>(below(random_, 8));
     }
   }
-  void rows(std::vector<Instruction>& lane) {
-    const auto at = lane.begin() + below(random_, static_cast<std::uint32_t>(lane.size()));
+  /// A row more or less, with no references of its own.
+  void rows(std::vector<Instruction>& table) {
+    const auto at = table.begin() + below(random_, static_cast<std::uint32_t>(table.size()));
+    if (at->operand_count > 0 || at->dependency_count > 0) return;
     if (below(random_, 2) == 0) {
-      lane.erase(at);
+      table.erase(at);
     } else {
-      lane.insert(at, Instruction(*at));
+      table.insert(at, Instruction(*at));
     }
   }
   void instruction(Instruction& i, const Instruction& other) {
     switch (below(random_, 11)) {
       case 0:
-        i.opcode = static_cast<Opcode>(below(random_, kOpcodes + 1));
+        i.opcode = static_cast<Opcode>(below(random_, static_cast<std::uint32_t>(kOpcodes.size()) + 1));
         return;
       case 1:
         return slot(i.dst, other.dst);
@@ -158,13 +158,15 @@ class Change {
       case 7:
         return number(i.skew, other.skew);
       case 8:
-        return below(random_, 2) == 0 ? number(i.first_operand, other.first_operand)
-                                      : number(i.operand_count, other.operand_count);
+        return number(i.operand_count, other.operand_count);
       case 9:
-        return below(random_, 2) == 0 ? number(i.first_dependency, other.first_dependency)
-                                      : number(i.dependency_count, other.dependency_count);
-      default:
+        return below(random_, 4) == 0 ? number(i.lane, other.lane) : number(i.dependency_count, other.dependency_count);
+      default: {  // all of the other row but where it stands and what it owns
+        const Instruction own = i;
         i = other;
+        i.agent = own.agent, i.lane = own.lane;
+        i.operand_count = own.operand_count, i.dependency_count = own.dependency_count;
+      }
     }
   }
 
@@ -270,7 +272,7 @@ Setting random_setting(Random& random, const Program& program) {
   const std::uint32_t fit = setting.slot_bytes / static_cast<std::uint32_t>(size_of(setting.dtype));
   const std::uint32_t sizes[] = {0, 1, 2, fit - 1, fit, fit + 1, 3 * fit + 1, below(random, 600)};
   const std::size_t first = sizes[below(random, std::size(sizes))];
-  for (std::uint32_t block = 0; block < block_count(program.collective, program.ranks()); ++block) {
+  for (std::uint32_t block = 0; block < block_count(program.collective, program.ranks); ++block) {
     setting.elements.push_back(setting.even ? first : sizes[below(random, std::size(sizes))]);
   }
   return setting;
@@ -284,17 +286,17 @@ void fill(Random& random, DType dtype, cuda::Bytes& bytes) {
 }
 
 std::vector<Buffers> buffers_of(Random& random, const Program& program, const Setting& setting) {
-  std::vector<Buffers> all(program.ranks());
-  for (std::uint32_t rank = 0; rank < program.ranks(); ++rank) {
+  std::vector<Buffers> all(program.ranks);
+  for (std::uint32_t rank = 0; rank < program.ranks; ++rank) {
     all[rank].input.resize(setting.elements.size());
     all[rank].output.resize(setting.elements.size());
     for (std::uint32_t block = 0; block < setting.elements.size(); ++block) {
       const std::size_t bytes = setting.elements[block] * size_of(setting.dtype);
-      if (starts_with(program.collective, program.ranks(), program.root, rank, block)) {
+      if (starts_with(program.collective, program.ranks, program.root, rank, block)) {
         all[rank].input[block].resize(bytes);
         fill(random, setting.dtype, all[rank].input[block]);
       }
-      if (ends_with(program.collective, program.ranks(), program.root, rank, block)) {
+      if (ends_with(program.collective, program.ranks, program.root, rank, block)) {
         all[rank].output[block].resize(bytes);
         if (setting.in_place && !all[rank].input[block].empty()) all[rank].output[block] = all[rank].input[block];
       }

@@ -11,7 +11,6 @@ import pytest
 
 from syntony import _core
 from syntony.synth.checker import check_program
-from syntony.synth.model.program import Program
 from tests.csrc.runtime.harness import Rank, run_as_processes
 from tests.csrc.runtime.test_programs import INPUT, OUTPUT, Columns, Table
 
@@ -40,7 +39,7 @@ def chain(chunks: int, weight: int = 1) -> Columns:
 def broadcast(rank: Rank, columns: Columns, dtype: str, count: int, options: dict[str, Any]) -> int:
     """How many elements came out wrong."""
     group = rank.join()
-    group.raw.add_program("p", _core.Program.from_columns(**columns))
+    group.raw.add_program("p", _core.Program(**columns))
     sent = np.arange(count).astype(dtype)
     result = sent.copy() if rank.rank == 0 else np.zeros(count, dtype)
     group.broadcast(result, algorithm="p", **options)
@@ -63,7 +62,7 @@ def test_chunks_of_the_greatest_weight(hosts: str) -> None:
 
 def test_these_programs_are_proven() -> None:
     for columns in (chain(20_000), chain(1024, 2**31 - 1)):
-        assert check_program(Program.from_core(_core.Program.from_columns(**columns))).valid
+        assert check_program(_core.Program(**columns)).valid
 
 
 def repeated(rank: Rank) -> str:
@@ -86,7 +85,7 @@ def repeated(rank: Rank) -> str:
     columns["instructions"] = np.array(table.rows, np.int32)
     group = rank.join()
     with pytest.raises(ValueError, match="one message") as refusal:
-        group.raw.add_program("p", _core.Program.from_columns(**columns))
+        group.raw.add_program("p", _core.Program(**columns))
     group.barrier()
     group.shutdown()
     return str(refusal.value)

@@ -108,7 +108,7 @@ def mutant(rng: np.random.Generator, ranks: int) -> Mutant:
         for _ in range(rng.integers(1, 4)):
             change(columns, rng)
         try:
-            program = _core.Program.from_columns(**columns)
+            program = _core.Program(**columns)
         except (ValueError, TypeError):
             continue
         if program.one_sided:
@@ -151,7 +151,7 @@ def attempt(group: Group, one: Mutant) -> bool:
     given = {block: memory.bytes.tobytes() for block, memory in inputs.items() if memory is not outputs.get(block)}
 
     try:
-        group.raw.add_program("mutant", _core.Program.from_columns(**columns))
+        group.raw.add_program("mutant", _core.Program(**columns))
         views: list[dict[int, Bytes]] = [{b: memory.bytes for b, memory in part.items()} for part in (inputs, outputs)]
         even = len(set(one.sizes)) == 1
         options = {"root": root, "algorithm": "mutant", "even": even, "timeout": PATIENCE}

@@ -75,7 +75,7 @@ def execute(rank: Rank, programs: list[tuple[Columns, list[dict[int, np.ndarray]
     group = rank.join()
     results = []
     for number, (columns, inputs) in enumerate(programs):
-        group.raw.add_program(f"p{number}", _core.Program.from_columns(**columns))
+        group.raw.add_program(f"p{number}", _core.Program(**columns))
         given = inputs[rank.rank][0]
         both = []
         for in_place in (False, True):

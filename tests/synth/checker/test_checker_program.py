@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from syntony.synth.model.instructions import INSTRUCTION_FIELDS, Opcode
 from syntony.synth.model.program import Program
 from tests.synth import random_executor
 from tests.synth.programs import exchange, one_sided_gather, one_sided_relay, program, relay_broadcast, ring_all_reduce
+from tests.synth.unvalidated import unvalidated
 
 VALID: dict[str, Callable[[], Program]] = {
     "ring 2": lambda: ring_all_reduce(2),
@@ -37,7 +37,7 @@ def edit(original: Program, row: int, **values: int) -> Program:
     instructions = original.instructions.copy()
     for name, value in values.items():
         instructions[row, INSTRUCTION_FIELDS.index(name)] = value
-    return replace(original, instructions=instructions)
+    return original.replace(instructions=instructions)
 
 
 @pytest.mark.parametrize("name", VALID)
@@ -65,7 +65,7 @@ def test_ring_needs_fifo_depth_two(ranks: int) -> None:
 
 def test_a_lane_that_waits_for_itself() -> None:
     lanes = [[{"op": "copy", "dst": ["output", 0], "src": ["input", 0], "after": [[0, 1]]}, {"op": "nop"}]]
-    verdict = check_program(program("all_reduce", [[0, 1]], [([0], [0], [], lanes)]))
+    verdict = check_program(unvalidated("all_reduce", [[0, 1]], [([0], [0], [], lanes)]))
     assert "deadlock at any FIFO depth after 0 of 2 instructions" in (verdict.fault or "")
     assert "in a circle of 1 lane" in (verdict.fault or "")
     assert verdict.timeline == (
@@ -95,7 +95,7 @@ def test_missing_dependency_is_a_race() -> None:
     instructions = found.instructions.copy()
     row = next(i for i, values in enumerate(instructions) if values[0] == 1 and values[1] == 1)
     instructions[row, INSTRUCTION_FIELDS.index("dependency_count")] = 0
-    broken = replace(found, instructions=instructions, dependencies=found.dependencies[1:])
+    broken = found.replace(instructions=instructions, dependencies=found.dependencies[1:])
     fault = fault_of(broken)
     assert fault.startswith("rank 1, lane 1, instruction 0 (send): ")
     assert "output[0] of rank 1 (chunk 0)" in fault
@@ -107,10 +107,10 @@ def test_in_place_alone_can_be_wrong() -> None:
     keep = found.dependencies[:, 0] >= 2  # the sum no longer waits for its rank's two senders
     instructions = found.instructions.copy()
     instructions[instructions[:, 2] == Opcode.reduce, INSTRUCTION_FIELDS.index("dependency_count")] = 2
-    broken = replace(found, instructions=instructions, dependencies=found.dependencies[keep])
+    broken = found.replace(instructions=instructions, dependencies=found.dependencies[keep])
     assert "lane 0, instruction 0 (send) for input[0] of rank" in fault_of(broken)
     assert "(in place)" in fault_of(broken)
-    assert check_program(replace(broken, in_place=False)).valid
+    assert check_program(broken.replace(in_place=False)).valid
 
 
 def test_order_through_other_ranks_counts_for_the_same_chunk() -> None:
@@ -183,7 +183,7 @@ def test_sums_in_different_orders_are_not_equal_to_the_bit() -> None:
     instructions = found.instructions.copy()
     row = int(np.flatnonzero(instructions[:, 2] == Opcode.reduce)[1])  # rank 1 sums 0 + 1 + 2
     instructions[row, 5:7], operands[3] = operands[3].copy(), instructions[row, 5:7].copy()  # now 2 + 1 + 0
-    fault = fault_of(replace(found, operands=operands, instructions=instructions))
+    fault = fault_of(found.replace(operands=operands, instructions=instructions))
     assert "is summed as" in fault
     assert "rank 0 sums it as ((0 + 1) + 2)" in fault or "(0 + 1 + 2)" in fault
 
@@ -196,7 +196,8 @@ def test_two_lanes_on_one_connection() -> None:
     lanes = [[{"op": "send", "src": ["input", k], "to": 1}] for k in range(2)]
     copies = [{"op": "copy", "dst": ["output", 0], "src": ["input", 0], "count": 2}]
     receive = [{"op": "recv", "dst": ["output", k], "from": 0} for k in range(2)]
-    found = program("broadcast", [[0, 1]] * 2, [([0, 1], [0, 1], [], [*lanes, copies]), ([], [0, 1], [], [receive])])
+    agents = [([0, 1], [0, 1], [], [*lanes, copies]), ([], [0, 1], [], [receive])]
+    found = unvalidated("broadcast", [[0, 1]] * 2, agents)
     fault = fault_of(found)
     assert fault == (
         "rank 0, lane 1, instruction 0 (send): rank 0 -> rank 1 on channel 0 is already fed by "
@@ -232,9 +233,9 @@ def test_the_users_input_is_not_written() -> None:
             {"op": "copy", "dst": ["input", 0], "src": ["output", 0]},
         ]
     ]
-    found = program("all_reduce", [[0, 1]], [([0], [0], [], lanes)])
-    assert "which is the user's" in fault_of(found)
-    assert prove(replace(found, out_of_place=False)).valid
+    agents = [([0], [0], [], lanes)]
+    assert "which is the user's" in fault_of(unvalidated("all_reduce", [[0, 1]], agents))
+    assert prove(program("all_reduce", [[0, 1]], agents, out_of_place=False)).valid
 
 
 def test_ranks_may_choose_their_memory_mode_one_by_one() -> None:
@@ -284,11 +285,11 @@ def test_overlap_inside_one_instruction() -> None:
 )
 def test_layout(inputs: list[int], outputs: list[int], told: str) -> None:
     lanes = [[{"op": "nop"}]]
-    assert fault_of(program("all_reduce", [[0, 1]] * 2, [(inputs, outputs, [], lanes)])) == told
+    assert fault_of(unvalidated("all_reduce", [[0, 1]] * 2, [(inputs, outputs, [], lanes)])) == told
 
 
 def test_blocks_are_those_of_the_collective() -> None:
-    found = program("all_reduce", [[0, 1], [1, 1]], [([0], [0], [], [[{"op": "nop"}]])])
+    found = unvalidated("all_reduce", [[0, 1], [1, 1]], [([0], [0], [], [[{"op": "nop"}]])])
     assert fault_of(found) == "all_reduce on 1 ranks has 1 blocks, not 2"
 
 

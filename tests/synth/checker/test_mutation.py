@@ -47,8 +47,7 @@ def drop_instruction(original: Program, dice: random.Random) -> Program:
         instructions[row, COLUMN["opcode"] :] = [Opcode.nop, 0, 0, 0, 0, 1, -1, -1, 0, 0, 0, 0]
         keep = owner != row
         kept_operands = np.repeat(np.arange(len(instructions)), original.field("operand_count")) != row
-        return replace(
-            original,
+        return original.replace(
             instructions=instructions,
             dependencies=dependencies[keep],
             operands=original.operands[kept_operands],
@@ -59,8 +58,7 @@ def drop_instruction(original: Program, dice: random.Random) -> Program:
     dependencies[later, 1] -= 1
     np.subtract.at(instructions[:, COLUMN["dependency_count"]], owner[gone], 1)
     kept_operands = np.repeat(np.arange(len(instructions)), original.field("operand_count")) != row
-    return replace(
-        original,
+    return original.replace(
         instructions=np.delete(instructions, row, axis=0),
         dependencies=dependencies[~gone],
         operands=original.operands[kept_operands],
@@ -75,7 +73,7 @@ def drop_dependency(original: Program, dice: random.Random) -> Program:
     owner = np.repeat(np.arange(len(original.instructions)), original.field("dependency_count"))
     instructions = original.instructions.copy()
     instructions[owner[at], COLUMN["dependency_count"]] -= 1
-    return replace(original, instructions=instructions, dependencies=np.delete(original.dependencies, at, axis=0))
+    return original.replace(instructions=instructions, dependencies=np.delete(original.dependencies, at, axis=0))
 
 
 def change_field(original: Program, dice: random.Random) -> Program:
@@ -96,7 +94,7 @@ def change_field(original: Program, dice: random.Random) -> Program:
         )
     )
     instructions[row, COLUMN[name]] = dice.randrange(limit)
-    return replace(original, instructions=instructions)
+    return original.replace(instructions=instructions)
 
 
 def change_operand(original: Program, dice: random.Random) -> Program:
@@ -105,7 +103,7 @@ def change_operand(original: Program, dice: random.Random) -> Program:
         return change_field(original, dice)
     operands = original.operands.copy()
     operands[dice.randrange(len(operands))] = (dice.randrange(len(Space)), dice.randrange(3))
-    return replace(original, operands=operands)
+    return original.replace(operands=operands)
 
 
 def swap_neighbours(original: Program, dice: random.Random) -> Program:
@@ -118,7 +116,7 @@ def swap_neighbours(original: Program, dice: random.Random) -> Program:
     row = dice.choice(plain)
     instructions = original.instructions.copy()
     instructions[[row, row + 1]] = instructions[[row + 1, row]]
-    return replace(original, instructions=instructions)
+    return original.replace(instructions=instructions)
 
 
 PROGRAM_MUTATIONS = (drop_instruction, drop_dependency, change_field, change_operand, swap_neighbours)

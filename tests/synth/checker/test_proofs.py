@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -68,25 +68,22 @@ def test_every_field_has_a_part_in_the_name(monkeypatch: pytest.MonkeyPatch) -> 
         "name": "other", "collective": "reduce", "root": 1, "ranks": 5, "fifo_depth": 3, "out_of_place": False,
         "in_place": False, "rounds_per_hop": True,
     }  # fmt: skip
-    for field in fields(Program):
+    for field, value in original.columns().items():
         changed = dict(original.columns())
-        if field.name in others:
-            changed[field.name] = others[field.name]
+        if field in others:
+            changed[field] = others[field]
         else:
-            changed[field.name] = np.array(changed[field.name])
-            changed[field.name][-1, -1] ^= 1
+            changed[field] = np.array(value)
+            changed[field][-1, -1] ^= 1
         names.add(digest(unchecked(changed)))
-    assert len(names) == 1 + len(fields(Program))
+    assert len(names) == 1 + len(original.columns())
     monkeypatch.setattr(syntony.synth.checker.proofs, "CHECKER_VERSION", -1)
     assert digest(original) not in names
 
 
 def unchecked(columns: dict[str, Any]) -> Program:
-    """A Program that nobody would make."""
-    found = object.__new__(Program)
-    for key, value in columns.items():
-        object.__setattr__(found, key, value)
-    return found
+    """A Program that nobody would make, as far as `digest` looks at it."""
+    return cast(Program, SimpleNamespace(columns=lambda: columns))
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])

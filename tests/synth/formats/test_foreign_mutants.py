@@ -34,7 +34,7 @@ FOREIGN = Path(__file__).parents[4] / "shared" / "foreign"
 
 
 def built(name: str, collective: str, ranks: int) -> Program:
-    return Program.from_core(_core.build(name, collective, ranks))
+    return _core.build(name, collective, ranks)
 
 
 @cache

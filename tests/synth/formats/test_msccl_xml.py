@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +84,7 @@ def round_trip(program: Program, folder: Path) -> Program:
 @pytest.mark.parametrize(("name", "collective"), [(a.name, c) for a in _core.algorithms() for c in a.collectives])
 def test_built_programs_go_out_and_come_back(name: str, collective: str, tmp_path: Path) -> None:
     for ranks in (2, 3, 6):
-        program = Program.from_core(_core.build(name, collective, ranks))
+        program = _core.build(name, collective, ranks)
         again = round_trip(program, tmp_path)
         assert check_program(again).fault is None
         for seed, in_place in ((0, False), (1, True)):
@@ -95,7 +94,7 @@ def test_built_programs_go_out_and_come_back(name: str, collective: str, tmp_pat
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_dialects_say_the_same(dialect: str, tmp_path: Path) -> None:
     for algorithm, collective in (("ring", "all_reduce"), ("direct", "reduce_scatter"), ("two_shot", "all_reduce")):
-        program = Program.from_core(_core.build(algorithm, collective, 4))
+        program = _core.build(algorithm, collective, 4)
         options = ExportOptions(in_place=False)
         (tmp_path / "one.xml").write_text(msccl_xml_text(program, dialect, options))
         (tmp_path / "other.xml").write_text(msccl_xml_text(program, "azure", options))
@@ -103,7 +102,7 @@ def test_dialects_say_the_same(dialect: str, tmp_path: Path) -> None:
 
 
 def test_dialects_differ() -> None:
-    program = Program.from_core(_core.build("direct", "reduce_scatter", 3))
+    program = _core.build("direct", "reduce_scatter", 3)
     options = ExportOptions(1024, 1 << 20, "LL", in_place=True)
     head = {dialect: msccl_xml_text(program, dialect, options).splitlines()[0] for dialect in DIALECTS}
     for line in head.values():
@@ -131,7 +130,7 @@ def test_what_a_dialect_cannot_say_is_refused(
     collective: str, ranks: int, dialect: str, options: dict[str, bool], told: str
 ) -> None:
     with pytest.raises(TargetError) as error:
-        msccl_xml_text(Program.from_core(_core.build("direct", collective, ranks)), dialect, ExportOptions(**options))
+        msccl_xml_text(_core.build("direct", collective, ranks), dialect, ExportOptions(**options))
     assert told in str(error.value)
 
 
@@ -153,7 +152,7 @@ def test_n_ary_reductions_keep_their_operands(tmp_path: Path) -> None:
         (lambda: relay_broadcast(), "its chunks have weights 1 to 2; they must be equal"),
         (lambda: ring_all_reduce(3, name="n" * 64), "its name is too long (64, limit 63)"),
         (
-            lambda: Program.from_core(_core.build("ring", "broadcast", 3, 1)),
+            lambda: _core.build("ring", "broadcast", 3, 1),
             "MSCCL XML has no root; it must be 0, not 1",
         ),
     ],
@@ -279,7 +278,7 @@ def test_in_place_is_one_memory(tmp_path: Path) -> None:
     program = pair(tmp_path, *ordered, ('      <step s="1" type="re"', f'      {nop}\n      <step s="2" type="re"'))
     assert check_program(program).fault is None
     assert np.count_nonzero(program.field("opcode") == Opcode.nop) == 0
-    wrong = replace(program, in_place=False, out_of_place=True)
+    wrong = program.replace(in_place=False, out_of_place=True)
     assert check_program(wrong).valid
     assert least_fifo_depth(program) == 1
 

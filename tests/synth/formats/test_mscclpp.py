@@ -71,7 +71,7 @@ def test_real_plans_go_out_and_come_back(name: str, protocol: str) -> None:
 @pytest.mark.parametrize(("name", "collective"), [(a.name, c) for a in _core.algorithms() for c in a.collectives])
 def test_built_programs_go_out_and_come_back(name: str, collective: str) -> None:
     for ranks, protocol in ((2, "LL"), (3, "Simple"), (4, "LL")):
-        program = Program.from_core(_core.build(name, collective, ranks))
+        program = _core.build(name, collective, ranks)
         in_place = None if collective == "all_to_all" else ranks == 4
         plan = json.loads(mscclpp_text(program, ExportOptions(protocol=protocol, in_place=in_place)))
         again = read_mscclpp(plan, "again")
@@ -82,7 +82,7 @@ def test_built_programs_go_out_and_come_back(name: str, collective: str) -> None
 
 def test_long_lanes_are_cut() -> None:
     """A ring of eight sends 14 messages per lane: more than 64 operations, so lanes go on in others."""
-    plan = json.loads(mscclpp_text(Program.from_core(_core.build("ring", "all_reduce", 8)), ExportOptions()))
+    plan = json.loads(mscclpp_text(_core.build("ring", "all_reduce", 8), ExportOptions()))
     assert all(len(block["ops"]) <= 64 for gpu in plan["gpus"] for block in gpu["threadblocks"])
     assert check_program(read_mscclpp(plan, "ring")).fault is None
     plan_executor.run(plan, random.Random(0))
@@ -101,12 +101,12 @@ def test_sizes_and_protocol_are_written() -> None:
         (lambda: exchange(3), {"protocol": "LL128"}, "MSCCL++ has no protocol LL128; it must be Simple or LL"),
         (lambda: exchange(12), {}, "adds 12 slots (limit 10)"),
         (
-            lambda: Program.from_core(_core.build("ring", "broadcast", 3, 1)),
+            lambda: _core.build("ring", "broadcast", 3, 1),
             {},
             "MSCCL++ plans have no root; it must be 0, not 1",
         ),
         (
-            lambda: Program.from_core(_core.build("direct", "all_to_all", 3)),
+            lambda: _core.build("direct", "all_to_all", 3),
             {"in_place": True},
             "in place, all_to_all would lay blocks of different ranks upon each other",
         ),

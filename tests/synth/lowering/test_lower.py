@@ -151,7 +151,7 @@ class RecordingBuilder:
         self.calls.append(("skew", slices))
 
     def finish(self) -> object:
-        return exchange(2).to_core()
+        return exchange(2)
 
 
 def test_what_is_written_down() -> None:

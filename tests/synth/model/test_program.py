@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,16 +30,14 @@ PROGRAMS: list[Callable[[], Program]] = [
 def test_files_and_core_give_the_program_back(make: Callable[[], Program]) -> None:
     original = make()
     assert from_dict(json.loads(program_text(original)), "here") == original
-    core = original.to_core()
-    assert Program.from_core(core) == original
-    assert core.hash == original.hash64
-    assert core.channels == original.channels
-    assert core.one_sided == original.one_sided
+    again = Program(**original.columns())
+    assert again == original
+    assert again.hash == original.hash
 
 
 @given(st.sampled_from([(a.name, c) for a in _core.algorithms() for c in a.collectives]), st.integers(1, 9))
 def test_built_programs_survive_the_file(built: tuple[str, str], ranks: int) -> None:
-    original = Program.from_core(_core.build(*built, ranks))
+    original = _core.build(*built, ranks)
     assert from_dict(json.loads(program_text(original)), "here") == original
 
 
@@ -55,13 +52,13 @@ def test_built_programs_survive_the_file(built: tuple[str, str], ranks: int) -> 
 )
 def test_every_field_is_hashed(change: dict[str, Any]) -> None:
     original = ring_all_reduce(4)
-    assert replace(original, **change).hash64 != original.hash64
-    assert replace(original, **change) != original
+    assert original.replace(**change).hash != original.hash
+    assert original.replace(**change) != original
 
 
 def test_names_are_those_of_the_core() -> None:
     for collective in COLLECTIVES:
-        built = Program.from_core(_core.build("direct", collective, 2))
+        built = _core.build("direct", collective, 2)
         assert built.collective == collective
 
 
@@ -91,7 +88,7 @@ def with_field(row: int, name: str, value: int) -> Callable[[], object]:
     def make() -> object:
         instructions = ring_all_reduce(3).instructions.copy()
         instructions[row, INSTRUCTION_FIELDS.index(name)] = value
-        return replace(ring_all_reduce(3), instructions=instructions)
+        return ring_all_reduce(3).replace(instructions=instructions)
 
     return make
 
@@ -99,38 +96,50 @@ def with_field(row: int, name: str, value: int) -> Callable[[], object]:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: replace(ring_all_reduce(3), collective="all"), "'all' is not a collective; the collectives are"),
-        (lambda: replace(ring_all_reduce(3), root=3), "root 3 is not a rank; ranks are 0..2"),
-        (lambda: replace(ring_all_reduce(3), fifo_depth=0), "fifo_depth is 0; a connection holds at least 1 message"),
+        (lambda: ring_all_reduce(3).replace(collective="all"), "there is no collective 'all'; there are all_reduce"),
+        (lambda: ring_all_reduce(3).replace(root=3), "root 3 is not a rank; ranks are 0..2"),
+        (lambda: ring_all_reduce(3).replace(fifo_depth=0), "fifo_depth is 0; a connection holds at least 1 message"),
         (
-            lambda: replace(ring_all_reduce(3), in_place=False, out_of_place=False),
+            lambda: ring_all_reduce(3).replace(in_place=False, out_of_place=False),
             "a program must claim out_of_place, in_place or both",
         ),
-        (lambda: replace(ring_all_reduce(3), chunks=np.zeros((0, 2), int)), "table 'chunks' is empty"),
-        (lambda: replace(ring_all_reduce(3), chunks=[[0, 1], [0, 0], [0, 1]]), "chunk 1 has weight 0"),
-        (lambda: replace(ring_all_reduce(3), chunks=[[0, 1], [2, 1], [0, 1]]), "chunk 1 is of block 2"),
-        (lambda: replace(ring_all_reduce(3), chunks=[[0, 1, 2]]), "table 'chunks' has shape (1, 3)"),
-        (lambda: replace(ring_all_reduce(3), chunks=[[0, 1 << 40]]), "table 'chunks' must hold 32-bit integers"),
-        (lambda: replace(ring_all_reduce(3), chunks=[[0, 1], [0, 1]]), "slot row 2 has chunk 2; it must be 0..1"),
-        (lambda: replace(ring_all_reduce(3), slots=ring_all_reduce(3).slots[::-1]), "slot row 3 is out of order"),
-        (with_field(1, "opcode", 13), "rank 0, lane 0, instruction 1: opcode 13 does not exist; opcodes are 0..12"),
+        (lambda: ring_all_reduce(3).replace(chunks=np.zeros((0, 2), int)), "table 'chunks' is empty"),
+        (lambda: ring_all_reduce(3).replace(chunks=[[0, 1], [0, 0], [0, 1]]), "chunk 1 has weight 0"),
+        (lambda: ring_all_reduce(3).replace(chunks=[[0, 1], [2, 1], [0, 1]]), "chunk 1 is of block 2"),
+        (
+            lambda: ring_all_reduce(3).replace(chunks=[[0, 1, 2]]),
+            "table 'chunks' has rows of 3 numbers",
+        ),
+        (lambda: ring_all_reduce(3).replace(chunks=[[0, 1 << 40]]), "table 'chunks' must hold 32-bit integers"),
+        (lambda: ring_all_reduce(3).replace(chunks=[[0, 1], [0, 1]]), "slot row 2 has chunk 2; it must be 0..1"),
+        (lambda: ring_all_reduce(3).replace(slots=ring_all_reduce(3).slots[::-1]), "slot row 3 is out of order"),
+        (
+            with_field(1, "opcode", 13),
+            "rank 0, lane 0, instruction 1 (opcode 13): there is no such opcode",
+        ),
         (with_field(0, "agent", 5), "agent 5 does not exist"),
-        (with_field(7, "lane", 2), "rank 1, lane 2, instruction 0: lane 2 is out of order"),
-        (with_field(7, "send_peer", 1), "rank 1, lane 0, instruction 2: send_peer 1 is the rank itself"),
-        (with_field(7, "recv_peer", -1), "rank 1, lane 0, instruction 2: recv_peer -1 is not a rank"),
+        (with_field(7, "lane", 2), "rank 1, lane 2, instruction 0 (recv_reduce_copy_send): lane 2 is out of order"),
+        (
+            with_field(7, "send_peer", 1),
+            "lane 0, instruction 2 (recv_reduce_copy_send): send_peer 1 is the rank itself",
+        ),
+        (
+            with_field(7, "recv_peer", -1),
+            "lane 0, instruction 2 (recv_reduce_copy_send): recv_peer -1 is not a rank",
+        ),
         (with_field(7, "count", 0), "count is 0; it must be at least 1"),
-        (with_field(7, "src_index", 3), "src ends at slot 4, the space has 3 slots"),
+        (with_field(7, "src_index", 3), "src takes 1 slot(s) from input[3] of rank 1, which has 3 of that space"),
         (with_field(7, "src_space", 3), "src space 3 is not 0 (input), 1 (output) or 2 (scratch)"),
         (with_field(7, "channel", 1 << 16), "channel 65536 is not in 0..65535"),
         (with_field(7, "operand_count", 1), "instructions name 1 operands, table 'operands' has 0 rows"),
         (with_field(7, "dependency_count", -1), "dependency_count -1 is negative"),
         (
-            lambda: replace(exchange(3), dependencies=[[9, 0], *exchange(3).dependencies[1:].tolist()]),
-            "rank 0, lane 4, instruction 0: it waits for lane 9, instruction 0, which does not exist",
+            lambda: exchange(3).replace(dependencies=[[9, 0], *exchange(3).dependencies[1:].tolist()]),
+            "rank 0, lane 4, instruction 0 (reduce): it waits for lane 9, instruction 0, which does not exist",
         ),
         (
-            lambda: replace(exchange(3), operands=[[2, 9], *exchange(3).operands[1:].tolist()]),
-            "rank 0, lane 4, instruction 0: operand (space 2, index 9) is not a slot of the rank",
+            lambda: exchange(3).replace(operands=[[2, 9], *exchange(3).operands[1:].tolist()]),
+            "rank 0, lane 4, instruction 0 (reduce): operand 0 takes 1 slot(s) from scratch[9] of rank 0, which has 2",
         ),
     ],
 )
@@ -140,9 +149,27 @@ def test_what_cannot_be_is_refused(make: Callable[[], object], told: str) -> Non
     assert told in str(error.value)
 
 
-def test_tables_are_read_only() -> None:
+@pytest.mark.parametrize("table", ["chunks", "slots", "instructions", "operands", "dependencies", "space_start"])
+def test_tables_are_read_only_views_of_the_cores_memory(table: str) -> None:
+    original = exchange(3)
+    rows = getattr(original, table)
+    assert np.shares_memory(rows, getattr(original, table))
+    assert not rows.flags.writeable
     with pytest.raises(ValueError, match="read-only"):
-        ring_all_reduce(3).instructions[0, 0] = 1
+        rows[0, 0] = 1
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        rows.setflags(write=True)
+    kept = rows.tolist()
+    del original
+    assert rows.tolist() == kept
+
+
+def test_what_a_program_was_made_from_is_not_its_memory() -> None:
+    """Nobody can change a Program after it was validated."""
+    columns = exchange(3).columns() | {"instructions": exchange(3).instructions.copy()}
+    made = Program(**columns)
+    columns["instructions"][:] = -7
+    assert made == exchange(3)
 
 
 def edited(path: tuple[str | int, ...], value: object) -> dict[str, Any]:
@@ -179,7 +206,7 @@ SEND = ("agents", 0, "lanes", 0, 0)
         ((*SEND, "src"), [["input"], 0], "a slot is"),
         ((*SEND, "src"), ["input", True], "a slot is"),
         ((*SEND, "too"), 1, 'f.json: agents[0].lanes[0][0] has the unknown key "too"'),
-        ((*SEND, "to"), 7, "f.json: rank 0, lane 0, instruction 0: send_peer 7 is not a rank; ranks are 0..1"),
+        ((*SEND, "to"), 7, "f.json: rank 0, lane 0, instruction 0 (send): send_peer 7 is not a rank; ranks are 0..1"),
     ],
 )
 def test_malformed_files(path: tuple[str | int, ...], value: object, told: str) -> None:
@@ -198,5 +225,5 @@ def test_stamps_of_old_files_are_passed_by(stamp: object) -> None:
 def test_programs_without_instructions() -> None:
     empty = program("all_reduce", [[0, 1]], [([0], [0], [], [])])
     assert len(empty.instructions) == 0
-    assert Program.from_core(empty.to_core()) == empty
+    assert Program(**empty.columns()) == empty
     assert Opcode(0).name == "nop"

@@ -11,7 +11,6 @@ from syntony.base.command import UserError
 from syntony.synth.checker.programs.resolved import Resolved
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
-from syntony.synth.model.program import Program
 from syntony.synth.simulation.connections import Connections
 from syntony.synth.simulation.lane_classes import one_of_each
 from syntony.synth.simulation.message_sizes import MessageSizes
@@ -26,7 +25,7 @@ SIZE = 1_234_567
 def lanes(algorithm: str, collective: str, wires: str, slice_bytes: int = 1 << 16) -> SimProgram | None:
     """The lanes of a builder's Program on the wires; None where it has no way there."""
     topology = parse(wires)
-    program = Program.from_core(_core.build(algorithm, collective, topology.ranks))
+    program = _core.build(algorithm, collective, topology.ranks)
     code = Resolved(program)
     try:
         connections = Connections.of(code, Network(topology, Collective.make(collective, topology.ranks)))

@@ -37,7 +37,7 @@ WHOLE = 1 << 40
 
 
 def built(algorithm: str, collective: str, ranks: int) -> Program:
-    return Program.from_core(_core.build(algorithm, collective, ranks))
+    return _core.build(algorithm, collective, ranks)
 
 
 @pytest.mark.parametrize("ranks", [3, 8])

@@ -83,7 +83,7 @@ def test_a_lane_goes_on_while_there_are_slots() -> None:
 @pytest.mark.parametrize("algorithm", ["ring", "dbt", "direct", "hierarchical"])
 def test_skipping_changes_nothing_and_no_bound_is_beaten(algorithm: str, collective: str) -> None:
     topology = parse("full:4")
-    built = Program.from_core(_core.build(algorithm, collective, 4))
+    built = _core.build(algorithm, collective, 4)
     sockets = Sockets({pair: way * 2 for pair, way in ways_of(topology).ways.items()})
     whole = simulate_program(built, topology, 3_000_000, 10_000, every_message=True, sockets=sockets)
     assert simulate_program(built, topology, 3_000_000, 10_000, sockets=sockets).seconds == pytest.approx(whole.seconds)

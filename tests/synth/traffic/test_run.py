@@ -12,7 +12,6 @@ from syntony.base.command import UserError
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.greedy import run as greedy
 from syntony.synth.model.collective import Collective
-from syntony.synth.model.program import Program
 from syntony.synth.simulation.program_simulator import simulate_program
 from syntony.synth.simulation.schedule_simulator import simulate as simulate_schedule
 from syntony.synth.traffic.choice import Choice
@@ -197,7 +196,7 @@ def test_a_schedule_takes_the_time_that_its_own_simulator_says(kind: str, name: 
 def test_a_program_takes_the_time_that_its_own_simulator_says(algorithm: str) -> None:
     """With FIFOs deep enough and the same slices."""
     topology, size = parse("star:8"), 8 << 20
-    program = Program.from_core(_core.build(algorithm, "all_reduce", 8))
+    program = _core.build(algorithm, "all_reduce", 8)
     messages = program_messages(program, size)
     found = run(topology, [Job("a", tuple(range(8)), messages)], Choice("single"))
     most = int(messages.bytes.max())
@@ -208,7 +207,7 @@ def test_a_program_takes_the_time_that_its_own_simulator_says(algorithm: str) ->
 @pytest.mark.parametrize("algorithm", ["ring", "dbt", "hierarchical"])
 def test_waits_of_programs_do_not_pile_up(algorithm: str) -> None:
     """Lanes that only receive must not make every message wait for all that ever arrived there."""
-    messages = program_messages(Program.from_core(_core.build(algorithm, "all_reduce", 32)), 1 << 20)
+    messages = program_messages(_core.build(algorithm, "all_reduce", 32), 1 << 20)
     assert len(messages.after) <= 6 * len(messages)
 
 

@@ -109,7 +109,7 @@ class Executed:
         from syntony.synth.formats.loading import load
 
         assert self.schedule is not None
-        return load(self.schedule, self.memory.ranks).to_core()
+        return load(self.schedule, self.memory.ranks)
 
     def _peers_scratch(self, plan: Any) -> list[int]:
         """Every rank's scratch; a rank's own is the plan's."""

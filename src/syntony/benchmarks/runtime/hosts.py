@@ -30,7 +30,6 @@ from syntony.benchmarks.tables import Part, Row, Table
 from syntony.lab.lab import Lab
 from syntony.lab.lab_spec import LabError, LabSpec, at_rate, spec_of
 from syntony.lab.wires.ceiling import Ceiling, median_round_trip
-from syntony.synth.model.program import Program
 from syntony.synth.simulation.program_simulator import executor_slice, simulate_program
 from syntony.synth.simulation.sockets import Sockets
 from syntony.topologies.parse import parse
@@ -142,7 +141,7 @@ class Limits:
         """Seconds: the limit and the simulator's word."""
         boxes = [list(host.ranks) for host in self._spec.hosts]
         ranks = self._spec.topology.ranks
-        program = Program.from_core(_core.build(algorithm, job.collective, ranks, 0, boxes))
+        program = _core.build(algorithm, job.collective, ranks, 0, boxes)
         found = simulate_program(program, self._network, job.size, sockets=self._sockets)
         wires = found.busy[2 * ranks :]
         return float(wires.max()), found.seconds

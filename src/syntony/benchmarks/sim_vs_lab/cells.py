@@ -51,7 +51,7 @@ class Case:
     collective: str
 
     def program(self) -> Program:
-        return Program.from_core(_core.build(self.algorithm, self.collective, RANKS))
+        return _core.build(self.algorithm, self.collective, RANKS)
 
 
 CASES = (

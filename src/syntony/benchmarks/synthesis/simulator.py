@@ -109,7 +109,7 @@ def ring_cases() -> list[Case]:
         return simulate(schedule, SIZE).seconds
 
     def built() -> Program:
-        return Program.from_core(_core.build("ring", "all_reduce", RANKS))
+        return _core.build("ring", "all_reduce", RANKS)
 
     def of_program(program: Program) -> float:
         return simulate_program(program, topology, SIZE).seconds

@@ -203,7 +203,7 @@ class _Schedules:
             if program.collective != collective:
                 raise UserError(f"{path}: it is for {program.collective}, and named for {collective}")
             title = f"{name} {number}" if len(parts) > 1 else name
-            self.programs.append((title, program.to_core()))
+            self.programs.append((title, program))
             entries.append((last, title))
         return entries
 

@@ -45,13 +45,12 @@ def collective_bytes(kind: str, algorithm: str, ranks: int, size: int, element: 
     from syntony import _core
     from syntony.synth.checker.programs.resolved import Resolved
     from syntony.synth.model.instructions import SENDS
-    from syntony.synth.model.program import Program
     from syntony.synth.simulation.message_sizes import MessageSizes
 
     if algorithm not in {one.name for one in _core.algorithms() if kind in one.collectives}:
         known = [one.name for one in _core.algorithms() if kind in one.collectives]
         raise UserError(f"no algorithm {algorithm!r} does {kind}; there are {', '.join(known)}")
-    program = Program.from_core(_core.build(algorithm, kind, ranks))
+    program = _core.build(algorithm, kind, ranks)
     code = Resolved(program)
     sizes = MessageSizes(code, size, 1 << 20)
     elements = size // element // (1 if kind in ("all_reduce", "broadcast") else ranks)

@@ -228,7 +228,6 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
 def _built(name: str, ranks: int) -> Program:
     """The Program that `builder:ALGORITHM:COLLECTIVE` names."""
     from syntony import _core
-    from syntony.synth.model.program import Program
 
     algorithm, _, collective = name.removeprefix(_BUILDER).partition(":")
     known = {entry.name: entry.collectives for entry in _core.algorithms()}
@@ -236,7 +235,7 @@ def _built(name: str, ranks: int) -> Program:
         raise UserError(f"{name}: {unknown('algorithm', algorithm, known)}")
     if collective not in known[algorithm]:
         raise UserError(f"{name}: {unknown('collective', collective, known[algorithm])} for {algorithm}")
-    return Program.from_core(_core.build(algorithm, collective, ranks))
+    return _core.build(algorithm, collective, ranks)
 
 
 def _on_wires(

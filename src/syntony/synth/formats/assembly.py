@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -113,8 +113,8 @@ class Assembly:
             out_of_place=self.out_of_place,
             in_place=self.in_place,
         )
-        program = replace(program, fifo_depth=least_fifo_depth(program) or 1)
-        return program if check_program(program) else replace(program, rounds_per_hop=contract.sums)
+        program = program.replace(fifo_depth=least_fifo_depth(program) or 1)
+        return program if check_program(program) else program.replace(rounds_per_hop=contract.sums)
 
     def _chunks(self, blocks: list[int]) -> list[int]:
         return [block * self.per_block + k for block in blocks for k in range(self.per_block)]

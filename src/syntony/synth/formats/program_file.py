@@ -28,8 +28,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from syntony.base.fields import INT32, Fields, FileError
 from syntony.base.whole_file import write_text
 from syntony.synth.model.instructions import (
@@ -43,7 +41,7 @@ from syntony.synth.model.instructions import (
     ProgramError,
     Space,
 )
-from syntony.synth.model.program import Program, Table
+from syntony.synth.model.program import Program
 
 FORMAT = "syntony-program"
 VERSION = 1
@@ -148,33 +146,24 @@ def from_dict(data: object, where: str) -> Program:
     fields.take("stamp", optional=True)
     fields.finish()
     try:
-        return Program.from_columns(scalars | {"chunks": _table(chunks, 2)} | tables.columns())
+        return Program(**scalars, chunks=chunks, **vars(tables))
     except ProgramError as error:
         raise FileError(f"{where}: {error}") from None
 
 
 class _Tables:
-    """The tables of a Program, filled agent by agent."""
+    """The tables of a Program as lists of rows, filled agent by agent."""
 
     def __init__(self) -> None:
-        self.slots: list[tuple[int, int, int]] = []
+        self.slots: list[list[int]] = []
         self.instructions: list[list[int]] = []
         self.operands: list[list[int]] = []
         self.dependencies: list[list[int]] = []
 
-    def columns(self) -> dict[str, Table]:
-        """As Program takes them."""
-        return {
-            "slots": _table(self.slots, 3),
-            "instructions": _table(self.instructions, len(INSTRUCTION_FIELDS)),
-            "operands": _table(self.operands, 2),
-            "dependencies": _table(self.dependencies, 2),
-        }
-
     def read_agent(self, rank: int, fields: Fields, where: str) -> None:
         """One agent's slots and lanes."""
         for space in Space:
-            self.slots += [(rank, int(space), chunk) for chunk in fields.column(space.name).tolist()]
+            self.slots += [[rank, int(space), chunk] for chunk in fields.column(space.name).tolist()]
         for number, lane in enumerate(fields.rows("lanes")):
             if not isinstance(lane, list) or not lane:
                 raise fields.wrong("lanes", "a lane is a list of instructions, at least one", number)
@@ -198,10 +187,6 @@ class _Tables:
         self.instructions.append([rank, lane, opcode, *dst, *src, *numbers, len(operands), len(after), skew])
         self.operands += operands
         self.dependencies += after
-
-
-def _table(rows: list[Any], width: int) -> Table:
-    return np.asarray(rows, np.int32).reshape(-1, width)
 
 
 def _flag(fields: Fields, key: str) -> bool:

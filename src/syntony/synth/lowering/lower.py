@@ -47,7 +47,7 @@ def lower(schedule: Schedule, target: Target, builder_of: Any = None) -> Program
             "(syntony.collectives.aggregation runs sums in a software switch)"
         )
     whole = expand(schedule)
-    return fit(Program.from_core(_Lowering(whole, target, builder_of).program()), target)
+    return fit(_Lowering(whole, target, builder_of).program(), target)
 
 
 class _Lowering:

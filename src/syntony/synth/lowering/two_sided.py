@@ -96,7 +96,7 @@ class _Walk:
         for site, slot in self.outputs.items():
             if self.where[site] != slot:
                 self.builder.copy(site[0], slot, self.where[site])
-        return Program.from_core(self.builder.finish())
+        return self.builder.finish()
 
     def _ready(self, row: dict[str, Any], done: Counter[tuple[int, int]]) -> bool:
         rank = row["agent"]

@@ -1,15 +1,17 @@
-"""What an instruction of a Program may say: opcodes, spaces and limits; those of csrc/core/program/program.hpp."""
+"""What an instruction of a Program may say: opcodes and spaces, those of csrc/core/program/opcode.hpp."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony import _core
 from syntony.base.command import UserError
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter")
+COLLECTIVES = tuple(_core.COLLECTIVES)
 MAX_CHANNELS = 1 << 16
 MAX_SKEW = (1 << 16) - 1
 
@@ -27,7 +29,7 @@ class Space(IntEnum):
 
 
 class Opcode(IntEnum):
-    """What an instruction does; `enum class Opcode` of program.hpp, in its order."""
+    """What an instruction does; `enum class Opcode` of opcode.hpp, in its order."""
 
     nop = 0
     copy = 1
@@ -44,38 +46,17 @@ class Opcode(IntEnum):
     wait = 12
 
 
-def _opcode_mask(*names: str) -> NDArray[np.bool_]:
-    mask = np.zeros(len(Opcode), bool)
-    mask[[Opcode[name] for name in names]] = True
+def _mask(values: Iterable[bool]) -> NDArray[np.bool_]:
+    mask = np.array(list(values))
     mask.setflags(write=False)
     return mask
 
 
 # Indexed by opcode. `peer_read` reads src on the peer; `peer_write` writes dst on the peer.
-RECEIVES = _opcode_mask("recv", "recv_reduce", "recv_copy_send", "recv_reduce_send", "recv_reduce_copy_send", "wait")
-SENDS = _opcode_mask("send", "recv_copy_send", "recv_reduce_send", "recv_reduce_copy_send", "signal")
-ONE_SIDED = _opcode_mask("peer_read", "peer_write")
-HAS_DST = _opcode_mask(
-    "copy", "reduce", "recv", "recv_reduce", "recv_copy_send", "recv_reduce_copy_send", "peer_read", "peer_write"
-)
-HAS_SRC = _opcode_mask(
-    "copy", "reduce", "send", "recv_reduce", "recv_reduce_send", "recv_reduce_copy_send", "peer_read", "peer_write"
-)
+_FACTS = [_core.OPCODES[opcode.name] for opcode in Opcode]
+RECEIVES, SENDS = _mask(facts["receives"] for facts in _FACTS), _mask(facts["sends"] for facts in _FACTS)
+HAS_SRC, HAS_DST = _mask(facts["reads"] for facts in _FACTS), _mask(facts["writes"] for facts in _FACTS)
+ONE_SIDED = _mask(facts["one_sided"] for facts in _FACTS)
 
-INSTRUCTION_FIELDS = (
-    "agent",
-    "lane",
-    "opcode",
-    "dst_space",
-    "dst_index",
-    "src_space",
-    "src_index",
-    "count",
-    "recv_peer",
-    "send_peer",
-    "channel",
-    "operand_count",
-    "dependency_count",
-    "skew",
-)
+INSTRUCTION_FIELDS: tuple[str, ...] = _core.INSTRUCTION_FIELDS
 """The columns of a Program's table of instructions."""

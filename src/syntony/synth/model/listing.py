@@ -9,8 +9,38 @@ rank 0
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
+from syntony.base.wording import counted
 from syntony.synth.model.instructions import Opcode, Space
+from syntony.synth.model.program import Program
+
+
+def listing(program: Program) -> str:
+    """The whole Program, agent by agent and lane by lane; `str(program)`."""
+    modes = [mode for mode in ("out_of_place", "in_place") if getattr(program, mode)]
+    lines = [
+        f"{program.name}: {program.collective} on {counted(program.ranks, 'rank')}"
+        + (f", root {program.root}" if program.root else "")
+        + f", {counted(len(program.chunks), 'chunk')}, FIFO depth {program.fifo_depth}, {' and '.join(modes)}"
+    ]
+    operands, dependencies = iter(program.operands.tolist()), iter(program.dependencies.tolist())
+    previous = (-1, -1)
+    for row, position in zip(program.instructions.tolist(), program.position.tolist(), strict=True):
+        agent, lane, count, operand_count, dependency_count, skew = (row[at] for at in (0, 1, 7, 11, 12, 13))
+        if agent != previous[0]:
+            lines.append(f"rank {agent}")
+        if (agent, lane) != previous:
+            lines.append(f"  lane {lane}")
+        previous = (agent, lane)
+        further = [slots(space, index, count) for space, index in islice(operands, operand_count)]
+        after = [f"{other}.{at}" for other, at in islice(dependencies, dependency_count)]
+        lines.append(
+            f"    {position:3d}  {sentence(row, further)}"
+            + (f"    after {', '.join(after)}" if after else "")
+            + (f"    {counted(skew, 'slice')} behind" if skew else "")
+        )
+    return "\n".join(lines)
 
 
 def slots(space: int, index: int, count: int) -> str:

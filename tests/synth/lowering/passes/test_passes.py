@@ -53,7 +53,7 @@ def scratch_slots(program: Program) -> int:
 @pytest.mark.parametrize(("name", "kind"), BUILT)
 def test_built_programs_keep_their_outcome(name: str, kind: str) -> None:
     for ranks in (1, 2, 5):
-        program = Program.from_core(_core.build(name, kind, ranks, 0, None))
+        program = _core.build(name, kind, ranks, 0, None)
         better = optimize(program, fuse=True)
         same_outcome(program, better)
         assert len(better.instructions) <= len(program.instructions)
@@ -232,7 +232,7 @@ def test_random_algorithms_keep_their_outcome(program: Program) -> None:
 
 def test_lanes_are_joined_as_far_as_the_target_asks(tmp_path: Path) -> None:
     """All_to_all among 17 ranks has 33 lanes on one channel, MSCCL 32."""
-    program = Program.from_core(_core.build("direct", "all_to_all", 17, 0, None))
+    program = _core.build("direct", "all_to_all", 17, 0, None)
     with pytest.raises(TargetError, match="more than 32 lanes on channel 0"):
         fit(program, MSCCL)
     found = within_lanes(program, MSCCL)

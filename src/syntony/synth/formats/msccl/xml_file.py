@@ -29,7 +29,7 @@ from syntony.base.command import UserError
 from syntony.base.xml_document import Element, read
 from syntony.synth.checker.contract import Contract
 from syntony.synth.formats.assembly import COLLECTIVES, Assembly, Place, Slot
-from syntony.synth.model.instructions import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode, Space
+from syntony.synth.model.instructions import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode, ProgramError, Space
 from syntony.synth.model.program import Program
 
 STEP_TYPES = {
@@ -87,7 +87,10 @@ class _Gpu:
 def read_msccl_xml(path: Path) -> Program:
     """The Program of an MSCCL XML file; XmlError when malformed, MscclError when it can never work."""
     root = read(path)
-    return _Reader(root).program()
+    try:
+        return _Reader(root).program()
+    except ProgramError as error:
+        raise MscclError(f"{path}: {error}") from None
 
 
 class _Reader:

@@ -9,7 +9,6 @@ Messages are in order, so both ends agree on the message at which the channel ch
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from dataclasses import replace
 from itertools import count, pairwise
 
 import numpy as np
@@ -46,7 +45,7 @@ def cut_lanes(program: Program, limit: int) -> Program:
             moved.append((piece[agent, lane, position // limit - 1], limit - 1))
         rows[row, _COLUMN["dependency_count"]] = len(moved)
         dependencies += moved
-    return replace(program, instructions=rows, dependencies=np.asarray(dependencies, np.int32).reshape(-1, 2))
+    return program.replace(instructions=rows, dependencies=np.asarray(dependencies, np.int32).reshape(-1, 2))
 
 
 def _channels(program: Program, owner: list[int]) -> list[int]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
+from syntony.base.fields import FileError
 from syntony.synth.formats.assembly import Assembly, Slot
 from syntony.synth.formats.mscclpp.lanes import (
     CLOSING,
@@ -43,13 +44,16 @@ from syntony.synth.formats.mscclpp.lanes import (
 )
 from syntony.synth.formats.mscclpp.order import ORDERINGS, Order, Orders
 from syntony.synth.formats.mscclpp.plan import MscclppPlan, Op, Piece, plan_from_dict
-from syntony.synth.model.instructions import Opcode, Space
+from syntony.synth.model.instructions import Opcode, ProgramError, Space
 from syntony.synth.model.program import Program
 
 
 def read_mscclpp(data: object, where: str) -> Program:
     """The Program of a parsed MSCCL++ plan; FileError if it is malformed or cannot be expressed as a Program."""
-    return _Translator(plan_from_dict(data, where)).program()
+    try:
+        return _Translator(plan_from_dict(data, where)).program()
+    except ProgramError as error:
+        raise FileError(f"{where}: {error}") from None
 
 
 class _Translator:

@@ -143,13 +143,13 @@ class Tape:
                 step.channel,
                 step.operands,
             )
-        return Program.from_core(builder.finish())
+        return builder.finish()
 
     def least_program(self) -> Program | None:
         """The Program at the least FIFO depth at which it ends; None when it ends at none."""
         program = self.program()
         least = 1 if program.fifo_depth == 1 else least_fifo_depth(program)
-        return None if least is None else replace(program, fifo_depth=least)
+        return None if least is None else program.replace(fifo_depth=least)
 
     def with_steps(self, steps: Sequence[Step | None]) -> Tape:
         """The same with other steps; None is a step that is gone."""
