@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <memory>
 #include <span>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,27 @@ template <class T>
 std::span<const T> span_of(const Column<T>& column) {
   return {column.data(), column.size()};
 }
+
+/// The columns of a Python object by attribute: what a simulator takes needs no list of its columns here. Spans are
+/// valid as long as this is. Throws std::invalid_argument for a column of another type or layout.
+class ColumnsOf {
+ public:
+  explicit ColumnsOf(nanobind::handle object) : object_(object) {}
+
+  template <class T>
+  void read(std::span<const T>& into, const char* name) {
+    const nanobind::object column = object_.attr(name);
+    Column<T> found;
+    if (!nanobind::try_cast(column, found, false))
+      throw std::invalid_argument(std::string("column of another type: ") + name);
+    kept_.push_back(column);
+    into = span_of(found);
+  }
+
+ private:
+  nanobind::handle object_;
+  std::vector<nanobind::object> kept_;
+};
 
 /// A NumPy array that takes over the vector.
 template <class T>

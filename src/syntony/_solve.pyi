@@ -236,25 +236,8 @@ class FlowColumns(TypedDict):
     link: _Column
     rate: _Column
 
-def simulate_flows(
-    *,
-    bytes: _Column,
-    latency: _Column,
-    release: _Column,
-    after_offset: _Column,
-    after: _Column,
-    after_left_offset: _Column,
-    after_left: _Column,
-    set: _Column,
-    policy: _Column,
-    set_offset: _Column,
-    path_offset: _Column,
-    link: _Column,
-    weight: _Column,
-    capacity: _Column,
-    timeline: bool,
-) -> FlowColumns:
-    """Simulates flows. Raises ValueError naming column and row where the columns do not fit together."""
+def simulate_flows(flows: object, paths: object, timeline: bool) -> FlowColumns:
+    """Simulates a `Flows` and its `Paths`. Raises ValueError naming column and row where they do not fit together."""
 
 class StepColumns(TypedDict):
     """Per step and op. For type checkers only: at run time it is a dict."""
@@ -309,33 +292,5 @@ class LaneColumns(TypedDict):
     link: _Column
     rate: _Column
 
-def simulate_lanes(
-    *,
-    lane_offset: _Column,
-    lane_slices: _Column,
-    skew: _Column,
-    out: _Column,
-    into: _Column,
-    signals: _Column,
-    need_offset: _Column,
-    need: _Column,
-    chunk_offset: _Column,
-    chunk: _Column,
-    chunk_bytes: _Column,
-    slice_bytes: _Column,
-    kind: _Column,
-    feeder: _Column,
-    drainer: _Column,
-    flow_offset: _Column,
-    flow: _Column,
-    route: _Column,
-    path_offset: _Column,
-    link: _Column,
-    weight: _Column,
-    latency: _Column,
-    capacity: _Column,
-    fifo_depth: int,
-    buffered: bool,
-    every_slice: bool,
-) -> LaneColumns:
-    """Simulates the lanes of a Program. Raises ValueError where the columns do not fit together."""
+def simulate_lanes(program: object, every_slice: bool) -> LaneColumns:
+    """Simulates a `SimProgram`. Raises ValueError where its columns do not fit together."""

@@ -73,3 +73,18 @@ def test_the_front_door_is_above_all_rooms(imports: networkx.DiGraph) -> None:
     doors = {module for module in MODULES if module.count(".") < 2 and MODULES[module].parent.name == "syntony"}
     inside = {*doors, "syntony.benchmarks.demo.story"}
     assert [module for module, other in imports.edges if other in doors and module not in inside] == []
+
+
+def test_the_checker_shares_no_code(imports: networkx.DiGraph) -> None:
+    """What it has for itself nobody else takes, and it resolves references and reads collectives by itself."""
+    checker = "syntony.synth.checker"
+    known = {checker, f"{checker}.proofs"}
+    takers = {
+        (module, other)
+        for module, other in imports.edges
+        if other.startswith(checker) and other not in known and not module.startswith(checker)
+    }
+    assert takers == set()
+    for module, other in imports.edges:
+        if module.startswith(checker):
+            assert other not in ("syntony.synth.model.references", "syntony.synth.model.blocks"), module

@@ -8,9 +8,9 @@ import pytest
 
 from syntony import _core
 from syntony.base.command import UserError
-from syntony.synth.checker.programs.resolved import Resolved
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
+from syntony.synth.model.references import References
 from syntony.synth.simulation.connections import Connections
 from syntony.synth.simulation.lane_classes import one_of_each
 from syntony.synth.simulation.message_sizes import MessageSizes
@@ -26,7 +26,7 @@ def lanes(algorithm: str, collective: str, wires: str, slice_bytes: int = 1 << 1
     """The lanes of a builder's Program on the wires; None where it has no way there."""
     topology = parse(wires)
     program = _core.build(algorithm, collective, topology.ranks)
-    code = Resolved(program)
+    code = References(program)
     try:
         connections = Connections.of(code, Network(topology, Collective.make(collective, topology.ranks)))
     except UserError:

@@ -43,15 +43,15 @@ def collective_bytes(kind: str, algorithm: str, ranks: int, size: int, element: 
     Raises UserError for an algorithm that does not do this.
     """
     from syntony import _core
-    from syntony.synth.checker.programs.resolved import Resolved
     from syntony.synth.model.instructions import SENDS
+    from syntony.synth.model.references import References
     from syntony.synth.simulation.message_sizes import MessageSizes
 
     if algorithm not in {one.name for one in _core.algorithms() if kind in one.collectives}:
         known = [one.name for one in _core.algorithms() if kind in one.collectives]
         raise UserError(f"no algorithm {algorithm!r} does {kind}; there are {', '.join(known)}")
     program = _core.build(algorithm, kind, ranks)
-    code = Resolved(program)
+    code = References(program)
     sizes = MessageSizes(code, size, 1 << 20)
     elements = size // element // (1 if kind in ("all_reduce", "broadcast") else ranks)
     block, weight = program.chunks.T.astype(np.int64)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from syntony.synth.checker import check_program, least_fifo_depth
-from syntony.synth.checker.contract import Contract
+from syntony.synth.model.blocks import Blocks
 from syntony.synth.model.instructions import HAS_DST, HAS_SRC, INSTRUCTION_FIELDS, RECEIVES, SENDS, Opcode, Space
 from syntony.synth.model.program import Program
 
@@ -53,7 +53,7 @@ class Assembly:
     """
 
     name: str
-    contract: Contract
+    contract: Blocks
     per_block: int
     in_place: bool
     out_of_place: bool

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
-from syntony.synth.checker.programs.resolved import Resolved
 from syntony.synth.model.instructions import ONE_SIDED, Opcode
 from syntony.synth.model.network import Network
+from syntony.synth.model.references import References
 from syntony.synth.model.routes import routes_of
 from syntony.synth.simulation.sockets import Sockets
 
@@ -53,7 +53,7 @@ class Connections:
     routes: list[tuple[int, ...]]
 
     @staticmethod
-    def of(code: Resolved, network: Network, sockets: Sockets | None = None) -> Connections:
+    def of(code: References, network: Network, sockets: Sockets | None = None) -> Connections:
         """The connections of a Program on a network. Raises UserError where no path joins two ranks that talk."""
         out = code.out.copy()
         ends, kinds = list(code.connections), [Kind.fifo] * len(code.connections)
@@ -94,7 +94,7 @@ _Ends = list[tuple[int, int, int]]
 
 
 def _flows(
-    code: Resolved, network: Network, sockets: Sockets, ends: _Ends, speaker: list[int]
+    code: References, network: Network, sockets: Sockets, ends: _Ends, speaker: list[int]
 ) -> tuple[Integers, Integers, Integers, list[tuple[int, ...]]]:
     routes: list[tuple[int, ...]] = []
     flows = []
@@ -109,14 +109,14 @@ def _flows(
     return offset, flow, np.arange(len(routes)), routes
 
 
-def _unjoined(code: Resolved, network: Network, row: int, src: int, dst: int, why: str) -> UserError:
+def _unjoined(code: References, network: Network, row: int, src: int, dst: int, why: str) -> UserError:
     return UserError(
         f"{code.program.where(row)}: moves data from rank {src} to rank {dst}, but in {network.topology.name} {why}"
     )
 
 
 def _routes(
-    code: Resolved, network: Network, ends: _Ends, speaker: list[int]
+    code: References, network: Network, ends: _Ends, speaker: list[int]
 ) -> tuple[Integers, list[tuple[int, ...]]]:
     between: dict[tuple[int, int], list[tuple[int, ...]]] = {}
     for found in routes_of(network).routes:

@@ -17,7 +17,7 @@ pieces.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
@@ -193,9 +193,7 @@ def simulate_flows(flows: Flows, *, timeline: bool = False) -> FlowTimes:
     fit together."""
     from syntony import _solve
 
-    columns = {name: getattr(flows, name) for name in _DTYPES if name != "job"}
-    routes = {field.name: getattr(flows.paths, field.name) for field in fields(Paths)}
-    return FlowTimes(**_solve.simulate_flows(**columns, **routes, timeline=timeline))
+    return FlowTimes(**_solve.simulate_flows(flows, flows.paths, timeline))
 
 
 def cut(waiter: Integers, awaited: Integers, count: int) -> tuple[Integers, Integers]:

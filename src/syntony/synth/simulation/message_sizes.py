@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.rows import first_uses
-from syntony.synth.checker.programs.resolved import Resolved
 from syntony.synth.model.collective import block_count
 from syntony.synth.model.instructions import ONE_SIDED, RECEIVES, SENDS, Opcode
+from syntony.synth.model.references import References
 
 _SHORTEST_SLICE = 16  # of them are as long as the longest
 
@@ -34,7 +34,7 @@ class MessageSizes:
     chunk         int64
     """
 
-    def __init__(self, code: Resolved, size: int, slice_bytes: int) -> None:
+    def __init__(self, code: References, size: int, slice_bytes: int) -> None:
         program = code.program
         self.signals: NDArray[np.bool_] = np.isin(code.opcode, (Opcode.signal, Opcode.wait))
         talks = RECEIVES[code.opcode] | SENDS[code.opcode] | ONE_SIDED[code.opcode]
@@ -66,7 +66,7 @@ class MessageSizes:
         return before[self.chunk_offset[1:]] - before[self.chunk_offset[:-1]]
 
 
-def _chunk_bytes(code: Resolved, size: int) -> tuple[list[Fraction], NDArray[np.int64]]:
+def _chunk_bytes(code: References, size: int) -> tuple[list[Fraction], NDArray[np.int64]]:
     """Exact bytes of chunks: every amount that occurs, and which one each chunk has.
 
     A chunk is its weight's share of a block; all blocks are equal.

@@ -21,10 +21,10 @@ import numpy as np
 
 from syntony.base.command import UserError
 from syntony.base.wording import counted
-from syntony.synth.checker.programs.resolved import Resolved
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.program import Program
+from syntony.synth.model.references import References
 from syntony.synth.model.target import CPU
 from syntony.synth.simulation.connections import Connections
 from syntony.synth.simulation.lane_classes import one_of_each
@@ -76,7 +76,7 @@ def simulate_program(
             f"but {topology.name} has {topology.ranks}"
         )
     collective = Collective.make(program.collective, program.ranks, root=program.root)
-    code = Resolved(program)
+    code = References(program)
     sizes = MessageSizes(code, size, slice_bytes or executor_slice(program.ranks))
     connections = Connections.of(code, Network(topology, collective), sockets)
     depth = fifo_depth or executor_depth(program)
@@ -105,7 +105,7 @@ def simulate_program(
 
 
 def sim_program_of(
-    code: Resolved,
+    code: References,
     sizes: MessageSizes,
     connections: Connections,
     topology: Topology,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,8 +97,7 @@ def simulate_sim_program(program: SimProgram, *, every_slice: bool = False) -> L
     skipped. Raises ValueError on columns that do not fit together."""
     from syntony import _solve
 
-    columns = {field.name: getattr(program, field.name) for field in fields(SimProgram)}
-    return LaneTimes(**_solve.simulate_lanes(**columns, every_slice=every_slice))
+    return LaneTimes(**_solve.simulate_lanes(program, every_slice))
 
 
 _DTYPES: dict[str, type[np.generic]] = {

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
-from syntony.synth.checker.programs.resolved import Resolved
 from syntony.synth.model.instructions import ONE_SIDED
 from syntony.synth.model.program import Program
+from syntony.synth.model.references import References
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.message_sizes import MessageSizes
 from syntony.synth.simulation.moves import flows_of, moves_of
@@ -63,7 +63,7 @@ def program_messages(program: Program, size: int) -> Messages:
 
     Raises UserError for Programs that reach into the memory of others.
     """
-    code = Resolved(program)
+    code = References(program)
     if ONE_SIDED[code.opcode].any():
         row = int(np.argmax(ONE_SIDED[code.opcode]))
         raise UserError(f"{program.where(row)}: traffic is made of messages; this reaches into another rank's memory")
@@ -73,22 +73,16 @@ def program_messages(program: Program, size: int) -> Messages:
 class _Unrolled:
     """A Program's slice loops, unrolled into messages."""
 
-    def __init__(self, code: Resolved, size: int) -> None:
+    def __init__(self, code: References, size: int) -> None:
         self._code = code
         self._rows = np.flatnonzero(code.out >= 0)
         slices = max(1, min(MOST_SLICES, _MOST_MESSAGES // max(1, len(self._rows))))
         longest = float(MessageSizes(code, size, 1 << 62).total().max(initial=1.0))
         self._sizes = MessageSizes(code, size, max(1, int(np.ceil(longest / slices))))
-        self._needs = code.lists(code.dependency_owner, code.dependency)
-        sends: dict[int, list[int]] = {}  # connection -> its sending rows, in order
-        for row in self._rows.tolist():
-            sends.setdefault(int(code.out[row]), []).append(row)
-        self._feeds: dict[int, int] = {}  # receiving row -> sending row
-        taken: dict[int, int] = {}
-        for row in np.flatnonzero(code.into >= 0).tolist():
-            connection = int(code.into[row])
-            self._feeds[row] = sends[connection][taken.get(connection, 0)]
-            taken[connection] = taken.get(connection, 0) + 1
+        self._needs: list[list[int]] = [[] for _ in code.opcode]
+        for owner, needed in zip(code.dependency_owner.tolist(), code.dependency.tolist(), strict=True):
+            self._needs[owner].append(needed)
+        self._feeds = code.partner.tolist()
 
     def messages(self) -> Messages:
         """Turn by turn (csrc/core/program/program.hpp), in each by sending row; what is empty is not sent.
@@ -127,7 +121,7 @@ class _Unrolled:
                 for needed in self._needs[row]:
                     others, other_last = mine[needed]
                     arrivals |= others if other_last < 0 else others | {other_last}
-                if self._feeds.get(row, -1) in number:
+                if self._feeds[row] in number:
                     arrivals |= {number[self._feeds[row]]}
                 if row in number:
                     waits += [(number[row], earlier) for earlier in sorted(arrivals)]
@@ -162,7 +156,7 @@ class _Unrolled:
             for needed in needs:
                 releases[needed].append(row)
         at = self._code.lane_first.tolist()
-        end = self._code.lane_end.tolist()
+        end = [*at[1:], len(self._needs)]
         order: list[int] = []
         ready = list(range(len(at)))
         while ready:

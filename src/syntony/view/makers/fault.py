@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from syntony.base.wording import counted
-from syntony.synth.checker.verdict import Verdict
+from syntony.synth.checker import Verdict
 from syntony.synth.model.program import Program
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.symmetry.groups import expand

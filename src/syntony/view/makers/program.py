@@ -15,11 +15,10 @@ import numpy as np
 from syntony.base.command import UserError
 from syntony.base.wording import counted, rate, time
 from syntony.synth.bounds.throughput import bounds_of
-from syntony.synth.checker.programs.connections import match
-from syntony.synth.checker.programs.resolved import Resolved
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.instructions import SENDS, Opcode
 from syntony.synth.model.program import Program
+from syntony.synth.model.references import References
 from syntony.synth.simulation.program_simulator import simulate_program
 from syntony.synth.simulation.result import Simulation
 from syntony.topologies.topology import Topology
@@ -97,8 +96,7 @@ def view(program: Program, topology: Topology, named: bool, file: str, size: int
 
 
 def _motion(program: Program, found: Simulation, size: int) -> Motion:
-    code = Resolved(program)
-    match(code)
+    code = References(program)
     times = found.messages
     rows, at = np.unique(times.row, return_inverse=True)
     start = np.full(len(rows), np.inf)

@@ -196,7 +196,7 @@ def others(topology: Topology, collective: Collective) -> dict[str, Callable[[in
         if collective.kind not in entry.collectives:
             continue
         try:
-            program = Program.from_core(_core.build(entry.name, collective.kind, ranks))
+            program = _core.build(entry.name, collective.kind, ranks)
         except (ValueError, RuntimeError):
             continue  # it is not for this number of ranks
 

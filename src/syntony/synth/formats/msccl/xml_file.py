@@ -27,8 +27,8 @@ from pathlib import Path
 
 from syntony.base.command import UserError
 from syntony.base.xml_document import Element, read
-from syntony.synth.checker.contract import Contract
 from syntony.synth.formats.assembly import COLLECTIVES, Assembly, Place, Slot
+from syntony.synth.model.blocks import Blocks
 from syntony.synth.model.instructions import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode, ProgramError, Space
 from syntony.synth.model.program import Program
 
@@ -104,7 +104,7 @@ class _Reader:
         kind = COLLECTIVES.get(coll.replace("_", "").lower())
         if kind is None:
             root.refuse(f'coll="{coll}" is not supported; supported are {", ".join(COLLECTIVES)}')
-        self.contract = Contract(kind, self.ranks)
+        self.contract = Blocks(kind, self.ranks)
         self.kind = kind
         self.in_place = self._flag("inplace", None)
         self.out_of_place = self._flag("outofplace", not self.in_place)

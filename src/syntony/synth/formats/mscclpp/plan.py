@@ -18,8 +18,8 @@ from math import lcm
 from typing import Any, NoReturn
 
 from syntony.base.fields import Fields, FileError
-from syntony.synth.checker.contract import Contract
 from syntony.synth.formats.assembly import COLLECTIVES
+from syntony.synth.model.blocks import Blocks
 from syntony.synth.model.instructions import Space
 
 BUFFERS = {"i": Space.input, "o": Space.output, "s": Space.scratch}
@@ -84,7 +84,7 @@ class MscclppPlan:
     """A whole file; `per_block` is the number of chunks of each block of the collective."""
 
     name: str
-    contract: Contract
+    contract: Blocks
     packets: bool
     in_place: bool
     reuse: bool
@@ -118,7 +118,7 @@ class _Reader:
         self.gpus = list(fields.children("gpus"))
         if not 1 <= len(self.gpus) <= _MAX_RANKS:
             raise FileError(f"{where}: gpus lists {len(self.gpus)} ranks; it must be 1..{_MAX_RANKS}")
-        self.contract = Contract(kind, len(self.gpus))
+        self.contract = Blocks(kind, len(self.gpus))
         for rank, gpu in enumerate(self.gpus):
             if gpu.whole("id") != rank:
                 raise gpu.wrong("id", f"gpus are listed in the order of their ranks; it must be {rank}")

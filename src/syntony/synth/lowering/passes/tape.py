@@ -15,7 +15,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from syntony.synth.checker.programs.check import least_fifo_depth
+from syntony.synth.checker import least_fifo_depth
 from syntony.synth.model.instructions import (
     HAS_DST,
     HAS_SRC,
