@@ -8,7 +8,7 @@ from typing import Any
 
 from syntony.base.command import UserError
 from syntony.base.wording import counted
-from syntony.synth.checker.verdict import Verdict
+from syntony.synth.checker import Verdict
 from syntony.synth.nccl.bound import channel_bound
 from syntony.synth.nccl.channels import Host
 from syntony.synth.nccl.graph_file import RING, TREE, Graph, channels_on, fault_of, read_graphs
