@@ -1,4 +1,4 @@
-"""Every engine on irregular networks: a schedule that the checker proves, or a sentence; never anything else."""
+"""Every engine on irregular networks: a schedule that the checker proves, no faster than the bounds, or a sentence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from syntony.synth.checker import check_schedule
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.registry import ENGINES
 from syntony.synth.model.collective import KINDS, Collective
+from syntony.synth.simulation.schedule_simulator import simulate
 
 ALONE = [engine for engine in ENGINES if engine.name != "auto"]
 SIZES = (1 << 10, 1 << 20, 1 << 30)
@@ -25,6 +26,8 @@ def answers(name: str, kind: str, seed: int, seconds: float) -> None:
     verdict = check_schedule(schedule)
     assert verdict, verdict.fault
     assert schedule.bounds is not None
+    for size in SIZES[:2]:
+        assert simulate(schedule, size, 1 << 16).seconds >= schedule.bounds.seconds(size) * (1 - 1e-9)
     assert (schedule.topology, schedule.collective.kind) == (topology, kind)
 
 

@@ -23,6 +23,7 @@ from syntony.synth.bounds.demand import block_weights, fitting_generators, membe
 from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.partition import best_partition
 from syntony.synth.bounds.prices import priced
+from syntony.synth.bounds.windows import with_windows
 from syntony.synth.model.bound import Bounds, Cut, Throughput, Witness
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network, round_bandwidth
@@ -36,7 +37,8 @@ def bounds_of(topology: Topology, collective: Collective, deadline: Deadline = E
     """
     network = Network(topology, collective)
     arcs = Arcs.of(network)
-    return Bounds(latency(network, arcs), throughput(network, arcs, deadline))
+    bounds = Bounds(latency(network, arcs), throughput(network, arcs, deadline))
+    return with_windows(network, bounds, arcs)
 
 
 def throughput(network: Network, arcs: Arcs | None = None, deadline: Deadline = ENDLESS) -> Throughput:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 def _configure_bound(parser: argparse.ArgumentParser) -> None:
     add_problem(parser)
+    parser.add_argument("--size", type=size, metavar="BYTES", help="also the bound at this size, latencies included")
     add_timeout(parser, 60.0)
 
 
@@ -77,7 +78,13 @@ def _bounds_told(
     latency, throughput, names = bounds.latency, bounds.throughput, topology.nodes
     per_chunk = rounds_per_chunk(throughput, topology, collective)
     words = describe(Network(topology, collective), throughput.witness) if throughput.witness else "nothing must move"
-    more = {"rounds_per_chunk": fraction_text(per_chunk), "searched": throughput.searched, "words": words}
+    more: dict[str, Any] = {
+        "rounds_per_chunk": fraction_text(per_chunk),
+        "searched": throughput.searched,
+        "words": words,
+    }
+    if options.size is not None:
+        more["at_size"] = {"size": options.size, "seconds": bounds.seconds(options.size)}
     told = bounds.to_dict() | more | ({"references": references.to_dict()} if references else {})
     far = latency.steps_witness
     why = f"   {names[far.src].name} to {names[far.dst].name}, chunk {far.chunk}" if far else ""
@@ -92,9 +99,17 @@ def _bounds_told(
         f"  throughput  {throughput.algbw / 1e9:g} GB/s ({rate} s/byte; {counted(per_chunk, 'round')} per chunk)",
         f"  witness     {words}",
         f"  best of     {throughput.searched}",
+        *([_at_size_told(bounds, options.size)] if options.size is not None else ()),
         *(_references_told(references, throughput.algbw) if references else ()),
     ]
     return answer_text(options, told, lines)
+
+
+def _at_size_told(bounds: Bounds, size: int) -> str:
+    seconds = bounds.seconds(size)
+    return (
+        f"  at size     {counted(size, 'byte')}: {seconds:.6g} s, {size / seconds / 1e9:.4g} GB/s, latencies included"
+    )
 
 
 def _references_told(references: References, bound: float) -> Iterator[str]:
@@ -165,7 +180,7 @@ def _run_synth(options: argparse.Namespace) -> int:
         return _run_pareto(options, topology, collective, budget, output)
     with progress(f"{engine.name}: {collective.kind} on {topology.name}"):
         schedule = engine.run(topology, collective, options.size, budget)
-    report = _report(schedule, output, time.monotonic() - begin)
+    report = _report(schedule, output, time.monotonic() - begin, options.size)
     tell(options, report, _story(schedule, report, options.explain))
     return 0
 
@@ -254,8 +269,11 @@ def _run_repair(options: argparse.Namespace) -> int:
     return 0
 
 
-def _report(schedule: Schedule, output: Path | None, seconds: float) -> dict[str, Any]:
-    """Checks the schedule, writes it to `output`, if any, and returns the object of `synth --json`."""
+def _report(schedule: Schedule, output: Path | None, seconds: float, size: int | None = None) -> dict[str, Any]:
+    """Checks the schedule, writes it to `output`, if any, and returns the object of `synth --json`.
+
+    `size`: for which it was made, to be simulated.
+    """
     from syntony.synth.engines.engine import checked
     from syntony.synth.engines.sccl.exact import chunk_count
     from syntony.synth.formats.schedule_file import write
@@ -273,9 +291,20 @@ def _report(schedule: Schedule, output: Path | None, seconds: float) -> dict[str
         "chunks": chunk_count(schedule.collective),
         "bounds": schedule.bounds.to_dict() if schedule.bounds else None,
         "gap": None if gap is None else float(gap),
+        "simulated": None if size is None else _simulated(schedule, size),
         "proof": schedule.proof,
         "seconds": round(seconds, 3),
     }
+
+
+def _simulated(schedule: Schedule, size: int) -> dict[str, Any] | None:
+    """Its time at a size beside what is proven to be needed there; None where a simulation would take long."""
+    from syntony.synth.engines.workers import MOST_MESSAGES, seconds_at
+
+    if len(schedule.transfers) > MOST_MESSAGES or not schedule.bounds:
+        return None
+    seconds, least = seconds_at(schedule, size), schedule.bounds.seconds(size)
+    return {"size": size, "seconds": seconds, "bound_seconds": least, "gap": seconds / least - 1 if least else 0.0}
 
 
 def _story(schedule: Schedule, report: dict[str, Any], explain: bool) -> list[str]:
@@ -293,6 +322,10 @@ def _story(schedule: Schedule, report: dict[str, Any], explain: bool) -> list[st
         latency, throughput = schedule.bounds.latency, schedule.bounds.throughput
         rate = f"{throughput.algbw / 1e9:g} GB/s" if throughput.seconds_per_byte else "nothing must move"
         lines.append(f"  bound    {counted(latency.steps, 'step')}, {latency.seconds:g} s; {rate}")
+    told = report["simulated"]
+    if told:
+        there = f"{told['gap']:.1%} above the bound there, {told['bound_seconds']:.4g} s"
+        lines.append(f"  time     {told['seconds']:.4g} s at {counted(told['size'], 'byte')}, simulated; {there}")
     lines += [f"  gap      {_percent(gap)}", "  correct  checked", f"  optimal  {_optimal(gap, schedule.proof)}"]
     if explain:
         lines += _explained(schedule, gap)
@@ -309,8 +342,12 @@ def _percent(gap: Fraction | None) -> str:
 
 def _optimal(gap: Fraction | None, proof: str | None) -> str:
     """What is proven about how good it is, in a few words."""
+    from syntony.synth.engines.auto import COMPARED
+
     if gap == 0:
         return "proven: no schedule moves more bytes per second"
+    if proof and proof.startswith(COMPARED):
+        return "not proven (--explain says what was tried)"
     if proof:
         return "proven (--explain says what)"
     return "not proven"

@@ -27,6 +27,8 @@ from syntony.topologies.topology import Topology
 
 __all__ = ["Found", "Refused", "attempts", "candidates", "run", "seconds_at"]
 
+COMPARED = "fastest simulated"
+"""How a proof begins that is none, but says what was compared."""
 CLOSE = 1.01
 """A schedule within 1 % of the bounds ends the search."""
 SWITCHES = "in_network"
@@ -116,7 +118,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
         raise refusal or OutOfTimeError(f"no engine had a schedule within {budget.timeout:g} s; --timeout allows more")
     if len(told) == 1:
         return best.schedule
-    proofs = [best.schedule.proof, f"fastest simulated at {size} bytes of {', '.join(told)}"]
+    proofs = [best.schedule.proof, f"{COMPARED} at {size} bytes of {', '.join(told)}"]
     return replace(best.schedule, proof="; ".join(filter(None, proofs)))
 
 

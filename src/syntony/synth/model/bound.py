@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @dataclass(frozen=True)
 class Distance:
@@ -108,15 +111,49 @@ class Throughput:
 
 
 @dataclass(frozen=True)
+class Window:
+    """Latency and bandwidth together: within T seconds at most the sum of rates[i] * max(0, T - delays[i]) bytes can
+    move of the `share` of the size that must (bounds/windows.py). Delays ascend.
+    """
+
+    share: float
+    delays: tuple[float, ...]
+    rates: tuple[float, ...]
+
+    @staticmethod
+    def of(share: float, delays: NDArray[np.float64], rates: NDArray[np.float64]) -> Window:
+        """Equal delays become one."""
+        apart, which = np.unique(delays, return_inverse=True)
+        return Window(share, tuple(apart.tolist()), tuple(np.bincount(which, rates, len(apart)).tolist()))
+
+    def seconds(self, size: int) -> float:
+        """The least T; a little less, for what rounding may have added."""
+        owed, rate, weighted = self.share * size, 0.0, 0.0
+        seconds = float("inf")
+        for delay, more in zip(self.delays, self.rates, strict=True):
+            if seconds <= delay:
+                break
+            rate += more
+            weighted += more * delay
+            seconds = (owed + weighted) / rate if rate else float("inf")
+        return seconds * (1 - 1e-12) if owed and self.rates else 0.0
+
+
+@dataclass(frozen=True)
 class Bounds:
-    """The two bounds of one collective on one topology."""
+    """The two bounds of one collective on one topology.
+
+    windows  what they prove together at a size; files do not keep them, as they follow from topology and witness
+    """
 
     latency: Latency
     throughput: Throughput
+    windows: tuple[Window, ...] = field(default=(), compare=False)
 
     def seconds(self, size: int) -> float:
-        """No schedule moves `size` bytes in less: the larger of the two bounds."""
-        return max(self.latency.seconds, float(size * self.throughput.seconds_per_byte))
+        """No schedule moves `size` bytes in less: the largest of the bounds."""
+        moving = float(size * self.throughput.seconds_per_byte)
+        return max(self.latency.seconds, moving, *(window.seconds(size) for window in self.windows))
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of `syntony bound --json` and of the schedule file."""

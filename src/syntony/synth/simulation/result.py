@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from syntony.base.command import UserError
 from syntony.synth.bounds.throughput import bounds_of
+from syntony.synth.bounds.windows import with_windows
 from syntony.synth.model.bound import Bounds
 from syntony.synth.model.collective import Collective
+from syntony.synth.model.network import Network
 from syntony.synth.model.program import Program
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.utilization import LinkRates
@@ -84,7 +86,10 @@ class Simulation:
     @cached_property
     def bound_seconds(self) -> float:
         """What nobody can beat; computed when first asked for, where the source has no bounds."""
-        return (self.bounds or bounds_of(self.topology, self.collective)).seconds(self.size)
+        bounds = self.bounds or bounds_of(self.topology, self.collective)
+        if not bounds.windows:
+            bounds = with_windows(Network(self.topology, self.collective), bounds)
+        return bounds.seconds(self.size)
 
     @property
     def fraction(self) -> float:

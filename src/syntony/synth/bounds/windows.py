@@ -1,0 +1,196 @@
+"""Bounds for a size: latency and bandwidth together.
+
+A byte that must cross a cut by time T can do so over link e only within a window: not before data can have come to the
+link's tail, and in time to come from its head to a rank that wants it.
+
+        holder ──(alphas: d1)──▶ tail ──(alpha of e)──▶ head ──(alphas: d2)──▶ who wants it      delay = d1 + alpha + d2
+
+So within T link e carries at most bandwidth * (T - delay) bytes of what is counted, and a witness that proves
+share / (sum of bandwidth) seconds per byte at infinite size proves more at any other:
+
+        share * size  <=  sum over its links of bandwidth(e) * max(0, T - delay(e))     (Prices: times its price)
+
+That sum grows with T, and the T at which they are equal is the bound. (LogP's and the alpha-beta model's critical
+paths, applied to a cut instead of one message.)
+
+One cut says little where the way to it is long. What one rank must receive in all, or send, is therefore also bounded
+by the greatest flow over time: of all ways to it, the shortest take data for the longest time. Successive shortest
+paths of the static network, in order of their alphas, are such a flow (Ford and Fulkerson 1958), and path i carries
+bandwidth(i) * max(0, T - alphas(i)): the same sum.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony._solve import ShortestPaths
+from syntony.synth.bounds.arcs import Arcs
+from syntony.synth.bounds.demand import block_weights, fitting_generators, member_orbits
+from syntony.synth.model.bound import Bounds, Cut, Partition, Prices, Window, Witness
+from syntony.synth.model.collective import Collective
+from syntony.synth.model.network import Network
+
+MOST_WORK = 20_000
+"""Most paths times links that are searched, over all ranks: some tenths of a second. A few ranks are tried at least."""
+FEW = 2
+MOST_PATHS = 64
+"""Most paths to one rank; with fewer than all of them nothing is proven, so nothing is said."""
+
+Floats = NDArray[np.float64]
+
+
+def with_windows(network: Network, bounds: Bounds, arcs: Arcs | None = None) -> Bounds:
+    """The bounds, which now know more about finite sizes."""
+    if bounds.throughput.witness is None:
+        return bounds
+    arcs = arcs or Arcs.of(network)
+    alphas = np.asarray([link.alpha for link in network.links], np.float64)
+    windows = [_of_witness(network.collective, arcs, alphas, bounds.throughput.witness)]
+    windows += _of_ranks(network, arcs, alphas)
+    return replace(bounds, windows=tuple(windows))
+
+
+def _of_witness(collective: Collective, arcs: Arcs, alphas: Floats, witness: Witness) -> Window:
+    """The window of a witness: how long each of its links can be of use."""
+    members = np.zeros(arcs.nodes, bool)
+    members[list(collective.members)] = True
+    sources, targets = members.copy(), members.copy()
+    if isinstance(witness, Cut):
+        inside = np.zeros(arcs.nodes, bool)
+        inside[list(witness.nodes)] = True
+        here, there = (~inside, inside) if witness.entering else (inside, ~inside)
+        sources, targets = members & here, members & there
+    if collective.kind in ("broadcast", "scatter"):
+        sources = np.arange(arcs.nodes) == collective.members[collective.root]
+    if collective.kind in ("reduce", "gather"):
+        targets = np.arange(arcs.nodes) == collective.members[collective.root]
+    before, after = _nearest(arcs, alphas, sources), _nearest(arcs.reversed(), alphas, targets)
+    arc_of = {link: arc for arc, link in enumerate(arcs.links)}
+    used = np.asarray([arc_of[link] for link in witness.links], np.int64)
+    capacity = np.asarray([float(arcs.capacity[arc]) for arc in used.tolist()]) * float(arcs.unit)
+    if isinstance(witness, Prices):
+        capacity *= np.asarray([float(price) for price in witness.prices])
+    delay = before[arcs.tails[used]] + alphas[used] + after[arcs.heads[used]]
+    if isinstance(witness, Partition) and witness.adders:
+        extra = float(witness.bandwidth) - float(capacity.sum())
+        capacity, delay = np.append(capacity, max(extra, 0.0)), np.append(delay, 0.0)
+    return Window.of(float(witness.share), delay, capacity)
+
+
+def _nearest(arcs: Arcs, alphas: Floats, starts: NDArray[np.bool_]) -> Floats:
+    """The alphas on the shortest way to each node from the nearest of the starts."""
+    ids = np.flatnonzero(starts).astype(np.int32)
+    source = np.full(len(ids), arcs.nodes, np.int32)
+    tails, heads = np.concatenate((arcs.tails, source)), np.concatenate((arcs.heads, ids))
+    paths = ShortestPaths(arcs.nodes + 1, tails, heads, np.concatenate((alphas, np.zeros(len(ids)))))
+    return np.asarray(paths.distances(arcs.nodes), np.float64)[:-1]
+
+
+def _of_ranks(network: Network, arcs: Arcs, alphas: Floats) -> Iterator[Window]:
+    """What one rank must receive from all others or from the root, or send them, by the greatest flow over time."""
+    collective = network.collective
+    members = list(collective.members)
+    root = members[collective.root]
+    reverse = arcs.reversed()
+    shares = _owed(collective)
+    others = [orbit[0] for orbit in member_orbits(network, fitting_generators(network))]
+    # (graph, from, to, share): on reversed links, what leaves a rank enters it.
+    match collective.kind:
+        case "all_gather":
+            asked = [(arcs, [node for node in members if node != sink], sink, shares[sink]) for sink in others]
+        case "reduce_scatter":
+            asked = [(reverse, [node for node in members if node != sink], sink, shares[sink]) for sink in others]
+        case "gather":
+            asked = [(arcs, [node for node in members if node != root], root, shares[root])]
+        case "scatter":
+            asked = [(reverse, [node for node in members if node != root], root, shares[root])]
+        case "broadcast":
+            asked = [(arcs, [root], sink, Fraction(1)) for sink in others if sink != root]
+        case "reduce":
+            asked = [(reverse, [root], sink, Fraction(1)) for sink in others if sink != root]
+        case "all_reduce":
+            asked = [(arcs, [members[0]], sink, Fraction(1)) for sink in others if sink != members[0]]
+        case _:
+            asked = [(arcs, [node for node in members if node != sink], sink, shares[sink]) for sink in others]
+    work = 0
+    for number, (graph, sources, sink, share) in enumerate(asked):
+        if number >= FEW and work > MOST_WORK:
+            return
+        paths = _successive_paths(graph, alphas, sources, sink)
+        work += (1 + len(paths)) * len(arcs.tails)
+        if len(paths) <= MOST_PATHS:
+            delays, rates = np.asarray(paths, np.float64).reshape(-1, 2).T
+            yield Window.of(float(share), delays, rates * float(arcs.unit))
+
+
+def _owed(collective: Collective) -> dict[int, Fraction]:
+    """By member, the share of the size that it must receive (or send) beyond what it has."""
+    weights = block_weights(collective)
+    if weights.ndim == 2:
+        into = weights.sum(axis=0) - weights.diagonal()
+        return {m: int(w) * collective.unit for m, w in zip(collective.members, into.tolist(), strict=True)}
+    if len(weights) != collective.ranks:
+        return {}
+    total = int(weights.sum())
+    return {m: (total - int(w)) * collective.unit for m, w in zip(collective.members, weights.tolist(), strict=True)}
+
+
+def _successive_paths(graph: Arcs, alphas: Floats, sources: Sequence[int], sink: int) -> list[tuple[float, int]]:
+    """(alphas, capacity) of the successive shortest paths from any source to the sink; more than MOST_PATHS: too many.
+
+    Parallel arcs count as they are; residual arcs run backwards at minus their alpha (Dijkstra with potentials).
+    """
+    leaving: list[list[int]] = [[] for _ in range(graph.nodes)]
+    head: list[int] = []
+    left: list[int] = []
+    cost: list[float] = []
+    ends = zip(graph.tails.tolist(), graph.heads.tolist(), graph.capacity, alphas.tolist(), strict=True)
+    for tail, to, capacity, alpha in ends:
+        for one, other, room, price in ((tail, to, capacity, alpha), (to, tail, 0, -alpha)):
+            leaving[one].append(len(head))
+            head.append(other)
+            left.append(room)
+            cost.append(price)
+    potential = [0.0] * graph.nodes
+    paths: list[tuple[float, int]] = []
+    infinite = float("inf")
+    while len(paths) <= MOST_PATHS:
+        distance, came = [infinite] * graph.nodes, [-1] * graph.nodes
+        heap = []
+        for source in sources:
+            distance[source] = -potential[source]  # reduced: the super source has potential 0 and arcs of cost 0
+            heap.append((distance[source], source))
+        heapq.heapify(heap)
+        while heap:
+            far, node = heapq.heappop(heap)
+            if far > distance[node]:
+                continue
+            for place in leaving[node]:
+                if left[place]:
+                    other = head[place]
+                    reached = far + max(0.0, cost[place] + potential[node] - potential[other])
+                    if reached < distance[other] - 1e-18:
+                        distance[other], came[other] = reached, place
+                        heapq.heappush(heap, (reached, other))
+        if distance[sink] == infinite:
+            break
+        reach = distance[sink]
+        potential = [p + min(d, reach) for p, d in zip(potential, distance, strict=True)]
+        node, amount, way = sink, None, []
+        while came[node] >= 0:
+            place = came[node]
+            way.append(place)
+            amount = left[place] if amount is None else min(amount, left[place])
+            node = head[place ^ 1]
+        assert amount is not None
+        for place in way:
+            left[place] -= amount
+            left[place ^ 1] += amount
+        paths.append((sum(cost[place] for place in way), amount))
+    return paths

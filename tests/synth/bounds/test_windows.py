@@ -1,0 +1,57 @@
+"""Bounds at a size: closed forms, flows over time, and no schedule that is faster."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syntony.synth.bounds.throughput import bounds_of
+from syntony.synth.engines import greedy
+from syntony.synth.engines.engine import Budget
+from syntony.synth.model.collective import Collective
+from syntony.synth.simulation.schedule_simulator import simulate
+from syntony.topologies.parse import parse
+from syntony.topologies.topology import Link, Node, Topology
+from tests.synth.networks import collectives, networks
+
+
+def test_two_ways_of_unequal_length() -> None:
+    """1 B/s after 1 s, and 2 B/s more after 3 s: 2 bytes take 3 s, and 5 bytes (T - 1) + 2 (T - 3) = 5, T = 4."""
+    nodes = tuple(Node(i, "rank" if i < 2 else "switch", f"n{i}") for i in range(3))
+    ends = [(0, 1, 1.0, 1), (0, 2, 2.0, 2), (2, 1, 1.0, 2), (1, 0, 1.0, 9)]
+    links = tuple(Link(i, src, dst, alpha, Fraction(rate)) for i, (src, dst, alpha, rate) in enumerate(ends))
+    bounds = bounds_of(Topology("two ways", nodes, links), Collective.make("broadcast", 2))
+    assert [bounds.seconds(size) for size in (0, 1, 2, 5)] == pytest.approx([1, 2, 3, 4], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "seconds"),
+    [
+        ("ring:8,bandwidth=1e9,alpha=1e-6", "all_gather", 1e-6 + 7 / 16 * 1e-3),  # over both links of a rank
+        ("star:4,bandwidth=1e9,alpha=1e-6", "all_gather", 2e-6 + 3 / 4 * 1e-3),  # two alphas through a switch
+        ("star:4,bandwidth=1e9,alpha=1e-6", "all_reduce", 2e-6 + 6 / 4 * 1e-3),
+        ("full:4,bandwidth=1e9,alpha=1e-6", "all_to_all", 1e-6 + 1 / 4 * 1e-3),
+    ],
+)
+def test_a_megabyte_takes_its_bytes_and_the_way(name: str, kind: str, seconds: float) -> None:
+    topology = parse(name)
+    bounds = bounds_of(topology, Collective.make(kind, topology.ranks))
+    assert seconds * (1 - 1e-9) <= bounds.seconds(10**6) <= seconds * 1.02
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_no_schedule_is_faster(data: st.DataObject) -> None:
+    topology = data.draw(networks())
+    collective = data.draw(collectives(topology))
+    size = data.draw(st.sampled_from([1, 7, 100]))
+    schedule = greedy.run(topology, collective, size, Budget(60))
+    assert schedule.bounds is not None
+    least = schedule.bounds.seconds(size)
+    assert simulate(schedule, size).seconds >= least * (1 - 1e-9)
+    assert simulate(schedule, size, 1).seconds >= least * (1 - 1e-9)
+    assert least >= replace(schedule.bounds, windows=()).seconds(size) * (1 - 1e-9)
