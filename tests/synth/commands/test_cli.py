@@ -50,7 +50,19 @@ def test_synth_verify_simulate(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     path, trace = tmp_path / "f.json", tmp_path / "trace.json"
     words = ("synth", "dgx1", "all_gather", "--steps", "2", "--rounds", "3", "--chunks", "2", "-o", str(path), "--json")
     told = answer(capsys, *words)
-    assert set(told) == {"command", "file", "engine", "steps", "rounds", "chunks", "bounds", "gap", "proof", "seconds"}
+    assert set(told) == {
+        "command",
+        "file",
+        "engine",
+        "steps",
+        "rounds",
+        "chunks",
+        "bounds",
+        "gap",
+        "simulated",
+        "proof",
+        "seconds",
+    }
     assert (told["file"], told["engine"], told["steps"], told["rounds"], told["chunks"]) == (str(path), "sccl", 2, 3, 2)
     assert told["gap"] == pytest.approx(2 / 7)
     assert told["proof"] == "steps 2 = distance bound; R/C = 3/2 vs throughput bound 7/6"

@@ -37,6 +37,8 @@ SMALL = 16
 """Up to so many ranks the first engine is asked in this process, where it answers in less time than a worker begins."""
 MOST_WORKERS = 4
 """Each takes the memory of a search."""
+SEARCHING = 0.9
+"""Of an engine's time: what follows its search (proof, bounds, simulation) takes some, too."""
 EXACT_PATHS = ("all_to_all", "gather", "scatter")
 
 
@@ -173,7 +175,7 @@ def attempts(
     def question(candidate: Candidate, at_once: int) -> Question:
         """All remaining time; the insatiable share it, `at_once` together."""
         rest = 1 + sum(other.insatiable for other in waiting) if candidate.insatiable else 1
-        left = budget.left() * min(1.0, at_once / rest)
+        left = SEARCHING * budget.left() * min(1.0, at_once / rest)
         return Question(candidate.engine, topology, collective, size, left)
 
     if waiting and collective.ranks <= SMALL:
