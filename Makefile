@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest --quiet
 SIDE_BY_SIDE := --numprocesses $(JOBS) --dist worksteal
 WHICH := not soak and not sweep
 STUBS := _cuda _emulation
-CXX_FILES = $(shell find csrc tests/csrc/fuzz tests/csrc/faults -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
+CXX_FILES = $(shell find csrc tests/csrc/fuzz tests/csrc/faults tests/csrc/model -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
 .PHONY: help build stubs view-libraries programs demo test test-all fuzz sanitize cuda test-cuda lint tidy tidy-all format clean

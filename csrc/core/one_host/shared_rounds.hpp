@@ -17,7 +17,6 @@
 // Touched by the group's owner of progress only; nothing here blocks.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>

@@ -1,9 +1,9 @@
 #include "core/recorder/recorder.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
+#include "core/atomic.hpp"
 #include "core/host.hpp"
 #include "core/log.hpp"
 
@@ -12,9 +12,6 @@ namespace {
 
 constexpr std::size_t kDefaultEntries = 2000;
 constexpr std::size_t kMostEntries = 1'000'000;
-constexpr std::size_t kWords = sizeof(Recorder::Facts) / sizeof(std::uint64_t);
-using Words = std::array<std::uint64_t, kWords>;
-static_assert(sizeof(Words) == sizeof(Recorder::Facts));
 
 /// For a counter with one writer.
 template <typename Number>
@@ -33,9 +30,8 @@ class alignas(64) Recorder::Slot {
   void fill(const Facts& facts) {
     const std::uint64_t version = version_.load(std::memory_order_relaxed);
     version_.store(version + 1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-    const auto words = std::bit_cast<Words>(facts);
-    for (std::size_t i = 0; i < kWords; ++i) facts_[i].store(words[i], std::memory_order_relaxed);
+    fence(std::memory_order_release);
+    facts_.assign(facts);
     state_.store(State::queued, std::memory_order_relaxed);
     started_.store(0, std::memory_order_relaxed);
     finished_.store(0, std::memory_order_relaxed);
@@ -46,25 +42,25 @@ class alignas(64) Recorder::Slot {
   bool read(Record& record) const {
     const std::uint64_t version = version_.load(std::memory_order_acquire);
     if (version == 0 || version % 2 == 1) return false;
-    Words words;
-    for (std::size_t i = 0; i < kWords; ++i) words[i] = facts_[i].load(std::memory_order_relaxed);
-    static_cast<Facts&>(record) = std::bit_cast<Facts>(words);
+    static_cast<Facts&>(record) = facts();
     record.state = state_.load(std::memory_order_acquire);  // before the times, which are written before it
     record.by_caller = by_caller_.load(std::memory_order_relaxed);
     record.started = started_.load(std::memory_order_relaxed);
     record.finished = record.state >= State::completed ? finished_.load(std::memory_order_relaxed) : 0;
-    std::atomic_thread_fence(std::memory_order_acquire);
+    fence(std::memory_order_acquire);
     return version_.load(std::memory_order_relaxed) == version;
   }
 
+  [[nodiscard]] Facts facts() const { return facts_.as<Facts>(); }
+
  private:
   friend class Ticket;
-  std::atomic<std::uint64_t> version_{0};  // odd while `facts_` change, 0: never used
-  std::array<std::atomic<std::uint64_t>, kWords> facts_{};
-  std::atomic<std::int64_t> started_{0};
-  std::atomic<std::int64_t> finished_{0};
-  std::atomic<State> state_{State::queued};
-  std::atomic<bool> by_caller_{false};
+  Atomic<std::uint64_t> version_{0};  // odd while `facts_` change, 0: never used
+  RacingBytes<sizeof(Facts)> facts_;
+  Atomic<std::int64_t> started_{0};
+  Atomic<std::int64_t> finished_{0};
+  Atomic<State> state_{State::queued};
+  Atomic<bool> by_caller_{false};
 };
 
 Recorder::Recorder(Identity identity, std::size_t entries)
@@ -133,7 +129,7 @@ Recorder::Ticket Recorder::open(Facts facts, std::string_view program) {
 }
 
 void Recorder::Ticket::admitted() const {
-  if (slot_ != nullptr) slot_->state_.store(State::admitted, std::memory_order_release);
+  if (slot_ != nullptr) slot_->state_.store(State::admitted, std::memory_order_relaxed);
 }
 
 void Recorder::Ticket::started() const {
@@ -145,9 +141,7 @@ void Recorder::Ticket::started() const {
 void Recorder::Ticket::finished(bool failed, bool by_caller) const {
   if (slot_ == nullptr) return;
   const std::int64_t now = nanoseconds_now();
-  Words words;
-  for (std::size_t i = 0; i < kWords; ++i) words[i] = slot_->facts_[i].load(std::memory_order_relaxed);
-  const auto facts = std::bit_cast<Facts>(words);
+  const Facts facts = slot_->facts();
   const std::int64_t started = slot_->started_.load(std::memory_order_relaxed);
   SharedCounter& counter = recorder_->counters_[facts.kind];
   add<std::uint64_t>(counter.operations, 1);

@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "core/atomic.hpp"
 #include "core/legible.hpp"
 
 namespace syntony {
@@ -32,8 +32,8 @@ void ShmBoard::announce(const Descriptor& started) {
   BoardProgress& progress = segment_.board(rank_).progress[index_of(started.priority)];
   // A reader that sees a part of this entry must see at least the one before it announced, or it could not tell that
   // what it copies is being overwritten. Fence pairs with the one in announced().
-  std::atomic_thread_fence(std::memory_order_release);
-  progress.remembered[started.sequence % kRememberedOperations] = started;
+  fence(std::memory_order_release);
+  progress.remembered[started.sequence % kRememberedOperations].assign(started);
   progress.started.store(started.sequence, std::memory_order_release);
 }
 
@@ -48,9 +48,13 @@ PeerStatus ShmBoard::status(std::uint32_t rank) const {
   for (std::size_t i = 0; i < kPriorities; ++i) {
     const BoardProgress& progress = line.progress[i];
     status.completed[i] = progress.completed.load(std::memory_order_acquire);
-    if (const std::uint64_t sequence = progress.started.load(std::memory_order_acquire); sequence != 0) {
-      status.started[i] = progress.remembered[sequence % kRememberedOperations];
-    }
+    std::optional<Descriptor> started = Descriptor{};
+    do {  // once more where it has been overwritten meanwhile: the peer has begun fifteen more
+      if (const std::uint64_t sequence = progress.started.load(std::memory_order_relaxed)) {
+        started = announced(rank, static_cast<Priority>(i), sequence);
+      }
+    } while (!started);
+    status.started[i] = *started;
   }
   if (line.left.load(std::memory_order_acquire) != 0) {
     status.state = PeerStatus::State::left;
@@ -65,8 +69,8 @@ std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, Priority prior
   const auto overwritten = [&](std::uint64_t started) { return started >= sequence + kRememberedOperations; };
   const std::uint64_t before = progress.started.load(std::memory_order_acquire);
   if (before < sequence || overwritten(before)) return std::nullopt;
-  const Descriptor descriptor = progress.remembered[sequence % kRememberedOperations];
-  std::atomic_thread_fence(std::memory_order_acquire);
+  const auto descriptor = progress.remembered[sequence % kRememberedOperations].as<Descriptor>();
+  fence(std::memory_order_acquire);
   // The writer may be one entry ahead of `started` while we copy.
   if (overwritten(progress.started.load(std::memory_order_relaxed) + 1) || descriptor.sequence != sequence)
     return std::nullopt;
@@ -76,7 +80,7 @@ std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, Priority prior
 std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, std::uint64_t ordinal) const {
   for (const Priority priority : kMostUrgentFirst) {
     const std::uint64_t last =
-        segment_.board(rank).progress[index_of(priority)].started.load(std::memory_order_acquire);
+        segment_.board(rank).progress[index_of(priority)].started.load(std::memory_order_relaxed);
     for (std::uint64_t sequence = last; sequence > 0 && sequence + kRememberedOperations > last; --sequence) {
       std::optional<Descriptor> descriptor = announced(rank, priority, sequence);
       if (descriptor && descriptor->ordinal == ordinal) return descriptor;
@@ -88,13 +92,13 @@ std::optional<Descriptor> ShmBoard::announced(std::uint32_t rank, std::uint64_t 
 void ShmBoard::abort(const Abort& reason) {
   AbortRecord& record = segment_.abort_record();
   std::uint32_t nobody = 0;
-  if (record.state.compare_exchange_strong(nobody, 1, std::memory_order_acq_rel)) {
-    record.kind = static_cast<std::uint32_t>(reason.kind);
-    record.rank_count = static_cast<std::uint32_t>(std::min(reason.ranks.size(), record.ranks.size()));
-    std::copy_n(reason.ranks.begin(), record.rank_count, record.ranks.begin());
-    const std::size_t length = std::min(reason.sentence.size(), record.sentence.size() - 1);
-    std::memcpy(record.sentence.data(), reason.sentence.data(), length);
-    record.sentence[length] = '\0';
+  if (record.state.compare_exchange_strong(nobody, 1, std::memory_order_relaxed)) {  // 1 publishes nothing
+    AbortRecord::Reason told{};
+    told.kind = static_cast<std::uint32_t>(reason.kind);
+    told.rank_count = static_cast<std::uint32_t>(std::min(reason.ranks.size(), told.ranks.size()));
+    std::copy_n(reason.ranks.begin(), told.rank_count, told.ranks.begin());
+    reason.sentence.copy(told.sentence.data(), told.sentence.size() - 1);
+    record.reason = told;
     record.state.store(2, std::memory_order_release);
   }
   for (const std::uint32_t other : peers_) segment_.ring(other);
@@ -103,18 +107,19 @@ void ShmBoard::abort(const Abort& reason) {
 std::optional<Abort> ShmBoard::aborted() const {
   const AbortRecord& record = segment_.abort_record();
   if (record.state.load(std::memory_order_acquire) != 2) return std::nullopt;
-  return Abort{static_cast<Error::Kind>(record.kind),
-               std::vector<int>(record.ranks.begin(), record.ranks.begin() + record.rank_count),
-               legible(record.sentence.data())};
+  const AbortRecord::Reason& told = record.reason;
+  return Abort{static_cast<Error::Kind>(told.kind),
+               std::vector<int>(told.ranks.begin(), told.ranks.begin() + told.rank_count),
+               legible(told.sentence.data())};
 }
 
 void ShmBoard::post(std::uint64_t number, std::string_view text) {
   check_post(text);
   Post& post = segment_.post(rank_, post_slot(number));
   post.number.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);  // nobody sees the new text under the old number
-  post.length = static_cast<std::uint32_t>(text.size());
-  std::ranges::copy(text, post.text.begin());
+  fence(std::memory_order_release);  // nobody sees the new text under the old number
+  post.length.store(static_cast<std::uint32_t>(text.size()), std::memory_order_relaxed);
+  post.text.write(std::as_bytes(std::span(text)));
   post.number.store(number, std::memory_order_release);
   for (const std::uint32_t other : peers_) segment_.ring(other);
 }
@@ -122,8 +127,9 @@ void ShmBoard::post(std::uint64_t number, std::string_view text) {
 std::optional<std::string> ShmBoard::posted(std::uint32_t rank, std::uint64_t number) const {
   const Post& post = segment_.post(rank, post_slot(number));
   if (post.number.load(std::memory_order_acquire) != number) return std::nullopt;
-  std::string text(post.text.data(), std::min<std::size_t>(post.length, kLongestPost));
-  std::atomic_thread_fence(std::memory_order_acquire);
+  std::string text(std::min<std::size_t>(post.length.load(std::memory_order_relaxed), kLongestPost), '\0');
+  post.text.read(std::as_writable_bytes(std::span(text)));
+  fence(std::memory_order_acquire);
   if (post.number.load(std::memory_order_relaxed) != number) return std::nullopt;  // overwritten while we copied
   return text;
 }

@@ -13,7 +13,6 @@
 
 #include <sys/types.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "core/atomic.hpp"
 #include "core/control.hpp"
 #include "core/shm/doorbell.hpp"
 #include "core/transport.hpp"
@@ -34,42 +34,45 @@ inline constexpr std::size_t kMostRanksOfHost = 252;
 
 /// How far a rank is with the operations of one priority.
 struct alignas(kCacheLine) BoardProgress {
-  std::atomic<std::uint64_t> completed;
-  std::atomic<std::uint64_t> started;  // sequence; its Descriptor is remembered[started % kRememberedOperations]
-  alignas(kCacheLine) std::array<Descriptor, kRememberedOperations> remembered;
+  Atomic<std::uint64_t> completed;
+  Atomic<std::uint64_t> started;  // sequence; its Descriptor is remembered[started % kRememberedOperations]
+  alignas(kCacheLine) std::array<RacingBytes<sizeof(Descriptor)>, kRememberedOperations> remembered;
 };
 
 /// What a rank tells the others of its host. One writer (the rank itself); padded against neighbouring lines.
 struct alignas(2 * kCacheLine) BoardLine {
   std::array<BoardProgress, kPriorities> progress;
-  alignas(kCacheLine) std::atomic<std::uint32_t> left;
-  alignas(kCacheLine) std::atomic<std::uint32_t> sleeping;
+  alignas(kCacheLine) Atomic<std::uint32_t> left;
+  alignas(kCacheLine) Atomic<std::uint32_t> sleeping;
 };
 
 /// Why the group ended. `state` goes 0 -> 1 (somebody writes) -> 2 (readable).
 struct alignas(2 * kCacheLine) AbortRecord {
-  std::atomic<std::uint32_t> state;
-  std::uint32_t kind;
-  std::uint32_t rank_count;
-  std::array<std::int32_t, 64> ranks;
-  std::array<char, 1024> sentence;
+  struct Reason {
+    std::uint32_t kind;
+    std::uint32_t rank_count;
+    std::array<std::int32_t, 64> ranks;
+    std::array<char, 1024> sentence;
+  };
+  Atomic<std::uint32_t> state;
+  Published<Reason> reason;
 };
 
 /// What a rank leaves for the others (ControlPlane::post). `number` is written last; 0 means nothing yet.
 struct alignas(kCacheLine) Post {
-  std::atomic<std::uint64_t> number;
-  std::uint32_t length;
-  std::array<char, kLongestPost> text;
+  Atomic<std::uint64_t> number;
+  Atomic<std::uint32_t> length;
+  RacingBytes<kLongestPost> text;
 };
 
 /// One slot's first cache line. `stamp` is the number of the frame in the slot, counted from 1: written last by the
 /// source, it publishes the frame.
 struct alignas(kCacheLine) SlotLine {
-  std::atomic<std::uint64_t> stamp;
-  FrameHeader header;
+  Atomic<std::uint64_t> stamp;
+  Published<FrameHeader> header;
 };
 static_assert(sizeof(SlotLine) == kCacheLine);
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(Atomic<std::uint64_t>::is_always_lock_free && Atomic<std::uint32_t>::is_always_lock_free);
 
 /// Where a rank shows its peers what it brings to a round of a shared collective (one_host/shared_rounds.hpp); it has
 /// two for each priority, used in turn. `stamp` is the number of the round, written last. Zeros at first:
@@ -78,8 +81,8 @@ struct alignas(2 * kCacheLine) StageBuffer {
   static constexpr std::size_t kInlineBytes = 48;
   static constexpr std::size_t kStageBytes = std::size_t{384} << 10U;
 
-  std::atomic<std::uint64_t> stamp;
-  std::uint64_t fingerprint;
+  Atomic<std::uint64_t> stamp;
+  Published<std::uint64_t> fingerprint;
   std::array<std::byte, kInlineBytes> inlined;
   alignas(2 * kCacheLine) std::array<std::byte, kStageBytes> stage;
 };

@@ -1,6 +1,6 @@
 #include "core/shm/shm_transport.hpp"
 
-#include <atomic>
+#include "core/atomic.hpp"
 
 namespace syntony {
 namespace {
@@ -12,9 +12,7 @@ struct StreamMemory {
   std::uint32_t slot_bytes;
 
   /// Frames the destination has released so far: the source's credit.
-  [[nodiscard]] std::atomic<std::uint64_t>& released() const {
-    return *reinterpret_cast<std::atomic<std::uint64_t>*>(base);
-  }
+  [[nodiscard]] Atomic<std::uint64_t>& released() const { return *reinterpret_cast<Atomic<std::uint64_t>*>(base); }
   [[nodiscard]] SlotLine& slot(std::uint64_t frame) const {
     return *reinterpret_cast<SlotLine*>(base + kCacheLine + (frame % depth) * (sizeof(SlotLine) + slot_bytes));
   }
@@ -125,7 +123,7 @@ Receiver& ShmTransport::receiver(std::uint32_t peer, std::uint32_t channel, std:
 void ShmTransport::wake() {
   if (!any_touched_) return;
   any_touched_ = false;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  fence(std::memory_order_seq_cst);
   for (std::size_t i = 0; i < touched_.size(); ++i) {
     if (touched_[i] == 0) continue;
     touched_[i] = 0;
@@ -142,7 +140,7 @@ void ShmTransport::touch_all() {
 
 void ShmTransport::sleeping(bool asleep) {
   segment_.board(rank_).sleeping.store(asleep ? 1 : 0, std::memory_order_relaxed);
-  if (asleep) std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (asleep) fence(std::memory_order_seq_cst);
 }
 
 }  // namespace syntony
