@@ -1,8 +1,8 @@
 """What ranks and threads share without locks, on a machine of weak memory order (tests/csrc/model).
 
-The sources that ship go through every order of steps, and every value that the C++ memory model lets a load read: 2 and 3
-ranks here, more rounds and frames with `-m soak`. Each order that they ask for is then weakened in turn, and must be
-missed: the machine finds what is wrong without it.
+The sources that ship go through every order of steps, and every value that the C++ memory model lets a load read:
+with 2 and 3 ranks here, with more rounds and frames by `-m soak`. Each order that they ask for is then weakened in
+turn, and must be missed: the machine finds what is wrong without it.
 """
 
 from __future__ import annotations
