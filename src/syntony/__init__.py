@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from syntony.collectives.bootstrap.tcp_bootstrap import TcpBootstrap
     from syntony.collectives.buffers import UsageError, empty
     from syntony.collectives.communicator import Communicator
+    from syntony.collectives.p2p.over import over
     from syntony.collectives.recorder.records import counters, dump
     from syntony.collectives.torch_backend.backend import shrink_group
     from syntony.collectives.torch_backend.replace import replace
@@ -59,6 +60,7 @@ __all__ = [
     "dump",
     "empty",
     "load",
+    "over",
     "replace",
     "shrink_group",
     "simulate",
@@ -88,6 +90,7 @@ _HOMES = {
     "dump": "collectives.recorder.records",
     "empty": "collectives.buffers",
     "load": "synth.formats.loading",
+    "over": "collectives.p2p.over",
     "replace": "collectives.torch_backend.replace",
     "shrink_group": "collectives.torch_backend.backend",
     "simulate": "api",

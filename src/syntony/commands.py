@@ -28,7 +28,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "traffic": ("syntony.synth.commands",),
             "place": ("syntony.synth.commands",),
             "convert": ("syntony.synth.commands",),
-            "export": ("syntony.synth.commands.export",),
+            "export": ("syntony.synth.commands.export", "syntony.collectives.p2p.command"),
         },
         "running": {
             "bench": ("syntony.benchmarks.cli",),

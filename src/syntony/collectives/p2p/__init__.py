@@ -1,0 +1,1 @@
+"""Schedules on any ProcessGroup: rounds of grouped sends and receives, and sums (`syntony.over`)."""
