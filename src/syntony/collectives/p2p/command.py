@@ -60,7 +60,6 @@ def _rounds(options: argparse.Namespace) -> Rounds:
     from syntony.synth.checker.proofs import proven
     from syntony.synth.formats.loading import InvalidError, load
     from syntony.synth.lowering.rounds import rounds_of
-    from syntony.synth.model.program import Program
 
     if options.file.startswith(_BUILDER):
         from syntony import _core
@@ -71,7 +70,7 @@ def _rounds(options: argparse.Namespace) -> Rounds:
             raise UserError(f"{options.file}: there is no such algorithm; there are {', '.join(known)}")
         if options.ranks is None:
             raise UserError(f"{options.file}: say for how many ranks, such as --ranks 8")
-        program = Program.from_core(_core.build(algorithm, collective, options.ranks))
+        program = _core.build(algorithm, collective, options.ranks)
     else:
         program = load(options.file, options.ranks)
     with progress(f"proving {program.name} in rounds"):

@@ -198,7 +198,7 @@ def program_of(collective: str, source: Source, ranks: int) -> Program:
         known = [entry.name for entry in _core.algorithms() if collective in entry.collectives]
         if source not in known:
             raise UserError(f"{unknown('algorithm', source, known)} for {collective}; or name a schedule's file")
-        return Program.from_core(_core.build(source, collective, ranks))
+        return _core.build(source, collective, ranks)
     if isinstance(source, str | Path):
         loaded = read(source)
         if isinstance(loaded.content, Portfolio):

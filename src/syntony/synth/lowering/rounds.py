@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from syntony.synth.model.instructions import INSTRUCTION_FIELDS, Opcode, ProgramError, Space
 from syntony.synth.model.program import Program
 
@@ -99,10 +101,20 @@ class Rounds:
         ]
         source = self.source
         return Program(
-            f"{source.name} in rounds", source.collective, source.root, source.ranks, source.chunks, slots,  # type: ignore[arg-type]
-            rows, operands, [], depth, out_of_place=not self.in_place, in_place=self.in_place,  # type: ignore[arg-type]
+            name=f"{source.name} in rounds",
+            collective=source.collective,
+            root=source.root,
+            ranks=source.ranks,
+            chunks=source.chunks,
+            slots=np.asarray(slots, np.int32).reshape(-1, 3),
+            instructions=np.asarray(rows, np.int32).reshape(-1, len(INSTRUCTION_FIELDS)),
+            operands=np.asarray(operands, np.int32).reshape(-1, 2),
+            dependencies=np.zeros((0, 2), np.int32),
+            fifo_depth=depth,
+            out_of_place=not self.in_place,
+            in_place=self.in_place,
             rounds_per_hop=source.rounds_per_hop,
-        )  # fmt: skip
+        )
 
     def _local_rows(self, rank: int, one: RankRound, operands: list[Place]) -> Iterator[list[int]]:
         for to, (first, *others) in one.local:
