@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from syntony.base.command import UserError
+from syntony.base.strict_json import FileError
 from syntony.view.models import View
 
 _HEAD = 1 << 16
@@ -92,7 +93,6 @@ class Kind:
 
 def _content(sources: Sequence[Source], options: Options) -> View:
     """A schedule, portfolio or program in any format: proven first, or shown with its first fault."""
-    from syntony.base.strict_json import FileError
     from syntony.synth.checker import Verdict, check_program, check_schedule
     from syntony.synth.engines.portfolio import Portfolio
     from syntony.synth.formats.loading import read
@@ -178,6 +178,109 @@ def _is_content(source: Source) -> bool:
     )
 
 
+def _bench(sources: Sequence[Source], options: Options) -> View:
+    from syntony.topologies.parse import parse
+    from syntony.view.makers import bench
+
+    return bench.view([source.name for source in sources], parse(options.topology) if options.topology else None)
+
+
+def _is_bench(source: Source) -> bool:
+    from syntony.view.makers.bench import CSV_HEAD, NCCL_HEAD, OSU_HEAD, is_record
+
+    text = source.head
+    return is_record(source.json) or text.startswith(CSV_HEAD) or bool(NCCL_HEAD.search(text) or OSU_HEAD.search(text))
+
+
+def _step(sources: Sequence[Source], options: Options) -> View:
+    from syntony.view.makers import fault, step
+
+    try:
+        return step.view([source.name for source in sources], options.machine)
+    except FileError as error:
+        return fault.unreadable(sources[0].name, str(error))
+
+
+def _is_step(source: Source) -> bool:
+    # A Chakra trace begins with the length of its metadata, whose first field is the version, as text.
+    return (
+        source.says("format", "syntony-plan")
+        or re.match(rb"[\x80-\xff]*[\x00-\x7f]\x0a[\x01-\x20]\d+\.\d+", source.raw) is not None
+    )
+
+
+def _nccl_log(sources: Sequence[Source], options: Options) -> View:
+    from syntony.view.makers import nccl
+
+    del options
+    return nccl.log(sources[0].name)
+
+
+def _is_nccl_log(source: Source) -> bool:
+    from syntony.view.makers.nccl import is_log
+
+    return is_log(source.head)
+
+
+def _nccl_graph(sources: Sequence[Source], options: Options) -> View:
+    from syntony.view.makers import nccl
+
+    del options
+    return nccl.graph(sources[0].name)
+
+
+def _inspector(sources: Sequence[Source], options: Options) -> View:
+    from syntony.view.makers import nccl_watch
+
+    del options
+    return nccl_watch.inspector([source.name for source in sources])
+
+
+def _is_inspector(source: Source) -> bool:
+    from syntony.view.makers.nccl_watch import inspector_lines
+
+    return inspector_lines(source.head)
+
+
+def _ras(sources: Sequence[Source], options: Options) -> View:
+    from syntony.view.makers import nccl_watch
+
+    del options
+    return nccl_watch.ras(sources[0].name)
+
+
+def _is_ras(source: Source) -> bool:
+    from syntony.view.makers.nccl_watch import is_ras
+
+    return is_ras(source.json)
+
+
+def _records(sources: Sequence[Source], options: Options) -> View:
+    from syntony.view.makers import records
+
+    del options
+    return records.own(sources[0].name)
+
+
+def _is_records(source: Source) -> bool:
+    from syntony.view.makers.records import is_folder
+
+    return is_folder(source.path)
+
+
+def _torch_records(sources: Sequence[Source], options: Options) -> View:
+    from syntony.view.makers import records
+
+    del options
+    return records.torch([source.name for source in sources])
+
+
+def _is_torch_records(source: Source) -> bool:
+    from syntony.view.makers.records import is_torch
+
+    return is_torch(source.raw, source.path)
+
+
 KINDS: tuple[Kind, ...] = (
     Kind(
         "schedule",
@@ -185,6 +288,16 @@ KINDS: tuple[Kind, ...] = (
         _is_content,
         _content,
     ),
+    Kind("bench", "results of benches: ours (JSON, CSV), nccl-tests' and OSU's", _is_bench, _bench, together=True),
+    Kind("step", "training steps: plans, and Chakra traces of measured ones", _is_step, _step, together=True),
+    Kind("records", "records of a job: the folder that SYNTONY_TRACE_DIR named", _is_records, _records),
+    Kind("flight", "torch's flight-recorder pickles, one per rank", _is_torch_records, _torch_records, together=True),
+    Kind(
+        "nccl-graph", "NCCL's graph XML (NCCL_GRAPH_DUMP_FILE)", lambda source: source.element == "graphs", _nccl_graph
+    ),
+    Kind("nccl-log", "logs of jobs with NCCL_DEBUG=INFO", _is_nccl_log, _nccl_log),
+    Kind("inspector", "NCCL Inspector's JSON, a file per process", _is_inspector, _inspector, together=True),
+    Kind("ras", "the JSON of NCCL's RAS", _is_ras, _ras),
     Kind("topology", "topologies: by name, ours, NCCL's, hwloc's, nvidia-smi's, TACCL's", _is_topology, _topology),
 )
 

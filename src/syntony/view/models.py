@@ -123,6 +123,9 @@ class Timeline:
     label         int32 (S,)    number in `labels`
     detail        int32 (S,)    number in `details`, or -1
     mark          uint8 (S,)    bits EXPOSED, CRITICAL, FAULT
+    late          lanes to stand out: who is behind
+    clock         whether its axis is that of the page's cursor
+    until         where the axis ends at least, so that several can be compared
     what          the thing that a lane stands for ("link", "rank" or ""), `thing` its number or -1
     """
 
@@ -145,6 +148,7 @@ class Timeline:
     late: tuple[int, ...] = ()
     clock: bool = True
     words: str = ""
+    until: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,6 +311,7 @@ def timeline(
     late: Sequence[int] = (),
     clock: bool = True,
     words: str = "",
+    until: float = 0.0,
 ) -> Timeline:
     """A Timeline of spans in any order; `details` has a text per span, or is empty."""
     order, track, track_lane = tracked(lane, begin, end, len(lanes))
@@ -334,4 +339,5 @@ def timeline(
         tuple(late),
         clock,
         words,
+        until,
     )

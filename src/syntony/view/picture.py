@@ -160,7 +160,7 @@ def _timeline(axis: Axes, panel: Timeline) -> None:
     for bit, edge in ((CRITICAL, INK), (FAULT, CUT)):
         if (which := mark & bit != 0).any():
             axis.add_collection(PolyCollection(corners[which], facecolors="none", edgecolors=edge, linewidths=1.0))
-    span = float(end.max(initial=1.0)) or 1.0
+    span = max(float(end.max(initial=0.0)), panel.until / scale) or 1.0
     for at in np.flatnonzero(end - begin > 0.035 * span)[:250].tolist():
         text = panel.labels[panel.label[keep[at]]]
         room = (end[at] - begin[at]) / span * 95

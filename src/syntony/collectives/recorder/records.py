@@ -85,7 +85,7 @@ class Dump:
     operations: tuple[Operation, ...]  # by the time they were created
 
 
-class _Plain(pickle.Unpickler):
+class PlainUnpickler(pickle.Unpickler):
     """Reads values and no code: a dump may come from anywhere."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
@@ -95,7 +95,7 @@ class _Plain(pickle.Unpickler):
 def parse(content: bytes, where: str = "the dump") -> Dump:
     """Raises UserError for what is no dump of ours."""
     try:
-        raw: dict[str, Any] = _Plain(io.BytesIO(content)).load()
+        raw: dict[str, Any] = PlainUnpickler(io.BytesIO(content)).load()
         operations = [_operation(entry) for entry in (*raw["entries"], *raw["messages"])]
         return Dump(
             rank=int(raw["rank"]),

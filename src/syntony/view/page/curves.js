@@ -20,7 +20,7 @@ function curves(panel, section) {
         ...(panel.stepped ? { paths: uPlot.paths.stepped({ align: 1 }) } : {}) });
       if (one.low && one.high) {
         data.push(column(one.x, one.high), column(one.x, one.low));
-        const quiet = { stroke: "transparent", points: { show: false }, spanGaps: true, value: (_, value) => value == null ? "" : WORDING[yUnit](value) };
+        const quiet = { class: "quiet", stroke: "transparent", points: { show: false }, spanGaps: true, value: (_, value) => value == null ? "" : WORDING[yUnit](value) };
         series.push({ ...quiet, label: `${one.name}, most` }, { ...quiet, label: `${one.name}, least` });
         bands.push({ series: [series.length - 2, series.length - 1], fill: `color-mix(in srgb, ${colour} 16%, transparent)` });
       }

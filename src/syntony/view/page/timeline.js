@@ -10,7 +10,7 @@ const GUTTER = 170, AXIS = 22;
 
 function timeline(panel, section, tools, view) {
   const lanes = panel.lanes.length, spans = panel.begin.length;
-  const end = panel.end.reduce((most, value) => Math.max(most, value), 0) || 1;
+  const end = panel.end.reduce((most, value) => Math.max(most, value), panel.until) || 1;
   const begin = Math.min(0, panel.begin.reduce((least, value) => Math.min(least, value), 0));
   const tracks = panel.track_lane.length, first = new Int32Array(tracks + 1);
   for (let track = 0, at = 0; track <= tracks; track++) { while (at < spans && panel.track[at] < track) at++; first[track] = at; }
