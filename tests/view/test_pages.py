@@ -3,6 +3,7 @@ is what the file says; questions are answered in two clicks."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,37 +13,19 @@ import pytest
 from syntony.__main__ import main
 from syntony.base.wording import time
 from syntony.benchmarks.view.browser import Browser, Page
-from syntony.synth.engines.engine import Budget
-from syntony.synth.engines.registry import engine_named
-from syntony.synth.formats import schedule_file
 from syntony.synth.formats.loading import read
-from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.simulation.usual_slice import usual_slice
+from syntony.topologies.file_format import to_json
 from syntony.topologies.parse import parse
-
-SIZE = 1 << 26
-
-
-def synthesized(topology: str, kind: str, engine: str) -> Schedule:
-    wires = parse(topology)
-    return engine_named(engine).run(wires, Collective.make(kind, wires.ranks), SIZE, Budget(30))
+from tests.view.files import KINDS, SIZE
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("views")
-
-
-@pytest.fixture(scope="session")
-def schedules(folder: Path) -> dict[str, Path]:
-    """Two schedules for the same wires, in files."""
-    made = {}
-    for engine in ("forest", "greedy"):
-        made[engine] = folder / f"{engine}.json"
-        schedule_file.write(synthesized("dgx1", "all_gather", engine), made[engine])
-    return made
+def schedules(files: dict[str, list[str]]) -> list[str]:
+    """Two schedules for the same wires."""
+    return files["two schedules"]
 
 
 @pytest.fixture
@@ -70,21 +53,80 @@ def test_a_page_without_data_is_small(folder: Path) -> None:
     assert len(page([])) <= 1.5e6
 
 
-def test_a_topology(shown: Callable[..., Page]) -> None:
-    page = shown("torus:3x3")
-    assert text(page, "h1") == "torus:3x3"
-    assert page.run("syntony.views[0].panels[0].link_src.length") == 36
-    page.click(".questions button")
-    assert "bottleneck cut" in text(page, ".answer") or "links with a price" in text(page, ".answer")
-    assert page.run("syntony.state.highlight") == 0
+ANSWERS = {
+    "topology": ("Which link limits?", "over"),
+    "program": ("Which link limits?", "is the busiest"),
+    "portfolio": ("What would another schedule bring?", "greedy"),
+    "invalid program": ("Who waits for whom?", "rank 0 → rank 1 → rank 0"),
+    "bench results": ("Who is fastest?", "1.20 times as fast as impi"),
+    "training step": ("What would another schedule bring?", "times as fast as"),
+    "records of a job": ("Who is late?", "Ranks 1..2"),
+    "torch flight records": ("At which operation, waiting for what?", "all_reduce #3, waiting for rank 2"),
+    "NCCL log": ("Who is late?", "ank 3 never said"),
+    "NCCL Inspector": ("Who is late?", "Rank 1"),
+    "NCCL RAS": ("Who is late?", "rank 2 is considered dead"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_opens_and_answers(shown: Callable[..., Page], files: dict[str, list[str]], kind: str) -> None:
+    """In the dark, too; each question by one click; nothing complains."""
+    page = shown(*files[kind])
+    assert page.run("syntony.views[0].kind") == kind.split(",")[0].replace("two schedules", "schedule").replace(
+        " of others", ""
+    )
+    assert text(page, ".headline")
+    buttons = "[...document.querySelectorAll('article:not([hidden]) .questions button')]"
+    asked, answer = ANSWERS.get(kind, ("", ""))
+    names = page.run(f"{buttons}.map((one) => one.textContent)")
+    assert not asked or asked in names
+    for number, name in enumerate(names):
+        page.run(f"{buttons}[{number}].click()")
+        page.settle()
+        told = text(page, "article:not([hidden]) .answer")
+        assert len(told) > 10
+        assert name != asked or answer in told
+    page.press("d")
+    page.settle()
+    assert page.run("document.documentElement.dataset.theme") == "dark"
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    assert page.complaints() == []
     page.close()
 
 
-def test_scrubbing_moves_chunks_and_numbers_are_the_files(
-    shown: Callable[..., Page], schedules: dict[str, Path]
-) -> None:
-    page = shown(schedules["forest"])
-    schedule = read(schedules["forest"]).content
+def test_numbers_of_a_bench_are_the_files(shown: Callable[..., Page], files: dict[str, list[str]]) -> None:
+    page = shown(*files["bench results"])
+    (record,) = (json.loads(Path(name).read_text()) for name in files["bench results"])
+    busbw = [row["out_of_place"]["bus_bw"] * 1e9 for row in record["results"]]
+    first = "syntony.views[0].panels[0].series[0]"
+    assert page.run(f"[...{first}.y]") == pytest.approx(busbw)
+    assert page.run(f"[...{first}.x]") == [row["size"] for row in record["results"]]
+    page.close()
+
+
+def test_a_deadlock_is_a_circle(shown: Callable[..., Page], files: dict[str, list[str]]) -> None:
+    page = shown(*files["invalid program"])
+    assert page.run("document.querySelectorAll('svg.circle path[marker-end]').length") == 2
+    assert "<-- here" in text(page, "pre .tone-bad")
+    page.close()
+
+
+def test_what_a_file_says_is_never_run(shown: Callable[..., Page], tmp_path: Path) -> None:
+    """Names are text, whatever they look like."""
+    wires = parse("ring:3").renamed(
+        "</script><img src=x onerror='window.hacked=1'><script>window.hacked=2</script><!--"
+    )
+    (tmp_path / "t.json").write_text(to_json(wires))
+    page = shown(tmp_path / "t.json")
+    page.settle()
+    assert page.run("window.hacked") is None
+    assert text(page, "h1") == wires.name
+    page.close()
+
+
+def test_scrubbing_moves_chunks_and_numbers_are_the_files(shown: Callable[..., Page], schedules: list[str]) -> None:
+    page = shown(schedules[0])
+    schedule = read(schedules[0]).content
     assert isinstance(schedule, Schedule)
     found = simulate(schedule, SIZE, usual_slice(schedule, SIZE), every_message=True)
     assert time(found.seconds) in text(page, ".headline")
@@ -130,9 +172,9 @@ def test_scrubbing_moves_chunks_and_numbers_are_the_files(
     ],
 )
 def test_questions_are_answered_by_one_click(
-    shown: Callable[..., Page], schedules: dict[str, Path], question: str, panel: str
+    shown: Callable[..., Page], schedules: list[str], question: str, panel: str
 ) -> None:
-    page = shown(schedules["forest"])
+    page = shown(schedules[0])
     number = page.run(
         f"[...document.querySelectorAll('.questions button')].findIndex((one) => one.textContent === {question!r})"
     )
@@ -146,8 +188,8 @@ def test_questions_are_answered_by_one_click(
     page.close()
 
 
-def test_two_schedules_share_a_clock(shown: Callable[..., Page], schedules: dict[str, Path]) -> None:
-    page = shown(*schedules.values())
+def test_two_schedules_share_a_clock(shown: Callable[..., Page], schedules: list[str]) -> None:
+    page = shown(*schedules)
     assert page.run("[...document.querySelectorAll('article')].filter((one) => !one.hidden).length") == 2
     page.run("syntony.set({t: 1})")
     page.settle()
@@ -159,8 +201,8 @@ def test_two_schedules_share_a_clock(shown: Callable[..., Page], schedules: dict
     page.close()
 
 
-def test_a_link_leads_to_what_was_seen(shown: Callable[..., Page], schedules: dict[str, Path]) -> None:
-    page = shown(schedules["forest"], state="#t=0.5&chunk=2&theme=dark")
+def test_a_link_leads_to_what_was_seen(shown: Callable[..., Page], schedules: list[str]) -> None:
+    page = shown(schedules[0], state="#t=0.5&chunk=2&theme=dark")
     assert page.run("[syntony.state.t, syntony.state.chunk, document.documentElement.dataset.theme]") == [
         0.5,
         2,
@@ -171,9 +213,9 @@ def test_a_link_leads_to_what_was_seen(shown: Callable[..., Page], schedules: di
     page.close()
 
 
-def test_what_people_cannot_see_is_said(shown: Callable[..., Page], schedules: dict[str, Path]) -> None:
+def test_what_people_cannot_see_is_said(shown: Callable[..., Page], schedules: list[str]) -> None:
     """Every canvas lies in something with a name, every control has one, and one heading is the first."""
-    page = shown(schedules["forest"])
+    page = shown(schedules[0])
     assert page.run("[...document.querySelectorAll('canvas')].every((one) => one.closest('[role=img][aria-label]'))")
     assert page.run(
         "[...document.querySelectorAll('button, select, input')]"

@@ -58,6 +58,7 @@ ROOMS = {
         "overlap",
         "dp grid zero tp ep pp bitwise traffic memory long policies search prediction explain",
     ),
+    "view": _room("pages in a real browser", "view", "pages"),
     "cuda": _room("Programs on GPUs", "cuda", "one_gpu"),
     "lab": Room("emulated networks (as root)", {"sim_vs_lab": "sim_vs_lab.table", "in_network": "in_network.table"}),
 }

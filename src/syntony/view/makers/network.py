@@ -117,7 +117,7 @@ def view(topology: Topology, file: str) -> View:
             highlights.append(witness)
     if highlights:
         questions.append(
-            Question("Which links limit?", f"{highlights[0].name}: {highlights[0].words}.", "network", {"highlight": 0})
+            Question("Which link limits?", f"{highlights[0].name}: {highlights[0].words}.", "network", {"highlight": 0})
         )
     for number, nodes in enumerate(_hosts(topology)[:256]):
         own = [node for node in nodes if node < ranks]

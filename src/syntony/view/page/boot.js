@@ -111,7 +111,7 @@ async function boot() {
   window.addEventListener("afterprint", applyTheme);
   keys();
   if (told.watched) follow(told.watched);
-  window.syntony = { state, set, views, surfaces, timelines, ready: performance.now() - began };
+  window.syntony = { state, set, flush, views, surfaces, timelines, ready: performance.now() - began };
   document.documentElement.dataset.ready = "yes";
 }
 

@@ -97,6 +97,7 @@ function drawing(panel, section, tools) {
       for (const node of chosen.nodes) { context.beginPath(); context.arc(panel.x[node], panel.y[node], radius() + 5, 0, 7); context.stroke(); }
       context.setLineDash([]);
       context.globalAlpha = 1;
+      if (nodes < 600) dots(context);
     }
     if (state.link >= 0 && state.link < panel.link_src.length) {
       context.beginPath();

@@ -212,8 +212,8 @@ function timeline(panel, section, tools, view) {
   if (AXIS + lanes * row > 560) tools.append(fit);
   tools.append(element("button", { "aria-label": "zoom in", onclick: () => span.zoom(1 / 1.6) }, "+"), element("button", { "aria-label": "zoom out", onclick: () => span.zoom(1.6) }, "−"), element("button", { onclick: () => span.reset() }, "all"));
   const marked = panel.mark.reduce((bits, mark) => bits | mark, 0);
-  const legend = element("div", { class: "legend" }, panel.colours.slice(0, 8).map((text, colour) => {
-    const one = element("span", {}, text);
+  const legend = element("div", { class: "legend" }, panel.colours.slice(0, 8).filter((text) => text).map((text) => {
+    const colour = panel.colours.indexOf(text), one = element("span", {}, text);
     one.style.setProperty("--of", `var(--c${colour})`);
     return one;
   }));
