@@ -8,12 +8,12 @@ from syntony.overlap.step.graph import CommSpec, LayerSpec
 from syntony.overlap.step.op import Kind
 
 SUM = (
-    CommSpec("enter", "tp", None, Kind.ALL_REDUCE, 100),
-    CommSpec("leave", "tp", Kind.ALL_REDUCE, None, 100),
+    CommSpec("enter", "tp", None, Kind.ALL_REDUCE, 100, most=240),
+    CommSpec("leave", "tp", Kind.ALL_REDUCE, None, 100, most=240),
 )
 TOKENS = (
-    CommSpec("dispatch", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 100, "experts"),
-    CommSpec("combine", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 100, "experts"),
+    CommSpec("dispatch", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 100, "experts", 240),
+    CommSpec("combine", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 100, "experts", 240),
 )
 
 

@@ -13,11 +13,14 @@ from syntony.overlap.step.op_key import OpKey
 from tests.overlap.models import moved
 from tests.overlap.plans import key
 
-ROWS = (CommSpec("enter", "tp", None, Kind.ALL_REDUCE, 8), CommSpec("leave", "tp", Kind.ALL_REDUCE, None, 8))
+ROWS = (
+    CommSpec("enter", "tp", None, Kind.ALL_REDUCE, 8, most=240),
+    CommSpec("leave", "tp", Kind.ALL_REDUCE, None, 8, most=240),
+)
 GROUPS = (
     CommSpec("sizes", "ep", Kind.ALL_TO_ALL, None, 8, parts=""),
-    CommSpec("dispatch", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 8, parts="experts"),
-    CommSpec("combine", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 8, parts="experts"),
+    CommSpec("dispatch", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 8, parts="experts", most=240),
+    CommSpec("combine", "ep", Kind.ALL_TO_ALL, Kind.ALL_TO_ALL, 8, parts="experts", most=240),
 )
 LAYERS = (
     LayerSpec("attention", 64, (1.0, 1.0, 1.0), ROWS),
@@ -84,7 +87,7 @@ def test_no_more_parts_than_there_can_be_equal_ones() -> None:
             for name in (key("fwd.0.0.1"), key("leave.0.0.f"), key("fwd.2.0.2"))
         }
 
-    limits = {"rows": 6, "experts": 4, "": 0}
+    limits = {"rows": 6, "experts": 4, "": 1}
     limited = tuple(
         replace(layer, transfers=tuple(replace(move, most=limits[move.parts]) for move in layer.transfers))
         for layer in LAYERS

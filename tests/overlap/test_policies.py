@@ -34,8 +34,8 @@ def inner(
 ) -> list[LayerSpec]:
     parts = "experts" if expert else "rows"
     gaps = (
-        CommSpec(words[0], lane, kinds[0], kinds[1], MOVED, parts),
-        CommSpec(words[1], lane, kinds[2], kinds[3], MOVED, parts),
+        CommSpec(words[0], lane, kinds[0], kinds[1], MOVED, parts, 240),
+        CommSpec(words[1], lane, kinds[2], kinds[3], MOVED, parts, 240),
     )
     work = (0.1 / 3 / count, 0.8 / 3 / count, 0.1 / 3 / count)
     return [LayerSpec(f"layer{i}", WEIGHTS, work, gaps, MOVED, MOVED, expert) for i in range(count)]

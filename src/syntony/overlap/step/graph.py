@@ -25,8 +25,8 @@ class CommSpec:
     backward   its adjoint, what moves the gradients back; None: nothing
     bytes      of the larger buffer, of one microbatch
     parts      what the ops around it can be cut into: `rows` of the microbatch, from the first segment of the layer to
-               the last; groups of `experts`, between two such transfers; ``: nothing
-    most       a number that the number of equal parts must divide; 0: as many as one likes
+               the last; groups of `experts`, and then pieces of their rows, between two such transfers; ``: nothing
+    most       a number that the number of equal parts must divide
     """
 
     name: str
@@ -35,7 +35,7 @@ class CommSpec:
     backward: Kind | None
     bytes: int
     parts: str = "rows"
-    most: int = 0
+    most: int = 1
 
 
 @dataclass(frozen=True)

@@ -283,7 +283,8 @@ class _Maker:
         each = matrices * m.hidden * m.ffn // tp  # elements of an expert
         moves: list[CommSpec | None] = [None] * 3
         if ep > 1:
-            size, most = routed * m.hidden * self._form.element * spread // m.experts, spread // ep
+            size = routed * m.hidden * self._form.element * spread // m.experts
+            most = max(1, routed // m.experts) * spread // ep  # an expert's rows from one rank, of each of its experts
             kind = Kind.ALL_TO_ALL if spread else None
             sizes = CommSpec("sizes", "ep", kind, None, 8 * spread, parts="")
             ways = [CommSpec(name, "ep", kind, kind, size, "experts", most) for name in ("dispatch", "combine")]

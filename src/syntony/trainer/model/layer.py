@@ -106,6 +106,11 @@ class Product:
     block: int | None = None
     source: int = 0
 
+    def with_rows_of(self, others: Sequence[Product]) -> Product:
+        """The gradient from these rows, and then the others'."""
+        every = (self, *others)
+        return replace(self, x=torch.cat([each.x for each in every]), dy=torch.cat([each.dy for each in every]))
+
     def into(self, gradient: Tensor) -> None:
         """Writes it to `gradient`, which has the weight's shape."""
         place = gradient if self.block is None else gradient[self.block]

@@ -30,6 +30,7 @@ class Task:
     """A compute op, and what happens before and after it.
 
     part, parts    which part of a segment's work it does, of how many
+    pieces         parts are pieces of experts' rows: gradients of their weights are made of all of them together
     settles        it needs the weights that the layer's last update makes, and
     waits          ends of this communication
     gathers        what may begin, or whose weights may go, when it has ended
@@ -38,6 +39,7 @@ class Task:
     op: Op
     part: int
     parts: int
+    pieces: bool
     settles: bool
     waits: tuple[OpKey, ...]
     gathers: tuple[OpKey, ...]
@@ -117,7 +119,10 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
 
     def task(op: Op) -> Task:
         settles, waits = _needs(op, plan, moves)
-        return Task(op, *places.get(op.key, (0, 1)), settles, waits, tuple(watching.get(op.key, ())))
+        part, count = places.get(op.key, (0, 1))
+        layer = layers.get(op.layer)
+        pieces = layer is not None and layer.expert and any(weight.shape[0] % count for weight in layer.weights)
+        return Task(op, part, count, pieces, settles, waits, tuple(watching.get(op.key, ())))
 
     return CompiledStep(
         tasks=tuple(map(task, ops)),

@@ -62,6 +62,9 @@ class Nap(Product):
 
     seconds: float = 0.0
 
+    def with_rows_of(self, others: Sequence[Product]) -> Nap:
+        return replace(self, seconds=self.seconds + sum(each.seconds for each in others if isinstance(each, Nap)))
+
     def into(self, gradient: Tensor) -> None:
         lasting(self.seconds, gradient.fill_, _GRADIENT)
 

@@ -221,7 +221,7 @@ class Interpreter:
         context, leaf = kept.context, self._leaf(i, m)
         self.watch(None)
         context.weights = self._weights(op)
-        context.at_once = leaf.multiply if op.kind is Kind.BACKWARD else None
+        context.at_once = leaf.multiply if op.kind is Kind.BACKWARD and not task.pieces else None
         wanted = [*sought, *context.leaves.values()]
         outputs, into = [output for output, _ in pairs], [gradient for _, gradient in pairs]
         found: Sequence[Tensor | None] = ()
@@ -250,13 +250,20 @@ class Interpreter:
         kept.inputs = ()
         if op.kind is Kind.BACKWARD:
             del self.state.kept[i, m, s][part]
+            if task.pieces:
+                leaf.multiply_pieces(s, part, parts, context.products)
             self._made(op)
 
     def _backward_weight(self, task: Task) -> None:
         op, leaf = task.op, self._leaf(task.op.layer, task.op.microbatch)
         kept = self.state.kept[op.layer, op.microbatch, op.segment]
-        for part in [task.part] if task.parts > 1 else sorted(kept):
-            for product in kept.pop(part).context.products:
+        mine, count = ([task.part], task.parts) if task.parts > 1 else (sorted(kept), len(kept))
+        for part in mine:
+            products = kept.pop(part).context.products
+            if task.pieces or count > task.parts:
+                leaf.multiply_pieces(op.segment, part, count, products)
+                continue
+            for product in products:
                 leaf.multiply(product)
         self._made(op)
 

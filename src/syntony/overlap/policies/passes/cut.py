@@ -39,7 +39,7 @@ def chunk(graph: Graph, count: int, lanes: Collection[str]) -> Graph:
     """Cuts what these lanes move within layers, and the segments beside it, so that one part is computed while another
     travels. Where rows travel, the batch is cut from the first layer to the last, but for a router, which balances a
     whole one, and for what lies between it and the experts' answers; where experts get rows, what is between their two
-    all_to_alls is cut, in groups of experts. In fewer parts, where so many cannot be equal."""
+    all_to_alls is cut, in groups of experts and pieces of their rows. In fewer parts, where so many cannot be equal."""
     layers = graph.layers
     limits = [move.most for layer in layers for move in layer.transfers if move.lane in lanes and move.parts == "rows"]
     rows = gcd(count, *limits) if limits else 1

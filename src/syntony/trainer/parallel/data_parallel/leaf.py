@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -17,11 +18,13 @@ class Leaf:
     views    of each source by name
     ops      that will still make gradients
     sums     trees that take them: at which leaf, and the buffer that the views lie in
+    pieces   by segment: products of pieces of the same rows, by number of the piece
     """
 
     sums: list[tuple[Tree, int, Tensor]]
     views: list[dict[str, Tensor]]
     ops: int
+    pieces: dict[int, dict[int, Sequence[Product]]] = field(default_factory=dict)
     written: set[tuple[int, str, int | None]] = field(default_factory=set)
 
     def write(self, name: str, gradient: Tensor) -> None:
@@ -42,6 +45,18 @@ class Leaf:
         else:
             product.into(view)
         self.written.add(key)
+
+    def multiply_pieces(self, segment: int, number: int, count: int, products: Sequence[Product]) -> None:
+        """Products of one of `count` pieces of a segment's rows: computed once all are there, as those of all rows."""
+        pieces = self.pieces.setdefault(segment, {})
+        pieces[number] = products
+        if len(pieces) == count:
+            del self.pieces[segment]
+            alike: dict[tuple[str, int | None, int], list[Product]] = {}
+            for product in (each for at in sorted(pieces) for each in pieces[at]):
+                alike.setdefault((product.weight, product.block, product.source), []).append(product)
+            for first, *others in alike.values():
+                self.multiply(first.with_rows_of(others) if others else first)
 
     def finish(self) -> None:
         """What nothing contributed to is 0."""

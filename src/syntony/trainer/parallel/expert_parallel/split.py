@@ -7,7 +7,8 @@
 
 Or experts come to the rows: all of them (Liu et al., Janus, 2023), or the first ones, which are taken to be in demand
 (He et al., FasterMoE, 2022). They are the layer's shadow: every rank has it while it uses it, and rows for it stay.
-The same segments compute the same products then, as on one rank. In parts, the first one has the rows that stay.
+The same segments compute the same products then, as on one rank. In parts, the first one has the rows that stay; where
+parts are pieces of experts' rows, gradients of weights are products of all the pieces together (leaf.py).
 
 Lepikhin et al., GShard (2020), section 3; nothing is dropped (Gale et al., MegaBlocks, 2022, section 3).
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 import torch
 from torch import Tensor
@@ -55,35 +57,33 @@ class Rows(Transfer):
         return self._moved(gradient, kept, not self.back)
 
     def cut(self, x: Tensor, kept: tuple[Tensor, ...], index: int, count: int) -> Tensor:
-        """The rows of every rank's experts number `index` of `count`; on the side of those whose rows they are."""
-        sizes = self._parted(kept[0], count).sum(2).flatten().tolist()
-        return torch.cat(torch.split(x, sizes)[index::count])
+        """Part `index` of `count`, on the side of those whose rows they are."""
+        return torch.cat(torch.split(x, self._shares(kept[0], count).t().flatten().tolist())[index::count])
 
     def join(self, parts: Sequence[Tensor], kept: Sequence[tuple[Tensor, ...]]) -> Tensor:
-        sizes = [part[0].view(self.ranks, -1).sum(1).tolist() for part in kept]
-        pieces = [torch.split(x, each) for x, each in zip(parts, sizes, strict=True)]
-        return torch.cat([piece for of_rank in zip(*pieces, strict=True) for piece in of_rank])
+        pieces = [torch.split(x, part[0].tolist()) for x, part in zip(parts, kept, strict=True)]
+        return torch.cat([piece for of_expert in zip(*pieces, strict=True) for piece in of_expert])
 
     def cut_kept(self, kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
-        """Of the other experts there are no rows. All the rest goes with every part."""
-        mine = []
-        for numbers in kept[:2]:
-            part = torch.zeros_like(numbers)
-            self._parted(part, count)[:, index] = self._parted(numbers, count)[:, index]
-            mine.append(part)
-        near, asked, *rest = kept[2:]
+        """Of other parts there are no rows. All the rest goes with every part."""
+        going, coming, near, asked, *rest = kept
+        mine = [self._shares(numbers, count)[index] for numbers in (going, coming)]
         return *mine, *((near, asked) if index == 0 else (near[:0], torch.zeros_like(asked))), *rest
 
     def join_kept(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         going, coming = (torch.stack(numbers).sum(0) for numbers in list(zip(*parts, strict=True))[:2])
         return going, coming, *parts[0][2:]
 
-    def _parted(self, numbers: Tensor, count: int) -> Tensor:
-        """Of (rank, expert of that rank), as (rank, part, expert of that part)."""
+    def _shares(self, numbers: Tensor, count: int) -> Tensor:
+        """Of so many rows by rank and its expert those of each part, int64 [part, rank x expert]: groups of a rank's
+        experts, and where these are too few, equal pieces of every expert's rows (of its capacity)."""
         local = len(numbers) // self.ranks
-        if local % count:
-            raise UserError(f"the plan cuts the {local} experts of a rank in {count} parts; these must be equal")
-        return numbers.view(self.ranks, count, -1)
+        groups = gcd(count, local)
+        pieces = count // groups
+        cuts = numbers * torch.arange(pieces + 1).unsqueeze(1) // pieces
+        of = cuts.diff(dim=0).view(1, pieces, self.ranks, groups, -1)
+        mine = torch.eye(groups, dtype=torch.int64).view(groups, 1, 1, groups, 1)
+        return (of * mine).view(count, -1)
 
     def _moved(self, x: Tensor, kept: tuple[Tensor, ...], back: bool) -> Move:
         going, coming = (counts.view(self.ranks, -1).sum(1).tolist() for counts in kept[:2])
