@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cctype>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "core/error.hpp"
@@ -18,12 +20,13 @@ std::atomic<std::int64_t> log_rank{-1};
 
 LogLevel read_level() {
   const char* variable = std::getenv("SYNTONY_DEBUG");
-  const std::string_view text = variable == nullptr || *variable == '\0' ? "0" : variable;
+  std::string text = variable == nullptr || *variable == '\0' ? "0" : variable;
+  std::ranges::transform(text, text.begin(), [](unsigned char letter) { return std::toupper(letter); });
   if (text == "1") return LogLevel::warn;
   const auto found = std::ranges::find(kNames, text);
   if (found == kNames.end()) {
     throw Error(Error::Kind::invalid,
-                "SYNTONY_DEBUG=" + std::string(text) + " is no level: there are WARN, INFO, TRACE");
+                "SYNTONY_DEBUG=" + std::string(variable) + " is no level: there are WARN, INFO, TRACE");
   }
   return static_cast<LogLevel>(found - kNames.begin());
 }

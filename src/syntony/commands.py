@@ -25,6 +25,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "repair": ("syntony.synth.commands",),
             "verify": ("syntony.synth.commands",),
             "simulate": ("syntony.synth.commands",),
+            "compare": ("syntony.synth.commands.compare",),
             "traffic": ("syntony.synth.commands",),
             "place": ("syntony.synth.commands",),
             "convert": ("syntony.synth.commands",),
@@ -48,6 +49,9 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
         },
         "getting started": {
             "demo": ("syntony.benchmarks.cli",),
+            "examples": ("syntony.examples",),
+            "completion": ("syntony.completion",),
+            "man": ("syntony.manual",),
         },
     }
 )

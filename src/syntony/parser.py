@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            what = action.metavar if isinstance(action.metavar, str) and not action.option_strings else "choice"
+            what = action.metavar if isinstance(action.metavar, str) else "choice"
             raise argparse.ArgumentError(action, unknown(what.lower(), str(value), map(str, action.choices)))
 
 

@@ -118,4 +118,4 @@ def test_a_bound_that_takes_too_long_is_replaced_by_a_cheap_one() -> None:
 
 def test_every_verb_that_searches_is_limited() -> None:
     limited = {" ".join(command.name) for command in all_commands() if command.limited}
-    assert limited == {"bound", "synth", "portfolio", "repair", "simulate", "place"}
+    assert limited == {"bound", "synth", "portfolio", "repair", "simulate", "compare", "place", "export nccl-graph"}

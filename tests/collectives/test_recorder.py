@@ -417,3 +417,36 @@ def test_boxes_of_a_row_do_not_overlap_and_clocks_are_aligned(spans: list[tuple[
             if event is not other and (event["pid"], event["tid"]) == (other["pid"], other["tid"]):
                 first, second = sorted((event, other), key=lambda box: box["ts"])
                 assert first["ts"] + first["dur"] <= second["ts"] + 1e-2
+
+
+# ---- the folder, and runs that go well -------------------------------------------------------------------------------
+
+
+def reduce_twice(rank: Rank) -> bool:
+    """Whether the folder was there before anything had gone wrong."""
+    group = joined(rank)
+    there = Path(os.environ["SYNTONY_TRACE_DIR"]).is_dir()
+    for _ in range(2):
+        group.all_reduce(np.ones(4, np.float32))
+    rank.meet("done")
+    group.close()
+    return there
+
+
+@pytest.mark.parametrize("at_end", ["0", "1"])
+def test_the_folder_is_there_from_the_start_and_a_good_run_is_traced_on_request(
+    at_end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "deep" / "records"
+    monkeypatch.setenv("SYNTONY_TRACE_DIR", str(folder))
+    monkeypatch.setenv("SYNTONY_TRACE_AT_END", at_end)
+    monkeypatch.setenv("SYNTONY_DEBUG", "Warn")  # levels in any case
+    assert run_as_processes(reduce_twice, 2) == [True, True]
+    if at_end == "0":
+        assert list(folder.iterdir()) == []
+        return
+    assert sorted(path.name for path in folder.iterdir()) == ["syntony_rank_0", "syntony_rank_1"]
+    trace = tmp_path / "t.json"
+    assert main(["trace", str(folder), "-o", str(trace)]) == 0
+    assert "all ranks have come equally far" in capsys.readouterr().out
+    assert json.loads(trace.read_text())["traceEvents"]

@@ -110,7 +110,7 @@ def test_convert_reads_descriptions_of_machines(capsys: pytest.CaptureFixture[st
     assert _json("topo convert ring:5 ring.json", capsys)["ranks"] == 5  # a family goes before a file
     with pytest.raises(UserError, match=r"box.txt:1: not well-formed XML"):
         _run("topo convert box.txt other.json --from nccl-xml")
-    with pytest.raises(UserError, match=r"no choice 'yaml'"):
+    with pytest.raises(UserError, match=r"no format 'yaml'"):
         _run("topo convert box.txt other.json --from yaml")
     with pytest.raises(UserError, match=r"unknown topology 'box.xml'; a topology file is named file:box.xml"):
         _run("topo show box.xml")

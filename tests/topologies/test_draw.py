@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 
 from syntony.topologies import Link, Node, Topology, parse
-from syntony.topologies.drawing.draw import to_svg
+from syntony.topologies.drawing.draw import slower_than_their_like, to_svg
+from syntony.topologies.drawing.layers import layered
+from syntony.topologies.file_format import from_dict
+from syntony.topologies.readers import read
 from tests.topologies.named import EXAMPLES, SMALL, networks
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -84,3 +89,58 @@ def test_the_legend_tells_every_rate_once() -> None:
         "63 GB/s per direction, 0.35 us",
         "50 GB/s per direction, 0.5 us",
     ]
+
+
+def placed(name: str) -> dict[str, tuple[float, float]]:
+    """Where the nodes of a file without places are drawn, by name."""
+    topology = read(Path(__file__).parents[1] / "data" / name)
+    found = layered(topology)
+    assert found is not None
+    return {node.name: place for node, place in zip(topology.nodes, found, strict=True)}
+
+
+def test_a_network_without_places_is_drawn_in_layers() -> None:
+    """Hosts, leaves, spine: one above the other; a leaf above the middle of its hosts; nothing on top of another."""
+    at = placed("leaf_spine.json")
+    heights = {kind: {y for name, (_, y) in at.items() if name.startswith(kind)}
+               for kind in ("nvswitch", "gpu", "nic", "leaf", "spine")}  # fmt: skip
+    assert all(len(found) == 1 for found in heights.values())
+    assert [*map(max, heights.values())] == sorted(map(max, heights.values()))
+    for leaf, hosts in (("leaf0", (0, 1, 2)), ("leaf1", (3, 4, 5))):
+        below = [at[f"nic{host}.{nic}"][0] for host in hosts for nic in (0, 1)]
+        assert at[leaf][0] == pytest.approx(sum(below) / len(below))
+    assert at["leaf0"][0] < at["spine"][0] < at["leaf1"][0]
+    for y in {y for _, y in at.values()}:
+        row = sorted(x for x, height in at.values() if height == y)
+        assert all(other - one >= 0.9 for one, other in itertools.pairwise(row))
+
+
+def test_the_slow_uplink_is_seen_and_names_are_kept() -> None:
+    topology = read(Path(__file__).parents[1] / "data" / "leaf_spine.json")
+    slow = slower_than_their_like(topology)
+    ends = {frozenset((topology.nodes[topology.links[link].src].name, topology.nodes[topology.links[link].dst].name))
+            for link in slow}  # fmt: skip
+    assert ends == {frozenset(("leaf1", "spine"))}
+    picture = to_svg(topology)
+    assert "red where slower than most of its like" in picture
+    for node in topology.nodes:
+        assert f">{node.name}</text>" in picture
+
+
+def test_switches_without_hosts_and_ranks_without_switches_are_drawn() -> None:
+    nodes = [{"kind": "rank", "name": "a"}, {"kind": "rank", "name": "b"}, {"kind": "switch", "name": "alone"}]
+    data = {"format": "syntony-topology", "version": 1, "name": "odd", "nodes": nodes, "links": [
+        {"between": ["a", "b"], "alpha": 0, "bandwidth": 1}]}  # fmt: skip
+    assert "alone" in to_svg(from_dict(data))
+    assert layered(from_dict(data | {"nodes": nodes[:2]})) is None
+    assert to_svg(from_dict(data | {"nodes": nodes[:2]}))
+
+
+def test_a_topology_without_places_of_any_family_has_layers() -> None:
+    """Families' own places taken away: every node gets one, no two the same."""
+    for name in ("dgx-a100:2", "rail:boxes=3,gpus=4,rails=4", "fat-tree:4", "dgx2", "star:5", "pcie-tree"):
+        topology = parse(name)
+        bare = replace(topology, nodes=tuple(replace(node, place=None) for node in topology.nodes))
+        found = layered(bare)
+        assert found is not None
+        assert len({(round(x, 3), round(y, 3)) for x, y in found}) == len(topology.nodes), name

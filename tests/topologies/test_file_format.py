@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -46,9 +47,56 @@ def test_the_object_is_plain_json(name: str) -> None:
 
 def test_the_example_in_the_documentation_is_a_topology() -> None:
     text = (Path(topologies.__file__).parent / "FORMAT.md").read_text(encoding="utf-8")
-    example = file_format.from_json("\n".join(line[4:] for line in text.splitlines() if line.startswith("    ")))
-    assert example.ranks == 2
-    assert len(example.links) == 2
+    files = re.findall(r"^    \{\n(?:    .*\n)*?    \}$", text, re.MULTILINE)
+    by_hand, written = (file_format.from_json(file) for file in files)
+    assert (by_hand.ranks, len(by_hand.links)) == (2, 4)
+    assert (written.ranks, len(written.links)) == (2, 2)
+
+
+def test_links_by_name_with_units_and_cables_are_the_same_topology() -> None:
+    """What people write by hand, against what the writer makes of it."""
+    data = {
+        "format": "syntony-topology",
+        "version": 1,
+        "name": "by hand",
+        "nodes": [{"kind": "rank", "name": "a"}, {"kind": "rank", "name": "b"}, {"kind": "switch", "name": "leaf"}],
+        "links": [
+            {"between": ["a", "leaf"], "alpha": "1us", "bandwidth": "25GB/s"},
+            {"src": "b", "dst": 2, "alpha": 7e-7, "bandwidth": 12.5e9},
+            {"src": "leaf", "dst": "b", "alpha": "700ns", "bandwidth": "100 Gbit/s"},
+            {"between": [0, "b"], "alpha": 0, "bandwidth": "1GiB/s"},
+        ],
+    }
+    found = file_format.from_dict(data)
+    assert [(link.id, link.src, link.dst) for link in found.links] == [
+        (0, 0, 2), (1, 2, 0), (2, 1, 2), (3, 2, 1), (4, 0, 1), (5, 1, 0)
+    ]  # fmt: skip
+    assert [link.bandwidth for link in found.links] == [25 * 10**9] * 2 + [12_500_000_000] * 2 + [1 << 30] * 2
+    assert [link.alpha for link in found.links] == [1e-6, 1e-6, 7e-7, 7e-7, 0.0, 0.0]
+    assert file_format.from_json(file_format.to_json(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("link", "sentence"),
+    [
+        (
+            {"between": ["a", "leef"]},
+            'links[0].between[1] is "leef"; there is no node of that name (did you mean leaf?)',
+        ),
+        ({"between": ["a"]}, "a cable has two ends"),
+        ({"between": ["a", 1.5]}, "a node is named by its number or its name"),
+        ({"between": ["a", "leaf"], "src": 0}, 'unknown key "src"'),
+        ({"between": ["a", "leaf"], "bandwidth": "25 GX/s"}, "it must be bytes/s, positive, such as 25e9"),
+        ({"between": ["a", "leaf"], "alpha": "1min"}, 'it must be seconds, such as 1e-6 or "1us"'),
+    ],
+)
+def test_mistakes_in_cables_are_named(link: dict[str, Any], sentence: str) -> None:
+    nodes = [{"kind": "rank", "name": "a"}, {"kind": "switch", "name": "leaf"}]
+    whole = {"alpha": 0, "bandwidth": 1} | link
+    data = {"format": "syntony-topology", "version": 1, "name": "n", "nodes": nodes, "links": [whole]}
+    with pytest.raises(TopologyError) as caught:
+        file_format.from_dict(data, "net.json")
+    assert sentence in str(caught.value)
 
 
 def test_a_whole_number_is_an_exact_bandwidth_too() -> None:
@@ -99,15 +147,15 @@ def _put(value: Any, *path: Any) -> Callable[[Any], None]:
         (_put("\ud800", "name"), "the topology has the name '\\ud800'; a name is printable text"),
         (_put(1, "nodes", 2, "colour"), 'nodes[2] has the unknown key "colour"'),
         (_drop("links", 5, "dst"), 'links[5] has no "dst"'),
-        (_put("3", "links", 5, "dst"), 'links[5].dst is "3"; it must be a whole number'),
+        (_put("3", "links", 5, "dst"), 'links[5].dst is "3"; there is no node of that name'),
         (_put(True, "links", 5, "dst"), "links[5].dst is true; it must be a whole number"),
         (_put(1.0, "links", 5, "dst"), "links[5].dst is 1.0; it must be a whole number"),
         (_put(99, "links", 5, "dst"), "link 5 ends at node 99; nodes are 0..3"),
-        (_put("fast", "links", 5, "alpha"), 'links[5].alpha is "fast"; it must be a number'),
+        (_put("fast", "links", 5, "alpha"), 'links[5].alpha is "fast"; it must be seconds'),
         (_put(-1, "links", 5, "alpha"), "link 5 has alpha -1.0"),
         (_put(10**400, "links", 5, "alpha"), "links[5].alpha"),
-        (_put(1e9, "links", 5, "bandwidth"), "links[5].bandwidth is 1000000000.0; it must be bytes/s, exact"),
-        (_put("1/0", "links", 5, "bandwidth"), 'links[5].bandwidth is "1/0"; it must be bytes/s, exact'),
+        (_put(-1.5, "links", 5, "bandwidth"), "links[5].bandwidth is -1.5; it must be bytes/s, positive"),
+        (_put("1/0", "links", 5, "bandwidth"), 'links[5].bandwidth is "1/0"; it must be bytes/s, positive'),
         (_put("-5", "links", 5, "bandwidth"), "links[5].bandwidth"),
         (_put(None, "links", 5, "bandwidth"), "links[5].bandwidth is null"),
         (_put("2", "links", 5, "bandwidth"), "generator 0 is no automorphism"),

@@ -219,6 +219,7 @@ void Group::shutdown() {
     if (!failed_) transport->drain(kLongestDrain);
   }
   for (const std::unique_ptr<ControlPlane>& plane : fabric_->planes()) plane->leave();
+  if (!failed_) dump_at_end();
   end({Error::Kind::aborted,
        {static_cast<int>(fabric_->rank())},
        "rank " + std::to_string(fabric_->rank()) + " has shut group " + name_ + " down"});

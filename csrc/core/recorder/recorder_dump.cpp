@@ -10,6 +10,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "core/host.hpp"
@@ -24,7 +25,13 @@ using Recorders = std::vector<std::shared_ptr<Recorder>>;
 struct Registry {
   std::mutex mutex;
   std::vector<std::weak_ptr<Recorder>> recorders;
+  std::vector<std::shared_ptr<Recorder>> kept;  // all of the process, where dumps are wanted at the end
 };
+
+bool at_end() {
+  const char* wanted = std::getenv("SYNTONY_TRACE_AT_END");
+  return wanted != nullptr && std::string_view(wanted) == "1" && !trace_folder().empty();
+}
 
 Registry& registry() {
   static auto* const registry = new Registry();  // never destroyed: threads may still record while the process ends
@@ -259,6 +266,13 @@ void enlist(const std::shared_ptr<Recorder>& recorder) {
   const std::lock_guard lock(registry().mutex);
   std::erase_if(registry().recorders, [](const std::weak_ptr<Recorder>& old) { return old.expired(); });
   registry().recorders.push_back(recorder);
+  if (at_end()) registry().kept.push_back(recorder);
+  if (trace_folder().empty()) return;
+  std::error_code fault;
+  std::filesystem::create_directories(trace_folder(),
+                                      fault);  // there from the start: for --now, and to see that it works
+  if (fault)
+    log_always("SYNTONY_TRACE_DIR: cannot make the folder " + trace_folder().string() + ": " + fault.message());
 }
 
 std::string pickle_of(const Recorders& recorders) {
@@ -320,6 +334,10 @@ void dump_to_trace_folder() {
   } catch (const std::exception& error) {
     log_always(std::string("cannot leave a record: ") + error.what());
   }
+}
+
+void dump_at_end() {
+  if (at_end()) dump_to_trace_folder();
 }
 
 void dump_on_demand() {

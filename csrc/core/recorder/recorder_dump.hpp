@@ -1,10 +1,10 @@
 // What recorders know, as files: one pickle per rank of the job, all its groups in it, in the form that torch's
 // analyzer reads (`torchfrtrace`, version 2.10 of torch's flight recorder), and the counters as Prometheus text.
 //
-//      SYNTONY_TRACE_DIR     the folder. Set, every rank whose group fails leaves its dump there, and so does every
-//      rank
-//                            within a second after somebody has touched the file `now` in it (`syntony trace DIR
-//                            --now`)
+//      SYNTONY_TRACE_DIR     the folder, made when the first group forms. Every rank whose group fails leaves its dump
+//                            there, and so does every rank within a second after somebody has touched the file `now`
+//                            in it (`syntony trace DIR --now`)
+//      SYNTONY_TRACE_AT_END  1: so does every rank of a run that goes well, when it shuts its groups down
 //      SYNTONY_TRACE_ENTRIES operations remembered per group, default 2000; 0 turns recording and counting off
 //
 // torch's `entries` have the collectives only: its analyzer pairs up what all ranks of a group do. Messages are in
@@ -36,6 +36,8 @@ std::vector<std::filesystem::path> dump_records(const std::filesystem::path& fol
 [[nodiscard]] std::filesystem::path trace_folder();
 /// Dumps to trace_folder(), and tells failures on stderr instead of throwing them.
 void dump_to_trace_folder();
+/// Does that where SYNTONY_TRACE_AT_END wants it, when a group has been shut down in peace.
+void dump_at_end();
 /// Does that if somebody has touched the file `now` there since the last call. The first call only looks.
 void dump_on_demand();
 inline constexpr std::chrono::milliseconds kDemandInterval{500};

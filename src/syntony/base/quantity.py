@@ -13,8 +13,9 @@ from functools import lru_cache
 # The exponent is bounded, so that "1e999999999" is refused instead of computed.
 _DECIMAL = re.compile(r"[0-9]{1,400}(\.[0-9]{0,400})?([eE][+-]?[0-9]{1,2})?")
 _BIT_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?)([kmg])bit")
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?)(us|ms|s)")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{0,9})?)(ns|us|ms|s)")
 _SIZE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{0,9})?(?:e[0-9]{1,2})?) ?(?:([KMGT])(iB|B)?|B)?", re.IGNORECASE)
+_RATE = re.compile(r"([0-9]{1,19}(?:\.[0-9]{0,9})?(?:e[0-9]{1,2})?) ?([KMGT]?)(i?)(B|b|bit)/s", re.IGNORECASE)
 _RATIO = re.compile(r"[0-9]{1,400}/[0-9]{1,400}")
 
 
@@ -49,7 +50,12 @@ def size(text: str) -> int:
 
 @lru_cache(maxsize=1024)  # a topology file says the same few rates thousands of times
 def rate(text: str) -> Fraction:
-    """Bytes per second, exact and positive: `25e9`, `12.5e9` or `1/3`."""
+    """Bytes per second, exact and positive: `25e9`, `12.5e9`, `1/3`, `25GB/s`, `200Gbit/s` (1000), `1GiB/s` (1024)."""
+    match = _RATE.fullmatch(text)
+    if match and Fraction(match[1]) > 0 and (match[2] or not match[3]):
+        base = 1024 if match[3] else 1000
+        bits = 8 if match[4] == "b" or match[4].lower() == "bit" else 1
+        return Fraction(match[1]) * int(base ** " KMGT".index((match[2] or " ").upper())) / bits
     if _DECIMAL.fullmatch(text) or _RATIO.fullmatch(text):
         try:
             value = Fraction(text)
@@ -57,7 +63,7 @@ def rate(text: str) -> Fraction:
             value = Fraction(0)
         if value > 0:
             return value
-    raise ValueError("a positive number of bytes/s such as 25e9 or 1/3")
+    raise ValueError("a positive number of bytes/s such as 25e9 or 1/3, or 25GB/s or 200Gbit/s")
 
 
 def bit_rate(text: str) -> Fraction:
@@ -82,18 +88,20 @@ def ratio(text: str) -> Fraction:
 
 
 def seconds(text: str) -> float:
-    """Seconds, not negative: `1e-6`."""
+    """Seconds, not negative: `1e-6`, `1us`."""
+    if _DURATION.fullmatch(text):
+        return duration(text)
     if not _DECIMAL.fullmatch(text):
-        raise ValueError("a number of seconds such as 1e-6")
+        raise ValueError("a number of seconds such as 1e-6, or 1us")
     return float(text)
 
 
 def duration(text: str) -> float:
-    """A time with its unit, in seconds, not negative: `2s`, `1.5ms`, `20us`."""
+    """A time with its unit, in seconds, not negative: `2s`, `1.5ms`, `20us`, `700ns`."""
     match = _DURATION.fullmatch(text)
     if not match:
         raise ValueError("a time such as 2s, 1.5ms or 20us")
-    return float(Fraction(match[1]) / {"us": 10**6, "ms": 10**3, "s": 1}[match[2]])
+    return float(Fraction(match[1]) / {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}[match[2]])
 
 
 def flag(text: str) -> bool:

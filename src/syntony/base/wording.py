@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from fractions import Fraction
@@ -44,9 +45,10 @@ def in_ranges(ranks: Sequence[int], most: int = 8) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """ " (did you mean ring?)", or "" where no known name is close; case does not count."""
+    """ " (did you mean ring?)", or "" where no known name is close, and none has it as a part; case does not count."""
     names = {name.lower(): name for name in known}
-    close = get_close_matches(word.lower(), names, n=1)
+    part = [name for name in names if len(word) > 2 and word.lower() in re.split(r"[^a-z0-9]+", name)]
+    close = get_close_matches(word.lower(), names, n=1) or part
     return f" (did you mean {names[close[0]]}?)" if close else ""
 
 

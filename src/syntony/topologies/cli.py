@@ -228,7 +228,11 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="IN", help=f"{TOPOLOGY_HELP}, or the path itself")
     _add_topology_file(parser, "output", metavar="OUT", help="the topology file to write; its name ends in .json")
     parser.add_argument(
-        "--from", dest="form", choices=FORMATS, help="the format of IN; without it, IN is recognized by its contents"
+        "--from",
+        dest="form",
+        choices=FORMATS,
+        metavar="FORMAT",
+        help=f"the format of IN: {', '.join(FORMATS)} (default: recognized by its contents)",
     )
 
 

@@ -6,21 +6,24 @@ The reader checks every field. An error names the file, the field and its positi
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
 from syntony.base.fields import Fields
-from syntony.base.quantity import rate
+from syntony.base.quantity import rate, seconds
 from syntony.base.strict_json import FileError, parse
 from syntony.base.whole_file import write_text
+from syntony.base.wording import did_you_mean
 from syntony.topologies.aggregator import NUMBER_FORMATS, PLACEMENTS, SHARINGS, Aggregator
 from syntony.topologies.topology import NODE_KINDS, Link, Node, Permutation, Topology, TopologyError
 
 FORMAT = "syntony-topology"
 VERSION = 1
 
-_RATE = 'it must be bytes/s, exact and positive, such as "25000000000" or "100/3"'
+_RATE = 'it must be bytes/s, positive, such as 25e9, "25GB/s", "200Gbit/s" or "100/3"'
 _Choice = TypeVar("_Choice", bound=str)
 
 
@@ -71,7 +74,8 @@ def from_dict(data: object, where: str = "topology") -> Topology:
     name = fields.string("name")
     about = fields.string("about", optional=True)
     nodes = tuple(_node(i, row, where) for i, row in enumerate(fields.children("nodes")))
-    links = tuple(_link(i, row) for i, row in enumerate(fields.children("links")))
+    numbers = {node.name: node.id for node in nodes}
+    links = tuple(_numbered(end for row in fields.children("links") for end in _links(row, numbers)))
     generators = tuple(
         _generator_from_list(i, row, where) for i, row in enumerate(fields.rows("generators", optional=True))
     )
@@ -157,12 +161,20 @@ def _aggregator_from_dict(row: object, where: str, what: str) -> Aggregator | No
     return aggregator
 
 
-def _link(position: int, fields: _Fields) -> Link:
-    link = Link(
-        position, fields.whole("src"), fields.whole("dst"), fields.number("alpha"), fields.bandwidth("bandwidth")
-    )
+def _links(fields: _Fields, numbers: Mapping[str, int]) -> Iterator[Link]:
+    """One link from `src` to `dst`, or both of the cable `between` two nodes; they are numbered later."""
+    if fields.has("between"):
+        one, other = fields.ends("between", numbers)
+        ways = [(one, other), (other, one)]
+    else:
+        ways = [(fields.end("src", numbers), fields.end("dst", numbers))]
+    alpha, bandwidth = fields.latency("alpha"), fields.bandwidth("bandwidth")
     fields.finish()
-    return link
+    yield from (Link(0, src, dst, alpha, bandwidth) for src, dst in ways)
+
+
+def _numbered(links: Iterable[Link]) -> Iterator[Link]:
+    yield from (replace(link, id=number) for number, link in enumerate(links))
 
 
 def _generator_from_list(position: int, row: object, where: str) -> Permutation:
@@ -187,12 +199,46 @@ class _Fields(Fields):
 
     def bandwidth(self, key: str, right: str = _RATE) -> Fraction:
         value = self.take(key)
+        if type(value) is float and 0 < value < 1e30:
+            return Fraction(value)
         if isinstance(value, str) or type(value) is int:
             try:
                 return rate(str(value))
             except ValueError:
                 pass
         raise self.wrong(key, right)
+
+    def latency(self, key: str) -> float:
+        """Seconds, as a number or with a unit."""
+        if not isinstance(self._rest.get(key), str):
+            return self.number(key)
+        try:
+            return seconds(self.take(key))
+        except ValueError:
+            raise self.wrong(key, 'it must be seconds, such as 1e-6 or "1us"') from None
+
+    def end(self, key: str, numbers: Mapping[str, int]) -> int:
+        """A node, by its number or its name."""
+        if not isinstance(self._rest.get(key), str):
+            return self.whole(key)
+        return self._node(key, self.take(key), numbers, None)
+
+    def ends(self, key: str, numbers: Mapping[str, int]) -> tuple[int, int]:
+        """Two nodes, by number or name."""
+        values = self.rows(key)
+        if len(values) != 2:
+            raise self.wrong(key, "a cable has two ends: [node, node]")
+        one, other = (
+            value if type(value) is int else self._node(key, value, numbers, at) for at, value in enumerate(values)
+        )
+        return one, other
+
+    def _node(self, key: str, value: object, numbers: Mapping[str, int], index: int | None) -> int:
+        if not isinstance(value, str):
+            raise self.wrong(key, "a node is named by its number or its name", index)
+        if value not in numbers:
+            raise self.wrong(key, f"there is no node of that name{did_you_mean(value, numbers)}", index)
+        return numbers[value]
 
     def place(self, key: str) -> tuple[float, float] | None:
         value = self.take(key, optional=True)

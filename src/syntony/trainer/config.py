@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
+from syntony.base.bundled import bundled, ours
 from syntony.base.command import UserError
 from syntony.base.text_file import parse_toml, read_text
 from syntony.base.wording import did_you_mean
@@ -129,16 +130,18 @@ class Config:
         return Layout(**vars(self.parallel), microbatches=microbatches, clip=Clip(self.optimizer.clip))
 
 
+BUNDLED: Mapping[str, Path] = bundled(Path(__file__).with_name("configs"), ".toml")
+
+
 def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
     """The file, with `section.key=value` settings put over it, checked. Raises UserError with file, line and key.
 
-    Where there is no such file, the one of that name among those in trainer/configs.
+    Where there is no such file, the one of that name among `BUNDLED`.
     """
-    bundled = {each.stem: each for each in sorted(Path(__file__).with_name("configs").glob("*.toml"))}
     if not Path(path).is_file():
-        path = bundled.get(str(path), path)
+        path = BUNDLED.get(str(path), path)
     if not Path(path).exists():
-        raise UserError(f"{path}: there is no such file; without one there are {', '.join(bundled)}")
+        raise UserError(f"{path}: there is no such file{ours(str(path), BUNDLED)}")
     text = read_text(path)
     tables = parse_toml(text, path)
     places = {key: f"{path}:{line}" for key, line in _lines(text).items()}

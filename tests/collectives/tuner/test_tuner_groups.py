@@ -16,6 +16,7 @@ from syntony.base.command import UserError
 from syntony.collectives.bootstrap.launch import Exchange, RankError, run_ranks
 from syntony.collectives.tuner import settings, table
 from syntony.collectives.tuner.costs import Key
+from syntony.collectives.tuner.measure import Measured, measure_until_sure
 from syntony.collectives.tuner.table import Place, Table
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.portfolio import Entry, Portfolio
@@ -345,3 +346,43 @@ def test_a_probe_is_made_once_and_only_when_asked_for(monkeypatch: pytest.Monkey
     why = on_ranks(2, lambda group: group._core.choice("all_reduce", 0, 8)[1])
     assert why == [f"tuned table {path}"] * 2
     assert path.read_bytes() == written
+
+
+# ---- when one is sure -----------------------------------------------------------------------------------------------
+
+
+def measuring(*runs: dict[str, float]) -> Callable[..., Measured]:
+    """Finds, time after time, these seconds of all_reduce of 8 bytes by algorithm."""
+    left = iter(runs)
+    return lambda *_, **__: Measured({Key("all_reduce", name): {8: took} for name, took in next(left).items()}, 0.0)
+
+
+def test_it_measures_again_until_two_agree_on_the_best() -> None:
+    ring, tree, tie = {"ring": 1.0, "dbt": 2.0}, {"ring": 2.0, "dbt": 1.0}, {"ring": 1.1, "dbt": 1.0}
+    for runs in ((ring, ring), (ring, tree, tree), (tie, {"ring": 1.0, "dbt": 1.2})):
+        assert measure_until_sure(None, {}, once=measuring(*runs)).doubt == ""  # type: ignore[arg-type]
+    unsure = measure_until_sure(None, {}, once=measuring(ring, tree, ring))  # type: ignore[arg-type]
+    assert unsure.doubt == "two measurements disagree: all_reduce of 8 bytes: dbt, then ring"
+    assert {key.algorithm: points[8] for key, points in unsure.costs.items()} == {"ring": 1.0, "dbt": 1.0}
+
+
+def test_an_unsure_result_keeps_the_older_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sizes are too few: what `tune` found before stays for jobs to come, unless one says otherwise."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    command = ("-m", "syntony", "tune", "--collectives", "gather", "--repeat", "1")
+    ran = run_python(*command, "--sizes", "8,4K")  # there is no older one: better than nothing
+    assert ran.returncode == 0, ran.stderr
+    place = Place.here([[0, 1]])
+    first = table.load(place)
+    assert first is not None
+    ran = run_python(*command, "--sizes", "8,64K")
+    assert ran.returncode == 0, ran.stderr
+    assert "too few sizes for gather" in ran.stdout
+    assert "unsure, so the older table stays for gather; --keep-anyway replaces it" in ran.stdout
+    assert table.load(place) == first
+    ran = run_python(*command, "--sizes", "8,64K", "--keep-anyway", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["kept_older"] == []
+    replaced = table.load(place)
+    assert replaced is not None
+    assert {size for points in replaced.costs.values() for size in points} == {8, 64 << 10}

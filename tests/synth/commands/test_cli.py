@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -158,3 +159,68 @@ def test_examples_work_as_they_stand(
         assert program == "syntony"
         assert main(words) == 0, capsys.readouterr().err
     assert {"allgather.json", "allgather.xml", "trace.json"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_what_is_not_proven_is_not_simulated(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transfer is taken out: no time is printed."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["synth", "ring:3", "all_gather", "--engine", "greedy", "-o", "s.json"]) == 0
+    data = json.loads(Path("s.json").read_text())
+    moved = data["transfers"]
+    length = len(moved["src"])
+    data["transfers"] = {key: column[:-1] if len(column) == length else column for key, column in moved.items()}
+    Path("s.json").write_text(json.dumps(data))
+    assert main(["verify", "s.json"]) == 1
+    fault = capsys.readouterr().out.splitlines()[-1].partition("invalid: ")[2]
+    assert main(["simulate", "s.json"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == f"syntony: s.json: {fault}\n"
+
+
+def test_schedules_and_builders_are_cut_alike_and_it_is_said_how(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "s.json")
+    assert main(["synth", "ring:4", "all_gather", "--engine", "greedy", "-o", path]) == 0
+    capsys.readouterr()
+    ring = ("simulate", "builder:ring:all_gather", "--topology", "ring:4", "--size", "64M")
+    schedule = answer(capsys, "simulate", path, "--size", "64M", "--json")
+    builder = answer(capsys, *ring, "--json")
+    assert schedule["slices"].startswith("of 128 KiB")
+    assert builder["slices"].startswith("of 128 KiB")
+    assert schedule["paths"] == "as scheduled, cut-through"
+    assert main([*ring]) == 0
+    assert "slices   of 128 KiB" in capsys.readouterr().out
+
+
+def test_a_large_trace_is_thinned_and_says_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syntony.synth.simulation.trace.MOST_BOXES", 40)
+    monkeypatch.setattr("syntony.synth.simulation.trace.write_trace.__defaults__", (40,))
+    trace = tmp_path / "t.json"
+    words = ("simulate", "builder:ring:all_gather", "--topology", "ring:4", "--size", "4M", "--trace", str(trace))
+    assert main(list(words)) == 0
+    assert re.search(
+        r"wrote .*t\.json \(thinned: up to \d+ slices of a message in one box; .* kB\)", capsys.readouterr().out
+    )
+    boxes = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
+    assert 0 < len(boxes) <= 80
+    assert (
+        max(box["ts"] + box["dur"] for box in boxes) <= 1e6 * answer(capsys, *words[:6], "--json")["seconds"] * 1.0001
+    )
+
+
+def test_the_proof_is_short_and_explained_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["synth", "ring:4", "all_reduce", "--engine", "forest"]
+    assert main(words) == 0
+    short = capsys.readouterr().out
+    assert "  correct  checked\n" in short
+    assert re.search(r"  optimal  (proven|not proven)", short)
+    assert "proof" not in short.replace("proven", "")
+    assert main([*words, "--explain"]) == 0
+    whole = capsys.readouterr().out
+    assert all(f"\n  {word}" in whole for word in ("witness", "exactly", "proof"))

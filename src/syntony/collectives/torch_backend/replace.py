@@ -75,7 +75,7 @@ def replace(backend: str) -> None:
                 group._set_default_backend(module.ProcessGroup.BackendType.CUSTOM)
             module._world.pg_map[group] = (backend, store)
             module._world.pg_backend_config[group] = str(asked)
-            if os.environ.get("SYNTONY_DEBUG") in ("INFO", "TRACE"):
+            if os.environ.get("SYNTONY_DEBUG", "").upper() in ("INFO", "TRACE"):
                 print(f"syntony [rank {group_rank}] INFO group {group.group_name!r} of {backend!r}: served as {name!r}",
                       file=sys.stderr, flush=True)  # fmt: skip
         return group, store

@@ -50,13 +50,13 @@ def _run_bound(options: argparse.Namespace) -> int:
     cheap = bounds_of(topology, collective, Deadline(0.0))
     note = "the exact bound was not finished; this one is valid, too"
     options.standby.answer(_bounds_told(options, topology, collective, cheap, None), note)
-    with progress("bounds"):
+    with progress("bounds", options.timeout):
         bounds = bounds_of(topology, collective, deadline)
     references = None
     if collective.kind == "all_reduce" and collective.ranks > 1:
         told = _bounds_told(options, topology, collective, bounds, None)
         options.standby.answer(told, "the reference rates were not finished")
-        with progress("reference rates"):
+        with progress("reference rates", options.timeout):
             references = all_reduce_references(Network(topology, collective), deadline)
     print(_bounds_told(options, topology, collective, bounds, references), end="")
     return 0
@@ -178,7 +178,7 @@ def _run_synth(options: argparse.Namespace) -> int:
     budget = Budget(options.timeout, options.steps, options.rounds, better)
     if options.pareto:
         return _run_pareto(options, topology, collective, budget, output)
-    with progress(f"{engine.name}: {collective.kind} on {topology.name}"):
+    with progress(f"{engine.name}: {collective.kind} on {topology.name}", options.timeout):
         schedule = engine.run(topology, collective, options.size, budget)
     report = _report(schedule, output, time.monotonic() - begin, options.size)
     tell(options, report, _story(schedule, report, options.explain))
@@ -200,7 +200,7 @@ def _run_pareto(
     while True:
         begin = time.monotonic()
         try:
-            with progress(f"frontier of {collective.kind} on {topology.name}"):
+            with progress(f"frontier of {collective.kind} on {topology.name}", options.timeout):
                 point = next(points, None)
         except UndecidedError as error:
             if not reports:
@@ -262,7 +262,7 @@ def _run_repair(options: argparse.Namespace) -> int:
     if not isinstance(old, Schedule):
         raise UserError(f"{options.file}: it is a program, which does not name links; repair needs a schedule")
     begin = time.monotonic()
-    with progress(f"repair of {old.collective.kind} on {old.topology.name}"):
+    with progress(f"repair of {old.collective.kind} on {old.topology.name}", options.timeout):
         schedule = repair(old, options.without, options.slowed, Budget(options.timeout))
     report = _report(schedule, options.output, time.monotonic() - begin)
     tell(options, report, _story(schedule, report, options.explain))
@@ -299,7 +299,8 @@ def _report(schedule: Schedule, output: Path | None, seconds: float, size: int |
 
 def _simulated(schedule: Schedule, size: int) -> dict[str, Any] | None:
     """Its time at a size beside what is proven to be needed there; None where a simulation would take long."""
-    from syntony.synth.engines.workers import MOST_MESSAGES, seconds_at
+    from syntony.synth.engines.workers import seconds_at
+    from syntony.synth.simulation.usual_slice import MOST_MESSAGES
 
     if len(schedule.transfers) > MOST_MESSAGES or not schedule.bounds:
         return None

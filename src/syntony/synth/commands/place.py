@@ -56,7 +56,7 @@ def _run(options: argparse.Namespace) -> int:
         levels = given_levels(options.levels, topology.ranks)
     else:
         levels = levels_of(topology, Collective.make("all_gather", topology.ranks))
-    with progress(f"placing {options.axes} on {topology.name}"):
+    with progress(f"placing {options.axes} on {topology.name}", options.timeout):
         candidates = search(topology, levels, axes, reduced, options.size)
     if not candidates:
         raise UserError(f"axes {options.axes} cannot be laid over levels {levels}")

@@ -39,7 +39,7 @@ def _run(options: argparse.Namespace) -> int:
     output: Path | None = options.output
     topology, collective = problem(options)
     begin = time.monotonic()
-    with progress(f"portfolio of {collective.kind} on {topology.name}"):
+    with progress(f"portfolio of {collective.kind} on {topology.name}", options.timeout):
         found = portfolio(topology, collective, options.smallest, options.largest, Budget(options.timeout))
         for entry in found.entries:
             verdict = check_schedule(entry.schedule)

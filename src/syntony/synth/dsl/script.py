@@ -5,15 +5,21 @@ from __future__ import annotations
 import runpy
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 
+from syntony.base.bundled import bundled, ours
 from syntony.base.command import UserError
 from syntony.synth.dsl.decorator import Algorithm
 from syntony.synth.dsl.lines import DslError
 
+EXAMPLES: Mapping[str, Path] = bundled(Path(__file__).with_name("examples"), ".py")
+
 
 def algorithm_of(place: str) -> Algorithm:
-    """The algorithm `script.py` or `script.py:name`; UserError when the script fails or has not just one of that name.
+    """The algorithm `script.py` or `script.py:name`, or one of `EXAMPLES` by its name.
+
+    UserError when the script fails or has not just one of that name.
 
     Runs the script, but not what it does under `if __name__ == "__main__"`.
     """
@@ -21,8 +27,12 @@ def algorithm_of(place: str) -> Algorithm:
     if not path.is_file() and ":" in place:
         text, _, name = place.rpartition(":")
         path = Path(text)
+    if not path.is_file() and str(path) in EXAMPLES:
+        path = EXAMPLES[str(path)]
     if not path.is_file():
-        raise UserError(f"{place}: there is no script {path}; write script.py or script.py:name")
+        raise UserError(
+            f"{place}: there is no script {path}; write script.py or script.py:name{ours(str(path), EXAMPLES)}"
+        )
     found = {value.name: value for value in _run(path).values() if isinstance(value, Algorithm)}
     if name in found:
         return found[name]

@@ -27,10 +27,9 @@ from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.program_simulator import executor_slice
 from syntony.synth.simulation.schedule_simulator import simulate
+from syntony.synth.simulation.usual_slice import MOST_MESSAGES
 from syntony.topologies.topology import Topology
 
-MOST_MESSAGES = 1 << 19
-"""If a simulation had more messages than this, slices are made larger."""
 LATE = 1.0
 """Seconds over its limit in which an engine may still answer: for bounds and simulation."""
 

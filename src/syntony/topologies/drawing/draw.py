@@ -1,8 +1,9 @@
 """A topology as an SVG picture.
 
-Families set the coordinates of their nodes (`Node.place`). Ranks are drawn as circles with their number, switches and
-NICs as rectangles with their name, cables as lines. Width and colour of a line show its bandwidth and latency; the
-legend explains them. A line that would run over a third node bends around it.
+Families set the coordinates of their nodes (`Node.place`); others are put in layers (layers.py). Ranks are drawn as
+circles with their number, and their name if it says more, switches and NICs as rectangles with their name, cables as
+lines. Width and colour of a line show its bandwidth and latency; the legend explains them. One that is slower than
+most others between the same kinds of nodes is red and dashed. A line that would run over a third node bends around it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from fractions import Fraction
 from html import escape
 
 from syntony.base.wording import counted, rate, time
+from syntony.topologies.drawing.layers import hosts_or_ranks, layered
 from syntony.topologies.graph.wiring import Place, circle
 from syntony.topologies.topology import Link, Node, Topology
 
@@ -21,6 +23,7 @@ _UNIT = 80.0  # pixels between neighbours
 RADIUS = 14.0  # pixels, of a rank
 MARGIN = 40.0
 _MOST_PAIRS = 10**8  # pairs of a node and a link that are compared: a few seconds
+_SLOW, _DASHES = "#d1242f", ' stroke-dasharray="9 5"'
 _COLOURS = ("#1f5fa8", "#d1622b", "#2a8a57", "#8a4fa3", "#8c6d1f", "#59636e")
 
 Point = tuple[float, float]
@@ -32,13 +35,46 @@ def to_svg(topology: Topology) -> str:
     speeds = sorted({(link.bandwidth, link.alpha) for link in topology.links}, key=lambda s: (-s[0], s[1]))
     style = {speed: (_COLOURS[i % len(_COLOURS)], _stroke(speed, speeds)) for i, speed in enumerate(speeds)}
     title = f"{topology.name}: {counted(topology.ranks, 'rank')}"
+    slow = slower_than_their_like(topology)
+    slow_speeds = {(topology.links[link].bandwidth, topology.links[link].alpha) for link in slow}
     return page(
         topology,
         title,
-        lambda points: _cables(topology, points, style),
-        lambda top: _legend(speeds, style, top),
+        lambda points: [*_hosts(topology, points), *_cables(topology, points, style, slow)],
+        lambda top: _legend(speeds, style, slow_speeds, top),
         26.0 * len(speeds) + 20.0,
     )
+
+
+def slower_than_their_like(topology: Topology) -> set[int]:
+    """The links that are slower than most others between the same layers; none where nodes have places of their own."""
+    places = None if _all_placed(topology) else layered(topology)
+    if places is None:
+        return set()
+    alike: dict[tuple[tuple[str, float], ...], list[Link]] = {}
+    for link in topology.links:
+        ends = ((topology.nodes[node].kind, round(places[node][1], 3)) for node in (link.src, link.dst))
+        alike.setdefault(tuple(sorted(ends)), []).append(link)
+    medians = {kind: sorted(link.bandwidth for link in links)[len(links) // 2] for kind, links in alike.items()}
+    return {link.id for kind, links in alike.items() for link in links if link.bandwidth < medians[kind]}
+
+
+def _all_placed(topology: Topology) -> bool:
+    return all(node.place is not None for node in topology.nodes)
+
+
+def _hosts(topology: Topology, points: list[Point]) -> Iterator[str]:
+    """A frame around each host that has more than its rank; none where nodes have places of their own."""
+    if _all_placed(topology) or not layered(topology):
+        return
+    for host in hosts_or_ranks(topology):
+        if len(host.nodes) > 1:
+            xs, ys = zip(*(points[node] for node in host.nodes), strict=True)
+            left, top = min(xs) - 0.5 * _UNIT, min(ys) - 24.0
+            yield (
+                f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(xs) - left + 0.5 * _UNIT:.1f}" '
+                f'height="{max(ys) - top + 34:.1f}" rx="12" fill="#f7f8fa" stroke="#d0d7de"/>'
+            )
 
 
 def page(
@@ -78,9 +114,11 @@ def points_of(topology: Topology) -> list[Point]:
 
 
 def _places(topology: Topology) -> list[Place]:
-    """The coordinates of the nodes; if any has none, all are put on a circle."""
+    """The coordinates of the nodes; if any has none, all are put in layers, or without switches on a circle."""
     places = [node.place for node in topology.nodes if node.place is not None]
-    return places if len(places) == len(topology.nodes) else list(circle(len(topology.nodes)))
+    if len(places) == len(topology.nodes):
+        return places
+    return layered(topology) or list(circle(len(topology.nodes)))
 
 
 def _on_canvas(places: list[Place]) -> tuple[list[Point], float, float]:
@@ -96,12 +134,16 @@ def _stroke(speed: _Speed, speeds: list[_Speed]) -> float:
     return 1.0 + 3.0 * math.sqrt(speed[0] / speeds[0][0]) if len(speeds) > 1 else 2.0
 
 
-def _cables(topology: Topology, points: list[Point], style: dict[_Speed, tuple[str, float]]) -> Iterator[str]:
+def _cables(
+    topology: Topology, points: list[Point], style: dict[_Speed, tuple[str, float]], slow: set[int]
+) -> Iterator[str]:
     for link, back, bend in bent(topology, points):
         colour, stroke = style[link.bandwidth, link.alpha]
         start, end, duplex = points[link.src], points[link.dst], back is not None
         arrow = "" if duplex else ' marker-end="url(#arrow)"'
         faint = ' stroke-opacity="0.6"' if bend else ""
+        if link.id in slow:
+            colour, stroke, faint = _SLOW, 4.0, _DASHES
         if not duplex:
             end = towards(end, start, RADIUS)
         yield (
@@ -193,6 +235,13 @@ def _glyph(node: Node, point: Point) -> str:
     if node.kind == "rank":
         shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS}" fill="#e8f0fa" stroke="#1f5fa8" stroke-width="1.5"/>'
         label, size = str(node.id), 12.0 if node.id < 1000 else 9.0
+        if node.name != f"rank{node.id}":
+            at = f'x="{x:.1f}" y="{y + RADIUS + 11:.1f}" font-size="10" text-anchor="middle"'
+            name = escape(node.name)
+            shape += (
+                f'<text {at} fill="white" stroke="white" stroke-width="3">{name}</text>'
+                f'<text {at} fill="#1b1f24">{name}</text>'
+            )
     else:
         label, size = node.name, 10.0
         half = 3.2 * len(label) + 6.0
@@ -209,13 +258,18 @@ def _glyph(node: Node, point: Point) -> str:
     )
 
 
-def _legend(speeds: list[_Speed], style: dict[_Speed, tuple[str, float]], top: float) -> Iterator[str]:
+def _legend(
+    speeds: list[_Speed], style: dict[_Speed, tuple[str, float]], slow: set[_Speed], top: float
+) -> Iterator[str]:
     for i, speed in enumerate(speeds):
         colour, stroke = style[speed]
+        dashes, more = "", ""
+        if speed in slow:
+            colour, stroke, dashes, more = _SLOW, 4.0, _DASHES, "; red where slower than most of its like"
         y = top + 14 + 26 * i
         yield (
             f'<line x1="{MARGIN}" y1="{y}" x2="{MARGIN + 36}" y2="{y}" stroke="{colour}" '
-            f'stroke-width="{stroke:.2f}"/>'
+            f'stroke-width="{stroke:.2f}"{dashes}/>'
             f'<text x="{MARGIN + 46}" y="{y + 4.5}" font-size="13" fill="#1b1f24">'
-            f"{rate(speed[0])} per direction, {time(speed[1])}</text>"
+            f"{rate(speed[0])} per direction, {time(speed[1])}{more}</text>"
         )
