@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest --quiet
 # run alone sees to that itself (tests/conftest.py).
 SIDE_BY_SIDE := --numprocesses $(JOBS) --dist worksteal
 WHICH := not soak and not sweep
-STUBS := _cuda _emulation
+STUBS := _core _solve _cuda _emulation
 CXX_FILES = $(shell find csrc tests/csrc/fuzz tests/csrc/faults tests/csrc/model -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help

@@ -21,7 +21,7 @@ T value_in(const py::capsule& capsule, const char* name) {
 PYBIND11_MODULE(_torch, m) {
   using namespace syntony;
   using glue::SyntonyBackend;
-  m.doc() = "The torch.distributed backend over csrc._core.";
+  m.doc() = "The torch.distributed backend over syntony._core.";
   py::module_::import("torch.distributed");  // c10d's own types
   m.attr("TORCH_VERSION") = TORCH_VERSION;
 

@@ -1,23 +1,18 @@
-"""The compiled core: Programs, their execution, graph algorithms, and arithmetic on buffers."""
+"""
+The runtime: Programs, their execution, groups of ranks, and arithmetic on buffers.
+"""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
-import numpy as np
-import numpy.typing as npt
+import numpy
+from numpy.typing import NDArray
+from typing_extensions import CapsuleType
 
-# ---- kernels --------------------------------------------------------------------------------------------------------
-# Element-wise arithmetic on contiguous, one-dimensional uint8 buffers in host memory (`array.view(np.uint8)`); anything
-# that speaks DLPack or the buffer protocol will do. All raise ValueError for what has no meaning.
 
-_Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-
-DTYPES: tuple[str, ...]
-REDUCE_OPS: tuple[str, ...]
-COLLECTIVES: dict[str, CollectiveFacts]
 
 class CollectiveFacts(TypedDict):
-    """What is different about a collective (core/program/collective.hpp); a plain dict when it runs."""
+    """What is different about a collective (csrc/core/program/collective.hpp)."""
 
     reduces: bool
     root_gives: bool
@@ -25,43 +20,8 @@ class CollectiveFacts(TypedDict):
     by_source: bool
     by_destination: bool
 
-def itemsize(dtype: str) -> int:
-    """Bytes of one element of `dtype`."""
-
-def supports(dtype: str, op: str) -> bool:
-    """True when `op` has a meaning for elements of `dtype`: no order on complex numbers, no bits in floats, and only
-    min and max for float8_e8m0fnu, which holds bare exponents."""
-
-def reduce(dtype: str, op: str, dst: _Bytes, sources: Sequence[_Bytes]) -> None:
-    """dst = sources[0] op sources[1] op ..., from left to right; all of equal size. `dst` may be one of the sources.
-
-    Formats narrower than float32 accumulate in float32 and round once, at the end, to nearest even. Integers wrap.
-    NaN comes out as the format's one canonical NaN; a single source is copied as it is.
-    """
-
-def scale(dtype: str, dst: _Bytes, src: _Bytes, factor: float) -> None:
-    """dst = src * factor; floating point and complex only. `dst` may be `src`."""
-
-def divide(dtype: str, data: _Bytes, divisor: int) -> None:
-    """data = data / divisor in place (divisor >= 1); integers truncate toward zero."""
-
-def stream_copy(dst: _Bytes, src: _Bytes) -> None:
-    """dst = src past the caches (AVX-512 or AVX2 where there are), whole 64-byte lines; `dst` begins at a line."""
-
-def kernel_isa() -> str:
-    """The instruction set in use: "avx512", "avx2" or "portable". SYNTONY_ISA may name a lesser one than the best."""
-
-# ---- programs -------------------------------------------------------------------------------------------------------
-# Program v1 (program.hpp). All raise ValueError with a sentence that names rank, lane and instruction.
-
-_Table = np.ndarray[Any, np.dtype[np.int32]]
-_Rows = npt.ArrayLike
-
-INSTRUCTION_FIELDS: tuple[str, ...]
-OPCODES: dict[str, OpcodeFacts]
-
 class OpcodeFacts(TypedDict):
-    """What an opcode touches (core/program/opcode.hpp); a plain dict when it runs."""
+    """What an opcode touches (csrc/core/program/opcode.hpp)."""
 
     reads: bool
     writes: bool
@@ -69,32 +29,56 @@ class OpcodeFacts(TypedDict):
     sends: bool
     one_sided: bool
 
+DTYPES: tuple[str, ...]
+
+REDUCE_OPS: tuple[str, ...]
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element of `dtype`."""
+
+def supports(dtype: str, op: str) -> bool:
+    """True when `op` has a meaning for elements of `dtype`."""
+
+def reduce(dtype: str, op: str, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], sources: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]]) -> None:
+    """
+    dst = sources[0] op sources[1] op ..., from left to right, over contiguous uint8 views of equal size.
+    `dst` may be one of the sources. Formats narrower than float32 round once, at the end.
+    """
+
+def scale(dtype: str, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], factor: float) -> None:
+    """
+    dst = src * factor; floating point and complex only. `dst` may be `src`.
+    """
+
+def divide(dtype: str, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], divisor: int) -> None:
+    """
+    data = data / divisor in place (divisor >= 1); integers truncate toward zero.
+    """
+
+def kernel_isa() -> str:
+    """The instruction set in use: "avx512", "avx2" or "portable"."""
+
+def stream_copy(dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    """
+    dst = src past the caches (AVX-512 or AVX2 where there are; else an ordinary copy), over uint8 views of equal
+    size, whole 64-byte lines; `dst` begins at a line.
+    """
+
+INSTRUCTION_FIELDS: tuple[str, ...]
+
+OPCODES: dict[str, OpcodeFacts]
+
 class Program:
-    """Who does what: one agent per rank, lanes of instructions over slots. Immutable and validated; whether it is right
-    is the checker's word.
+    """
+    Who does what: one agent per rank, lanes of instructions over slots. Immutable and validated; whether it is right is the checker's word.
 
     The tables are read-only views of the core's memory; synth/model/program.py describes them.
     """
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        collective: str,
-        root: int,
-        ranks: int,
-        chunks: _Rows,
-        slots: _Rows,
-        instructions: _Rows,
-        operands: _Rows,
-        dependencies: _Rows,
-        fifo_depth: int = 1,
-        out_of_place: bool = True,
-        in_place: bool = True,
-        rounds_per_hop: bool = False,
-    ) -> None:
-        """From tables, as lists of rows or arrays; rows of instructions may leave out `skew`, the last field, if it is
-        0. ProgramError names the first value that cannot be."""
+    def __init__(self, *, name: str, collective: str, root: int, ranks: int, chunks: object, slots: object, instructions: object, operands: object, dependencies: object, fifo_depth: int = 1, out_of_place: bool = True, in_place: bool = True, rounds_per_hop: bool = False) -> None:
+        """
+        From tables, as lists of rows or arrays; rows of instructions may leave out the last field, `skew`, when it is 0. ProgramError names the first value that cannot be.
+        """
 
     def columns(self) -> dict[str, Any]:
         """The keyword arguments of the constructor that give this Program again."""
@@ -103,47 +87,66 @@ class Program:
         """The same Program with some of `columns()` changed."""
 
     @property
-    def chunks(self) -> _Table: ...
-    @property
-    def slots(self) -> _Table: ...
-    @property
-    def instructions(self) -> _Table: ...
-    @property
-    def operands(self) -> _Table: ...
-    @property
-    def dependencies(self) -> _Table: ...
-    def field(self, name: str) -> _Table:
-        """One column of the instructions, by its name in INSTRUCTION_FIELDS; shape (I,)."""
+    def chunks(self) -> Annotated[NDArray[numpy.int32], dict(writable=False)]: ...
 
     @property
-    def space_start(self) -> _Table:
-        """(ranks, 3): the row of `slots` where the agent's space begins; the row of a slot is start + index."""
+    def slots(self) -> Annotated[NDArray[numpy.int32], dict(writable=False)]: ...
 
     @property
-    def lane_start(self) -> tuple[_Table, _Table]:
-        """Two columns over all lanes in order: the lane's first row of `instructions`, and its agent."""
+    def instructions(self) -> Annotated[NDArray[numpy.int32], dict(writable=False)]: ...
 
     @property
-    def position(self) -> _Table:
+    def operands(self) -> Annotated[NDArray[numpy.int32], dict(writable=False)]: ...
+
+    @property
+    def dependencies(self) -> Annotated[NDArray[numpy.int32], dict(writable=False)]: ...
+
+    def field(self, name: str) -> Annotated[NDArray[numpy.int32], dict(writable=False)]:
+        """
+        One column of the instructions, by its name in INSTRUCTION_FIELDS; shape (I,).
+        """
+
+    @property
+    def space_start(self) -> Annotated[NDArray[numpy.int32], dict(writable=False)]:
+        """
+        (ranks, 3): the row of `slots` where the agent's space begins; the row of a slot is start + index.
+        """
+
+    @property
+    def lane_start(self) -> tuple[NDArray[numpy.int32], NDArray[numpy.int32]]:
+        """
+        Two columns over all lanes in order: the lane's first row of `instructions`, and its agent.
+        """
+
+    @property
+    def position(self) -> NDArray[numpy.int32]:
         """(I,) the position of each instruction in its lane."""
 
     def space_size(self, agent: int, space: int) -> int:
         """How many slots the agent has in the space."""
 
     def where(self, row: int) -> str:
-        """How people are told about a row of `instructions`: "rank 2, lane 0, instruction 5 (recv_reduce)"."""
+        """
+        How people are told about a row of `instructions`: "rank 2, lane 0, instruction 5 (recv_reduce)".
+        """
 
     def without_skew(self) -> Program:
-        """The same Program, slice after slice: as right as this one, and with many slices mostly slower."""
+        """
+        The same Program, slice after slice: as right as this one, and with many slices mostly slower.
+        """
 
     @property
     def name(self) -> str: ...
+
     @property
     def collective(self) -> str: ...
+
     @property
     def ranks(self) -> int: ...
+
     @property
     def root(self) -> int: ...
+
     @property
     def fifo_depth(self) -> int:
         """Messages that one connection must be able to hold."""
@@ -154,7 +157,9 @@ class Program:
 
     @property
     def in_place(self) -> bool:
-        """Right when input and output slots of the same chunk are the same memory."""
+        """
+        Right when input and output slots of the same chunk are the same memory.
+        """
 
     @property
     def rounds_per_hop(self) -> bool:
@@ -174,111 +179,121 @@ class Program:
 
     @property
     def skewed(self) -> bool:
-        """Whether some instruction works on earlier slices than its lane's iteration."""
+        """
+        Whether some instruction works on earlier slices than its lane's iteration.
+        """
 
     @property
-    def needs_size_matrix(self) -> bool:
-        """It relays blocks that a rank neither starts nor ends with: ranks must know every block's size."""
+    def needs_size_matrix(self) -> bool: ...
 
     @property
     def hash(self) -> int:
-        """64-bit FNV-1a over every field: what ranks agree on. No proof rests on it."""
+        """
+        64-bit FNV-1a over every field: what ranks agree on. No proof rests on it.
+        """
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+    def __str__(self) -> str: ...
+
+    def __repr__(self) -> str: ...
 
 class Slot:
-    """A place for one chunk at a rank; made by a ProgramBuilder."""
+    """A place for one chunk: space (0 input, 1 output, 2 scratch) and index."""
 
     @property
-    def space(self) -> int:
-        """0 input, 1 output, 2 scratch."""
+    def space(self) -> int: ...
 
     @property
     def index(self) -> int: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
     def __hash__(self) -> int: ...
 
-class ProgramBuilder:
-    """Writes a Program from one logical order of moves; allocates lanes and dependencies by itself.
+    def __repr__(self) -> str: ...
 
-    `chunks` are (block, weight) rows. Whatever is built is free of deadlock at the fifo_depth that it states: 1, unless
-    `append` leaves more messages in flight.
+class ProgramBuilder:
+    """
+    Writes a Program from one logical order of moves; allocates lanes and dependencies.
     """
 
-    def __init__(
-        self, name: str, collective: str, ranks: int, root: int, chunks: Sequence[tuple[int, int]] | _Table
-    ) -> None: ...
+    def __init__(self, name: str, collective: str, ranks: int, root: int, chunks: Sequence[tuple[int, int]]) -> None:
+        """`chunks`: (block, weight) rows."""
+
     def input(self, rank: int, chunk: int) -> Slot: ...
+
     def output(self, rank: int, chunk: int) -> Slot: ...
+
     def scratch(self, rank: int, chunk: int) -> Slot:
         """A new slot, as large as `chunk`."""
 
     def place(self, rank: int, chunk: int) -> Slot:
-        """The output slot of `chunk` where the rank has one, else a new scratch slot."""
+        """The output slot of `chunk`, else a new scratch slot."""
 
     def copy(self, rank: int, dst: Slot, src: Slot) -> None: ...
+
     def reduce(self, rank: int, dst: Slot, sources: Sequence[Slot]) -> None:
         """dst = sources[0] + sources[1] + .., in this order, rounded once."""
 
     def transfer(self, src_rank: int, src: Slot, dst_rank: int, dst: Slot, channel: int = 0, count: int = 1) -> None:
-        """A send at one rank and the recv at the other; `count` consecutive slots go in one message."""
+        """`count` consecutive slots go in one message."""
 
-    def transfer_reduce(
-        self, src_rank: int, src: Slot, dst_rank: int, dst: Slot, operand: Slot, channel: int = 0, count: int = 1
-    ) -> None:
-        """A send at one rank; at the other dst = message + operand."""
+    def transfer_reduce(self, src_rank: int, src: Slot, dst_rank: int, dst: Slot, operand: Slot, channel: int = 0, count: int = 1) -> None:
+        """dst = message + operand."""
 
-    def append(
-        self,
-        rank: int,
-        lane: int,
-        opcode: int,
-        dst: tuple[int, int],
-        src: tuple[int, int],
-        count: int,
-        recv_peer: int,
-        send_peer: int,
-        channel: int,
-        operands: Sequence[tuple[int, int]] = (),
-    ) -> None:
-        """One instruction into a lane of the caller's choice; slots are (space, index). Messages are sent first."""
+    def append(self, rank: int, lane: int, opcode: int, dst: tuple[int, int], src: tuple[int, int], count: int, recv_peer: int, send_peer: int, channel: int, operands: Sequence[tuple[int, int]] = []) -> None:
+        """
+        One instruction into a lane of the caller's choice; slots are (space, index).
+        """
 
     def skew(self, slices: int) -> None:
-        """The moves that follow are so many slices behind their lanes' iterations; never less than before."""
+        """The moves that follow are so many slices behind."""
 
     def finish(self) -> Program:
-        """The Program so far; the builder may go on."""
+        """The Program so far, validated."""
 
 class Algorithm:
-    """A C++ builder of Programs."""
+    """A builder of Programs: an entry of the table `algorithms()`."""
 
     @property
     def name(self) -> str: ...
+
     @property
     def description(self) -> str: ...
+
     @property
     def collectives(self) -> tuple[str, ...]: ...
+
+    def __repr__(self) -> str: ...
 
 def algorithms() -> list[Algorithm]:
     """The table of C++ builders."""
 
 def algorithm_names(collective: str) -> list[str]:
-    """Whom one may ask for by name in this collective, beside `auto` and what is loaded."""
+    """
+    Whom one may ask for by name in this collective, beside `auto` and what is loaded.
+    """
 
 def automatic_choice(collective: str, bytes: int, boxes: Sequence[Sequence[int]]) -> tuple[str, str]:
-    """The algorithm that `auto` means among the ranks of these hosts where no table says otherwise, and why."""
+    """
+    The algorithm that `auto` means among the ranks of these hosts where no table says otherwise, and why.
+    """
 
-def build(
-    name: str, collective: str, ranks: int, root: int = 0, boxes: Sequence[Sequence[int]] | None = None
-) -> Program:
-    """The Program of a named algorithm. `boxes`, the ranks of each box, shapes `hierarchical` only."""
+def build(name: str, collective: str, ranks: int, root: int = 0, boxes: Sequence[Sequence[int]] | None = None) -> Program:
+    """
+    The Program of a named algorithm; `boxes` (ranks of each box) shapes `hierarchical`.
+    """
 
 def boxes_for(ranks: int) -> list[list[int]]:
-    """About sqrt(ranks) boxes of nearly equal size: what `hierarchical` uses without `boxes`."""
+    """About sqrt(ranks) boxes of nearly equal size."""
 
 def double_binary_tree(ranks: int) -> tuple[list[int], list[int]]:
-    """The parent of every rank in both trees; a root is its own parent."""
+    """The parents in both trees; a root is its own parent."""
 
-# ---- communicator ---------------------------------------------------------------------------------------------------
-# Collectives over buffers given as addresses (collectives/verbs.py knows arrays). Wrong arguments are
-# ValueErrors, everything between ranks is a CommunicationError. Timeouts are seconds; 0 means the group's own.
+COLLECTIVES: dict[str, CollectiveFacts]
 
 class CommunicationError(RuntimeError):
     """Something went wrong between ranks; the sentence names them and the operation."""
@@ -289,68 +304,49 @@ class CommunicationError(RuntimeError):
     """The guilty ranks, as far as known."""
 
 class Process:
-    """The runtime in this operating system process: one progress engine for all groups."""
+    """
+    The runtime in this operating system process: one progress engine for all groups.
+    """
 
     def __init__(self) -> None: ...
+
     @property
-    def forked(self) -> bool:
-        """True in a child of the process that made it: then nothing made with it may be used."""
+    def forked(self) -> bool: ...
 
     def close(self) -> None:
         """Ends all groups and waits for their callbacks."""
 
-    def capsule(self) -> object:
+    def capsule(self) -> CapsuleType:
         """For syntony._torch."""
-
-def allocate(bytes: int) -> npt.NDArray[np.uint8]:
-    """Zeros in page-aligned memory that other processes of the host could map."""
-
-def usable_cpus(root: str = "/") -> int:
-    """How many CPUs' worth of time this process may use: its affinity, bounded by the quotas of its control groups."""
-
-def contiguous(array: object) -> tuple[int, int, str, bool] | None: ...
-def place_of(address: int, bytes: int) -> tuple[int, int] | None:
-    """Descriptor and offset of memory from `allocate`; None for other memory."""
 
 class Work:
     """An operation in flight."""
 
     @property
     def done(self) -> bool: ...
+
     @property
     def source(self) -> int:
-        """The rank that a message came from, else -1."""
+        """The rank that a message came from."""
 
     @property
     def sequence(self) -> int: ...
+
     def on_done(self, callback: Callable[[], object]) -> None:
-        """Calls it once, when done, in error too: at once if it is, else on a thread that others do not wait for."""
+        """
+        Calls it once, when done, in error too: at once if it is, else on a thread that others do not wait for.
+        """
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Drives the operation until it is done and raises its error. False if `timeout` seconds passed first."""
-
-def dump_records(folder: str) -> list[str]:
-    """Writes `syntony_rank_N` for each rank in this process; returns the paths."""
-
-def counters() -> str:
-    """The counters of all groups of this process as Prometheus text."""
+        """
+        Drives the operation until it is done and raises its error. False if `timeout` seconds passed first.
+        """
 
 class Communicator:
-    """One rank's end of a group.
+    """One rank's end of a group. Buffers are addresses."""
 
-    `bootstrap` is any object with `rank`, `size` and `all_gather(name: str, blob: bytes) -> list[bytes]`.
-    """
-
-    def __init__(
-        self,
-        process: Process,
-        bootstrap: object,
-        timeout: float,
-        name: str,
-        job_ranks: Sequence[int] = (),
-        tuner: object = None,
-    ) -> None:
-        """`tuner` (csrc/bindings/core/tuner.hpp) is kept for ever, as groups may outlive the interpreter."""
+    def __init__(self, process: Process, bootstrap: object, timeout: float, name: str, job_ranks: Sequence[int] = [], tuner: object | None = None) -> None:
+        """`tuner` is kept for ever, as groups may outlive the interpreter."""
 
     @staticmethod
     def of_capsule(process: Process, capsule: object) -> Communicator:
@@ -359,11 +355,15 @@ class Communicator:
     def capsule(self) -> object:
         """For syntony._torch."""
 
-    def split(self, color: int | None, key: int, timeout: float, name: str) -> Communicator | None:
-        """A group of those with the same color, or None without one. Collective; timeout 0: the group's."""
+    def split(self, color: int | None, key: int, timeout: float, name: str) -> Communicator:
+        """
+        A group of those with the same color, or None without one. Collective; timeout 0: the group's.
+        """
 
     def shrink(self, excluded: Sequence[int], timeout: float, name: str) -> Communicator:
-        """A group of those that live and are not excluded. Collective over them; this group is shut down."""
+        """
+        A group of those that live and are not excluded. Collective over them; this group is shut down.
+        """
 
     @property
     def members(self) -> list[int]:
@@ -371,87 +371,45 @@ class Communicator:
 
     @property
     def rank(self) -> int: ...
+
     @property
     def size(self) -> int: ...
+
     @property
     def boxes(self) -> list[list[int]]:
         """The ranks of each host."""
 
     @property
     def sequence(self) -> int: ...
+
     def record(self) -> bytes:
-        """A dump (csrc/core/recorder/recorder_dump.hpp) of this group alone."""
+        """A dump (recorder_dump.hpp) of this group alone."""
 
     def counters(self) -> str:
         """The counters of this group as Prometheus text."""
 
-    def blocks_of(
-        self,
-        collective: str,
-        root: int,
-        input: int,
-        inputs: Sequence[int],
-        output: int,
-        outputs: Sequence[int],
-        element_bytes: int,
-        even: bool,
-    ) -> list[tuple[int, int, int]]:
-        """The blocks of a collective at this rank, as run() takes them, of arrays that begin at the addresses `input`
-        and `output` (0: none here) and consist of parts of so many elements: one for each destination, or source,
-        where these have blocks of their own, else one."""
+    def blocks_of(self, collective: str, root: int, input: int, inputs: Sequence[int], output: int, outputs: Sequence[int], element_bytes: int, even: bool) -> list[tuple[int, int, int]]:
+        """
+        The blocks (input address, output address, elements) of a collective at this rank, of arrays that begin at `input` and `output` (0: none here) and consist of parts of so many elements.
+        """
 
-    def run(
-        self,
-        *,
-        collective: str,
-        dtype: str,
-        op: str = "sum",
-        root: int = 0,
-        blocks: Sequence[tuple[int, int, int]],
-        algorithm: str = "auto",
-        priority: str | None = None,
-        partition: int = 0,
-        timeout: float = 0.0,
-        async_op: bool = False,
-        average: bool = False,
-        factor: float = 1.0,
-        even: bool = True,
-        keep_alive: object = None,
-    ) -> Work | None:
-        """`blocks`, as program.hpp's Collective indexes them: (input address, output address, elements); address 0
-        where the collective gives this rank none. None unless async."""
+    def run(self, *, collective: str, dtype: str, op: str = 'sum', root: int = 0, blocks: Sequence[tuple[int, int, int]], algorithm: str = 'auto', priority: str | None = None, partition: int = 0, timeout: float = 0.0, async_op: bool = False, average: bool = False, factor: float = 1.0, even: bool = True, keep_alive: object | None = None) -> Work | None:
+        """
+        Starts a collective over blocks (input address, output address, elements).
+        """
 
-    def run_even(
-        self,
-        collective: str,
-        input: object,
-        output: object,
-        op: str = "sum",
-        algorithm: str = "auto",
-        priority: str | None = None,
-        partition: int | None = None,
-        async_op: bool = False,
-        timeout: float | None = None,
-    ) -> bool:
-        """The call that is made nearly always, with arrays in even parts; waits for it. False, and nothing done, for
-        any other call."""
+    def run_even(self, collective: str, input: object | None, output: object | None, op: str = 'sum', algorithm: str = 'auto', priority: object | None = None, partition: object | None = None, async_op: bool = False, timeout: float | None = None) -> bool:
+        """
+        The call that is made nearly always, with arrays in even parts; waits for it. False, and nothing done, for any other call.
+        """
 
-    def all_reduce_together(
-        self,
-        *,
-        dtype: str,
-        op: str = "sum",
-        buffers: Sequence[tuple[int, int, int]],
-        algorithm: str = "auto",
-        priority: str | None = None,
-        timeout: float = 0.0,
-        async_op: bool = False,
-        average: bool = False,
-        keep_alive: object = None,
-    ) -> Work | None:
-        """One all_reduce over buffers (input address, output address, elements), packed and unpacked."""
+    def all_reduce_together(self, *, dtype: str, op: str = 'sum', buffers: Sequence[tuple[int, int, int]], algorithm: str = 'auto', priority: str | None = None, timeout: float = 0.0, async_op: bool = False, average: bool = False, keep_alive: object | None = None) -> Work | None:
+        """
+        One all_reduce over buffers (input address, output address, elements), packed and unpacked.
+        """
 
     def barrier(self, priority: str | None = None, timeout: float = 0.0, async_op: bool = False) -> Work | None: ...
+
     def send(
         self,
         address: int,
@@ -460,8 +418,10 @@ class Communicator:
         tag: int = 0,
         timeout: float = 0.0,
         async_op: bool = False,
-        keep_alive: object = None,
-    ) -> Work: ...
+        keep_alive: object | None = None,
+    ) -> Work:
+        pass
+
     def receive(
         self,
         address: int,
@@ -470,39 +430,72 @@ class Communicator:
         tag: int = 0,
         timeout: float = 0.0,
         async_op: bool = False,
-        keep_alive: object = None,
+        keep_alive: object | None = None,
     ) -> Work:
         """`source` -1 receives from any rank."""
 
     def add_program(self, name: str, program: Program) -> None:
-        """Makes a Program available as an algorithm. The caller has had it proven."""
-
-    def set_turns(self, name: str, collective: str, turns: Sequence[tuple[int, str, str]]) -> None:
-        """Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first
-        that reaches; the last one serves what is larger. Every rank must say the same.
+        """
+        Makes a Program available as an algorithm. The caller has had it proven.
         """
 
-    def choice(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = "auto") -> tuple[str, str]:
+    def set_turns(self, name: str, collective: str, turns: Sequence[tuple[int, str, str]]) -> None:
+        """
+        Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first that reaches; the last one serves what is larger. Every rank must say the same.
+        """
+
+    def choice(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = 'auto') -> tuple[str, str]:
         """The algorithm that a call would run, and why."""
 
     @property
     def notes(self) -> list[str]:
-        """What the ranks' tuners told each other when the group was made, by rank."""
+        """
+        What the ranks' tuners told each other when the group was made, by rank.
+        """
 
-    def program_hash(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = "auto") -> int:
-        """Program.hash of program_for's, at once."""
+    def program_hash(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = 'auto') -> int:
+        """Of program_for's, at once."""
 
-    def program_for(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = "auto") -> Program:
+    def program_for(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = 'auto') -> Program:
         """The Program that a call would run."""
 
     def abort(self, why: str) -> None: ...
-    def shutdown(self) -> None: ...
-    def set_timeout(self, timeout: float) -> None: ...
-    @property
-    def timeout(self) -> float:
-        """Of calls that do not say theirs."""
 
-    def set_priority(self, priority: str | None) -> None:
-        """Of calls that do not say theirs."""
-    def set_canonical(self, canonical: bool) -> None:
-        """Whether sums that ask for no algorithm use `pairwise`."""
+    def shutdown(self) -> None: ...
+
+    def set_priority(self, priority: str | None) -> None: ...
+
+    def set_canonical(self, canonical: bool) -> None: ...
+
+    def set_timeout(self, timeout: float) -> None: ...
+
+    @property
+    def timeout(self) -> float: ...
+
+def usable_cpus(root: str = '/') -> int:
+    """
+    How many CPUs' worth of time this process may use: its affinity, bounded by the quotas of its control groups.
+    """
+
+def contiguous(array: object) -> tuple[int, int, str, bool] | None:
+    """
+    (address, elements, dtype, writable) of what has the buffer protocol; None unless it is contiguous and its elements are ours.
+    """
+
+def allocate(bytes: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+    """
+    Zeros in page-aligned memory that other processes of the host could map.
+    """
+
+def place_of(address: int, bytes: int) -> tuple[int, int] | None:
+    """
+    Descriptor and offset of memory from `allocate`; None for other memory.
+    """
+
+def dump_records(folder: str) -> list[str]:
+    """
+    Writes `syntony_rank_N` for each rank in this process; returns the paths.
+    """
+
+def counters() -> str:
+    """The counters of all groups of this process as Prometheus text."""

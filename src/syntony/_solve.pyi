@@ -1,296 +1,209 @@
-"""What only the synthesizer and the simulators call (csrc/solve), as csrc/bindings/solve binds it."""
+"""
+Graph algorithms of the engines and bounds, and the simulators of schedules, programs and training steps.
+"""
 
-from typing import Any, TypedDict
+from typing import Annotated, Any
 
-import numpy as np
+import numpy
+from numpy.typing import NDArray
 
-# ---- graphs ---------------------------------------------------------------------------------------------------------
-# Directed multigraphs as columns: arc i leads from tails[i] to heads[i] (int32, C-contiguous). All raise ValueError
-# naming an arc or node that does not exist.
 
-_Int32s = np.ndarray[Any, np.dtype[np.int32]]
-_Int64s = np.ndarray[Any, np.dtype[np.int64]]
-_Doubles = np.ndarray[Any, np.dtype[np.float64]]
-_Flags = np.ndarray[Any, np.dtype[np.bool_]]
-
-class Forest:
-    """Trees as columns, edge by edge.
-
-    Tree t stands for multiplicity[t] equal ones from root[t]; its edges are offset[t] .. offset[t + 1]: from tail to
-    head, both receivers, over links route_link[route_offset[r] .. route_offset[r + 1]] for r = route.
+class FlowNetwork:
+    """
+    A directed multigraph with int64 capacities and a flow in it that further calls continue.
     """
 
-    @property
-    def root(self) -> np.ndarray[Any, np.dtype[np.uint32]]: ...
-    @property
-    def multiplicity(self) -> _Int64s: ...
-    @property
-    def offset(self) -> _Int64s: ...
-    @property
-    def tail(self) -> np.ndarray[Any, np.dtype[np.uint32]]: ...
-    @property
-    def head(self) -> np.ndarray[Any, np.dtype[np.uint32]]: ...
-    @property
-    def route(self) -> np.ndarray[Any, np.dtype[np.uint32]]: ...
-    @property
-    def route_offset(self) -> _Int64s: ...
-    @property
-    def route_link(self) -> np.ndarray[Any, np.dtype[np.uint32]]: ...
+    def __init__(self, nodes: int, tails: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], heads: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], capacities: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
-def edge_depths(edges: int, tails: _Int64s, heads: _Int64s) -> _Int32s:
-    """How far from its root each edge begins, of trees of `edges` edges each (over edges + 1 receivers) in turn."""
+    @property
+    def nodes(self) -> int: ...
 
-def pack_forest(nodes: int, tails: _Int32s, heads: _Int32s, capacities: _Int64s, trees: _Int64s) -> Forest:
-    """Spanning trees over receivers 0..len(trees)-1 of a network whose other nodes relay, trees[r] of them from r.
+    @property
+    def arcs(self) -> int: ...
 
-    ValueError where they do not fit, or a relay takes in more or less than it sends out.
+    def augment(self, source: int, sink: int, limit: int | None = None) -> int:
+        """
+        Sends as much more as fits from source to sink (at most `limit`); returns how much that was.
+        """
+
+    def set_capacity(self, arc: int, capacity: int) -> None:
+        """A new capacity for one arc; the flow stays and must fit."""
+
+    def flow(self, arc: int) -> int:
+        """What flows through the arc."""
+
+    def reset(self) -> None:
+        """The flow back to zero."""
+
+    def flows(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]:
+        """What flows through each arc."""
+
+    def reachable_from(self, source: int) -> Annotated[NDArray[numpy.bool_], dict(shape=(None,))]:
+        """
+        Which nodes can still be sent to: after a maximum flow the smallest source side of a minimum cut.
+        """
+
+    def reaching(self, sink: int) -> Annotated[NDArray[numpy.bool_], dict(shape=(None,))]:
+        """
+        Which nodes can still send to the sink: after a maximum flow the smallest sink side of a minimum cut.
+        """
+
+class ShortestPaths:
+    """A directed graph with lengths that answers how far its nodes are."""
+
+    def __init__(self, nodes: int, tails: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], heads: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], lengths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def distances(self, source: int) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]:
+        """
+        Per node the length of a shortest path from `source`; infinite where there is none.
+        """
+
+class Forest:
+    """Trees as columns; see csrc/solve/trees/forest.hpp."""
+
+    @property
+    def root(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]: ...
+
+    @property
+    def multiplicity(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def offset(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def tail(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]: ...
+
+    @property
+    def head(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]: ...
+
+    @property
+    def route(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]: ...
+
+    @property
+    def route_offset(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def route_link(self) -> Annotated[NDArray[numpy.uint32], dict(shape=(None,))]: ...
+
+def edge_depths(edges: int, tails: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], heads: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+    """How far from its root each edge of trees of `edges` edges each begins."""
+
+def pack_forest(nodes: int, tails: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], heads: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], capacities: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], trees: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Forest:
+    """
+    Spanning trees over receivers 0..len(trees)-1 of a network whose other nodes relay, trees[r] of them from r. ValueError where they do not fit, or a relay takes in more or less than it sends out.
     """
 
 class FractionalPacking:
-    """Spanning trees of any weights, better the longer it runs (multiplicative weights).
-
-    Receivers are nodes 0..len(owed)-1; r is the root of trees of weight owed[r] together. ValueError for a capacity
-    that is not positive.
+    """
+    Spanning trees of any weights by multiplicative weights; see csrc/solve/trees/fractional_packing.hpp.
     """
 
-    def __init__(self, nodes: int, tails: _Int32s, heads: _Int32s, capacities: _Doubles, owed: _Doubles) -> None: ...
-    def run(self, phases: int, seconds: float, most_trees: int) -> bool:
-        """Runs so many phases more, or until the seconds are over or so many trees are known; at least one phase.
+    def __init__(self, nodes: int, tails: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], heads: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], capacities: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], owed: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
-        Whether all were run. ValueError where a root does not reach all receivers.
+    def run(self, phases: int, seconds: float, most_trees: int) -> bool:
+        """
+        Runs so many phases more, or until the seconds are over or so many trees are known; whether all were run.
         """
 
-    def cheapest(self, lengths: _Doubles) -> float:
-        """What the shortest trees of all roots cost under these lengths, each times what its root owes.
-
-        The trees are known from then on, with no weight.
+    def cheapest(self, lengths: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> float:
+        """
+        What the shortest trees of all roots cost under these lengths, each times what its root owes.
         """
 
     def forest(self) -> Forest:
         """All trees found, each once."""
 
     @property
-    def weights(self) -> _Doubles:
-        """Of each tree, over all phases."""
+    def weights(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
 
     @property
-    def lengths(self) -> _Doubles:
-        """Of links, averaged over the phases."""
+    def lengths(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
 
 class Permutations:
-    """Stages: stage s lasts length[s], and row r sends to column to[s * n + r] in it."""
+    """Stages as columns; see csrc/solve/graph/birkhoff.hpp."""
 
     @property
-    def length(self) -> _Int64s: ...
+    def length(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
     @property
-    def to(self) -> _Int32s: ...
+    def to(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
 
-def birkhoff(n: int, matrix: _Int64s) -> Permutations:
-    """The n x n matrix as permutations that last as long as its largest row or column, in all.
-
-    ValueError for a matrix of another size, a negative entry, or sums beyond 2^62.
+def birkhoff(n: int, matrix: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Permutations:
+    """
+    The n x n matrix as permutations that last as long as its largest row or column. ValueError for a negative entry.
     """
 
 class ExchangePlan:
-    """Pieces of blocks, one row each (csrc/solve/graph/exchange_plan.hpp); length[s] is stage s in bytes of a box."""
+    """Pieces as columns; see csrc/solve/graph/exchange_plan.hpp."""
 
     @property
-    def length(self) -> _Int64s: ...
-    @property
-    def stage(self) -> _Int32s: ...
-    @property
-    def source(self) -> _Int32s: ...
-    @property
-    def out(self) -> _Int32s: ...
-    @property
-    def into(self) -> _Int32s: ...
-    @property
-    def target(self) -> _Int32s: ...
-    @property
-    def offset(self) -> _Int64s: ...
-    @property
-    def bytes(self) -> _Int64s: ...
+    def length(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
 
-def plan_exchange(boxes: int, per_box: int, matrix: _Int64s) -> ExchangePlan:
-    """Which bytes of an all_to_all_v go over which NIC in which stage; ranks are numbered box by box.
+    @property
+    def stage(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
 
-    ValueError for a matrix of another size, a negative entry, or sums beyond 2^62.
+    @property
+    def source(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def out(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def into(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def target(self) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]: ...
+
+    @property
+    def offset(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+    @property
+    def bytes(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
+def plan_exchange(boxes: int, per_box: int, matrix: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> ExchangePlan:
     """
-
-def regraft(
-    nodes: int,
-    receivers: int,
-    tails: _Int32s,
-    heads: _Int32s,
-    room: _Int64s,
-    most: _Int64s,
-    root: _Int64s,
-    weight: _Int64s,
-    tail: _Int64s,
-    head: _Int64s,
-    route_offset: _Int64s,
-    route_link: _Int64s,
-    rounds: int,
-) -> Forest:
-    """Trees over receivers 0..receivers-1, receivers - 1 edges each, mended after links were lost (-1 in route_link) or
-    became too slow: link i should carry room[i] trees, and most[i] at most; what it carries is the caller's to count.
-
-    ValueError where a receiver cannot be reached.
+    Which bytes of an all_to_all_v go over which NIC in which stage. ValueError for a negative entry.
     """
 
 class BalancedPaths:
-    """Paths as columns: demand i takes link[offset[i] : offset[i + 1]]; `time` is what the fullest link needs. `prices`
-    per link proved that no routing needs less than `proven`."""
+    """Paths as columns; see csrc/solve/graph/balanced_paths.hpp."""
 
     @property
-    def offset(self) -> _Int64s: ...
+    def offset(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
     @property
-    def link(self) -> _Int64s: ...
+    def link(self) -> Annotated[NDArray[numpy.int64], dict(shape=(None,))]: ...
+
     @property
-    def prices(self) -> _Doubles: ...
+    def prices(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
+
     @property
     def time(self) -> float: ...
+
     @property
     def proven(self) -> float: ...
 
-def balanced_paths(
-    nodes: int,
-    tails: _Int32s,
-    heads: _Int32s,
-    capacities: _Doubles,
-    source: _Int32s,
-    target: _Int32s,
-    weight: _Int64s,
-    path_offset: _Int64s,
-    path_link: _Int64s,
-    time: float,
-    tolerance: float,
-    seconds: float,
-) -> BalancedPaths:
-    """One path per demand (weight[i] from source[i] to target[i]; those of one source together), balanced over the
-    links. They start from path_link[path_offset[i] : path_offset[i + 1]], where that is not empty.
-
-    time       weight / capacity that the fullest link has at least
-    tolerance  how far above that is good enough
-    seconds    at most; one round is made in any case
+def balanced_paths(nodes: int, tails: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], heads: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], capacities: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], source: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], target: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], path_offset: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], path_link: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], time: float, tolerance: float, seconds: float) -> BalancedPaths:
+    """
+    One path per demand, balanced over the links by exponential prices. ValueError where no path leads.
     """
 
-class FlowNetwork:
-    """A directed multigraph with int64 capacities and a flow in it, zero at first, that further calls continue."""
+def regraft(nodes: int, receivers: int, tails: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], heads: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], room: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], most: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], root: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], weight: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], tail: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], head: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], route_offset: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], route_link: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], rounds: int) -> Forest:
+    """
+    Trees mended after links were lost (-1 in route_link) or became too slow for what they carry, as a Forest. ValueError where a receiver cannot be reached.
+    """
 
-    def __init__(self, nodes: int, tails: _Int32s, heads: _Int32s, capacities: _Int64s) -> None:
-        """Raises ValueError for a negative capacity, OverflowError where all capacities together exceed 2^63 - 1."""
+def simulate_flows(flows: object, paths: object, timeline: bool) -> dict[str, Any]:
+    """
+    Simulates flows on fairly shared links: a synth.simulation.flows.Flows in, the columns of FlowTimes out.
+    """
 
-    @property
-    def nodes(self) -> int: ...
-    @property
-    def arcs(self) -> int: ...
-    def augment(self, source: int, sink: int, limit: int | None = None) -> int:
-        """Sends as much more as fits from source to sink (at most `limit`), by Dinic's algorithm; returns how much.
+def simulate_lanes(program: object, every_slice: bool) -> dict[str, Any]:
+    """
+    Simulates a Program's lanes on fairly shared links: a SimProgram in, the columns of LaneTimes out.
+    """
 
-        To ask many sinks of one source, move what arrived at one on to the next: augment(last, next).
-        """
-
-    def set_capacity(self, arc: int, capacity: int) -> None:
-        """A new capacity for one arc; the flow stays. Raises ValueError where it would not fit."""
-
-    def reset(self) -> None:
-        """The flow back to zero."""
-
-    def flow(self, arc: int) -> int:
-        """What flows through the arc."""
-
-    def flows(self) -> _Int64s:
-        """What flows through each arc."""
-
-    def reachable_from(self, source: int) -> _Flags:
-        """Which nodes can still be sent to: after a maximum flow the smallest source side of a minimum cut."""
-
-    def reaching(self, sink: int) -> _Flags:
-        """Which nodes can still send to the sink: after a maximum flow the smallest sink side of a minimum cut."""
-
-class ShortestPaths:
-    """A directed graph with lengths (not negative) that answers how far its nodes are from one of them."""
-
-    def __init__(self, nodes: int, tails: _Int32s, heads: _Int32s, lengths: _Doubles) -> None: ...
-    def distances(self, source: int) -> _Doubles:
-        """Per node the length of a shortest path from `source`; infinite where there is none.
-
-        Whole numbers are exact as long as every distance stays below 2^53.
-        """
-
-# ---- simulation -----------------------------------------------------------------------------------------------------
-# Flows on fairly shared links (csrc/solve/simulate/flows.hpp). The columns are those of
-# syntony.synth.simulation.flows.Flows and Paths.
-
-_Column = np.ndarray[Any, np.dtype[Any]]
-
-class FlowColumns(TypedDict):
-    """The columns of syntony.synth.simulation.flows.FlowTimes. For type checkers only: at run time it is a dict."""
-
-    start: _Column
-    left: _Column
-    arrival: _Column
-    path: _Column
-    times: _Column
-    link: _Column
-    rate: _Column
-
-def simulate_flows(flows: object, paths: object, timeline: bool) -> FlowColumns:
-    """Simulates a `Flows` and its `Paths`. Raises ValueError naming column and row where they do not fit together."""
-
-class StepColumns(TypedDict):
-    """Per step and op. For type checkers only: at run time it is a dict."""
-
-    ready: _Column
-    launch: _Column
-    start: _Column
-    end: _Column
-    wait: _Column
-    blame: _Column
-
-def simulate_steps(
-    *,
-    order_offset: _Column,
-    order: _Column,
-    free: _Column,
-    serial: _Column,
-    window: _Column,
-    rank: _Column,
-    device: _Column,
-    overhead: _Column,
-    computes: _Column,
-    priority: _Column,
-    seconds: _Column,
-    latency: _Column,
-    bytes: _Column,
-    dep_offset: _Column,
-    dep: _Column,
-    lag_offset: _Column,
-    lag: _Column,
-    partner: _Column,
-    out: _Column,
-    into: _Column,
-    contention: float,
-    steps: int,
-) -> StepColumns:
-    """Simulates steps. Raises ValueError naming the column where the columns do not fit together."""
-
-class LaneColumns(TypedDict):
-    """The columns of syntony.synth.simulation.sim_program.LaneTimes. For type checkers only: at run time a dict."""
-
-    seconds: float
-    stuck_row: int
-    stuck_slice: int
-    row: _Column
-    slice: _Column
-    path: _Column
-    start: _Column
-    left: _Column
-    arrival: _Column
-    times: _Column
-    link: _Column
-    rate: _Column
-
-def simulate_lanes(program: object, every_slice: bool) -> LaneColumns:
-    """Simulates a `SimProgram`. Raises ValueError where its columns do not fit together."""
+def simulate_steps(**columns: Any) -> dict[str, Any]:
+    """
+    Simulates steps of training: the columns of StepPlan (csrc/solve/simulate/step_timeline.hpp) in, times out.
+    """

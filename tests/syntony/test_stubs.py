@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(find_spec("nanobind") is None, reason="needs nanobind, which the build requires")
-@pytest.mark.parametrize("module", ["_cuda", "_emulation"])
+@pytest.mark.parametrize("module", ["_core", "_solve", "_cuda", "_emulation"])
 def test_stubs_are_as_generated(module: str, tmp_path: Path) -> None:
     if find_spec(f"syntony.{module}") is None:
         pytest.skip(f"syntony.{module} was not built here")

@@ -259,7 +259,7 @@ void translate(const std::exception_ptr& error, void* type) {
 
 void bind_error(nb::module_& m) {
   PyObject* const type = PyErr_NewExceptionWithDoc(
-      "csrc._core.CommunicationError",
+      "syntony._core.CommunicationError",
       "Something went wrong between ranks. `kind`: mismatch, timeout, dead, aborted or system; `ranks`: the guilty.",
       PyExc_RuntimeError, nullptr);
   if (type == nullptr) throw nb::python_error();
@@ -343,7 +343,7 @@ void bind_process(nb::module_& m) {
             return nb::capsule(new std::shared_ptr<Process>(self.value), kProcessCapsule,
                                [](void* memory) noexcept { delete static_cast<std::shared_ptr<Process>*>(memory); });
           },
-          "For csrc._torch.");
+          "For syntony._torch.");
 }
 
 void bind_work(nb::module_& m) {
@@ -365,7 +365,8 @@ void bind_work(nb::module_& m) {
               }
             });
           },
-          "callback"_a, "Calls it once, when done: at once if it is, else on the thread of completions.")
+          "callback"_a, nb::sig("def on_done(self, callback: collections.abc.Callable[[], object]) -> None"),
+          "Calls it once, when done, in error too: at once if it is, else on a thread that others do not wait for.")
       .def(
           "wait",
           [](const PythonWork& self, std::optional<double> timeout) {
@@ -389,8 +390,9 @@ void bind_group(nb::module_& m) {
             return new Self(process.value,
                             *static_cast<std::shared_ptr<Communicator>*>(group.data(kCommunicatorCapsule)));
           },
-          "process"_a, "capsule"_a, "The group of a torch backend (csrc._torch).")
-      .def("capsule", &Self::capsule, "For csrc._torch.")
+          "process"_a, "capsule"_a, nb::sig("def of_capsule(process: Process, capsule: object) -> Communicator"),
+          "The group of a torch backend (syntony._torch).")
+      .def("capsule", &Self::capsule, nb::sig("def capsule(self) -> object"), "For syntony._torch.")
       .def(
           "split",
           [](const Self& self, std::optional<std::uint64_t> color, std::int64_t key, double timeout, std::string name) {
@@ -541,7 +543,7 @@ void bind_group(nb::module_& m) {
           "program_for",
           [](const Self& self, std::string_view collective, std::uint32_t root, std::size_t bytes,
              const std::string& algorithm) {
-            return Program(self.group().program_for(collective_named(collective), root, bytes, algorithm)->program());
+            return self.group().program_for(collective_named(collective), root, bytes, algorithm)->shared();
           },
           "collective"_a, "root"_a = 0, "bytes"_a = 0, "algorithm"_a = "auto", "The Program that a call would run.")
       .def(

@@ -84,6 +84,7 @@ void bind_memory(nb::module_& m) {
       "usable_cpus", [](const std::string& root) { return syntony::usable_cpus(root); }, "root"_a = "/",
       "How many CPUs' worth of time this process may use: its affinity, bounded by the quotas of its control groups.");
   m.def("contiguous", &syntony::contiguous, "array"_a,
+        nb::sig("def contiguous(array: object) -> tuple[int, int, str, bool] | None"),
         "(address, elements, dtype, writable) of what has the buffer protocol; None unless it is contiguous and its "
         "elements are ours.");
   m.def(

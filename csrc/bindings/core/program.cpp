@@ -222,9 +222,11 @@ void bind_value(nb::module_& m) {
            "in_place"_a = true, "rounds_per_hop"_a = false,
            "From tables, as lists of rows or arrays; rows of instructions may leave out the last field, `skew`, when "
            "it is 0. ProgramError names the first value that cannot be.")
-      .def("columns", &columns, "The keyword arguments of the constructor that give this Program again.")
+      .def("columns", &columns, nb::sig("def columns(self) -> dict[str, typing.Any]"),
+           "The keyword arguments of the constructor that give this Program again.")
       .def(
           "replace", [](nb::handle self, const nb::kwargs& changes) { return replaced(self, changes); }, "changes"_a,
+          nb::sig("def replace(self, **changes: typing.Any) -> Program"),
           "The same Program with some of `columns()` changed.")
       .def_prop_ro("chunks", [](nb::handle self) { return view(self, nb::cast<const Program&>(self).chunks, 2); })
       .def_prop_ro("slots", [](nb::handle self) { return view(self, nb::cast<const Program&>(self).slots, 3); })
@@ -356,7 +358,7 @@ void bind_builder(nb::module_& m) {
   nb::class_<Slot>(m, "Slot", "A place for one chunk: space (0 input, 1 output, 2 scratch) and index.")
       .def_prop_ro("space", [](const Slot& self) { return static_cast<int>(self.space); })
       .def_ro("index", &Slot::index)
-      .def(nb::self == nb::self)
+      .def(nb::self == nb::self, nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__",
            [](const Slot& self) { return std::size_t{self.index} * 3 + static_cast<std::size_t>(self.space); })
       .def("__repr__", [](const Slot& self) {
@@ -402,12 +404,14 @@ void bind_algorithms(nb::module_& m) {
   nb::class_<Algorithm>(m, "Algorithm", "A builder of Programs: an entry of the table `algorithms()`.")
       .def_ro("name", &Algorithm::name)
       .def_ro("description", &Algorithm::description)
-      .def_prop_ro("collectives",
-                   [](const Algorithm& self) {
-                     nb::list names;
-                     for (const Collective collective : self.collectives) names.append(name_of(collective));
-                     return nb::tuple(names);
-                   })
+      .def_prop_ro(
+          "collectives",
+          [](const Algorithm& self) {
+            nb::list names;
+            for (const Collective collective : self.collectives) names.append(name_of(collective));
+            return nb::tuple(names);
+          },
+          nb::sig("def collectives(self) -> tuple[str, ...]"))
       .def("__repr__", [](const Algorithm& self) { return "Algorithm('" + std::string(self.name) + "')"; });
   m.def(
       "algorithms", [] { return std::vector<Algorithm>(algorithms().begin(), algorithms().end()); },

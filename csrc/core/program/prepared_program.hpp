@@ -24,6 +24,7 @@ class PreparedProgram {
   explicit PreparedProgram(Program program) : PreparedProgram(std::make_shared<const Program>(std::move(program))) {}
 
   [[nodiscard]] const Program& program() const { return *program_; }
+  [[nodiscard]] const std::shared_ptr<const Program>& shared() const { return program_; }
   [[nodiscard]] std::uint64_t hash() const { return hash_; }
   [[nodiscard]] std::uint32_t message_slots() const { return message_slots_; }
   [[nodiscard]] bool needs_size_matrix() const { return needs_size_matrix_; }

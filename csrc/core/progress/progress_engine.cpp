@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -102,7 +103,7 @@ class ProgressEngine::Backoff {
           nap_ = kTendInterval;
           break;
         case Wake::control:
-          last_tended_ = {};  // at once, and all
+          trouble_ = true;  // tended at once, and all
           break;
       }
       tend_if_due();
@@ -160,10 +161,9 @@ class ProgressEngine::Backoff {
     const auto now = Work::Clock::now();
     if (last_tended_ == kNever) last_tended_ = begun_ = now;  // most waits are over before: they read no clock
     lasts_ = now - begun_ >= kLook;
-    if (now - last_tended_ < kTendInterval) return;
-    const bool trouble = last_tended_ == Work::Clock::time_point{};
+    if (!trouble_ && now - last_tended_ < kTendInterval) return;
     last_tended_ = now;
-    engine_.tend(trouble || ++times_tended_ % kAll == 0);
+    engine_.tend(std::exchange(trouble_, false) || ++times_tended_ % kAll == 0);
   }
 
   ProgressEngine& engine_;
@@ -175,6 +175,7 @@ class ProgressEngine::Backoff {
   Work::Clock::time_point last_tended_ = kNever;
   Work::Clock::time_point begun_ = kNever;
   bool lasts_ = false;
+  bool trouble_ = false;  // a control descriptor has woken us
   unsigned times_tended_ = 0;
 };
 

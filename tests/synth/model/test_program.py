@@ -227,3 +227,18 @@ def test_programs_without_instructions() -> None:
     assert len(empty.instructions) == 0
     assert Program(**empty.columns()) == empty
     assert Opcode(0).name == "nop"
+
+
+def test_a_group_runs_the_very_program_that_it_was_given() -> None:
+    """Launching copies no table: what Python sees and what the executor reads is one memory."""
+
+    class Alone:
+        rank, size = 0, 1
+
+        def all_gather(self, _: str, blob: bytes) -> list[bytes]:
+            return [blob]
+
+    mine = _core.build("ring", "all_reduce", 1)
+    group = _core.Communicator(_core.Process(), Alone(), 10.0, "alone")
+    group.add_program("mine", mine)
+    assert group.program_for("all_reduce", 0, 8, "mine") is mine

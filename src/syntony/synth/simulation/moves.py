@@ -31,9 +31,6 @@ from syntony.synth.symmetry.aggregation_limits import limits_of
 
 Integers = NDArray[np.signedinteger]
 
-# What provides a value where it is needed, unless a flow does.
-_FROM_THE_START, _NOBODY = -1, -2
-
 
 @dataclass(frozen=True, eq=False)
 class Moves:
@@ -180,38 +177,78 @@ def _turns(moves: Moves, slices: int, each: int) -> tuple[Integers, Integers]:
 def waits_of(moves: Moves, collective: Collective) -> tuple[Integers, Integers, int]:
     """Who waits for whose arrival (two columns), and how many sums there are; sum i is number len(moves) + i."""
     values, count = moves.values, len(moves)
-    known = max(1, len(values))
     reduces = moves.result != moves.part
     adding = np.flatnonzero(reduces)
-    brought = moves.dst.astype(np.int64) * known + moves.result
-    sums, sum_of = np.unique(brought[adding], return_inverse=True)
+    keys = _Keys(len(values))
+    sums, sum_of = np.unique(keys.of(moves.dst[adding], moves.result[adding]), return_inverse=True)
 
-    # Who provides a value to an agent: the first copy, or the sum; by key = agent * known + value.
     copies = np.flatnonzero(~reduces)
     copies = copies[np.lexsort((copies, moves.step[copies]))]
-    keys, where = np.unique(np.r_[brought[copies], sums], return_index=True)
-    providers = np.r_[copies, count + np.arange(len(sums))][where]
-    begins = _begins(values, collective)
-
-    def provider(agent: Integers, value: Integers) -> Integers:
-        key = agent.astype(np.int64) * known + value
-        at = np.minimum(np.searchsorted(keys, key), max(0, len(keys) - 1))
-        found = np.where(keys[at] == key, providers[at], _NOBODY) if len(keys) else np.full(len(key), _NOBODY)
-        return np.where(begins[value] & (values.rank[value] == agent), _FROM_THE_START, found)
+    providers = _Providers(
+        keys,
+        np.r_[keys.of(moves.dst[copies], moves.result[copies]), sums],
+        np.r_[copies, count + np.arange(len(sums))],
+        _begins(values, collective),
+        values.rank,
+    )
 
     # Operands of every sum: those that are added on arrival, and those that lie there already.
-    agent, total = np.divmod(sums, known)
+    agent, total = keys.parts(sums)
     operands = np.diff(values.offset)[total]
     owner = np.repeat(np.arange(len(sums)), operands)
     operand = pieces(values.operand, values.offset[total], operands)
-    lies_there = ~np.isin(owner * known + operand, sum_of * known + moves.part[adding])
+    lies_there = ~np.isin(keys.of(owner, operand), keys.of(sum_of, moves.part[adding]))
     owner, operand = owner[lies_there], operand[lies_there]
 
-    waiter = np.concatenate((np.arange(count), count + sum_of, count + owner))
-    awaited = np.concatenate((provider(moves.src, moves.need), adding, provider(agent[owner], operand)))
-    awaited = np.where(awaited == _NOBODY, waiter, awaited)
-    waits = awaited != _FROM_THE_START
-    return waiter[waits], awaited[waits], len(sums)
+    for_needs = providers.waits(np.arange(count), moves.src, moves.need)
+    for_operands = providers.waits(count + owner, agent[owner], operand)
+    waiter = np.r_[for_needs[0], count + sum_of, for_operands[0]]
+    return waiter, np.r_[for_needs[1], adding, for_operands[1]], len(sums)
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """Pairs of a number and a value as one number."""
+
+    values: int
+
+    def of(self, number: Integers, value: Integers) -> NDArray[np.int64]:
+        return number.astype(np.int64) * max(1, self.values) + value
+
+    def parts(self, key: Integers) -> tuple[Integers, Integers]:
+        return np.divmod(key, max(1, self.values))
+
+
+class _Providers:
+    """Which move or sum brings a value to an agent: the first that does.
+
+    keys     (agent, value) of what `bringer` brings, in the order in which they count
+    begins   per value: whether its rank has it from the start
+    rank     per value: that rank
+    """
+
+    def __init__(
+        self, keys: _Keys, brought: Integers, bringer: Integers, begins: NDArray[np.bool_], rank: Integers
+    ) -> None:
+        self._keys, self._begins, self._rank = keys, begins, rank
+        self._brought, first = np.unique(brought, return_index=True)
+        self._bringer = bringer[first]
+
+    def waits(self, waiter: Integers, agent: Integers, value: Integers) -> tuple[Integers, Integers]:
+        """Who waits for whom, two columns, where `waiter` needs the value at the agent.
+
+        Nobody waits for what the agent has from the start; what nobody brings never comes: the waiter waits for itself.
+        """
+        needed = ~(self._begins[value] & (self._rank[value] == agent))
+        waiter, agent, value = waiter[needed], agent[needed], value[needed]
+        return waiter, self._first(agent, value, waiter)
+
+    def _first(self, agent: Integers, value: Integers, otherwise: Integers) -> Integers:
+        if not len(self._brought):
+            return otherwise
+        key = self._keys.of(agent, value)
+        at = np.minimum(np.searchsorted(self._brought, key), len(self._brought) - 1)
+        return np.where(self._brought[at] == key, self._bringer[at], otherwise)
 
 
 def _begins(values: Values, collective: Collective) -> NDArray[np.bool_]:
