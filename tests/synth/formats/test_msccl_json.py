@@ -151,5 +151,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     out, xml = tmp_path / "s.msccl.json", tmp_path / "s.xml"
     assert main(["convert", str(tmp_path / "s.json"), "--to", "msccl-json", "-o", str(out)]) == 0
     assert main(["convert", str(out), "--to", "msccl-xml", "-o", str(xml)]) == 0
-    assert main(["convert", str(xml), "--to", "msccl-json", "-o", str(out)]) == 2
+    assert main(["convert", str(xml), "--to", "msccl-json", "-o", str(out), "--force"]) == 2
     assert "it is a program; .msccl.json files hold schedules only" in capsys.readouterr().err

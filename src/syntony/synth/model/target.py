@@ -29,7 +29,7 @@ class Target:
     signals, one_sided     signal and wait; peer_read and peer_write
     skew                   instructions may be slices behind their lane's turn; what is not is run slice after slice
     weights                chunks of one buffer may differ in weight
-    name_length            characters
+    name_length            characters; longer names are cut off
     """
 
     name: str
@@ -85,7 +85,8 @@ CONVERSION = Target("conversion", fifo_depth=2**31 - 1, channels=1 << 16)
 
 
 def fit(program: Program, target: Target) -> Program:
-    """The Program, when the Target can take it (without its skews, where it takes none); else TargetError."""
+    """The Program, when the Target can take it (without its skews, where it takes none; its name as long as it may be);
+    else TargetError."""
 
     def refuse(what: str, found: int | str, limit: int | None) -> None:
         if limit is not None and (isinstance(found, str) or found > limit):
@@ -94,7 +95,6 @@ def fit(program: Program, target: Target) -> Program:
             )
 
     opcode = program.field("opcode")
-    refuse("its name is too long", len(program.name), target.name_length)
     refuse("its connections need deeper FIFOs", program.fifo_depth, target.fifo_depth)
     refuse("it uses more channels", program.channels, target.channels)
     first, lane_agent = program.lane_start
@@ -118,6 +118,8 @@ def fit(program: Program, target: Target) -> Program:
             f"{program.chunks[:, 1].min()} to {program.chunks[:, 1].max()}; they must be equal"
         )
     _fit_lanes(program, target, first, lane_agent)
+    if target.name_length is not None and len(program.name) > target.name_length:
+        program = program.replace(name=program.name[: target.name_length].rstrip())
     return program if target.skew or not program.skewed else program.without_skew()
 
 

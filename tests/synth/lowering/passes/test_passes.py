@@ -6,10 +6,12 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import syntony
 from syntony import _core
 from syntony.synth.checker import check_program
 from syntony.synth.dsl import Recording, algorithm
@@ -20,10 +22,12 @@ from syntony.synth.lowering.lower import lower
 from syntony.synth.lowering.passes import optimize
 from syntony.synth.lowering.passes.coalescing import coalesced
 from syntony.synth.lowering.passes.copies import without_copies
+from syntony.synth.lowering.passes.even import even
 from syntony.synth.lowering.passes.fusion import fused
 from syntony.synth.lowering.passes.lanes import within_lanes
 from syntony.synth.lowering.passes.scratch import trimmed
 from syntony.synth.lowering.passes.tape import Tape
+from syntony.synth.model.collective import Collective
 from syntony.synth.model.instructions import Opcode, Space
 from syntony.synth.model.program import Program
 from syntony.synth.model.target import CONVERSION, CPU, MSCCL, TargetError, fit
@@ -245,3 +249,16 @@ def test_lanes_are_joined_as_far_as_the_target_asks(tmp_path: Path) -> None:
     assert check_program(read_msccl_xml(path), MSCCL.fifo_depth)
     few = within_lanes(ring_all_reduce(3), replace(MSCCL, lanes_per_channel=1))
     assert few == ring_all_reduce(3)
+
+
+@pytest.mark.parametrize("weights", [(1, 2), (2, 6, 4), (5, 1, 1)])
+@pytest.mark.parametrize("kind", ["all_gather", "all_reduce", "all_to_all"])
+def test_even_chunks_keep_the_outcome(kind: str, weights: tuple[int, ...]) -> None:
+    schedule = syntony.synthesize("mesh:2x3", Collective.make(kind, 6, weights=weights), engine="greedy")
+    program = lower(schedule, CONVERSION)
+    finer = even(program)
+    assert set(finer.chunks[:, 1].tolist()) == {1}
+    assert len(finer.chunks) * int(np.gcd.reduce(weights)) == program.chunks[:, 1].sum()
+    assert check_program(finer).fault is None
+    assert Counter(finer.field("opcode").tolist()) == Counter(program.field("opcode").tolist())
+    assert even(finer) is finer

@@ -24,6 +24,7 @@ import numpy as np
 from syntony.synth.formats.assembly import COLLECTIVES
 from syntony.synth.formats.export_options import ExportOptions
 from syntony.synth.formats.msccl.xml_file import BUFFERS, STEP_TYPES
+from syntony.synth.lowering.passes.even import even
 from syntony.synth.lowering.passes.lanes import within_lanes
 from syntony.synth.lowering.two_sided import needs_two_sides, two_sided
 from syntony.synth.model.instructions import HAS_DST, HAS_SRC, INSTRUCTION_FIELDS, RECEIVES, SENDS, Opcode, Space
@@ -89,7 +90,7 @@ def msccl_xml_text(program: Program, dialect: str = "azure", options: ExportOpti
     rules = DIALECTS[dialect]
     if needs_two_sides(program, rules.target):
         program = two_sided(program, rules.target)
-    program = fit(within_lanes(program, rules.target), rules.target)
+    program = fit(within_lanes(even(program), rules.target), rules.target)
     if program.collective not in rules.colls:
         raise _refused(program, f"dialect {dialect} has no {program.collective}; it has {', '.join(rules.colls)}")
     if program.root:

@@ -9,7 +9,8 @@ In Simple, data goes directly to its slot if the receiver has not used that slot
 goes to scratch of its own, so that no sender waits for free memory. Received data is then copied (`copy`, `upkt`),
 added (`re`, `repkt`), or added and sent on (`res`, `respkt`). Dependencies between lanes become semaphores: one per
 pair of lanes, released and acquired in the same order, or one per waiting operation where that takes fewer. Lanes that
-are too long are cut first (`lane_cuts.py`).
+are too long are cut first (`lane_cuts.py`); lanes that wait for each other in too many ways are joined (`merging.py`).
+Chunks of different weights are cut into equal ones (`lowering/passes/even.py`).
 
 A launch must not write into a peer that is still in the previous launch. In Simple, a separate thread block signals all
 peers that this rank has begun, waits for their signals, and releases the other blocks at a barrier. In LL, scratch is
@@ -31,6 +32,8 @@ import numpy as np
 from syntony.synth.formats.assembly import COLLECTIVES
 from syntony.synth.formats.export_options import ExportOptions
 from syntony.synth.formats.mscclpp.lane_cuts import cut_lanes
+from syntony.synth.formats.mscclpp.merging import with_fewer_lanes
+from syntony.synth.lowering.passes.even import even
 from syntony.synth.lowering.two_sided import needs_two_sides, two_sided
 from syntony.synth.model.instructions import HAS_DST, INSTRUCTION_FIELDS, RECEIVES, SENDS, Opcode, Space
 from syntony.synth.model.program import Program
@@ -94,12 +97,23 @@ class _Step:
     sent: Message | None
 
 
+class _TooManyWaitsError(TargetError):
+    """More semaphores than there are; fewer lanes may need fewer."""
+
+
 def mscclpp_text(program: Program, options: ExportOptions) -> str:
     """The text of the file; TargetError if MSCCL++ cannot run the Program."""
     if needs_two_sides(program, PLAN):
         program = two_sided(program, replace(PLAN, channels=1))  # few lanes, so few semaphores
-    program = cut_lanes(fit(program, PLAN), (_MOST_OPERATIONS - 1) // _OPERATIONS_PER_INSTRUCTION)
-    return json.dumps(_Export(program, options).plan(), indent=1) + "\n"
+    refusal: _TooManyWaitsError | None = None
+    for candidate in with_fewer_lanes(fit(even(program), PLAN)):
+        cut = cut_lanes(candidate, (_MOST_OPERATIONS - 1) // _OPERATIONS_PER_INSTRUCTION)
+        try:
+            return json.dumps(_Export(cut, options).plan(), indent=1) + "\n"
+        except _TooManyWaitsError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
 
 
 class _Export:
@@ -171,6 +185,7 @@ class _Export:
             if space == Space.input:
                 inputs[rank, chunk] = site
             place[site] = inputs.get((rank, chunk), site) if self.in_place and space == Space.output else site
+        given = set(inputs.values())
         writers: dict[Site, int] = defaultdict(int)
         for rank, steps in enumerate(self.steps):
             for step in steps:
@@ -186,7 +201,7 @@ class _Export:
                 count = counts[message]
                 stores = step.opcode in (Opcode.recv, Opcode.recv_copy_send)
                 places = [place[site] for site in _sites(rank, step.dst, count)] if stores else []
-                first = all(writers[site] == 1 and site not in inputs.values() for site in places)
+                first = all(writers[site] == 1 and site not in given for site in places)
                 if self.packets:
                     self.landing[message] = (Space.scratch, self.packet_slots[rank])
                     self.packet_slots[rank] += count
@@ -430,9 +445,9 @@ class _Export:
                 releases[rows[lane, position]].append(number)
         count = len(pairs) if by_pair else len(joins)
         if count > _MOST_SEMAPHORES:
-            raise self._refused(
-                f"the lanes of rank {rank} wait for each other in {count} ways, a semaphore each "
-                f"(limit {_MOST_SEMAPHORES})"
+            raise _TooManyWaitsError(
+                f"program '{self.program.name}' cannot be written as an MSCCL++ plan: the lanes of rank {rank} wait "
+                f"for each other in {count} ways, a semaphore each (limit {_MOST_SEMAPHORES}); joined lanes do so, too"
             )
         return acquires, releases, count
 
