@@ -21,7 +21,7 @@ STUBS := _core _solve _cuda _emulation
 CXX_FILES = $(shell find csrc tests/csrc/fuzz tests/csrc/faults tests/csrc/model -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help build stubs view-libraries programs demo test test-all fuzz sanitize cuda test-cuda lint tidy tidy-all format clean
+.PHONY: help build stubs view-libraries programs demo test test-all fuzz sanitize cuda nccl-tuner test-cuda lint tidy tidy-all format clean
 
 help: ## this list
 	@echo 'make TARGET [TORCH=$(TORCH)] [PYTHON=$(PYTHON)] [JOBS=$(JOBS)]'
@@ -90,6 +90,10 @@ sanitize: programs ## the runtime under the address, undefined behaviour and thr
 
 cuda: build ## the CUDA executor for every GPU that nvcc knows of ours: all of it, no warning allowed
 	@cmake --build build/editable --parallel $(JOBS) --target syntony_cuda _cuda -- --quiet
+
+nccl-tuner: ## build/libnccl-tuner-syntony.so, the tuner plugin for stock NCCL (needs a C compiler only)
+	@mkdir -p build
+	@$(or $(CC),cc) -std=c11 -O2 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden csrc/nccl_tuner/tuner.c -o build/libnccl-tuner-syntony.so
 
 test-cuda: build ## everything that needs a GPU; says why not where there is none
 	@$(PYTEST) -rs -m 'soak or not soak' tests/csrc/cuda/test_gpu_*.py tests/collectives/cuda/test_gpu_*.py tests/benchmarks/cuda/test_gpu_*.py || [ $$? -eq 5 ]  # 5: all skipped at import

@@ -1,4 +1,4 @@
-"""`syntony export nccl-graph`: channels for stock NCCL and RCCL."""
+"""`syntony export nccl-graph`, `nccl-tuner` and `rccl-tuner`: channels and choices for stock NCCL and RCCL."""
 
 from __future__ import annotations
 
@@ -104,6 +104,70 @@ def _dumped(host: Host, path: str | None) -> dict[str, ChannelSet]:
     return {graph.name: channels_on(graph, host.machine, path) for graph in graphs if graph.id in (RING, TREE)}
 
 
+# export nccl-tuner, rccl-tuner ------------------------------------------------------------------------------------
+
+
+def _configure_tuner(parser: argparse.ArgumentParser) -> None:
+    from syntony.synth.nccl.tuner import COLLECTIVES
+
+    parser.add_argument("collective", metavar="COLLECTIVE", help=", ".join(COLLECTIVES))
+    parser.add_argument(
+        "--measured",
+        action="append",
+        required=True,
+        metavar="WAY=FILE",
+        help="what nccl-tests printed, or its JSON, with NCCL_ALGO and NCCL_PROTO set to this way, such as "
+        "ring/simple=ring.txt or tree/ll128/16=tree.json (16 channels); once for each way",
+    )
+    parser.add_argument("--nodes", type=count, metavar="N", help="only for groups on so many hosts (default: any)")
+    parser.add_argument("--ranks", type=count, metavar="N", help="only for groups of so many ranks (default: any)")
+    add_output(
+        parser, "-o", "--output", required=True, metavar="F.csv", endings=(".csv", ".conf"), what="a table of choices",
+        help="the file for NCCL_TUNER_CONFIG_FILE",
+    )  # fmt: skip
+
+
+def _run_tuner(options: argparse.Namespace) -> int:
+    from syntony.base.wording import bytes_of, unknown
+    from syntony.synth.nccl.measured import read_times
+    from syntony.synth.nccl.tuner import ALGORITHMS, COLLECTIVES, RCCL_ALGORITHMS, Curve, choices, table_text, way_named
+
+    rccl = options.command.endswith("rccl-tuner")
+    if options.collective not in COLLECTIVES:
+        raise UserError(f"{unknown('collective', options.collective, COLLECTIVES)}; tuners choose for no others")
+    curves: list[Curve] = []
+    for text in options.measured:
+        name, sign, path = text.partition("=")
+        if not sign:
+            raise UserError(f"--measured {text}: write WAY=FILE, such as ring/simple=ring.txt")
+        way = way_named(name, RCCL_ALGORITHMS if rccl else ALGORITHMS)
+        if any(curve.way == way for curve in curves):
+            raise UserError(f"--measured {text}: {way} is given twice")
+        curves.append(Curve(way, read_times(Path(path))))
+    found = choices(curves)
+    where = f"by {len(curves)} measured ways"
+    text = table_text(
+        options.collective,
+        found,
+        nodes=options.nodes or -1,
+        ranks=options.ranks or -1,
+        remark=f"syntony export, {where}",
+    )
+    write_text(options.output, text)
+    told = {
+        "file": str(options.output),
+        "choices": [{"least": one.least, "most": one.most, "way": str(one.way)} for one in found],
+        "models": [{"way": str(curve.way), "latency": curve.latency, "per_byte": curve.per_byte} for curve in curves],
+    }
+    lines = [f"{options.collective}, {where}:"]
+    lines += [f"  {bytes_of(one.least):>8} to {bytes_of(one.most):<8} {one.way}" for one in found]
+    library = (
+        "RCCL of ROCm 7.13 or later reads it" if rccl else "a plugin reads it (make nccl-tuner): NCCL_TUNER_PLUGIN"
+    )
+    tell(options, told, [*lines, f"  use    NCCL_TUNER_CONFIG_FILE={options.output}; {library}", wrote(options.output)])
+    return 0
+
+
 COMMANDS = (
     Command(
         ("export", "nccl-graph"),
@@ -112,5 +176,19 @@ COMMANDS = (
         _configure_graph,
         _run_graph,
         limited=True,
+    ),
+    Command(
+        ("export", "nccl-tuner"),
+        "write which algorithm and protocol NCCL should take at which size, from measured times",
+        "syntony export nccl-tuner all_reduce --measured ring/simple=a.txt --measured tree/ll=b.txt -o choices.csv",
+        _configure_tuner,
+        _run_tuner,
+    ),
+    Command(
+        ("export", "rccl-tuner"),
+        "write which algorithm and protocol RCCL should take at which size, from measured times",
+        "syntony export rccl-tuner all_reduce --measured ring/simple=a.txt --measured tree/ll=b.txt -o choices.csv",
+        _configure_tuner,
+        _run_tuner,
     ),
 )
