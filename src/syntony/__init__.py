@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from syntony.synth.model.schedule import Schedule
     from syntony.topologies.parse import parse as topology
     from syntony.topologies.topology import Topology
+    from syntony.view.notebook import show
 
     __version__: str
 
@@ -62,6 +63,7 @@ __all__ = [
     "load",
     "over",
     "replace",
+    "show",
     "shrink_group",
     "simulate",
     "synthesize",
@@ -92,6 +94,7 @@ _HOMES = {
     "load": "synth.formats.loading",
     "over": "collectives.p2p.over",
     "replace": "collectives.torch_backend.replace",
+    "show": "view.notebook",
     "shrink_group": "collectives.torch_backend.backend",
     "simulate": "api",
     "synthesize": "api",

@@ -40,7 +40,15 @@ def test_the_path_from_wires_to_a_schedule(
     commands = [
         re.split(r"\s{3,}", line.strip())[0] for line in section.splitlines() if line.startswith("    syntony ")
     ]
-    assert [command.split()[1] for command in commands] == ["topo", "bound", "synth", "verify", "simulate", "bench"]
+    assert [command.split()[1] for command in commands] == [
+        "topo",
+        "bound",
+        "synth",
+        "verify",
+        "simulate",
+        "bench",
+        "view",
+    ]
     monkeypatch.chdir(tmp_path)
     for command in commands:
         assert main(command.split()[1:]) == 0, f"{command}: {capsys.readouterr().err}"

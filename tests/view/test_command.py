@@ -12,9 +12,12 @@ import pytest
 
 from syntony.__main__ import main
 from syntony.base.command import UserError
+from syntony.overlap.step.plan import Plan
+from syntony.synth.formats.loading import read
 from syntony.topologies.file_format import to_json
 from syntony.topologies.parse import parse
 from syntony.view.kinds import Options, views
+from syntony.view.notebook import show
 from syntony.view.picture import panels_of
 from syntony.view.serve import server
 from tests.view.files import DATA, KINDS
@@ -28,7 +31,7 @@ def test_pictures(files: dict[str, list[str]], tmp_path: Path, suffix: str, caps
     assert "bus bandwidth over size" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("panel", ["chunks", "tree", "links", "how busy"])
+@pytest.mark.parametrize("panel", ["chunks", "tree", "links"])
 def test_panels_of_a_schedule(files: dict[str, list[str]], tmp_path: Path, panel: str) -> None:
     picture = tmp_path / "picture.svg"
     assert main(["view", *files["schedule"], "--panel", panel, "-o", str(picture)]) == 0
@@ -118,3 +121,21 @@ def test_the_data_are_recognized_by_content(tmp_path: Path) -> None:
         copy = tmp_path / f"{kind} without an ending"
         copy.write_bytes((DATA / name).read_bytes())
         assert [view.kind for view in views([str(copy)], Options())] == [kind]
+
+
+def test_notebooks_show_topologies_schedules_plans_and_files(files: dict[str, list[str]]) -> None:
+    """A frame of its own for each; a schedule that is wrong is shown as that."""
+    plan = Plan.read(files["training step"][0])
+    right, wrong = (read(files[kind][0]).content for kind in ("schedule", "invalid schedule"))
+    results = show(*files["bench results"])
+    for value, words in (
+        (parse("ring:3"), "ring:3"),
+        (right, "of what is possible"),
+        (wrong, "refused"),
+        (plan, "fifo"),
+    ):
+        frame = value._repr_html_()  # type: ignore[union-attr]
+        assert frame.startswith("<iframe")
+        assert words in frame
+    assert "is the fastest" in repr(results)
+    assert results._repr_html_().count("<iframe") == 1

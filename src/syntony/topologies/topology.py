@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from syntony.base.command import UserError
+from syntony.base.notebook import html_of
 from syntony.topologies.aggregator import Aggregator
 
 NodeKind = Literal["rank", "switch", "nic"]
@@ -191,6 +192,9 @@ class Topology:
                 )
             free[wire] -= 1
         raise AssertionError("every link has an image")
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def renamed(self, name: str) -> Topology:
         """The same network under another name."""

@@ -12,11 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syntony.base.command import UserError
 from syntony.base.strict_json import FileError
 from syntony.view.models import View
+
+if TYPE_CHECKING:
+    from syntony.synth.engines.portfolio import Portfolio
+    from syntony.synth.model.program import Program
+    from syntony.synth.model.schedule import Schedule
 
 _HEAD = 1 << 16
 _MOST_JSON = 1 << 30
@@ -93,14 +98,10 @@ class Kind:
 
 def _content(sources: Sequence[Source], options: Options) -> View:
     """A schedule, portfolio or program in any format: proven first, or shown with its first fault."""
-    from syntony.synth.checker import Verdict, check_program, check_schedule
-    from syntony.synth.engines.portfolio import Portfolio
+    from syntony.synth.checker import Verdict
     from syntony.synth.formats.loading import read
     from syntony.synth.formats.msccl.xml_file import MscclError
-    from syntony.synth.model.program import Program
-    from syntony.synth.model.schedule import Schedule
-    from syntony.topologies.parse import parse
-    from syntony.view.makers import fault, portfolio, program, schedule
+    from syntony.view.makers import fault
 
     name = sources[0].name
     try:
@@ -111,6 +112,17 @@ def _content(sources: Sequence[Source], options: Options) -> View:
         return fault.unreadable(name, str(error))
     except UserError as error:
         return fault.refused(None, Verdict(valid=False, fault=str(error)), name, "file")
+    return shown(content, name, options)
+
+
+def shown(content: Schedule | Portfolio | Program, name: str, options: Options) -> View:
+    """What a schedule, a portfolio or a program is shown as: proven first, or with its first fault."""
+    from syntony.synth.checker import check_program, check_schedule
+    from syntony.synth.engines.portfolio import Portfolio
+    from syntony.synth.model.program import Program
+    from syntony.topologies.parse import parse
+    from syntony.view.makers import fault, portfolio, program, schedule
+
     if isinstance(content, Program):
         verdict = check_program(content, options.fifo_depth)
         if not verdict:
@@ -128,7 +140,6 @@ def _content(sources: Sequence[Source], options: Options) -> View:
             if not verdict:
                 return fault.refused(entry.schedule, verdict, name, "schedule of a portfolio")
         return portfolio.view(content, name, options.size)
-    assert isinstance(content, Schedule)
     verdict = check_schedule(content)
     if not verdict:
         return fault.refused(content, verdict, name, "schedule")

@@ -16,6 +16,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from syntony.base.command import UserError
+from syntony.base.notebook import html_of
 from syntony.base.strict_json import FileError, parse, shown
 from syntony.base.text_file import read_text
 from syntony.base.whole_file import write_text
@@ -124,6 +125,9 @@ class Plan:
     def hash(self) -> str:
         """sha256 of the text, in hexadecimal."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def write(self, path: str | Path) -> None:
         """Writes the text, beside the file first, so that there is never half a plan. Raises UserError."""

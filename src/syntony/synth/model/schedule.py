@@ -46,6 +46,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.notebook import html_of
 from syntony.synth.model.bound import Bounds
 from syntony.synth.model.collective import Collective, int_column
 from syntony.synth.model.values import Values
@@ -207,6 +208,9 @@ class Schedule:
         """Whether some switch is an agent of the schedule: adds, or copies."""
         most = max(self.transfers.src.max(initial=0), self.transfers.dst.max(initial=0))
         return bool(most >= self.collective.ranks)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     @property
     def steps(self) -> int:

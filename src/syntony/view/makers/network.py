@@ -84,7 +84,8 @@ def witness_of(topology: Topology, collective: Collective, bounds: Bounds) -> tu
     words = describe(Network(topology, collective), found)
     nodes: tuple[int, ...] = ()
     if isinstance(found, Cut):
-        nodes = found.nodes
+        others = tuple(sorted({node.id for node in topology.nodes} - set(found.nodes)))
+        nodes = min(found.nodes, others, key=len)  # either side shows the cut
     elif isinstance(found, Partition):
         nodes = min(found.parts, key=len)
     name = f"{collective.kind}: {'links with a price' if isinstance(found, Prices) else 'bottleneck cut'}"

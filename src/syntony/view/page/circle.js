@@ -2,7 +2,7 @@
 
 function circle(panel, section) {
   const count = panel.waiters.length, shown = panel.waiters.slice(0, 24), many = shown.length;
-  const width = 1180, height = Math.max(300, Math.min(760, 150 + 74 * many)), rx = 215, ry = height / 2 - 62;
+  const width = 1180, height = Math.max(300, Math.min(760, 150 + 74 * many)), rx = 215, ry = height / 2 - 88;
   const svg = (name, attributes, ...children) => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);

@@ -24,7 +24,7 @@ function drawing(panel, section, tools) {
     fit(width, height);
     place(context);
     marks(context);
-    out?.(context, view, pixel());
+    out?.(context, pixel(), () => { if (nodes < 600) dots(context); });
   }]);
 
   function fit(width, height) {
@@ -228,7 +228,7 @@ function drawing(panel, section, tools) {
     split.append(side);
     holdings(panel, side);
     if (panel.motion.representative) section.append(element("p", { class: "words" }, panel.motion.representative));
-    lineage(panel, section);
+    lineage(panel, panel.motion.agents.length <= 16 ? side : section);
   }
 }
 

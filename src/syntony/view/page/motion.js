@@ -8,7 +8,8 @@ const ends = (motion, message) => state.mode === "steps" ? motion.step[message] 
 
 function motionLayer(panel, geometry) {
   const motion = panel.motion;
-  return (context, view, pixel) => {
+  // `between` draws what lies over the links, and under the discs.
+  return (context, pixel, between) => {
     const now = cursorOf(motion), shown = [];
     for (let message = 0; message < motion.chunk.length; message++) {
       if (begins(motion, message) <= now && ends(motion, message) > now && followed(motion, message)) shown.push(message);
@@ -27,28 +28,31 @@ function motionLayer(panel, geometry) {
       context.globalAlpha = 1;
     }
     const many = shown.length > 600, size = many ? Math.max(2.5 * pixel, 4) : Math.max(9, 5 * pixel);
+    panel.shown = shown.length;
+    if (!many) {
+      context.lineWidth = 2.5 * pixel;
+      context.globalAlpha = 0.5;
+      for (const message of shown) {
+        context.beginPath();
+        for (let at = motion.path_offset[message]; at < motion.path_offset[message + 1]; at++) geometry.trace(context, motion.path[at]);
+        context.strokeStyle = palette.chunk[motion.chunk[message] % 8];
+        context.stroke();
+      }
+      context.globalAlpha = 1;
+    }
+    if (shown.length || state.chunk >= 0) between();
     context.font = "10px system-ui, sans-serif";
     context.textAlign = "center";
     context.textBaseline = "middle";
-    panel.shown = shown.length;
-    for (const message of shown.length > 6000 ? shown.filter((_, at) => at % Math.ceil(shown.length / 6000) === 0) : shown) {
-      const first = motion.path_offset[message], hops = motion.path_offset[message + 1] - first;
-      const begin = begins(motion, message), share = Math.min(0.9999, (now - begin) / (ends(motion, message) - begin || 1));
-      const colour = palette.chunk[motion.chunk[message] % 8];
+    const every = Math.ceil(shown.length / 6000);
+    for (let place = 0; place < shown.length; place += every) {
+      const message = shown[place], first = motion.path_offset[message], hops = motion.path_offset[message + 1] - first;
       if (!hops) continue;
-      if (!many) {
-        context.beginPath();
-        for (let at = first; at < first + hops; at++) geometry.trace(context, motion.path[at]);
-        context.strokeStyle = colour;
-        context.lineWidth = 2.5 * pixel;
-        context.globalAlpha = 0.5;
-        context.stroke();
-        context.globalAlpha = 1;
-      }
+      const begin = begins(motion, message), share = Math.min(0.9999, (now - begin) / (ends(motion, message) - begin || 1));
       const hop = Math.floor(share * hops), spot = geometry.at(motion.path[first + hop], share * hops - hop);
       context.beginPath();
       if (motion.adds[message]) context.rect(spot.x - size, spot.y - size, 2 * size, 2 * size); else context.arc(spot.x, spot.y, size, 0, 7);
-      context.fillStyle = colour;
+      context.fillStyle = palette.chunk[motion.chunk[message] % 8];
       context.fill();
       if (many) continue;
       context.strokeStyle = palette.panel;
