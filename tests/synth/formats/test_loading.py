@@ -16,12 +16,12 @@ import pytest
 import syntony
 from syntony.__main__ import main
 from syntony.base.command import UserError
-from syntony.base.fields import FileError
 from syntony.synth.checker import CHECKER_VERSION, check_program
 from syntony.synth.commands.files import COMMANDS
 from syntony.synth.formats import schedule_file
 from syntony.synth.formats.loading import InvalidError, load, verify
 from syntony.synth.formats.program_file import from_dict, write_program
+from syntony.synth.model.instructions import ProgramError
 from syntony.synth.model.program import Program
 from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.target import CONVERSION, MSCCL
@@ -137,8 +137,11 @@ def test_a_stamp_on_what_the_core_refuses(tmp_path: Path) -> None:
     lane = [{"op": "copy", "dst": ["output", 0], "src": ["input", 0], "after": [[0, 0]]}]
     waits_for_itself = unvalidated("all_reduce", [[0, 1]], [([0], [0], [], [lane])])
     stamped(waits_for_itself, tmp_path / "p.json", 0)
-    with pytest.raises(FileError, match=r"p.json: rank 0, lane 0, instruction 0 \(copy\): it waits for lane 0"):
+    with pytest.raises(ProgramError, match=r"p.json: rank 0, lane 0, instruction 0 \(copy\): it waits for lane 0"):
         load(tmp_path / "p.json")
+    verdict = verify(tmp_path / "p.json")
+    assert not verdict
+    assert "p.json: rank 0, lane 0" in (verdict.fault or "")
 
 
 def edit_columns(document: dict[str, Any], dice: random.Random) -> str:

@@ -206,13 +206,19 @@ SEND = ("agents", 0, "lanes", 0, 0)
         ((*SEND, "src"), [["input"], 0], "a slot is"),
         ((*SEND, "src"), ["input", True], "a slot is"),
         ((*SEND, "too"), 1, 'f.json: agents[0].lanes[0][0] has the unknown key "too"'),
-        ((*SEND, "to"), 7, "f.json: rank 0, lane 0, instruction 0 (send): send_peer 7 is not a rank; ranks are 0..1"),
     ],
 )
 def test_malformed_files(path: tuple[str | int, ...], value: object, told: str) -> None:
     with pytest.raises(FileError) as error:
         from_dict(edited(path, value), "f.json")
     assert told in str(error.value)
+
+
+def test_files_of_what_no_program_can_be() -> None:
+    told = "f.json: rank 0, lane 0, instruction 0 (send): send_peer 7 is not a rank; ranks are 0..1"
+    with pytest.raises(ProgramError) as error:
+        from_dict(edited((*SEND, "to"), 7), "f.json")
+    assert str(error.value) == told
 
 
 @pytest.mark.parametrize("stamp", [None, {"hash": "0x0123456789abcdef", "checker": 1}, "nonsense"])

@@ -30,6 +30,7 @@ from syntony.synth.formats.mscclpp.plan import is_plan
 from syntony.synth.formats.mscclpp.program import read_mscclpp
 from syntony.synth.lowering.lower import lower
 from syntony.synth.lowering.two_sided import needs_two_sides, two_sided
+from syntony.synth.model.instructions import ProgramError
 from syntony.synth.model.program import Program
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.model.target import CPU, Target, fit
@@ -81,7 +82,7 @@ def verify(path: str | Path, fifo_depth: int | None = None) -> Verdict:
     """
     try:
         content = read(path).content
-    except MscclError as fault:
+    except (MscclError, ProgramError) as fault:
         return Verdict(valid=False, fault=str(fault))
     if isinstance(content, Program):
         return check_program(content, fifo_depth)

@@ -124,7 +124,10 @@ def _agent_text(agent: dict[str, Any]) -> str:
 
 
 def from_dict(data: object, where: str) -> Program:
-    """The Program of a file's JSON object; FileError names the field. `where` names the file."""
+    """The Program of a file's JSON object; FileError names the field, ProgramError what no Program can be.
+
+    `where` names the file.
+    """
     fields = Fields(data, where)
     fields.choice("format", (FORMAT,))
     if fields.whole("version") != VERSION:
@@ -148,7 +151,7 @@ def from_dict(data: object, where: str) -> Program:
     try:
         return Program(**scalars, chunks=chunks, **vars(tables))
     except ProgramError as error:
-        raise FileError(f"{where}: {error}") from None
+        raise ProgramError(f"{where}: {error}") from None
 
 
 class _Tables:

@@ -53,17 +53,15 @@ class References:
         self.dependency: Column = self.lane_first[lane] + program.dependencies[:, 1]
 
         receives, sends, channel = RECEIVES[self.opcode], SENDS[self.opcode], column("channel")
-        ends = np.concatenate(
-            [
-                np.stack([column("recv_peer"), self.agent, channel], axis=1)[receives],
-                np.stack([self.agent, peer, channel], axis=1)[sends],
-            ]
-        )
-        found, number = np.unique(ends, axis=0, return_inverse=True)
-        self.connections: list[tuple[int, int, int]] = [(src, dst, over) for src, dst, over in found.tolist()]
+        shape = (program.ranks, program.ranks, program.channels)
+        into = np.ravel_multi_index((column("recv_peer"), self.agent, channel), shape, mode="wrap")[receives]
+        out = np.ravel_multi_index((self.agent, peer, channel), shape, mode="wrap")[sends]
+        keys, number = np.unique(np.r_[into, out], return_inverse=True)
+        ends = (end.tolist() for end in np.unravel_index(keys, shape))
+        self.connections: list[tuple[int, int, int]] = list(zip(*ends, strict=True))
         self.into: Column = np.full(rows, -1)
         self.out: Column = np.full(rows, -1)
-        self.into[receives], self.out[sends] = np.split(number.reshape(-1), [np.count_nonzero(receives)])
+        self.into[receives], self.out[sends] = np.split(number, [np.count_nonzero(receives)])
 
     @cached_property
     def partner(self) -> Column:

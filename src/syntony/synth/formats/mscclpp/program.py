@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from syntony.base.fields import FileError
 from syntony.synth.formats.assembly import Assembly, Slot
 from syntony.synth.formats.mscclpp.lanes import (
     CLOSING,
@@ -49,11 +48,11 @@ from syntony.synth.model.program import Program
 
 
 def read_mscclpp(data: object, where: str) -> Program:
-    """The Program of a parsed MSCCL++ plan; FileError if it is malformed or cannot be expressed as a Program."""
+    """The Program of a parsed MSCCL++ plan; FileError if malformed, ProgramError if it can be no Program."""
     try:
         return _Translator(plan_from_dict(data, where)).program()
     except ProgramError as error:
-        raise FileError(f"{where}: {error}") from None
+        raise ProgramError(f"{where}: {error}") from None
 
 
 class _Translator:
