@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any
 
 from syntony import _emulation
+from syntony.collectives.bootstrap.launch import Exchange
 from syntony.collectives.buffers import UsageError, host_buffer_of, overlap
-from syntony.collectives.communicator import Bootstrap
 
 VARIABLE = "SYNTONY_AGGREGATOR"
 """The environment variable that says where the aggregator is, as HOST:PORT."""
@@ -37,7 +37,7 @@ class InNetwork:
         self._client, self._rank, self._size, self._timeout = client, rank, size, timeout
 
     @classmethod
-    def create(cls, bootstrap: Bootstrap, address: str | None = None, timeout: float = 60.0) -> InNetwork:
+    def create(cls, bootstrap: Exchange, address: str | None = None, timeout: float = 60.0) -> InNetwork:
         """Meets the other ranks at the aggregator (default: SYNTONY_AGGREGATOR). Collective."""
         where = address if address is not None else os.environ.get(VARIABLE, "")
         if not where:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from syntony import _core
 from syntony.collectives import calls, proof
@@ -19,19 +19,8 @@ from syntony.collectives.tuner.agreement import CURRENT
 from syntony.collectives.tuner.probe import probe_if_asked
 from syntony.collectives.verbs import Verbs
 
-
-class Bootstrap(Protocol):
-    """How ranks meet (bootstrap/bootstraps.py has four)."""
-
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    def all_gather(self, name: str, blob: bytes) -> list[bytes]:
-        """Everybody's blob, in rank order. `name` is used once. TimeoutError names the ranks that did not come."""
-        ...
+if TYPE_CHECKING:
+    from syntony.collectives.bootstrap.launch import Exchange
 
 
 class Communicator(Verbs):
@@ -42,7 +31,7 @@ class Communicator(Verbs):
 
     @classmethod
     def create(
-        cls, bootstrap: Bootstrap, timeout: float = 1800.0, name: str = "default", job_ranks: Sequence[int] = ()
+        cls, bootstrap: Exchange, timeout: float = 1800.0, name: str = "default", job_ranks: Sequence[int] = ()
     ) -> Communicator:
         """Meets the other ranks. Collective. `job_ranks`: their numbers in the job, for records, if not 0, 1, .."""
         core = _core.Communicator(process.current(), bootstrap, calls.seconds(timeout), name, job_ranks, CURRENT)

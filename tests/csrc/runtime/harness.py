@@ -44,7 +44,7 @@ class RankFailedError(AssertionError):
 
 
 class Members:
-    """A Bootstrap over some of a test's ranks."""
+    """An Exchange over some of a test's ranks."""
 
     def __init__(self, rank: int, members: Sequence[int], name: str, gather: Gather) -> None:
         self.rank, self.size = members.index(rank), len(members)

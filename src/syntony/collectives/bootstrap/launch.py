@@ -34,7 +34,7 @@ _CAUSE_WINDOW = 1.0  # seconds in which a death explains the errors that other r
 
 
 class Exchange(Protocol):
-    """How ranks share small things outside the traffic that is measured. Also a Communicator's bootstrap."""
+    """How ranks meet, and share small things outside the traffic that is measured (bootstraps.py has four)."""
 
     @property
     def rank(self) -> int: ...
@@ -43,7 +43,7 @@ class Exchange(Protocol):
     def size(self) -> int: ...
 
     def all_gather(self, name: str, blob: bytes) -> list[bytes]:
-        """Everybody's blob in rank order. Collective; a name is used once."""
+        """Everybody's blob in rank order. Collective; a name is used once. TimeoutError names who did not come."""
         ...
 
 
