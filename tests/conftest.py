@@ -17,6 +17,19 @@ settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True
 settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
+_OF_THE_MACHINE = Path(tempfile.gettempdir())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files_are_the_sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What torch and others leave in the temporary folder (stores, logs) goes with pytest's own folders."""
+    folder = str(tmp_path_factory.mktemp("tmp", numbered=False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those marked `alone` come last: what they keep waiting is little then."""
     items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
@@ -28,7 +41,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     on all of the machine."""
     with ExitStack() as held:
         if item.get_closest_marker("wires") is not None:
-            held.enter_context(_lock(Path(tempfile.gettempdir()) / f"syntony-wires-{os.getuid()}", fcntl.LOCK_EX))
+            held.enter_context(_lock(_OF_THE_MACHINE / f"syntony-wires-{os.getuid()}", fcntl.LOCK_EX))
         if "PYTEST_XDIST_WORKER" in os.environ:
             session: Path = item.config._tmp_path_factory.getbasetemp().parent  # type: ignore[attr-defined]
             exclusive = item.get_closest_marker("alone") is not None

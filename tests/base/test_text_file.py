@@ -17,6 +17,12 @@ def test_text_is_read_as_it_is(tmp_path: Path) -> None:
     assert read_text(file, most=4) == "ü\r\n"
 
 
+def test_the_mark_that_some_editors_put_first_is_not_text(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("[model]\nblocks = 2\n", encoding="utf-8-sig")
+    assert parse_toml(read_text(file), file) == {"model": {"blocks": 2}}
+
+
 @pytest.mark.parametrize(
     ("content", "most", "sentence"),
     [

@@ -6,12 +6,14 @@ import argparse
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from syntony.base.command import UserError
+from syntony.base.row_file import RowsInJson
 from syntony.benchmarks.bench import options
 from syntony.benchmarks.bench.session import run
 from syntony.benchmarks.bench.shapes import SHAPES
@@ -24,6 +26,7 @@ RANKS = 3
 def chosen(*words: str) -> options.Options:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     options.configure(parser)
+    parser.add_argument("--force", action="store_true")
     return options.read(parser.parse_args(words))
 
 
@@ -158,3 +161,63 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 def test_a_root_that_is_no_rank_is_told_by_name() -> None:
     with pytest.raises(UserError, match="--root 7: there are ranks 0 to 2"):
         bench("broadcast", "-b", "8", "-r", "7")
+
+
+# ---- nccl-tests' habits ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "-g 1",
+        "-m 1",
+        "-z 0",
+        "-p 0",
+        "-y 0",
+        "-C 0",
+        "-R 0",
+        "-t 1",
+        "-G 0",
+        "-a 1",
+        "-D 0",
+        "-u 0",
+        "-c 1",
+        "-d float",
+    ],
+)
+def test_neutral_values_of_nccl_tests_are_taken(words: str) -> None:
+    plain = chosen("all_reduce", "-b", "8")
+    assert replace(chosen("all_reduce", "-b", "8", *words.split()), threads=1) == plain
+
+
+@pytest.mark.parametrize("words", ["-g 2", "-m 4", "-z 1", "-t 2", "-G 5", "-y 1"])
+def test_other_values_are_refused_with_the_reason(words: str) -> None:
+    with pytest.raises(UserError, match="of nccl-tests means nothing"):
+        chosen("all_reduce", "-b", "8", *words.split())
+
+
+def test_several_collectives_have_a_table_and_files_each(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    files = ("--csv", str(tmp_path / "f.csv"), "-J", str(tmp_path / "f.json"), "--force")
+    assert bench("all_reduce", "broadcast", "all_reduce", "-b", "8", "-e", "16", "-f", "2", *files) == 0
+    out = capfd.readouterr().out
+    assert out.count("# Collective test starting: all_reduce") == 1
+    assert out.count("# Collective test concluded: broadcast") == 1
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["f.all_reduce.csv", "f.all_reduce.json", "f.broadcast.csv", "f.broadcast.json"]
+    for name in ("all_reduce", "broadcast"):
+        document = json.loads((tmp_path / f"f.{name}.json").read_text())
+        assert document["collective"] == name
+        assert [row["size"] for row in document["results"]] == [8, 16]
+
+
+def test_files_are_whole_after_every_row(tmp_path: Path) -> None:
+    """Also where a later row fails: what was measured is kept, and is JSON."""
+    path = tmp_path / "f.json"
+    seen = 0
+    rows_in_json = RowsInJson(path, "results", lambda: {"count": seen})
+    for seen in range(1, 4):
+        rows_in_json.add({"row": seen, "text": "x" * (40 - 10 * seen)})
+        document = json.loads(path.read_text())
+        assert [row["row"] for row in document["results"]] == list(range(1, seen + 1))
+        assert document["count"] == seen
+    rows_in_json.close()

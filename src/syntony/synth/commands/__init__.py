@@ -350,7 +350,7 @@ def _optimal(gap: Fraction | None, proof: str | None) -> str:
     if proof and proof.startswith(COMPARED):
         return "not proven (--explain says what was tried)"
     if proof:
-        return "proven (--explain says what)"
+        return "in part: --explain says what is proven"
     return "not proven"
 
 
