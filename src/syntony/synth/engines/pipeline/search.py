@@ -27,8 +27,7 @@ from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
 from syntony.synth.engines.forest import search as forest
-from syntony.synth.engines.pipeline.list_scheduling import by_urgency
-from syntony.synth.engines.pipeline.slicing import in_slices
+from syntony.synth.engines.pipeline.slicing import ordered
 from syntony.synth.engines.pipeline.trees import Grower, Hop, ReservationTable, Tree, pack
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
@@ -36,19 +35,12 @@ from syntony.synth.model.routes import routes_of
 from syntony.synth.model.schedule import Schedule, Transfer, Transfers
 from syntony.synth.model.values import ValueBuilder
 from syntony.synth.simulation.schedule_simulator import simulate
-from syntony.synth.symmetry.groups import expand
 from syntony.topologies.topology import Topology
 
 ENGINE = "pipeline"
 
 MOST_ROOTS = 8
 """Number of roots that are tried for a tree: those nearest to all ranks."""
-SLICES = (1, 2, 4, 8)
-"""That a chunk is cut into, as long as they are of"""
-LEAST_BYTES = 2048
-"""or more, and there are at most"""
-MOST_TRANSFERS = 16_000
-"""altogether. What is longer streams anyway (skews, csrc/core/program/program.hpp)."""
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
@@ -59,7 +51,7 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
         raise EngineError(f"engine pipeline packs trees, which {collective.kind} does not need; use --engine flow")
     best: tuple[float, Schedule] | None = None
     for uncut in _uncut(topology, collective, size, budget):
-        for schedule in (uncut, *_ordered(uncut, size)):
+        for schedule in (uncut, *ordered(uncut, size)):
             if best is not None and not budget.left():
                 break
             seconds = simulate(schedule, size).seconds
@@ -80,15 +72,6 @@ def _uncut(topology: Topology, collective: Collective, size: int, budget: Budget
     if collective.ranks > 1 and len(set(np.bincount(collective.chunks.block, collective.chunks.weight).tolist())) == 1:
         for trees in _Packer(topology, collective, budget).forests():
             yield _schedule(topology, collective, trees)
-
-
-def _ordered(schedule: Schedule, size: int) -> Iterator[Schedule]:
-    """The schedule in slices, by urgency."""
-    whole = expand(schedule)
-    lightest = float(size * min(whole.collective.share(chunk) for chunk in range(len(whole.collective.chunks))))
-    for slices in SLICES:
-        if slices == 1 or (lightest >= LEAST_BYTES * slices and len(whole.transfers) * slices <= MOST_TRANSFERS):
-            yield by_urgency(in_slices(whole, slices), size)
 
 
 class _Packer:

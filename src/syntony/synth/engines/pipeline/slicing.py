@@ -10,15 +10,42 @@ messages of any length are cut, and each slice may get steps of its own afterwar
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from syntony.base.rows import pieces
+from syntony.synth.bounds.distance import latency
+from syntony.synth.engines.pipeline.list_scheduling import by_urgency
 from syntony.synth.model.collective import ChunkTable
+from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import Values
 from syntony.synth.symmetry.groups import expand
+
+SLICES = (1, 2, 4, 8)
+MANY_SLICES = (*SLICES, 16, 32, 64)
+"""That a chunk is cut into, as long as they are of"""
+LEAST_BYTES = 2048
+"""or more, and there are at most"""
+MOST_TRANSFERS = 16_000
+"""altogether. What is longer streams anyway (skews, csrc/core/program/program.hpp)."""
+
+
+def ordered(schedule: Schedule, size: int, numbers: Sequence[int] = SLICES) -> Iterator[Schedule]:
+    """The schedule in these numbers of slices, each by urgency at `size` bytes, with its bounds but no proof."""
+    if len(schedule.transfers) > MOST_TRANSFERS:
+        return
+    whole = expand(schedule)
+    lightest = float(size * min(whole.collective.share(chunk) for chunk in range(len(whole.collective.chunks))))
+    for slices in numbers:
+        if slices == 1 or (lightest >= LEAST_BYTES * slices and len(whole.transfers) * slices <= MOST_TRANSFERS):
+            cut = in_slices(whole, slices)
+            if schedule.bounds is not None:
+                farthest = latency(Network(cut.topology, cut.collective))
+                cut = replace(cut, bounds=replace(schedule.bounds, latency=farthest))
+            yield by_urgency(cut, size)
 
 
 def in_slices(schedule: Schedule, slices: int) -> Schedule:
