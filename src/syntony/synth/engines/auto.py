@@ -63,6 +63,11 @@ def _paths(topology: Topology, collective: Collective) -> bool:
     return collective.kind in EXACT_PATHS
 
 
+def _few_trees(topology: Topology, collective: Collective) -> bool:
+    """Few equal trees stream better through switches than many unequal ones."""
+    return _trees(topology, collective) and collective.ranks <= 64
+
+
 def _direct(topology: Topology, collective: Collective) -> bool:
     return (
         _trees(topology, collective)
@@ -87,8 +92,10 @@ CANDIDATES = (
     Candidate("hierarchy", _up_to(64)),
     Candidate("bfb", _direct),
     Candidate("fast", _uneven),
-    Candidate("blink", lambda topology, collective: _trees(topology, collective) and collective.ranks <= 64),
+    Candidate("blink", _few_trees),
     Candidate("pipeline", _up_to(64)),
+    Candidate("forest:2", _few_trees),
+    Candidate("forest:4", _few_trees),
     Candidate("teccl", _up_to(32), insatiable=True),
     Candidate("taccl", _up_to(32), insatiable=True),
     Candidate("sccl", _up_to(8), insatiable=True),

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 
 from syntony.base.supervised import die_with_parent
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
-from syntony.synth.engines.pipeline.slicing import MANY_SLICES, ordered
+from syntony.synth.engines.pipeline.slicing import streamed
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
@@ -73,14 +73,12 @@ class Question:
             return Refused(self.engine, error)
         best = Found(self.engine, schedule, seconds_at(schedule, self.size))
         if not schedule.in_network:
-            before = float("inf")
-            for cut in ordered(schedule, self.size, MANY_SLICES):
+            for cut in streamed(schedule, self.size):
                 seconds = seconds_at(cut, self.size)
                 if seconds < best.seconds * GAIN:
                     best = Found(self.engine, cut, seconds)
-                if seconds > before or not budget.left():
+                if not budget.left():
                     break
-                before = seconds
         return best
 
 

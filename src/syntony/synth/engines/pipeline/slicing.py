@@ -25,7 +25,7 @@ from syntony.synth.model.values import Values
 from syntony.synth.symmetry.groups import expand
 
 SLICES = (1, 2, 4, 8)
-MANY_SLICES = (*SLICES, 16, 32, 64)
+MANY_SLICES = (*SLICES, 16, 32, 64, 128)
 """That a chunk is cut into, as long as they are of"""
 LEAST_BYTES = 2048
 """or more, and there are at most"""
@@ -33,19 +33,33 @@ MOST_TRANSFERS = 16_000
 """altogether. What is longer streams anyway (skews, csrc/core/program/program.hpp)."""
 
 
-def ordered(schedule: Schedule, size: int, numbers: Sequence[int] = SLICES) -> Iterator[Schedule]:
-    """The schedule in these numbers of slices, each by urgency at `size` bytes, with its bounds but no proof."""
-    if len(schedule.transfers) > MOST_TRANSFERS:
-        return
-    whole = expand(schedule)
+def ordered(schedule: Schedule, size: int) -> Iterator[Schedule]:
+    """The schedule in several numbers of slices, each by urgency at `size` bytes, with its bounds but no proof."""
+    for _, cut in _cuts(expand(schedule), size, SLICES):
+        yield by_urgency(cut, size)
+
+
+def streamed(schedule: Schedule, size: int) -> Iterator[Schedule]:
+    """More numbers of slices, each as the schedule has them, one behind the other, and by urgency.
+
+    Trees that share no link stream best one slice behind the other; where they meet, urgency decides better.
+    """
+    if len(schedule.transfers) <= MOST_TRANSFERS:
+        for slices, cut in _cuts(expand(schedule), size, MANY_SLICES):
+            if slices > 1:
+                yield cut
+            yield by_urgency(cut, size)
+
+
+def _cuts(whole: Schedule, size: int, numbers: Sequence[int]) -> Iterator[tuple[int, Schedule]]:
     lightest = float(size * min(whole.collective.share(chunk) for chunk in range(len(whole.collective.chunks))))
     for slices in numbers:
         if slices == 1 or (lightest >= LEAST_BYTES * slices and len(whole.transfers) * slices <= MOST_TRANSFERS):
             cut = in_slices(whole, slices)
-            if schedule.bounds is not None:
+            if whole.bounds is not None:
                 farthest = latency(Network(cut.topology, cut.collective))
-                cut = replace(cut, bounds=replace(schedule.bounds, latency=farthest))
-            yield by_urgency(cut, size)
+                cut = replace(cut, bounds=replace(whole.bounds, latency=farthest))
+            yield slices, cut
 
 
 def in_slices(schedule: Schedule, slices: int) -> Schedule:
