@@ -25,7 +25,7 @@ from typing import Literal
 from syntony.base.command import UserError
 from syntony.base.stopping import Stopped
 
-GRACE = 3.0
+GRACE = 2.0
 """Seconds over the time limit for what follows a search: its proof, its file."""
 _WATCH = 0.05
 """Seconds between two looks at the memory."""

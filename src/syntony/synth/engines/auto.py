@@ -88,7 +88,7 @@ CANDIDATES = (
     Candidate(SWITCHES, _switches_help),
     Candidate("forest", _trees),
     Candidate("flow", _paths),
-    Candidate("greedy", _up_to(64)),
+    Candidate("greedy", _up_to(256)),
     Candidate("hierarchy", _up_to(64)),
     Candidate("bfb", _direct),
     Candidate("fast", _uneven),
@@ -124,7 +124,10 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
             if budget.better is not None:
                 budget.better(best.schedule)
     if best is None:
-        raise refusal or OutOfTimeError(f"no engine had a schedule within {budget.timeout:g} s; --timeout allows more")
+        if refusal is not None and not isinstance(refusal, OutOfTimeError):
+            raise refusal
+        asked = f" ({', '.join(told)})" if told else ""
+        raise OutOfTimeError(f"no engine had a schedule within {budget.timeout:g} s{asked}; --timeout allows more")
     if len(told) == 1:
         return best.schedule
     proofs = [best.schedule.proof, f"{COMPARED} at {size} bytes of {', '.join(told)}"]

@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from math import ceil
 from multiprocessing.connection import Connection, Pipe, wait
 
 from syntony.base.supervised import die_with_parent
@@ -28,7 +27,7 @@ from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.program_simulator import executor_slice
 from syntony.synth.simulation.schedule_simulator import simulate
-from syntony.synth.simulation.usual_slice import MOST_MESSAGES
+from syntony.synth.simulation.usual_slice import MOST_MESSAGES, usual_slice
 from syntony.topologies.topology import Topology
 
 GAIN = 0.999
@@ -88,12 +87,9 @@ def seconds_at(schedule: Schedule, size: int) -> float:
     Where that makes too many messages, two simulations with longer slices are extrapolated: in a pipeline of slices,
     time grows with their length (the slices that a message waits for), so a straight line meets it.
     """
-    collective = schedule.collective
-    slices = max(1, MOST_MESSAGES // max(1, len(schedule.transfers)))
-    largest = int(collective.chunks.weight.max(initial=0)) * collective.unit * size
-    wanted, least = executor_slice(collective.ranks), ceil(largest / slices)
-    seconds = simulate(schedule, size, max(wanted, least)).seconds
-    if least <= wanted or slices == 1:
+    wanted, least = executor_slice(schedule.collective.ranks), usual_slice(schedule, size)
+    seconds = simulate(schedule, size, least).seconds
+    if least <= wanted or len(schedule.transfers) > MOST_MESSAGES // 2:
         return seconds
     slope = (simulate(schedule, size, 2 * least).seconds - seconds) / least
     at_least = schedule.bounds.seconds(size) if schedule.bounds else seconds / 2
