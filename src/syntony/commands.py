@@ -29,6 +29,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "traffic": ("syntony.synth.commands",),
             "place": ("syntony.synth.commands",),
             "convert": ("syntony.synth.commands",),
+            "advise": ("syntony.synth.commands.advise",),
             "export": ("syntony.synth.commands.export", "syntony.collectives.p2p.command"),
         },
         "running": {

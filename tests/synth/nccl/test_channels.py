@@ -173,6 +173,22 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "visits GPU 2 twice" in capsys.readouterr().out
 
 
+def test_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With NCCL's own choice beside, the gain is a number; without, it is said to be unknown."""
+    topology, dump = f"file:{MACHINES / 'four_linked.xml'}", tmp_path / "dump.xml"
+    host = machine_file("four_linked")
+    slow = ChannelSet("ring", (Channel((0, 2, 1, 3)),), Fraction(20))
+    dump.write_text(graph_text(host, slow, replace(slow, shape="chain"), ""))
+    assert main(["advise", topology, "--beside", str(dump), "--json"]) == 0
+    graph, tuner, variable = json.loads(capsys.readouterr().out)["advice"]
+    assert graph["ratio"] == pytest.approx(4)
+    assert (tuner["ratio"], variable["ratio"]) == (None, None)
+    assert main(["advise", f"file:{MACHINES / 'two_sockets.xml'}"]) == 0
+    told = capsys.readouterr().out
+    assert "NCCL's own is not known" in told
+    assert "NCCL_P2P_LEVEL=SYS" in told
+
+
 @pytest.mark.parametrize(
     ("before", "after", "sentence"),
     [

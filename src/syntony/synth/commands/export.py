@@ -1,4 +1,4 @@
-"""`syntony export nccl-graph`, `nccl-tuner` and `rccl-tuner`: channels and choices for stock NCCL and RCCL."""
+"""`syntony export nccl-graph`, `nccl-tuner`, `rccl-tuner` and `mscclpp`: what stock software reads from files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _run_graph(options: argparse.Namespace) -> int:
     if options.channels is not None and options.channels > MOST_CHANNELS:
         raise UserError(f"--channels {options.channels}: NCCL uses at most {MOST_CHANNELS} channels of a graph")
     host = host_named(options.topology, across=options.across)
-    dumped = _dumped(host, options.beside)
+    dumped = dumped_channels(host, options.beside)
     begin = {name: [found.channels] for name, found in dumped.items()}
     with progress(f"channels on {host.machine.name}"):
         limits = {"timeout": options.timeout * _OF_LIMIT, "exactly": options.channels or 0}
@@ -92,7 +92,7 @@ def _run_graph(options: argparse.Namespace) -> int:
     return 0
 
 
-def _dumped(host: Host, path: str | None) -> dict[str, ChannelSet]:
+def dumped_channels(host: Host, path: str | None) -> dict[str, ChannelSet]:
     """Ring and tree of a file that NCCL wrote on this machine."""
     if path is None:
         return {}
@@ -168,6 +168,67 @@ def _run_tuner(options: argparse.Namespace) -> int:
     return 0
 
 
+# export mscclpp ---------------------------------------------------------------------------------------------------
+
+
+def _configure_mscclpp(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files", nargs="+", metavar="F[@LEAST-MOST]", help="schedules or programs, with the sizes that each is for"
+    )
+    parser.add_argument("--ranks-per-node", type=count, default=8, metavar="N", help="GPUs of a host (default 8)")
+    parser.add_argument("--protocol", choices=("Simple", "LL"), default="Simple", help="how data travel")
+    parser.add_argument("--in-place", action="store_true", help="for calls in place")
+    add_output(
+        parser, "-o", "--output", required=True, metavar="FOLDER", folder=True,
+        help="the folder for plans and the script that registers them",
+    )  # fmt: skip
+
+
+def _run_mscclpp(options: argparse.Namespace) -> int:
+    from syntony.base.outputs import require_output
+    from syntony.synth.formats.export_options import ExportOptions
+    from syntony.synth.formats.loading import load
+    from syntony.synth.formats.mscclpp.registrar import SCRIPT, plan_text, script_text
+    from syntony.synth.model.target import CONVERSION
+
+    folder: Path = options.output
+    texts: dict[str, str] = {}
+    plans = []
+    for number, text in enumerate(options.files):
+        path, _, sizes = text.partition("@")
+        least, most = _range(sizes, text)
+        program = load(path, target=CONVERSION)
+        file = f"{program.collective.replace('_', '')}-{number}.json"
+        export = ExportOptions(least, most, options.protocol, True if options.in_place else None)
+        texts[file], row = plan_text(program, file, export)
+        plans.append(row)
+    texts[SCRIPT] = script_text(plans, options.ranks_per_node)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in texts:
+        require_output(folder / file, options.force)
+    for file, text in texts.items():
+        write_text(folder / file, text)
+    told = {"folder": str(folder), "plans": [plan.__dict__ for plan in plans], "script": SCRIPT}
+    lines = [f"  {plan.file}: {plan.collective} on {plan.world_size} ranks, as {plan.name}" for plan in plans]
+    use = f"  use    import {Path(SCRIPT).stem}; {Path(SCRIPT).stem}.register(rank), before the first communicator"
+    tell(options, told, [f"{folder}: plans for MSCCL++ 0.9", *lines, use])
+    return 0
+
+
+def _range(text: str, whole: str) -> tuple[int, int]:
+    """`64K-1M` as bytes; everything where there is none."""
+    from syntony.base import quantity
+    from syntony.synth.formats.export_options import MAX_BYTES
+
+    if not text:
+        return 0, MAX_BYTES
+    least, dash, most = text.partition("-")
+    try:
+        return (quantity.size(least) if least != "0" else 0), (quantity.size(most) if dash and most else MAX_BYTES)
+    except ValueError as error:
+        raise UserError(f"{whole}: '{text}' is not a range of sizes such as 64K-1M; write {error}") from None
+
+
 COMMANDS = (
     Command(
         ("export", "nccl-graph"),
@@ -190,5 +251,12 @@ COMMANDS = (
         "syntony export rccl-tuner all_reduce --measured ring/simple=a.txt --measured tree/ll=b.txt -o choices.csv",
         _configure_tuner,
         _run_tuner,
+    ),
+    Command(
+        ("export", "mscclpp"),
+        "write plans for MSCCL++ and the script that registers them",
+        "syntony export mscclpp allgather.json@64K-1M -o plans",
+        _configure_mscclpp,
+        _run_mscclpp,
     ),
 )
