@@ -82,6 +82,8 @@ ELSEWHERE = {
     "train": "tests/trainer",
     "overlap run": "tests/overlap/test_run.py",
     "trace": "tests/collectives/test_recorder.py",
+    "export nccl-tuner": "needs measured times",
+    "export rccl-tuner": "needs measured times",
     "demo": "takes a quarter of a minute",
 }
 WIDER = {"bench": "nccl-tests' table", "completion": "a shell's", "man": "troff's"}

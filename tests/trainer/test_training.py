@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import typing
 from pathlib import Path
@@ -44,3 +45,14 @@ def test_a_run_whose_messages_cross_starts(tmp_path: Path) -> None:
     done = run_python("-m", "syntony", "train", "src/syntony/trainer/configs/tiny.toml", *words, timeout=100)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "weights sha256" in done.stdout
+
+
+def test_a_configuration_is_named_and_json_tells_what_came_of_it() -> None:
+    """From any folder; one object on one line, and nothing on the way."""
+    done = run_python("-m", "syntony", "train", "tiny", "--set", "run.steps=2", "--set", "overlap.profile=0", "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    told = json.loads(done.stdout)
+    assert told["command"] == "train"
+    assert told["last"]["step"] == 1
+    assert len(told["weights_sha256"]) == 64

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from syntony.base.answer import tell_json
+from syntony.base.answer import show, tell_json
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap.launch import Exchange, RankError
 from syntony.overlap.predict.estimate import estimates
@@ -84,7 +84,7 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False) -> N
         done = before.step
     estimate = estimates(plan, cost)[0].seconds if cost.measured else 0.0
     if speaks:
-        print(_opening(config, rank, data, plan), *([f"resumed from {resume}"] if resume else []), sep="\n", flush=True)
+        show([_opening(config, rank, data, plan), *([f"resumed from {resume}"] if resume else [])])
     about = {"config": asdict(config), "text": data.digest, "plan": plan.hash, "estimate": estimate}
     log = Log(run.log if first else "", about, append=bool(resume))
     tokens = config.data.microbatches * config.data.rows * config.model.context
@@ -108,7 +108,7 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False) -> N
             for line in lines:
                 log.step(line)
             if speaks and not (saves and step % run.every):
-                print(lines[-1], flush=True)
+                show([str(lines[-1])])
         if saves:
             save(rank, run.save, Progress(step + 1, run.seed, data.digest))
     rank.rest()
@@ -116,10 +116,10 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False) -> N
     if run.save and done < run.steps:
         saved = save(rank, run.save, Progress(run.steps, run.seed, data.digest))
         if speaks:
-            print(f"saved {saved}", flush=True)
+            show([f"saved {saved}"])
     weights = digest(rank)
     if speaks:
-        print(f"weights sha256 {weights}", flush=True)
+        show([f"weights sha256 {weights}"])
     elif first:
         ended = {"last": asdict(lines[-1]) if lines else None, "saved": saved and str(saved), "weights_sha256": weights}
         tell_json({"command": "train", "steps": run.steps, "plan": plan.hash, "estimate": estimate, **ended})
