@@ -3,6 +3,7 @@ is what the file says; questions are answered in two clicks."""
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.simulation.usual_slice import usual_slice
 from syntony.topologies.file_format import to_json
 from syntony.topologies.parse import parse
+from syntony.view import page as page_module
 from tests.view.files import KINDS, SIZE
 
 
@@ -183,6 +185,8 @@ def test_two_schedules_share_a_clock(shown: Callable[..., Page], schedules: list
     whole = page.run("[...document.querySelectorAll('[data-whole]')].map((one) => one.textContent)")
     assert len(whole) == 2
     assert all("100.0 %" in words for words in whole)
+    page.click(".questions button:nth-child(3)")
+    assert re.search(r"This one takes .*; .*greedy.json takes .*", text(page, ".answer"))
     page.click("nav button:nth-child(2)")
     assert page.run("[...document.querySelectorAll('article')].map((one) => one.hidden)") == [True, False]
     page.close()
@@ -209,4 +213,39 @@ def test_what_people_cannot_see_is_said(shown: Callable[..., Page], schedules: l
         ".every((one) => one.textContent.trim() || one.ariaLabel)"
     )
     assert page.run("document.querySelectorAll('h1').length") == 1
+    page.close()
+
+
+def luminance(colour: str) -> float:
+    """Of `#rrggbb`, as WCAG 2 defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("theme", [":root", '[data-theme="dark"]'])
+def test_text_can_be_read(theme: str) -> None:
+    """Text on its ground has a contrast of 4.5, as WCAG 2.1 AA asks; what is drawn has 3."""
+    style = (Path(page_module.__file__).parent / "page" / "page.css").read_text()
+    block = re.search(re.escape(theme) + r" \{(.*?)\}", style, re.DOTALL)
+    assert block is not None
+    colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block[1]))
+
+    def contrast(one: str, other: str) -> float:
+        low, high = sorted(luminance(colours[name]) for name in (one, other))
+        return (high + 0.05) / (low + 0.05)
+
+    for ground in ("paper", "panel", "faint"):
+        for text in ("ink", "soft", "good", "bad", "proof", "accent"):
+            assert contrast(text, ground) >= 4.5, f"{text} on {ground}: {contrast(text, ground):.2f}"
+        for drawn in (*(f"c{number}" for number in range(8)), "cut", "cursor"):
+            assert contrast(drawn, ground) >= 3, f"{drawn} on {ground}: {contrast(drawn, ground):.2f}"
+
+
+def test_printing_shows_every_file_in_the_light(
+    browser: Browser, shown: Callable[..., Page], schedules: list[str], tmp_path: Path
+) -> None:
+    page = shown(*schedules, state="#theme=dark&view=0")
+    pages = page.call("Page.printToPDF", printBackground=False)["data"]
+    assert base64.b64decode(pages)[:5] == b"%PDF-"
     page.close()

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syntony.base.command import UserError
 from syntony.base.strict_json import FileError
-from syntony.view.models import View
+from syntony.base.wording import time
+from syntony.view.models import ANOTHER, View
 
 if TYPE_CHECKING:
     from syntony.synth.engines.portfolio import Portfolio
@@ -324,7 +325,26 @@ def views(names: Sequence[str], options: Options) -> list[View]:
             found.append((kind, [source]))
         else:
             mates.append(source)
-    return [kind.view(mates, options) for kind, mates in found]
+    return _introduced([kind.view(mates, options) for kind, mates in found])
+
+
+def _introduced(made: list[View]) -> list[View]:
+    """Each schedule or program told of the others that are shown for the same size, the fastest first."""
+    clocks = {
+        at: moved for at, view in enumerate(made) for panel in view.panels if (moved := getattr(panel, "motion", None))
+    }
+    if len(clocks) < 2:
+        return made
+    order = sorted(clocks, key=lambda at: clocks[at].seconds)
+    told = list(made)
+    for at, mine in clocks.items():
+        rivals = [f"{made[other].file} takes {time(clocks[other].seconds)}" for other in order if other != at]
+        words = f"This one takes {time(mine.seconds)}; {'; '.join(rivals)}. "
+        questions = tuple(
+            replace(one, answer=words + one.answer) if one.question == ANOTHER else one for one in made[at].questions
+        )
+        told[at] = replace(made[at], questions=questions)
+    return told
 
 
 def _kind_of(source: Source) -> Kind:

@@ -238,6 +238,10 @@ class Circle:
 Panel = Drawing | Timeline | Use | Curves | Grid | Words | Circle
 
 
+ANOTHER = "What would another schedule bring?"
+"""Asked of schedules, programs, portfolios and steps; answered with the other files, where there are some."""
+
+
 @dataclass(frozen=True)
 class Question:
     """What people ask of such a file, and the answer; `panel` (by its title) shows it once `state` is set."""

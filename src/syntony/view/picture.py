@@ -30,6 +30,7 @@ from syntony.view.models import (
 from syntony.view.wording import size_name
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B8980B", "#56B4E9", "#666666", "#7A4BB5")
@@ -134,6 +135,9 @@ def _unit_of(seconds: float) -> tuple[float, str]:
 
 def _timeline(axis: Axes, panel: Timeline) -> None:
     from matplotlib.collections import PolyCollection
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+    from matplotlib.transforms import ScaledTranslation
 
     lane = panel.track_lane[panel.track]
     shown = min(_MOST_LANES, len(panel.lanes))
@@ -147,25 +151,43 @@ def _timeline(axis: Axes, panel: Timeline) -> None:
     corners = np.stack([np.c_[begin, low], np.c_[end, low], np.c_[end, low + tall], np.c_[begin, low + tall]], axis=1)
     colour = np.asarray(COLOURS)[panel.colour[keep] % 8]
     mark = panel.mark[keep]
+    span = max(float(end.max(initial=0.0)), panel.until / scale) or 1.0
+    wide = end - begin > 0.003 * span  # narrower ones have no edge: it would cover them
     for hatch in ("", "/////"):
         which = (mark & EXPOSED != 0) == bool(hatch)
         if which.any():
+            edges = np.where(wide[which], 0.3, 0.0).tolist()
             boxes = PolyCollection(
-                corners[which], facecolors=colour[which].tolist(), edgecolors="white", linewidths=0.3
+                corners[which], facecolors=colour[which].tolist(), edgecolors="white", linewidths=edges
             )
             if hatch:
                 boxes.set_hatch(hatch)
             boxes.set_rasterized(len(keep) > 20_000)
             axis.add_collection(boxes)
-    for bit, edge in ((CRITICAL, INK), (FAULT, CUT)):
-        if (which := mark & bit != 0).any():
-            axis.add_collection(PolyCollection(corners[which], facecolors="none", edgecolors=edge, linewidths=1.0))
-    span = max(float(end.max(initial=0.0)), panel.until / scale) or 1.0
+    if (which := mark & FAULT != 0).any():
+        axis.add_collection(PolyCollection(corners[which], facecolors="none", edgecolors=CUT, linewidths=1.0))
+    used = [number for number in np.unique(panel.colour[keep] % 8).tolist() if number < len(panel.colours)]
+    handles: list[Artist] = [Patch(color=COLOURS[number], label=panel.colours[number]) for number in used]
+    if (mark & EXPOSED != 0).any():
+        handles.append(Patch(facecolor=SOFT, edgecolor="white", hatch="/////", label="exposed"))
+    if (which := mark & CRITICAL != 0).any():
+        axis.hlines(low[which], begin[which], end[which], color=INK, linewidth=1.6)
+        handles.append(Line2D([], [], color=INK, linewidth=1.6, label="critical path"))
+    below = axis.transAxes + ScaledTranslation(0, -26 / 72, axis.figure.dpi_scale_trans)
+    axis.legend(
+        handles=handles,
+        fontsize=6,
+        frameon=False,
+        ncols=4,
+        loc="upper left",
+        bbox_to_anchor=(0, 0),
+        bbox_transform=below,
+    )
     for at in np.flatnonzero(end - begin > 0.035 * span)[:250].tolist():
         text = panel.labels[panel.label[keep[at]]]
         room = (end[at] - begin[at]) / span * 95
         short = text if len(text) < room else "".join(letter for letter in text if letter.isdigit())
-        if short and len(short) < room and tall[at] > 0.35:
+        if short and len(short) < room and tall[at] > 0.6:
             axis.text(
                 (begin[at] + end[at]) / 2,
                 low[at] + tall[at] / 2,
@@ -199,7 +221,7 @@ def _use(axis: Axes, panel: Use) -> None:
         axis.axvline(
             100 * panel.bound, color=CUT, linestyle="--", linewidth=1.2, label="bound: the hatched links, on average"
         )
-        axis.legend(fontsize=6, frameon=False, loc="lower right")
+        axis.legend(fontsize=6, frameon=False, loc="lower right", bbox_to_anchor=(1, 1))
     axis.set_yticks(range(shown), panel.names[:shown], fontsize=6)
     axis.set_ylim(shown - 0.5, -0.5)
     axis.set_xlim(0, 104)

@@ -141,10 +141,10 @@ class Browser:
         page = Page(self, session, target)
         for domain in ("Page", "Runtime", "Network", "Log"):
             page.call(f"{domain}.enable")
-        page.call(
-            "Emulation.setEmulatedMedia",
-            features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}],
-        )
+        # Without animated scrolling, so that what is looked for stays where it was found.
+        wishes = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
+        media = [{"name": name, "value": value} for name, value in wishes.items()]
+        page.call("Emulation.setEmulatedMedia", features=media)
         page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         text = str(address)
         page.call("Page.navigate", url=text if "://" in text else Path(text).resolve().as_uri())

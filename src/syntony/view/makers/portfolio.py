@@ -10,7 +10,7 @@ from syntony.synth.engines.portfolio import Portfolio
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.simulation.usual_slice import usual_slice
 from syntony.view.makers.network import drawing_of, witness_of
-from syntony.view.models import Curves, Grid, Question, Series, View
+from syntony.view.models import ANOTHER, Curves, Grid, Question, Series, View
 from syntony.view.wording import size_name
 
 
@@ -100,6 +100,6 @@ def view(portfolio: Portfolio, file: str, size: int) -> View:
         facts=(("schedules", str(len(rows))), ("ranks", str(collective.ranks))),
         questions=(
             Question("Which link limits?", f"The bound: {words}.", "network", {"highlight": 0 if witness else -1}),
-            Question("What would another schedule bring?", answer, "which schedule when"),
+            Question(ANOTHER, answer, "which schedule when"),
         ),
     )

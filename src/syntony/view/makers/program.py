@@ -24,7 +24,7 @@ from syntony.synth.simulation.result import Simulation
 from syntony.topologies.topology import Topology
 from syntony.view.makers.moving import agent_lanes, last_arrival, link_lanes, start_and_end, use_of
 from syntony.view.makers.network import drawing_of, witness_of
-from syntony.view.models import Grid, Motion, Question, Tone, View, Words
+from syntony.view.models import ANOTHER, Grid, Motion, Question, Tone, View, Words
 from syntony.view.wording import size_name
 
 _MOST_LISTED = 4000  # instructions that the listing shows
@@ -59,7 +59,7 @@ def view(program: Program, topology: Topology, named: bool, file: str, size: int
         ),
         Question("Who is late?", last, "ranks over time", state),
         Question(
-            "What would another schedule bring?",
+            ANOTHER,
             f"No schedule takes less than {time(bound)} {where}: at most "
             f"{1 / reached:.3f} times as fast as this one. View two files side by side to compare them.",
             use.title,

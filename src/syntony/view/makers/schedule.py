@@ -24,7 +24,7 @@ from syntony.synth.simulation.usual_slice import usual_slice
 from syntony.topologies.topology import Topology
 from syntony.view.makers.moving import agent_lanes, last_arrival, link_lanes, start_and_end, use_of
 from syntony.view.makers.network import drawing_of, witness_of
-from syntony.view.models import Curves, Grid, Motion, Question, Series, View, Words
+from syntony.view.models import ANOTHER, Curves, Grid, Motion, Question, Series, View, Words
 from syntony.view.wording import size_name
 
 _MOST = 150_000
@@ -55,7 +55,7 @@ def view(schedule: Schedule, file: str, size: int) -> View:
             {"link": int(use.link[0]) if len(use.link) else -1, "highlight": 0 if witness else -1},
         ),
         Question("Who is late?", last, "ranks over time", state),
-        Question("What would another schedule bring?", better, curves.title, {}),
+        Question(ANOTHER, better, curves.title, {}),
     ]
     drawing = drawing_of(topology, "chunks on the wires", [witness] if witness else [])
     return View(

@@ -22,6 +22,7 @@ from syntony.overlap.predict.simulation import Wait, simulate
 from syntony.overlap.step.op import COMPUTE, Kind, Op
 from syntony.overlap.step.plan import Plan
 from syntony.view.models import (
+    ANOTHER,
     CRITICAL,
     EXPOSED,
     Curves,
@@ -98,7 +99,7 @@ def view(files: Sequence[str], machine: str) -> View:
         last = steps[order[-1]]
         words = ", ".join(f"{names[at]} {time(steps[at].seconds)}" for at in order)
         answer = f"{words}: {names[order[0]]} is {last.seconds / best.seconds:.3f} times as fast as {names[order[-1]]}."
-        questions.append(Question("What would another schedule bring?", answer, "policies compared"))
+        questions.append(Question(ANOTHER, answer, "policies compared"))
         headline = f"{counted(len(steps), 'policy').replace('policys', 'policies')} (predicted): {words}."
     else:
         questions.append(Question("What would help?", best.help(), "why communication is exposed"))
