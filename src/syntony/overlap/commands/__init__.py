@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 from time import process_time
 from typing import TYPE_CHECKING, Any
 
-from syntony.base.answer import tell
+from syntony.base.answer import tell, width
 from syntony.base.arguments import count, seconds
 from syntony.base.command import Command, UserError
 from syntony.base.outputs import add_output, wrote
@@ -33,29 +34,43 @@ def _configure_list(parser: argparse.ArgumentParser) -> None:
 
 def _list(options: argparse.Namespace) -> int:
     from syntony.overlap.commands.problem import MACHINES
-    from syntony.overlap.policies.table import POLICIES
+    from syntony.overlap.policies.table import LEFT_OUT, POLICIES
     from syntony.overlap.step.models import MODELS
     from syntony.overlap.step.pipelines import PIPELINES
 
     policies = [
-        {"name": one.name, "paper": one.paper, "about": one.about, "knobs": one.values} for one in POLICIES.values()
-    ]
+        {
+            "name": one.name, "standing": one.standing, "missing": one.missing, "paper": one.paper, "about": one.about,
+            "knobs": one.values,
+        }
+        for one in POLICIES.values()
+    ]  # fmt: skip
     models = {name: {**vars(model), "parameters": model.parameters} for name, model in MODELS.items()}
     machines = {name: vars(machine) for name, machine in MACHINES.items()}
-    lines = ["policies (--policy NAME:KNOB=VALUE,..; joined by + they work one after another)"]
+    lines = [
+        "policies (--policy NAME:KNOB=VALUE,..; joined by + they work one after another)",
+        "  W: the whole idea of the paper; S: whole, simulated only; P: a part of it",
+    ]
     for one in POLICIES.values():
         knobs = ", ".join(f"{name}={value}" for name, value in one.values.items())
         about = " ".join(one.about.split()) + (f" [{knobs}]" if knobs else "")
-        lines += [f"  {one.name:<18} {one.paper}", f"  {'':<18} {about}"]
+        told = [one.paper, about, *([f"Missing: {one.missing}."] if one.missing else [])]
+        first, *others = [line for text in told for line in wrap(text, width() - 22)]
+        lines += [f"{one.standing} {one.name:<18}  {first}", *(f"{'':22}{line}" for line in others)]
+    for name, reason in LEFT_OUT.items():
+        first, *others = wrap(f"left out: {reason}", width() - 22)
+        lines += [f"- {name:<18}  {first}", *(f"{'':22}{line}" for line in others)]
     lines += ["", "models (--model; one's own as gpt:hidden=512,blocks=8)"]
     for name, model in MODELS.items():
-        lines.append(f"  {name:<18} {model.parameters / 1e9:8.3g} billion parameters   {model.source}")
-    lines += ["", f"pipelines (--layout schedule=..): {', '.join(PIPELINES)}"]
+        source = wrap(f"{model.parameters / 1e9:.3g} billion parameters; {model.source}", width() - 22)
+        lines += [f"{'' if row else '  ' + name:<22}{line}" for row, line in enumerate(source)]
+    lines += ["", *wrap(f"pipelines (--layout schedule=..): {', '.join(PIPELINES)}", width())]
     lines += ["", "machines (--machine NAME:network=25e9,..)"]
     for name, machine in MACHINES.items():
-        lines.append(f"  {name:<18} " + ", ".join(f"{key} {value:g}" for key, value in vars(machine).items()))
-    told = {"policies": policies, "models": models, "pipelines": list(PIPELINES), "machines": machines}
-    return _tell(options, told, lines)
+        rates = wrap(", ".join(f"{key} {value:g}" for key, value in vars(machine).items()), width() - 22)
+        lines += [f"{'' if row else '  ' + name:<22}{line}" for row, line in enumerate(rates)]
+    found = {"policies": policies, "models": models, "pipelines": list(PIPELINES), "machines": machines}
+    return _tell(options, found, lines)
 
 
 # ---- plan, simulate, explain ----------------------------------------------------------------------------------------

@@ -270,7 +270,8 @@ def planned(chain: tuple[Policy, ...], graph: Graph, cost: Cost) -> Plan:
     if len(chain) == 1:
         return plan
     knobs = {policy.name: dict(policy.values) for policy in chain}
-    return replace(plan, policy="+".join(policy.name for policy in chain), knobs=knobs)
+    only = next((policy.simulated for policy in chain if policy.simulated), "")
+    return replace(plan, policy="+".join(policy.name for policy in chain), knobs=knobs, simulated=only)
 
 
 def chain_of(text: str) -> tuple[Policy, ...]:

@@ -1,7 +1,7 @@
 """The registry: what each published system does, as passes over the step, an order and a gate.
 
 An entry takes the Graph as it was generated (or recorded by our trainer), the Cost, and its knobs, and returns a Plan's
-making. `search` turns the knobs. Where the same mechanism stands for less than the paper, its docstring says so.
+making. `search` turns the knobs. Where the same mechanism stands for less than the paper, its row says what is missing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from math import gcd
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from syntony.base.command import UserError
@@ -47,7 +49,6 @@ class Decided:
     windows: Mapping[str, int] = field(default_factory=dict)
     priorities: Mapping[str, int] = field(default_factory=dict)
     movable: Collection[Kind] = ()
-    simulated: str = ""
 
     def plan(self, name: str, knobs: Mapping[str, object], cost: Cost) -> Plan:
         movable = set(self.movable)
@@ -56,15 +57,28 @@ class Decided:
             movable |= {Kind.OPTIMIZE, Kind.NORM}  # what is gathered is updated early, not just before its use
         found = orders.listed(self.graph, cost, self.rule(self.graph, cost), self.priorities, movable)
         clip = self.graph.layout.clip if self.graph.layout else Clip.OFF
-        return Plan(name, self.graph, found, self.windows, knobs, clip, self.priorities, self.simulated)
+        return Plan(name, self.graph, found, self.windows, knobs, clip, self.priorities)
 
 
 Decide = Callable[..., Decided]
 
 
+class Standing(StrEnum):
+    """How much of a published system a policy is."""
+
+    WHOLE = "W"
+    SIMULATED = "S"
+    PARTIAL = "P"
+
+
 @dataclass(frozen=True)
 class Policy:
-    """A registry entry with its knobs set. `paper`: authors, system, venue."""
+    """A registry entry with its knobs set.
+
+    paper        authors, system, venue
+    missing      what of the paper's idea it does not do; "": nothing
+    simulated    why it can only be simulated; "": it runs
+    """
 
     name: str
     paper: str
@@ -72,10 +86,18 @@ class Policy:
     decide: Decide
     knobs: Mapping[str, Knob]
     values: Mapping[str, Any]
+    missing: str = ""
+    simulated: str = ""
+
+    @property
+    def standing(self) -> Standing:
+        return Standing.PARTIAL if self.missing else Standing.SIMULATED if self.simulated else Standing.WHOLE
 
     def plan(self, graph: Graph, cost: Cost) -> Plan:
         """The plan of this step. Raises UserError where the policy has nothing to do with it (no pipeline, ..)."""
-        return self.decide(graph, cost, **self.values).plan(self.name, self.values, cost)
+        return replace(
+            self.decide(graph, cost, **self.values).plan(self.name, self.values, cost), simulated=self.simulated
+        )
 
     def with_knobs(self, **values: Any) -> Policy:
         """The same with some knobs turned; text is read as what the default is (sizes: 256K, 1M). Raises UserError."""
@@ -85,14 +107,23 @@ class Policy:
                 guess, mine = did_you_mean(name, self.knobs), ", ".join(self.knobs) or "none"
                 raise UserError(f"policy {self.name} has no knob {name!r}{guess}; it has {mine}")
             found[name] = _read(self.name, name, value, self.knobs[name].default)
-        return Policy(self.name, self.paper, self.about, self.decide, self.knobs, found)
+        return replace(self, values=found)
 
 
 POLICIES: dict[str, Policy] = {}
+LEFT_OUT: Mapping[str, str] = MappingProxyType(
+    {
+        "fold3d": "what is known here of Li et al. (TPDS 2023) is its abstract, and that is breadth_first's plan",
+        "trirace": "no description of it was found; its asynchronous updates would change the result",
+    }
+)
+"""Systems that the surveys name and that have no row, with the reason."""
 
 
 def policy(name: str, **knobs: Any) -> Policy:
     """A policy by name. Raises UserError for a name, a knob or a value that there is not."""
+    if name in LEFT_OUT:
+        raise UserError(f"policy {name} is left out: {LEFT_OUT[name]}")
     if name not in POLICIES:
         raise UserError(f"unknown policy {name!r}{did_you_mean(name, POLICIES)}; known are {', '.join(POLICIES)}")
     return POLICIES[name].with_knobs(**knobs)
@@ -109,12 +140,15 @@ def _read(policy: str, name: str, value: Any, default: Any) -> Any:
     return value
 
 
-def _policy(paper: str, **knobs: tuple[Any, tuple[Any, ...]]) -> Callable[[Decide], Decide]:
+def _policy(
+    paper: str, missing: str = "", simulated: str = "", **knobs: tuple[Any, tuple[Any, ...]]
+) -> Callable[[Decide], Decide]:
     def register(decide: Decide) -> Decide:
         own = {name: Knob(*knob) for name, knob in knobs.items()}
         about = inspect.getdoc(decide) or ""
         name = decide.__name__
-        POLICIES[name] = Policy(name, paper, about, decide, own, {key: knob.default for key, knob in own.items()})
+        values = {key: knob.default for key, knob in own.items()}
+        POLICIES[name] = Policy(name, paper, about, decide, own, values, missing, simulated)
         return decide
 
     return register
@@ -193,17 +227,22 @@ def _sliced(graph: Graph, size: int) -> Graph:
 # ---- as soon as it is there -----------------------------------------------------------------------------------------
 
 
-@_policy("Zhang et al., Poseidon, USENIX ATC 2017")
+@_policy(
+    "Zhang et al., Poseidon, USENIX ATC 2017",
+    missing="sending factors instead of gradients where they are smaller (HybComm)",
+)
 def poseidon(graph: Graph, cost: Cost) -> Decided:
-    """Wait-free backpropagation: a layer's sum starts when its gradient exists. Sending factors instead of gradients
-    (HybComm) is left out: our sums are exact ones of whole gradients."""
+    """Wait-free backpropagation: a layer's sum starts when its gradient exists."""
     return Decided(graph)
 
 
-@_policy("Sun et al., GradientFlow, 2019", pool=(16 * M, (4 * M, 16 * M, 64 * M)))
+@_policy(
+    "Sun et al., GradientFlow, 2019",
+    missing="its sparsification, which loses gradients",
+    pool=(16 * M, (4 * M, 16 * M, 64 * M)),
+)
 def gradientflow(graph: Graph, cost: Cost, pool: int) -> Decided:
-    """Lazy all_reduce: gradients gather in a pool, and are summed whenever it is full. Its sparsification, which loses
-    gradients, is left out."""
+    """Lazy all_reduce: gradients gather in a pool, and are summed whenever it is full."""
     return Decided(fuse(graph, pool))
 
 
@@ -228,22 +267,35 @@ def tictac(graph: Graph, cost: Cost, times: int) -> Decided:
     return Decided(defer(graph), orders.critical if times else orders.need)
 
 
-@_policy("Peng et al., ByteScheduler, SOSP 2019", slice=(4 * M, SIZES), credit=(8 * M, (0, *SIZES)))
+@_policy(
+    "Peng et al., ByteScheduler, SOSP 2019",
+    missing="its Bayesian tuning while training; the order is found after the partitions are cut, not with them",
+    slice=(4 * M, SIZES),
+    credit=(8 * M, (0, *SIZES)),
+)
 def bytescheduler(graph: Graph, cost: Cost, slice: int, credit: int) -> Decided:
     """Partitions by priority, at most `credit` bytes in flight."""
     return Decided(_sliced(defer(graph), slice), orders.need, dict.fromkeys(GRADIENTS, credit) if credit else {})
 
 
-@_policy("Bao et al., PACE, INFOCOM 2020", slice=(M, SIZES))
+@_policy(
+    "Bao et al., PACE, INFOCOM 2020",
+    missing="preemption inside its dynamic program: slices are cut after it",
+    slice=(M, SIZES),
+)
 def pace(graph: Graph, cost: Cost, slice: int) -> Decided:
     """Fused as dynamic programming says, and preempted by what is needed sooner."""
     return Decided(_sliced(defer(fuse_best(graph, cost)), slice), orders.need)
 
 
-@_policy("Li et al., Lina, USENIX ATC 2023", slice=(M, SIZES), degree=(2, DEGREES))
+@_policy(
+    "Li et al., Lina, USENIX ATC 2023",
+    missing="its placing of experts for inference",
+    slice=(M, SIZES),
+    degree=(2, DEGREES),
+)
 def lina(graph: Graph, cost: Cost, slice: int, degree: int) -> Decided:
-    """all_to_all before all_reduce; both in pieces, so that the first waits for one of the second at most. Its way of
-    placing experts for inference is left out."""
+    """all_to_all before all_reduce; both in pieces, so that the first waits for one of the second at most."""
     lanes = _lanes(graph, "ep")
     return Decided(_sliced(chunk(graph, degree, lanes), slice), orders.by_class(Kind.ALL_TO_ALL), priorities=LAST)
 
@@ -257,25 +309,14 @@ def breadth_first(graph: Graph, cost: Cost, loops: int) -> Decided:
     return Decided(relayout.loop_stages(graph, loops))
 
 
-@_policy("Li et al., Fold3D, TPDS 2023", segments=(2, (2, 4, 8)))
-def fold3d(graph: Graph, cost: Cost, segments: int) -> Decided:
-    """All in, all out: as breadth_first, and a segment's sums overlap the other segments' computing, messages between
-    stages first."""
-    return Decided(relayout.loop_stages(graph, segments), priorities=LAST)
-
-
-@_policy("TriRace, as the survey of communication scheduling names it", slice=(M, SIZES))
-def trirace(graph: Graph, cost: Cost, slice: int) -> Decided:
-    """Updates travel beside messages and computing of a pipeline. No description of its own was found beyond that, and
-    that it is asynchronous; what would change the result is left out."""
-    relayout.pipelined(graph, "trirace")
-    return Decided(_sliced(defer(graph), slice), orders.by_class(Kind.SEND, Kind.RECV), priorities=LAST)
-
-
 # ---- communication taken apart --------------------------------------------------------------------------------------
 
 
-@_policy("Wang et al., Overlap Communication with Dependent Computation, ASPLOS 2023", pieces=(0, (0, 2, 4, 8)))
+@_policy(
+    "Wang et al., Overlap Communication with Dependent Computation, ASPLOS 2023",
+    missing="loops over the shards of a collective, in one or two directions: the batch is cut instead",
+    pieces=(0, (0, 2, 4, 8)),
+)
 def collective_matmul(graph: Graph, cost: Cost, pieces: int) -> Decided:
     """A collective and the product of matrices beside it in as many pieces as ranks (pieces=0), or as said: each is
     computed while the next one moves."""
@@ -283,13 +324,24 @@ def collective_matmul(graph: Graph, cost: Cost, pieces: int) -> Decided:
     return Decided(_in_turn(graph, pieces or graph.groups[lanes[0]], lanes), orders.critical)
 
 
-@_policy("Mahajan et al., SYNDICATE, NSDI 2023", slice=(M, SIZES), local=(2, (1, 2, 4, 8)))
+@_policy(
+    "Mahajan et al., SYNDICATE, NSDI 2023",
+    missing="motifs (split, level, order) as moves of its search, both levels optimized together",
+    slice=(M, SIZES),
+    local=(2, (1, 2, 4, 8)),
+)
 def syndicate(graph: Graph, cost: Cost, slice: int, local: int) -> Decided:
-    """Pieces of collectives packed on the networks of two levels at once; `search` can walk its knobs by MCMC."""
+    """Pieces of collectives packed on the networks of two levels at once."""
     return Decided(_sliced(defer(relayout.by_level(graph, local)), slice), orders.critical)
 
 
-@_policy("Chen et al., Centauri, ASPLOS 2024", slice=(M, SIZES), local=(2, (1, 2, 4, 8)), degree=(2, DEGREES))
+@_policy(
+    "Chen et al., Centauri, ASPLOS 2024",
+    missing="a choice for each operation in its three tiers; tensor and expert parallelism by level",
+    slice=(M, SIZES),
+    local=(2, (1, 2, 4, 8)),
+    degree=(2, DEGREES),
+)
 def centauri(graph: Graph, cost: Cost, slice: int, local: int, degree: int) -> Decided:
     """Partitions by primitive, by level and by workload, each taken where it is simulated faster."""
     levels = [graph]
@@ -313,28 +365,41 @@ def dear(graph: Graph, cost: Cost, buffer: int) -> Decided:
 # ---- computation taken apart ----------------------------------------------------------------------------------------
 
 
-@_policy("Jangda et al., CoCoNet, ASPLOS 2022", slice=(M, SIZES), pieces=(2, DEGREES))
+@_policy(
+    "Jangda et al., CoCoNet, ASPLOS 2022",
+    missing="its fused kernels, and the search over its transformations",
+    slice=(M, SIZES),
+    pieces=(2, DEGREES),
+)
 def coconet(graph: Graph, cost: Cost, slice: int, pieces: int) -> Decided:
-    """all_reduce split around an optimizer of slices; products of matrices overlapped with their collectives. The
-    schedule is one that its language can say, not one that its compiler chose."""
+    """all_reduce split around an optimizer of slices; products of matrices overlapped with their collectives."""
     inner = [lane for lane in ("tp", "cp") if lane in graph.groups]
     split = relayout.split_reduce(graph) if "dp" in graph.groups else graph
     return Decided(_sliced(_in_turn(split, pieces, inner), slice))
 
 
-@_policy("Pati et al., T3, ASPLOS 2024", pieces=(8, (4, 8, 16)))
+@_policy(
+    "Pati et al., T3, ASPLOS 2024",
+    simulated="t3 is hardware, which starts transfers when stores are counted",
+    pieces=(8, (4, 8, 16)),
+)
 def t3(graph: Graph, cost: Cost, pieces: int) -> Decided:
-    """Hardware starts what moves as its producer stores it, piece by piece, at no cost."""
+    """Hardware starts what moves as its producer stores it, piece by piece: only the first has a launch and a latency.
+    Sums in memory take no time of the processor."""
     cut = _in_turn(graph, pieces, _lanes(graph, "tp", "cp"))
-    return Decided(cut, orders.critical, simulated="t3 is hardware, which starts transfers when stores are counted")
+    return Decided(replace(cut, triggered=True), orders.critical)
 
 
-@_policy("Oh et al., Out-of-order Backprop, EuroSys 2022", first=(4, (0, 1, 2, 4, 8, 16)))
+@_policy(
+    "Oh et al., Out-of-order Backprop, EuroSys 2022",
+    missing="its allocation of a pipeline's layers, modulo its devices",
+    first=(4, (0, 1, 2, 4, 8, 16)),
+)
 def ooo_backprop(graph: Graph, cost: Cost, first: int) -> Decided:
     """Gradients of weights off the chain of the backward; those of the first layers late, and the very first soonest.
-    A pipeline takes gradients of inputs first."""
+    A pipeline keeps its order of microbatches, and makes gradients of weights where it would wait."""
     if graph.layout and graph.layout.pp > 1:
-        return Decided(relayout.reorder_pipeline(graph, "zb1p", cost))
+        return Decided(split_backward(graph), movable=(Kind.BACKWARD_WEIGHT,))
     chained = any(op.kind.moves and op.microbatch >= 0 and not op.pieces for op in graph)
     split = split_backward(graph, None if chained else last_backwards(graph, first))
     return Decided(defer(delay_weight_grad(split, first)), orders.need)
@@ -350,44 +415,58 @@ def zero_bubble(graph: Graph, cost: Cost, memory: str) -> Decided:
 
 
 @_policy(
-    "Li et al., Automated Tensor Model Parallelism with Overlapped Communication (Oases), 2023", batches=(2, (2, 4))
+    "Li et al., Automated Tensor Model Parallelism with Overlapped Communication (Oases), 2023",
+    missing="its planner of tensor-parallel degrees",
+    batches=(0, (0, 2, 4)),
 )
 def oases(graph: Graph, cost: Cost, batches: int) -> Decided:
-    """Sub-batches side by side: one computes while the other's sums move; what is computed again is not moved again.
-    Its planner of tensor-parallel degrees is left out."""
+    """Sub-batches side by side: one computes while the other's sums move; what is computed again is not moved again. As
+    many (0) as are simulated fastest."""
     _lanes(graph, "tp", "cp", "ep")
-    return Decided(relayout.side_by_side(graph, batches), orders.critical)
+    counts = [batches] if batches else [n for n in (2, 4) if relayout.layout_of(graph).microbatches % n == 0] or [2]
+    return _best(cost, [Decided(relayout.side_by_side(graph, count), orders.critical) for count in counts])
 
 
-@_policy("Chen et al., Lynx, 2024", ahead=(4, (1, 2, 4, 8, 16)))
+@_policy(
+    "Chen et al., Lynx, 2024",
+    missing="recomputation per segment under a limit of memory, by its exact program",
+    ahead=(4, (1, 2, 4, 8, 16)),
+)
 def lynx(graph: Graph, cost: Cost, ahead: int) -> Decided:
-    """Activations are computed again while the device waits for communication, up to `ahead` ops early. The order is
-    the simulator's, not an integer program's."""
+    """Activations are computed again while the device waits for communication, up to `ahead` ops early."""
     return Decided(hide_recompute(graph, ahead), movable=(Kind.RECOMPUTE,))
 
 
 # ---- experts --------------------------------------------------------------------------------------------------------
 
 
-@_policy("Lepikhin et al., GShard, ICLR 2021")
+@_policy("Lepikhin et al., GShard, ICLR 2021", missing="its capacity limit, which drops tokens")
 def gshard(graph: Graph, cost: Cost) -> Decided:
-    """all_to_all, experts, all_to_all, one after the other. Its capacity limit, which drops tokens, is left out."""
+    """all_to_all, experts, all_to_all, one after the other."""
     _lanes(graph, "ep")
     return Decided(graph)
 
 
-@_policy("Hwang et al., Tutel, MLSys 2023", degree=(0, (0, *DEGREES)))
+@_policy(
+    "Hwang et al., Tutel, MLSys 2023",
+    missing="parallelism that is switched between iterations; its hierarchical all_to_all",
+    degree=(0, (0, *DEGREES)),
+)
 def tutel(graph: Graph, cost: Cost, degree: int) -> Decided:
     """all_to_all and experts in `degree` chunks; 0: the best of 1, 2, 4, 8. Which all_to_all is the tuner's choice."""
     lanes = _lanes(graph, "ep")
     return _best(cost, [Decided(chunk(graph, one, lanes)) for one in ([degree] if degree else DEGREES)])
 
 
-@_policy("He et al., FasterMoE, PPoPP 2022", hot=(0, (0,)), degree=(2, DEGREES))
+@_policy(
+    "He et al., FasterMoE, PPoPP 2022",
+    missing="shadows chosen by each iteration's counts; its groupwise exchange",
+    hot=(0, (0,)),
+    degree=(2, DEGREES),
+)
 def fastermoe(graph: Graph, cost: Cost, hot: int, degree: int) -> Decided:
-    """Shadows of `hot` experts on all ranks (0: as many as pay, or none); the others' tokens in groups. Static here: a
-    plan knows no demand, so the hot ones are a block's first, and pay as if asked for as often as the others. There,
-    each iteration's tokens choose."""
+    """Shadows of `hot` experts on all ranks (0: as many as pay, or none); the others' tokens in groups. A plan knows
+    no demand: the hot ones are a block's first, and pay as if asked for as often as the others."""
     lanes = _lanes(graph, "ep")
     shadowed = [move_experts(graph, hot)] if hot else with_shadows(graph)
     found = [Decided(chunk(one, degree, lanes), orders.need) for one in shadowed]
@@ -407,18 +486,20 @@ def pipemoe(graph: Graph, cost: Cost) -> Decided:
     return Decided(chunk(graph, degree, lanes))
 
 
-@_policy("Shi et al., ScheMoE, EuroSys 2024", degree=(2, DEGREES))
+@_policy(
+    "Shi et al., ScheMoE, EuroSys 2024",
+    missing="its all_to_all beside itself on two levels; its compression, which loses digits",
+    degree=(2, DEGREES),
+)
 def schemoe(graph: Graph, cost: Cost, degree: int) -> Decided:
-    """Chunks in the best of the orders that come in question: as they are ready, the longest way first, by need. Its
-    compression, which loses digits, is left out."""
+    """Chunks in the best of the orders that come in question: as they are ready, the longest way first, by need."""
     cut = chunk(graph, degree, _lanes(graph, "ep"))
     return _best(cost, [Decided(cut, rule) for rule in (orders.fifo, orders.critical, orders.need)])
 
 
-@_policy("Liu et al., Janus, SIGCOMM 2023")
+@_policy("Liu et al., Janus, SIGCOMM 2023", missing="experts pulled one by one, once per host; a choice for each layer")
 def janus(graph: Graph, cost: Cost) -> Decided:
-    """Experts move instead of tokens, where that is faster: once a step each, whatever the number of microbatches. All
-    layers alike, and experts at once, not one by one as they come."""
+    """Experts move instead of tokens, where that is faster: once a step each, whatever the number of microbatches."""
     _lanes(graph, "ep")
     return _best(cost, [Decided(graph), Decided(move_experts(graph), orders.need)])
 

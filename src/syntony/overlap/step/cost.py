@@ -76,13 +76,16 @@ class Cost:
             known = self._known(graph, op.key)
             if op.kind.moves:
                 line = _line(wires, op.lane, op.kind)
+                if graph.triggered and any(op.key.part[-1:]):
+                    line = Linear(0.0, line.beta)
                 waited[row] = line.alpha
                 taken[row] = line.fixed + op.amount * line.beta if known is None else known
                 continue
             if known is None and op.of in whole:
                 sources = [self._known(graph, key) for key in op.of]
                 if None not in sources:
-                    known = self._part(sum(filter(None, sources)), op.amount, *whole[op.of])
+                    launch = 0.0 if graph.triggered else self.launch
+                    known = self._part(sum(filter(None, sources)), op.amount, *whole[op.of], launch)
             if known is not None:
                 taken[row] = known
             elif op.kind in (Kind.OPTIMIZE, Kind.NORM):
@@ -91,9 +94,9 @@ class Cost:
                 taken[row] = op.amount / self.flops
         return taken, waited
 
-    def _part(self, seconds: float, amount: float, whole: float, parts: int) -> float:
+    def _part(self, seconds: float, amount: float, whole: float, parts: int, launch: float) -> float:
         """Of what takes so many seconds in one."""
-        launch = min(self.launch, seconds)
+        launch = min(launch, seconds)
         return launch + (seconds - launch) * (amount / whole if whole else 1 / parts)
 
     def wires_of(self, graph: Graph) -> Mapping[str, Wire]:
@@ -117,7 +120,7 @@ class Cost:
         if whole is None or not graph.layers:
             return None
         shares = graph.layers[key.layer].backward
-        return self._part(whole, shares[key.kind == Kind.BACKWARD_WEIGHT], sum(shares), 2)
+        return self._part(whole, shares[key.kind == Kind.BACKWARD_WEIGHT], sum(shares), 2, self.launch)
 
 
 def _line(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:

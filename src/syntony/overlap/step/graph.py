@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -94,11 +94,13 @@ class Graph:
 
     layers   of the model, in the order of the forward pass
     layout   what it was generated for; None: recorded elsewhere
+    triggered    hardware starts transfers as their producer stores: of parts only the first has a launch, and a latency
     """
 
     ops: tuple[Op, ...]
     layers: tuple[LayerSpec, ...] = ()
     layout: Layout | None = None
+    triggered: bool = False
 
     def __iter__(self) -> Iterator[Op]:
         return iter(self.ops)
@@ -128,7 +130,7 @@ class Graph:
 
     def with_ops(self, ops: Iterable[Op]) -> Graph:
         """The same step with other Ops."""
-        return Graph(tuple(ops), self.layers, self.layout)
+        return replace(self, ops=tuple(ops))
 
     def check(self) -> None:
         """Raises UserError for two Ops of one name, an edge from nowhere, or a circle within a step."""

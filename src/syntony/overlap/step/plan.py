@@ -41,7 +41,7 @@ class Plan:
     windows     bytes that may be in flight on a lane; a lane that is not here has no limit
     priorities  of lanes that share a link: the lower goes first; a lane that is not here has 0
     clip        how gradients are clipped
-    simulated   why it can only be simulated; "": it runs
+    simulated   why it can only be simulated, with a triggered graph; "": it runs
     """
 
     policy: str
@@ -152,7 +152,8 @@ class Plan:
                 raise FileError(f'{where}: "{key}" {problem}')
         keys = _Keys()
         found = {name: _typed(kind, data[name], where, name, keys) for name, kind in _FIELDS.items()}
-        graph = Graph(*(found.pop(name) for name in ("ops", "layers", "layout")))
+        ops, layers, layout = (found.pop(name) for name in ("ops", "layers", "layout"))
+        graph = Graph(ops, layers, layout, triggered=bool(found["simulated"]))
         groups = found.pop("groups")
         if groups != graph.groups:
             raise FileError(f'{where}: "groups" is {shown(groups)}; by the layout it is {shown(dict(graph.groups))}')

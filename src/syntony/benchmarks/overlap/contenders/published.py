@@ -96,15 +96,6 @@ PUBLISHED = (
         "sharded 1F1B gathers weights for each microbatch, which Megatron-LM, unsharded, does not: hence more",
     ),
     Published(
-        "fold3d", _PP + f"dp=8,microbatches=8 --machine {_TENSOR},box=8e9,network=4e9", "fifo", 1.252, 1.421,
-        "Li et al., TPDS 2023, abstract: 25.2 to 42.1 % over four baselines", "pp", "", True,
-    ),
-    Published(
-        "trirace", _PP + "dp=8,microbatches=8 --machine a100:network=25e9,ranks=1", "fifo", 0, 0,
-        "no description of its own was found", "pp",
-        "part of this is fifo's loss: whole sums of gradients stand in the way of messages between stages",
-    ),
-    Published(
         "collective_matmul", "--model gpt:hidden=16384,heads=128,blocks=16,vocab=32000,seq=2048,ffn=65536 --layout "
         "tp=16 --batch 2 --machine a100:flops=137e12,box=100e9,ranks=16,alpha=2e-6", "fifo", 1.14, 1.38,
         "Wang et al., ASPLOS 2023: 1.14 to 1.38x, 500 billion parameters on 1,024 TPUv4", "tp", "",
