@@ -21,7 +21,7 @@ STUBS := _core _solve _cuda _emulation
 CXX_FILES = $(shell find csrc tests/csrc/fuzz tests/csrc/faults tests/csrc/model -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help build stubs view-libraries programs demo test test-all fuzz sanitize cuda nccl-tuner test-cuda lint tidy tidy-all format clean
+.PHONY: help build stubs view-libraries programs demo wheel docs test test-all fuzz sanitize cuda nccl-tuner test-cuda lint tidy tidy-all format clean
 
 help: ## this list
 	@echo 'make TARGET [TORCH=$(TORCH)] [PYTHON=$(PYTHON)] [JOBS=$(JOBS)]'
@@ -66,6 +66,20 @@ view-libraries: ## fetch uPlot $(UPLOT), which draws the curves of `syntony view
 
 programs: build ## what tests compile (make test does it first)
 	@cmake --build build/editable --parallel $(JOBS) --target test_programs -- --quiet
+
+# As pip hides the environment from an isolated build, CMakeLists.txt looks for its torch there by itself.
+wheel: $(DEPENDENCIES) ## what a release would upload, into dist/: the sdist, and the wheel for this Python and torch
+	@$(PIP) $$($(BIN)/python -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["release"])')
+	@rm -rf dist/wheel && mkdir -p dist/wheel
+	@$(BIN)/python -m build --sdist --no-isolation --outdir dist .
+	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist/wheel dist/syntony-*.tar.gz
+	@auditwheel repair --wheel-dir dist --exclude 'libtorch*' --exclude 'libc10*' dist/wheel/syntony-*.whl && rm -r dist/wheel
+
+docs: build ## the documentation as a site, in dist/site
+	@$(PIP) $$($(BIN)/python -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
 
 # ---- what one does with it -------------------------------------------------------------------------------------------
 demo: build ## the story on one screen: detect, synthesize, prove, execute, benchmark, train

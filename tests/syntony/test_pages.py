@@ -15,7 +15,7 @@ from syntony.parser import arguments_of
 ROOT = Path(__file__).parents[2]
 LINES = [
     pytest.param(found[1], id=f"{page.name}:{number}")
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
     for number, line in enumerate(page.read_text().splitlines(), 1)
     if (found := re.match(r"(?:    |\$ )(?:.* )?syntony (\w.*)", line)) and "import" not in line
 ]

@@ -15,7 +15,7 @@ from syntony.__main__ import main
 ROOT = Path(__file__).parents[2]
 
 
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 
 
 def examples(page: str) -> list[str]:
