@@ -66,7 +66,8 @@ def _run_graph(options: argparse.Namespace) -> int:
         limits = {"timeout": options.timeout * _OF_LIMIT, "exactly": options.channels or 0}
         rings = pack(host, "ring", beside=begin.get("ring", ()), **limits)
         limits["exactly"] = len(rings.chosen.channels)
-        chains = pack(host, "chain", beside=begin.get("tree", ()), **limits)
+        # A ring cut open is a chain, and often a good one.
+        chains = pack(host, "chain", beside=[rings.chosen.channels, *begin.get("tree", ())], **limits)
     for chosen in (rings.chosen, chains.chosen):
         if fault := host.fault(chosen):
             raise AssertionError(fault)

@@ -103,14 +103,15 @@ class Circuits:
                 terms.append(round(price * scale) * literal)
         self.model.minimize(sum(terms))
 
-    def ask(self, seconds: float, seed: int) -> tuple[tuple[Channel, ...] | None, bool]:
-        """The channels, or None; and whether the answer is certain."""
+    def ask(self, seconds: float, seed: int, gap: float = 0.0) -> tuple[tuple[Channel, ...] | None, bool]:
+        """The channels, or None; and whether the answer is certain. Within `gap` of the cheapest is cheap enough."""
         from ortools.sat.python import cp_model
 
         solver = cp_model.CpSolver()
         solver.parameters.max_time_in_seconds = seconds
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = seed
+        solver.parameters.relative_gap_limit = gap
         status = solver.solve(self.model)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return tuple(self._channel(uses, solver.boolean_value) for uses in self.uses), True

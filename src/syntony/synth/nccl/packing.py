@@ -30,6 +30,7 @@ MOST_CHANNELS = 32
 _NEAR = Fraction(9999, 10_000)  # of the bound is as good as the bound
 _HALF = Fraction(1, 2)
 _BETTER = Fraction(10_001, 10_000)
+_GAPS = (0.25, 0.05, 0.0)  # of the next channel to the cheapest
 _PATIENCE = (1.0, 10.0)  # seconds for one speed of one number of channels
 
 
@@ -125,13 +126,17 @@ class _Search:
 
     def one_by_one(self) -> None:
         """Channel after channel at each natural speed; of what was found also smaller numbers."""
-        for speed in sorted(self._natural_speeds(), key=lambda speed: (-(self.goal // speed) * speed, -speed)):
-            if self.done:
-                return
-            half = (time.monotonic() + self.deadline) / 2
-            found = self.tours.one_by_one(speed, max(self.copies), half)
-            for count in range(len(found), 0, -1):
-                self.take(found[:count])
+        ordered = sorted(self._natural_speeds(), key=lambda speed: (-(self.goal // speed) * speed, -speed))
+        for gap in _GAPS:
+            for speed in ordered:
+                if self.done:
+                    return
+                if not self._promising(self.goal // speed * speed):
+                    continue
+                part = time.monotonic() + (self.deadline - time.monotonic()) / 4
+                found = self.tours.one_by_one(speed, max(self.copies), part, gap)
+                for count in range(len(found), 0, -1):
+                    self.take(found[:count])
 
     def natural(self) -> None:
         """All channels of a natural speed at once, the highest totals first."""

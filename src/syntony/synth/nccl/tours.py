@@ -75,8 +75,11 @@ class Tours:
         ports = {port: float(duals[len(links) + place]) for place, port in enumerate(self._ports)}
         return -float(found.fun), prices, ports
 
-    def one_by_one(self, speed: Fraction, most: int, deadline: float) -> tuple[Channel, ...]:
-        """Channels of this speed, each found beside the earlier ones, on the links that have the most left."""
+    def one_by_one(self, speed: Fraction, most: int, deadline: float, gap: float) -> tuple[Channel, ...]:
+        """Channels of this speed, each found beside the earlier ones, on the links that have the most left.
+
+        Each costs at most `gap` more than the cheapest there is: rough answers come much sooner.
+        """
         links = self._host.machine.links
         chosen: list[Channel] = []
         while len(chosen) < most and time.monotonic() < deadline:
@@ -91,7 +94,7 @@ class Tours:
                 for port, rate in self._host.port_rates.items()
             }
             circuits.minimize(prices, full, 1 << 10)
-            found, _ = circuits.ask(_PATIENCE, self._seed)
+            found, _ = circuits.ask(_PATIENCE, self._seed + len(chosen), gap)
             if found is None:
                 break
             (tour,) = found
