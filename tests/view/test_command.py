@@ -31,7 +31,7 @@ def test_pictures(files: dict[str, list[str]], tmp_path: Path, suffix: str, caps
     assert "bus bandwidth over size" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("panel", ["chunks", "tree", "links"])
+@pytest.mark.parametrize("panel", ["tree", pytest.param("chunks", marks=pytest.mark.sweep), "links"])
 def test_panels_of_a_schedule(files: dict[str, list[str]], tmp_path: Path, panel: str) -> None:
     picture = tmp_path / "picture.svg"
     assert main(["view", *files["schedule"], "--panel", panel, "-o", str(picture)]) == 0
@@ -126,11 +126,10 @@ def test_the_data_are_recognized_by_content(tmp_path: Path) -> None:
 def test_notebooks_show_topologies_schedules_plans_and_files(files: dict[str, list[str]]) -> None:
     """A frame of its own for each; a schedule that is wrong is shown as that."""
     plan = Plan.read(files["training step"][0])
-    right, wrong = (read(files[kind][0]).content for kind in ("schedule", "invalid schedule"))
+    wrong = read(files["invalid schedule"][0]).content
     results = show(*files["bench results"])
     for value, words in (
         (parse("ring:3"), "ring:3"),
-        (right, "of what is possible"),
         (wrong, "refused"),
         (plan, "fifo"),
     ):
@@ -139,3 +138,9 @@ def test_notebooks_show_topologies_schedules_plans_and_files(files: dict[str, li
         assert words in frame
     assert "is the fastest" in repr(results)
     assert results._repr_html_().count("<iframe") == 1
+
+
+def test_levels_can_be_highlighted() -> None:
+    (view,) = views(["torus:4x4"], Options())
+    levels = [one for one in view.panels[0].highlights if one.name.startswith("level")]  # type: ignore[union-attr]
+    assert [(one.nodes, len(one.links)) for one in levels] == [((0, 4, 8, 12), 32), ((0, 1, 2, 3), 32)]

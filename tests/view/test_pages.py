@@ -30,16 +30,27 @@ def schedules(files: dict[str, list[str]]) -> list[str]:
     return files["two schedules"]
 
 
+@pytest.fixture(scope="session")
+def made(folder: Path) -> dict[tuple[str, ...], Path]:
+    """Pages that have been made, by the words of the command."""
+    del folder
+    return {}
+
+
 @pytest.fixture
-def shown(browser: Browser, folder: Path) -> Callable[..., Page]:
+def shown(browser: Browser, folder: Path, made: dict[tuple[str, ...], Path]) -> Callable[..., Page]:
     """The page of files, opened; nobody may complain, and nothing but the page itself may be asked for."""
 
-    def show(*files: str | Path, options: tuple[str, ...] = (), state: str = "") -> Page:
-        page = folder / "page.html"
-        assert main(["view", *map(str, files), *options, "--force", "-o", str(page)]) == 0
-        opened = browser.open(f"{page.as_uri()}{state}")
+    def show(*files: str | Path, state: str = "") -> Page:
+        words = tuple(map(str, files))
+        if words not in made:
+            page = folder / f"page{len(made)}.html"
+            assert main(["view", *words, "-o", str(page)]) == 0
+            made[words] = page
+        address = made[words].as_uri()
+        opened = browser.open(f"{address}{state}")
         assert opened.complaints() == []
-        assert opened.requests() == [page.as_uri()]
+        assert opened.requests() == [address]
         return opened
 
     return show
@@ -70,7 +81,13 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+SELDOM = {"two schedules", "training step, measured", "bench results of others", "NCCL graph", "invalid schedule"}
+"""Made by makers and drawn by panels that others of the list are made and drawn by, too."""
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.sweep if kind in SELDOM else ()) for kind in KINDS]
+)
 def test_every_kind_opens_and_answers(shown: Callable[..., Page], files: dict[str, list[str]], kind: str) -> None:
     """In the dark, too; each question by one click; nothing complains."""
     page = shown(*files[kind])

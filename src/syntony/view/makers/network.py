@@ -15,6 +15,7 @@ from syntony.synth.bounds.wording import describe
 from syntony.synth.model.bound import Bounds, Cut, Partition, Prices
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
+from syntony.synth.symmetry.levels import LevelsError, levels_of
 from syntony.topologies.drawing.draw import Point, bent, points_of
 from syntony.topologies.hosts import hosts_of
 from syntony.topologies.topology import Topology, TopologyError
@@ -120,6 +121,7 @@ def view(topology: Topology, file: str) -> View:
         questions.append(
             Question("Which link limits?", f"{highlights[0].name}: {highlights[0].words}.", "network", {"highlight": 0})
         )
+    highlights += _levels(topology) if 1 < ranks <= 4 * _MOST_RANKS else []
     for number, nodes in enumerate(_hosts(topology)[:256]):
         own = [node for node in nodes if node < ranks]
         highlights.append(Highlight(f"host {number}", f"host {number}: {in_ranges(own)}", tuple(nodes)))
@@ -167,6 +169,28 @@ def _hosts(topology: Topology) -> list[tuple[int, ...]]:
         return [host.nodes for host in hosts_of(topology) if len(host.nodes) > 1]
     except TopologyError:
         return []
+
+
+def _levels(topology: Topology) -> list[Highlight]:
+    """Per level, the links that lead along it, and the ranks of its first line."""
+    try:
+        levels = levels_of(topology, Collective.make("all_reduce", topology.ranks))
+    except LevelsError:
+        return []
+    place = np.empty((topology.ranks, len(levels)), np.int64)
+    place[levels.grid.reshape(-1)] = np.argwhere(np.ones(levels.shape, bool))
+    sources, destinations = topology.ends
+    direct = np.flatnonzero((sources < topology.ranks) & (destinations < topology.ranks))
+    apart = place[sources[direct]] != place[destinations[direct]]
+    found = []
+    for axis, size in enumerate(levels.shape):
+        along = direct[apart[:, axis] & (apart.sum(axis=1) == 1)]
+        line = sorted(np.moveaxis(levels.grid, axis, 0).reshape(size, -1)[:, 0].tolist())
+        words = (
+            f"level {axis} of {levels} ({levels.source}): lines of {counted(size, 'rank')}, such as {in_ranges(line)}"
+        )
+        found.append(Highlight(f"level {axis}: {counted(size, 'rank')}", words, tuple(line), tuple(along.tolist())))
+    return found if len(levels) > 1 else []
 
 
 def _links_table(topology: Topology) -> Grid:
