@@ -178,10 +178,39 @@ def test_ranks_with_one_secret_meet(port: int) -> None:
 @pytest.mark.parametrize(("of_rank_0", "of_rank_1"), [("sesame", "poppy"), ("sesame", ""), ("", "sesame")])
 def test_ranks_with_unlike_secrets_are_told_and_take_no_seat(of_rank_0: str, of_rank_1: str, port: int) -> None:
     with TcpBootstrap(0, 2, HOST, port, 60.0, of_rank_0) as bootstrap:
-        with pytest.raises(UserError, match=f"^rank 1 and rank 0 at {HOST}:{port} do not have the same secret: SYNTO"):
+        with pytest.raises(
+            UserError, match=f"^rank 1 and rank 0 at {HOST}:{port} do not have the same secret, or are "
+        ):
             TcpBootstrap(1, 2, HOST, port, 60.0, of_rank_1)
         found = at_once(lambda: bootstrap.all_gather("a", b"0"), lambda: with_secret(1, port, of_rank_0))
         assert found == [[b"0", b"1"]] * 2
+
+
+def test_two_jobs_at_one_port_do_not_mix(port: int) -> None:
+    """Rank 1 of another job, and then this job's."""
+    with ThreadPoolExecutor() as threads:
+        rank_0 = threads.submit(lambda: TcpBootstrap(0, 2, HOST, port, job="one").all_gather("first", b"0"))
+        with pytest.raises(UserError, match="or are of two jobs"):
+            TcpBootstrap(1, 2, HOST, port, 20.0, job="two")
+        assert TcpBootstrap(1, 2, HOST, port, 20.0, job="one").all_gather("first", b"1") == [b"0", b"1"]
+        assert rank_0.result() == [b"0", b"1"]
+
+
+def test_who_waits_long_says_for_whom(
+    port: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tcp_bootstrap, "_LONG", 0.2)
+    with pytest.raises(ConnectionError):
+        TcpBootstrap(1, 2, HOST, port, 0.5)
+    with TcpBootstrap(0, 3, HOST, port, 0.5) as first, pytest.raises(TimeoutError):
+        first.all_gather("names", b"")
+    with TcpBootstrap(0, 2, HOST, port, 20.0), TcpBootstrap(1, 2, HOST, port), pytest.raises(ConnectionError):
+        TcpBootstrap(1, 2, HOST, port, 0.5)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0].startswith(f"syntony: rank 1 has waited 0.2 s for rank 0 at {HOST}:{port}: ")
+    assert lines[1] == f"syntony: rank 0 at {HOST}:{port} has waited 0.2 s for rank(s) 1, 2 in 'names'"
+    assert lines[2].endswith(f"for rank 0 at {HOST}:{port}: another process is rank 1 there already")
+    assert len(lines) == 3
 
 
 def test_a_stranger_without_the_secret_takes_no_seat(port: int) -> None:

@@ -9,6 +9,7 @@ import re
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -356,16 +357,34 @@ def test_torch_groups_are_recorded_under_the_ranks_of_the_job(tmp_path: Path) ->
 # ---- readers --------------------------------------------------------------------------------------------------------
 
 
-def test_a_dump_cannot_run_code(tmp_path: Path) -> None:
-    (tmp_path / "syntony_rank_0").write_bytes(pickle.dumps({"entries": [print]}))
-    with pytest.raises(UserError, match=r"syntony_rank_0 is no flight record .* wants to run builtins.print"):
+class Hostile:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("it_ran"),)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_dump_cannot_run_code(protocol: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "syntony_rank_0").write_bytes(pickle.dumps({"entries": [Hostile()]}, protocol))
+    with pytest.raises(UserError, match=r"syntony_rank_0 is no flight record"):
         recorder.read_folder(tmp_path)
+    assert not Path("it_ran").exists()
 
 
 @given(st.binary(max_size=64))
 def test_garbage_is_refused_with_a_sentence(content: bytes) -> None:
     with pytest.raises(UserError, match="no flight record"):
         recorder.parse(content)
+
+
+@pytest.mark.parametrize("content", [b"\x80\x02Nr\xff\xff\xff\x0f.", b"\x80\x05\x96\x00\x00\x00\x80\x00\x00\x00\x00."])
+def test_a_few_bytes_take_no_gigabytes(content: bytes) -> None:
+    """Numbers of values that are not there: Python's reader in C makes room for them."""
+    tracemalloc.start()
+    with pytest.raises(UserError, match="no flight record"):
+        recorder.parse(content)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize("words", [["/nowhere"], ["/nowhere", "--now"], [".", "-o", "x.txt"]])

@@ -250,6 +250,11 @@ def test_a_timeout_of_nothing_is_refused_at_creation() -> None:
         Communicator.create(LocalBootstrap.group(1)[0], timeout=float("nan"))
 
 
+def test_a_bootstrap_is_no_communicator() -> None:
+    with pytest.raises(UsageError, match=r"is made by Communicator.create\(bootstrap\), not from a LocalBootstrap"):
+        Communicator(LocalBootstrap.group(1)[0])  # type: ignore[arg-type]
+
+
 def test_uneven_sizes_are_not_relayed() -> None:
     ranks = Ranks(4, timeout=5.0)
     with pytest.raises(ValueError, match="use `direct` for an all_to_all with uneven sizes"):

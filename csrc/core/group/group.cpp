@@ -188,7 +188,13 @@ void Group::exchange(PostRound& round) {
     in_flight_.fetch_add(1, std::memory_order_acq_rel);
     round_.store(&round, std::memory_order_release);
   }
-  round.work->wait_to_the_end();
+  try {
+    round.work->wait();
+  } catch (...) {
+    round.given_up = true;  // a signal: the owner of progress tells the others, and looks at it no more
+    engine_->drive(*round.work, std::nullopt, false);
+    throw;
+  }
 }
 
 // With the mutex.
@@ -401,7 +407,11 @@ void Group::advance(PostRound& round) {
   std::exception_ptr error;
   try {
     if (failed_ && !round.tolerant) std::rethrow_exception(this->error());
-    if (!round.complete(*fabric_, Clock::now())) return;
+    if (round.given_up) {
+      round.give_up(*fabric_);
+    } else if (!round.complete(*fabric_, Clock::now())) {
+      return;
+    }
   } catch (...) {
     error = std::current_exception();
   }

@@ -170,7 +170,8 @@ bool Group::heard_of_the_end() {
 void Group::explain(const Error& error) {
   if (heard_of_the_end()) return;
   if (error.kind() != Error::Kind::dead || error.ranks().size() != 1) {
-    fail(error.kind(), error.what(), error.ranks());
+    const Operation* owed = error.kind() == Error::Kind::invalid ? first_owed(std::nullopt) : nullptr;
+    fail(error.kind(), (owed != nullptr ? describe(owed->descriptor) + ": " : "") + error.what(), error.ranks());
     return;
   }
   const auto peer = static_cast<std::uint32_t>(error.ranks().front());

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -13,6 +14,8 @@
 
 namespace syntony {
 namespace {
+
+constexpr std::string_view kGivenUp = "\x18";  // no other message begins like this
 
 const ControlPlane& plane_of(const Fabric& fabric, std::uint32_t peer) {
   return **std::ranges::find_if(fabric.planes(), [&](const std::unique_ptr<ControlPlane>& plane) {
@@ -34,6 +37,11 @@ std::set<std::uint32_t> ranks_in(const std::string& text) {
 }
 
 }  // namespace
+
+void PostRound::give_up(const Fabric& fabric) const {
+  for (const std::unique_ptr<ControlPlane>& plane : fabric.planes())
+    plane->post(posted ? number + 1 : number, kGivenUp);
+}
 
 bool PostRound::complete(const Fabric& fabric, Work::Clock::time_point now) {
   if (!std::exchange(posted, true)) {
@@ -86,6 +94,13 @@ std::vector<std::optional<std::string>> Regroup::exchange(std::string message, b
                   .messages = {},
                   .work = nullptr};
   group_.exchange(round);
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    if (round.messages[i] != kGivenUp) continue;
+    throw Error(Error::Kind::aborted,
+                group_.fabric().name_of_rank(members_[i]) +
+                    " was interrupted by a signal while a group was made out of " + group_.name(),
+                {static_cast<int>(members_[i])});
+  }
   return std::move(round.messages);
 }
 

@@ -13,6 +13,7 @@
 // round, the new group fails too (or cannot form), and says who died.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -38,10 +39,13 @@ struct PostRound {
   std::vector<std::optional<std::string>> messages;  // by place in `members`; empty: gone
   std::shared_ptr<Work> work;
   bool posted = false;
+  std::atomic<bool> given_up = false;  // by its caller
 
   /// Posts the message, reads what is there. True when every place is decided.
   /// Throws Error(dead or aborted) naming a rank that is gone, Error(timeout) naming those that did not come.
   bool complete(const Fabric& fabric, Work::Clock::time_point now);
+  /// Posts, in the place of the message that the others wait for next, that there will be none.
+  void give_up(const Fabric& fabric) const;
 };
 
 /// One regrouping: who will be in the new group, then their Bootstrap. `number` counts a group's regroupings from 1,

@@ -36,7 +36,7 @@ Execution::Execution(const PreparedProgram& program, std::uint32_t rank, const C
       agent_(program_.agent(rank)),
       dtype_(call.dtype),
       op_(call.op),
-      uneven_(!call.even),
+      uneven_(!call.even || call.longest() == 0),
       element_bytes_(call.element_bytes()),
       wire_(wire),
       first_slot_{0, agent_.input.size(), agent_.input.size() + agent_.output.size()},

@@ -29,6 +29,14 @@ class Communicator(Verbs):
     `with` says goodbye at the end, and on an exception ends the group on every rank.
     """
 
+    def __init__(self, core: _core.Communicator) -> None:
+        """Of what the core has made; `create` makes a group."""
+        if not isinstance(core, _core.Communicator):
+            raise UsageError(
+                f"a Communicator is made by Communicator.create(bootstrap), not from a {type(core).__name__} itself"
+            )
+        super().__init__(core)
+
     @classmethod
     def create(
         cls, bootstrap: Exchange, timeout: float = 1800.0, name: str = "default", job_ranks: Sequence[int] = ()

@@ -96,6 +96,7 @@ def cells() -> Iterator[Cell]:
         for first, second in itertools.pairwise([*names, names[0]] if len(names) > 1 else []):
             agreed = dataclasses.replace(usual, algorithm=first)
             yield cell(f"algorithm: {first}, {second}", "the algorithm", agreed, algorithm=second)
+            yield cell(f"count, none, by {first}", "element count", agreed, count=0)
         yield cell("priority", LATE, priority="high")
         yield cell("partition", "element count", partition=max(1, count // 3))
         if blocks_of(collective, RANKS) > 1 and collective != "all_to_all":

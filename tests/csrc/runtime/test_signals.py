@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -88,6 +89,35 @@ def interrupted_in_a_wait(rank: Rank) -> float:
 def test_a_wait_that_is_interrupted_leaves_the_operation_going_on(hosts: str) -> None:
     with Processes(interrupted_in_a_wait, 2, hosts=hosts) as ranks:
         assert ranks.finish() == [4.0, 4.0]
+
+
+def interrupted_in_a_split(rank: Rank) -> tuple[str, tuple[int, ...], str, float] | None:
+    group = rank.join()
+
+    def split() -> None:
+        group.raw.split(0, 0, 30.0, "half")
+
+    if rank.rank == 1:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            split()
+        assert time.monotonic() - began < SOON
+    rank.meet("interrupted")
+    told = failure_of(split) if rank.rank == 0 else None
+    group.all_reduce(np.ones(3))  # the group itself goes on
+    split()
+    return told
+
+
+@HOSTS
+def test_a_split_that_is_interrupted_ends_for_all(hosts: str) -> None:
+    with Processes(interrupted_in_a_split, 2, hosts=hosts) as ranks:
+        told, _ = ranks.finish()
+    assert told is not None
+    assert told[:2] == ("aborted", (1,))
+    assert re.search(r"rank 1.* was interrupted by a signal while a group was made out of", told[2])
 
 
 def handled(rank: Rank) -> tuple[int, float]:

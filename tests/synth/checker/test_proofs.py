@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 import syntony.synth.checker.proofs
 from syntony.synth.checker import check_program
-from syntony.synth.checker.proofs import digest, proven
+from syntony.synth.checker.proofs import checker_digest, digest, proven
 from syntony.synth.formats.loading import InvalidError, load
 from syntony.synth.formats.program_file import write_program
 from syntony.synth.model.program import Program
@@ -77,8 +78,25 @@ def test_every_field_has_a_part_in_the_name(monkeypatch: pytest.MonkeyPatch) -> 
             changed[field][-1, -1] ^= 1
         names.add(digest(unchecked(changed)))
     assert len(names) == 1 + len(original.columns())
-    monkeypatch.setattr(syntony.synth.checker.proofs, "CHECKER_VERSION", -1)
+    monkeypatch.setattr(syntony.synth.checker.proofs, "checker_digest", lambda: "another checker's")
     assert digest(original) not in names
+
+
+def test_an_edit_of_the_checker_is_another_checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = syntony.synth.checker.proofs
+    folder = shutil.copytree(Path(module.__file__).parent, tmp_path / "checker")
+    monkeypatch.setattr(module, "__file__", str(folder / "proofs.py"))
+    found = []
+    for name in ("proofs.py", "programs/deadlock.py", "programs/deadlock.py"):
+        checker_digest.cache_clear()
+        found.append(checker_digest())
+        with (folder / name).open("a") as file:
+            file.write("# an edit\n")
+    checker_digest.cache_clear()
+    assert len({*found, checker_digest()}) == 4
+    monkeypatch.undo()
+    checker_digest.cache_clear()
+    assert checker_digest() == found[0]
 
 
 def unchecked(columns: dict[str, Any]) -> Program:

@@ -18,6 +18,7 @@ from syntony.base.fields import FileError
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.greedy import run as greedy
 from syntony.synth.engines.sccl.exact import solve_exactly
+from syntony.synth.formats import schedule_file
 from syntony.synth.formats.schedule_file import content_hash, from_dict, read, write
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
@@ -72,6 +73,15 @@ def test_stamps_of_old_files_are_passed_by(stamp: object, folded: Schedule, tmp_
     assert "stamp" not in document
     (tmp_path / "f.json").write_text(json.dumps(document | {"stamp": stamp}))
     assert read(tmp_path / "f.json") == folded
+
+
+def test_a_sidecar_is_not_unpacked_beyond_its_limit(
+    folded: Schedule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folded, tmp_path / "f.json", sidecar_rows=0)
+    monkeypatch.setattr(schedule_file, "_MOST_UNPACKED", 1000)
+    with pytest.raises(FileError, match=r"its sidecar f.npz is .* bytes when unpacked; at most 1,000 are read"):
+        read(tmp_path / "f.json")
 
 
 def test_writing_leaves_no_part_behind(folded: Schedule, tmp_path: Path) -> None:

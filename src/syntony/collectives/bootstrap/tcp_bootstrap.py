@@ -10,7 +10,9 @@
 Rank 0 listens at the addresses that MASTER_ADDR names on its machine, at no others. Both sides prove that they know the
 job's secret (SYNTONY_SECRET, the same at all ranks) and neither tells it. What is said afterwards is neither hidden nor
 signed: the secret keeps strangers out, not those who can change what is on the wire. Without a secret, whoever reaches
-the port while ranks meet can take a rank's place, so only ranks that meet on loopback may have none.
+the port while ranks meet can take a rank's place, so only ranks that meet on loopback may have none. A job's name
+(SYNTONY_JOB, else SLURM_JOB_ID) is a part of the secret, so that two jobs on one port do not mix. Who waits long for
+others says so on stderr, with the address.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import os
 import secrets
 import socket
 import struct
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -41,6 +44,7 @@ _LARGEST_BLOB = 1 << 24
 _LARGEST_REASON = 1 << 10
 _LINGER = 10.0  # seconds that rank 0, about to go, gives slow readers
 _HANDSHAKE = 10.0  # seconds that somebody at the door has to prove who it is
+_LONG = 10.0  # seconds after which somebody who waits says for whom
 _PAUSE = 0.1  # seconds before rank 0 accepts again when the system has nothing left for a connection
 _STRANGERS = 64  # so many, beside the ranks, may be at the door at a time; then the one that came first has to go
 
@@ -54,7 +58,9 @@ class TcpBootstrap:
     ranks with unlike secrets; ConnectionError when rank 0 cannot be reached within `timeout` seconds.
     """
 
-    def __init__(self, rank: int, size: int, address: str, port: int, timeout: float = 300.0, secret: str = "") -> None:
+    def __init__(
+        self, rank: int, size: int, address: str, port: int, timeout: float = 300.0, secret: str = "", job: str = ""
+    ) -> None:
         if not 0 <= rank < size:
             raise UserError(f"there is no rank {rank} among {size} ranks: they count from 0")
         if not 0 < port < 1 << 16:
@@ -62,7 +68,7 @@ class TcpBootstrap:
         self.rank = rank
         self.size = size
         self.timeout = timeout
-        self._secret = secret.encode()
+        self._secret = hmac.digest(secret.encode(), job.encode(), "sha256")
         self._turns = Turns()
         self._where = f"{address}:{port}"
         self._end: Callable[[], object] = lambda: None
@@ -75,13 +81,13 @@ class TcpBootstrap:
                     "set SYNTONY_SECRET to one random value at all ranks of the job (openssl rand -hex 16 makes one)"
                 )
             if rank == 0:
-                self._end = finalize(self, _Meeting(size, address, addresses, timeout, self._secret).close)
+                self._end = finalize(self, _Meeting(size, address, addresses, timeout, self._secret, self._where).close)
             self._socket = self._join(address, port)
             finalize(self, self._socket.close)
 
     @classmethod
     def from_environment(cls, timeout: float = 300.0) -> TcpBootstrap:
-        """By RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as most launchers set them, and SYNTONY_SECRET.
+        """By RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as most launchers set them; SYNTONY_SECRET, SYNTONY_JOB.
 
         Under torchrun, whose own store answers at MASTER_PORT, StoreBootstrap is the one to take.
         """
@@ -99,7 +105,8 @@ class TcpBootstrap:
             )
         address = os.environ.get("MASTER_ADDR", "127.0.0.1")
         secret = os.environ.get("SYNTONY_SECRET", "")
-        return cls(values["RANK"], values["WORLD_SIZE"], address, values["MASTER_PORT"], timeout, secret)
+        job = os.environ.get("SYNTONY_JOB") or os.environ.get("SLURM_JOB_ID", "")
+        return cls(values["RANK"], values["WORLD_SIZE"], address, values["MASTER_PORT"], timeout, secret, job)
 
     def close(self) -> None:
         """Leaves. At rank 0: answers what all have asked for, then frees the port."""
@@ -150,11 +157,15 @@ class TcpBootstrap:
         return [], "", blobs
 
     def _join(self, address: str, port: int) -> socket.socket:
-        deadline = time.monotonic() + self.timeout
+        begin = time.monotonic()
+        deadline, said = begin + self.timeout, False
         while True:
             try:
                 return self._knock(address, port, max(0.1, deadline - time.monotonic()))
             except OSError as error:
+                if not said and time.monotonic() > begin + _LONG:
+                    said = True
+                    _say(f"rank {self.rank} has waited {_LONG:g} s for rank 0 at {self._where}: {error}")
                 # Rank 0 may not listen yet, or still to the last group: the only wait here that nothing could announce.
                 if time.monotonic() > deadline:
                     raise ConnectionError(
@@ -176,12 +187,15 @@ class TcpBootstrap:
                 raise UserError(f"rank {self.rank} was told of {self.size} ranks, rank 0 at {self._where} of {size}")
             prove = _prover(self._secret, mine, _read(connection, _NONCE, deadline), self.rank, self.size)
             connection.sendall(prove(b"rank"))
-            magic, _, verdict, _ = _FRAME.unpack(_read(connection, _FRAME.size, deadline))
+            try:
+                magic, _, verdict, _ = _FRAME.unpack(_read(connection, _FRAME.size, deadline))
+            except ConnectionError:
+                raise ConnectionError(f"another process is rank {self.rank} there already") from None
             proof = _read(connection, _NONCE, deadline)
             if magic != _MAGIC or verdict != _ADMITTED or not hmac.compare_digest(proof, prove(b"rank 0")):
                 raise UserError(
-                    f"rank {self.rank} and rank 0 at {self._where} do not have the same secret: "
-                    "SYNTONY_SECRET should be set to one value at all ranks of the job, or at none"
+                    f"rank {self.rank} and rank 0 at {self._where} do not have the same secret, or are of two jobs: "
+                    "SYNTONY_SECRET should be set to one value at all ranks of the job, or at none, as SYNTONY_JOB"
                 )
         except BaseException:
             connection.close()
@@ -236,6 +250,7 @@ class _Gathering:
         self.blobs: dict[int, bytes] = {}
         self.absent: list[int] = []  # known when somebody's time is up: it has failed for all then
         self.answered = 0
+        self.told = False  # that it takes long
 
 
 class _Meeting:
@@ -248,7 +263,9 @@ class _Meeting:
         addresses: list[tuple[socket.AddressFamily, tuple[str, int]]],
         timeout: float,
         secret: bytes,
+        where: str,
     ) -> None:
+        self._where = where
         self._process = os.getpid()
         self._size = size
         self._timeout = timeout
@@ -353,7 +370,7 @@ class _Meeting:
             here = self._gatherings[name]
             here.blobs[rank] = blob
             self._changed.notify_all()
-            if not self._changed.wait_for(lambda: here.absent or len(here.blobs) == self._size, self._timeout):
+            if not self._settled(here, name):
                 here.absent = sorted(set(range(self._size)) - set(here.blobs))
                 self._changed.notify_all()
             absent = here.absent
@@ -371,6 +388,27 @@ class _Meeting:
                     del self._gatherings[name]
                 self._changed.notify_all()
         return True
+
+    def _settled(self, here: _Gathering, name: str) -> bool:
+        """Whether all have come, or it is known that some will not, in time. With the lock."""
+
+        def settled() -> bool:
+            return bool(here.absent) or len(here.blobs) == self._size
+
+        if self._timeout <= _LONG:
+            return self._changed.wait_for(settled, self._timeout)
+        if self._changed.wait_for(settled, _LONG):
+            return True
+        if not here.told:
+            here.told = True
+            late = ", ".join(str(rank) for rank in range(self._size) if rank not in here.blobs)
+            _say(f"rank 0 at {self._where} has waited {_LONG:g} s for rank(s) {late} in {name.rpartition('/')[0]!r}")
+        return self._changed.wait_for(settled, self._timeout - _LONG)
+
+
+def _say(sentence: str) -> None:
+    """At once, whatever becomes of this process: a launcher may end it while it waits."""
+    print(f"syntony: {sentence}", file=sys.stderr, flush=True)
 
 
 def _read(connection: socket.socket, length: int, deadline: float | None = None) -> bytes:

@@ -2,6 +2,6 @@
 
 from syntony.synth.checker.programs.check import check_program, least_fifo_depth, prove
 from syntony.synth.checker.schedules.check import check_schedule
-from syntony.synth.checker.verdict import CHECKER_VERSION, Verdict
+from syntony.synth.checker.verdict import Verdict
 
-__all__ = ["CHECKER_VERSION", "Verdict", "check_program", "check_schedule", "least_fifo_depth", "prove"]
+__all__ = ["Verdict", "check_program", "check_schedule", "least_fifo_depth", "prove"]

@@ -2,9 +2,10 @@
 
     $XDG_CACHE_HOME/syntony/proofs/5f0c..e1       an empty file whose name says all (~/.cache without XDG_CACHE_HOME)
 
-A proof is named by a SHA-256 over the whole Program, its FIFO depth included, and the version of the checker: nobody
-finds another Program with that name. It is believed because of where it lies, a folder that only this user can write
-(`private_folder`), never because of what a file says of itself. Without such a folder, everything is proven anew.
+A proof is named by a SHA-256 over the whole Program, its FIFO depth included, and the sources of the checker: nobody
+finds another Program with that name, and what another checker has proven counts for nothing. It is believed because of
+where it lies, a folder that only this user can write (`private_folder`), never because of what a file says of itself.
+Without such a folder, everything is proven anew.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import json
 import os
 import stat
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from syntony.base.cache_folder import private_folder
-from syntony.synth.checker import CHECKER_VERSION, Verdict, check_program
+from syntony.synth.checker import Verdict, check_program
 from syntony.synth.model.program import Program
 
 _FOLDER = "proofs"
@@ -35,13 +38,24 @@ def proven(program: Program) -> Verdict:
     return verdict
 
 
+@cache
+def checker_digest() -> str:
+    """Of the sources of this package, in hexadecimal."""
+    folder = Path(__file__).parent
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        content = path.read_bytes()
+        found.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode() + content)
+    return found.hexdigest()
+
+
 def digest(program: Program) -> str:
     """The name of the Program's proof, in hexadecimal."""
     columns = program.columns()
     tables = {key: table for key, table in columns.items() if isinstance(table, np.ndarray)}
     scalars = {key: value for key, value in columns.items() if key not in tables}
     shapes = {key: table.shape for key, table in tables.items()}
-    head = {"checker": CHECKER_VERSION, "program": scalars, "shapes": shapes}
+    head = {"checker": checker_digest(), "program": scalars, "shapes": shapes}
     found = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
     for key in sorted(tables):
         found.update(np.ascontiguousarray(tables[key], "<i4").tobytes())

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CHECKER_VERSION = 1
-"""Goes up whenever the checker proves more; proofs that are kept (proofs.py) count for one version only."""
-
 
 @dataclass(frozen=True)
 class Waiting:

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +36,7 @@ VERSION = 1
 FEATURES = ("in_switch_reduction", "multicast")
 SIDECAR_ROWS = 50_000
 """Schedules with more values or transfers than this keep them in a sidecar."""
+_MOST_UNPACKED = 1 << 30  # bytes of a sidecar: some thirty million rows
 
 _VALUE_COLUMNS = ("chunk", "rank", "offset", "operand")
 _Arrays = Mapping[str, NDArray[np.signedinteger]]
@@ -219,9 +221,15 @@ def _read_sidecar(fields: Fields, where: str, folder: Path | None) -> dict[str, 
     expected = [f"values.{column}" for column in _VALUE_COLUMNS]
     expected += [f"transfers.{column}" for column in TRANSFER_COLUMNS]
     try:
+        with zipfile.ZipFile(io.BytesIO(content)) as packed:
+            unpacked = sum(entry.file_size for entry in packed.infolist())
+        if unpacked > _MOST_UNPACKED:
+            raise FileError(
+                f"{where}: its sidecar {name} is {unpacked:,} bytes when unpacked; at most {_MOST_UNPACKED:,} are read"
+            )
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, MemoryError, NotImplementedError, zlib.error, zipfile.BadZipFile) as error:
         raise FileError(f"{where}: its sidecar {name} is not a NumPy archive: {error}") from None
     if sorted(arrays) != sorted(expected):
         raise FileError(f"{where}: its sidecar {name} holds {', '.join(arrays)}; it must hold {', '.join(expected)}")
