@@ -23,7 +23,7 @@ import pytest
 
 from syntony import LocalBootstrap, StoreBootstrap, TcpBootstrap
 from syntony.base.command import UserError
-from syntony.collectives.bootstrap import tcp_bootstrap
+from syntony.collectives.bootstrap import bootstraps, tcp_bootstrap
 
 ROOT = Path(__file__).parents[2]
 SOON = 0.5  # seconds until somebody gives up, in tests where somebody must
@@ -199,7 +199,7 @@ def test_two_jobs_at_one_port_do_not_mix(port: int) -> None:
 def test_who_waits_long_says_for_whom(
     port: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tcp_bootstrap, "_LONG", 0.2)
+    monkeypatch.setattr(bootstraps, "LONG", 0.2)
     with pytest.raises(ConnectionError):
         TcpBootstrap(1, 2, HOST, port, 0.5)
     with TcpBootstrap(0, 3, HOST, port, 0.5) as first, pytest.raises(TimeoutError):
@@ -619,7 +619,10 @@ def test_ranks_meet_at_a_store(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_a_rank_that_does_not_come_to_the_store_is_named(kind: str) -> None:
+def test_a_rank_that_does_not_come_to_the_store_is_named(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bootstraps, "LONG", 0.2)
     stores = STORES[kind](3)
     found = at_once(
         *(lambda rank=rank: StoreBootstrap(stores[rank], rank, 3, SOON).all_gather("a", b"") for rank in (0, 2))
@@ -627,6 +630,8 @@ def test_a_rank_that_does_not_come_to_the_store_is_named(kind: str) -> None:
     for failure in found:
         assert isinstance(failure, TimeoutError)
         assert str(failure) == "rank(s) 1 did not come to 'a' within 0.5 s"
+    told = {line for line in capfd.readouterr().err.splitlines() if line.startswith("syntony: ")}
+    assert told == {f"syntony: rank {rank} of 3 has waited 0.2 s for rank(s) 1 of its group in 'a'" for rank in (0, 2)}
 
 
 class BrokenStore:

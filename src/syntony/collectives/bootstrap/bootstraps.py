@@ -8,6 +8,7 @@ LocalBootstrap  threads of one process, for tests
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from datetime import timedelta
@@ -33,6 +34,14 @@ def missing(name: str, ranks: list[int], seconds: float, reason: str = "") -> Ti
     """The error for ranks that did not come to the all_gather of that name."""
     who = ", ".join(map(str, ranks))
     return TimeoutError(f"rank(s) {who} did not come to {name!r} within {seconds:g} s" + (reason and f" ({reason})"))
+
+
+LONG = 10.0  # seconds after which somebody who waits says for whom
+
+
+def say_who_waits(rank: str, whom: str) -> None:
+    """After LONG seconds, on stderr, at once: a launcher may end this process while it waits."""
+    print(f"syntony: {rank} has waited {LONG:g} s for {whom}", file=sys.stderr, flush=True)
 
 
 class Turns:
@@ -94,14 +103,26 @@ class StoreBootstrap:
         turn = self._turns.next(name)
         keys = [f"{self._prefix}/{turn}/{rank}" for rank in range(self.size)]
         self._store.set(keys[self.rank], blob)
+        first = min(LONG, self.timeout)
+        absent = self._wait(name, keys, first)
+        if absent and first < self.timeout:
+            who = ", ".join(map(str, absent))
+            say_who_waits(f"rank {self.rank} of {self.size}", f"rank(s) {who} of its group in {name!r}")
+            absent = self._wait(name, keys, self.timeout - first)
+        if absent:
+            raise missing(name, absent, self.timeout)
+        return [self._store.get(key) for key in keys]
+
+    def _wait(self, name: str, keys: list[str], seconds: float) -> list[int]:
+        """The ranks whose keys are not there in time."""
         try:
-            self._store.wait(keys, timedelta(seconds=self.timeout))
+            self._store.wait(keys, timedelta(seconds=seconds))
         except RuntimeError as error:  # torch's DistStoreError: time is up, or the store is gone
             absent = self._absent(keys)
-            if absent:
-                raise missing(name, absent, self.timeout) from None
-            raise RuntimeError(f"the store failed while ranks met at {name!r}: {error}") from error
-        return [self._store.get(key) for key in keys]
+            if not absent:
+                raise RuntimeError(f"the store failed while ranks met at {name!r}: {error}") from error
+            return absent
+        return []
 
     def _absent(self, keys: list[str]) -> list[int]:
         try:

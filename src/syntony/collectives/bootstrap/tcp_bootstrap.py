@@ -24,7 +24,6 @@ import os
 import secrets
 import socket
 import struct
-import sys
 import threading
 import time
 from collections import defaultdict
@@ -33,6 +32,7 @@ from contextlib import suppress
 from weakref import finalize
 
 from syntony.base.command import UserError
+from syntony.collectives.bootstrap import bootstraps
 from syntony.collectives.bootstrap.bootstraps import Turns, missing
 
 _FRAME = struct.Struct("<8sIII")  # magic, rank, and: bytes of the name | absent ranks, bytes that follow (hello: ranks)
@@ -44,7 +44,6 @@ _LARGEST_BLOB = 1 << 24
 _LARGEST_REASON = 1 << 10
 _LINGER = 10.0  # seconds that rank 0, about to go, gives slow readers
 _HANDSHAKE = 10.0  # seconds that somebody at the door has to prove who it is
-_LONG = 10.0  # seconds after which somebody who waits says for whom
 _PAUSE = 0.1  # seconds before rank 0 accepts again when the system has nothing left for a connection
 _STRANGERS = 64  # so many, beside the ranks, may be at the door at a time; then the one that came first has to go
 
@@ -163,9 +162,9 @@ class TcpBootstrap:
             try:
                 return self._knock(address, port, max(0.1, deadline - time.monotonic()))
             except OSError as error:
-                if not said and time.monotonic() > begin + _LONG:
+                if not said and time.monotonic() > begin + bootstraps.LONG:
                     said = True
-                    _say(f"rank {self.rank} has waited {_LONG:g} s for rank 0 at {self._where}: {error}")
+                    bootstraps.say_who_waits(f"rank {self.rank}", f"rank 0 at {self._where}: {error}")
                 # Rank 0 may not listen yet, or still to the last group: the only wait here that nothing could announce.
                 if time.monotonic() > deadline:
                     raise ConnectionError(
@@ -395,20 +394,16 @@ class _Meeting:
         def settled() -> bool:
             return bool(here.absent) or len(here.blobs) == self._size
 
-        if self._timeout <= _LONG:
+        if self._timeout <= bootstraps.LONG:
             return self._changed.wait_for(settled, self._timeout)
-        if self._changed.wait_for(settled, _LONG):
+        if self._changed.wait_for(settled, bootstraps.LONG):
             return True
         if not here.told:
             here.told = True
             late = ", ".join(str(rank) for rank in range(self._size) if rank not in here.blobs)
-            _say(f"rank 0 at {self._where} has waited {_LONG:g} s for rank(s) {late} in {name.rpartition('/')[0]!r}")
-        return self._changed.wait_for(settled, self._timeout - _LONG)
-
-
-def _say(sentence: str) -> None:
-    """At once, whatever becomes of this process: a launcher may end it while it waits."""
-    print(f"syntony: {sentence}", file=sys.stderr, flush=True)
+            topic = name.rpartition("/")[0]
+            bootstraps.say_who_waits(f"rank 0 at {self._where}", f"rank(s) {late} in {topic!r}")
+        return self._changed.wait_for(settled, self._timeout - bootstraps.LONG)
 
 
 def _read(connection: socket.socket, length: int, deadline: float | None = None) -> bytes:
