@@ -94,7 +94,8 @@ class Validator {
       if (at < last) refuse_slot(" is out of order; slots go by agent, then space");
       last = at;
       ++program_.space_start[at + 1];
-      if (space != Space::scratch) check_user_slot(i, holder[chunk * 2 + static_cast<std::size_t>(space)], at);
+      if (space != Space::scratch)
+        check_user_slot(i, holder[std::size_t{chunk} * 2 + static_cast<std::size_t>(space)], at);
     }
     for (std::size_t at = 0; at < spaces; ++at) program_.space_start[at + 1] += program_.space_start[at];
   }

@@ -1,6 +1,7 @@
 #include "core/program/algorithms/pat.hpp"
 
 #include <bit>
+#include <ranges>
 #include <vector>
 
 #include "core/program/algorithms/exchange.hpp"
@@ -75,11 +76,11 @@ void sum_up(ProgramBuilder& builder) {
       builder.copy(rank, slots[rank][ahead], builder.input(rank, (rank + ranks - ahead) % ranks));
     }
   }
-  for (auto step = order.rbegin(); step != order.rend(); ++step) {
+  for (const auto& step : order | std::views::reverse) {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-      const std::uint32_t to = (rank + ranks - step->front().distance) % ranks;
+      const std::uint32_t to = (rank + ranks - step.front().distance) % ranks;
       std::vector<PartialSum> sums;
-      for (const Hop& hop : *step) {
+      for (const Hop& hop : step) {
         const Slot sum = slots[to][hop.ahead - hop.distance];
         sums.push_back({slots[rank][hop.ahead], sum, sum});
       }
