@@ -34,7 +34,7 @@ CLOSE = 1.01
 SWITCHES = "in_network"
 """The argument that lets switches add and copy."""
 SMALL = 16
-"""Up to so many ranks the first engine is asked in this process, where it answers in less time than a worker begins."""
+"""Up to so many ranks the first engine is asked in this process first, where it answers before a worker has begun."""
 MOST_WORKERS = 4
 """Each takes the memory of a search."""
 SEARCHING = 0.9
@@ -111,14 +111,14 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     Its proof says what was compared. Raises EngineError if none of the engines returns a schedule.
     """
     best: Found | None = None
-    told = []
+    told: dict[str, str] = {}
     refusal: EngineError | None = None
     for one in attempts(topology, collective, size, budget, argument):
         if isinstance(one, Refused):
             refusal = one.error
-            told.append(f"{one.engine} {'out of time' if isinstance(one.error, OutOfTimeError) else 'refused'}")
+            told.setdefault(one.engine, "out of time" if isinstance(one.error, OutOfTimeError) else "refused")
             continue
-        told.append(f"{one.engine} {one.seconds * 1e6:.4g} us")
+        told[one.engine] = f"{one.seconds * 1e6:.4g} us"
         if best is None or one.seconds < best.seconds:
             best = one
             if budget.better is not None:
@@ -126,11 +126,11 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     if best is None:
         if refusal is not None and not isinstance(refusal, OutOfTimeError):
             raise refusal
-        asked = f" ({', '.join(told)})" if told else ""
+        asked = f" ({', '.join(map(' '.join, told.items()))})" if told else ""
         raise OutOfTimeError(f"no engine had a schedule within {budget.timeout:g} s{asked}; --timeout allows more")
     if len(told) == 1:
         return best.schedule
-    proofs = [best.schedule.proof, f"{COMPARED} at {size} bytes of {', '.join(told)}"]
+    proofs = [best.schedule.proof, f"{COMPARED} at {size} bytes of {', '.join(map(' '.join, told.items()))}"]
     return replace(best.schedule, proof="; ".join(filter(None, proofs)))
 
 
@@ -189,10 +189,12 @@ def attempts(
         return Question(candidate.engine, topology, collective, size, left)
 
     if waiting and collective.ranks <= SMALL:
-        first = question(waiting.pop(0), 1).answer()
+        first = next(question(waiting[0], 1).answers())
         yield first
-        if not waiting or not budget.left() or _ends(first, size):
+        if not budget.left() or _ends(first, size):
             return
+        if isinstance(first, Refused):
+            waiting.pop(0)  # else a worker asks it once more, to cut what it finds
     with nullcontext(workers) if workers else Workers(most_workers()) as workers:
         try:
             while waiting or workers.busy:

@@ -63,22 +63,25 @@ class Question:
     size: int
     seconds: float
 
-    def answer(self) -> Found | Refused:
-        """Asks the engine, in this process, and cuts what it finds into slices where that is faster."""
+    def answers(self) -> Iterator[Found | Refused]:
+        """Asks the engine, in this process: what it finds, and then cuts of that into slices, each if it is faster."""
         budget = Budget(self.seconds)
         try:
             schedule = engine_named(self.engine).run(self.topology, self.collective, self.size, budget)
         except EngineError as error:
-            return Refused(self.engine, error)
+            yield Refused(self.engine, error)
+            return
         best = Found(self.engine, schedule, seconds_at(schedule, self.size))
-        if not schedule.in_network:
-            for cut in streamed(schedule, self.size):
-                seconds = seconds_at(cut, self.size)
-                if seconds < best.seconds * GAIN:
-                    best = Found(self.engine, cut, seconds)
-                if not budget.left():
-                    break
-        return best
+        yield best
+        if schedule.in_network:
+            return
+        for cut in streamed(schedule, self.size):
+            if not budget.left():
+                return
+            seconds = seconds_at(cut, self.size)
+            if seconds < best.seconds * GAIN:
+                best = Found(self.engine, cut, seconds)
+                yield best
 
 
 def seconds_at(schedule: Schedule, size: int) -> float:
@@ -132,21 +135,24 @@ class Workers:
         self._busy[worker.connection] = worker, question, time.monotonic() + question.seconds + LATE
 
     def answers(self) -> Iterator[Found | Refused]:
-        """Waits for answers and limits, for at least one of them; someone must be at work."""
+        """Waits for answers, ends and limits, for at least one of them; someone must be at work."""
         first = min(end for _, _, end in self._busy.values())
         ready = wait(list(self._busy), max(0.0, first - time.monotonic()))
         for connection in ready:
             assert isinstance(connection, Connection)
-            worker, question, _ = self._busy.pop(connection)
+            worker, question, _ = self._busy[connection]
             try:
                 answer = connection.recv()
             except EOFError:
                 worker.end()
+                del self._busy[connection]
                 died = EngineError(f"engine {question.engine} ended its process")
                 yield Refused(question.engine, died)
                 continue
-            self._idle.append(worker)
-            if isinstance(answer, (Found, Refused)):
+            if answer is None:
+                self._idle.append(worker)
+                del self._busy[connection]
+            elif isinstance(answer, (Found, Refused)):
                 yield answer
             else:
                 raise AssertionError(f"engine {question.engine} failed:\n{answer}")
@@ -182,10 +188,11 @@ def _work(connection: Connection) -> None:
     while True:
         question = connection.recv()
         try:
-            answer = question.answer()
+            for answer in question.answers():
+                connection.send(answer)
+            connection.send(None)
         except Exception:
-            answer = traceback.format_exc()
-        connection.send(answer)
+            connection.send(traceback.format_exc())
 
 
 def cores() -> int:
