@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from syntony.base.command import UserError
 from syntony.base.strict_json import FileError
-from syntony.base.wording import time
+from syntony.base.wording import did_you_mean, time
 from syntony.view.models import ANOTHER, View
 
 if TYPE_CHECKING:
@@ -353,10 +353,12 @@ def _kind_of(source: Source) -> Kind:
     except OSError as error:
         raise UserError(f"{source.name}: cannot be read: {error.strerror}") from None
     if kind is None:
-        known = "; ".join(kind.what for kind in KINDS)
         if not source.path.exists():
+            from syntony.topologies.families import FAMILIES
+
+            guess = did_you_mean(re.split(r"[:,]", source.name)[0], FAMILIES)
             raise UserError(
-                f"{source.name}: there is no such file, and no topology has this name (`syntony topo list`)"
+                f"{source.name}: there is no such file, and no topology of this name{guess}; `topo list` has them"
             )
-        raise UserError(f"{source.name}: it is none of what `view` knows: {known}")
+        raise UserError(f"{source.name}: it is none of what `view` knows; `syntony view --kinds` lists that")
     return kind
