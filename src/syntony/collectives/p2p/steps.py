@@ -41,6 +41,8 @@ class Steps:
             raise ValueError(f"schedule '{plan['name']}' is for {plan['ranks']} ranks; the group has {ranks}")
         self._rounds = plan["rounds"][self.rank]
         self._slots = plan["slots"][self.rank]
+        # Of all ranks, since all must cut alike.
+        self._adds = any(len(terms) > 1 for rounds in plan["rounds"] for one in rounds for _, terms in one["local"])
         whole: Any = self.group
         self._peers = [dist.get_global_rank(whole, rank) for rank in range(ranks)]
 
@@ -67,7 +69,8 @@ class Steps:
         blocks = self.input_blocks()
         length = given.numel() // len(blocks) if blocks else wanted.numel() // len(self.output_blocks())
         if slices is None:
-            slices = 2 if max(given.numel(), wanted.numel()) * given.element_size() >= _TWO_SLICES else 1
+            large = max(given.numel(), wanted.numel()) * given.element_size() >= _TWO_SLICES
+            slices = 2 if large and self._adds else 1
         runs = [_Slice(self, given, wanted, length, op, number, slices) for number in range(slices)]
         for number in range(len(self._rounds)):
             for one in runs:

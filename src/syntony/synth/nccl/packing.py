@@ -133,7 +133,8 @@ class _Search:
                     return
                 if not self._promising(self.goal // speed * speed):
                     continue
-                part = time.monotonic() + (self.deadline - time.monotonic()) / 4
+                share = 2 if gap == _GAPS[0] else 4
+                part = time.monotonic() + (self.deadline - time.monotonic()) / share
                 found = self.tours.one_by_one(speed, max(self.copies), part, gap)
                 for count in range(len(found), 0, -1):
                     self.take(found[:count])
