@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from syntony.base.command import UserError
 from syntony.synth.engines.auto import candidates, most_workers, seconds_at
-from syntony.synth.engines.engine import Budget
+from syntony.synth.engines.engine import Budget, OutOfTimeError
 from syntony.synth.engines.registry import ENGINES
 from syntony.synth.engines.workers import Workers
 from syntony.synth.model.collective import Collective
@@ -83,7 +83,12 @@ def portfolio(topology: Topology, collective: Collective, smallest: int, largest
             share = Budget(budget.left() / (len(sizes) - number))
             known = {engine.name for engine in ENGINES if not engine.sized} & {schedule.engine for schedule in found}
             asked = candidates(topology, collective, size, share, known=known, workers=workers)
-            found += [one.schedule for one in asked]
+            try:
+                found += [one.schedule for one in asked]
+            except OutOfTimeError:
+                continue  # A share may be too short; what it leaves goes to the next ones.
+    if not found:
+        raise OutOfTimeError(f"no engine had a schedule within {budget.timeout:g} s; --timeout allows more")
     return Portfolio(tuple(_entries(found, _powers(smallest, largest, 2))))
 
 
