@@ -43,6 +43,10 @@ def test_policies_take_turns(tmp_path: Path) -> None:
 
 
 def test_refusals(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, sentence in ((["--policies", "dpp"], "did you mean ddp"), (["-o", __file__], "is a file")):
+    for arguments, sentence in (
+        (["--policies", "dpp"], "did you mean ddp"),
+        (["-o", "no/where"], "there is no folder no"),
+        (["-o", __file__], "it is a file"),
+    ):
         assert main(["overlap", "run", *TINY, *arguments]) == 2
         assert sentence in capsys.readouterr().err

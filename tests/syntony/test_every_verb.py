@@ -210,7 +210,8 @@ def test_outputs_are_refused_before_the_work(
     name = name_for(action)
     if action.folder:
         (tmp_path / "file").write_text("kept")
-        assert "no folder" in attempt(command, action, tmp_path / "file" / "x", monkeypatch, capsys)
+        assert "there is no folder" in attempt(command, action, tmp_path / "none" / "x", monkeypatch, capsys)
+        assert "it is a file" in attempt(command, action, tmp_path / "file", monkeypatch, capsys)
         assert "cannot be written" in attempt(command, action, Path("/proc") / "x", monkeypatch, capsys)
         return
     assert "there is no folder" in attempt(command, action, tmp_path / "none" / name, monkeypatch, capsys)

@@ -107,11 +107,12 @@ def _require_ending(action: Output, path: Path) -> None:
 
 
 def _require_folder(path: Path) -> None:
-    """A folder that exists and can be written, or whose nearest ancestor can."""
-    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    if not there.is_dir():
-        raise UserError(f"{path}: {there} is a file, and no folder")
-    _try(there / "new")
+    """A folder that exists and can be written, or whose parent can: then it is made."""
+    if path.exists() and not path.is_dir():
+        raise UserError(f"{path}: it is a file, and no folder")
+    if not path.exists() and not path.parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.parent}")
+    _try((path if path.exists() else path.parent) / "new")
 
 
 def _try(path: Path) -> None:
