@@ -134,7 +134,8 @@ void Recorder::Ticket::admitted() const {
 
 void Recorder::Ticket::started() const {
   if (slot_ == nullptr || slot_->started_.load(std::memory_order_relaxed) != 0) return;
-  slot_->started_.store(nanoseconds_now(), std::memory_order_relaxed);
+  // Release, as who reads it beside the facts of another operation must see that they have changed meanwhile.
+  slot_->started_.store(nanoseconds_now(), std::memory_order_release);
   slot_->state_.store(State::started, std::memory_order_release);
 }
 
@@ -150,7 +151,7 @@ void Recorder::Ticket::finished(bool failed, bool by_caller) const {
   if (!failed) add<std::uint64_t>(counter.bytes, bytes);
   add<std::int64_t>(counter.queued, (started == 0 ? now : started) - facts.created);
   if (started != 0) add<std::int64_t>(counter.running, now - started);
-  slot_->finished_.store(now, std::memory_order_relaxed);
+  slot_->finished_.store(now, std::memory_order_release);
   slot_->by_caller_.store(by_caller, std::memory_order_relaxed);
   slot_->state_.store(failed ? State::failed : State::completed, std::memory_order_release);
   log(LogLevel::trace, [&] {

@@ -89,7 +89,26 @@ Begin caller_and_owner(bool reader) {
   };
 }
 
+/// An operation that was there before the threads begin gives way to another one of a caller and an owner.
+Begin one_gives_way() {
+  return [=]() -> std::vector<std::function<void()>> {
+    const auto all = std::make_shared<Shared>();
+    all->tickets[1] = all->recorder.open(facts(1), "");
+    end(*all, 1);
+    return {[=] {
+              all->tickets[2] = all->recorder.open(facts(2), "");
+              all->launched.store(2, Order::release);
+            },
+            [=] {
+              while (all->launched.load(Order::acquire) < 2) idle();
+              end(*all, 2);
+            },
+            [=] { read(*all); }};
+  };
+}
+
 const std::array kAll{
+    Scenario{"recorder: one gives way", one_gives_way()},
     Scenario{"recorder: one writer, one reader", one_writer(false)},
     Scenario{"recorder: one writer of two, one reader", one_writer(true), true},
     Scenario{"recorder: caller and owner", caller_and_owner(false)},
