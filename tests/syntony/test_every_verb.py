@@ -65,12 +65,14 @@ CHEAP = {
     "view": "view s.json -o s.html",
     "export nccl-graph": "export nccl-graph dgx1 --timeout 5 -o channels.xml",
     "export p2p": "export p2p s.json -o p2p.py",
+    "export mscclpp": "export mscclpp s.json@64K-1M --ranks-per-node 4 -o plans",
+    "advise": "advise dgx1",
     "examples": "examples",
     "completion": "completion bash",
     "man": "man",
 }
 """By command, a line that runs in a second or two where there is a schedule, s.json."""
-SLOW = ("portfolio", "export nccl-graph", "overlap search", "topo probe", "place")
+SLOW = ("portfolio", "export nccl-graph", "advise", "overlap search", "topo probe", "place")
 RUN = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.sweep if name in SLOW else ()) for name in CHEAP]
 )

@@ -196,7 +196,7 @@ def test_default_sketches() -> None:
         ("chunks = 0", "chunks is 0; it must be from 1 to 1024"),
         ("chunks = true", "chunks is true; it must be a whole number"),
         ("chunk = 2", 'the file has the unknown key "chunk"'),
-        ("size = '1 MB'", 'size is "1 MB"; it must be bytes, such as 65536 or "64K"'),
+        ("size = '1 XB'", 'size is "1 XB"; it must be bytes, such as 65536 or "64K"'),
         ("connections = 'uc-min'", 'connections is "uc-min"; it must be one of any, few, many'),
         ("detour = -1", "detour is -1; it must be from 0 to 100"),
         ("symmetry = [[1]]", r"symmetry\[0\] is \[1\]; it must be an offset and a group such as \[8, 16\]"),
@@ -336,7 +336,18 @@ def test_mutants_of_sketches_are_read_or_refused() -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     output = tmp_path / "s.json"
-    command = [sys.executable, "-m", "syntony", "synth", "ring:4", "all_gather", "--timeout", "2", "--engine"]
+    command = [
+        sys.executable,
+        "-m",
+        "syntony",
+        "synth",
+        "ring:4",
+        "all_gather",
+        "--explain",
+        "--timeout",
+        "2",
+        "--engine",
+    ]
     done = subprocess.run([*command, "taccl", "-o", str(output)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "no schedule that the default for ring:4 allows takes less time" in done.stdout

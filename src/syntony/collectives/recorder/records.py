@@ -85,6 +85,10 @@ class Dump:
     operations: tuple[Operation, ...]  # by the time they were created
 
 
+def _refuse(unpickler: pickle._Unpickler) -> None:
+    raise pickle.UnpicklingError("it wants to run code, or to be given objects")
+
+
 class PlainUnpickler(pickle._Unpickler):
     """Reads values and no code: a dump may come from anywhere.
 
@@ -93,9 +97,8 @@ class PlainUnpickler(pickle._Unpickler):
     """
 
     dispatch = {  # noqa: RUF012
-        code: read
+        code: _refuse if code in b"cioRb\x81\x92\x93\x82\x83\x84PQ\x96\x97\x98" else read
         for code, read in pickle._Unpickler.dispatch.items()
-        if code not in b"cioRb\x81\x92\x93\x82\x83\x84PQ\x96\x97\x98"
     }
 
 

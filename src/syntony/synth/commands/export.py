@@ -212,7 +212,7 @@ def _run_mscclpp(options: argparse.Namespace) -> int:
     told = {"folder": str(folder), "plans": [plan.__dict__ for plan in plans], "script": SCRIPT}
     lines = [f"  {plan.file}: {plan.collective} on {plan.world_size} ranks, as {plan.name}" for plan in plans]
     use = f"  use    import {Path(SCRIPT).stem}; {Path(SCRIPT).stem}.register(rank), before the first communicator"
-    tell(options, told, [f"{folder}: plans for MSCCL++ 0.9", *lines, use])
+    tell(options, told, [wrote(folder, "plans for MSCCL++ 0.9"), *lines, use])
     return 0
 
 
