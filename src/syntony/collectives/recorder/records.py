@@ -85,7 +85,7 @@ class Dump:
     operations: tuple[Operation, ...]  # by the time they were created
 
 
-def _refuse(unpickler: pickle._Unpickler) -> None:
+def _refuse(unpickler: object) -> None:
     raise pickle.UnpicklingError("it wants to run code, or to be given objects")
 
 
