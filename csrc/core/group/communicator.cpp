@@ -174,7 +174,7 @@ Selector::Selection Communicator::choose(const Call& call) {
   return selection;
 }
 
-StagedCall Communicator::staged(Call call, bool crossed, std::uint64_t counts) {
+StagedCall Communicator::staged(Call&& call, bool crossed, std::uint64_t counts) {
   Selector::Selection selection = choose(call);
   StagedCall staged = stage(std::move(call), std::move(selection), size(), crossed, counts);
   staged.lifetime = lifetime(staged.call.options);
@@ -182,7 +182,7 @@ StagedCall Communicator::staged(Call call, bool crossed, std::uint64_t counts) {
   return staged;
 }
 
-std::shared_ptr<Work> Communicator::submit(StagedCall staged) {
+std::shared_ptr<Work> Communicator::submit(StagedCall&& staged) {
   if (!staged.call.options.async) {
     group_->run(std::move(staged));
     return nullptr;

@@ -122,8 +122,8 @@ class Communicator {
   /// What runs the call. Throws Error(invalid) for an algorithm that cannot.
   [[nodiscard]] Selector::Selection choose(const Call& call);
   /// `crossed`, `counts`: of the whole call, of which this one may be a part.
-  [[nodiscard]] StagedCall staged(Call call, bool crossed, std::uint64_t counts);
-  std::shared_ptr<Work> submit(StagedCall staged);
+  [[nodiscard]] StagedCall staged(Call&& call, bool crossed, std::uint64_t counts);
+  std::shared_ptr<Work> submit(StagedCall&& staged);
   std::shared_ptr<Work> submit(std::vector<StagedCall> parts);
   /// What `auto` is where sums are to be canonical.
   [[nodiscard]] std::string asked(Collective collective, const std::string& algorithm) const;

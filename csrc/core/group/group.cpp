@@ -76,7 +76,7 @@ std::shared_ptr<Work> Group::enqueue(Queue& queue, Item item, Recorder::Facts fa
 }
 
 // With the mutex. `used`: an operation that is over and may be this one's body, or null.
-std::unique_ptr<Group::Operation> Group::open(StagedCall call, std::unique_ptr<Operation> used) {
+std::unique_ptr<Group::Operation> Group::open(StagedCall&& call, std::unique_ptr<Operation> used) {
   refuse_after_end();
   std::unique_ptr<Operation> operation = used ? std::move(used) : std::make_unique<Operation>();
   static_cast<StagedCall&>(*operation) = std::move(call);
@@ -98,7 +98,7 @@ std::unique_ptr<Group::Operation> Group::open(StagedCall call, std::unique_ptr<O
 }
 
 // With the mutex.
-std::shared_ptr<Work> Group::submit(StagedCall call) {
+std::shared_ptr<Work> Group::submit(StagedCall&& call) {
   std::unique_ptr<Operation> operation = open(std::move(call), nullptr);
   std::shared_ptr<Work> work = operation->work;
   submitted_.push_back(std::move(operation));
@@ -108,7 +108,7 @@ std::shared_ptr<Work> Group::submit(StagedCall call) {
   return work;
 }
 
-std::shared_ptr<Work> Group::launch(StagedCall call) {
+std::shared_ptr<Work> Group::launch(StagedCall&& call) {
   const std::lock_guard lock(mutex_);
   return submit(std::move(call));
 }
@@ -122,7 +122,7 @@ std::shared_ptr<Work> Group::launch(std::vector<StagedCall> parts) {
   return whole;
 }
 
-void Group::run(StagedCall call) {
+void Group::run(StagedCall&& call) {
   std::shared_ptr<Work> work;
   if (engine_->try_acquire()) {
     try {

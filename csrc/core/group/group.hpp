@@ -71,9 +71,9 @@ class Group final : public Steppable {
   [[nodiscard]] std::uint64_t sequence() const;
   [[nodiscard]] std::exception_ptr error() const;
 
-  std::shared_ptr<Work> launch(StagedCall call);
+  std::shared_ptr<Work> launch(StagedCall&& call);
   /// launch() and wait, for a caller that waits anyway. Throws the operation's error.
-  void run(StagedCall call);
+  void run(StagedCall&& call);
   /// For the caller of a synchronous operation, who takes its memory along: an exception of a signal's handler ends the
   /// group before it is passed on.
   void wait(Work& work);
@@ -119,8 +119,8 @@ class Group final : public Steppable {
   void take_submissions();
   void look_for_unsent();
   void collect();
-  std::unique_ptr<Operation> open(StagedCall call, std::unique_ptr<Operation> used);
-  std::shared_ptr<Work> submit(StagedCall call);
+  std::unique_ptr<Operation> open(StagedCall&& call, std::unique_ptr<Operation> used);
+  std::shared_ptr<Work> submit(StagedCall&& call);
   std::shared_ptr<Work> enter(StagedCall& call);
   bool pass();
   template <typename Moving>

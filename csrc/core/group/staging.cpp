@@ -76,7 +76,8 @@ std::vector<Call> cut(const Call& call, std::uint32_t ranks) {
   return parts;
 }
 
-StagedCall stage(Call call, Selector::Selection selection, std::uint32_t ranks, bool crossed, std::uint64_t counts) {
+StagedCall stage(Call&& call, Selector::Selection&& selection, std::uint32_t ranks, bool crossed,
+                 std::uint64_t counts) {
   Descriptor descriptor;
   descriptor.elements = call.elements(ranks);
   descriptor.counts = counts;

@@ -29,7 +29,7 @@ struct StagedCall {
 [[nodiscard]] std::vector<Call> cut(const Call& call, std::uint32_t ranks);
 
 /// Weights inputs, and copies those that are `crossed` by outputs. `counts`: Descriptor::counts.
-[[nodiscard]] StagedCall stage(Call call, Selector::Selection selection, std::uint32_t ranks, bool crossed,
+[[nodiscard]] StagedCall stage(Call&& call, Selector::Selection&& selection, std::uint32_t ranks, bool crossed,
                                std::uint64_t counts);
 /// Programs are proven for disjoint buffers, for shared ones, or for both: brings the buffers into a form that fits.
 /// May write outputs, so all parts of a call must be staged before.

@@ -104,7 +104,10 @@ class Verbs:
 
         `op`: sum, product, min, max, band, bor, bxor, avg. `factor` weights this rank's input (sums of floats).
         """
-        if factor == 1.0 and self._core.run_even("all_reduce", input, output, op, **options):
+        run = self._core.run_even
+        if factor == 1.0 and (  # without options, no dictionary: a twentieth of what a small call takes
+            run("all_reduce", input, output, op, **options) if options else run("all_reduce", input, output, op)
+        ):
             return None
         source = buffer_of(input, "the input of all_reduce", writable=output is None)
         target = source if output is None else buffer_of(output, "the output of all_reduce", writable=True)
