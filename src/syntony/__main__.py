@@ -2,7 +2,8 @@
 
 Exit codes: 0 done; 1 the answer is no (`verify` found a fault, `bench` found wrong results) or a rank failed; 2 the
 user's mistake, told in one sentence on stderr; 70 ours; 130 interrupted, 143 ended by SIGTERM. SYNTONY_DEBUG=1 shows
-the traceback of whatever went wrong, and its levels WARN, INFO and TRACE what the runtime does (csrc/core/log.hpp).
+the traceback of whatever went wrong, and its levels WARN, INFO and TRACE what the runtime does
+(csrc/core/process/log.hpp).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syntony.benchmarks.__main__ import main
-from syntony.benchmarks.synthesis import bounds
+from syntony.benchmarks.synthesis.speed import bounds
 
 
 def test_table(capsys: pytest.CaptureFixture[str]) -> None:

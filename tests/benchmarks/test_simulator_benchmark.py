@@ -7,7 +7,7 @@ import json
 import pytest
 
 from syntony.benchmarks.__main__ import main
-from syntony.benchmarks.synthesis import simulator
+from syntony.benchmarks.synthesis.speed import simulator
 
 
 def test_every_case_meets_its_formula(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syntony.benchmarks.__main__ import main
-from syntony.benchmarks.synthesis import topologies as bench
+from syntony.benchmarks.synthesis.speed import topologies as bench
 from syntony.topologies import parse
 from syntony.topologies.families import FAMILIES
 

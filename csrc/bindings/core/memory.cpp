@@ -12,8 +12,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/process/usable_cpus.hpp"
 #include "core/shm/shareable_memory.hpp"
-#include "core/usable_cpus.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

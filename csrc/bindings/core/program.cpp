@@ -21,11 +21,11 @@
 #include <stdexcept>
 #include <type_traits>
 
-#include "core/group/selector.hpp"
 #include "core/program/algorithms/algorithms.hpp"
 #include "core/program/algorithms/dbt.hpp"
 #include "core/program/program.hpp"
 #include "core/program/program_builder.hpp"
+#include "core/selection/selector.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/log.hpp"
+#include "core/process/log.hpp"
 #include "core/recorder/recorder_dump.hpp"
 
 namespace nb = nanobind;

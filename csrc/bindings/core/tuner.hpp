@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/group/tuner.hpp"
+#include "core/selection/tuner.hpp"
 
 namespace syntony {
 

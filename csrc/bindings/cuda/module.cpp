@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "cuda/executor.hpp"
-#include "cuda/nvls.hpp"
 #include "cuda/pull.hpp"
+#include "cuda/switches/nvls.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

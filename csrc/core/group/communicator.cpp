@@ -10,9 +10,9 @@
 #include "core/group/group.hpp"
 #include "core/group/regroup.hpp"
 #include "core/group/staging.hpp"
-#include "core/group/tuner.hpp"
-#include "core/log.hpp"
+#include "core/process/log.hpp"
 #include "core/progress/progress_engine.hpp"
+#include "core/selection/tuner.hpp"
 
 namespace syntony {
 namespace {

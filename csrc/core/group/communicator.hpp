@@ -17,9 +17,9 @@
 
 #include "core/bootstrap.hpp"
 #include "core/call.hpp"
-#include "core/group/selector.hpp"
 #include "core/program/program.hpp"
 #include "core/progress/work.hpp"
+#include "core/selection/selector.hpp"
 
 namespace syntony {
 
@@ -86,12 +86,12 @@ class Communicator {
 
   /// Makes a proven Program available under `name` as an algorithm. The caller (Python's loader) has had it checked.
   void add_program(const std::string& name, std::shared_ptr<const Program> program);
-  /// Makes `name` an algorithm that depends on the size (core/group/selector.hpp). Every rank must say the same.
+  /// Makes `name` an algorithm that depends on the size (core/selection/selector.hpp). Every rank must say the same.
   void set_size_ranges(const std::string& name, Collective collective, std::vector<SizeRange> ranges);
-  /// The algorithm that a call would run, and why (core/group/selector.hpp).
+  /// The algorithm that a call would run, and why (core/selection/selector.hpp).
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm = "auto");
-  /// What the ranks told each other when they met (core/group/tuner.hpp), by rank.
+  /// What the ranks told each other when they met (core/selection/tuner.hpp), by rank.
   [[nodiscard]] const std::vector<std::string>& metadata() const;
   /// The Program that a call would run: what `auto` means for these bytes here.
   [[nodiscard]] std::shared_ptr<const PreparedProgram> program_for(Collective collective, std::uint32_t root,

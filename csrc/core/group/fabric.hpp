@@ -21,11 +21,11 @@
 
 #include "core/bootstrap.hpp"
 #include "core/control.hpp"
-#include "core/host.hpp"
+#include "core/process/host.hpp"
+#include "core/process/unique_fd.hpp"
 #include "core/shm/doorbell.hpp"
 #include "core/tcp/meeting/tcp_listener.hpp"
 #include "core/transport.hpp"
-#include "core/unique_fd.hpp"
 
 namespace syntony {
 

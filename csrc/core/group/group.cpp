@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "core/group/operation.hpp"
-#include "core/group/selector.hpp"
 #include "core/kernels/kernels.hpp"
 #include "core/recorder/recorder_dump.hpp"
+#include "core/selection/selector.hpp"
 
 namespace syntony {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "core/group/group.hpp"
 #include "core/group/operation.hpp"
-#include "core/log.hpp"
+#include "core/process/log.hpp"
 #include "core/recorder/recorder_dump.hpp"
 
 namespace syntony {

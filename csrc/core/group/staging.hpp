@@ -7,7 +7,7 @@
 
 #include "core/call.hpp"
 #include "core/control.hpp"
-#include "core/group/selector.hpp"
+#include "core/selection/selector.hpp"
 
 namespace syntony {
 

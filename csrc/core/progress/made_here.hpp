@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "core/error.hpp"
-#include "core/host.hpp"
+#include "core/process/host.hpp"
 
 namespace syntony {
 

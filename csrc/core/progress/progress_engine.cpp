@@ -14,8 +14,8 @@
 #include <immintrin.h>
 #endif
 
-#include "core/host.hpp"
-#include "core/usable_cpus.hpp"
+#include "core/process/host.hpp"
+#include "core/process/usable_cpus.hpp"
 
 namespace syntony {
 namespace {

@@ -28,11 +28,11 @@
 #include <vector>
 
 #include "core/priority.hpp"
+#include "core/process/unique_fd.hpp"
 #include "core/progress/completion_threads.hpp"
 #include "core/progress/made_here.hpp"
 #include "core/progress/work.hpp"
 #include "core/shm/doorbell.hpp"
-#include "core/unique_fd.hpp"
 
 namespace syntony {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "core/atomic.hpp"
-#include "core/host.hpp"
-#include "core/log.hpp"
+#include "core/process/host.hpp"
+#include "core/process/log.hpp"
 
 namespace syntony {
 namespace {

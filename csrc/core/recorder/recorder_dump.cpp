@@ -13,8 +13,8 @@
 #include <string_view>
 #include <utility>
 
-#include "core/host.hpp"
-#include "core/log.hpp"
+#include "core/process/host.hpp"
+#include "core/process/log.hpp"
 #include "core/recorder/pickle.hpp"
 
 namespace syntony {

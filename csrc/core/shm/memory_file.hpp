@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "core/unique_fd.hpp"
+#include "core/process/unique_fd.hpp"
 
 namespace syntony {
 

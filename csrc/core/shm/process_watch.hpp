@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "core/unique_fd.hpp"
+#include "core/process/unique_fd.hpp"
 
 namespace syntony {
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <optional>
 
-#include "core/unique_fd.hpp"
+#include "core/process/unique_fd.hpp"
 
 namespace syntony {
 

@@ -14,7 +14,7 @@
 #include <deque>
 #include <optional>
 
-#include "core/host.hpp"
+#include "core/process/host.hpp"
 #include "core/shm/memory_file.hpp"
 #include "core/shm/process_watch.hpp"
 #include "core/shm/unix_socket.hpp"

@@ -22,9 +22,9 @@
 
 #include "core/atomic.hpp"
 #include "core/control.hpp"
+#include "core/process/unique_fd.hpp"
 #include "core/shm/doorbell.hpp"
 #include "core/transport.hpp"
-#include "core/unique_fd.hpp"
 
 namespace syntony {
 

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "core/error.hpp"
-#include "core/host.hpp"
-#include "core/unique_fd.hpp"
+#include "core/process/host.hpp"
+#include "core/process/unique_fd.hpp"
 
 namespace syntony {
 

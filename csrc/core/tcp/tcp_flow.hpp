@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "core/process/unique_fd.hpp"
 #include "core/tcp/tcp_wire.hpp"
-#include "core/unique_fd.hpp"
 
 namespace syntony {
 

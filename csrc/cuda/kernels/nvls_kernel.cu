@@ -2,7 +2,7 @@
 
 #include "cuda/cuda_objects.hpp"
 #include "cuda/device/cuda_machine.cuh"
-#include "cuda/nvls.hpp"
+#include "cuda/switches/nvls.hpp"
 
 namespace syntony::cuda {
 namespace {

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/host.hpp"
+#include "core/process/host.hpp"
+#include "core/process/unique_fd.hpp"
 #include "core/tcp/meeting/tcp_address.hpp"
-#include "core/unique_fd.hpp"
 #include "emulation/aggregator/aggregation_wire.hpp"
 
 namespace syntony {

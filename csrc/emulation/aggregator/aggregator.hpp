@@ -26,8 +26,8 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/process/unique_fd.hpp"
 #include "core/tcp/meeting/tcp_address.hpp"
-#include "core/unique_fd.hpp"
 #include "emulation/aggregator/aggregation_wire.hpp"
 #include "emulation/aggregator/slot_pool.hpp"
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/host.hpp"
-#include "core/unique_fd.hpp"
+#include "core/process/host.hpp"
+#include "core/process/unique_fd.hpp"
 
 namespace syntony {
 namespace {

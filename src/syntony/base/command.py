@@ -24,7 +24,7 @@ class FailedError(RuntimeError):
 
 
 def tracebacks_wanted() -> bool:
-    """SYNTONY_DEBUG=1, or any of the runtime's levels (csrc/core/log.hpp): who debugs wants to see where."""
+    """SYNTONY_DEBUG=1, or any of the runtime's levels (csrc/core/process/log.hpp): who debugs wants to see where."""
     return os.environ.get("SYNTONY_DEBUG", "") not in ("", "0")
 
 

@@ -34,6 +34,7 @@ class Room:
 _IN_OTHER_MODULES = {
     "import": "imports", "dp": "data_parallel", "zero": "sharded", "tp": "tensor_parallel", "ep": "expert_parallel",
     "pp": "pipeline", "traffic": "counting", "search": "searching", "prediction": "predicting", "explain": "explaining",
+    "bounds": "speed.bounds", "simulator": "speed.simulator", "topologies": "speed.topologies",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/program/collective.hpp"
-#include "cuda/switched.hpp"
+#include "cuda/switches/switched.hpp"
 #include "programs.hpp"
 #include "switched_ranks.hpp"
 

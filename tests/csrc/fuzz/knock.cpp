@@ -5,7 +5,7 @@
 #include <array>
 #include <cerrno>
 
-#include "core/unique_fd.hpp"
+#include "core/process/unique_fd.hpp"
 
 namespace syntony::fuzz {
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syntony.benchmarks.synthesis.irregular_networks import random_network
+from syntony.benchmarks.synthesis.networks.irregular import random_network
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.registry import ENGINES

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.benchmarks.synthesis import teccl as table
-from syntony.benchmarks.synthesis.teccl_machines import dgx2_boxes, ndv2_boxes
+from syntony.benchmarks.synthesis.networks.teccl import dgx2_boxes, ndv2_boxes
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError

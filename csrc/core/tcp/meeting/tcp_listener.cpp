@@ -9,7 +9,7 @@
 #include <functional>
 #include <iterator>
 
-#include "core/log.hpp"
+#include "core/process/log.hpp"
 #include "core/tcp/meeting/tcp_interfaces.hpp"
 #include "core/tcp/meeting/tcp_socket.hpp"
 

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/process/unique_fd.hpp"
 #include "core/tcp/meeting/tcp_address.hpp"
 #include "core/tcp/meeting/tcp_options.hpp"
-#include "core/unique_fd.hpp"
 
 namespace syntony {
 

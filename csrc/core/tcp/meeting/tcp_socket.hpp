@@ -4,8 +4,8 @@
 #include <string>
 
 #include "core/error.hpp"
+#include "core/process/unique_fd.hpp"
 #include "core/tcp/meeting/tcp_options.hpp"
-#include "core/unique_fd.hpp"
 
 namespace syntony {
 

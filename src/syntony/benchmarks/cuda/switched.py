@@ -1,4 +1,4 @@
-"""NVLink switches as a contender: `nvls` (csrc/cuda/nvls.hpp), for all_reduce, all_gather and reduce_scatter."""
+"""NVLink switches as a contender: `nvls` (csrc/cuda/switches/nvls.hpp): all_reduce, all_gather, reduce_scatter."""
 
 from __future__ import annotations
 

@@ -2,14 +2,14 @@
 
 `x bound`: simulated time over the bound at that size, at 1 MiB and at 1 GiB; `auto` has a budget of SECONDS of wall
 clock, and its proof is what it says of the engines that it asked (two cores; on a busy machine it gets less done).
-Issue 28 has the rows; the networks are in irregular_networks.py.
+Issue 28 has the rows; the networks are in networks/irregular.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from syntony.benchmarks.synthesis.irregular_networks import NETWORKS
+from syntony.benchmarks.synthesis.networks.irregular import NETWORKS
 from syntony.benchmarks.synthesis.table import Row, Stopwatch, proven_table
 from syntony.benchmarks.tables import Part
 from syntony.synth.engines import auto

@@ -5,7 +5,7 @@ examples/experiments/output_provided), the better of its rows `Fast` and `Slow`.
 (on DGX-2 for twice the buffer) and are left out. TACCL: as TE-CCL's authors ran it (experiments_output/tables). GB/s
 are bytes of the collective's size per second; KB, MB and GB are powers of ten.
 
-The machines are link by link those of the artifact (teccl_machines.py), and so are switches that copy (`switch_copy` in
+The machines are link by link those of the artifact (networks/teccl.py), and so are switches that copy (`switch_copy` in
 its sample inputs); the second part has switches that do not. Ours: simulated, of a schedule that the checker has
 proven, in the slices that suit it. Theirs: epochs, counted. Where their number is the throughput bound, they count no
 alphas (`alpha_threshold`), nothing can be faster, and the goal is 99 % of the bound.
@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from syntony.benchmarks.synthesis.networks.teccl import dgx2_boxes, ndv2_boxes
 from syntony.benchmarks.synthesis.table import Row, Stopwatch, proven_table
-from syntony.benchmarks.synthesis.teccl_machines import dgx2_boxes, ndv2_boxes
 from syntony.benchmarks.tables import Part
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.teccl import search

@@ -5,9 +5,10 @@
 
 Settings must be equal; a rank whose settings are wrong or differ is named on every rank. Of the tuned tables, rank 0's
 is everybody's. Which rule speaks, per collective: SYNTONY_ALGO, then the configuration file, then the tuned table, then
-our own choice (csrc/core/group/selector.cpp).
+our own choice (csrc/core/selection/selector.cpp).
 
-The core asks for `note` and `agreed` when it makes a group (csrc/core/group/tuner.hpp), also one made out of another.
+The core asks for `note` and `agreed` when it makes a group, also one made out of another
+(csrc/core/selection/tuner.hpp).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#include "core/usable_cpus.hpp"
+#include "core/process/usable_cpus.hpp"
 
 #include <sched.h>
 

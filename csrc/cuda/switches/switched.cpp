@@ -1,7 +1,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "cuda/switched.hpp"
+#include "cuda/switches/switched.hpp"
 
 namespace syntony::cuda {
 

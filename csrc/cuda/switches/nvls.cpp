@@ -1,4 +1,4 @@
-#include "cuda/nvls.hpp"
+#include "cuda/switches/nvls.hpp"
 
 #include <stdexcept>
 #include <string>

@@ -1,4 +1,4 @@
-#include "core/host.hpp"
+#include "core/process/host.hpp"
 
 #include <sys/random.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "cuda/multicast.hpp"
+#include "cuda/switches/multicast.hpp"
 
 #include <cuda_runtime_api.h>
 #include <fcntl.h>

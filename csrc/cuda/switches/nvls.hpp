@@ -21,8 +21,8 @@
 #include <optional>
 
 #include "cuda/cuda_objects.hpp"
-#include "cuda/multicast.hpp"
-#include "cuda/switched.hpp"
+#include "cuda/switches/multicast.hpp"
+#include "cuda/switches/switched.hpp"
 
 namespace syntony::cuda {
 

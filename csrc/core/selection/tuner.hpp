@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/group/size_range.hpp"
 #include "core/program/program.hpp"
+#include "core/selection/size_range.hpp"
 
 namespace syntony {
 

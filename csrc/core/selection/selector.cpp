@@ -1,4 +1,4 @@
-#include "core/group/selector.hpp"
+#include "core/selection/selector.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 
 #include "core/error.hpp"
 #include "core/kernels/dtype.hpp"
-#include "core/log.hpp"
+#include "core/process/log.hpp"
 #include "core/program/algorithms/algorithms.hpp"
 
 namespace syntony {

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/group/size_range.hpp"
 #include "core/program/prepared_program.hpp"
+#include "core/selection/size_range.hpp"
 #include "core/transport.hpp"
 
 namespace syntony {

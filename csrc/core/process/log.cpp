@@ -1,4 +1,4 @@
-#include "core/log.hpp"
+#include "core/process/log.hpp"
 
 #include <unistd.h>
 

@@ -1,0 +1,1 @@
+"""Networks that published results, or users, have and that no family is."""

@@ -1,0 +1,1 @@
+"""How long parts of synthesis take, and how right they are: bounds, the simulator, topologies."""
