@@ -10,9 +10,12 @@
         group.all_reduce(array)
 
 A name is loaded when it is first used, so importing this package loads no room, not numpy and not torch.
+(Only `base.notebook` is loaded, and told who makes the pages that notebooks show.)
 """
 
 from typing import TYPE_CHECKING
+
+from syntony.base.notebook import show_with
 
 if TYPE_CHECKING:
     from syntony._core import CommunicationError
@@ -102,6 +105,15 @@ _HOMES = {
     "verify": "api",
 }
 """The module of each name (`module:name` where it has another one there), as the imports above tell type checkers."""
+
+
+def _page_of(value: object) -> str:
+    from syntony.view.notebook import html_of
+
+    return html_of(value)
+
+
+show_with(_page_of)
 
 if not TYPE_CHECKING:  # to a type checker, a name that is not listed above is a mistake
 

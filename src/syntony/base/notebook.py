@@ -1,14 +1,27 @@
 """What notebooks show of our values: the page of `syntony view`, in a frame.
 
-The room that makes pages stands above all whose values it shows, so they find it by name, when a notebook asks.
+The room that makes pages stands above all whose values it shows, so the front door (`syntony/__init__.py`), which knows
+all rooms, hands its function down.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Callable
+
+
+def _plain(value: object) -> str:
+    raise NotImplementedError(f"nobody has said how to show a {type(value).__name__}")
+
+
+_page_maker: Callable[[object], str] = _plain
+
+
+def show_with(page_maker: Callable[[object], str]) -> None:
+    """From now on, `page_maker` makes the HTML of every value."""
+    global _page_maker
+    _page_maker = page_maker
 
 
 def html_of(value: object) -> str:
     """The HTML of a Topology, a Schedule or a Plan, for `_repr_html_`."""
-    found: str = import_module("syntony.view.notebook").html_of(value)
-    return found
+    return _page_maker(value)
