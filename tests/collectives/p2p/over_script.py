@@ -19,13 +19,18 @@ def main(backend: str, folder: str) -> None:
     dist.init_process_group(backend)
     group = syntony.over()
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    for case in torch.load(Path(folder) / "cases.pt"):
-        compare(group, case, rank)
-    sliced(group, rank, ranks)
-    asynchronous(group, ranks)
-    losses = [train(None), train(group)]
+    ways = [group, syntony.over(messages=True)] if backend == "syntony" else [group]
+    losses = [train(None)]
+    for way in ways:
+        for case in torch.load(Path(folder) / "cases.pt"):
+            compare(way, case, rank)
+        sliced(way, rank, ranks)
+        asynchronous(way, ranks)
+        losses.append(train(way))
+    assert (group._own is not None) == (backend == "syntony")
+    assert len({tuple(one) for one in losses[1:]}) == 1, losses
     assert losses[0] == losses[1] or ranks > 2, losses
-    assert all(abs(one - other) < 1e-5 for one, other in zip(*losses, strict=True)), losses
+    assert all(abs(one - other) < 1e-5 for one, other in zip(*losses[:2], strict=True)), losses
     dist.destroy_process_group()
     print("right")
 
@@ -62,6 +67,16 @@ def asynchronous(group: Over, ranks: int) -> None:
     except syntony.UserError as error:
         told = str(error)
     assert "cannot be divided" in told
+    output = torch.empty(ranks, 3)
+    works = [group.all_gather(torch.full((3,), float(k)), output=output, async_op=True) for k in range(2)]
+    assert [work.wait() is output for work in works] == [True, True]
+    assert output.tolist() == [[1.0] * 3] * ranks
+    assert all(work.done() for work in works)
+    try:
+        group.all_gather(torch.ones(3), output=torch.empty(ranks, 3, dtype=torch.float64))
+    except syntony.UserError as error:
+        told = str(error)
+    assert "elements of torch.float32" in told
 
 
 def train(group: Over | None) -> list[float]:

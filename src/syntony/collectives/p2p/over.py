@@ -6,6 +6,8 @@
 
 A schedule becomes rounds of messages (synth/lowering/rounds.py), is proven as a Program is, and runs as grouped sends,
 receives and sums. Without one it is the direct exchange, which has the fewest launches. Sizes are even.
+
+Where the group's backend is ours and tensors are on the CPU, Syntony's executor runs the schedule itself (own.py).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from torch import Tensor
 
 from syntony.base.command import UserError
 from syntony.base.wording import counted, unknown
+from syntony.collectives.p2p.own import OwnGroup, own_group
 from syntony.collectives.p2p.steps import Steps
 from syntony.synth.checker import check_program
 from syntony.synth.checker.proofs import proven
@@ -37,38 +41,38 @@ _DEFAULTS = {"all_reduce": "two_shot", "reduce_scatter": "direct", "all_gather":
 
 
 class P2PWork:
-    """An operation that was started. `wait` returns its result, or raises what went wrong.
+    """An operation that was started.
 
-    On the CPU it runs on the group's one thread for such operations, in the order in which they were started. On other
-    devices all of it is queued on a stream of its own, which `wait` makes the current stream wait for.
+    On the CPU it runs on the group's one thread for such operations, in the order in which they were started; on a
+    group of ours, by its progress engine. On other devices all of it is queued on a stream of its own.
     """
 
-    def __init__(self, future: Future[Tensor] | None, result: Tensor | None = None, stream: Any = None) -> None:
-        self._future, self._result, self._stream = future, result, stream
+    def __init__(self, wait: Callable[[], Tensor], done: Callable[[], bool]) -> None:
+        self._wait, self._done = wait, done
 
     def wait(self) -> Tensor:
-        """The result."""
-        if self._future is not None:
-            return self._future.result()
-        if self._stream is not None:
-            torch.get_device_module(self._stream.device).current_stream().wait_stream(self._stream)
-        assert self._result is not None
-        return self._result
+        """The result, or raises what went wrong. On devices the current stream waits, and not the host."""
+        return self._wait()
 
     def done(self) -> bool:
         """Whether `wait` would return at once."""
-        return self._future.done() if self._future is not None else bool(self._stream is None or self._stream.query())
+        return self._done()
 
 
 class Over:
-    """A group on which schedules run. All ranks make the same calls, in the same order, with the same schedules."""
+    """A group on which schedules run. All ranks make the same calls, in the same order, with the same schedules.
 
-    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+    `messages`: always as messages, also where our own executor could run the schedule.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None, *, messages: bool = False) -> None:
         self.group: Any = group if group is not None else dist.group.WORLD
         if self.group is None:
             raise UserError("there is no default group: call init_process_group first")
         self.ranks: int = dist.get_world_size(self.group)
+        self._own = None if messages else own_group(self.group)
         self._steps: dict[Any, Steps] = {}
+        self._loaded: dict[Any, str] = {}
         self._thread: ThreadPoolExecutor | None = None
         self._streams: dict[torch.device, Any] = {}
         self._making = threading.Lock()
@@ -77,31 +81,35 @@ class Over:
         self, tensor: Tensor, *, op: Any = dist.ReduceOp.SUM, schedule: Source | None = None, async_op: bool = False
     ) -> Any:
         """Sums in place; returns the tensor, or with `async_op` a P2PWork."""
-        steps = self.steps("all_reduce", schedule, in_place=True)
+        whole = tensor.contiguous()
+        return self._run("all_reduce", whole, whole, tensor, schedule, async_op, op)
 
-        def run() -> Tensor:
-            flat = tensor.contiguous().view(-1)
-            steps.run(flat if steps.plan["in_place"] else flat.clone(), flat, op)
-            return tensor if flat.data_ptr() == tensor.data_ptr() else tensor.copy_(flat.view_as(tensor))
-
-        return self._started(run, tensor, async_op)
-
-    def all_gather(self, tensor: Tensor, *, schedule: Source | None = None, async_op: bool = False) -> Any:
-        """The tensors of all ranks along a new first dimension."""
-        return self._moved("all_gather", tensor, (self.ranks, *tensor.shape), schedule, async_op)
+    def all_gather(
+        self, tensor: Tensor, *, output: Tensor | None = None, schedule: Source | None = None, async_op: bool = False
+    ) -> Any:
+        """The tensors of all ranks along a new first dimension; in `output` if it is given."""
+        return self._moved("all_gather", tensor, (self.ranks, *tensor.shape), output, schedule, async_op)
 
     def reduce_scatter(
-        self, tensor: Tensor, *, op: Any = dist.ReduceOp.SUM, schedule: Source | None = None, async_op: bool = False
+        self,
+        tensor: Tensor,
+        *,
+        op: Any = dist.ReduceOp.SUM,
+        output: Tensor | None = None,
+        schedule: Source | None = None,
+        async_op: bool = False,
     ) -> Any:
         """This rank's share of the sum; the first dimension is divided among the ranks."""
         self._require_shares(tensor)
         shape = (tensor.shape[0] // self.ranks, *tensor.shape[1:])
-        return self._moved("reduce_scatter", tensor, shape, schedule, async_op, op)
+        return self._moved("reduce_scatter", tensor, shape, output, schedule, async_op, op)
 
-    def all_to_all(self, tensor: Tensor, *, schedule: Source | None = None, async_op: bool = False) -> Any:
+    def all_to_all(
+        self, tensor: Tensor, *, output: Tensor | None = None, schedule: Source | None = None, async_op: bool = False
+    ) -> Any:
         """What all ranks send here; the first dimension is divided among the ranks, as in all_to_all_single."""
         self._require_shares(tensor)
-        return self._moved("all_to_all", tensor, tuple(tensor.shape), schedule, async_op)
+        return self._moved("all_to_all", tensor, tuple(tensor.shape), output, schedule, async_op)
 
     def comm_hook(self, schedule: Source | None = None) -> Callable[[Any, Any], torch.futures.Future[Tensor]]:
         """For DDP: `model.register_comm_hook(None, syntony.over().comm_hook())` averages buckets by the schedule."""
@@ -109,10 +117,10 @@ class Over:
         def hook(_: Any, bucket: Any) -> torch.futures.Future[Tensor]:
             found: torch.futures.Future[Tensor] = torch.futures.Future()
             work = self.all_reduce(bucket.buffer().div_(self.ranks), schedule=schedule, async_op=True)
-            if work._future is None:
+            if bucket.buffer().device.type != "cpu":
                 found.set_result(work.wait())
-                return found
-            work._future.add_done_callback(lambda done: _pass_on(done, found))
+            else:
+                self._in_order().submit(work.wait).add_done_callback(lambda done: _pass_on(done, found))
             return found
 
         # DDP compares annotations with the classes themselves.
@@ -128,17 +136,18 @@ class Over:
         return found
 
     def _moved(
-        self, collective: str, tensor: Tensor, shape: tuple[int, ...], schedule: Source | None, async_op: bool,
-        op: Any = dist.ReduceOp.SUM,
+        self, collective: str, tensor: Tensor, shape: tuple[int, ...], output: Tensor | None, schedule: Source | None,
+        async_op: bool, op: Any = dist.ReduceOp.SUM,
     ) -> Any:  # fmt: skip
-        steps = self.steps(collective, schedule)
-
-        def run() -> Tensor:
-            result = tensor.new_empty(shape)
-            steps.run(tensor.contiguous().view(-1), result.view(-1), op)
-            return result
-
-        return self._started(run, tensor, async_op)
+        result = tensor.new_empty(shape) if output is None else output
+        if output is not None and (
+            result.numel() != prod(shape) or result.dtype != tensor.dtype or not result.is_contiguous()
+        ):
+            raise UserError(
+                f"the output of {collective} must be contiguous, with {prod(shape)} elements of {tensor.dtype}; "
+                f"it has {result.numel()} of {result.dtype}"
+            )
+        return self._run(collective, tensor.contiguous(), result, result, schedule, async_op, op)
 
     def _require_shares(self, tensor: Tensor) -> None:
         if tensor.dim() == 0 or tensor.shape[0] % self.ranks:
@@ -146,24 +155,61 @@ class Over:
                 f"the first dimension of {tuple(tensor.shape)} cannot be divided among {counted(self.ranks, 'rank')}"
             )
 
-    def _started(self, run: Callable[[], Tensor], tensor: Tensor, async_op: bool) -> Any:
-        if not async_op:
-            if self._thread is not None and tensor.device.type == "cpu":  # after what was started before
-                return self._thread.submit(run).result()
-            return run()
-        if tensor.device.type != "cpu":
-            return self._on_stream(run, tensor.device)
+    def _run(
+        self, collective: str, given: Tensor, wanted: Tensor, result: Tensor, schedule: Source | None, async_op: bool,
+        op: Any,
+    ) -> Any:  # fmt: skip
+        """Runs contiguous tensors; what arrives in `wanted` is copied to the `result` where that is another tensor."""
+
+        def finished() -> Tensor:
+            return result if wanted is result else result.copy_(wanted)
+
+        if self._own is not None and given.device.type == "cpu":
+            algorithm = "auto" if schedule is None else self._algorithm(self._own, collective, schedule)
+            work = self._own.run(collective, given, wanted, op, algorithm, async_op=async_op)
+            return finished() if work is None else P2PWork(lambda: (work.wait(), finished())[1], lambda: work.done)
+        steps = self.steps(collective, schedule, in_place=given is wanted)
+
+        def run() -> Tensor:
+            flat = given.view(-1)
+            alone = given is wanted and not steps.plan["in_place"]
+            steps.run(flat.clone() if alone else flat, flat if given is wanted else wanted.view(-1), op)
+            return finished()
+
+        if given.device.type != "cpu":
+            return self._on_stream(run, given.device) if async_op else run()
+        if async_op:
+            future = self._in_order().submit(run)
+            return P2PWork(future.result, future.done)
+        # After what was started before.
+        return run() if self._thread is None else self._thread.submit(run).result()
+
+    def _algorithm(self, own: OwnGroup, collective: str, schedule: Source) -> str:
+        """What our executor calls the schedule; proven and loaded once."""
+        key = (collective, str(schedule) if isinstance(schedule, Path) else schedule)
+        found = self._loaded.get(key)
+        if found is None:
+            found = self._loaded[key] = own.load(_program_for(collective, schedule, self.ranks))
+        return found
+
+    def _in_order(self) -> ThreadPoolExecutor:
         with self._making:
             if self._thread is None:
                 self._thread = ThreadPoolExecutor(1, thread_name_prefix="syntony.over")
-        return P2PWork(self._thread.submit(run))
+        return self._thread
 
     def _on_stream(self, run: Callable[[], Tensor], device: torch.device) -> P2PWork:
         module = torch.get_device_module(device)
         stream = self._streams.setdefault(device, module.Stream(device))
         stream.wait_stream(module.current_stream())
         with module.stream(stream):
-            return P2PWork(None, run(), stream)
+            result = run()
+
+        def wait() -> Tensor:
+            module.current_stream().wait_stream(stream)
+            return result
+
+        return P2PWork(wait, lambda: bool(stream.query()))
 
 
 def _pass_on(done: Future[Tensor], to: torch.futures.Future[Tensor]) -> None:
@@ -178,16 +224,21 @@ def rounds(collective: str, schedule: Source | None, ranks: int, in_place: bool 
 
     In place only if asked and where the Program can. Raises UserError: unreadable, refused, for other ranks.
     """
-    program = program_of(collective, _DEFAULTS[collective] if schedule is None else schedule, ranks)
-    if program.collective != collective:
-        raise UserError(f"'{program.name}' is a schedule for {program.collective}, not for {collective}")
-    if program.ranks != ranks:
-        raise UserError(f"'{program.name}' is for {counted(program.ranks, 'rank')}, the group has {ranks}")
+    program = _program_for(collective, _DEFAULTS[collective] if schedule is None else schedule, ranks)
     made = rounds_of(program, in_place=in_place and program.in_place)
     verdict = proven(made.program())
     if not verdict:
         raise InvalidError(f"'{program.name}' in rounds: {verdict.fault}")
     return made
+
+
+def _program_for(collective: str, schedule: Source, ranks: int) -> Program:
+    program = program_of(collective, schedule, ranks)
+    if program.collective != collective:
+        raise UserError(f"'{program.name}' is a schedule for {program.collective}, not for {collective}")
+    if program.ranks != ranks:
+        raise UserError(f"'{program.name}' is for {counted(program.ranks, 'rank')}, the group has {ranks}")
+    return program
 
 
 def program_of(collective: str, source: Source, ranks: int) -> Program:
@@ -209,6 +260,7 @@ def program_of(collective: str, source: Source, ranks: int) -> Program:
     return prove(Loaded(source), source.name if isinstance(source, Program) else "schedule", ranks, CPU)
 
 
-def over(group: dist.ProcessGroup | None = None) -> Over:
-    """A torch group (default: the default group) of any backend, on which schedules run as grouped messages."""
-    return Over(group)
+def over(group: dist.ProcessGroup | None = None, *, messages: bool = False) -> Over:
+    """A torch group (default: the default group) of any backend, on which schedules run: as grouped messages, or on a
+    group of ours by Syntony's executor, unless only `messages` are wanted."""
+    return Over(group, messages=messages)
