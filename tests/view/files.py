@@ -35,6 +35,8 @@ KINDS = (
     "torch flight records", "NCCL log", "NCCL graph", "NCCL Inspector", "NCCL RAS",
 )  # fmt: skip
 """What `write_all` writes."""
+SELDOM = {"two schedules", "training step, measured", "bench results of others", "NCCL graph", "invalid schedule"}
+"""Made by makers and drawn by panels that others of the list are made and drawn by, too."""
 
 DEADLOCK = """<algo name="waits" proto="Simple" nchannels="1" nchunksperloop="2" ngpus="2" coll="allgather"
   inplace="0" outofplace="1">

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from syntony.__main__ import main
 from syntony.base.wording import time
 from syntony.benchmarks.view.browser import Browser, Page
 from syntony.synth.formats.loading import read
@@ -21,39 +20,13 @@ from syntony.synth.simulation.usual_slice import usual_slice
 from syntony.topologies.file_format import to_json
 from syntony.topologies.parse import parse
 from syntony.view import page as page_module
-from tests.view.files import KINDS, SIZE
+from tests.view.files import KINDS, SELDOM, SIZE
 
 
 @pytest.fixture(scope="session")
 def schedules(files: dict[str, list[str]]) -> list[str]:
     """Two schedules for the same wires."""
     return files["two schedules"]
-
-
-@pytest.fixture(scope="session")
-def made(folder: Path) -> dict[tuple[str, ...], Path]:
-    """Pages that have been made, by the words of the command."""
-    del folder
-    return {}
-
-
-@pytest.fixture
-def shown(browser: Browser, folder: Path, made: dict[tuple[str, ...], Path]) -> Callable[..., Page]:
-    """The page of files, opened; nobody may complain, and nothing but the page itself may be asked for."""
-
-    def show(*files: str | Path, state: str = "") -> Page:
-        words = tuple(map(str, files))
-        if words not in made:
-            page = folder / f"page{len(made)}.html"
-            assert main(["view", *words, "-o", str(page)]) == 0
-            made[words] = page
-        address = made[words].as_uri()
-        opened = browser.open(f"{address}{state}")
-        assert opened.complaints() == []
-        assert opened.requests() == [address]
-        return opened
-
-    return show
 
 
 def text(page: Page, selector: str) -> str:
@@ -79,10 +52,6 @@ ANSWERS = {
     "NCCL Inspector": ("Who is late?", "Rank 1"),
     "NCCL RAS": ("Who is late?", "rank 2 is considered dead"),
 }
-
-
-SELDOM = {"two schedules", "training step, measured", "bench results of others", "NCCL graph", "invalid schedule"}
-"""Made by makers and drawn by panels that others of the list are made and drawn by, too."""
 
 
 @pytest.mark.parametrize(
