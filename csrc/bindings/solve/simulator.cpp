@@ -27,9 +27,18 @@ void add_timeline(nb::dict& result, const std::vector<LinkRate>& timeline) {
   result["rate"] = array_of(std::move(rate));
 }
 
-nb::dict simulate_flows(nb::handle columns, nb::handle paths, bool timeline) {
+void read_paths(ColumnsOf& of, Paths& paths) {
+  of.read(paths.set_offset, "set_offset");
+  of.read(paths.path_offset, "path_offset");
+  of.read(paths.link, "link");
+  of.read(paths.weight, "weight");
+}
+
+nb::dict simulate_flows(nb::handle columns, bool timeline) {
   Flows flows;
+  const nb::object paths = columns.attr("paths");
   ColumnsOf of_flows(columns), of_paths(paths);
+  read_paths(of_paths, flows.paths);
   of_flows.read(flows.bytes, "bytes");
   of_flows.read(flows.latency, "latency");
   of_flows.read(flows.release, "release");
@@ -40,10 +49,6 @@ nb::dict simulate_flows(nb::handle columns, nb::handle paths, bool timeline) {
   of_flows.read(flows.set, "set");
   of_flows.read(flows.policy, "policy");
   of_flows.read(flows.capacity, "capacity");
-  of_paths.read(flows.set_offset, "set_offset");
-  of_paths.read(flows.path_offset, "path_offset");
-  of_paths.read(flows.link, "link");
-  of_paths.read(flows.weight, "weight");
   FlowTimes found;
   {
     const nb::gil_scoped_release unlocked;
@@ -60,7 +65,9 @@ nb::dict simulate_flows(nb::handle columns, nb::handle paths, bool timeline) {
 
 nb::dict simulate_lanes(nb::handle columns, bool every_slice) {
   SimProgram program;
-  ColumnsOf of(columns);
+  const nb::object paths = columns.attr("paths");
+  ColumnsOf of(columns), of_paths(paths);
+  read_paths(of_paths, program.paths);
   of.read(program.lane_offset, "lane_offset");
   of.read(program.lane_slices, "lane_slices");
   of.read(program.skew, "skew");
@@ -79,13 +86,14 @@ nb::dict simulate_lanes(nb::handle columns, bool every_slice) {
   of.read(program.flow_offset, "flow_offset");
   of.read(program.flow, "flow");
   of.read(program.route, "route");
-  of.read(program.path_offset, "path_offset");
-  of.read(program.link, "link");
-  of.read(program.weight, "weight");
   of.read(program.latency, "latency");
   of.read(program.capacity, "capacity");
   program.fifo_depth = nb::cast<std::int64_t>(columns.attr("fifo_depth"));
   program.buffered = nb::cast<bool>(columns.attr("buffered"));
+  program.striped = nb::cast<bool>(columns.attr("striped"));
+  const auto policy = nb::cast<std::uint8_t>(nb::int_(columns.attr("policy")));
+  if (policy >= kPathPolicies) throw std::invalid_argument("policies are 0 fixed, 1 spray, 2 least_loaded");
+  program.policy = static_cast<PathPolicy>(policy);
   SimTimes found;
   {
     const nb::gil_scoped_release unlocked;
@@ -101,6 +109,10 @@ nb::dict simulate_lanes(nb::handle columns, bool every_slice) {
   result["start"] = array_of(std::move(found.start));
   result["left"] = array_of(std::move(found.left));
   result["arrival"] = array_of(std::move(found.arrival));
+  result["flow"] = array_of(std::move(found.flow));
+  result["bytes"] = array_of(std::move(found.bytes));
+  result["cause"] = array_of(std::move(found.cause));
+  result["cause_left"] = array_of(std::move(found.cause_left));
   add_timeline(result, found.timeline);
   return result;
 }
@@ -109,8 +121,8 @@ nb::dict simulate_lanes(nb::handle columns, bool every_slice) {
 }  // namespace syntony
 
 void bind_simulator(nb::module_& m) {
-  m.def("simulate_flows", &syntony::simulate_flows, "flows"_a, "paths"_a, "timeline"_a,
-        nb::sig("def simulate_flows(flows: object, paths: object, timeline: bool) -> dict[str, typing.Any]"),
+  m.def("simulate_flows", &syntony::simulate_flows, "flows"_a, "timeline"_a,
+        nb::sig("def simulate_flows(flows: object, timeline: bool) -> dict[str, typing.Any]"),
         "Simulates flows on fairly shared links: a synth.simulation.flows.Flows in, the columns of FlowTimes out.");
   m.def("simulate_lanes", &syntony::simulate_lanes, "program"_a, "every_slice"_a,
         nb::sig("def simulate_lanes(program: object, every_slice: bool) -> dict[str, typing.Any]"),

@@ -1,60 +1,16 @@
 #include "solve/simulate/flows.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <stdexcept>
 #include <string>
 
+#include "solve/simulate/column_checks.hpp"
 #include "solve/simulate/path_chooser.hpp"
 
 namespace syntony {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-[[noreturn]] void refuse(const std::string& column, std::size_t row, const std::string& what) {
-  throw std::invalid_argument(column + "[" + std::to_string(row) + "] " + what);
-}
-
-template <class Column>
-void check_size(const char* name, const Column& column, std::size_t size) {
-  if (column.size() == size) return;
-  throw std::invalid_argument(std::string(name) + " has " + std::to_string(column.size()) + " entries; it must have " +
-                              std::to_string(size));
-}
-
-void check_amounts(const char* name, std::span<const double> column, bool positive) {
-  for (std::size_t row = 0; row < column.size(); ++row) {
-    const bool fine = std::isfinite(column[row]) && (positive ? column[row] > 0 : column[row] >= 0);
-    if (!fine) {
-      refuse(
-          name, row,
-          "is " + std::to_string(column[row]) + "; it must be finite and " + (positive ? "positive" : "not negative"));
-    }
-  }
-}
-
-void check_numbers(const char* name, std::span<const std::int32_t> column, std::size_t limit) {
-  for (std::size_t row = 0; row < column.size(); ++row) {
-    if (column[row] < 0 || static_cast<std::size_t>(column[row]) >= limit) {
-      refuse(name, row, "is " + std::to_string(column[row]) + "; it must be in 0.." + std::to_string(limit) + "-1");
-    }
-  }
-}
-
-/// `offset` cuts a column of `size` entries into pieces, each of `least` entries or more.
-void check_offset(const char* name, std::span<const std::int64_t> offset, std::size_t size, std::int64_t least) {
-  if (offset.empty() || offset.front() != 0) refuse(name, 0, "must be there and 0");
-  for (std::size_t row = 1; row < offset.size(); ++row) {
-    if (offset[row] < offset[row - 1] + least) {
-      refuse(name, row, "must be " + std::to_string(least) + " or more above the entry before it");
-    }
-  }
-  if (static_cast<std::size_t>(offset.back()) != size) {
-    refuse(name, offset.size() - 1, "must be the length of what it cuts, " + std::to_string(size));
-  }
-}
 
 /// Who waits for a flow: the waits of every flow, the other way round.
 class Waiting {
@@ -85,7 +41,9 @@ class Run {
   Run(const Flows& flows, bool timeline)
       : flows_(flows),
         wires_({flows.capacity.begin(), flows.capacity.end()}, timeline),
-        chooser_(flows),
+        chooser_(flows.paths, flows.capacity,
+                 std::ranges::find(flows.policy, static_cast<std::uint8_t>(PathPolicy::least_loaded)) !=
+                     flows.policy.end()),
         wait_arrival_(flows.after_offset, flows.after),
         wait_left_(flows.after_left_offset, flows.after_left),
         pending_(flows.size()) {
@@ -117,7 +75,7 @@ class Run {
     switch (event.kind) {
       case WireEvent::Kind::left:
         times_.left[flow] = wires_.now();
-        chooser_.leave(flow, times_.path[flow]);
+        chooser_.leave(flows_.set[flow], times_.path[flow], flows_.bytes[flow]);
         for (const std::uint32_t waiter : wait_left_.of(flow)) fulfil(waiter);
         break;
       case WireEvent::Kind::arrived:
@@ -146,8 +104,9 @@ class Run {
     std::ranges::sort(ready_);  // so that choices do not depend on the order of what happened at one moment
     for (const std::uint32_t flow : ready_) {
       times_.start[flow] = wires_.now();
-      times_.path[flow] = chooser_.choose(flow);
-      wires_.send(flow, chooser_.crossings(flow, times_.path[flow]), flows_.bytes[flow], flows_.latency[flow]);
+      const std::int32_t set = flows_.set[flow];
+      times_.path[flow] = chooser_.choose(set, static_cast<PathPolicy>(flows_.policy[flow]), flows_.bytes[flow]);
+      wires_.send(flow, chooser_.crossings(set, times_.path[flow]), flows_.bytes[flow], flows_.latency[flow]);
     }
     ready_.clear();
   }
@@ -170,20 +129,16 @@ void Flows::validate() const {
   check_size("policy", policy, size());
   check_size("after_offset", after_offset, size() + 1);
   check_size("after_left_offset", after_left_offset, size() + 1);
-  check_size("weight", weight, link.size());
   check_offset("after_offset", after_offset, after.size(), 0);
   check_offset("after_left_offset", after_left_offset, after_left.size(), 0);
-  check_offset("path_offset", path_offset, link.size(), 0);
-  check_offset("set_offset", set_offset, path_offset.size() - 1, 1);
+  paths.validate(capacity.size());
   check_amounts("bytes", bytes, false);
   check_amounts("latency", latency, false);
   check_amounts("release", release, false);
-  check_amounts("weight", weight, true);
   check_amounts("capacity", capacity, true);
   check_numbers("after", after, size());
   check_numbers("after_left", after_left, size());
-  check_numbers("set", set, set_offset.size() - 1);
-  check_numbers("link", link, capacity.size());
+  check_numbers("set", set, paths.sets());
   for (std::size_t flow = 0; flow < size(); ++flow) {
     if (policy[flow] >= kPathPolicies) {
       refuse("policy", flow, "is " + std::to_string(policy[flow]) + "; policies are 0 fixed, 1 spray, 2 least_loaded");

@@ -4,24 +4,18 @@
 //     flow 1         [===]··▶      after_left 0: a lane sends one message after another
 //     flow 2            [===]··▶   after 0: passes on what has arrived
 //
-// A flow picks its way when it starts, among the paths of its set. Everything is columns; an offset column of k + 1
-// entries cuts another column into k pieces, as in set s = paths set_offset[s] .. set_offset[s + 1].
+// A flow picks its way when it starts, among the paths of its set (paths.hpp). Everything is columns; an offset column
+// of k + 1 entries cuts another column into k pieces.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "solve/simulate/paths.hpp"
 #include "solve/simulate/wires.hpp"
 
 namespace syntony {
-
-enum class PathPolicy : std::uint8_t {
-  fixed,         // the first path of the set
-  spray,         // an even part of the bytes over every path of the set, at one common rate
-  least_loaded,  // the path on which least is under way at the start: see PathChooser
-};
-inline constexpr std::uint8_t kPathPolicies = 3;
 
 struct Flows {
   std::span<const double> bytes;
@@ -33,11 +27,8 @@ struct Flows {
   std::span<const std::int32_t> set;
   std::span<const std::uint8_t> policy;
 
-  std::span<const std::int64_t> set_offset;   // per set of paths
-  std::span<const std::int64_t> path_offset;  // per path
-  std::span<const std::int32_t> link;         // of the paths, flat,
-  std::span<const double> weight;             // and what each carries per byte of the flow
-  std::span<const double> capacity;           // bytes/s of every link
+  Paths paths;
+  std::span<const double> capacity;  // bytes/s of every link
 
   [[nodiscard]] std::size_t size() const { return bytes.size(); }
   /// Throws std::invalid_argument that names the column and the row.

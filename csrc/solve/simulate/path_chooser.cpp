@@ -5,6 +5,8 @@
 namespace syntony {
 namespace {
 
+std::size_t index(std::int64_t number) { return static_cast<std::size_t>(number); }
+
 /// One crossing per link, with the weights of all, each times `share`.
 void merge(std::vector<Crossing>& crossings, double share) {
   std::ranges::stable_sort(crossings, {}, &Crossing::link);
@@ -22,17 +24,15 @@ void merge(std::vector<Crossing>& crossings, double share) {
 
 }  // namespace
 
-PathChooser::PathChooser(const Flows& flows)
-    : flows_(flows), of_path_(flows.path_offset.size() - 1), of_set_(flows.set_offset.size() - 1) {
-  const auto asks = static_cast<std::uint8_t>(PathPolicy::least_loaded);
-  if (std::ranges::find(flows.policy, asks) != flows.policy.end()) backlog_.resize(flows.capacity.size());
+PathChooser::PathChooser(const Paths& paths, std::span<const double> capacity, bool balances)
+    : paths_(paths), capacity_(capacity), of_path_(paths.paths()), of_set_(paths.sets()) {
+  if (balances) backlog_.resize(capacity.size());
 }
 
-std::int32_t PathChooser::choose(std::uint32_t flow) {
-  const auto set = static_cast<std::size_t>(flows_.set[flow]);
-  const std::int64_t first = flows_.set_offset[set], end = flows_.set_offset[set + 1];
+std::int32_t PathChooser::choose(std::int32_t set, PathPolicy policy, double bytes) {
+  const std::int64_t first = paths_.set_offset[index(set)], end = paths_.set_offset[index(set) + 1];
   std::int64_t chosen = first;
-  switch (static_cast<PathPolicy>(flows_.policy[flow])) {
+  switch (policy) {
     case PathPolicy::fixed:
       break;
     case PathPolicy::spray:
@@ -49,35 +49,32 @@ std::int32_t PathChooser::choose(std::uint32_t flow) {
   }
   const auto path = static_cast<std::int32_t>(chosen);
   if (!backlog_.empty()) {
-    for (const Crossing& crossing : crossings(flow, path)) {
-      backlog_[crossing.link].bytes += flows_.bytes[flow] * crossing.weight;
-      ++backlog_[crossing.link].flows;
+    for (const Crossing& crossing : crossings(set, path)) {
+      backlog_[crossing.link].bytes += bytes * crossing.weight;
+      ++backlog_[crossing.link].messages;
     }
   }
   return path;
 }
 
-std::span<const Crossing> PathChooser::crossings(std::uint32_t flow, std::int32_t path) {
-  const auto set = static_cast<std::size_t>(flows_.set[flow]);
-  std::vector<Crossing>& found = path < 0 ? of_set_[set] : of_path_[static_cast<std::size_t>(path)];
+std::span<const Crossing> PathChooser::crossings(std::int32_t set, std::int32_t path) {
+  std::vector<Crossing>& found = path < 0 ? of_set_[index(set)] : of_path_[index(path)];
   if (!found.empty()) return found;
-  const std::int64_t first = path < 0 ? flows_.set_offset[set] : path;
-  const std::int64_t end = path < 0 ? flows_.set_offset[set + 1] : path + 1;
-  const auto begin_hop = static_cast<std::size_t>(flows_.path_offset[static_cast<std::size_t>(first)]);
-  const auto end_hop = static_cast<std::size_t>(flows_.path_offset[static_cast<std::size_t>(end)]);
-  for (std::size_t hop = begin_hop; hop < end_hop; ++hop) {
-    found.push_back({static_cast<std::uint32_t>(flows_.link[hop]), flows_.weight[hop]});
+  const std::int64_t first = path < 0 ? paths_.set_offset[index(set)] : path;
+  const std::int64_t end = path < 0 ? paths_.set_offset[index(set) + 1] : path + 1;
+  for (std::int64_t hop = paths_.path_offset[index(first)]; hop < paths_.path_offset[index(end)]; ++hop) {
+    found.push_back({static_cast<std::uint32_t>(paths_.link[index(hop)]), paths_.weight[index(hop)]});
   }
   merge(found, 1.0 / static_cast<double>(end - first));
   return found;
 }
 
-void PathChooser::leave(std::uint32_t flow, std::int32_t path) {
+void PathChooser::leave(std::int32_t set, std::int32_t path, double bytes) {
   if (backlog_.empty()) return;
-  for (const Crossing& crossing : crossings(flow, path)) {
+  for (const Crossing& crossing : crossings(set, path)) {
     Backlog& backlog = backlog_[crossing.link];
     // An idle link has nothing to do, whatever rounding says.
-    backlog.bytes = --backlog.flows == 0 ? 0 : backlog.bytes - flows_.bytes[flow] * crossing.weight;
+    backlog.bytes = --backlog.messages == 0 ? 0 : backlog.bytes - bytes * crossing.weight;
   }
 }
 
@@ -90,10 +87,9 @@ bool PathChooser::Load::clearly_less_than(const Load& other) const {
 
 PathChooser::Load PathChooser::load(std::int64_t path) const {
   Load found;
-  const auto end = static_cast<std::size_t>(flows_.path_offset[static_cast<std::size_t>(path) + 1]);
-  for (auto hop = static_cast<std::size_t>(flows_.path_offset[static_cast<std::size_t>(path)]); hop < end; ++hop) {
-    const auto link = static_cast<std::size_t>(flows_.link[hop]);
-    const double seconds = backlog_[link].bytes / flows_.capacity[link];
+  for (std::int64_t hop = paths_.path_offset[index(path)]; hop < paths_.path_offset[index(path) + 1]; ++hop) {
+    const std::size_t link = index(paths_.link[index(hop)]);
+    const double seconds = backlog_[link].bytes / capacity_[link];
     found.worst = std::max(found.worst, seconds);
     found.sum += seconds;
   }

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "solve/simulate/path_chooser.hpp"
 #include "solve/simulate/steady_state.hpp"
 
 namespace syntony {
@@ -36,18 +37,13 @@ class Run {
   Run(const SimProgram& program, bool every_slice)
       : program_(program),
         wires_({program.capacity.begin(), program.capacity.end()}, every_slice),
-        crossings_(program.latency.size()),
+        chooser_(program.paths, program.capacity, program.policy == PathPolicy::least_loaded),
         every_slice_(every_slice),
         lanes_(program.lanes()),
         lane_of_(program.rows()),
         fifos_(program.connections()),
         queues_(program.route.size()),
         steady_(boundaries_of(program)) {
-    for (std::size_t path = 0; path < crossings_.size(); ++path) {
-      for (std::int64_t at = program.path_offset[path]; at < program.path_offset[path + 1]; ++at) {
-        crossings_[path].push_back({static_cast<std::uint32_t>(program.link[index(at)]), program.weight[index(at)]});
-      }
-    }
     for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
       const std::int64_t first = program.lane_offset[lane], end = program.lane_offset[lane + 1];
       lanes_[lane].first = first;
@@ -55,7 +51,7 @@ class Run {
       lanes_[lane].slices = program.lane_slices[lane];
       lanes_[lane].iteration = end > first && lanes_[lane].slices > 0 ? skew_of(first) : Lane::finished;
       for (std::int64_t row = first; row < end; ++row) lane_of_[index(row)] = static_cast<std::uint32_t>(lane);
-      runnable_.push_back(static_cast<std::uint32_t>(lane));
+      wake(static_cast<std::uint32_t>(lane));
     }
     const double fastest = program.capacity.empty() ? 1 : *std::ranges::max_element(program.capacity);
     share_ = kStatePrecision * (program.slice_bytes.empty() ? 1 : *std::ranges::max_element(program.slice_bytes));
@@ -69,7 +65,7 @@ class Run {
     for (auto events = wires_.advance(); !events.empty(); events = wires_.advance()) {
       for (const WireEvent& event : events) note(event);
       run_lanes();
-      if (every_slice_) continue;
+      if (every_slice_ || program_.policy == PathPolicy::least_loaded) continue;
       while (leader + 1 < lanes_.size() && lanes_[leader].done()) ++leader, looked = 0;
       if (lanes_[leader].iteration >= looked && !lanes_[leader].done()) {
         skip(leader);
@@ -92,7 +88,8 @@ class Run {
     std::int64_t first = 0, length = 0, slices = 0;
     std::int64_t iteration = 0, position = 0;  // where it is
     std::int64_t earliest = 0;                 // the first position that has a slice in this iteration
-    bool sending = false, asleep = false;
+    std::uint32_t sending = 0;  // parts of its message that it still waits for
+    bool asleep = false;
     std::vector<Waiter> waiters;
     static constexpr std::int64_t finished = std::numeric_limits<std::int64_t>::max();
     [[nodiscard]] bool done() const { return iteration == finished; }
@@ -101,12 +98,20 @@ class Run {
     }
   };
   struct Fifo {
-    std::int64_t taken = 0;   // messages that were in it before
-    std::vector<bool> there;  // the messages in it: whether they have arrived
-    [[nodiscard]] std::int64_t held() const { return static_cast<std::int64_t>(there.size()); }
-    [[nodiscard]] bool ready() const { return !there.empty() && there.front(); }
+    std::int64_t taken = 0;             // messages that were in it before
+    std::vector<std::uint32_t> awaits;  // the messages in it: how many of their parts have not arrived
+    [[nodiscard]] std::int64_t held() const { return static_cast<std::int64_t>(awaits.size()); }
+    [[nodiscard]] bool ready() const { return !awaits.empty() && awaits.front() == 0; }
   };
-  struct Posted {  // a message on its way
+  struct Cause {  // what let something happen: a message that was there, or had left
+    std::int64_t message = -1;
+    bool left = false;
+  };
+  struct Runnable {
+    std::uint32_t lane;
+    Cause cause;
+  };
+  struct Posted {  // a message on its way, or a part of one
     std::uint32_t connection;
     std::int64_t number;  // of the connection's
     double bytes;
@@ -114,7 +119,8 @@ class Run {
   };
   struct Queue {  // of a flow
     std::vector<Posted> messages;
-    std::size_t left = 0;  // so many of them are on their way behind the wire; the next one is on it
+    std::size_t left = 0;    // so many of them are on their way behind the wire; the next one is on it,
+    std::int32_t path = -1;  // on this path
   };
 
   void note(const WireEvent& event) {
@@ -122,17 +128,19 @@ class Run {
     const bool arrived = event.kind == WireEvent::Kind::arrived;
     const Posted message = queue.messages[arrived ? 0 : queue.left];
     if (every_slice_) (arrived ? times_.arrival : times_.left)[message.entry] = wires_.now();
+    cause_ = {static_cast<std::int64_t>(message.entry), !arrived};
     const auto kind = static_cast<ConnectionKind>(program_.kind[message.connection]);
     if (arrived) {
       queue.messages.erase(queue.messages.begin());
       --queue.left;
       if (kind == ConnectionKind::fifo) {
         Fifo& fifo = fifos_[message.connection];
-        fifo.there[index(message.number - fifo.taken)] = true;
-        runnable_.push_back(static_cast<std::uint32_t>(program_.drainer[message.connection]));
+        const std::uint32_t awaited = --fifo.awaits[index(message.number - fifo.taken)];
+        if (awaited == 0) wake(static_cast<std::uint32_t>(program_.drainer[message.connection]));
       }
-    } else if (++queue.left < queue.messages.size()) {
-      stream(event.tag);
+    } else {
+      chooser_.leave(program_.route[event.tag], queue.path, message.bytes);
+      if (++queue.left < queue.messages.size()) stream(event.tag);
     }
     const bool awaited = kind != ConnectionKind::fifo || !program_.buffered;
     if (awaited && arrived == (kind == ConnectionKind::read)) {
@@ -140,15 +148,22 @@ class Run {
     }
   }
 
+  /// By `cause_`.
+  void wake(std::uint32_t lane) { runnable_.push_back({lane, cause_}); }
+
   void run_lanes() {
-    for (std::size_t next = 0; next < runnable_.size(); ++next) advance(runnable_[next]);  // NOLINT: it grows
+    for (std::size_t next = 0; next < runnable_.size(); ++next) {  // NOLINT: it grows
+      const Runnable found = runnable_[next];
+      cause_ = found.cause;
+      advance(found.lane);
+    }
     runnable_.clear();
   }
 
   /// Performs what the lane can perform now.
   void advance(std::uint32_t number) {
     Lane& lane = lanes_[number];
-    while (!lane.sending && !lane.asleep && !lane.done()) {
+    while (lane.sending == 0 && !lane.asleep && !lane.done()) {
       const std::int64_t row = lane.first + lane.position;
       if (waits(number, row)) return;
       const std::int32_t out = program_.out[index(row)], into = program_.into[index(row)];
@@ -167,12 +182,12 @@ class Run {
       const auto connection = static_cast<std::uint32_t>(out);
       const bool fifo = static_cast<ConnectionKind>(program_.kind[connection]) == ConnectionKind::fifo;
       if (fifo && fifos_[connection].held() >= program_.fifo_depth) return;
-      post(connection, row, slice, size, fifo);
+      const std::uint32_t parts = post(connection, row, slice, size, fifo);
       if (fifo && program_.buffered) {
         if (into >= 0) take(into);
         step(number);
       } else {
-        lane.sending = true;
+        lane.sending = parts;
       }
     }
   }
@@ -192,46 +207,71 @@ class Run {
     return false;
   }
 
-  void post(std::uint32_t connection, std::int64_t row, std::int64_t slice, double size, bool fifo) {
+  /// Sends it, and returns in how many parts.
+  std::uint32_t post(std::uint32_t connection, std::int64_t row, std::int64_t slice, double size, bool fifo) {
     Fifo& places = fifos_[connection];
     const std::int64_t number = fifo ? places.taken + places.held() : places.taken++;
-    if (fifo) places.there.push_back(false);
     const std::int64_t first = program_.flow_offset[connection], flows = program_.flow_offset[connection + 1] - first;
-    const auto flow = static_cast<std::uint32_t>(program_.flow[index(first + number % flows)]);
-    if (every_slice_) {
-      times_.row.push_back(row);
-      times_.slice.push_back(slice);
-      times_.path.push_back(program_.route[flow]);
-      for (std::vector<double>* column : {&times_.start, &times_.left, &times_.arrival}) column->push_back(0);
+    const std::int64_t parts = program_.striped ? flows : 1;
+    if (fifo) places.awaits.push_back(static_cast<std::uint32_t>(parts));
+    for (std::int64_t part = 0; part < parts; ++part) {
+      const auto flow = static_cast<std::uint32_t>(program_.flow[index(first + (number * parts + part) % flows)]);
+      const double bytes = size / static_cast<double>(parts);
+      if (every_slice_) note_posted(row, slice, flow, bytes);
+      Queue& queue = queues_[flow];
+      queue.messages.push_back({connection, number, bytes, times_.row.size() - 1});
+      if (queue.messages.size() == queue.left + 1) stream(flow);
     }
-    Queue& queue = queues_[flow];
-    queue.messages.push_back({connection, number, size, times_.row.size() - 1});
-    if (queue.messages.size() == queue.left + 1) stream(flow);
+    return static_cast<std::uint32_t>(parts);
+  }
+
+  void note_posted(std::int64_t row, std::int64_t slice, std::uint32_t flow, double bytes) {
+    times_.row.push_back(row);
+    times_.slice.push_back(slice);
+    times_.flow.push_back(flow);
+    times_.bytes.push_back(bytes);
+    times_.path.push_back(-1);
+    times_.cause.push_back(-1);
+    times_.cause_left.push_back(0);
+    for (std::vector<double>* column : {&times_.start, &times_.left, &times_.arrival}) column->push_back(0);
   }
 
   /// Puts the flow's next message on the wire.
   void stream(std::uint32_t flow) {
-    const Posted& message = queues_[flow].messages[queues_[flow].left];
-    const std::size_t path = index(program_.route[flow]);
-    wires_.send(flow, crossings_[path], message.bytes, program_.latency[path]);
-    if (every_slice_) times_.start[message.entry] = wires_.now();
+    Queue& queue = queues_[flow];
+    const Posted& message = queue.messages[queue.left];
+    const std::int32_t set = program_.route[flow];
+    queue.path = chooser_.choose(set, program_.policy, message.bytes);
+    wires_.send(flow, chooser_.crossings(set, queue.path), message.bytes, latency(set, queue.path));
+    if (!every_slice_) return;
+    times_.start[message.entry] = wires_.now();
+    times_.path[message.entry] = queue.path;
+    times_.cause[message.entry] = cause_.message;
+    times_.cause_left[message.entry] = cause_.left ? 1 : 0;
+  }
+
+  /// Of the path, or of the slowest of its set where it is -1.
+  [[nodiscard]] double latency(std::int32_t set, std::int32_t path) const {
+    if (path >= 0) return program_.latency[index(path)];
+    const std::int64_t first = program_.paths.set_offset[index(set)], end = program_.paths.set_offset[index(set) + 1];
+    return std::ranges::max(program_.latency.subspan(index(first), index(end - first)));
   }
 
   /// The lane's instruction has put its message on the wire, or has read what it reads.
   void sent(std::uint32_t number) {
     Lane& lane = lanes_[number];
+    if (--lane.sending > 0) return;
     const std::int32_t into = program_.into[index(lane.first + lane.position)];
     if (into >= 0) take(into);
-    lane.sending = false;
     step(number);
-    runnable_.push_back(number);
+    wake(number);
   }
 
   void take(std::int32_t connection) {
     Fifo& fifo = fifos_[index(connection)];
-    fifo.there.erase(fifo.there.begin());
+    fifo.awaits.erase(fifo.awaits.begin());
     ++fifo.taken;
-    runnable_.push_back(static_cast<std::uint32_t>(program_.feeder[index(connection)]));
+    wake(static_cast<std::uint32_t>(program_.feeder[index(connection)]));
   }
 
   void step(std::uint32_t number) {
@@ -241,7 +281,7 @@ class Run {
     std::erase_if(lane.waiters, [&](const Waiter& waiter) {
       if (!lane.has_done(waiter.iteration, waiter.position)) return false;
       lanes_[waiter.lane].asleep = false;
-      runnable_.push_back(waiter.lane);
+      wake(waiter.lane);
       return true;
     });
   }
@@ -289,7 +329,7 @@ class Run {
       const Fifo& fifo = fifos_[connection];
       const std::int64_t flows = program_.flow_offset[connection + 1] - program_.flow_offset[connection];
       state_.insert(state_.end(), {fifo.taken % flows, fifo.held()});
-      state_.insert(state_.end(), fifo.there.begin(), fifo.there.end());
+      state_.insert(state_.end(), fifo.awaits.begin(), fifo.awaits.end());
     }
     for (const Queue& queue : queues_) {
       state_.insert(state_.end(),
@@ -311,13 +351,14 @@ class Run {
 
   const SimProgram& program_;
   Wires wires_;
-  std::vector<std::vector<Crossing>> crossings_;  // per path
+  PathChooser chooser_;
   bool every_slice_;
   std::vector<Lane> lanes_;
   std::vector<std::uint32_t> lane_of_;  // per row
   std::vector<Fifo> fifos_;             // per connection
   std::vector<Queue> queues_;           // per flow
-  std::vector<std::uint32_t> runnable_;
+  std::vector<Runnable> runnable_;
+  Cause cause_;  // of what happens now
   SimTimes times_;
   SteadyState steady_;
   double share_ = 0, moment_ = 0;  // precision of states, in bytes and in seconds
@@ -359,16 +400,15 @@ void SimProgram::validate() const {
           "feeder and drainer must have an entry per connection");
   require(cuts(flow_offset, connections(), flow.size()), "flow_offset does not cut `flow` into connections");
   require(all_in(flow, 0, route.size()), "a connection names no flow");
-  require(cuts(path_offset, latency.size(), link.size()), "path_offset does not cut `link` into paths");
-  require(weight.size() == link.size(), "weight must have an entry per link of a path");
+  require(positive(capacity), "capacities must be finite and positive");
+  paths.validate(capacity.size());
+  require(latency.size() == paths.paths(), "latency must have an entry per path");
   require(all_in(out, -1, connections()) && all_in(into, -1, connections()), "a row names no connection");
   require(all_in(need, 0, rows()), "a row needs a row that does not exist");
   require(all_in(chunk, 0, chunk_bytes.size()), "a row moves a chunk that does not exist");
   require(all_in(kind, 0, 3), "a connection is 0 fifo, 1 write or 2 read");
   require(all_in(feeder, 0, lanes()) && all_in(drainer, -1, lanes()), "a connection names no lane");
-  require(all_in(route, 0, latency.size()), "a flow names no path");
-  require(all_in(link, 0, capacity.size()), "a path names no link");
-  require(positive(capacity) && positive(weight), "capacities and weights must be finite and positive");
+  require(all_in(route, 0, paths.sets()), "a flow names no set of paths");
   require(slice_bytes.size() == chunk_bytes.size(), "slice_bytes must have an entry per chunk");
   require(positive(slice_bytes), "slice_bytes must be finite and positive");
   for (std::size_t row = 0; row < rows(); ++row) {

@@ -15,13 +15,15 @@
 //     connection 0  m0 m2 ──▶ flow 0  [== m0 ==][== m1 ==][== m2 ..      messages of a connection take turns over its
 //     connection 1  m1    ──┘                                            flows; a flow carries one at a time, in order
 //
-// With `buffered`, a message leaves from a place in its FIFO: a row is done once it has one, not when it has left.
+// With `buffered`, a message leaves from a place in its FIFO: a row is done once it has one, not when it has left. With
+// `striped`, a message goes over all flows of its connection at once, in equal parts, and is there when all are.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "solve/simulate/paths.hpp"
 #include "solve/simulate/wires.hpp"
 
 namespace syntony {
@@ -48,14 +50,13 @@ struct SimProgram {
   std::span<const std::int32_t> feeder, drainer;  // its lanes; drainer -1: nobody
   std::span<const std::int64_t> flow_offset;      // per connection,
   std::span<const std::int32_t> flow;             // its flows
-  std::span<const std::int32_t> route;            // per flow: its path
-  std::span<const std::int64_t> path_offset;      // links of every path, each link once
-  std::span<const std::int32_t> link;
-  std::span<const double> weight;
+  std::span<const std::int32_t> route;            // per flow: its set of paths
+  Paths paths;
   std::span<const double> latency;   // seconds, of every path
   std::span<const double> capacity;  // bytes/s, of every link
+  PathPolicy policy = PathPolicy::fixed;
   std::int64_t fifo_depth = 1;
-  bool buffered = false;
+  bool buffered = false, striped = false;
 
   [[nodiscard]] std::size_t lanes() const { return lane_slices.size(); }
   [[nodiscard]] std::size_t rows() const { return out.size(); }
@@ -68,14 +69,16 @@ struct SimTimes {
   double seconds = 0;
   /// The first row, by lane, that never comes to its end in `stuck_slice`; -1 where all is done.
   std::int64_t stuck_row = -1, stuck_slice = -1;
-  // One entry per message, where they were asked for.
-  std::vector<std::int64_t> row, slice, path;
-  std::vector<double> start, left, arrival;
+  // One entry per message, or part of a striped one, where they were asked for. `path` is -1 where it took its whole
+  // set. `cause` is the message that it waited for last, -1 for none: until that had left (`cause_left`), or was there.
+  std::vector<std::int64_t> row, slice, flow, path, cause;
+  std::vector<std::uint8_t> cause_left;
+  std::vector<double> bytes, start, left, arrival;
   std::vector<LinkRate> timeline;
 };
 
 /// `every_slice` lives through every slice and keeps the messages and the rates of links; else steady states are
-/// skipped (steady_state.hpp).
+/// skipped (steady_state.hpp), unless loads decide on paths.
 [[nodiscard]] SimTimes simulate(const SimProgram& program, bool every_slice);
 
 }  // namespace syntony

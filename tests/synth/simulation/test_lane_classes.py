@@ -70,7 +70,7 @@ def test_one_slow_link_makes_all_the_difference() -> None:
     capacity = every.capacity.copy()
     capacity[0] /= 2
     assert one_of_each(replace(every, capacity=capacity)) is None
-    unused = [link for link in range(len(capacity)) if link not in every.link]
+    unused = [link for link in range(len(capacity)) if link not in every.paths.link]
     capacity = every.capacity.copy()
     capacity[unused[0]] /= 2
     found = one_of_each(replace(every, capacity=capacity))
@@ -95,7 +95,7 @@ def test_columns_that_do_not_fit_are_refused() -> None:
     assert every is not None
     for change, sentence in (
         ({"need": every.need + 10_000}, "a row needs a row that does not exist"),
-        ({"route": every.route + 100}, "a flow names no path"),
+        ({"route": every.route + 100}, "a flow names no set of paths"),
         ({"lane_offset": every.lane_offset[:-1]}, "lane_offset does not cut the rows into lanes"),
         ({"slice_bytes": every.slice_bytes * 0}, "slice_bytes must be finite and positive"),
         ({"kind": every.kind + 1}, "that is no FIFO"),

@@ -54,7 +54,7 @@ def ways_of(topology: Topology) -> Sockets:
 def test_messages_take_turns_over_sockets(sockets: tuple[tuple[int, ...], ...], seconds: float) -> None:
     """Eight messages of a second each, over one wire or two."""
     topology = pair_of_wires(Fraction(1000), Fraction(1000))
-    found = simulate_program(gift(), topology, 16_000, 1000, 4, sockets=Sockets({(0, 1): sockets}))
+    found = simulate_program(gift(), topology, 16_000, 1000, 4, ways=Sockets({(0, 1): sockets}))
     assert found.seconds == pytest.approx(seconds)
     assert found.busy[:2].sum() == pytest.approx(8.0)
 
@@ -63,7 +63,7 @@ def test_a_message_that_overtakes_waits_for_the_one_before_it() -> None:
     """Two slots, a wire of one second per message and one of a tenth: the slow wire sets the pace of both."""
     topology = pair_of_wires(Fraction(1000), Fraction(10_000))
     sockets = Sockets({(0, 1): ((0,), (1,))})
-    found = simulate_program(gift(), topology, 16_000, 1000, 2, every_message=True, sockets=sockets)
+    found = simulate_program(gift(), topology, 16_000, 1000, 2, every_message=True, ways=sockets)
     assert found.seconds == pytest.approx(4.0)
     even, odd = found.messages.arrival[::2], found.messages.arrival[1::2]
     assert even.tolist() == pytest.approx([1, 2, 3, 4])
@@ -74,7 +74,7 @@ def test_a_lane_goes_on_while_there_are_slots() -> None:
     """Two wires side by side: one after the other for a lane that waits for its wire, at once where there are slots."""
     topology, size = parse("full:3,alpha=0"), 3 << 20
     waiting = simulate_program(scatter_by_one_lane(), topology, size, WHOLE)
-    slots = simulate_program(scatter_by_one_lane(), topology, size, WHOLE, sockets=ways_of(topology))
+    slots = simulate_program(scatter_by_one_lane(), topology, size, WHOLE, ways=ways_of(topology))
     assert waiting.seconds == pytest.approx(2 * (1 << 20) / RATE)
     assert slots.seconds == pytest.approx((1 << 20) / RATE)
 
@@ -85,8 +85,8 @@ def test_skipping_changes_nothing_and_no_bound_is_beaten(algorithm: str, collect
     topology = parse("full:4")
     built = _core.build(algorithm, collective, 4)
     sockets = Sockets({pair: way * 2 for pair, way in ways_of(topology).ways.items()})
-    whole = simulate_program(built, topology, 3_000_000, 10_000, every_message=True, sockets=sockets)
-    assert simulate_program(built, topology, 3_000_000, 10_000, sockets=sockets).seconds == pytest.approx(whole.seconds)
+    whole = simulate_program(built, topology, 3_000_000, 10_000, every_message=True, ways=sockets)
+    assert simulate_program(built, topology, 3_000_000, 10_000, ways=sockets).seconds == pytest.approx(whole.seconds)
     assert whole.seconds >= whole.bound_seconds * (1 - 1e-9)
     assert (whole.messages.start <= whole.messages.left).all()
     assert whole.messages.arrival.max() == pytest.approx(whole.seconds)
@@ -98,4 +98,4 @@ def test_skipping_changes_nothing_and_no_bound_is_beaten(algorithm: str, collect
 
 def test_ranks_that_talk_need_a_socket() -> None:
     with pytest.raises(UserError, match=r"from rank 0 to rank 1, but in full:2 no socket joins them$"):
-        simulate_program(gift(), parse("full:2"), 16, sockets=Sockets({(1, 0): ((1,),)}))
+        simulate_program(gift(), parse("full:2"), 16, ways=Sockets({(1, 0): ((1,),)}))

@@ -54,9 +54,12 @@ def test_a_schedule_on_its_own_routes_and_on_others(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ((*BUILDER, "--explain"), "--explain needs the paths of a program; give --paths, such as --paths single"),
         ((*BUILDER, "--paths", "best"), "paths 'best': it must be single"),
-        ((*BUILDER, "--paths", "spray", "--fifo-depth", "2"), "simulated as messages on paths; leave out --fifo-depth"),
+        (
+            (*BUILDER, "--paths", "spray", "--switching", "cut-through"),
+            "messages cut through switches; leave out --switc",
+        ),
+        ((*BUILDER, "--explain", "--slice", "1"), "at most 5000000 are looked at one by one: give longer slices"),
         ((*BUILDER, "--heat-map", "/no/such/h.svg"), "there is no folder /no/such"),
     ],
 )

@@ -142,7 +142,7 @@ class Limits:
         boxes = [list(host.ranks) for host in self._spec.hosts]
         ranks = self._spec.topology.ranks
         program = _core.build(algorithm, job.collective, ranks, 0, boxes)
-        found = simulate_program(program, self._network, job.size, sockets=self._sockets)
+        found = simulate_program(program, self._network, job.size, ways=self._sockets)
         wires = found.busy[2 * ranks :]
         return float(wires.max()), found.seconds
 

@@ -39,7 +39,7 @@ class Predictor:
 
     def predict(self, program: Program, size: int) -> Prediction:
         """Slots, slices and their number are the CPU executor's (the simulator's defaults)."""
-        found = simulate_program(program, self._network, size, sockets=self._sockets)
+        found = simulate_program(program, self._network, size, ways=self._sockets)
         bounds = bounds_of(self._network, Collective.make(program.collective, program.ranks))
         bound = bounds.seconds(size) / float(1 + ACKNOWLEDGED)  # TCP might do without them
         return Prediction(max(0.0, found.seconds - self._burst), max(0.0, bound - self._burst))

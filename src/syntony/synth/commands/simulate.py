@@ -50,9 +50,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     paths = parser.add_argument_group("for networks with several shortest paths (see `syntony traffic --help`)")
     add_choice(paths)
     add_heat_map(parser)
-    parser.add_argument(
-        "--explain", action="store_true", help="explain what determines the time; for programs, needs --paths"
-    )
+    parser.add_argument("--explain", action="store_true", help="explain what determines the time")
     switches = parser.add_argument_group("for schedules")
     switches.add_argument(
         "--switching",
@@ -159,7 +157,7 @@ def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None
     with progress(f"checking {name}"):
         prove_schedule(schedule, name)
     if options.paths or options.explain:
-        return _as_traffic(schedule, schedule.topology, options)
+        return _schedule_as_traffic(schedule, options)
     bytes_ = options.slice or usual_slice(schedule, options.size)
     switching: Switching = options.switching or "cut-through"
     with progress(f"simulating {name}"):
@@ -174,49 +172,43 @@ def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None
     return found, None, {"slices": f"of {bytes_of(bytes_)}", "paths": f"as scheduled, {switching}"}
 
 
-def _as_traffic(
-    source: Schedule | Program, topology: Topology, options: argparse.Namespace
-) -> tuple[Simulation, Outcome, dict[str, str]]:
-    """Simulates messages on the paths that switches choose; for a schedule without --paths, on its own routes."""
-    import numpy as np
-
+def _schedule_as_traffic(schedule: Schedule, options: argparse.Namespace) -> tuple[Simulation, Outcome, dict[str, str]]:
+    """Simulates a schedule's transfers as messages, on its own routes or on the paths that switches choose."""
     from syntony.base.progress import progress
-    from syntony.synth.model.collective import Collective
-    from syntony.synth.model.schedule import Schedule
-    from syntony.synth.simulation.result import Messages, Simulation
-    from syntony.synth.simulation.utilization import LinkRates
     from syntony.synth.traffic.choice import Choice
-    from syntony.synth.traffic.from_files import MOST_SLICES, as_scheduled, program_messages, schedule_messages
+    from syntony.synth.traffic.from_files import as_scheduled, schedule_messages
     from syntony.synth.traffic.job import Job
     from syntony.synth.traffic.run import flows_of, simulate
 
-    _refuse(options, ("slice", "fifo_depth", "switching"), "simulated as messages on paths")
-    if isinstance(source, Schedule):
-        collective, messages = source.collective, schedule_messages(source, options.size)
-    elif options.paths:
-        collective = Collective.make(source.collective, source.ranks, root=source.root)
-        messages = program_messages(source, options.size)
-    else:
-        raise UserError(f"{options.file}: --explain needs the paths of a program; give --paths, such as --paths single")
+    _refuse(options, ("slice", "switching"), "simulated as messages on paths")
+    collective = schedule.collective
     with progress(f"simulating {options.file}"):
         if options.paths:
-            job = Job(collective.kind, collective.members, messages)
-            traffic = flows_of(topology, [job], choice_of(options, Choice("single")))
+            job = Job(collective.kind, collective.members, schedule_messages(schedule, options.size))
+            traffic = flows_of(schedule.topology, [job], choice_of(options, Choice("single")))
         else:
-            assert isinstance(source, Schedule)
-            traffic = as_scheduled(source, options.size)
+            traffic = as_scheduled(schedule, options.size)
         outcome = simulate(traffic, timeline=True)
+    found = _told(schedule, outcome, options)
+    return found, outcome, {"slices": "none: a transfer is one message", "paths": str(outcome.traffic.choice)}
+
+
+def _told(source: Schedule | Program, outcome: Outcome, options: argparse.Namespace) -> Simulation:
+    """An outcome as a simulation; its messages stay in the outcome."""
+    import numpy as np
+
+    from syntony.synth.model.schedule import Schedule
+    from syntony.synth.simulation.program_simulator import collective_of
+    from syntony.synth.simulation.result import Messages, Simulation
+    from syntony.synth.simulation.utilization import LinkRates
+
+    collective = source.collective if isinstance(source, Schedule) else collective_of(source)
     times, busy = outcome.times, outcome.utilization * outcome.seconds
     rates = LinkRates(times.times, times.link, times.rate)
     none, never = np.zeros(0, np.int64), np.zeros(0)
-    messages_kept = Messages(none, none, none, never, never, never)  # they are in the outcome
-    found = Simulation(source, topology, collective, options.size, outcome.seconds, [], messages_kept, busy, rates)
-    slices = (
-        "none: a transfer is one message"
-        if isinstance(source, Schedule)
-        else f"at most {MOST_SLICES} of a message; FIFOs with room for everything"
-    )
-    return found, outcome, {"slices": slices, "paths": str(outcome.traffic.choice)}
+    messages = Messages(none, none, none, never, never, never)
+    topology = outcome.traffic.topology
+    return Simulation(source, topology, collective, options.size, outcome.seconds, [], messages, busy, rates)
 
 
 def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
@@ -241,21 +233,32 @@ def _built(name: str, ranks: int) -> Program:
 def _on_wires(
     program: Program, topology: Topology, options: argparse.Namespace
 ) -> tuple[Simulation, Outcome | None, dict[str, str]]:
+    """Simulates a program; message by message where that is asked for, or where loads decide on paths."""
     from syntony.base.progress import progress
     from syntony.synth.simulation.program_simulator import executor_depth, executor_slice, simulate_program
+    from syntony.synth.traffic.choice import Choice
+    from syntony.synth.traffic.program_run import run_program
 
-    if options.paths or options.explain:
-        return _as_traffic(program, topology, options)
     _refuse(options, ("switching",), "a program, whose messages cut through switches")
-    every_message = bool(options.trace) or options.utilization
+    choice = choice_of(options, Choice("single")) if options.paths else None
+    balanced = choice is not None and choice.name == "least-loaded"
+    outcome = None
     try:
         with progress(f"simulating {options.file}"):
-            found = simulate_program(program, topology, options.size, options.slice, options.fifo_depth, every_message)
+            if options.explain or balanced or (choice and options.trace):
+                outcome = run_program(program, topology, options.size, choice, options.slice, options.fifo_depth)
+                found = _told(program, outcome, options)
+            else:
+                every_message = bool(options.trace) or options.utilization
+                ways = choice.ways(topology) if choice else None
+                found = simulate_program(
+                    program, topology, options.size, options.slice, options.fifo_depth, every_message, ways
+                )
     except UserError as error:
         raise UserError(f"{options.file}: {error}") from None
     depth = options.fifo_depth or executor_depth(program)
     slices = f"of {bytes_of(options.slice or executor_slice(program.ranks))}, {depth} of a connection at once"
-    return found, None, {"slices": slices, "paths": "shortest, channel c the c-th of them"}
+    return found, outcome, {"slices": slices, "paths": str(choice or "shortest, channel c the c-th of them")}
 
 
 def _report(found: Simulation, utilization: bool) -> dict[str, object]:

@@ -6,6 +6,7 @@ one channel are a connection too: its feeder writes, or reads what the other end
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -17,6 +18,7 @@ from syntony.synth.model.instructions import ONE_SIDED, Opcode
 from syntony.synth.model.network import Network
 from syntony.synth.model.references import References
 from syntony.synth.model.routes import routes_of
+from syntony.synth.simulation.flows import PathPolicy, Paths
 from syntony.synth.simulation.sockets import Sockets
 
 
@@ -32,14 +34,29 @@ _ONE_SIDED = {Opcode.peer_write: Kind.write, Opcode.peer_read: Kind.read}
 Integers = NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Ways:
+    """Ways from rank to rank that are chosen, as a network's switches choose them.
+
+    places   sources and destinations of flows, and the number of each among those of its connection -> a set of paths
+             for each
+    policy   how a message picks its way among the paths of its set
+    flows    over so many flows a message goes at once, in equal parts
+    """
+
+    places: Callable[[Integers, Integers, Integers], Paths]
+    policy: PathPolicy
+    flows: int = 1
+
+
 @dataclass(frozen=True, eq=False)
 class Connections:
     """Connections by number, and per instruction (row) the numbers of those that it uses; -1 for none.
 
     kind, feeder, drainer  per connection: its use; the lanes that start its messages and take them (-1: nobody)
     out, into              per row: the connection that it starts a message on, and takes one from
-    flow_offset, flow      per connection: the flows that its messages take turns over; without sockets, one of its own
-    route                  per flow: its number in `routes`
+    flow_offset, flow      per connection: its flows, which its messages take in turn or at once
+    route                  per flow: its set of `paths`
     """
 
     kind: Integers
@@ -50,11 +67,15 @@ class Connections:
     flow_offset: Integers
     flow: Integers
     route: Integers
-    routes: list[tuple[int, ...]]
+    paths: Paths
 
     @staticmethod
-    def of(code: References, network: Network, sockets: Sockets | None = None) -> Connections:
-        """The connections of a Program on a network. Raises UserError where no path joins two ranks that talk."""
+    def of(code: References, network: Network, ways: Sockets | Ways | None = None) -> Connections:
+        """The connections of a Program on a network.
+
+        By default, each is one flow on a route of fewest links. Raises UserError where no path joins two ranks that
+        talk.
+        """
         out = code.out.copy()
         ends, kinds = list(code.connections), [Kind.fifo] * len(code.connections)
         one_sided: dict[tuple[int, int, int, Kind], int] = {}
@@ -71,31 +92,41 @@ class Connections:
         feeder[out[starts]] = code.lane[starts]
         drainer[code.into[takes]] = code.lane[takes]
         speaker[out[starts]] = starts
-        if sockets is None:
-            offset = np.arange(len(ends) + 1)
-            flow = offset[:-1]
-            route, routes = _routes(code, network, ends, speaker.tolist())
+        if isinstance(ways, Sockets):
+            found = _socket_flows(code, network, ways, ends, speaker.tolist())
+        elif ways is not None:
+            found = _chosen_flows(ways, ends)
         else:
-            offset, flow, route, routes = _flows(code, network, sockets, ends, speaker.tolist())
-        return Connections(np.asarray(kinds, np.int64), feeder, drainer, out, code.into, offset, flow, route, routes)
+            found = _routes(code, network, ends, speaker.tolist())
+        return Connections(np.asarray(kinds, np.int64), feeder, drainer, out, code.into, *found)
 
     def carried(self, size: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Bytes over every route, where a row starts `size` bytes; the flows of a connection carry equal parts."""
+        """Bytes over every path, where a row starts `size` bytes: equal parts over the flows of a connection, and over
+        the paths of a set."""
         sends = np.flatnonzero(self.out >= 0)
         per_connection = np.bincount(self.out[sends], size[sends], minlength=len(self.kind))
         flows = np.diff(self.flow_offset)
-        found: NDArray[np.float64] = np.bincount(
-            self.route[self.flow], np.repeat(per_connection / flows, flows), minlength=len(self.routes)
+        paths = np.diff(self.paths.set_offset)
+        per_set = np.bincount(
+            self.route[self.flow], np.repeat(per_connection / flows, flows), minlength=len(paths)
         ).astype(float)
+        found: NDArray[np.float64] = np.repeat(per_set / paths, paths)
         return found
 
 
 _Ends = list[tuple[int, int, int]]
+_Flows = tuple[Integers, Integers, Integers, Paths]
+"""The last four columns of Connections."""
 
 
-def _flows(
-    code: References, network: Network, sockets: Sockets, ends: _Ends, speaker: list[int]
-) -> tuple[Integers, Integers, Integers, list[tuple[int, ...]]]:
+def _chosen_flows(ways: Ways, ends: _Ends) -> _Flows:
+    src, dst, _ = np.asarray(ends, np.int64).reshape(-1, 3).repeat(ways.flows, axis=0).T
+    number = np.tile(np.arange(ways.flows), len(ends))
+    flow = np.arange(len(number))
+    return np.arange(len(ends) + 1) * ways.flows, flow, flow, ways.places(src, dst, number)
+
+
+def _socket_flows(code: References, network: Network, sockets: Sockets, ends: _Ends, speaker: list[int]) -> _Flows:
     routes: list[tuple[int, ...]] = []
     flows = []
     for (src, dst, channel), row in zip(ends, speaker, strict=True):
@@ -106,7 +137,7 @@ def _flows(
         routes += ways
     offset = np.cumsum([0, *map(len, flows)])
     flow = np.asarray([number for found in flows for number in found], np.int64)
-    return offset, flow, np.arange(len(routes)), routes
+    return offset, flow, np.arange(len(routes)), Paths.of([[route] for route in routes])
 
 
 def _unjoined(code: References, network: Network, row: int, src: int, dst: int, why: str) -> UserError:
@@ -115,9 +146,7 @@ def _unjoined(code: References, network: Network, row: int, src: int, dst: int, 
     )
 
 
-def _routes(
-    code: References, network: Network, ends: _Ends, speaker: list[int]
-) -> tuple[Integers, list[tuple[int, ...]]]:
+def _routes(code: References, network: Network, ends: _Ends, speaker: list[int]) -> _Flows:
     between: dict[tuple[int, int], list[tuple[int, ...]]] = {}
     for found in routes_of(network).routes:
         between.setdefault((found.src, found.dst), []).append(found.links)
@@ -128,4 +157,5 @@ def _routes(
         if choices is None:
             raise _unjoined(code, network, row, src, dst, "every path between them passes through other ranks")
         route.append(numbers.setdefault(choices[channel % len(choices)], len(numbers)))
-    return np.asarray(route, np.int64), list(numbers)
+    offset = np.arange(len(ends) + 1)
+    return offset, offset[:-1], np.asarray(route, np.int64), Paths.of([[links] for links in numbers])

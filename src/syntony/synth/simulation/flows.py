@@ -193,7 +193,7 @@ def simulate_flows(flows: Flows, *, timeline: bool = False) -> FlowTimes:
     fit together."""
     from syntony import _solve
 
-    return FlowTimes(**_solve.simulate_flows(flows, flows.paths, timeline))
+    return FlowTimes(**_solve.simulate_flows(flows, timeline))
 
 
 def cut(waiter: Integers, awaited: Integers, count: int) -> tuple[Integers, Integers]:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.rows import distinct, first_uses, pieces, ragged
+from syntony.synth.simulation.flows import Paths
 from syntony.synth.simulation.sim_program import SimProgram
 
 Integers = NDArray[np.signedinteger]
@@ -36,8 +37,8 @@ _MOST_ROUNDS = 16
 
 def one_of_each(lanes: SimProgram) -> tuple[SimProgram, Integers] | None:
     """The lanes by colour, and the row of `lanes` that each row is; None where not even half of the lanes are alike, or
-    where connections share flows."""
-    if not np.array_equal(lanes.flow, np.arange(len(lanes.kind))):
+    where connections share flows or have several, or choose among paths."""
+    if not np.array_equal(lanes.flow, np.arange(len(lanes.kind))) or len(lanes.paths.set_offset) <= len(lanes.latency):
         return None
     colours = _Colours(lanes)
     for _ in range(_MOST_ROUNDS):
@@ -106,9 +107,10 @@ class _Colours:
         self._latency = np.unique(lanes.latency, return_inverse=True)[1]
         self.link = self._capacity
         # The connections on every link, once per crossing.
-        hops = np.diff(lanes.path_offset)[lanes.route]
+        paths = lanes.paths
+        hops = np.diff(paths.path_offset)[lanes.route]
         crossing = np.repeat(np.arange(len(lanes.kind)), hops)
-        crossed = pieces(lanes.link, lanes.path_offset[lanes.route], hops)
+        crossed = pieces(paths.link, paths.path_offset[lanes.route], hops)
         order = np.argsort(crossed, kind="stable")
         self._riders = _cut_by(crossed[order], crossing[order], len(lanes.capacity))
 
@@ -119,7 +121,7 @@ class _Colours:
     def refine(self) -> None:
         """Splits colours by the colours that they see."""
         lanes = self._lanes
-        routes = ragged(lanes.path_offset, self.link[lanes.link])
+        routes = ragged(lanes.paths.path_offset, self.link[lanes.paths.link])
         self.route = distinct(np.c_[self._latency, np.sort(routes, axis=1)])[1]
         ends = self.lane[lanes.feeder], self._out_place, _coloured(self.lane, lanes.drainer), self._into_place
         self.connection = distinct(np.stack([lanes.kind, *ends, self.route[lanes.route]], axis=1))[1]
@@ -176,9 +178,12 @@ class _Colours:
                 flow_offset=np.arange(len(connection) + 1),
                 flow=np.arange(len(connection)),
                 route=np.arange(len(connection)),
-                path_offset=np.searchsorted(crosses, np.arange(len(connection) + 1)),
-                link=crossed,
-                weight=weight.astype(float),
+                paths=Paths(
+                    np.arange(len(connection) + 1),
+                    np.searchsorted(crosses, np.arange(len(connection) + 1)),
+                    crossed,
+                    weight.astype(float),
+                ),
                 latency=lanes.latency[lanes.route[connection]],
                 capacity=lanes.capacity[link],
             ),

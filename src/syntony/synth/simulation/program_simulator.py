@@ -10,12 +10,15 @@ slice; an instruction waits for its dependencies in the same slice, for its mess
 is not sent. Copies, reductions, the way back of FIFO credits and peer_read requests cost nothing in v1.
 
 A Program names no links. A message takes a route of fewest links from rank to rank; where there are several, channel c
-takes the c-th of them, round and round. Slices are cut by the byte, not by the element. With sockets
-(simulation/sockets.py) the routes are theirs, and a message leaves from a slot, so that its sender goes on at once, as
-the CPU executor's does: `python -m syntony.benchmarks lab sim_vs_lab` holds that against measured times.
+takes the c-th of them, round and round, unless the network chooses (`Ways`; traffic/choice.py). Slices are cut by the
+byte, not by the element. With sockets (simulation/sockets.py) the routes are theirs, and a message leaves from a slot,
+so that its sender goes on at once, as the CPU executor's does: `python -m syntony.benchmarks lab sim_vs_lab` holds that
+against measured times.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,11 +29,12 @@ from syntony.synth.model.network import Network
 from syntony.synth.model.program import Program
 from syntony.synth.model.references import References
 from syntony.synth.model.target import CPU
-from syntony.synth.simulation.connections import Connections
+from syntony.synth.simulation.connections import Connections, Ways
+from syntony.synth.simulation.flows import PathPolicy
 from syntony.synth.simulation.lane_classes import one_of_each
 from syntony.synth.simulation.message_sizes import MessageSizes
 from syntony.synth.simulation.result import Messages, Simulation, StuckError, busy_seconds
-from syntony.synth.simulation.sim_program import SimProgram, simulate_sim_program
+from syntony.synth.simulation.sim_program import LaneTimes, SimProgram, simulate_sim_program
 from syntony.synth.simulation.sockets import Sockets
 from syntony.synth.simulation.utilization import LinkRates
 from syntony.topologies.topology import Topology
@@ -46,6 +50,57 @@ def executor_depth(program: Program) -> int:
     return max(CPU.fifo_depth, program.fifo_depth)
 
 
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """A Program of so many bytes on a topology, ready to be simulated: `columns` are the core's."""
+
+    code: References
+    sizes: MessageSizes
+    connections: Connections
+    columns: SimProgram
+
+    @staticmethod
+    def of(
+        program: Program,
+        topology: Topology,
+        size: int,
+        slice_bytes: int | None = None,
+        fifo_depth: int | None = None,
+        ways: Sockets | Ways | None = None,
+    ) -> Lanes:
+        """See `simulate_program`."""
+        if program.ranks != topology.ranks:
+            raise UserError(
+                f"program '{program.name}' is for {counted(program.ranks, 'rank')}, "
+                f"but {topology.name} has {topology.ranks}"
+            )
+        code = References(program)
+        sizes = MessageSizes(code, size, slice_bytes or executor_slice(program.ranks))
+        connections = Connections.of(code, Network(topology, collective_of(program)), ways)
+        depth = fifo_depth or executor_depth(program)
+        return Lanes(code, sizes, connections, sim_program_of(code, sizes, connections, topology, depth, ways))
+
+    def run(self, every_message: bool = False) -> LaneTimes:
+        """Simulates them. Raises StuckError where a FIFO is too short."""
+        columns, rows = self.columns, np.arange(len(self.code.opcode))
+        if not every_message and (alike := one_of_each(columns)):
+            columns, rows = alike
+        times = simulate_sim_program(columns, every_slice=every_message)
+        if times.stuck_row >= 0:
+            # The checker has proven that only short FIFOs can be the reason.
+            program = self.code.program
+            raise StuckError(
+                f"{program.where(int(rows[times.stuck_row]))} never comes to its end in slice {times.stuck_slice}: "
+                f"FIFOs of {columns.fifo_depth} are too short; the program needs {program.fifo_depth}"
+            )
+        return times
+
+
+def collective_of(program: Program) -> Collective:
+    """What the Program does, among its ranks."""
+    return Collective.make(program.collective, program.ranks, root=program.root)
+
+
 def simulate_program(
     program: Program,
     topology: Topology,
@@ -53,7 +108,7 @@ def simulate_program(
     slice_bytes: int | None = None,
     fifo_depth: int | None = None,
     every_message: bool = False,
-    sockets: Sockets | None = None,
+    ways: Sockets | Ways | None = None,
 ) -> Simulation:
     """Simulates `size` bytes (as `Collective` defines size), rank i of the Program on rank i of the topology.
 
@@ -63,43 +118,26 @@ def simulate_program(
     every_message  simulates every slice of every lane, and returns its messages and the rates of links over time; else
                    one of lanes that are alike is simulated (simulation/lane_classes.py), steady states are skipped
                    (csrc/solve/simulate/steady_state.hpp), and neither is returned
-    sockets        messages leave from slots, over shared sockets (simulation/sockets.py); default: each connection has
-    its
-                   own way, and a send lasts until its last byte is on the wire
+    ways           Sockets: messages leave from slots, over shared sockets (simulation/sockets.py). Ways: the network
+                   chooses paths; those chosen by load are not known here, traffic/program_run.py has them. Default:
+                   each connection has a route of its own. A send lasts until its last byte is on the wire, but with
+                   Sockets
 
     The Program must have passed the checker. Raises UserError where the topology has another number of ranks or no
     route between ranks that talk, and StuckError where a FIFO of `fifo_depth` is too short.
     """
-    if program.ranks != topology.ranks:
-        raise UserError(
-            f"program '{program.name}' is for {counted(program.ranks, 'rank')}, "
-            f"but {topology.name} has {topology.ranks}"
-        )
-    collective = Collective.make(program.collective, program.ranks, root=program.root)
-    code = References(program)
-    sizes = MessageSizes(code, size, slice_bytes or executor_slice(program.ranks))
-    connections = Connections.of(code, Network(topology, collective), sockets)
-    depth = fifo_depth or executor_depth(program)
-    lanes = sim_program_of(code, sizes, connections, topology, depth, buffered=sockets is not None)
-    rows = np.arange(len(code.opcode))
-    if not every_message and (alike := one_of_each(lanes)):
-        lanes, rows = alike
-    times = simulate_sim_program(lanes, every_slice=every_message)
-    if times.stuck_row >= 0:
-        # The checker has proven that only short FIFOs can be the reason.
-        raise StuckError(
-            f"{program.where(int(rows[times.stuck_row]))} never comes to its end in slice {times.stuck_slice}: "
-            f"FIFOs of {depth} are too short; the program needs {program.fifo_depth}"
-        )
+    lanes = Lanes.of(program, topology, size, slice_bytes, fifo_depth, ways)
+    times = lanes.run(every_message)
+    routes = lanes.connections.paths.all_links()
     return Simulation(
         program,
         topology,
-        collective,
+        collective_of(program),
         size,
         times.seconds,
-        connections.routes,
+        routes,
         Messages(times.row, times.slice, times.path, times.start, times.left, times.arrival),
-        busy_seconds(topology, connections.routes, connections.carried(sizes.total())),
+        busy_seconds(topology, routes, lanes.connections.carried(lanes.sizes.total())),
         LinkRates(times.times, times.link, times.rate) if every_message else None,
     )
 
@@ -110,11 +148,9 @@ def sim_program_of(
     connections: Connections,
     topology: Topology,
     depth: int,
-    buffered: bool = False,
+    ways: Sockets | Ways | None = None,
 ) -> SimProgram:
     """The columns that the core simulates; `depth` messages fit into a FIFO."""
-    hops = [len(route) for route in connections.routes]
-    links = [link for route in connections.routes for link in route]
     return SimProgram(
         lane_offset=np.r_[code.lane_first, len(code.opcode)],
         lane_slices=sizes.slices[code.lane_agent],
@@ -134,11 +170,11 @@ def sim_program_of(
         flow_offset=connections.flow_offset,
         flow=connections.flow,
         route=connections.route,
-        path_offset=np.r_[0, np.cumsum(hops, dtype=np.int64)],
-        link=np.asarray(links, np.int32),
-        weight=np.ones(len(links)),
-        latency=np.asarray([sum(topology.links[link].alpha for link in route) for route in connections.routes]),
+        paths=connections.paths,
+        latency=np.asarray([sum(topology.links[link].alpha for link in way) for way in connections.paths.all_links()]),
         capacity=np.asarray([float(link.bandwidth) for link in topology.links]),
         fifo_depth=depth,
-        buffered=buffered,
+        buffered=isinstance(ways, Sockets),
+        striped=isinstance(ways, Ways) and ways.flows > 1,
+        policy=ways.policy if isinstance(ways, Ways) else PathPolicy.fixed,
     )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.synth.simulation.flows import PathPolicy, Paths
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.signedinteger]
 
@@ -28,13 +30,13 @@ class SimProgram:
     kind                      per connection: syntony.synth.simulation.connections.Kind
     feeder, drainer           its lanes; drainer -1: nobody
     flow_offset, flow         per connection: its flows; its messages take turns over them
-    route                     per flow: its path; it carries one message at a time
-    path_offset, link         links of every path, each link once
-    weight                    beside `link`: the messages of this kind that the link carries
+    route                     per flow: its set of `paths`; it carries one message at a time
+    paths                     among which messages pick their way by `policy`; their weights are messages of this kind
     latency                   seconds, of every path
     capacity                  bytes/s, of every link
     fifo_depth                messages that a connection holds
     buffered                  a row is done once its message has a place in its FIFO, not when it has left
+    striped                   a message goes over all flows of its connection at once, in equal parts
     """
 
     lane_offset: Integers
@@ -55,13 +57,13 @@ class SimProgram:
     flow_offset: Integers
     flow: Integers
     route: Integers
-    path_offset: Integers
-    link: Integers
-    weight: Floats
+    paths: Paths
     latency: Floats
     capacity: Floats
     fifo_depth: int
-    buffered: bool
+    buffered: bool = False
+    striped: bool = False
+    policy: PathPolicy = PathPolicy.fixed
 
     def __post_init__(self) -> None:
         for name, dtype in _DTYPES.items():
@@ -73,8 +75,12 @@ class LaneTimes:
     """What happens; seconds.
 
     stuck_row, stuck_slice    the first row that never comes to its end, and in which slice; -1 where all is done
-    row, slice, path          of every message, where they were asked for
+    row, slice, flow, path    of every message (or part of a striped one), where they were asked for; path -1: all of
+                              its set
+    bytes                     what it carries
     start, left, arrival      its times
+    cause, cause_left         the message that it waited for last before it started, -1: none; and whether that had to
+                              leave only, or to be there
     times, link, rate         as in syntony.synth.simulation.flows.FlowTimes
     """
 
@@ -83,10 +89,14 @@ class LaneTimes:
     stuck_slice: int
     row: Integers
     slice: Integers
+    flow: Integers
     path: Integers
+    bytes: Floats
     start: Floats
     left: Floats
     arrival: Floats
+    cause: Integers
+    cause_left: Integers
     times: Floats
     link: Integers
     rate: Floats
@@ -119,9 +129,6 @@ _DTYPES: dict[str, type[np.generic]] = {
     "flow_offset": np.int64,
     "flow": np.int32,
     "route": np.int32,
-    "path_offset": np.int64,
-    "link": np.int32,
-    "weight": np.float64,
     "latency": np.float64,
     "capacity": np.float64,
 }

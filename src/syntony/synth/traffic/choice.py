@@ -23,9 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
+from syntony.synth.simulation.connections import Ways
 from syntony.synth.simulation.flows import PathPolicy, Paths
 from syntony.synth.traffic.messages import Column
 from syntony.synth.traffic.paths import PathFinder
+from syntony.topologies.topology import Topology
 
 CHOICES = "single, ecmp, e-ecmp:K (such as e-ecmp:4), spray or least-loaded"
 _MOST_QUEUE_PAIRS = 64
@@ -56,6 +58,15 @@ class Choice:
     def policy(self) -> PathPolicy:
         """What the simulator does with the paths of a flow."""
         return {"spray": PathPolicy.spray, "least-loaded": PathPolicy.least_loaded}.get(self.name, PathPolicy.fixed)
+
+    def ways(self, topology: Topology) -> Ways:
+        """How the messages of a Program find their way: all of two ranks are one connection here."""
+        finder = PathFinder(topology)
+
+        def places(src: Column, dst: Column, queue_pair: Column) -> Paths:
+            return self.place(finder, src, dst, np.zeros_like(src), queue_pair)
+
+        return Ways(places, self.policy, self.queue_pairs)
 
     def place(self, finder: PathFinder, src: Column, dst: Column, connection: Column, queue_pair: Column) -> Paths:
         """One set of paths per flow: the path that a flow is fixed to, or all that it may use.

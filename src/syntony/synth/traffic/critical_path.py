@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from syntony.base.wording import counted, time
 from syntony.synth.traffic.choice import Choice
 from syntony.synth.traffic.messages import Column, TooMuchError
-from syntony.synth.traffic.run import Outcome, run, simulate
+from syntony.synth.traffic.run import Outcome
 from syntony.topologies.topology import Topology
 
 _SAME = 1e-9  # of the whole time: what differs by less is equal
@@ -142,11 +142,10 @@ def _rest(found: Sequence[Share], whole: float) -> list[str]:
 
 def _sprayed(outcome: Outcome) -> float | None:
     """Seconds of the same traffic, sprayed; None where that is what it was, or is too much to simulate."""
-    traffic = outcome.traffic
-    if traffic.choice.name in ("spray", "least-loaded"):
+    if outcome.traffic.choice.name in ("spray", "least-loaded"):
         return None
     try:
-        return run(traffic.topology, traffic.jobs, Choice("spray"), traffic.shifts).seconds
+        return outcome.seconds_by(Choice("spray"))
     except TooMuchError:
         return None
 
@@ -184,11 +183,9 @@ def _without_sharing(outcome: Outcome, meter: _Meter, share: Share) -> Share:
 
 def _saved(outcome: Outcome, links: Column, flows: int) -> float:
     """Seconds less if the links had the capacity for so many flows at once."""
-    traffic = outcome.traffic
-    capacity: NDArray[np.float64] = traffic.flows.capacity.copy()
+    capacity: NDArray[np.float64] = outcome.traffic.flows.capacity.copy()
     capacity[links] *= flows
-    wider = simulate(replace(traffic, flows=replace(traffic.flows, capacity=capacity)))
-    return max(outcome.seconds - wider.seconds, 0.0)
+    return max(outcome.seconds - outcome.seconds_with(capacity), 0.0)
 
 
 class _Meter:

@@ -1,8 +1,8 @@
-"""The traffic of Schedules and Programs: what they move, without the wires that they were made for.
+"""Schedules and Programs as the traffic of jobs: what they move, without the wires that they were made for.
 
-A Schedule's transfers wait for what they wait for in its own simulation (simulation/moves.py). A Program's message
-waits for what its lane and its dependencies wait for, slice by slice; FIFOs have room for everything here (they are
-counted in simulation/program_simulator.py), and copies and sums take no time.
+A Schedule's transfers wait for what they wait for in its own simulation (simulation/moves.py). A Program as one of
+several jobs is a pattern like any other: its messages, each after those that it needs, slice by slice. A Program alone
+is simulated with its FIFOs (traffic/program_run.py).
 """
 
 from __future__ import annotations

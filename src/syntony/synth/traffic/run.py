@@ -7,7 +7,7 @@ iteration 0 of job a:   flow 0 computes ─▶ flows 1.. are its messages ─▶
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -102,6 +102,14 @@ class Outcome:
     def utilization(self) -> NDArray[np.float64]:
         """Per link the part of its capacity that was used, over the whole run."""
         return self.carried / (self.traffic.flows.capacity * (self.seconds or 1.0))
+
+    def seconds_with(self, capacity: NDArray[np.float64]) -> float:
+        """Seconds of the same traffic on links of that capacity, bytes/s."""
+        return simulate(replace(self.traffic, flows=replace(self.traffic.flows, capacity=capacity))).seconds
+
+    def seconds_by(self, choice: Choice) -> float:
+        """Seconds of the same traffic on other paths. Raises TooMuchError where that is too much to simulate."""
+        return run(self.traffic.topology, self.traffic.jobs, choice, self.traffic.shifts).seconds
 
 
 def run(
