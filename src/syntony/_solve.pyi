@@ -193,7 +193,7 @@ def regraft(nodes: int, receivers: int, tails: Annotated[NDArray[numpy.int32], d
     Trees mended after links were lost (-1 in route_link) or became too slow for what they carry, as a Forest. ValueError where a receiver cannot be reached.
     """
 
-def simulate_flows(flows: object, paths: object, timeline: bool) -> dict[str, Any]:
+def simulate_flows(flows: object, timeline: bool) -> dict[str, Any]:
     """
     Simulates flows on fairly shared links: a synth.simulation.flows.Flows in, the columns of FlowTimes out.
     """

@@ -41,9 +41,9 @@ class Run {
   Run(const Flows& flows, bool timeline)
       : flows_(flows),
         wires_({flows.capacity.begin(), flows.capacity.end()}, timeline),
-        chooser_(flows.paths, flows.capacity,
-                 std::ranges::find(flows.policy, static_cast<std::uint8_t>(PathPolicy::least_loaded)) !=
-                     flows.policy.end()),
+        chooser_(
+            flows.paths, flows.capacity,
+            std::ranges::find(flows.policy, static_cast<std::uint8_t>(PathPolicy::least_loaded)) != flows.policy.end()),
         wait_arrival_(flows.after_offset, flows.after),
         wait_left_(flows.after_left_offset, flows.after_left),
         pending_(flows.size()) {

@@ -88,7 +88,7 @@ class Run {
     std::int64_t first = 0, length = 0, slices = 0;
     std::int64_t iteration = 0, position = 0;  // where it is
     std::int64_t earliest = 0;                 // the first position that has a slice in this iteration
-    std::uint32_t sending = 0;  // parts of its message that it still waits for
+    std::uint32_t sending = 0;                 // parts of its message that it still waits for
     bool asleep = false;
     std::vector<Waiter> waiters;
     static constexpr std::int64_t finished = std::numeric_limits<std::int64_t>::max();

@@ -43,7 +43,10 @@ def test_a_schedule_on_its_own_routes_and_on_others(capsys: pytest.CaptureFixtur
     capsys.readouterr()
     plain = answer(capsys, "simulate", path, "--size", "1M")
     explained = answer(capsys, "simulate", path, "--size", "1M", "--explain", "--heat-map", str(tmp_path / "h.svg"))
-    assert explained["seconds"] == pytest.approx(plain["seconds"], rel=0.01)
+    assert explained["seconds"] == pytest.approx(plain["seconds"], rel=1e-9)  # the same slices
+    single = answer(capsys, "simulate", path, "--size", "1M", "--paths", "single", "--slice", "4K")
+    sliced = answer(capsys, "simulate", path, "--size", "1M", "--slice", "4K")
+    assert single["seconds"] == pytest.approx(sliced["seconds"], rel=1e-9)  # a ring has one shortest path each
     assert [link["busy"] for link in explained["links"]] == pytest.approx([link["busy"] for link in plain["links"]])
     assert "link rank" in explained["critical_path"][0]
     assert answer(capsys, "simulate", path, "--size", "1M", "--paths", "ecmp")["seconds"] > 0

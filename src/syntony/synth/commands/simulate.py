@@ -156,9 +156,9 @@ def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None
     )
     with progress(f"checking {name}"):
         prove_schedule(schedule, name)
-    if options.paths or options.explain:
-        return _schedule_as_traffic(schedule, options)
     bytes_ = options.slice or usual_slice(schedule, options.size)
+    if options.paths or options.explain:
+        return _schedule_as_traffic(schedule, bytes_, options)
     switching: Switching = options.switching or "cut-through"
     with progress(f"simulating {name}"):
         found = simulate(
@@ -172,25 +172,28 @@ def _simulation(options: argparse.Namespace) -> tuple[Simulation, Outcome | None
     return found, None, {"slices": f"of {bytes_of(bytes_)}", "paths": f"as scheduled, {switching}"}
 
 
-def _schedule_as_traffic(schedule: Schedule, options: argparse.Namespace) -> tuple[Simulation, Outcome, dict[str, str]]:
-    """Simulates a schedule's transfers as messages, on its own routes or on the paths that switches choose."""
+def _schedule_as_traffic(
+    schedule: Schedule, bytes_: int, options: argparse.Namespace
+) -> tuple[Simulation, Outcome, dict[str, str]]:
+    """Simulates the slices of a schedule's transfers, on its own routes or on the paths that switches choose."""
     from syntony.base.progress import progress
     from syntony.synth.traffic.choice import Choice
     from syntony.synth.traffic.from_files import as_scheduled, schedule_messages
     from syntony.synth.traffic.job import Job
     from syntony.synth.traffic.run import flows_of, simulate
 
-    _refuse(options, ("slice", "switching"), "simulated as messages on paths")
+    _refuse(options, ("switching",), "simulated as messages on paths")
     collective = schedule.collective
     with progress(f"simulating {options.file}"):
         if options.paths:
-            job = Job(collective.kind, collective.members, schedule_messages(schedule, options.size))
+            messages = schedule_messages(schedule, options.size, bytes_)
+            job = Job(collective.kind, collective.members, messages)
             traffic = flows_of(schedule.topology, [job], choice_of(options, Choice("single")))
         else:
-            traffic = as_scheduled(schedule, options.size)
+            traffic = as_scheduled(schedule, options.size, bytes_)
         outcome = simulate(traffic, timeline=True)
     found = _told(schedule, outcome, options)
-    return found, outcome, {"slices": "none: a transfer is one message", "paths": str(outcome.traffic.choice)}
+    return found, outcome, {"slices": f"of {bytes_of(bytes_)}", "paths": str(outcome.traffic.choice)}
 
 
 def _told(source: Schedule | Program, outcome: Outcome, options: argparse.Namespace) -> Simulation:

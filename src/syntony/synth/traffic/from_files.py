@@ -29,8 +29,9 @@ _MOST_MESSAGES = 200_000  # in all slices; large Programs are cut into fewer
 _MOST_ARRIVALS = 3
 
 
-def schedule_messages(schedule: Schedule, size: int) -> Messages:
-    """The transfers of a Schedule for `size` bytes; a message from member 0 to itself joins the operands of a sum.
+def schedule_messages(schedule: Schedule, size: int, slice_bytes: int | None = None) -> Messages:
+    """The transfers of a Schedule for `size` bytes, in slices of at most `slice_bytes` (default: each is one message);
+    a message from member 0 to itself joins the operands of a sum.
 
     Raises UserError for Schedules in which switches hold values: they are made for their wires.
     """
@@ -38,9 +39,10 @@ def schedule_messages(schedule: Schedule, size: int) -> Messages:
     moves, collective = moves_of(whole), whole.collective
     if max(moves.src.max(initial=0), moves.dst.max(initial=0)) >= collective.ranks:
         raise UserError("switches take part in this schedule, so it cannot do without the wires that it is made for")
-    flows = flows_of(moves, collective, size).flows
-    sums = np.zeros(len(flows) - len(moves), np.int64)
-    src, dst = np.r_[moves.src, sums], np.r_[moves.dst, sums]
+    moved = flows_of(moves, collective, size, slice_bytes)
+    flows = moved.flows
+    sums = np.zeros(len(flows) // moved.slices - len(moves), np.int64)
+    src, dst = (np.tile(np.r_[ends, sums], moved.slices) for ends in (moves.src, moves.dst))
     owner = np.repeat(np.arange(len(flows)), np.diff(flows.after_offset))
     follows = np.full(len(flows), -1)
     follows[np.diff(flows.after_left_offset) > 0] = flows.after_left
@@ -49,11 +51,11 @@ def schedule_messages(schedule: Schedule, size: int) -> Messages:
     )
 
 
-def as_scheduled(schedule: Schedule, size: int) -> Traffic:
+def as_scheduled(schedule: Schedule, size: int, slice_bytes: int | None = None) -> Traffic:
     """A Schedule on its own wires and routes, as the traffic of one job."""
     whole = expand(schedule)
-    job = Job(schedule.collective.kind, schedule.collective.members, schedule_messages(whole, size))
-    flows = flows_of(moves_of(whole), whole.collective, size).flows
+    job = Job(schedule.collective.kind, schedule.collective.members, schedule_messages(whole, size, slice_bytes))
+    flows = flows_of(moves_of(whole), whole.collective, size, slice_bytes).flows
     rows = np.arange(len(flows))
     return Traffic(schedule.topology, (job,), AS_SCHEDULED, flows, np.zeros_like(rows), rows)
 

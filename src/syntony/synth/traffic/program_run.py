@@ -93,7 +93,7 @@ def _traffic(lanes: Lanes, times: LaneTimes, topology: Topology, choice: Choice 
         after_left=times.cause[has_left],
         set=columns.route[times.flow],
         policy=np.full(len(message), columns.policy),
-        job=np.zeros(len(message)),
+        job=np.zeros(len(message), np.int32),
         paths=columns.paths,
         capacity=columns.capacity,
     )
