@@ -119,6 +119,11 @@ class FractionalPacking:
     @property
     def lengths(self) -> Annotated[NDArray[numpy.float64], dict(shape=(None,))]: ...
 
+def find_channels(gpus: int, nets: int, closed: bool, offset: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], link: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cost: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], room: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], most: int, steps: int, turn: int = 0) -> Annotated[NDArray[numpy.int32], dict(shape=(None,))]:
+    """
+    Channels that the links carry together, by depth-first search of so many steps: for each its network device (-1 without) and its GPUs. See csrc/solve/graph/channel_search.hpp.
+    """
+
 class Permutations:
     """Stages as columns; see csrc/solve/graph/birkhoff.hpp."""
 

@@ -4,6 +4,7 @@
 void bind_graph(nanobind::module_& m);
 void bind_forest(nanobind::module_& m);
 void bind_packing(nanobind::module_& m);
+void bind_channels(nanobind::module_& m);
 void bind_exchange(nanobind::module_& m);
 void bind_mending(nanobind::module_& m);
 void bind_simulator(nanobind::module_& m);
@@ -14,6 +15,7 @@ NB_MODULE(_solve, m) {
   bind_graph(m);
   bind_forest(m);
   bind_packing(m);
+  bind_channels(m);
   bind_exchange(m);
   bind_mending(m);
   bind_simulator(m);

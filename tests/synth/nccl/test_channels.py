@@ -8,10 +8,12 @@ from fractions import Fraction
 from itertools import combinations_with_replacement, permutations
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syntony import _solve
 from syntony.__main__ import main
 from syntony.synth.nccl.bound import channel_bound
 from syntony.synth.nccl.channels import Channel, ChannelSet, Host, Shape
@@ -111,6 +113,60 @@ def test_nothing_is_missed_on_four_gpus(shape: Shape, rates: list[int]) -> None:
     assert found.chosen.total >= best * Fraction(999, 1000)
     assert host.fault(found.chosen) == ""
     assert float(found.chosen.total) <= found.bound.rate
+
+
+NCCL_FOUND = {
+    "topo_16p1h": (240, 168),
+    "topo_4p2h": (10, 10),
+    "topo_4p3l": (120, 1.2),
+    "topo_8p1h": (160, 96),
+    "topo_8p6l": (220, 24),
+    "topo_8p6l_6nic": (220, 144),
+    "topo_8p_90a": (80, 0.12),
+    "topo_8p_rome": (36, 24),
+    "topo_8p_ts1": (16, 16),
+}
+"""GB/s of the rings that NCCL 2.30.7's own search found, within a host and across."""
+
+
+@pytest.mark.sweep
+@pytest.mark.skipif(not FOREIGN.is_dir(), reason="no machine files of RCCL beside the repository")
+@pytest.mark.parametrize("name", NCCL_FOUND)
+def test_steps_alone_reach_what_nccl_finds(name: str, tmp_path: Path) -> None:
+    """On the file that NCCL was given: it knows no xgmi."""
+    text = (FOREIGN / f"{name}.xml").read_text().replace("<xgmi", "<nvlink").replace('version="2"', 'version="1"')
+    (tmp_path / "machine.xml").write_text(text)
+    for across, least in zip((False, True), NCCL_FOUND[name], strict=True):
+        host = host_named(f"file:{tmp_path}/machine.xml", across=across)
+        found = pack(host, "ring", timeout=0)
+        assert host.fault(found.chosen) == ""
+        assert least * 0.9999 <= float(found.chosen.total) <= found.bound.rate
+
+
+@given(st.lists(st.sampled_from([0, 2, 3, 8]), min_size=10, max_size=10))
+@settings(max_examples=15, deadline=None)
+def test_the_search_by_steps_finds_what_there_is_and_always_the_same(rates: list[int]) -> None:
+    pairs = [(one, other) for one in range(5) for other in range(one + 1, 5)]
+    host = meshed(dict(zip(pairs, rates, strict=True)), 5)
+    for shape in ("ring", "chain"):
+        found = pack(host, shape, most=3, timeout=0)
+        assert host.fault(found.chosen) == ""
+        assert found.chosen == pack(host, shape, most=3, timeout=0).chosen
+        assert found.chosen.total >= best_by_trial(host, shape, 1)
+
+
+def test_what_is_no_network_is_refused() -> None:
+    offset, none = np.array([0, 1, 1, 1, 1], np.int64), np.zeros(1, np.int32)
+    room, cost = np.ones(1), np.ones(1)
+    assert (
+        _solve.find_channels(1, 0, True, offset[[0, 2]] * 0, none[:0], cost[:0], room, 4, 100).tolist() == [-1, 0] * 4
+    )
+    with pytest.raises(ValueError, match="do not fit together"):
+        _solve.find_channels(3, 0, True, offset, none, cost, room, 4, 100)
+    with pytest.raises(ValueError, match="names no link"):
+        _solve.find_channels(2, 0, True, offset, none + 1, cost, room, 4, 100)
+    with pytest.raises(ValueError, match="costs nothing"):
+        _solve.find_channels(2, 0, True, offset, none, cost * 0, room, 4, 100)
 
 
 def test_subtours_are_no_way_around_the_bound() -> None:

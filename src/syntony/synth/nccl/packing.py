@@ -1,7 +1,10 @@
 """Packing channels: as many tours as their common speed allows, at the highest total.
 
-For K channels the speed s is rate / load of some link, so there are few candidates. Until the bound is met or time is
-up:
+For K channels the speed s is rate / load of some link, so there are few candidates. First, whatever the time:
+
+    depth first     channel after channel, by a search whose effort is counted in steps (depth_first.py)
+
+Then, until the bound is met or time is up:
 
     one by one      channel after channel at the speeds of the links, each on what is left (circuits.py)
     natural         any K circuits at the speeds of the links
@@ -22,6 +25,7 @@ from math import ceil, lcm
 from syntony.synth.nccl.bound import ChannelBound, channel_bound
 from syntony.synth.nccl.channels import Channel, ChannelSet, Host, Shape
 from syntony.synth.nccl.circuits import Circuits
+from syntony.synth.nccl.depth_first import NCCL_SPEEDS, DepthFirst
 from syntony.synth.nccl.machine import MachineError
 from syntony.synth.nccl.tours import Tours
 
@@ -71,6 +75,7 @@ def pack(
     search = _Search(host, shape, goal, copies, speeds, time.monotonic() + timeout, seed)
     for tours in beside:
         search.take(tours)
+    search.depth_first()
     search.one_by_one()
     search.natural()
     search.mixed(timeout / 6)
@@ -123,6 +128,19 @@ class _Search:
         return sorted(
             {rate / part for rate in rates for part in (_HALF, 1, 2) if rate / part <= self.goal}, reverse=True
         )
+
+    def depth_first(self) -> None:
+        """At natural speeds and NCCL's, the highest totals first; not limited by time."""
+        speeds = {*self._natural_speeds(), *(speed for speed in NCCL_SPEEDS if speed <= self.goal)}
+
+        def most(speed: Fraction) -> int:
+            if self.best.total >= self.goal * _NEAR:
+                return 0
+            count = min(max(self.copies), int(self.goal / speed))
+            return count if count * speed > self.best.total else 0
+
+        ordered = sorted(speeds, key=lambda speed: (-(self.goal // speed) * speed, -speed))
+        DepthFirst(self.host, self.shape).sets(ordered, most, self.take)
 
     def one_by_one(self) -> None:
         """Channel after channel at each natural speed; of what was found also smaller numbers."""
