@@ -90,8 +90,8 @@ def _time(job: Job, group: Any) -> Timed:
             wrong += int((wanted != expected).sum())
     told = torch.tensor([median(each) for each in seconds] + [float(wrong)])
     dist.all_reduce(told, op=dist.ReduceOp.MAX)
-    own, over, as_messages, faults = told.tolist()
-    return Timed(own, over, as_messages, int(faults))
+    own, by_over, as_messages, faults = told.tolist()
+    return Timed(own, by_over, as_messages, int(faults))
 
 
 def _values(rank: int, elements: int) -> Any:
