@@ -16,19 +16,23 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from syntony.base.command import UserError
 from syntony.base.notebook import html_of
+from syntony.base.quantity import rate, seconds
 from syntony.topologies.aggregator import Aggregator
+
+if TYPE_CHECKING:
+    import networkx
 
 NodeKind = Literal["rank", "switch", "nic"]
 NODE_KINDS: tuple[NodeKind, ...] = get_args(NodeKind)
@@ -196,6 +200,50 @@ class Topology:
     def _repr_html_(self) -> str:
         return html_of(self)
 
+    def to_networkx(self) -> networkx.MultiDiGraph:
+        """As a graph of networkx. Nodes are called by their names and have `id`, `kind`, and where they are not the
+        default `multicast`, `reduces`, `place` and `aggregator`; edges have `id`, `alpha` (s) and `bandwidth` (bytes/s,
+        a Fraction). `from_networkx` undoes it, but for the generators, which an edited graph may no longer have."""
+        import networkx
+
+        graph = networkx.MultiDiGraph(name=self.name, **({"about": self.about} if self.about else {}))
+        for node in self.nodes:
+            more = {"multicast": node.multicast, "reduces": node.reduces, "place": node.place}
+            more |= {"aggregator": node.aggregator}
+            graph.add_node(
+                node.name, id=node.id, kind=node.kind, **{key: value for key, value in more.items() if value}
+            )
+        for link in self.links:
+            src, dst = self.nodes[link.src].name, self.nodes[link.dst].name
+            graph.add_edge(src, dst, id=link.id, alpha=link.alpha, bandwidth=link.bandwidth)
+        return graph
+
+    @staticmethod
+    def from_networkx(graph: networkx.Graph, name: str = "") -> Topology:
+        """The network of any graph of networkx, directed (an edge is a link) or not (an edge is a cable).
+
+        Nodes without a `kind` are ranks; edges without `bandwidth` and `alpha` have those of abstract families, 1e9
+        bytes/s and 1 us. Both may have units, as in files: "25GB/s", "700ns". Nodes and edges with an `id` come in the
+        order of these, others as the graph has them, but ranks first.
+
+        name    default: the graph's own
+
+        Raises TopologyError that names the node or the edge.
+        """
+        order = _in_order([(data, node) for node, data in graph.nodes(data=True)])
+        order.sort(key=lambda entry: entry[0].get("kind", "rank") != "rank")
+        place = {node: number for number, (_, node) in enumerate(order)}
+        nodes = tuple(_node_of(number, node, data) for number, (data, node) in enumerate(order))
+        links: list[Link] = []
+        for data, (src, dst) in _in_order([(data, (src, dst)) for src, dst, data in graph.edges(data=True)]):
+            where = f"edge {src!r} -> {dst!r}"
+            alpha = _quantity(where, data, "alpha", 1e-6, seconds)
+            bandwidth = _quantity(where, data, "bandwidth", Fraction(10**9), rate)
+            for one, other in ((src, dst),) if graph.is_directed() else ((src, dst), (dst, src)):
+                links.append(Link(len(links), place[one], place[other], float(alpha), Fraction(bandwidth)))
+        about = graph.graph.get("about", "")
+        return Topology(name or str(graph.graph.get("name") or "graph"), nodes, tuple(links), about=str(about))
+
     def renamed(self, name: str) -> Topology:
         """The same network under another name."""
         twin = copy.copy(self)
@@ -245,6 +293,37 @@ class Topology:
                 )
             if not np.array_equal(np.sort(self._wires(moved)), wires):
                 raise TopologyError(f"{what} is no automorphism: {self._lost_link(moved)}")
+
+
+def _in_order(entries: list[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str, Any], Any]]:
+    """By their `id`, where all have one of their own."""
+    ids = [data.get("id") for data, _ in entries]
+    if all(isinstance(one, int) for one in ids) and len(set(ids)) == len(ids):
+        return sorted(entries, key=lambda entry: int(entry[0]["id"]))
+    return entries
+
+
+def _node_of(number: int, node: object, data: dict[str, Any]) -> Node:
+    """Node `number` of a topology, of a graph's node and its attributes."""
+    kind, aggregator, place = data.get("kind", "rank"), data.get("aggregator"), data.get("place")
+    if kind not in NODE_KINDS:
+        raise TopologyError(f"node {node!r} has kind {kind!r}; a node is one of {', '.join(NODE_KINDS)}")
+    if aggregator is not None and not isinstance(aggregator, Aggregator):
+        raise TopologyError(f"node {node!r} has aggregator {aggregator!r}; it must be an Aggregator")
+    if place is not None and not (isinstance(place, tuple) and len(place) == 2):
+        raise TopologyError(f"node {node!r} has place {place!r}; it must be (x, y)")
+    return Node(number, kind, str(node), bool(data.get("multicast")), bool(data.get("reduces")), place, aggregator)
+
+
+def _quantity(
+    where: str, data: dict[str, Any], key: str, default: float | Fraction, read: Callable[[str], float | Fraction]
+) -> float | Fraction:
+    """A number of an edge, or text with a unit."""
+    value = data.get(key, default)
+    try:
+        return read(value) if isinstance(value, str) else Fraction(value)
+    except (ValueError, OverflowError, TypeError):
+        raise TopologyError(f"{where} has {key} {value!r}; that is no {key}") from None
 
 
 def _abilities(node: Node) -> tuple[object, ...]:

@@ -15,9 +15,11 @@ FILES = {
     "taccl-json": '{"name": "box", "gpus_per_node": 5, "alpha": 1, "node_betas_list": [8], "node_invbws_list": [9]}',
     "nccl-xml": '<?xml version="1.0"?>\n<!-- of\n a box -->\n<system version="1"><cpu/><cpu numaid="1"/></system>',
     "lstopo-xml": '<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n<topology version="2.0"></topology>',
+    "graphml": '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="undirected">'
+    '<node id="a"/><node id="b"/><edge source="a" target="b"/></graph></graphml>',
     "nvidia-smi": "GPU 0: NVIDIA A40 (UUID: GPU-1)\n\tGPU0\tGPU1\nGPU0\tX\tNV4\nGPU1\tNV4\tX\n",
 }
-RANKS = {"json": 3, "taccl-json": 5, "nccl-xml": 2, "lstopo-xml": 1, "nvidia-smi": 2}
+RANKS = {"json": 3, "taccl-json": 5, "nccl-xml": 2, "lstopo-xml": 1, "graphml": 2, "nvidia-smi": 2}
 
 
 def _sentence(path: Path, form: str | None = None) -> str:

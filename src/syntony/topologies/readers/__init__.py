@@ -15,7 +15,7 @@ from syntony.base.strict_json import FileError
 from syntony.base.text_file import decoded
 from syntony.base.wording import unknown
 from syntony.topologies.file_format import from_json
-from syntony.topologies.readers import linux_sys, lstopo_xml, nccl_xml, nvidia_smi, taccl_json
+from syntony.topologies.readers import graphml, linux_sys, lstopo_xml, nccl_xml, nvidia_smi, taccl_json
 from syntony.topologies.topology import Topology, TopologyError
 
 _HEAD = 1 << 16  # bytes that a format is recognized by
@@ -69,6 +69,13 @@ FORMATS: dict[str, Format] = {
             nvidia_smi.recognizes,
             nvidia_smi.read,
             16 * _MEBI,
+        ),
+        Format(
+            "graphml",
+            "GraphML, as networkx writes it",
+            lambda head: _first_element(head) == "graphml",
+            graphml.read,
+            64 * _MEBI,
         ),
         Format("taccl-json", "TACCL's topology profile", taccl_json.recognizes, taccl_json.read, 16 * _MEBI),
     )
