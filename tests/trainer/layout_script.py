@@ -17,6 +17,7 @@ import torch.distributed as dist
 from syntony.overlap.policies.orders import in_order, staggered
 from syntony.overlap.policies.passes.cut import chunk
 from syntony.overlap.policies.passes.experts import move_experts
+from syntony.overlap.policies.passes.loop import loop
 from syntony.overlap.policies.passes.relayout import first_come
 from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.graph import Graph
@@ -45,10 +46,12 @@ def config_of(changes: dict[str, dict[str, Any]], backend: str = "") -> Config:
 
 def plan_of(step: Graph, config: Config) -> Plan:
     """Ops in the order of the graph; all experts move where the policy is janus, the first N where it is fastermoe:N,
-    microbatches are cut in parts where the knobs say on which lanes, and shuffled where the policy is interleave."""
+    gathers and scatters are taken apart where it is loop:WAYS, microbatches are cut in parts where the knobs say on
+    which lanes, and shuffled where the policy is interleave."""
     graph, cut = step, dict(config.overlap.knobs)
     name, _, hot = config.overlap.policy.partition(":")
     graph = move_experts(graph, int(hot or 0)) if name in ("janus", "fastermoe") else graph
+    graph = loop(graph, int(hot)) if name == "loop" else graph
     graph = chunk(graph, cut["count"], cut["lanes"]) if cut else graph
     if name == "interleave":
         wires = {lane: ring_wire(ranks, 1e6) for lane, ranks in graph.groups.items()}

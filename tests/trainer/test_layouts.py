@@ -90,6 +90,36 @@ CLOSE = {
 }
 
 
+def looped(ways: int, **sizes: Any) -> dict[str, Any]:
+    return split(**sizes) | {"overlap": {"policy": f"loop:{ways}"}}
+
+
+TWINS = {  # gathers and scatters taken apart, and the same step whole: bit for bit
+    2: [(looped(1, tp=2), split(tp=2)), (looped(2, tp=2, recompute=True), split(tp=2))],
+    4: [
+        (looped(1, tp=4), split(tp=4)),
+        (looped(2, tp=4), split(tp=4)),
+        (looped(1, dp=2, tp=2, zero=3), split(dp=2, tp=2)),
+        (looped(2, pp=2, tp=2, schedule="zb1p"), split(pp=2, tp=2)),
+        (looped(1, cp=2, tp=2), split(cp=2, tp=2)),
+        (EXPERTS | looped(1, dp=2, ep=2, tp=2), EXPERTS | split(dp=2, ep=2, tp=2)),
+    ],
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_shards_give_the_bits_of_the_whole(ranks: int) -> None:
+    pairs = TWINS[ranks]
+    cases = [
+        (f"{number} {form}", case) for number, pair in enumerate(pairs) for form, case in zip("AW", pair, strict=True)
+    ]
+    done = launch(ranks, layout_script.__file__, "syntony", json.dumps(cases))
+    found = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
+    assert len(found) == len(cases), f"{done.stdout}\n{done.stderr[-3000:]}"
+    for number, (apart, _) in enumerate(pairs):
+        assert found[f"{number} A"] == found[f"{number} W"], apart
+
+
 @functools.cache
 def alone(experts: int) -> tuple[str, list[float]]:
     case = [("alone", {"model": {"experts": experts}} if experts else {})]

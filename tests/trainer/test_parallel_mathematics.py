@@ -7,6 +7,7 @@ import torch
 
 from syntony.trainer.config import Model
 from syntony.trainer.parallel.context_parallel.split import positions
+from syntony.trainer.parallel.data_parallel.flat import Flat
 from syntony.trainer.parallel.parallel import parallelized
 from tests.trainer.ranks_in_one import assemble, meshes_of, step, tiny
 
@@ -46,6 +47,19 @@ def check(model: Model, **sizes: object) -> None:
 @pytest.mark.parametrize("activation", ["swiglu", "gelu"])
 def test_tensor_parallel(sequence: bool, positions: str, activation: str) -> None:
     check(tiny(positions=positions, activation=activation), tp=2, sequence=sequence)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_vocabulary_that_ranks_cannot_share_evenly(ranks: int) -> None:
+    model = tiny(vocabulary=17)
+    check(model, tp=ranks)
+    every = [parallelized(model, mesh, ROWS, 8) for mesh in meshes_of(tp=ranks)]
+    for name in ("embedding", "head"):
+        mine = [next(layer for layer in layers if layer.name == name) for layers in every]
+        rows = [layer.weights[0].shape[0] for layer in mine]
+        assert sum(rows) == 17
+        assert max(rows) - min(rows) == 1
+        assert len({Flat.of(layer.weights).elements for layer in mine}) == 1  # one plan is for all
 
 
 @pytest.mark.parametrize("attention", ["ring", "ulysses"])

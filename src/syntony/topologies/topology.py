@@ -208,8 +208,12 @@ class Topology:
 
         graph = networkx.MultiDiGraph(name=self.name, **({"about": self.about} if self.about else {}))
         for node in self.nodes:
-            more = {"multicast": node.multicast, "reduces": node.reduces, "place": node.place}
-            more |= {"aggregator": node.aggregator}
+            more: dict[str, Any] = {
+                "multicast": node.multicast,
+                "reduces": node.reduces,
+                "place": node.place,
+                "aggregator": node.aggregator,
+            }
             graph.add_node(
                 node.name, id=node.id, kind=node.kind, **{key: value for key, value in more.items() if value}
             )

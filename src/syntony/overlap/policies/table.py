@@ -24,6 +24,7 @@ from syntony.overlap.policies.passes.cut import chunk, slice
 from syntony.overlap.policies.passes.defer import defer
 from syntony.overlap.policies.passes.experts import move_experts, with_shadows
 from syntony.overlap.policies.passes.fuse import fuse, fuse_best
+from syntony.overlap.policies.passes.loop import can_loop, loop
 from syntony.overlap.policies.passes.recompute import hide_recompute
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost
@@ -314,14 +315,17 @@ def breadth_first(graph: Graph, cost: Cost, loops: int) -> Decided:
 
 @_policy(
     "Wang et al., Overlap Communication with Dependent Computation, ASPLOS 2023",
-    missing="loops over the shards of a collective, in one or two directions: the batch is cut instead",
+    ways=(0, (0, 1, 2)),
     pieces=(0, (0, 2, 4, 8)),
 )
-def collective_matmul(graph: Graph, cost: Cost, pieces: int) -> Decided:
-    """A collective and the product of matrices beside it in as many pieces as ranks (pieces=0), or as said: each is
-    computed while the next one moves."""
+def collective_matmul(graph: Graph, cost: Cost, ways: int, pieces: int) -> Decided:
+    """Gathers and scatters of sequences as shifts, shard by shard beside the products of matrices that take or make
+    them, in one direction or in two (ways=0: the faster). Where sums are whole (sequence=false) or keys go round, and
+    with `pieces`, the batch is cut instead: in so many, or (0) as many as ranks."""
     lanes = _lanes(graph, "tp", "cp")
-    return Decided(_in_turn(graph, pieces or graph.groups[lanes[0]], lanes), orders.critical)
+    if pieces or not can_loop(graph):
+        return Decided(_in_turn(graph, pieces or graph.groups[lanes[0]], lanes), orders.critical)
+    return _best(cost, [Decided(loop(graph, way), orders.critical) for way in ([ways] if ways else (1, 2))])
 
 
 @_policy(
@@ -531,12 +535,12 @@ def domino(graph: Graph, cost: Cost, batches: int) -> Decided:
 @_policy("none: list scheduling (Graham, 1969) of computing, too", pieces=(0, (0, *DEGREES)))
 def interleave(graph: Graph, cost: Cost, pieces: int) -> Decided:
     """Computing takes what is ready, of whatever microbatch, the longest way to the end first; microbatches begin one
-    after another. How far apart, and in how many pieces (0), is simulated. What moves has its link alone, unless others
-    are faster in flight with it."""
+    after another. How far apart, in how many pieces (0), or shard by shard, is simulated. What moves has its link
+    alone, unless others are faster in flight with it."""
     relayout.unordered(graph, "interleave")
     lanes = _lanes(graph, "tp", "cp", "ep")
     cut = [chunk(graph, count, lanes) for count in ([pieces] if pieces else DEGREES)]
-    unlike = {len(one): one for one in cut}.values()
+    unlike = [*{len(one): one for one in cut}.values(), *([loop(graph)] if can_loop(graph) and not pieces else [])]
     found = [relayout.first_come(one, cost, orders.staggered(share)) for one in unlike for share in STAGGERS]
     alone = _best(cost, [Decided(one, orders.critical, dict.fromkeys(lanes, 1), LAST) for one in found])
     return _best(cost, [alone, replace(alone, windows={})])

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from syntony.base.command import UserError
 from syntony.overlap.step.op import Kind
-from syntony.overlap.step.op_key import BACKWARD
 from syntony.overlap.step.ranks import members
+from syntony.overlap.step.shards import shifts
 
 if TYPE_CHECKING:
     from syntony.overlap.step.layout import Layout
@@ -77,13 +77,14 @@ def traffic(
 
     algorithms   by collective; `element`: bytes of one, on which chunks are cut
     """
+    graph = plan.graph
     often = Counter(
-        (op.lane, op.kind, op.device, op.peer, round(op.amount), op.key.direction == BACKWARD)
-        for op in plan.graph
+        (op.lane, op.kind, op.device, op.peer, round(op.amount), shifts(graph, op) if op.kind is Kind.SHIFT else ())
+        for op in graph
         if op.kind.moves and op.kind is not Kind.RECV
     )
     found: dict[str, Matrix] = {}
-    for (lane, kind, device, peer, size, back), count in often.items():
+    for (lane, kind, device, peer, size, places), count in often.items():
         matrix = found.setdefault(lane, np.zeros((layout.ranks, layout.ranks), np.int64))
         if kind is Kind.SEND:
             lines = members(layout, "pp")[0]
@@ -91,7 +92,8 @@ def traffic(
             continue
         groups = members(layout, lane)[device]
         if kind is Kind.SHIFT:
-            matrix[groups, np.roll(groups, 1 if back else -1, axis=1)] += size * count
+            for by in places:
+                matrix[groups, np.roll(groups, -by, axis=1)] += size // len(places) * count
         elif groups.shape[1] > 1:
             own = collective_bytes(str(kind), algorithms[kind], groups.shape[1], size, element)
             matrix[groups[:, :, None], groups[:, None, :]] += own * count

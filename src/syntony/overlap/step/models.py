@@ -13,6 +13,7 @@ nothing between them are one, and an attention and the MLP or router behind it a
 the trainer runs (trainer/parallel): it takes operations, bytes and cuts from here, and what is promised here can run.
 
     attention   norm | qkv | attend | project | add    enter, to_heads or ring_1, .., to_tokens, leave
+                                                       (sequence: heads and tokens, where nothing moves)
     mlp         norm | feed | add                      enter_feed, leave_feed
     router      fork | route                           enter
     experts     arrange | pack | feed | unite | add    sizes, dispatch, combine, leave
@@ -211,7 +212,7 @@ class _Maker:
     def _embedding(self) -> LayerSpec:
         model, tp = self._model, self._layout.tp
         positions = model.seq * model.hidden if model.learned else 0
-        table = model.vocab * model.hidden // tp + positions
+        table = -(-model.vocab // tp) * model.hidden + positions
         point = self._leave("leave") if tp > 1 else None
         kept = self._stream // self._outer
         return replace(
@@ -222,7 +223,7 @@ class _Maker:
         model, tp = self._model, self._layout.tp
         logits = 2.0 * self._tokens * model.hidden * model.vocab / tp
         kept = self._tokens * model.vocab // tp * 4  # logits in fp32, as Korthikanti et al. count them
-        table = model.vocab * model.hidden // tp + model.hidden
+        table = -(-model.vocab // tp) * model.hidden + model.hidden
         totals = CommSpec("totals", "tp", Kind.ALL_REDUCE, None, self._tokens * (tp + 1) * 4, most=self._form.batch)
         points = (self._enter("enter"), totals) if tp > 1 else (None, None)
         kept += self._stream // self._outer
@@ -245,6 +246,8 @@ class _Maker:
         elif cp > 1:
             ends = ("to_heads", wide), ("to_tokens", m.hidden)
             inner = [self._rows(name, "cp", Kind.ALL_TO_ALL, size * width // tp) for name, width in ends]
+        elif tp > 1 and self._layout.sequence:  # attention needs all tokens, the products beside it do not
+            inner = [CommSpec(name, "tp", None, None, 0, most=self._form.batch) for name in ("heads", "tokens")]
         return _Branch(
             f"attention_{block}",
             m.hidden * (wide + m.hidden) // tp + m.hidden,

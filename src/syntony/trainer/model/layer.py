@@ -37,6 +37,7 @@ class Weight:
     spread   standard deviation of its first values; 0: it begins as ones
     shared   the ranks of `tp` have the same one, and gradients that are parts of a sum (sequence parallelism)
     branch   the branch it was made in, if that has been merged with another, or if this is its shadow's
+    room     elements that it takes in memory where ranks have unequal blocks: those of the largest
     """
 
     name: str
@@ -46,6 +47,7 @@ class Weight:
     offset: tuple[int, ...] = ()  # empty: begins at 0 everywhere
     shared: bool = False
     branch: str = ""
+    room: int = 0
 
     @property
     def elements(self) -> int:
@@ -84,12 +86,22 @@ class Weight:
         size = self.shape[axis] // parts
         return self.block(axis, index * size, size)
 
+    def share(self, axis: int, index: int, parts: int) -> Weight:
+        """The block `index` of `parts` along `axis`, as equal as they can be, in the memory that the largest takes."""
+        begin, end = (place * self.shape[axis] // parts for place in (index, index + 1))
+        largest = self.elements // self.shape[axis] * -(-self.shape[axis] // parts)
+        return replace(self.block(axis, begin, end - begin), room=largest)
+
     def block(self, axis: int, begin: int, size: int) -> Weight:
         """`size` of this block's places along `axis`, from `begin` on."""
         offset = list(self.offset or (0,) * len(self.shape))
         offset[axis] += begin
         shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
         return replace(self, shape=shape, whole=self.full_shape, offset=tuple(offset))
+
+
+Join = Callable[[list[Tensor]], Tensor]
+"""Makes one tensor of the pieces that it was cut into."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +118,9 @@ class Product:
     block: int | None = None
     source: int = 0
 
-    def with_rows_of(self, others: Sequence[Product]) -> Product:
-        """The gradient from these rows, and then the others'."""
-        every = (self, *others)
-        return replace(self, x=torch.cat([each.x for each in every]), dy=torch.cat([each.dy for each in every]))
+    def with_rows_of(self, every: Sequence[Product], join: Join) -> Product:
+        """The gradient from the rows of all of these, of which it is one."""
+        return replace(self, x=join([each.x for each in every]), dy=join([each.dy for each in every]))
 
     def into(self, gradient: Tensor) -> None:
         """Writes it to `gradient`, which has the weight's shape."""

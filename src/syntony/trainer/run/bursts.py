@@ -20,12 +20,14 @@ import torch
 import torch.distributed as dist
 
 from syntony.overlap.policies.orders import in_order
+from syntony.overlap.policies.passes.loop import can_loop
 from syntony.overlap.run.plan_runner import PlanRunner, Record
 from syntony.overlap.step.cost import Linear
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind, Op, Piece
 from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
+from syntony.overlap.step.shards import LANE
 from syntony.trainer.run.rank import Rank, World
 
 SIZES = (64 << 10, 1 << 20)  # bytes
@@ -41,6 +43,8 @@ def links(rank: Rank, step: Graph) -> dict[tuple[str, Kind], Linear]:
         if op.kind.moves:
             kinds = _SUMS if op.pieces and op.lane != "tp" else (op.kind,)
             wanted |= {(op.lane, kind): bool(op.pieces) for kind in kinds}
+    if can_loop(step):
+        wanted[LANE, Kind.SHIFT] = False
     if any(layer.moved for layer in step.layers):
         wanted |= {("ep", kind): True for kind in _SUMS}
     graph = Graph(

@@ -11,6 +11,7 @@ from syntony.base.command import UserError
 from syntony.overlap.step.op import COMPUTE, Kind, Op
 from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
+from syntony.overlap.step.shards import is_round, ways_of
 from syntony.trainer.model.layer import SHADOW, Layer
 
 COMPUTES = (
@@ -76,6 +77,8 @@ class CompiledStep:
     weights       by layer: whose weights its segments use, with what comes before their names
     makers        by layer and microbatch: how many ops make gradients of its weights
     late          by layer: compute ops of others that the plan wants to have ended before its gradients are summed
+    rounds        recorded ops that are done in rounds (overlap/step/shards.py), and
+    ways          by layer with such: in so many directions; its parts are shards of the sequence, not rows
     alone         nothing moves but sums of gradients, so that a forward needs no other rank
     """
 
@@ -89,6 +92,8 @@ class CompiledStep:
     weights: Mapping[int, Mapping[int, str]]
     makers: Mapping[tuple[int, int], int]
     late: Mapping[int, frozenset[OpKey]]
+    rounds: frozenset[OpKey]
+    ways: Mapping[int, int]
     alone: bool
 
 
@@ -115,7 +120,9 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
             watching.setdefault(after, []).append(key)
     parts = _parts((*ops, *moving))
     places = {key: (place, len(keys)) for keys in parts.values() for place, key in enumerate(keys)}
-    _check(ops, places, layers, rows)
+    rounds = [op for op in moving if is_round(graph, op)]
+    ways = {op.layer: ways_of(graph, op) for op in rounds}
+    _check([op for op in ops if op.layer not in ways], places, layers, rows)
 
     def task(op: Op) -> Task:
         settles, waits = _needs(op, plan, moves)
@@ -138,6 +145,8 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
         },
         makers=Counter((op.layer, op.microbatch) for op in ops if op.kind in (Kind.BACKWARD, Kind.BACKWARD_WEIGHT)),
         late=_late(plan, moving, computed),
+        rounds=frozenset(op.key.whole for op in rounds),
+        ways=ways,
         alone=all(op.pieces and op.kind is Kind.ALL_REDUCE for op in moving),
     )
 

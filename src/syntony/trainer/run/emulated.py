@@ -21,7 +21,7 @@ from torch import Tensor
 
 from syntony.overlap.step.models import Form, layers_of
 from syntony.trainer.config import Config, Parallel
-from syntony.trainer.model.layer import ForwardContext, Layer, Product, Run
+from syntony.trainer.model.layer import ForwardContext, Join, Layer, Product, Run
 
 T = TypeVar("T")
 _GRADIENT = 1e-3
@@ -41,8 +41,10 @@ def emulated(layers: Sequence[Layer], config: Config) -> list[Layer]:
     """The layers of a rank, sleeping: the blocks of the whole model take `forward` seconds each."""
     rows = config.data.rows
     second, within = seconds_of(config), range(1, len(layers) - 1)
-    slots = rows * (config.model.context // config.parallel.cp) * config.model.top
-    return [_sleeping(layer, second * (i in within), rows, slots) for i, layer in enumerate(layers)]
+    length = config.model.context // config.parallel.cp
+    return [
+        _sleeping(layer, second * (i in within), (rows, length), config.model.top) for i, layer in enumerate(layers)
+    ]
 
 
 def seconds_of(config: Config) -> float:
@@ -51,9 +53,9 @@ def seconds_of(config: Config) -> float:
     return config.run.forward * config.model.blocks / sum(sum(layer.segments) for layer in whole[1:-1])
 
 
-def _sleeping(layer: Layer, second: float, rows: int, slots: int) -> Layer:
+def _sleeping(layer: Layer, second: float, whole: tuple[int, int], top: int) -> Layer:
     runs = zip(layer.segments, layer.spec.segments, strict=True)
-    return replace(layer, segments=tuple(_run(run, flops * second, rows, slots) for run, flops in runs))
+    return replace(layer, segments=tuple(_run(run, flops * second, whole, top) for run, flops in runs))
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ class Nap(Product):
 
     seconds: float = 0.0
 
-    def with_rows_of(self, others: Sequence[Product]) -> Nap:
-        return replace(self, seconds=self.seconds + sum(each.seconds for each in others if isinstance(each, Nap)))
+    def with_rows_of(self, every: Sequence[Product], join: Join) -> Nap:
+        return replace(self, seconds=sum(each.seconds for each in every if isinstance(each, Nap)))
 
     def into(self, gradient: Tensor) -> None:
         lasting(self.seconds, gradient.fill_, _GRADIENT)
@@ -84,19 +86,24 @@ class _Seen(ForwardContext):
         return super().matrix(name, block)
 
 
-def _run(real: Run, seconds: float, rows: int, slots: int) -> Run:
+def _run(real: Run, seconds: float, whole: tuple[int, int], top: int) -> Run:
     """Makes gradients of the weights that `real` uses; the first of them takes all the time.
 
-    rows, slots    of a whole microbatch, in sequences and as it goes to experts
+    whole    sequences of a microbatch, and their length; `top`: experts that a token goes to
     """
+    rows, length = whole
     names: set[str] = set()
     seen: dict[tuple[torch.Size, ...], list[int | Tensor]] = {}  # of each output: the input that it is, or what it is
 
     def run(context: ForwardContext, *tensors: Tensor) -> tuple[Tensor, ...]:
         first = tensors[0]
         slotted = first.dim() == 2 and first.is_floating_point()  # rows that came, and those that stayed
-        alike = [len(tensor) for tensor in tensors if tensor.shape[1:] == first.shape[1:]]
-        took = seconds * (sum(alike) / slots if slotted else len(first) / rows)
+        share = len(first) / rows
+        if slotted:
+            share = sum(len(x) for x in tensors if x.shape[1:] == first.shape[1:]) / (rows * length * top)
+        elif first.dim() == 3:  # (sequences, their length or a shard of it, width)
+            share *= first.shape[1] / length
+        took = seconds * share
         return lasting(took, made, context, took, *tensors)
 
     def made(context: ForwardContext, took: float, *tensors: Tensor) -> tuple[Tensor, ...]:

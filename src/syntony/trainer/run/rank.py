@@ -239,6 +239,7 @@ class Rank:
             self.runner,
             1.0 / (config.data.microbatches * config.parallel.cp),
             (self.shape, self.dtype),
+            (mesh.place["tp"], mesh.size("tp")),
         )
 
     def step(self, microbatches: Microbatches, rate: float | None, number: int = -1) -> list[float]:

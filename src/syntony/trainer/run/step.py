@@ -10,7 +10,8 @@ an order of the same few kinds of ops; nothing here knows their names. Segments 
 backward is one call of autograd, so an op begins and ends where the plan says.
 
 What the Plan says is looked up once (compiled_step.py); what a run of a step makes is its StepState. Policies may cut
-ops in parts (`fwd.3.0.1/0`), each on a part of the microbatch (crossing.py).
+ops in parts (`fwd.3.0.1/0`), each on a part of the microbatch (crossing.py): of its sequences, or, beside gathers and
+scatters that are taken apart, of each sequence (loop.py).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from syntony.trainer.model.crossing import Crossing, Load
 from syntony.trainer.model.layer import ForwardContext, Layer, Move, Transfer
 from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.parallel.data_parallel.updates import Updates
+from syntony.trainer.parallel.tensor_parallel.loop import Loop, SumLoop
 from syntony.trainer.run.compiled_step import COMPUTES, CompiledStep, Task, compiled
 
 Tensors = tuple[Tensor, ...]
@@ -92,6 +94,7 @@ class Interpreter:
     last       index of the model's last layer
     share      of one microbatch in the step's loss
     boundary   shape and dtype of what one layer hands to the next
+    shards     this rank's place in its group of tensor parallelism, and how many ranks that has
     """
 
     def __init__(
@@ -104,11 +107,13 @@ class Interpreter:
         runner: PlanRunner,
         share: float,
         boundary: tuple[tuple[int, ...], torch.dtype],
+        shards: tuple[int, int] = (0, 1),
     ) -> None:
         self.plan, self.layers, self._last = plan, layers, last
         self.updates, self._runner = updates, runner
         self._share, self._boundary = share, boundary
         self.compiled: CompiledStep = compiled(plan, device, layers, updates.layers.keys(), boundary[0][0])
+        self._loops = {i: Loop(*shards, ways) for i, ways in self.compiled.ways.items()}
         self.state = StepState((), {})
         self._views: dict[int, dict[str, Tensor]] = {}  # weights, by layer
         self.step = -1
@@ -258,10 +263,12 @@ class Interpreter:
         op, leaf = task.op, self._leaf(task.op.layer, task.op.microbatch)
         kept = self.state.kept[op.layer, op.microbatch, op.segment]
         mine, count = ([task.part], task.parts) if task.parts > 1 else (sorted(kept), len(kept))
+        loop = self._loops.get(op.layer)
+        join = torch.cat if loop is None else partial(loop.join, kept=())
         for part in mine:
             products = kept.pop(part).context.products
             if task.pieces or count > task.parts:
-                leaf.multiply_pieces(op.segment, part, count, products)
+                leaf.multiply_pieces(op.segment, part, count, products, join)
                 continue
             for product in products:
                 leaf.multiply(product)
@@ -310,9 +317,13 @@ class Interpreter:
 
     def _pass_on(self, transfer: Transfer, key: OpKey, task: Task, load: Load, to: tuple[str, int, int, int]) -> None:
         """To the next segment or layer: by the recorded op of this key, if the plan moves it."""
-        state, compiled = self.state, self.compiled
+        state, compiled, loop = self.state, self.compiled, self._loops.get(task.op.layer)
         if key not in compiled.moves:
-            state.between.setdefault(to, Crossing(transfer)).put(task.part, task.parts, lambda: load)
+            rule = transfer if loop is None or transfer is _ROWS else loop
+            state.between.setdefault(to, Crossing(rule)).put(task.part, task.parts, lambda: load)
+            return
+        if loop is not None and key in compiled.rounds:
+            (self._scatter if task.parts > 1 else self._gather)(loop, key, task, load, to)
             return
         crossing = state.leaving.setdefault(key, Crossing(transfer))
         crossing.put(task.part, task.parts, lambda: load)
@@ -322,14 +333,45 @@ class Interpreter:
                 self._runner.ready(planned, mine.x.contiguous())
                 continue
             move = (transfer.forward if key.direction == FORWARD else transfer.backward)(mine.x, mine.kept)
-            if move.input_sizes is None or move.output_sizes is None:
-                self._runner.ready(planned, move.input.view(-1), move.output.view(-1))
-            else:
-                self._runner.ready(planned, move.input, move.output, move.input_sizes, move.output_sizes)
+            self._launch(planned, move)
             there = state.between.setdefault(to, Crossing(transfer))
             there.put(*compiled.places[planned], partial(_landed, move, mine))
         if crossing.taken == len(compiled.parts[key]):
             del state.leaving[key]
+
+    def _launch(self, planned: OpKey, move: Move) -> None:
+        if move.input_sizes is None or move.output_sizes is None:
+            self._runner.ready(planned, move.input.view(-1), move.output.view(-1))
+        else:
+            self._runner.ready(planned, move.input, move.output, move.input_sizes, move.output_sizes)
+
+    def _gather(self, loop: Loop, key: OpKey, task: Task, load: Load, to: tuple[str, int, int, int]) -> None:
+        """Own shard to all, in rounds; theirs are parts of what the next segment takes."""
+        there = self.state.between[to] = Crossing(loop)
+        there.put(0, loop.ranks, lambda: load)
+        for planned in self.compiled.parts[key]:
+            move, came = loop.gathers(load, planned.part[-1])
+            self._launch(planned, move)
+            for part, other in came:
+                there.put(part, loop.ranks, partial(_itself, other))
+
+    def _scatter(self, loop: Loop, key: OpKey, task: Task, load: Load, to: tuple[str, int, int, int]) -> None:
+        """A shard's partial product to its owner, once all of its round are there."""
+        there = self.state.between.setdefault(to, Crossing(SumLoop(loop.rank, loop.ranks, loop.ways)))
+        if task.part == 0:
+            there.put(0, loop.ranks, lambda: load)
+            return
+        leaving = self.state.leaving.setdefault(key, Crossing(loop))
+        leaving.put(task.part, loop.ranks, lambda: load)
+        for planned in self.compiled.parts[key]:
+            parts = loop.parts(planned.part[-1])
+            if task.part in parts and all(leaving.has(part, loop.ranks) for part in parts):
+                move, came = loop.scatters([leaving.take(part, loop.ranks) for part in parts], planned.part[-1])
+                self._launch(planned, move)
+                for part, other in came:
+                    there.put(part, loop.ranks, partial(_itself, other))
+        if leaving.taken == loop.ranks - 1:
+            del self.state.leaving[key]
 
     def _take(self, op: Op) -> None:
         """What another device sends."""
@@ -396,6 +438,10 @@ class Interpreter:
                     views = sharded.views(buffer).items()
                     leaf.views[source] |= {f"{prefix}{name}": view for name, view in views}
         return leaves[i, m]
+
+
+def _itself(load: Load) -> Load:
+    return load
 
 
 def _landed(move: Move, load: Load) -> Load:

@@ -40,7 +40,7 @@ class Flat:
         places, end, decaying, shared = [], 0, 0, 0
         for weight in sorted(weights, key=lambda weight: (not weight.is_matrix, weight.shared)):
             places.append((weight, end))
-            end = _up(end + weight.elements, ALIGNMENT)
+            end = _up(end + max(weight.elements, weight.room), ALIGNMENT)
             decaying = end if weight.is_matrix else decaying
             shared = shared if weight.shared else end
         return cls(tuple(places), decaying, shared, _up(end, multiple))

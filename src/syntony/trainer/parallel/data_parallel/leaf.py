@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
-from syntony.trainer.model.layer import Product
+from syntony.trainer.model.layer import Join, Product
 from syntony.trainer.parallel.data_parallel.tree import Tree
 
 
@@ -46,8 +47,13 @@ class Leaf:
             product.into(view)
         self.written.add(key)
 
-    def multiply_pieces(self, segment: int, number: int, count: int, products: Sequence[Product]) -> None:
-        """Products of one of `count` pieces of a segment's rows: computed once all are there, as those of all rows."""
+    def multiply_pieces(
+        self, segment: int, number: int, count: int, products: Sequence[Product], join: Join = torch.cat
+    ) -> None:
+        """Products of one of `count` pieces of a segment's rows: computed once all are there, as those of all rows.
+
+        join    makes one tensor of those of all pieces
+        """
         pieces = self.pieces.setdefault(segment, {})
         pieces[number] = products
         if len(pieces) == count:
@@ -55,8 +61,8 @@ class Leaf:
             alike: dict[tuple[str, int | None, int], list[Product]] = {}
             for product in (each for at in sorted(pieces) for each in pieces[at]):
                 alike.setdefault((product.weight, product.block, product.source), []).append(product)
-            for first, *others in alike.values():
-                self.multiply(first.with_rows_of(others) if others else first)
+            for every in alike.values():
+                self.multiply(every[0].with_rows_of(every, join) if len(every) > 1 else every[0])
 
     def finish(self) -> None:
         """What nothing contributed to is 0."""

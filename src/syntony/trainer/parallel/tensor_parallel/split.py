@@ -4,9 +4,9 @@
     mlp        up by outputs          -> down by inputs           head       by tokens of the vocabulary
     experts    as the mlp, every one
 
-so that between the two matrices of a branch nothing travels. Of the head's logits a rank has those of its tokens; per
-position it contributes the logarithm of their sum of exponentials, and the target's logit if that is its own. What
-travels is a number per rank and position, never logits.
+so that between the two matrices of a branch nothing travels. Of the head's logits a rank has those of its tokens, of
+which some ranks have one more than others; per position it contributes the logarithm of their sum of exponentials, and
+the target's logit if that is its own. What travels is a number per rank and position, never logits.
 
 All ranks have the same router and all tokens (Enter stands before its norm), so that they send the same tokens to the
 same experts, each to its part of them. What comes back are parts of sums, and so are the gradients of all that the
@@ -26,7 +26,7 @@ from syntony.base.command import UserError
 from syntony.trainer.config import Model
 from syntony.trainer.model.layer import Branch, ForwardContext, Run
 from syntony.trainer.parallel.mesh import Mesh
-from syntony.trainer.parallel.tensor_parallel.sums import Enter, Leave
+from syntony.trainer.parallel.tensor_parallel.sums import Enter, Leave, Still
 
 CUTS = {  # by kind of layer: the matrices that are split, and along which axis
     "embedding": {"tokens": 0},
@@ -52,7 +52,7 @@ def tensor_parallel(branches: Sequence[Branch], model: Model, mesh: Mesh) -> lis
             found.append(_router(whole, Enter("enter", ranks, sequence)))
             continue
         branch = whole.with_weights(
-            **{name: whole.weight(name).split(axis, rank, ranks) for name, axis in CUTS[kind].items()}
+            **{name: whole.weight(name).share(axis, rank, ranks) for name, axis in CUTS[kind].items()}
         )
         if sequence:  # every rank's part of the sequence contributes to the gradients of what is not split
             rest = [weight for weight in branch.weights if weight.name not in CUTS[kind]]
@@ -62,18 +62,20 @@ def tensor_parallel(branches: Sequence[Branch], model: Model, mesh: Mesh) -> lis
         if kind == "embedding":
             branch = branch.with_segment(0, _embed(rank * model.vocabulary // ranks))
         if kind == "head":
-            logits, loss = _cross_entropy(rank, ranks)
+            logits, loss = _cross_entropy(rank, ranks, rank * model.vocabulary // ranks)
             branch = replace(branch, segments=(branch.segments[0], logits, loss))
             branch = branch.with_point(1, Leave("totals", ranks, sequence=False))
         else:
             branch = branch.with_point(-1, Leave(f"leave{suffix}", ranks, sequence))
+        if kind == "attention" and sequence and mesh.size("cp") == 1:
+            branch = branch.with_point(1, Still("heads")).with_point(2, Still("tokens"))
         found.append(branch)
     return found
 
 
 def _check(model: Model, mesh: Mesh) -> None:
     ranks = mesh.size("tp")
-    for name in ("heads", "hidden", "vocabulary"):
+    for name in ("heads", "hidden"):
         if getattr(model, name) % ranks:
             raise UserError(f"[parallel] tp is {ranks}; it must divide [model] {name}, which is {getattr(model, name)}")
     length = model.context // mesh.size("cp")
@@ -114,12 +116,13 @@ def _embed(first: int) -> Run:
     return embed
 
 
-def _cross_entropy(rank: int, ranks: int) -> tuple[Run, Run]:
-    """The segments logits and loss. Between them (rows, length, 1 + ranks): target's logit, and each rank's total."""
+def _cross_entropy(rank: int, ranks: int, first: int) -> tuple[Run, Run]:
+    """The segments logits and loss. Between them (rows, length, 1 + ranks): target's logit, and each rank's total.
+    `first`: of this rank's tokens."""
 
     def logits(context: ForwardContext, h: Tensor, targets: Tensor) -> tuple[Tensor]:
         made = context.linear(h, "logits").float()
-        inside, place = _mine(targets, rank * made.shape[-1], made.shape[-1])
+        inside, place = _mine(targets, first, made.shape[-1])
         target = made.gather(-1, place.unsqueeze(-1)).squeeze(-1) * inside
         total = made.logsumexp(-1)
         others = torch.zeros_like(total)

@@ -51,6 +51,13 @@ class Enter(Transfer):
 
 
 @dataclass(frozen=True)
+class Still(Transfer):
+    """Nothing moves. What is on its two sides may be cut differently."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Leave(Transfer):
     """Out of a branch: every rank has a part of the sum."""
 
