@@ -1,12 +1,16 @@
 """What the site has beside the pages of docs/: pages generated from the code, and those at the top of the repository.
 
 Links out of docs/ (to the sources, to README.md) lead to the page of the site, or else are written as plain text.
+Where a page of docs/ shows a picture of a page of `syntony view`, the site shows that page itself, made with the site.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +18,40 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 TOP = {"README.md": "index.md", "ARCHITECTURE.md": "architecture.md", "CHANGELOG.md": "changes.md"}
+LIVE = {
+    "view-schedule": ["synth dgx1 all_gather --size 64M --engine forest -o s.json", "view s.json -o PAGE"],
+    "view-step": [
+        *(
+            f"overlap plan --model thin --layout pp=2,dp=2,microbatches=4 --policy {policy} -o {policy}.json"
+            for policy in ("serial", "fifo", "need", "zero_bubble")
+        ),
+        "view serial.json fifo.json need.json zero_bubble.json -o PAGE",
+    ],
+}
+"""By the name of a picture in docs/pictures, the commands that make the page that it shows."""
+_PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?([\w-]+)\.png"[^>]*>')
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the generated pages."""
+    """Adds the generated pages, and what is alive on them."""
     generated = {"help.md": _help(), "api.md": _api(), "glossary.md": _glossary()}
     for name, page in TOP.items():
         generated[page] = (ROOT / name).read_text()
     for page, text in generated.items():
         files.append(File.generated(config, page, content=text))
+    for name, commands in LIVE.items():
+        files.append(File.generated(config, f"live/{name}.html", content=_made(commands)))
     return files
+
+
+def _made(commands: list[str]) -> str:
+    """The page that the last command writes to PAGE."""
+    with tempfile.TemporaryDirectory() as folder:
+        for command in commands:
+            words = command.replace("PAGE", "page.html").split()
+            subprocess.run([sys.executable, "-m", "syntony", *words], cwd=folder, check=True, capture_output=True)
+        return (Path(folder) / "page.html").read_text()
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
@@ -46,6 +73,34 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         return f"{mark}[{words}]({'../' * depth}{uri}{'#' + anchor if anchor else ''})"
 
     return _LINK.sub(rewritten, markdown)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
+    """Puts live pages in the place of their pictures; in notebooks, whose text mkdocs does not see, mends links
+    (those out of docs/ lose their target)."""
+
+    def framed(found: re.Match[str]) -> str:
+        words, name = found.groups()
+        if name not in LIVE:
+            return found.group()
+        target = files.get_file_from_path(f"live/{name}.html")
+        assert target is not None
+        address = target.url_relative_to(page.file)
+        return (
+            f'<iframe title="{words}" src="{address}" loading="lazy" style="width:100%;height:760px;border:0"></iframe>'
+            f'<br><a href="{address}">On a page of its own</a>'
+        )
+
+    def mended(found: re.Match[str]) -> str:
+        place, anchor = found.groups()
+        path = (ROOT / "docs" / page.file.src_uri).parent.joinpath(place).resolve()
+        name = str(path.relative_to(ROOT))
+        target = files.get_file_from_path(TOP.get(name) or name.removeprefix("docs/"))
+        return f'href="{target.url_relative_to(page.file)}{anchor or ""}"' if target else ""
+
+    if page.file.src_uri.endswith(".ipynb"):
+        return re.sub(r'href="((?:\.\./|\w)[^":#]*\.\w+)(#[^"]*)?"', mended, html)
+    return _PICTURE.sub(framed, html)
 
 
 def _help() -> str:

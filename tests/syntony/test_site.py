@@ -17,10 +17,11 @@ GENERATED = {"index.md", "help.md", "api.md", "architecture.md", "glossary.md", 
 
 def test_every_page_is_in_the_navigation() -> None:
     text = (ROOT / "mkdocs.yml").read_text()
-    named = re.findall(r"^ +- .*: (\S+\.md)$", text[text.index("nav:") :], re.MULTILINE)
+    named = re.findall(r"^ +- .*: (\S+\.(?:md|ipynb))$", text[text.index("nav:") :], re.MULTILINE)
     assert len(named) == len(set(named))
     docs = ROOT / "docs"
-    assert set(named) == {str(page.relative_to(docs)) for page in docs.rglob("*.md")} | GENERATED
+    pages = {str(page.relative_to(docs)) for page in docs.rglob("*") if page.suffix in (".md", ".ipynb")}
+    assert set(named) == pages | GENERATED
 
 
 @pytest.mark.sweep
@@ -38,6 +39,6 @@ def test_it_builds_without_a_warning(tmp_path: Path) -> None:
     assert (built.returncode, built.stderr.strip()) == (0, "")
     pages = list((tmp_path / "site").rglob("index.html"))
     for page in pages:
-        for target in re.findall(r'href="([^"#]+)', page.read_text()):
-            if "://" not in target and not target.startswith(("mailto:", "/")):
+        for target in re.findall(r'(?:href|src)="([^"#]+)', page.read_text()):
+            if "://" not in target and not target.startswith(("mailto:", "data:", "/")):
                 assert (page.parent / target).exists(), f"{page.relative_to(tmp_path)} links to {target}"
