@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.collectives.running import launch
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -32,7 +34,7 @@ def output(process: subprocess.Popen[str]) -> str:
 
 def test_every_example_has_a_test() -> None:
     names = {path.name for path in EXAMPLES.glob("*.py")}
-    assert names == {"train.py", "numpy_ranks.py", "schedule.py", "my_ring.py"}
+    assert names == {"train.py", "numpy_ranks.py", "schedule.py", "my_ring.py", "moe.py"}
 
 
 def test_train(tmp_path: Path) -> None:
@@ -40,6 +42,15 @@ def test_train(tmp_path: Path) -> None:
     run = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     told = output(start(tmp_path, *run, EXAMPLES / "train.py"))
     assert all(f"rank {rank}: loss" in told for rank in range(2))
+
+
+def test_moe_loses_the_same_with_a_schedule() -> None:
+    pytest.importorskip("torch")
+    told = [launch(2, EXAMPLES / "moe.py", *way) for way in ((), ("--over",))]
+    assert [done.returncode for done in told] == [0, 0], told[0].stderr + told[1].stderr
+    plain, over = (sorted(done.stdout.split("rank")) for done in told)
+    assert len(plain) == 3
+    assert plain == over
 
 
 def test_numpy_ranks(tmp_path: Path) -> None:

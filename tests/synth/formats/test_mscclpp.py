@@ -102,6 +102,45 @@ def test_built_programs_go_out_and_come_back(name: str, collective: str) -> None
         plan_executor.run(plan, random.Random(ranks))
 
 
+NAMED = (
+    ("ring:4", "all_gather", "greedy"),
+    ("ring:4", "all_reduce", "greedy"),
+    ("ring:4", "all_to_all", "flow"),
+    ("full:4", "reduce_scatter", "forest"),
+    ("full:4", "all_to_all", "flow"),
+    ("full:4,slowed=rank0-rank1@10%", "all_gather", "forest"),
+    ("full:4,slowed=rank0-rank1@10%", "all_to_all", "flow"),
+    ("star:4", "all_reduce", "forest"),
+    ("mesh:2x3", "all_reduce", "greedy"),
+    ("mesh:2x3", "all_gather", "forest"),
+    ("torus:2x3", "reduce_scatter", "greedy"),
+    ("hypercube:3", "all_gather", "bfb"),
+    ("hypercube:3", "all_to_all", "flow"),
+    ("dgx1", "all_gather", "bfb"),
+    ("dgx1", "all_gather", "forest"),
+    ("dgx1", "all_reduce", "forest"),
+    ("dgx1", "reduce_scatter", "forest"),
+    ("dgx1", "all_to_all", "flow"),
+    ("rail:boxes=2,gpus=2,rails=1", "all_reduce", "greedy"),
+    ("rail:boxes=2,gpus=2,rails=2", "all_gather", "forest"),
+)
+_CHEAP = 6
+
+
+@pytest.mark.parametrize(
+    ("network", "kind", "engine"),
+    [pytest.param(*one, marks=() if place < _CHEAP else pytest.mark.sweep) for place, one in enumerate(NAMED)],
+)
+def test_twenty_schedules_mean_as_plans_what_they_are(network: str, kind: str, engine: str) -> None:
+    """Interpreted from their JSON alone; what comes out is what the schedule's collective says."""
+    schedule = syntony.synthesize(network, kind, engine=engine)
+    assert syntony.verify(schedule)
+    for protocol in ("Simple", "LL"):
+        plan = json.loads(mscclpp_text(lower(schedule, CONVERSION), ExportOptions(protocol=protocol)))
+        assert check_program(read_mscclpp(plan, "again")).fault is None
+        plan_executor.run(plan, random.Random(network + kind))
+
+
 def test_long_lanes_are_cut() -> None:
     """A ring of eight sends 14 messages per lane: more than 64 operations, so lanes go on in others."""
     plan = json.loads(mscclpp_text(_core.build("ring", "all_reduce", 8), ExportOptions()))

@@ -91,7 +91,9 @@ def _ms(seconds: float) -> str:
 
 def _synthesized(network: Network, collective: str, folder: Path) -> Path:
     topology, asked = problem_of(network.topology, collective, None, 0, None)
-    schedule = checked(engine_named("auto").run(topology, asked, _SIZE, Budget(10.0)))
+    # `auto` may cut into slices: every step is a launch, and more of them only pay on faster wires.
+    engine = {"all_to_all": "flow", "all_reduce": "auto"}.get(collective, "forest")
+    schedule = checked(engine_named(engine).run(topology, asked, _SIZE, Budget(10.0)))
     write(schedule, folder / f"{collective}.json")
     return folder / f"{collective}.json"
 
