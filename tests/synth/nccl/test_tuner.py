@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syntony.__main__ import main
+from syntony.synth.nccl.cost_model import Group, calibrated, predicted
 from syntony.synth.nccl.measured import read_times
 from syntony.synth.nccl.tuner import MOST_BYTES, Curve, Way, choices, table_text, way_named
 
@@ -52,6 +54,60 @@ def test_within_two_percent_on_held_out_sizes(models: list[tuple[float, float]])
     for size, chosen in zip(SIZES, at_measured, strict=True):
         times = [latency + size / rate for latency, rate in models]
         assert times[chosen] <= min(times) * 1.001
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+def test_predicted_trees_are_chosen_right_after_rings_were_measured(capability: int) -> None:
+    """GPUs that are slower than the model by factors of their own: only rings are timed, at every fourth power."""
+    group = Group(4, 32, capability, True, False, (12, 20.0), (12, 20.0))
+    model = predicted(group, "all_reduce")
+    truth = {one.way: replace(one, latency=1.3 * one.latency, per_byte=one.per_byte / 0.85) for one in model}
+    timed = {way: [(size, one.at(size)) for size in SIZES] for way, one in truth.items() if way.algorithm == "ring"}
+    rings = [Curve(way, times) for way, times in timed.items()]
+    found = choices(calibrated(model, rings))
+    assert {one.way.algorithm for one in found} == {"ring", "tree"}
+    for size in [3 * size for size in SIZES[:-1]] + [2 * size for size in SIZES[:-1]]:
+        chosen = next(one.way for one in found if one.least <= size <= one.most)
+        assert truth[chosen].at(size) <= 1.02 * min(one.at(size) for one in truth.values()), size
+
+
+def test_a_model_says_what_nccl_says() -> None:
+    """By hand from tuning.cc: eight H100 with 24 channels of 20 GB/s; two hosts of one A100 and 2 channels of 12."""
+    eight, two = (
+        Group(1, 8, 90, True, False, (24, 20.0), (24, 20.0)),
+        Group(2, 2, 80, False, True, (2, 12.0), (2, 12.0)),
+    )
+    inside = {str(one.way): one for one in predicted(eight, "all_reduce")}
+    assert inside["ring/simple"].latency == pytest.approx((8.4 + 14 * 3.4) * 1e-6)
+    assert 1e-9 / inside["ring/simple"].per_byte == pytest.approx(480 * 8 / 14)
+    assert 1e-9 / inside["ring/ll"].per_byte == pytest.approx(141 * 8 / 14)
+    assert inside["tree/ll128"].latency == pytest.approx((14 + 2 * 7 * 1.25) * 1e-6)
+    assert 1e-9 / inside["tree/ll"].per_byte == pytest.approx(0.92 * 480 / 3.8 / 2)
+    across = {str(one.way): one for one in predicted(two, "all_reduce")}
+    assert not any("ll128" in name for name in across)
+    assert across["ring/simple"].at(1 << 20) == pytest.approx(1.4 * (8.4 + 2 * 14) * 1e-6 + (1 << 20) / 24e9)
+    assert across["tree/simple"].latency == pytest.approx((8.4 + 2 * 14) * 1e-6)
+
+
+def test_predicted_tables_and_advice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, ring, tree = tmp_path / "t.csv", tmp_path / "ring.txt", tmp_path / "tree.txt"
+    assert main(["export", "nccl-tuner", "all_reduce", "--on", "dgx1", "-o", str(table), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert {one["measured"] for one in told["models"]} == {False}
+    assert table.read_text().splitlines()[-1].endswith(",1,8,-1,-1")
+    again = ["export", "nccl-tuner", "all_reduce", "-o", str(table), "--force"]
+    assert main(again) == 2
+    assert main([*again, "--on", "dgx1", "--ranks", "9"]) == 2
+    assert "not so many" in capsys.readouterr().err
+    ring.write_text(nccl_tests([(size, 5e-5 + size / 200e9) for size in SIZES]))
+    tree.write_text(nccl_tests([(size, 4e-5 + size / 210e9) for size in SIZES]))
+    words = ["--measured", f"ring/simple={ring}", "--measured", f"tree/ll={tree}", "--timeout", "1", "--json"]
+    assert main(["advise", "dgx1", *words]) == 0
+    advice = json.loads(capsys.readouterr().out)["advice"]
+    assert all(one["ratio"] >= 1 for one in advice)
+    assert 1.05 < advice[1]["ratio"] <= 1.25  # the tree is 5 to 25 % faster; the model leaves it too early
+    assert main(["advise", "dgx1", *words[:2]]) == 2
+    assert "two measured ways" in capsys.readouterr().err
 
 
 def test_the_model_is_fitted() -> None:

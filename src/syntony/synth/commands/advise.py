@@ -6,7 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from syntony.base.answer import tell
-from syntony.base.command import Command
+from syntony.base.arguments import count
+from syntony.base.command import Command, UserError
+from syntony.base.wording import bytes_of
 from syntony.synth.commands.problem import add_timeout
 from syntony.topologies.cli import add_topology
 
@@ -24,6 +26,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beside", metavar="DUMP.xml", help="what NCCL chose itself (NCCL_GRAPH_DUMP_FILE): then the gain is told"
     )
+    parser.add_argument(
+        "--measured", action="append", default=[], metavar="WAY=FILE",
+        help="all_reduce as nccl-tests timed it with NCCL_ALGO and NCCL_PROTO set to this way, such as "
+        "ring/simple=ring.txt; once for each way: then the gain of a tuner table is told",
+    )  # fmt: skip
+    parser.add_argument("--nodes", type=count, default=1, metavar="N", help="hosts of that group (1)")
     add_timeout(parser, _TIMEOUT)
 
 
@@ -39,7 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     with progress(f"channels on {host.machine.name}"):
         begin = [chosen["ring"].channels] if "ring" in chosen else []
         rings = pack(host, "ring", beside=begin, timeout=0.7 * options.timeout)
-    advice = [_graph(host, rings, chosen.get("ring"), options), _tuner(host), _variables(host, rings)]
+    advice = [_graph(host, rings, chosen.get("ring"), options), _tuner(host, rings, options), _variables(host, rings)]
     lines = [described(host)]
     for number, one in enumerate(advice, 1):
         lines += [f"{number}. {one['what']}", f"   gain   {one['gain']}", f"   set    {one['set']}"]
@@ -50,6 +58,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _graph(host: Host, rings: Packing, chosen: ChannelSet | None, options: argparse.Namespace) -> dict[str, Any]:
     """The graph file, and what it promises beside NCCL's own choice where that is known."""
+    from syntony.synth.nccl.depth_first import estimated_own
     from syntony.synth.nccl.report import allowed
 
     total = float(rings.chosen.total)
@@ -58,9 +67,12 @@ def _graph(host: Host, rings: Packing, chosen: ChannelSet | None, options: argpa
     write = f"syntony export nccl-graph {options.topology}{across} -o channels.xml"
     ratio = None
     if chosen is None:
-        gain = (
-            f"{reach}; NCCL's own is not known: run once with NCCL_GRAPH_DUMP_FILE=chosen.xml, then --beside chosen.xml"
-        )
+        own = float(estimated_own(host, "ring", rings.bound.rate))
+        ratio = total / own if own else None
+        least = f"at least {ratio - 1:+.1%} over NCCL's own, estimated at up to {own:g}" if ratio else (
+            "NCCL's own search finds none at its speeds"
+        )  # fmt: skip
+        gain = f"{reach}; {least}: a run with NCCL_GRAPH_DUMP_FILE=chosen.xml, then --beside chosen.xml, tells exactly"
     else:
         ratio = total / allowed(host, chosen)
         verdict = "" if ratio >= _WORTH else ": NCCL's own channels are as good, leave them"
@@ -74,18 +86,45 @@ def _graph(host: Host, rings: Packing, chosen: ChannelSet | None, options: argpa
     }
 
 
-def _tuner(host: Host) -> dict[str, Any]:
-    """The table of choices: what it is worth only measuring tells."""
+def _tuner(host: Host, rings: Packing, options: argparse.Namespace) -> dict[str, Any]:
+    """The table of choices, and what it gains where ways were measured: over what NCCL's cost model chooses."""
     switched = host.machine.multicast and not host.across
     ways = ["Ring Simple", "Tree LL", "Tree LL128", *(["NVLS Simple"] if switched else [])]
+    words = "".join(f" --measured {text}" for text in options.measured) or " --measured ring/simple=ring.txt .."
+    group = f" --on {options.topology} --nodes {options.nodes}" if options.measured else ""
+    ratio, gain = 1.0, "+0.0% before anything is measured: a table of NCCL's own model chooses what NCCL does"
+    if options.measured:
+        ratio, size = _tuned(host, rings, options)
+        where = f" at {bytes_of(size)}" if ratio > 1 else " at the measured sizes: NCCL chooses right"
+        gain = f"up to {ratio - 1:+.1%}{where}"
     return {
         "what": f"a tuner table, from runs of {', '.join(ways)}",
-        "gain": "not predicted: it is at sizes where NCCL changes its algorithm too early or late",
-        "ratio": None,
-        "set": "syntony export nccl-tuner all_reduce --measured ring/simple=ring.txt .. -o choices.csv; "
+        "gain": gain,
+        "ratio": ratio,
+        "set": f"syntony export nccl-tuner all_reduce{words}{group} -o choices.csv; "
         "NCCL_TUNER_PLUGIN, NCCL_TUNER_CONFIG_FILE",
         "check": "all_reduce_perf -b 1K -e 1G -f 2, with and without NCCL_TUNER_PLUGIN",
     }
+
+
+def _tuned(host: Host, rings: Packing, options: argparse.Namespace) -> tuple[float, int]:
+    """The largest gain of the best way over the one that NCCL's model chooses, among the measured sizes and ways."""
+    from syntony.synth.commands.export import measured_curves
+    from syntony.synth.nccl.cost_model import group_of, predicted
+
+    curves = measured_curves(options.measured, rccl=False)
+    ring = (len(rings.chosen.channels), float(rings.chosen.speed))
+    model = {one.way: one for one in predicted(group_of(host, ring, ring, options.nodes), "all_reduce")}
+    known = [curve for curve in curves if curve.way in model]
+    if len(known) < 2:
+        raise UserError("the gain of a table needs two measured ways at least, of ring and tree with ll, ll128, simple")
+    best, at = 1.0, 0
+    for size in sorted({size for curve in known for size in curve.sizes}):
+        chosen = min(known, key=lambda curve: model[curve.way].at(size))
+        ratio = chosen.at(size) / min(curve.at(size) for curve in known)
+        if ratio > best:
+            best, at = ratio, size
+    return best, at
 
 
 def _variables(host: Host, rings: Packing) -> dict[str, Any]:
@@ -105,8 +144,8 @@ def _variables(host: Host, rings: Packing) -> dict[str, Any]:
         why = "small groups use all channels of the ring"
     return {
         "what": f"{setting}: {why}",
-        "gain": "not predicted: the model has no cost for it; may help or hurt",
-        "ratio": None,
+        "gain": "+0.0% of what the links allow: the model has no cost for it; only the check tells",
+        "ratio": 1.0,
         "set": setting,
         "check": f"{test}, with and without it",
     }

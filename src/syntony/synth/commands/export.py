@@ -15,7 +15,11 @@ from syntony.synth.commands.problem import add_timeout
 from syntony.topologies.cli import add_topology
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from syntony.synth.nccl.channels import ChannelSet, Host
+    from syntony.synth.nccl.cost_model import Group, Predicted
+    from syntony.synth.nccl.tuner import Curve
 
 _TIMEOUT = 60.0
 _OF_LIMIT = 0.4  # of --timeout for rings, as much for trees; the rest for bounds and for writing
@@ -113,9 +117,15 @@ def _configure_tuner(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("collective", metavar="COLLECTIVE", help=", ".join(COLLECTIVES))
     parser.add_argument(
+        "--on",
+        metavar="T",
+        help="also ways that were not measured, as NCCL's own cost model predicts them on hosts like T (a topology, or "
+        "file: with NCCL's description of a host), scaled by what was measured",
+    )
+    parser.add_argument(
         "--measured",
         action="append",
-        required=True,
+        default=[],
         metavar="WAY=FILE",
         help="what nccl-tests printed, or its JSON, with NCCL_ALGO and NCCL_PROTO set to this way, such as "
         "ring/simple=ring.txt or tree/ll128/16=tree.json (16 channels); once for each way",
@@ -129,36 +139,39 @@ def _configure_tuner(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_tuner(options: argparse.Namespace) -> int:
-    from syntony.base.wording import bytes_of, unknown
-    from syntony.synth.nccl.measured import read_times
-    from syntony.synth.nccl.tuner import ALGORITHMS, COLLECTIVES, RCCL_ALGORITHMS, Curve, choices, table_text, way_named
+    from syntony.base.wording import bytes_of, counted, unknown
+    from syntony.synth.nccl.cost_model import calibrated
+    from syntony.synth.nccl.tuner import COLLECTIVES, choices, table_text
 
     rccl = options.command.endswith("rccl-tuner")
     if options.collective not in COLLECTIVES:
         raise UserError(f"{unknown('collective', options.collective, COLLECTIVES)}; tuners choose for no others")
-    curves: list[Curve] = []
-    for text in options.measured:
-        name, sign, path = text.partition("=")
-        if not sign:
-            raise UserError(f"--measured {text}: write WAY=FILE, such as ring/simple=ring.txt")
-        way = way_named(name, RCCL_ALGORITHMS if rccl else ALGORITHMS)
-        if any(curve.way == way for curve in curves):
-            raise UserError(f"--measured {text}: {way} is given twice")
-        curves.append(Curve(way, read_times(Path(path))))
-    found = choices(curves)
-    where = f"by {len(curves)} measured ways"
+    if not options.measured and options.on is None:
+        raise UserError("it needs times: --measured WAY=FILE, or --on T for those that NCCL's cost model predicts")
+    curves = measured_curves(options.measured, rccl=rccl)
+    timed: list[Curve | Predicted] = [*curves]
+    nodes, ranks = options.nodes or -1, options.ranks or -1
+    where = f"by {counted(len(curves), 'measured way')}"
+    if options.on is not None:
+        group, model = _model(options)
+        timed, nodes, ranks = calibrated(model, curves), group.nodes, group.ranks
+        where += f" and {counted(len(timed) - len(curves), 'predicted one')}"
+    found = choices(timed)
     text = table_text(
         options.collective,
         found,
-        nodes=options.nodes or -1,
-        ranks=options.ranks or -1,
+        nodes=nodes,
+        ranks=ranks,
         remark=f"syntony export, {where}",
     )
     write_text(options.output, text)
     told = {
         "file": str(options.output),
         "choices": [{"least": one.least, "most": one.most, "way": str(one.way)} for one in found],
-        "models": [{"way": str(curve.way), "latency": curve.latency, "per_byte": curve.per_byte} for curve in curves],
+        "models": [
+            {"way": str(one.way), "latency": one.latency, "per_byte": one.per_byte, "measured": one in curves}
+            for one in timed
+        ],
     }
     lines = [f"{options.collective}, {where}:"]
     lines += [f"  {bytes_of(one.least):>8} to {bytes_of(one.most):<8} {one.way}" for one in found]
@@ -167,6 +180,42 @@ def _run_tuner(options: argparse.Namespace) -> int:
     )
     tell(options, told, [*lines, f"  use    NCCL_TUNER_CONFIG_FILE={options.output}; {library}", wrote(options.output)])
     return 0
+
+
+def measured_curves(texts: Sequence[str], *, rccl: bool) -> list[Curve]:
+    """The curves of `--measured WAY=FILE`, .. Raises UserError."""
+    from syntony.synth.nccl.measured import read_times
+    from syntony.synth.nccl.tuner import ALGORITHMS, RCCL_ALGORITHMS, Curve, way_named
+
+    curves: list[Curve] = []
+    for text in texts:
+        name, sign, path = text.partition("=")
+        if not sign:
+            raise UserError(f"--measured {text}: write WAY=FILE, such as ring/simple=ring.txt")
+        way = way_named(name, RCCL_ALGORITHMS if rccl else ALGORITHMS)
+        if any(curve.way == way for curve in curves):
+            raise UserError(f"--measured {text}: {way} is given twice")
+        curves.append(Curve(way, read_times(Path(path))))
+    return curves
+
+
+def _model(options: argparse.Namespace) -> tuple[Group, list[Predicted]]:
+    """What NCCL's cost model says with the channels of `export nccl-graph` on the same hosts."""
+    from syntony.base.wording import counted
+    from syntony.synth.nccl.cost_model import group_of, predicted
+    from syntony.synth.nccl.hosts import host_named
+    from syntony.synth.nccl.packing import pack
+
+    nodes = options.nodes or 1
+    host = host_named(options.on, across=nodes > 1)
+    gpus = len(host.machine.gpus)
+    if options.ranks is not None and options.ranks != nodes * gpus:
+        raise UserError(f"--ranks {options.ranks}: {counted(nodes, 'host')} of {counted(gpus, 'GPU')} are not so many")
+    rings = pack(host, "ring", timeout=0)
+    chains = pack(host, "chain", exactly=len(rings.chosen.channels), beside=[rings.chosen.channels], timeout=0)
+    ring, tree = ((len(one.chosen.channels), float(one.chosen.speed)) for one in (rings, chains))
+    group = group_of(host, ring, tree, nodes)
+    return group, predicted(group, options.collective)
 
 
 # export mscclpp ---------------------------------------------------------------------------------------------------

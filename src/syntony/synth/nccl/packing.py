@@ -25,7 +25,7 @@ from math import ceil, lcm
 from syntony.synth.nccl.bound import ChannelBound, channel_bound
 from syntony.synth.nccl.channels import Channel, ChannelSet, Host, Shape
 from syntony.synth.nccl.circuits import Circuits
-from syntony.synth.nccl.depth_first import NCCL_SPEEDS, DepthFirst
+from syntony.synth.nccl.depth_first import DepthFirst, nccl_speeds
 from syntony.synth.nccl.machine import MachineError
 from syntony.synth.nccl.tours import Tours
 
@@ -131,7 +131,7 @@ class _Search:
 
     def depth_first(self) -> None:
         """At natural speeds and NCCL's, the highest totals first; not limited by time."""
-        speeds = {*self._natural_speeds(), *(speed for speed in NCCL_SPEEDS if speed <= self.goal)}
+        speeds = {*self._natural_speeds(), *(speed for speed in nccl_speeds(self.host) if speed <= self.goal)}
 
         def most(speed: Fraction) -> int:
             if self.best.total >= self.goal * _NEAR:

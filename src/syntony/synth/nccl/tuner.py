@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, inf, log
+from typing import Protocol
 
 import numpy as np
 from scipy.optimize import nnls
@@ -92,6 +93,20 @@ class Curve:
         return float(self.latency + self.per_byte * size) or 1e-12
 
 
+class Timed(Protocol):
+    """Times of one way: measured (Curve), or predicted (cost_model.py)."""
+
+    @property
+    def way(self) -> Way: ...
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Sizes at which to look for crossings, bytes."""
+
+    def at(self, size: float) -> float:
+        """Seconds."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """The way from `least` to `most` bytes."""
@@ -101,7 +116,7 @@ class Choice:
     way: Way
 
 
-def choices(curves: Sequence[Curve]) -> list[Choice]:
+def choices(curves: Sequence[Timed]) -> list[Choice]:
     """The fastest way at every size, up to MOST_BYTES. Of two as fast the one named first."""
     points = _grid(curves)
     chosen = [_best(curves, point) for point in points]
@@ -117,11 +132,11 @@ def choices(curves: Sequence[Curve]) -> list[Choice]:
     return found
 
 
-def _best(curves: Sequence[Curve], size: float) -> Curve:
+def _best(curves: Sequence[Timed], size: float) -> Timed:
     return min(curves, key=lambda curve: curve.at(size))
 
 
-def _grid(curves: Sequence[Curve]) -> list[float]:
+def _grid(curves: Sequence[Timed]) -> list[float]:
     """Sizes at which to look, all measured ones among them."""
     measured = {float(size) for curve in curves for size in curve.sizes}
     low, high = min(measured), max(measured)
@@ -129,7 +144,7 @@ def _grid(curves: Sequence[Curve]) -> list[float]:
     return sorted(measured | {low * (high / low) ** (step / steps) for step in range(1, steps)})
 
 
-def _crossing(curves: Sequence[Curve], low: float, high: float) -> int:
+def _crossing(curves: Sequence[Timed], low: float, high: float) -> int:
     """The last size between `low` and `high` at which the best way is the one at `low`."""
     before = _best(curves, low)
     least, most = int(low), int(high)
