@@ -98,7 +98,7 @@ _syntony() {{
 }}
 # A name such as torus:4x4 is one word here.
 _syntony_whole() {{
-    local line=${{COMP_LINE:0:COMP_POINT}}
+    local line=${{COMP_LINE:0:$COMP_POINT}}
     COMP_WORDS=($line)
     [[ $line == *" " ]] && COMP_WORDS+=("")
     COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
@@ -159,12 +159,13 @@ def fish(commands: Iterable[Words]) -> str:
     commands = list(commands)
     verbs, groups = _verbs(commands)
     lines = ["function __syntony_at", "    set -l words (commandline -opc)", "    set -e words[1]",
-             '    test (count $words) -ge (count $argv); and test "$words[1..'
-             '(count $argv)]" = "$argv"', "end"]  # fmt: skip
+             "    set -l many (count $argv)",
+             '    test (count $words) -ge $many; and test "$words[1..$many]" = "$argv"', "end"]  # fmt: skip
     about = {words.name: words.summary for words in commands}
     for verb in verbs:
         told = about.get(verb, ", ".join(groups.get(verb, ())))
         lines.append(f"complete -c syntony -n __fish_use_subcommand -f -a {verb} -d {shlex.quote(told)}")
+    lines.append(f"complete -c syntony -n '__syntony_at help' -f -a {shlex.quote(' '.join(verbs))}")
     for verb, rest in groups.items():
         for word in rest:
             told = about[f"{verb} {word}"]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -166,3 +171,53 @@ def test_ranks_do_not_outlive_their_launcher() -> None:
     # The pipes are the ranks' too: they are at their end only when the last rank is.
     code, _, _ = end_of_an_endless_run(lambda launcher, ranks: os.kill(launcher, signal.SIGKILL))
     assert code == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_the_table_is_narrow_where_the_terminal_is(columns: int) -> None:
+    """On 80 columns no line is wider; on a wide terminal, as in a pipe, rows are nccl-tests'."""
+    command = [
+        sys.executable,
+        "-m",
+        "syntony",
+        *[
+            "bench",
+            "all_reduce",
+            "-b",
+            "8",
+            "-e",
+            "64",
+            "-f",
+            "2",
+            "-n",
+            "2",
+            "-w",
+            "0",
+            "-I",
+            "--ranks",
+            "2",
+            "--peers",
+            "gloo",
+        ],
+    ]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.pop("COLUMNS", None)
+        os.execv(command[0], command)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    seen = b""
+    with contextlib.suppress(OSError):  # EIO: the other end is closed
+        while part := os.read(terminal, 4096):
+            seen += part
+    os.close(terminal)
+    assert os.waitpid(pid, 0)[1] == 0, seen
+    lines = seen.decode().replace("\r", "").splitlines()
+    rows = [line.split() for line in lines if line.strip() and not line.startswith("#")]
+    if columns == 80:
+        assert max(map(len, lines)) <= columns
+        assert [(row[0], len(row)) for row in rows] == [(size, 9) for size in ("8", "16", "32", "64")]
+        assert lines.count("# float, sum") == 1
+        assert sum(line.split()[:2] == ["#", "gloo"] for line in lines) == 4
+    else:
+        assert all(row[:5] == [size, str(int(size) // 4), "float", "sum", "-1"] for row, size in zip(
+            rows, ("8", "16", "32", "64"), strict=True))  # fmt: skip

@@ -6,12 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from syntony import MpiBootstrap
 from syntony.base.command import UserError
+from syntony.collectives.bootstrap import bootstraps
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,3 +66,28 @@ def test_mpi4py_without_an_mpi_library_is_a_sentence(monkeypatch: pytest.MonkeyP
         MpiBootstrap()
     for name in [name for name in sys.modules if name.partition(".")[0] == "mpi4py"]:
         monkeypatch.delitem(sys.modules, name)
+
+
+class Slow:
+    """Stands in for an MPI communicator whose other ranks come late."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def Get_rank(self) -> int:  # noqa: N802
+        return 2
+
+    def Get_size(self) -> int:  # noqa: N802
+        return 4
+
+    def allgather(self, blob: bytes) -> list[bytes]:
+        time.sleep(self._seconds)
+        return [blob] * 4
+
+
+def test_who_waits_long_over_mpi_says_so(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(bootstraps, "LONG", 0.2)
+    assert MpiBootstrap(cast("Any", Slow(0.0))).all_gather("hosts", b"a") == [b"a"] * 4
+    assert capfd.readouterr().err == ""
+    assert MpiBootstrap(cast("Any", Slow(1.0))).all_gather("hosts", b"a") == [b"a"] * 4
+    assert capfd.readouterr().err == "syntony: rank 2 of 4 has waited 0.2 s for other ranks in 'hosts', over MPI\n"

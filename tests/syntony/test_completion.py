@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +36,85 @@ def completed(script: Path, line: str) -> list[str]:
     )
     assert done.stderr == ""
     return done.stdout.split()
+
+
+def offered_by_fish(script: Path, line: str) -> list[str]:
+    """What fish offers behind `line`."""
+    ask = ["fish", "--no-config", "-c", f"source {script}; complete -C '{line}'"]
+    surroundings = os.environ | {"HOME": str(script.parent)}
+    done = subprocess.run(ask, cwd=script.parent, env=surroundings, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return [offer.split("\t")[0] for offer in done.stdout.splitlines()]
+
+
+def after_a_tab_in_zsh(script: Path, line: str) -> str:
+    """What stands on the line of an interactive zsh once somebody has typed `line` and the tabulator."""
+    setup = (
+        f"autoload -U compinit; compinit -u -D; source {script}; unsetopt beep; "
+        'show() { print -r -- "<<$BUFFER>>"; zle kill-whole-line }; zle -N show; bindkey "^Xx" show; echo rea""dy\n'
+    )
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(script.parent)
+        os.execvpe("zsh", ["zsh", "-f", "-i"], os.environ | {"TERM": "dumb", "PS1": "", "HOME": str(script.parent)})
+    try:
+        os.write(terminal, setup.encode())
+        _read_until(terminal, "ready")
+        os.write(terminal, f"{line}\t\x18x".encode())
+        return _read_until(terminal, ">>").partition("<<")[2].partition(">>")[0]
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.close(terminal)
+        os.waitpid(pid, 0)
+
+
+def _read_until(terminal: int, mark: str) -> str:
+    seen = ""
+    deadline = time.monotonic() + 60
+    while mark not in seen.replace('rea""dy', "") and time.monotonic() < deadline:
+        if select.select([terminal], [], [], 1)[0]:
+            seen += os.read(terminal, 1 << 16).decode(errors="replace")
+    return seen
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("syntony synt", ["synth"]),
+        ("syntony help si", ["simulate"]),
+        ("syntony topo d", ["detect", "draw"]),
+        ("syntony topo draw tor", ["torus:4x4x4"]),
+        ("syntony synth dgx1 all_gather --eng", ["--engine"]),
+        ("syntony synth dgx1 all_gather --engine f", ["fast", "flow", "forest"]),
+        ("syntony bench all_red", ["all_reduce"]),
+        ("syntony lab li", ["list"]),
+        ("syntony lab star:4 --ra", ["--rate"]),
+        ("syntony train t", ["tiny"]),
+        ("syntony verify a", ["a.fish"]),
+    ],
+)
+def test_fish_offers(line: str, offered: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "a.fish"
+    path.write_text(SHELLS["fish"](map(words_of, all_commands())))
+    assert offered_by_fish(path, line) == offered
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("syntony synt", "syntony synth "),
+        ("syntony topo dr", "syntony topo draw "),
+        ("syntony topo draw torus:", "syntony topo draw torus:4x4x4 "),
+        ("syntony synth dgx1 all_gather --eng", "syntony synth dgx1 all_gather --engine "),
+        ("syntony verify a", "syntony verify a.zsh "),
+    ],
+)
+def test_zsh_completes(line: str, completed: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.zsh"
+    path.write_text(SHELLS["zsh"](map(words_of, all_commands())))
+    assert after_a_tab_in_zsh(path, line) == completed
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -232,6 +233,68 @@ def test_outputs_are_refused_before_the_work(
         signal.signal(signal.SIGXFSZ, ignored)
     assert "cannot be written: File too large" in full
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+# What --output wrote before, and would write beside it: told before the work, too.
+@pytest.mark.parametrize(
+    ("line", "there"),
+    [
+        ("portfolio ring:4 all_gather -o p.json", "p.3.json"),
+        ("synth ring:4 all_gather --pareto -o p.json", "p.1-2-3.json"),
+    ],
+)
+def test_files_beside_an_output_are_refused_before_the_work(
+    line: str, there: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def worked(*_: object, **__: object) -> None:
+        raise AssertionError("the work began")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("syntony.base.progress.progress", worked)
+    (tmp_path / there).write_text("kept")
+    (tmp_path / "p.note.json").write_text("kept")  # none of theirs
+    assert main(line.split()) == 2
+    assert f"{there}: it exists; --force replaces what is there" in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {there: "kept", "p.note.json": "kept"}
+
+
+WRITERS = [
+    name for name in CHEAP if any(action.option_strings for action in outputs_of(parser_of(find(name.split())[0])))
+]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.sweep if name in SLOW else ()) for name in WRITERS]
+)
+def test_a_disk_that_fills_during_the_work(
+    name: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """/dev/full takes a file's opening, but no byte: the disk is full once the work is done."""
+    shutil.copy(folder / "s.json", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    command, words = find(CHEAP[name].split())
+    action = next(action for action in outputs_of(parser_of(command)) if action.option_strings)
+    if action.folder:
+        pytest.skip("it fills a folder")
+    if name == "examples":
+        words = ["ring"]
+    for flag in (flag for output in outputs_of(parser_of(command)) for flag in output.option_strings):
+        if flag in words:
+            del words[words.index(flag) : words.index(flag) + 2]
+    before = {path.name for path in tmp_path.iterdir()} | {"cache"}
+    assert main([*command.name, *words, action.option_strings[-1], "/dev/full"]) == 2
+    _, err = capfd.readouterr()
+    assert "/dev/full" in err
+    assert "No space left on device" in err
+    assert "Traceback" not in err
+    named = {word for word in words if (tmp_path / word).exists()}
+    assert {path.name for path in tmp_path.iterdir()} <= before | named
 
 
 @pytest.mark.parametrize("command", [command for command in ALL if any(True for _ in outputs_of(parser_of(command)))],

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,18 @@ def require_output(path: Path, force: bool) -> None:
     if path.exists() and not force:
         raise UserError(f"{path}: it exists; --force replaces it")
     _try(path)
+
+
+def require_series(path: Path | None, names: str, force: bool) -> None:
+    """Checks files beside `path` that a command cannot number before its work: F.NAME.json for F.json, where NAME
+    matches `names`. Raises UserError where one exists and may not be replaced."""
+    if path is None or is_special(path):
+        return
+    pattern = re.compile(f"{re.escape(path.stem)}\\.(?:{names}){re.escape(path.suffix)}")
+    there = sorted(other.name for other in path.parent.iterdir() if pattern.fullmatch(other.name))
+    if there and not force:
+        more = f", and {len(there) - 1} more of the kind" if len(there) > 1 else ""
+        raise UserError(f"{path.with_name(there[0])}: it exists{more}; --force replaces what is there")
 
 
 def wrote(path: Path | str, about: str = "") -> str:

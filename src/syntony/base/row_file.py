@@ -3,11 +3,12 @@
     RowFile       head row row ..                  CSV
     RowsInJson    {.., "rows": [row, row, ..], tail}   the tail is written again behind each new row
 
-The first row makes the file; without a row there is none.
+The first row makes the file; without a row there is none. Of a row for which the disk has no room nothing is left.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -28,22 +29,34 @@ class RowFile:
         self._head = head
         self._file: io.FileIO | None = None
         self._end = 0  # of the rows, where a tail begins
+        self._tail = b""
 
     def add(self, row: str, tail: str = "") -> None:
         """Writes the row in the place of the last tail, then the new one."""
+        special = is_special(self.path)
         try:
             if self._file is None:
                 self._file = self.path.open("wb", buffering=0)
                 row = self._head + row
-            if tail and not is_special(self.path):
+            if tail and not special:
                 self._file.seek(self._end)
             written = row.encode()
             _write(self._file, written + tail.encode())
             self._end += len(written)
-            if tail and not is_special(self.path):
+            self._tail = tail.encode()
+            if tail and not special:
                 self._file.truncate()
         except OSError as error:
+            if self._file is not None and not special:
+                self._restore(self._file)
             raise FileError(f"{self.path}: cannot be written: {error.strerror}; it holds the rows before") from None
+
+    def _restore(self, file: io.FileIO) -> None:
+        """What was there before the row that did not fit; the place for it has been there, too."""
+        with contextlib.suppress(OSError):
+            file.seek(self._end)
+            _write(file, self._tail)
+            file.truncate()
 
     def close(self) -> None:
         """No more rows come."""

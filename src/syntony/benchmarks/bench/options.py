@@ -12,6 +12,7 @@ from syntony import _core
 from syntony.base.arguments import size_or_zero as size
 from syntony.base.command import UserError
 from syntony.base.outputs import add_output, require_output
+from syntony.base.whole_file import is_special
 from syntony.base.wording import unknown
 from syntony.benchmarks.bench.elements import ALIASES, ELEMENTS, Element
 from syntony.benchmarks.bench.measure import Effort
@@ -235,7 +236,7 @@ def _read(arguments: argparse.Namespace, shape: Shape, of_several: bool) -> Opti
 
 def _own(path: Path | None, shape: Shape, arguments: argparse.Namespace, of_several: bool) -> Path | None:
     """Where one collective is recorded; one of several in a file of its own."""
-    if path is None or not of_several:
+    if path is None or not of_several or is_special(path):
         return path
     found = path.with_name(f"{path.stem}.{shape.name}{path.suffix}")
     require_output(found, arguments.force)

@@ -131,7 +131,10 @@ def _walk_one(
     """The rows of one collective."""
     record = Record(options, exchange.size, devices, remarks, writes=exchange.rank == 0)
     speaks = exchange.rank == 0 and not options.json
-    heading = table.heading(options, devices, [contender.label for contender in contenders], remarks)
+    labels = [contender.label for contender in contenders]
+    narrow = speaks and table.too_wide(options, len(labels) - 1)
+    heading = table.heading(options, devices, labels, remarks, narrow)
+    group = ""  # what the last row of a narrow table has in common with those before it
     cycles = range(options.cycles) if options.cycles else itertools.count()
     for _ in cycles:
         for case in cases(options, exchange.size):
@@ -141,7 +144,13 @@ def _walk_one(
                 if heading:  # only now: a benchmark that cannot run shows no table
                     print(heading)
                     heading = ""
-                print(table.row(case, results, exchange.size, options), flush=True)
+                if narrow:
+                    if (common := table.narrow_group(case)) != group:
+                        print(common)
+                    group = common
+                    print(table.narrow_row(case, results, labels, exchange.size, options), flush=True)
+                else:
+                    print(table.row(case, results, exchange.size, options), flush=True)
     if speaks:
         print(table.footing(options.shape, record.wrong, record.average_bus_bandwidth))
     for path in record.close():

@@ -2,14 +2,24 @@
 
 Behind them come what only this bench has: the iterations' spread (-I) and, for every further contender, its own time,
 median and check, with the median's ratio to the first contender's.
+
+On a terminal that is narrower than a row, type, operation and root stand above the rows that they are of, and what
+comes behind nccl-tests' columns has a line of its own:
+
+    #       size     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+            1024     1.21    0.85    0.85       0     1.18    0.87    0.87       0
+    #                gloo     52.1    50.9       0     1.20    42.4x
 """
 
 from __future__ import annotations
 
 import datetime
+import shutil
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+from syntony.base.answer import NARROW, wrapped
 from syntony.benchmarks.bench.measure import Result, Timing
 from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.options import Options
@@ -25,8 +35,18 @@ def bandwidths(shape: Shape, ranks: int, moved: int, seconds: float) -> tuple[fl
     return algorithm, algorithm * float(shape.bus_factor(ranks))
 
 
+def too_wide(options: Options, rivals: int) -> bool:
+    """Whether stdout is a terminal that is narrower than a row; a file or a pipe never is."""
+    wide = 57 + 2 * 33 + 36 * options.per_iteration + 44 * rivals + 21 * options.timestamps
+    return sys.stdout.isatty() and shutil.get_terminal_size((wide, 24)).columns <= wide
+
+
 def heading(
-    options: Options, devices: Sequence[dict[str, Any]], labels: Sequence[str], remarks: Sequence[str] = ()
+    options: Options,
+    devices: Sequence[dict[str, Any]],
+    labels: Sequence[str],
+    remarks: Sequence[str] = (),
+    narrow: bool = False,
 ) -> str:
     """Everything above the first row. `labels` are the contenders', the first being ours."""
     step = f"{options.step_bytes}(bytes)" if options.step_factor is None else f"{options.step_factor}(factor)"
@@ -44,6 +64,9 @@ def heading(
         for device in devices
     ]
     lines += ["#", *(f"# {remark}" for remark in remarks), *(["#"] if remarks else [])]
+    if narrow:
+        lines = [part for line in lines for part in _broken(line)]
+        return "\n".join([*lines, *_narrow_heading(options, labels)])
     groups = f"#{'':57}  {'out-of-place':>31}  {'in-place':>31}"
     names = f"#{'size':>12}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}{_FORM}{_FORM}"
     units = f"#{'(B)':>12}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6}{_FORM_UNITS}{_FORM_UNITS}"
@@ -56,6 +79,45 @@ def heading(
         names += f"  {'time':>7}  {'p50':>7}  {'#wrong':>6}  {'our p50':>7}  {'ratio':>8}"
         units += f"  {'(us)':>7}  {'(us)':>7}  {'':>6}  {'(us)':>7}  {'(x ours)':>8}"
     return "\n".join([*lines, groups, names, units])
+
+
+def _broken(line: str) -> list[str]:
+    """A line of the heading in lines that fit."""
+    return [part if part.startswith("#") else f"#{part}" for part in wrapped(line, most=NARROW - 1)] or [line]
+
+
+def _narrow_heading(options: Options, labels: Sequence[str]) -> list[str]:
+    lines = [
+        f"#{'':11}  {'out-of-place':>31}  {'in-place':>31}",
+        f"#{'size':>11}{_FORM}{_FORM}",
+        f"#{'(B)':>11}{_FORM_UNITS}{_FORM_UNITS}",
+    ]
+    if options.per_iteration:
+        lines.append(f"#{'iterations':>20}  {'i_min':>7}  {'i_max':>7}  {'i_p99':>7}  {'i_cv%':>7}")
+    if labels[1:]:
+        lines.append(f"#{'in the same run':>20}  {'time':>7}  {'p50':>7}  {'#wrong':>6}  {'our p50':>7}  {'x ours':>8}")
+    return lines
+
+
+def narrow_group(case: Case) -> str:
+    """What the rows of the narrow table below it have in common."""
+    root = f", root {case.root}" if case.shape.rooted else ""
+    return f"# {case.element.name}{f', {case.operation}' if case.operation else ''}{root}"
+
+
+def narrow_row(case: Case, results: Sequence[Result], labels: Sequence[str], ranks: int, options: Options) -> str:
+    """One size of the narrow table, in a line or some."""
+    moved = case.bytes_moved(ranks)
+    first, *rivals = results
+    line = f" {moved:>11}"
+    line += _form(case.shape, ranks, moved, first.out_of_place) + _form(case.shape, ranks, moved, first.in_place)
+    lines = [line]
+    if options.per_iteration:
+        lines.append(f"#{'':20}{_spread(first.best_form)}")
+    lines += [f"#{label[:20]:>20}{_rival(first, rival)}" for label, rival in zip(labels[1:], rivals, strict=True)]
+    if options.timestamps:
+        lines.append(f"#{'':20}  {datetime.datetime.now():%Y-%m-%d %H:%M:%S}")
+    return "\n".join(lines)
 
 
 def row(case: Case, results: Sequence[Result], ranks: int, options: Options) -> str:

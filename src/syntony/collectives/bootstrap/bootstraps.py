@@ -134,7 +134,7 @@ class StoreBootstrap:
 class MpiBootstrap:
     """Ranks of an MPI communicator, by default all of them. Needs mpi4py. UserError when MPI cannot be loaded.
 
-    MPI knows no time limit: a rank that does not come is waited for.
+    MPI knows no time limit: a rank that does not come is waited for, and after LONG seconds that is said.
     """
 
     def __init__(self, communicator: MPI.Intracomm | None = None) -> None:
@@ -152,5 +152,12 @@ class MpiBootstrap:
         self.size: int = communicator.Get_size()
 
     def all_gather(self, name: str, blob: bytes) -> list[bytes]:
-        gathered: list[bytes] = self._communicator.allgather(blob)
+        rank, size = self.rank, self.size
+        late = threading.Timer(LONG, say_who_waits, (f"rank {rank} of {size}", f"other ranks in {name!r}, over MPI"))
+        late.daemon = True
+        late.start()
+        try:
+            gathered: list[bytes] = self._communicator.allgather(blob)
+        finally:
+            late.cancel()
         return gathered

@@ -118,6 +118,7 @@ def draw(found: Mapping[str, Matrix], title: str, path: str | Path) -> None:
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
+    from syntony.base.figure_file import write_figure
     from syntony.base.wording import rate
 
     total = sum(found.values(), np.zeros((1, 1), np.int64)) / 1e6
@@ -131,7 +132,4 @@ def draw(found: Mapping[str, Matrix], title: str, path: str | Path) -> None:
     axes.set(xlabel="destination rank", ylabel="source rank")
     totals = (f"{lane} {rate(int(matrix.sum())).removesuffix('/s')}" for lane, matrix in found.items())
     axes.set_title(f"{title}\n{', '.join(totals)}")
-    try:
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {error}") from None
+    write_figure(path, figure, dpi=150)

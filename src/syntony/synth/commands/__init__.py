@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from syntony.base.answer import answer_text, show, tell, tell_json
 from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
-from syntony.base.outputs import add_output, require_output, wrote
+from syntony.base.outputs import add_output, require_output, require_series, wrote
 from syntony.base.wording import counted
 from syntony.synth.commands.files import COMMANDS as FILE_COMMANDS
 from syntony.synth.commands.place import COMMANDS as PLACE_COMMANDS
@@ -194,6 +194,7 @@ def _run_pareto(
 
     if options.engine not in ("auto", "sccl") or options.steps or options.rounds or options.chunks:
         raise UserError("--pareto walks the frontier of engine sccl: no other engine, --steps, --rounds or --chunks")
+    require_series(output, r"\d+-\d+-\d+", options.force)
     reports: list[dict[str, Any]] = []
     points = pareto(topology, collective, budget, patience=options.timeout / 4)
     stopped = ""

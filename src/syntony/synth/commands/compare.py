@@ -252,6 +252,8 @@ def _draw(title: str, rows: Sequence[dict[str, Any]], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    from syntony.base.figure_file import write_figure
+
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -268,11 +270,7 @@ def _draw(title: str, rows: Sequence[dict[str, Any]], path: Path) -> None:
     axes.set_title(title)
     axes.legend()
     axes.grid(alpha=0.3)
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
+    write_figure(path, figure)
 
 
 COMMANDS = (

@@ -11,7 +11,7 @@ from typing import Any
 from syntony.base.answer import tell
 from syntony.base.arguments import size
 from syntony.base.command import Command, UserError
-from syntony.base.outputs import add_output, wrote
+from syntony.base.outputs import add_output, require_series, wrote
 from syntony.base.wording import counted
 from syntony.synth.commands.problem import add_limits, add_problem, problem
 
@@ -37,6 +37,7 @@ def _run(options: argparse.Namespace) -> int:
     if not 0 < options.smallest <= options.largest:
         raise UserError(f"--from {options.smallest} --to {options.largest}: sizes must be at least 1, and ascend")
     output: Path | None = options.output
+    require_series(output, r"\d+", options.force)
     topology, collective = problem(options)
     begin = time.monotonic()
     with progress(f"portfolio of {collective.kind} on {topology.name}", options.timeout):

@@ -20,13 +20,15 @@ VERSION = 1
 
 
 def write(portfolio: Portfolio, path: Path) -> list[Path]:
-    """Writes schedules that the checker has proven, then the file; their paths, the portfolio's first."""
+    """Writes schedules that the checker has proven, then the file; their paths, the portfolio's first.
+
+    Raises FileError; then none of the files is new.
+    """
     first = portfolio.entries[0].schedule
     entries, paths = [], [path]
     for number, entry in enumerate(portfolio.entries):
         place = path.with_name(f"{path.stem}.{number}{path.suffix}")
         digest = content_hash(entry.schedule)
-        schedule_file.write(entry.schedule, place)
         entries.append({"last": entry.last, "file": place.name, "hash": digest, "engine": entry.schedule.engine})
         paths.append(place)
     document = {
@@ -36,7 +38,15 @@ def write(portfolio: Portfolio, path: Path) -> list[Path]:
         "collective": first.collective.kind,
         "entries": entries,
     }
-    write_bytes(path, (json.dumps(document, indent=1) + "\n").encode())
+    made = [place for place in paths if not place.exists()]
+    try:
+        for entry, place in zip(portfolio.entries, paths[1:], strict=True):
+            schedule_file.write(entry.schedule, place)
+        write_bytes(path, (json.dumps(document, indent=1) + "\n").encode())
+    except BaseException:
+        for place in made:
+            place.unlink(missing_ok=True)
+        raise
     return paths
 
 
