@@ -12,8 +12,12 @@ import pytest
 
 from syntony.__main__ import main
 from syntony.base.command import UserError
+from syntony.overlap.policies import orders
+from syntony.overlap.policies.passes.cut import slice as cut_in_slices
+from syntony.overlap.policies.passes.defer import defer
+from syntony.overlap.policies.passes.fuse import fuse
 from syntony.overlap.policies.search import chain_of, planned
-from syntony.overlap.policies.table import LEFT_OUT, POLICIES, Standing, policy
+from syntony.overlap.policies.table import LEFT_OUT, POLICIES, Decided, Standing, policy
 from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost, ring_wire
@@ -203,6 +207,29 @@ def test_named_systems_gain_where_their_papers_do() -> None:
     assert gain("pp", "breadth_first") > 1.1
     assert gain("dp", "ooo_backprop") > 1.05
     assert gain("recompute", "lynx", ahead=8) > 1.02
+
+
+def test_pace_fuses_for_the_step_in_which_it_preempts() -> None:
+    small = [replace(layer, weights=WEIGHTS // (1 + 7 * (i % 3 > 0))) for i, layer in enumerate(dense(12))]
+    graph = generate(small, Layout(dp=4))
+    better = 0
+    for alpha in (0.0, 0.003, 0.01, 0.03):
+        base = priced(graph)
+        wire = base.wires["dp"]
+        kinds = {kind: line._replace(fixed=alpha) for kind, line in wire.kinds.items()}
+        cost = replace(base, wires={**base.wires, "dp": replace(wire, kinds=kinds)})
+
+        def preempted(fused: Graph, cost: Cost = cost) -> float:
+            cut = cut_in_slices(defer(fused), 1 << 20)
+            return simulate(Decided(cut, orders.need).plan("", {}, cost), cost).seconds
+
+        apart = preempted(graph)
+        found = seconds(graph, cost, "pace")
+        plan = policy("pace").plan(graph, cost)
+        plan.check()
+        assert found <= min(apart, preempted(fuse(graph, 1 << 40))) * (1 + 1e-9)
+        better += found < apart * (1 - 1e-3)
+    assert better  # starts that cost make it fuse
 
 
 @pytest.mark.parametrize("step", STEPS)

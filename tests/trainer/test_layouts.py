@@ -18,6 +18,7 @@ from tests.trainer import layout_script
 EXPERTS = {"model": {"experts": 4}}
 MOVED = EXPERTS | {"overlap": {"policy": "janus"}}  # experts come to the tokens
 HOT = EXPERTS | {"overlap": {"policy": "fastermoe:2"}}  # the first two do, and other tokens travel
+FULL = {"model": {"experts": 4, "capacity": 0.75}}  # experts that drop what is too much
 EIGHT = {"model": {"experts": 8}, "overlap": {"policy": "fastermoe:4"}}
 OPTIMISTIC = {"optimizer": {"clip": "optimistic"}}
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "dualpipe_v"]
@@ -40,6 +41,9 @@ EXACT = {
         "ep2 in pieces of rows": EXPERTS | split(dp=2, ep=2) | {"chunk": {"count": 4, "lanes": ["ep"]}},
         "ep2 hot in pieces of rows": HOT | split(dp=2, ep=2) | chunked("ep"),
         "ep2 interleaved": EXPERTS | split(dp=2, ep=2) | chunked("ep", policy="interleave"),
+        "ep2 full": FULL | split(dp=2, ep=2),
+        "ep2 full in pieces of rows": FULL | split(dp=2, ep=2) | {"chunk": {"count": 4, "lanes": ["ep"]}},
+        "ep2 full, moved": FULL | {"overlap": {"policy": "janus"}} | split(dp=2, ep=2),
         "ep2 moved": MOVED | split(dp=2, ep=2),
         "ep2 moved, optimistic": MOVED | split(dp=2, ep=2) | OPTIMISTIC,
         "ep2 moved zero 3, recompute": MOVED | split(dp=2, ep=2, zero=3, recompute=True),
@@ -75,6 +79,7 @@ CLOSE = {
         "tp2 in parts": split(tp=2) | chunked("tp"),
         "tp2 interleaved": split(tp=2) | chunked("tp", policy="interleave"),
         "tp2 experts": EXPERTS | split(tp=2),
+        "tp2 full": FULL | split(tp=2),
         "cp2 ring": split(cp=2),
         "cp2 ulysses": split(cp=2, attention="ulysses"),
     },
@@ -121,8 +126,8 @@ def test_shards_give_the_bits_of_the_whole(ranks: int) -> None:
 
 
 @functools.cache
-def alone(experts: int) -> tuple[str, list[float]]:
-    case = [("alone", {"model": {"experts": experts}} if experts else {})]
+def alone(experts: int, capacity: float) -> tuple[str, list[float]]:
+    case = [("alone", {"model": {"experts": experts, "capacity": capacity}} if experts else {})]
     _, digest, losses = json.loads(launch(1, layout_script.__file__, "gloo", json.dumps(case)).stdout)
     return digest, losses
 
@@ -130,15 +135,16 @@ def alone(experts: int) -> tuple[str, list[float]]:
 @pytest.mark.parametrize(
     ("ranks", "backend", "names"),
     [
-        (2, "syntony", EXACT[2].keys()),
-        (2, "syntony", CLOSE[2].keys()),
+        (2, "syntony", [name for name in EXACT[2] if "full" not in name]),
+        (2, "syntony", ["ep2 full", "ep2 full in pieces of rows", "ep2 full, moved", "tp2 full"]),
+        (2, "syntony", [name for name in CLOSE[2] if "full" not in name]),
         (2, "gloo", ["ep2", "pp2 zb1p", "tp2 sequence", "cp2 ring"]),
         (4, "syntony", ["dp2 x pp2", "ep4 in pieces of rows", "ep4 moved", "dp4 x ep2 hot zero 3", "dp2 x pp2 x ep2"]),
         (4, "syntony", ["dp2 x tp2", "cp2 x tp2 zero 3", "ep2 x tp2 hot"]),
         pytest.param(4, "syntony", EXACT[4].keys(), marks=pytest.mark.sweep),
         pytest.param(4, "syntony", CLOSE[4].keys(), marks=pytest.mark.sweep),
     ],
-    ids=["2 exact", "2 close", "2 gloo", "some of 4 exact", "some of 4 close", "4 exact", "4 close"],
+    ids=["2 exact", "2 full", "2 close", "2 gloo", "some of 4 exact", "some of 4 close", "4 exact", "4 close"],
 )
 def test_layouts_train_alike(ranks: int, backend: str, names: Collection[str]) -> None:
     cases = {name: (EXACT[ranks] | CLOSE[ranks])[name] for name in names}
@@ -146,6 +152,7 @@ def test_layouts_train_alike(ranks: int, backend: str, names: Collection[str]) -
     found = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
     assert found.keys() == cases.keys(), f"{done.stdout}\n{done.stderr[-3000:]}"
     for name, case in cases.items():
-        digest, losses = alone(case.get("model", {}).get("experts", 0))
+        model = case.get("model", {})
+        digest, losses = alone(model.get("experts", 0), model.get("capacity", 0.0))
         assert found[name][1] == pytest.approx(losses, rel=1e-5), name
         assert (found[name][0] == digest) == (name in EXACT[ranks]), name

@@ -41,6 +41,10 @@ class Model:
     experts: int = 0
     top: int = 2
     balance: float = 0.01  # weight of the load-balancing loss
+    capacity: float = (
+        0.0  # most rows of an expert, of a rank's microbatch, over its even share; more are dropped, which
+    )
+    # changes what is learned. 0: nothing is dropped
     together: int = 1  # so many blocks are one layer, of fewer and longer ops: for many thin ones
 
     @property
@@ -234,6 +238,8 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
         refuse("model", "heads", "rotary positions need an even width / heads")
     if model.experts and model.top > model.experts:
         refuse("model", "top", f"there are {model.experts} experts")
+    if model.capacity < 0:
+        refuse("model", "capacity", "it must be 0, for none, or above, such as 1.25")
     if model.blocks % model.together:
         refuse("model", "together", f"it must divide blocks, which is {model.blocks}")
     if model.together > 1 and (model.experts or sizes.tp * sizes.cp > 1):

@@ -2,6 +2,7 @@
 
     torch       Megatron-LM's order by hand: the trainer's own layers, torch's autograd, blocking collectives
     dtensor     torch's parallelize_module; real computing only, as its products cannot be put to sleep
+    collective_matmul sequence    its gathers and scatters taken apart, shard by shard beside products of matrices
     sequence    between branches activations are sharded along the sequence: gathers and halves of sums
     ratio       of communication to computing: the rate of the wires is chosen for it, with gloo's all_reduce
     x gloo      the best synchronous torch on gloo over this; x syntony: the best one on Syntony's backend
@@ -65,7 +66,8 @@ def entries(compute: str) -> list[Entry]:
         *found,
         *(ours(compute, policy, sequence) for sequence in (False, True) for policy in ("fifo", "domino", "interleave")),
         *(ours(compute, f"{policy}:batches={batches}", False) for policy, batches in (("domino", 4), ("dualpipe", 2))),
-        *(ours(compute, f"{first}collective_matmul:pieces=4", False) for first in ("", "dualpipe+")),
+        *(ours(compute, f"{first}collective_matmul", True) for first in ("", "dualpipe:batches=2+")),
+        ours(compute, "dualpipe+collective_matmul:pieces=4", False),
         ours(compute, "interleave", False, "gloo"),
         ours(compute, settings.SEARCH, False),
     ]

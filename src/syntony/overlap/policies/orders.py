@@ -119,9 +119,11 @@ def listed(
     urgency: Urgency,
     priorities: Mapping[str, int] | None = None,
     movable: Collection[Kind] = (Kind.OPTIMIZE, Kind.NORM),
+    windows: Mapping[str, int] | None = None,
 ) -> Orders:
     """The order of a steady step in which every lane takes the most urgent Op that is ready.
 
+    windows    bytes that may be in flight on a lane: what is launched later is chosen later
     movable    kinds of computing that come whenever they can; all others keep the graph's order
     """
     orders = in_order(graph)
@@ -136,7 +138,9 @@ def listed(
         if kept:
             sooner = {key: urgency.get(key, 0.0) - 1e16 for key in loose}
             asked |= {key: 1.0 if graph[key].kind is Kind.RECOMPUTE else at for key, at in sooner.items()}
-    columns = columns_of(graph.with_ops(_chained(graph, movable)), cost, orders, {}, priorities or {}, asked, lanes)
+    columns = columns_of(
+        graph.with_ops(_chained(graph, movable)), cost, orders, windows or {}, priorities or {}, asked, lanes
+    )
     times = _solve.simulate_steps(**columns, steps=5)
     launch, ready, end = (times[column].reshape(5, -1)[3] for column in ("launch", "ready", "end"))
     rows = {op.key: row for row, op in enumerate(graph)}

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -182,15 +182,22 @@ class _Search:
                 self.ask(first.chain[0], then.chain[0])
 
     def _fused(self) -> None:
-        try:
-            fused = defer(fuse_best(self._graph, self._cost))
-        except UserError as error:
-            self.refused["dp"] = str(error)
-            return
         for rule in (orders.fifo, orders.need, orders.critical):
+            told = {"method": "dp", "order": rule.__name__}
+
+            def plan(fused: Graph, rule: orders.Rule = rule, told: Mapping[str, object] = told) -> Plan:
+                return Decided(defer(fused), rule).plan("search", told, self._cost)
+
+            def seconds(fused: Graph, plan: Callable[[Graph], Plan] = plan) -> float:
+                return simulate(plan(fused), self._cost).seconds
+
             if not self.late():
-                plan = Decided(fused, rule).plan("search", {"method": "dp", "order": rule.__name__}, self._cost)
-                self._keep(plan, f"dp, order {rule.__name__}")
+                try:
+                    found = plan(fuse_best(self._graph, self._cost, seconds))
+                except UserError as error:
+                    self.refused["dp"] = str(error)
+                    return
+                self._keep(found, f"dp, order {rule.__name__}")
 
     def _tunable(self) -> list[tuple[Policy, ...]]:
         """The best policies, and chains, whose last one has knobs to turn; best first."""

@@ -56,7 +56,7 @@ class Decided:
         updates = {op.key for op in self.graph if op.kind is Kind.OPTIMIZE and op.lagged}
         if any(op.kind is Kind.ALL_GATHER and updates.intersection(op.deps) for op in self.graph):
             movable |= {Kind.OPTIMIZE, Kind.NORM}  # what is gathered is updated early, not just before its use
-        found = orders.listed(self.graph, cost, self.rule(self.graph, cost), self.priorities, movable)
+        found = orders.listed(self.graph, cost, self.rule(self.graph, cost), self.priorities, movable, self.windows)
         clip = self.graph.layout.clip if self.graph.layout else Clip.OFF
         return Plan(name, self.graph, found, self.windows, knobs, clip, self.priorities)
 
@@ -270,23 +270,26 @@ def tictac(graph: Graph, cost: Cost, times: int) -> Decided:
 
 @_policy(
     "Peng et al., ByteScheduler, SOSP 2019",
-    missing="its Bayesian tuning while training; the order is found after the partitions are cut, not with them",
+    missing="its Bayesian tuning while training",
     slice=(4 * M, SIZES),
     credit=(8 * M, (0, *SIZES)),
 )
 def bytescheduler(graph: Graph, cost: Cost, slice: int, credit: int) -> Decided:
-    """Partitions by priority, at most `credit` bytes in flight."""
+    """Partitions by priority, at most `credit` bytes in flight, which the order knows of."""
     return Decided(_sliced(defer(graph), slice), orders.need, dict.fromkeys(GRADIENTS, credit) if credit else {})
 
 
-@_policy(
-    "Bao et al., PACE, INFOCOM 2020",
-    missing="preemption inside its dynamic program: slices are cut after it",
-    slice=(M, SIZES),
-)
+@_policy("Bao et al., PACE, INFOCOM 2020", slice=(M, SIZES))
 def pace(graph: Graph, cost: Cost, slice: int) -> Decided:
-    """Fused as dynamic programming says, and preempted by what is needed sooner."""
-    return Decided(_sliced(defer(fuse_best(graph, cost)), slice), orders.need)
+    """Fused, and preempted by what is needed sooner. What is fused is what makes the preempted step shortest."""
+
+    def preempted(fused: Graph) -> Decided:
+        return Decided(_sliced(defer(fused), slice), orders.need)
+
+    def seconds(fused: Graph) -> float:
+        return simulate(preempted(fused).plan("", {}, cost), cost).seconds
+
+    return preempted(fuse_best(graph, cost, seconds))
 
 
 @_policy(
@@ -444,9 +447,10 @@ def lynx(graph: Graph, cost: Cost, ahead: int) -> Decided:
 # ---- experts --------------------------------------------------------------------------------------------------------
 
 
-@_policy("Lepikhin et al., GShard, ICLR 2021", missing="its capacity limit, which drops tokens")
+@_policy("Lepikhin et al., GShard, ICLR 2021")
 def gshard(graph: Graph, cost: Cost) -> Decided:
-    """all_to_all, experts, all_to_all, one after the other."""
+    """all_to_all, experts, all_to_all, one after the other. Its capacity, which drops tokens, is the trainer's [model]
+    capacity, and its auxiliary loss [model] balance."""
     _lanes(graph, "ep")
     return Decided(graph)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from syntony.trainer.config import Model
 from syntony.trainer.model.blocks import added, feed_forward, normed
 from syntony.trainer.model.layer import SHADOW, Branch, ForwardContext, Weight
-from syntony.trainer.model.router import also_loss, choose, imbalance, slots, unite
+from syntony.trainer.model.router import also_loss, capped, choose, imbalance, slots, unite
 
 
 def mixture(model: Model, index: int, even: bool = False) -> tuple[Branch, Branch]:
@@ -28,7 +28,8 @@ def mixture(model: Model, index: int, even: bool = False) -> tuple[Branch, Branc
     def route(context: ForwardContext, x: Tensor) -> tuple[Tensor, ...]:
         h, _ = normed(context, x, "gate_norm")
         probabilities, weight, chosen = choose(context.linear(h, "gate").flatten(0, 1), model.top, even or context.even)
-        return x, h, also_loss(weight, imbalance(probabilities, chosen), model.balance * context.share), chosen
+        weight = also_loss(weight, imbalance(probabilities, chosen), model.balance * context.share)
+        return x, h, weight, capped(chosen, model.experts, model.capacity) if model.capacity else chosen
 
     gate = (Weight("gate", (model.experts, model.width), 0.02), Weight("gate_norm", (model.width,), 0))
     router = Branch("router", index, gate, (route,), ())

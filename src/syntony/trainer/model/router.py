@@ -2,7 +2,8 @@
 
 The router is a linear layer with a softmax; a token's k most probable experts each get a copy of it (a *slot*), and
 their answers are added with the k probabilities, normalized to one (GShard, section 2.2; Mixtral, section 2.1).
-Nothing is dropped: an expert gets as many rows as there are slots for it (MegaBlocks, section 3).
+Nothing is dropped: an expert gets as many rows as there are slots for it (MegaBlocks, section 3), unless the model has
+a capacity. Then slots that an expert has no room for are nobody's, and their answer is zero: this changes the result.
 
 `even` stands for a router that is balanced from the start: tokens go to the experts in turn, whatever they are, so that
 every rank knows how many rows will come before they do. Emulated computing needs that.
@@ -13,6 +14,7 @@ receives them every (source, expert) is one slice of rows, equal in every layout
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -31,6 +33,21 @@ def choose(logits: Tensor, k: int, even: bool = False) -> tuple[Tensor, Tensor, 
     else:
         largest, chosen = probabilities.topk(k, -1)
     return probabilities, largest / largest.sum(-1, keepdim=True), chosen
+
+
+def capped(chosen: Tensor, experts: int, factor: float) -> Tensor:
+    """The choices [tokens, k] of which an expert takes at most `factor` times its even share; the others are nobody's,
+    number `experts`. First choices of all tokens go before second ones, sooner tokens before later ones.
+
+    Lepikhin et al., GShard (ICLR 2021), algorithm 1; a group is a rank's microbatch, so that all layouts drop alike.
+    """
+    most = math.ceil(factor * chosen.numel() / experts)
+    asked = chosen.t().flatten()  # in the order in which they are served
+    order = asked.argsort(stable=True)
+    counts = torch.bincount(asked, minlength=experts)
+    first = (counts.cumsum(0) - counts)[asked[order]]
+    place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device) - first)
+    return asked.masked_fill(place >= most, experts).view(chosen.t().shape).t().contiguous()
 
 
 def imbalance(probabilities: Tensor, chosen: Tensor) -> Tensor:
@@ -78,7 +95,7 @@ def permute(x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
 
 
 def slots(x: Tensor, chosen: Tensor, experts: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Tokens x [tokens, width] as rows sorted by expert [tokens * k, width].
+    """Tokens x [tokens, width] as rows sorted by expert [tokens * k, width], without those that are nobody's.
 
     Returns the rows, the slots' order (slot = token * k + choice), its inverse, and the number of rows of each expert.
     """
@@ -86,10 +103,14 @@ def slots(x: Tensor, chosen: Tensor, experts: int) -> tuple[Tensor, Tensor, Tens
     inverse = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
     copies = x.unsqueeze(1).expand(-1, chosen.shape[-1], -1).reshape(len(order), -1)
     rows = permute(copies, order, inverse)
-    return rows, order, inverse, torch.bincount(chosen.flatten(), minlength=experts)
+    counts = torch.bincount(chosen.flatten(), minlength=experts + 1)
+    kept = len(rows) - int(counts[experts])
+    return rows if kept == len(rows) else rows[:kept], order, inverse, counts[:experts]
 
 
 def unite(rows: Tensor, weight: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
     """The experts' answers, in the order of `slots`, added up by token with the router's weights [tokens, k]."""
+    if len(rows) < len(order):  # what was nobody's has no answer
+        rows = torch.cat((rows, rows.new_zeros(len(order) - len(rows), rows.shape[1])))
     answers = permute(rows, inverse, order).view(*weight.shape, -1)
     return (answers * weight.unsqueeze(-1).to(answers.dtype)).sum(1)

@@ -5,13 +5,15 @@ reduce.5  reduce.4  reduce.3  reduce.2          reduce.5+4          reduce.3+2
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from itertools import chain, repeat
 
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op
 from syntony.overlap.step.op_key import OpKey
+
+_TRIALS = 32
 
 
 def fuse(graph: Graph, *caps: float) -> Graph:
@@ -32,9 +34,45 @@ def fuse(graph: Graph, *caps: float) -> Graph:
     return _joined(graph, [group for row in _rows(graph) for group in groups(row)])
 
 
-def fuse_best(graph: Graph, cost: Cost) -> Graph:
-    """The unions whose last one ends first, by dynamic programming over when gradients are there, as in MG-WFBP (Shi et
-    al., INFOCOM 2019) and PACE:  ended(i) = min over j < i of max(ended(j), there(i)) + alpha + beta (bytes j..i)."""
+def fuse_best(graph: Graph, cost: Cost, seconds: Callable[[Graph], float]) -> Graph:
+    """The unions with which a step is shortest, as `seconds` says, which knows what goes before what.
+
+    It begins with none, and with those whose last one ends first if each goes when it is there (_first_come); then each
+    border between two neighbours is opened or closed where that makes the step shorter, what is needed first before the
+    rest, as long as something gets better and no more than _TRIALS steps have been looked at.
+    """
+    rows = [row for row in _rows(graph) if not any(op.kind is Kind.ALL_GATHER for op in row)]
+    borders = [(number, at) for number, row in enumerate(rows) for at in range(len(row) - 1, 0, -1)]
+
+    def joined(closed: Set[tuple[int, int]]) -> Graph:
+        groups: list[list[Op]] = []
+        for number, row in enumerate(rows):
+            for at, op in enumerate(row):
+                if at and (number, at) in closed:
+                    groups[-1].append(op)
+                else:
+                    groups.append([op])
+        return _joined(graph, groups)
+
+    begin = [frozenset[tuple[int, int]](), _first_come(graph, cost, rows)]
+    found = [(seconds(joined(closed)), place, closed) for place, closed in enumerate(begin)]
+    least, _, closed = min(found)
+    trials, better = len(found), True
+    while better:
+        better = False
+        for border in borders:
+            if trials >= _TRIALS:
+                return joined(closed)
+            other, trials = closed ^ {border}, trials + 1
+            took = seconds(joined(other))
+            if took < least * (1 - 1e-9):
+                least, closed, better = took, other, True
+    return joined(closed)
+
+
+def _first_come(graph: Graph, cost: Cost, rows: Sequence[Sequence[Op]]) -> frozenset[tuple[int, int]]:
+    """Closed borders (row, place), by dynamic programming over when gradients are there, as in MG-WFBP (Shi et al.,
+    INFOCOM 2019):  ended(i) = min over j < i of max(ended(j), there(i)) + alpha + beta (bytes j..i)."""
     seconds, latency = cost.seconds(graph)
     row_of = {op.key: row for row, op in enumerate(graph)}
     clock: dict[int, float] = {}
@@ -42,10 +80,8 @@ def fuse_best(graph: Graph, cost: Cost) -> Graph:
     for op in graph:
         if op.lane == COMPUTE:
             clock[op.device] = there[op.key] = clock.get(op.device, 0.0) + seconds[row_of[op.key]]
-    groups: list[Sequence[Op]] = []
-    for row in _rows(graph):
-        if any(op.kind is Kind.ALL_GATHER for op in row):
-            continue
+    closed: set[tuple[int, int]] = set()
+    for number, row in enumerate(rows):
         ready = [max(there.get(dep, 0.0) for dep in op.deps) for op in row]
         took, wait = [seconds[row_of[op.key]] for op in row], latency[row_of[row[0].key]]
         ended, cuts = [0.0], [0]
@@ -58,9 +94,9 @@ def fuse_best(graph: Graph, cost: Cost) -> Graph:
             cuts.append(best[1])
         end = len(row)
         while end:
-            groups.append(row[cuts[end] : end])
+            closed |= {(number, at) for at in range(cuts[end] + 1, end)}
             end = cuts[end]
-    return _joined(graph, groups)
+    return frozenset(closed)
 
 
 def _rows(graph: Graph) -> list[list[Op]]:
