@@ -329,6 +329,17 @@ def test_janus_moves_experts_where_they_are_small() -> None:
     assert any(op.kind is Kind.ALL_TO_ALL for op in policy("janus").plan(large, priced(large)).graph)
 
 
+def test_janus_chooses_for_each_layer() -> None:
+    mixed = [
+        replace(layer, weights=weights, moved=moving(replace(layer, weights=weights), 4))
+        for layer, weights in zip(experts(), itertools.cycle((MOVED // 64, 16 * MOVED)), strict=False)
+    ]
+    graph = generate(mixed, Layout(dp=4, ep=4, microbatches=2))
+    plan = policy("janus").plan(graph, priced(graph))
+    assert {op.layer % 2 for op in plan.graph if op.lane == "ep" and op.pieces} == {0}  # the small ones come
+    assert {op.layer % 2 for op in plan.graph if op.kind is Kind.ALL_TO_ALL} == {1}
+
+
 def test_fastermoe_copies_experts_where_that_pays() -> None:
     graph = generate(experts(weights=MOVED // 64), Layout(dp=4, ep=4, microbatches=2))
     cost = priced(graph)

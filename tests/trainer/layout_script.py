@@ -45,12 +45,14 @@ def config_of(changes: dict[str, dict[str, Any]], backend: str = "") -> Config:
 
 
 def plan_of(step: Graph, config: Config) -> Plan:
-    """Ops in the order of the graph; all experts move where the policy is janus, the first N where it is fastermoe:N,
-    gathers and scatters are taken apart where it is loop:WAYS, microbatches are cut in parts where the knobs say on
-    which lanes, and shuffled where the policy is interleave."""
+    """Ops in the order of the graph; all experts move where the policy is janus, those of every other block where it is
+    some, the first N where it is fastermoe:N, gathers and scatters are taken apart where it is loop:WAYS, microbatches
+    are cut in parts where the knobs say on which lanes, and shuffled where the policy is interleave."""
     graph, cut = step, dict(config.overlap.knobs)
     name, _, hot = config.overlap.policy.partition(":")
     graph = move_experts(graph, int(hot or 0)) if name in ("janus", "fastermoe") else graph
+    if name == "some":
+        graph = move_experts(graph, layers=[i for i, layer in enumerate(graph.layers) if layer.moved][::2])
     graph = loop(graph, int(hot)) if name == "loop" else graph
     graph = chunk(graph, cut["count"], cut["lanes"]) if cut else graph
     if name == "interleave":

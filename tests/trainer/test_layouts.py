@@ -41,6 +41,7 @@ EXACT = {
         "ep2 in pieces of rows": EXPERTS | split(dp=2, ep=2) | {"chunk": {"count": 4, "lanes": ["ep"]}},
         "ep2 hot in pieces of rows": HOT | split(dp=2, ep=2) | chunked("ep"),
         "ep2 interleaved": EXPERTS | split(dp=2, ep=2) | chunked("ep", policy="interleave"),
+        "ep2 some moved": EXPERTS | {"overlap": {"policy": "some"}} | split(dp=2, ep=2),
         "ep2 full": FULL | split(dp=2, ep=2),
         "ep2 full in pieces of rows": FULL | split(dp=2, ep=2) | {"chunk": {"count": 4, "lanes": ["ep"]}},
         "ep2 full, moved": FULL | {"overlap": {"policy": "janus"}} | split(dp=2, ep=2),
@@ -95,6 +96,9 @@ CLOSE = {
 }
 
 
+MORE = ("ep2 some moved", "ep2 full", "ep2 full in pieces of rows", "ep2 full, moved", "tp2 full")
+
+
 def looped(ways: int, **sizes: Any) -> dict[str, Any]:
     return split(**sizes) | {"overlap": {"policy": f"loop:{ways}"}}
 
@@ -135,16 +139,16 @@ def alone(experts: int, capacity: float) -> tuple[str, list[float]]:
 @pytest.mark.parametrize(
     ("ranks", "backend", "names"),
     [
-        (2, "syntony", [name for name in EXACT[2] if "full" not in name]),
-        (2, "syntony", ["ep2 full", "ep2 full in pieces of rows", "ep2 full, moved", "tp2 full"]),
-        (2, "syntony", [name for name in CLOSE[2] if "full" not in name]),
+        (2, "syntony", [name for name in EXACT[2] if name not in MORE]),
+        (2, "syntony", MORE),
+        (2, "syntony", [name for name in CLOSE[2] if name not in MORE]),
         (2, "gloo", ["ep2", "pp2 zb1p", "tp2 sequence", "cp2 ring"]),
         (4, "syntony", ["dp2 x pp2", "ep4 in pieces of rows", "ep4 moved", "dp4 x ep2 hot zero 3", "dp2 x pp2 x ep2"]),
         (4, "syntony", ["dp2 x tp2", "cp2 x tp2 zero 3", "ep2 x tp2 hot"]),
         pytest.param(4, "syntony", EXACT[4].keys(), marks=pytest.mark.sweep),
         pytest.param(4, "syntony", CLOSE[4].keys(), marks=pytest.mark.sweep),
     ],
-    ids=["2 exact", "2 full", "2 close", "2 gloo", "some of 4 exact", "some of 4 close", "4 exact", "4 close"],
+    ids=["2 exact", "2 more", "2 close", "2 gloo", "some of 4 exact", "some of 4 close", "4 exact", "4 close"],
 )
 def test_layouts_train_alike(ranks: int, backend: str, names: Collection[str]) -> None:
     cases = {name: (EXACT[ranks] | CLOSE[ranks])[name] for name in names}

@@ -180,6 +180,7 @@ DEGREES = (1, 2, 4, 8)
 GRADIENTS = ("dp", "edp", "replicas")
 LAST = dict.fromkeys(GRADIENTS, 1)  # sums of gradients give way to everything else on their link
 STAGGERS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5)  # of a microbatch's way, between it and the next
+_SMALL = 3000  # ops of a step for which choices are made layer by layer
 LATE = (4, 8)  # first layers whose gradients of weights may come last
 
 # ---- plain ----------------------------------------------------------------------------------------------------------
@@ -505,11 +506,21 @@ def schemoe(graph: Graph, cost: Cost, degree: int) -> Decided:
     return _best(cost, [Decided(cut, rule) for rule in (orders.fifo, orders.critical, orders.need)])
 
 
-@_policy("Liu et al., Janus, SIGCOMM 2023", missing="experts pulled one by one, once per host; a choice for each layer")
+@_policy("Liu et al., Janus, SIGCOMM 2023", missing="experts pulled one by one, once per host")
 def janus(graph: Graph, cost: Cost) -> Decided:
-    """Experts move instead of tokens, where that is faster: once a step each, whatever the number of microbatches."""
+    """Experts move instead of tokens, in those layers where the step is faster for it: once a step each, whatever the
+    number of microbatches."""
     _lanes(graph, "ep")
-    return _best(cost, [Decided(graph), Decided(move_experts(graph), orders.need)])
+    movable = [i for i, layer in enumerate(graph.layers) if layer.moved]
+    none, every = Decided(graph), Decided(move_experts(graph), orders.need)
+    best = _best(cost, [none, every])
+    chosen = set(movable if best is every else ())
+    for i in movable if len(graph) <= _SMALL else ():
+        other = chosen ^ {i}
+        found = Decided(move_experts(graph, layers=other), orders.need) if other else none
+        if _best(cost, [best, found]) is found:
+            best, chosen = found, other
+    return best
 
 
 @_policy("Gao et al., FlowMoE, NeurIPS 2025", degree=(2, DEGREES), slice=(M, SIZES))

@@ -8,17 +8,20 @@ They are a layer's shadow (step/graph.py); the layer keeps the others, and its o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from syntony.base.command import UserError
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph, LayerSpec
 
 
-def move_experts(graph: Graph, hot: int = 0) -> Graph:
+def move_experts(graph: Graph, hot: int = 0, layers: Collection[int] | None = None) -> Graph:
     """The first `hot` experts of every block come (0: all), are gathered by the ranks of `ep` before a step uses them,
     and their gradients go back in shards, as weights do with zero=3; their copies are summed over `edp`, as replicas
-    are. Raises UserError for a number that the layers do not come in."""
+    are. Raises UserError for a number that the layers do not come in.
+
+    layers    in which they come, by number; None: in all
+    """
     if graph.layout is None or not any(layer.moved for layer in graph.layers):
         raise UserError("this step has no experts that could come to the tokens")
 
@@ -32,7 +35,8 @@ def move_experts(graph: Graph, hot: int = 0) -> Graph:
             )
         return found[0] if found else layer
 
-    return generate([chosen(layer) for layer in graph.layers], graph.layout)
+    here = range(len(graph.layers)) if layers is None else layers
+    return generate([chosen(layer) if i in here else layer for i, layer in enumerate(graph.layers)], graph.layout)
 
 
 def with_shadows(graph: Graph) -> Iterator[Graph]:
