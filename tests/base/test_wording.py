@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syntony.base.wording import did_you_mean
+from syntony.base.wording import bar, did_you_mean
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,10 @@ from syntony.base.wording import did_you_mean
 )
 def test_a_guess_at_a_name(word: str, guess: str) -> None:
     assert did_you_mean(word, ("ring", "star", "Rank3")) == guess
+
+
+def test_a_bar_is_full_only_where_it_is_all() -> None:
+    assert bar(1.0, 10) == "[##########]"
+    assert bar(0.999, 10) == "[#########.]"
+    assert bar(0.5, 10) == "[#####.....]"
+    assert bar(0.0, 10) == "[..........]"

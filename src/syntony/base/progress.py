@@ -5,44 +5,50 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 QUIET_SECONDS = 2.0
 
 
 @contextmanager
-def progress(what: str, limit: float | None = None) -> Iterator[None]:
+def progress(what: str, limit: float | None = None) -> Iterator[Callable[[float], None]]:
     """Shows `what` and the seconds gone on stderr while the body runs, from the third second on.
 
-    limit  seconds after which the work ends by itself with what it has: it is then said how many are left
+    limit  seconds after which the work ends by itself with what it has: it is then said how many are left at most
+
+    The body may call what it is given with the share of the work that is done (0 to 1): then it is said how many
+    seconds are left if the rest goes as fast.
     """
+    done = [0.0]
     if not sys.stderr.isatty():
-        yield
+        yield lambda share: None
         return
-    done = threading.Event()
-    thread = threading.Thread(target=_show, args=(what, limit, done), daemon=True)
+    ended = threading.Event()
+    thread = threading.Thread(target=_show, args=(what, limit, done, ended), daemon=True)
     thread.start()
     try:
-        yield
+        yield lambda share: done.__setitem__(0, share)
     finally:
-        done.set()
+        ended.set()
         thread.join()
 
 
-def line(what: str, gone: float, limit: float | None) -> str:
-    """ "forest: all_reduce on dgx1: 12 s; at most 48 s more"."""
+def line(what: str, gone: float, limit: float | None = None, share: float = 0.0) -> str:
+    """ "forest: all_reduce on dgx1: 12 s; at most 48 s more", "tuning: 12 s; about 24 s more"."""
+    if share > 0.0:
+        return f"{what}: {gone:.0f} s; about {gone * (1.0 - share) / share:.0f} s more"
     if limit is None:
         return f"{what}: {gone:.0f} s"
     return f"{what}: {gone:.0f} s; at most {max(0.0, limit - gone):.0f} s more"
 
 
-def _show(what: str, limit: float | None, done: threading.Event) -> None:
+def _show(what: str, limit: float | None, done: list[float], ended: threading.Event) -> None:
     start = time.monotonic()
-    if done.wait(QUIET_SECONDS):
+    if ended.wait(QUIET_SECONDS):
         return
     while True:
-        print(f"\r\x1b[K{line(what, time.monotonic() - start, limit)}", end="", file=sys.stderr, flush=True)
-        if done.wait(1.0):
+        print(f"\r\x1b[K{line(what, time.monotonic() - start, limit, done[0])}", end="", file=sys.stderr, flush=True)
+        if ended.wait(1.0):
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
             return

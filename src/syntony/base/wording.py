@@ -44,6 +44,12 @@ def in_ranges(ranks: Sequence[int], most: int = 8) -> str:
     return f"ranks {', '.join(words)}{more}"
 
 
+def bar(share: float, width: int = 20) -> str:
+    """ "[###############.....]": how much of something there is, 0 to 1; full only where it is all of it."""
+    filled = width if share >= 1.0 else min(width - 1, int(share * width + 0.5))
+    return f"[{'#' * filled}{'.' * (width - filled)}]"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """ " (did you mean ring?)", or "" where no known name is close, and none has it as a part; case does not count."""
     names = {name.lower(): name for name in known}

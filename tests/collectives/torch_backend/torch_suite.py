@@ -7,12 +7,13 @@ The suite decides by the environment variable BACKEND what to skip. It does not 
 (whose tests are what a CPU backend must do) or, for the tests of all_to_all that it keeps for MPI, "mpi"; and
 `init_process_group` is told our name instead.
 Ranks are forked, not spawned: a minute instead of twenty. Two tests of three skip themselves, most for want of a GPU;
-a process by itself asks them first, as ranks that meet only to skip would take most of the time.
+a process by itself asks them all first, as ranks that meet only to skip would take most of the time.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -90,33 +91,58 @@ def load_suite(backend: str, world_size: int, skips_of: str = "gloo") -> type[un
     skipped = {skip.exit_code for skip in TEST_SKIPS.values()}
 
     class ForkedSuite(suite.TestDistBackend, suite.DistributedTest._DistTestBase):  # type: ignore[misc]
+        @classmethod
+        def setUpClass(cls) -> None:
+            super().setUpClass()
+            gc.freeze()  # a collection would copy every page that it marks, in every rank
+            names = unittest.defaultTestLoader.getTestCaseNames(cls)
+            cls.skipping = _skipping([(name, cls(name)) for name in names], skipped)
+
         def setUp(self) -> None:
             super().setUp()
-            if self._skips_itself():
+            if self._testMethodName in self.skipping:
                 self.skipTest("as its decorators say")
             self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
-        def _skips_itself(self) -> bool:
-            """Tried without a process group: whoever gets past the decorators fails at its first call, or is ended."""
-            child = os.fork()
-            if child == 0:
-                nothing = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nothing, 1)
-                os.dup2(nothing, 2)
-                signal.alarm(10)
-                try:
-                    self.rank = 0
-                    getattr(self, self._testMethodName)()
-                except unittest.SkipTest:
-                    os._exit(next(iter(skipped)))
-                except SystemExit as end:
-                    os._exit(end.code if end.code in skipped else 1)
-                except BaseException:
-                    os._exit(1)
-                os._exit(1)
-            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in skipped
-
     return ForkedSuite
+
+
+def _skipping(tests: list[tuple[str, Any]], codes: set[int]) -> set[str]:
+    """The tests that skip themselves, tried without a process group: whoever gets past the decorators fails at its
+    first call. A child tries them in turn; where one ends or holds it up, another goes on behind that."""
+    found: set[str] = set()
+    while tests:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, 1)
+            os.dup2(nothing, 2)
+            for name, test in tests:
+                signal.alarm(10)
+                os.write(writing, b"1" if _skips(name, test, codes) else b"0")
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as told:
+            answers = told.read()
+        os.waitpid(child, 0)
+        found |= {name for (name, _), answer in zip(tests, answers, strict=False) if answer == ord("1")}
+        tests = tests[len(answers) + 1 :]  # who ended the child did not skip
+    return found
+
+
+def _skips(name: str, test: Any, codes: set[int]) -> bool:
+    try:
+        test.rank = 0
+        getattr(test, name)()
+    except unittest.SkipTest:
+        return True
+    except SystemExit as end:
+        return end.code in codes
+    except BaseException:
+        return False
+    return False
 
 
 def main() -> int:

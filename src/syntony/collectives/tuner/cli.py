@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from syntony.base.answer import tell
 from syntony.base.arguments import count, seconds, size
 from syntony.base.command import Command, UserError
 from syntony.base.outputs import add_output, wrote
+from syntony.base.progress import line
 from syntony.base.wording import unknown
 
 if TYPE_CHECKING:
@@ -164,9 +166,21 @@ def _measure(group: Communicator, arguments: argparse.Namespace) -> tuple[Measur
         candidates[collective].append(loaded)
         schedules[name], names[loaded] = path, name
 
+    points = len(candidates) * len(arguments.sizes)
+    begin = 0.0
+    round_: list[tuple[str, int]] = []
+
     def progress(collective: str, bytes_moved: int) -> None:
+        nonlocal begin
+        if (collective, bytes_moved) in round_[:1]:  # how many rounds there are is seen when two of them agree
+            round_.clear()
+        if not round_:
+            begin = time.monotonic()
+        share = len(round_) / points
+        round_.append((collective, bytes_moved))
         if group.rank == 0 and sys.stderr.isatty():
-            print(f"\r\x1b[Kmeasuring {collective}, {bytes_moved} bytes", end="", file=sys.stderr, flush=True)
+            told = line(f"measuring {collective}, {bytes_moved} bytes", time.monotonic() - begin, share=share)
+            print(f"\r\x1b[K{told} of this round", end="", file=sys.stderr, flush=True)
 
     measured = measure_until_sure(group, candidates, arguments.sizes, arguments.repeat, progress)
     if group.rank == 0 and sys.stderr.isatty():

@@ -166,16 +166,17 @@ def _compare(options: argparse.Namespace) -> int:
     asked = problem(options)
     named = split_policies(options.policies) if options.policies else list(POLICIES)
     rows, refused = [], {}
-    for name in named:
-        try:
-            with progress(f"planning {name}"):
+    with progress("planning by each policy") as done:
+        for number, name in enumerate(named):
+            done(number / len(named))
+            try:
                 timeline = simulate(planned(chain_of(name), asked.graph, asked.cost), asked.cost)
-        except UserError as error:
-            if options.policies:
-                raise
-            refused[name] = str(error)
-            continue
-        rows.append({"policy": name, **_row(timeline)})
+            except UserError as error:
+                if options.policies:
+                    raise
+                refused[name] = str(error)
+                continue
+            rows.append({"policy": name, **_row(timeline)})
     rows.sort(key=lambda row: row["seconds"])
     lines = [f"{asked.title} (predicted)", *_table(rows)]
     lines += [f"not for this step: {', '.join(refused)}"] if refused else []

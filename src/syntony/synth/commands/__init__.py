@@ -13,7 +13,7 @@ from syntony.base.answer import answer_text, show, tell, tell_json
 from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
 from syntony.base.outputs import add_output, require_output, require_series, wrote
-from syntony.base.wording import counted
+from syntony.base.wording import bar, counted
 from syntony.synth.commands.files import COMMANDS as FILE_COMMANDS
 from syntony.synth.commands.place import COMMANDS as PLACE_COMMANDS
 from syntony.synth.commands.portfolio import COMMANDS as PORTFOLIO_COMMANDS
@@ -339,7 +339,9 @@ def _story(schedule: Schedule, report: dict[str, Any], explain: bool) -> list[st
 
 
 def _percent(gap: Fraction | None) -> str:
-    return "none known" if gap is None else f"{float(gap):.1%} to the throughput bound"
+    if gap is None:
+        return "none known"
+    return f"{bar(1 / (1 + float(gap)))} {float(gap):.1%} to the throughput bound"
 
 
 def _optimal(gap: Fraction | None, proof: str | None) -> str:

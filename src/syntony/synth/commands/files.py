@@ -33,6 +33,7 @@ def _configure_verify(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_verify(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
     from syntony.synth.formats.loading import verify
     from syntony.synth.nccl.graph_file import is_graph_file
     from syntony.synth.nccl.judge import verify_graphs
@@ -42,7 +43,8 @@ def _run_verify(options: argparse.Namespace) -> int:
     elif options.topology is not None:
         raise UserError("--topology is for NCCL's graph files; other files say what they are for")
     else:
-        verdict = verify(options.file, options.fifo_depth)
+        with progress(f"proving {options.file}"):
+            verdict = verify(options.file, options.fifo_depth)
     told = {"valid": verdict.valid, "fault": verdict.fault, "timeline": list(verdict.timeline)}
     first = f"{options.file}: valid" if verdict else f"{options.file}: invalid: {verdict.fault}"
     tell(options, told, [first, *(f"  {line}" for line in verdict.timeline)])
@@ -94,6 +96,7 @@ def _configure_convert(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_convert(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
     from syntony.synth.formats.export_options import MAX_BYTES, ExportOptions
     from syntony.synth.formats.loading import prove, read
     from syntony.synth.model.schedule import Schedule
@@ -128,12 +131,14 @@ def _run_convert(options: argparse.Namespace) -> int:
 
         if not isinstance(loaded.content, Schedule):
             raise UserError(f"{options.file}: it is a program; .msccl.json files hold schedules only")
-        schedule = prove_schedule(loaded.content, options.file)
+        with progress(f"checking {options.file}"):
+            schedule = prove_schedule(loaded.content, options.file)
         write_text(output, msccl_json_text(schedule))
         kind, ranks = schedule.collective.kind, schedule.collective.ranks
         length, noun = len(expand(schedule).transfers), "transfer"
     else:
-        program = prove(loaded, options.file, target=CONVERSION)
+        with progress(f"proving {options.file}"):
+            program = prove(loaded, options.file, target=CONVERSION)
         write_text(output, _program_text(program, name, dialect or "azure", export_options))
         kind, ranks, length, noun = program.collective, program.ranks, len(program.instructions), "instruction"
     told = {"file": str(output), "format": options.to, "collective": kind, "ranks": ranks, f"{noun}s": length}
