@@ -18,6 +18,9 @@ class Bootstrap {
   /// Every rank brings `blob` under the same `name` (used once) and gets everybody's, in rank order.
   /// Throws Error(timeout) naming the ranks that did not come.
   virtual std::vector<std::string> all_gather(const std::string& name, const std::string& blob) = 0;
+
+  /// What all ranks know and nobody who has only read what they say to each other; empty where there is no such thing.
+  [[nodiscard]] virtual std::string secret() const { return {}; }
 };
 
 }  // namespace syntony

@@ -49,6 +49,9 @@ using SipHash = std::array<std::uint64_t, 2>;
   return hash;
 }
 
+/// A key made of a secret of any length, which should hold at least 128 bits that nobody can guess.
+[[nodiscard]] constexpr SipKey sip_key_of(std::string_view secret) { return sip_hash({}, secret); }
+
 // The first test vector of the authors' reference implementation (vectors_sip128): key 00 .. 0f, nothing to hash.
 static_assert(sip_hash({0x0706050403020100ULL, 0x0f0e0d0c0b0a0908ULL}, "") ==
               SipHash{0xe6a825ba047f81a3ULL, 0x930255c71472f66dULL});

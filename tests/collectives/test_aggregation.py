@@ -22,13 +22,15 @@ from syntony.topologies.aggregator import PROFILES
 def address() -> Iterator[str]:
     """A process that adds, by its own word."""
     command = [sys.executable, "-m", "syntony.lab.aggregator", "--listen", "127.0.0.1:0", "--tenants", "4"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    first = process.stdout.readline()
-    assert first.startswith("aggregator at 127.0.0.1:")
-    yield first.split()[2].rstrip(":")
-    process.terminate()
-    assert process.wait(20) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SYNTONY_SECRET", "sesame")  # the user's own is another one in each test's cache
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first.startswith("aggregator at 127.0.0.1:")
+        yield first.split()[2].rstrip(":")
+        process.terminate()
+        assert process.wait(20) == 0
 
 
 def together(size: int, work: Callable[[LocalBootstrap], Any]) -> list[Any]:

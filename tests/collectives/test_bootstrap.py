@@ -23,7 +23,7 @@ import pytest
 
 from syntony import LocalBootstrap, StoreBootstrap, TcpBootstrap
 from syntony.base.command import UserError
-from syntony.collectives.bootstrap import bootstraps, tcp_bootstrap
+from syntony.collectives.bootstrap import bootstraps, tcp_bootstrap, user_secret
 
 ROOT = Path(__file__).parents[2]
 SOON = 0.5  # seconds until somebody gives up, in tests where somebody must
@@ -328,6 +328,68 @@ def test_too_large_a_blob_is_refused_before_it_is_sent(port: int) -> None:
         bootstrap.all_gather("a", bytes((1 << 24) + 1))
 
 
+# ---- the user's own secret ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("SYNTONY_SECRET", raising=False)
+    return tmp_path / "syntony" / "secret" / "secret"
+
+
+def test_ranks_of_one_home_have_one_secret_without_being_asked(home: Path, port: int) -> None:
+    found = at_once(*(user_secret.given_secret for _ in range(16)))
+    assert len(set(found)) == 1
+    assert re.fullmatch("[0-9a-f]{64}", found[0])
+    assert home.read_text() == found[0]
+    assert list(home.parent.iterdir()) == [home], "nothing is left beside it"
+    assert home.stat().st_mode & 0o777 == 0o600
+
+    def meet(rank: int) -> list[bytes]:
+        with TcpBootstrap(rank, 2, "0.0.0.0", port, 60.0) as bootstrap:
+            return bootstrap.all_gather("a", b"%d" % rank)
+
+    assert at_once(lambda: meet(0), lambda: meet(1)) == [[b"0", b"1"]] * 2
+
+
+def test_a_second_user_takes_no_seat_on_loopback(home: Path, port: int, tmp_path: Path) -> None:
+    """Somebody whose home is another one, though neither was given a secret."""
+    with TcpBootstrap(0, 2, HOST, port, 60.0) as bootstrap:
+        script = f"from syntony import TcpBootstrap\nTcpBootstrap(1, 2, '{HOST}', {port}, 20.0)"
+        environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "another")}
+        stranger = subprocess.run(
+            [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert "do not have the same secret" in stranger.stderr
+        found = at_once(
+            lambda: bootstrap.all_gather("a", b"0"), lambda: TcpBootstrap(1, 2, HOST, port).all_gather("a", b"1")
+        )
+        assert found == [[b"0", b"1"]] * 2
+
+
+@pytest.mark.parametrize("trouble", ["readable by others", "a link", "cut short", "others may write the folder"])
+def test_a_secret_that_others_may_know_is_not_believed(trouble: str, home: Path, tmp_path: Path) -> None:
+    own = user_secret.user_secret()
+    if trouble == "readable by others":
+        home.chmod(0o640)
+    elif trouble == "a link":
+        home.rename(tmp_path / "elsewhere")
+        home.symlink_to(tmp_path / "elsewhere")
+    elif trouble == "cut short":
+        home.write_text(own[:-1])
+    else:
+        home.parent.chmod(0o777)
+    assert user_secret.user_secret() == ""
+
+
+def test_the_core_is_told_what_ranks_know(home: Path, port: int) -> None:
+    """It depends on the secret and the job, and is not what travels."""
+    told = [TcpBootstrap(0, 1, HOST, port, 1.0, secret, job).secret for secret in ("a", "b") for job in ("", "c")]
+    assert len(set(told)) == 4
+    assert TcpBootstrap(0, 1, HOST, port, 1.0).secret == TcpBootstrap(0, 1, HOST, port, 1.0, home.read_text()).secret
+
+
 # ---- ranks that do not come -----------------------------------------------------------------------------------------
 
 
@@ -414,7 +476,9 @@ def test_rank_0_listens_where_its_address_says_and_nowhere_else(port: int) -> No
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_beyond_loopback_a_secret_is_asked_for(rank: int, port: int) -> None:
+def test_beyond_loopback_a_secret_is_asked_for(rank: int, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the user can keep none of their own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     for address in ("0.0.0.0", "192.0.2.1"):
         with pytest.raises(UserError, match=rf"^ranks that meet at {address} need a secret, .*SYNTONY_SECRET"):
             TcpBootstrap(rank, 2, address, port, SOON)

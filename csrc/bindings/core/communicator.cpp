@@ -109,6 +109,12 @@ class PythonBootstrap : public Bootstrap {
     }
     return blobs;
   }
+  [[nodiscard]] std::string secret() const override {
+    const nb::gil_scoped_acquire lock;
+    const nb::object secret = nb::getattr(object_, "secret", nb::bytes("", 0));
+    const auto bytes = nb::cast<nb::bytes>(secret);
+    return {bytes.c_str(), bytes.size()};
+  }
 
  private:
   const nb::object& object_;  // the caller's

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "core/shm/shm_board.hpp"
 #include "core/shm/shm_segment.hpp"
 #include "core/shm/shm_transport.hpp"
+#include "core/sip_hash.hpp"
 #include "core/tcp/tcp_control.hpp"
 #include "core/tcp/tcp_transport.hpp"
 #include "core/tcp/tcp_wire.hpp"
@@ -52,6 +54,19 @@ std::uint64_t number(const std::string& text) {
   std::uint64_t value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
   return value;
+}
+
+std::string text_of(const SipHash& hash) { return std::to_string(hash[0]) + "." + std::to_string(hash[1]); }
+
+/// Of what ranks know beside the tokens that they tell each other.
+SipKey known_secret(const Bootstrap& bootstrap) {
+  const char* secret = std::getenv("SYNTONY_SECRET");
+  return sip_key_of(bootstrap.secret() + ":" + (secret == nullptr ? "" : secret));
+}
+
+/// Proves that who has made up `token` knows the secret.
+std::string sign_of(const SipKey& known, const Token& token) {
+  return text_of(sip_hash(known, "syntony rank " + text_of(token)));
 }
 
 /// What ranks must have alike to read each other's memory and messages: the version of what travels by TCP, and the
@@ -105,7 +120,6 @@ Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::stea
     entrance = ShmSegment::listen(self.entrance);
     return self;
   });
-  token_ = members[0].token;
 
   std::map<std::string, std::uint32_t> box_of_host;
   for (std::uint32_t rank = 0; rank < size_; ++rank) {
@@ -135,6 +149,7 @@ Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::stea
 
 std::vector<Fabric::Member> Fabric::introduce(Bootstrap& bootstrap, const std::function<Member()>& self) {
   std::vector<std::pair<std::string, std::string>> settings;
+  SipKey known{};
   const auto bring = [&] {
     shape_ = shape_for(size_);
     settings = {{"Syntony's protocol version", memory_layout()},
@@ -142,11 +157,12 @@ std::vector<Fabric::Member> Fabric::introduce(Bootstrap& bootstrap, const std::f
                 {"SYNTONY_CREDIT", std::to_string(shape_.credit)},
                 {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())}};
     const Member member = self();
+    known = known_secret(bootstrap);
     std::string blob;
     for (const auto& [_, value] : settings) put(blob, value);
     for (const std::string& field :
          {member.host_key, member.host_name, std::to_string(member.process), std::to_string(member.token[0]),
-          std::to_string(member.token[1]), member.entrance, member.doorbell}) {
+          std::to_string(member.token[1]), member.entrance, member.doorbell, sign_of(known, member.token)}) {
       put(blob, field);
     }
     return blob;
@@ -172,10 +188,17 @@ std::vector<Fabric::Member> Fabric::introduce(Bootstrap& bootstrap, const std::f
     member.token[1] = number(take(their, from));
     member.entrance = take(their, from);
     member.doorbell = take(their, from);
+    if (take(their, from) != sign_of(known, member.token)) {
+      throw Error(Error::Kind::mismatch,
+                  "rank " + std::to_string(from) + " does not know the secret of rank " + std::to_string(rank_) +
+                      ": SYNTONY_SECRET should be set to one value at all ranks, or at none",
+                  {from, static_cast<int>(rank_)});
+    }
     names_.push_back("rank " + std::to_string(from) + " (process " + std::to_string(member.process) + " on " +
                      member.host_name + ")");
     members.push_back(std::move(member));
   }
+  token_ = sip_hash(known, text_of(members[0].token));
   return members;
 }
 
@@ -217,7 +240,7 @@ void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
   for (std::uint32_t rank = 0; rank < size_; ++rank) {
     if (box_of_[rank] != box_of_[rank_]) remote.push_back(rank);
   }
-  const TcpIdentity identity{.token = token_, .group = header().group, .rank = rank_, .ranks = size_};
+  const TcpIdentity identity{.token = token_, .group = GroupMarks(token_).group, .rank = rank_, .ranks = size_};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   std::vector<TcpPeer> peers = connect_mesh(std::move(listener), options, identity, published, remote, left);
   planes_.push_back(std::make_unique<TcpControl>(identity, peers));
@@ -226,11 +249,14 @@ void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
 }
 
 FrameHeader Fabric::header() const {
+  const GroupMarks marks(token_);
   FrameHeader header;
-  header.token = token_[0];
-  header.group = static_cast<std::uint32_t>(token_[1]);
+  header.token = marks.token;
+  header.group = marks.group;
   return header;
 }
+
+std::string Fabric::secret() const { return text_of(sip_hash(token_, "syntony regroup")); }
 
 std::string Fabric::name_of_rank(std::uint32_t rank) const { return names_[rank]; }
 

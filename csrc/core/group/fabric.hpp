@@ -1,7 +1,9 @@
 // What connects the ranks of one group: how they meet, which transport leads to whom, and the control planes.
 //
 //      1. everybody publishes: host, pid, a random token, the address of a Unix socket
-//      2. rank 0's token becomes the group's secret; equal hosts become boxes
+//      2. rank 0's token becomes the group's secret, mixed with what the ranks know beside it (SYNTONY_SECRET, a secret
+//      of
+//         the bootstrap's or of the group that they come from); equal hosts become boxes
 //      3. each box of several ranks makes a ShmSegment; each pair of ranks in different boxes connects by TCP
 //         (TCP endpoints are published only where there are several boxes)
 //      4. a last all_gather: nobody sends before everybody can receive. It carries each rank's metadata
@@ -46,6 +48,8 @@ class Fabric {
   [[nodiscard]] const StreamShape& shape() const { return shape_; }
   /// Token and group of every frame.
   [[nodiscard]] FrameHeader header() const;
+  /// What only ranks of this group know, for groups made out of it.
+  [[nodiscard]] std::string secret() const;
   /// Ranks by host, in order of their lowest rank.
   [[nodiscard]] const Boxes& boxes() const { return boxes_; }
   /// What each rank has told the others, by rank.
@@ -83,7 +87,7 @@ class Fabric {
   std::uint32_t rank_;
   std::uint32_t size_;
   StreamShape shape_;
-  Token token_{};
+  Token token_{};  // never told on the network
   Boxes boxes_;
   std::vector<std::uint32_t> box_of_;  // by rank
   std::vector<std::string> names_;     // by rank

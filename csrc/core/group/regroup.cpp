@@ -146,6 +146,8 @@ std::uint32_t Regroup::rank() const {
   return static_cast<std::uint32_t>(std::ranges::find(members_, group_.fabric().rank()) - members_.begin());
 }
 
+std::string Regroup::secret() const { return group_.fabric().secret(); }
+
 std::vector<std::string> Regroup::all_gather(const std::string& /*name*/, const std::string& blob) {
   std::vector<std::string> blobs;
   // A failed group still carries posted messages: only the members themselves must live.

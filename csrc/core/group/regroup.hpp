@@ -67,6 +67,8 @@ class Regroup final : public Bootstrap {
   [[nodiscard]] std::uint32_t rank() const override;
   [[nodiscard]] std::uint32_t size() const override { return static_cast<std::uint32_t>(members_.size()); }
   std::vector<std::string> all_gather(const std::string& name, const std::string& blob) override;
+  /// Posted messages can be read on the network, the group's token cannot.
+  [[nodiscard]] std::string secret() const override;
 
  private:
   std::vector<std::optional<std::string>> exchange(std::string message, bool tolerant);

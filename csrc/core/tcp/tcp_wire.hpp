@@ -1,17 +1,19 @@
 // The bytes on a TCP connection of a group. Everything is little-endian, as in memory.
 //
-//   connecting     higher rank: Hello ->                    <- Ack :lower rank
+//   connecting     higher rank: Hello ->   <- Ack   Answer ->   <- Welcome :lower rank
 //   data socket    FramePrefix(data), FrameHeader, payload | FramePrefix(credit)   in any mixture
 //   control socket ControlPrefix, body
 //
-// Hello and Ack prove by a keyed hash that who sends them knows the group's token: it is not told before both sides
-// have proven that. The token in every later message guards against connections of groups that are gone. None of this
-// is a defence against somebody who can read the wire.
+// Hello, Ack and Answer prove by a keyed hash that who sends them knows the group's token, which never travels: Ack
+// over a number that Hello has just made up, Answer over one that Ack has. So what somebody has recorded opens no
+// connection. Later messages carry marks derived from the token, from which it cannot be found: they guard against
+// connections of groups that are gone, not against somebody who can change what is on the wire.
 #pragma once
 
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "core/sip_hash.hpp"
 #include "core/transport.hpp"
@@ -20,60 +22,100 @@ namespace syntony {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
 
+/// What every frame of a group carries in the clear. Derived from the group's token, which stays unknown to readers.
+struct GroupMarks {
+  std::uint64_t token = 0;
+  std::uint32_t prefix = 0;
+  std::uint32_t group = 0;
+
+  constexpr GroupMarks() = default;
+  constexpr explicit GroupMarks(const SipKey& secret) {
+    const SipHash hash = sip_hash(secret, "syntony frames");
+    token = hash[0];
+    prefix = static_cast<std::uint32_t>(hash[1]);
+    group = static_cast<std::uint32_t>(hash[1] >> 32U);
+  }
+};
+
 /// Who a rank is among those that connect.
 struct TcpIdentity {
   std::array<std::uint64_t, 2> token{};  // random, fresh for every group, equal on all its ranks
   std::uint32_t group = 0;
   std::uint32_t rank = 0;
   std::uint32_t ranks = 1;
+  GroupMarks marks{token};
 
   /// What FrameHeader::token must hold.
-  [[nodiscard]] std::uint64_t frame_token() const { return token[0]; }
+  [[nodiscard]] constexpr std::uint64_t frame_token() const { return marks.token; }
   /// What the prefix of every frame holds: credits have no FrameHeader.
-  [[nodiscard]] std::uint32_t prefix_token() const { return static_cast<std::uint32_t>(token[1]); }
+  [[nodiscard]] constexpr std::uint32_t prefix_token() const { return marks.prefix; }
 };
 
-inline constexpr std::uint32_t kHelloMagic = 0x48535953;  // "SYSH"
-inline constexpr std::uint32_t kAckMagic = 0x41535953;    // "SYSA"
-inline constexpr std::uint16_t kWireVersion = 3;          // 3: proofs in the place of tokens
+inline constexpr std::uint32_t kHelloMagic = 0x48535953;    // "SYSH"
+inline constexpr std::uint32_t kAckMagic = 0x41535953;      // "SYSA"
+inline constexpr std::uint32_t kWelcomeMagic = 0x57535953;  // "SYSW"
+inline constexpr std::uint16_t kWireVersion = 4;            // 3: proofs in the place of tokens; 4: Answer and Welcome
 inline constexpr std::uint16_t kControlFlow = 0xffff;
+
+using Nonce = std::array<std::uint64_t, 2>;  // random, used once
 
 struct Hello {
   std::uint32_t magic = kHelloMagic;
   std::uint16_t version = kWireVersion;
   std::uint16_t flow = 0;  // which data socket of the pair, or kControlFlow
   SipHash proof{};
+  Nonce nonce{};
   std::uint32_t group = 0;
   std::uint32_t from = 0;
   std::uint32_t to = 0;
   std::uint32_t flows = 0;  // how many the sender will open
 };
-static_assert(sizeof(Hello) == 40);
+static_assert(sizeof(Hello) == 56);
 
 struct Ack {
   std::uint32_t magic = kAckMagic;
   std::uint16_t version = kWireVersion;
   std::uint16_t flow = 0;
   SipHash proof{};
+  Nonce nonce{};
   std::uint32_t from = 0;
   std::uint32_t flows = 0;  // how many the sender of the Ack expects
 };
-static_assert(sizeof(Ack) == 32);
+static_assert(sizeof(Ack) == 48);
 
-/// Of a Hello or an Ack: what only a rank of the group can compute, from all its other fields. It says to which rank it
-/// speaks, so whoever receives it cannot use it elsewhere.
+struct Answer {
+  SipHash proof{};
+  bool operator==(const Answer&) const = default;
+};
+static_assert(sizeof(Answer) == 16);
+
+struct Welcome {
+  std::uint32_t magic = kWelcomeMagic;
+};
+
+/// Of a Hello or an Ack: what only a rank of the group can compute, from all its other fields and what it answers. It
+/// says to which rank it speaks, so whoever receives it cannot use it elsewhere.
 template <typename Message>
-[[nodiscard]] SipHash proof_of(Message message, const SipKey& token) {
+[[nodiscard]] SipHash proof_of(Message message, const SipKey& token, const Nonce& answered = {}) {
   message.proof = {};
-  return sip_hash(token, {reinterpret_cast<const char*>(&message), sizeof(message)});
+  std::array<char, sizeof(Message) + sizeof(Nonce)> said;
+  std::memcpy(said.data(), &message, sizeof(message));
+  std::memcpy(said.data() + sizeof(message), &answered, sizeof(answered));
+  return sip_hash(token, {said.data(), said.size()});
 }
 template <typename Message>
-[[nodiscard]] Message proven(Message message, const SipKey& token) {
-  message.proof = proof_of(message, token);
+[[nodiscard]] Message proven(Message message, const SipKey& token, const Nonce& answered = {}) {
+  message.proof = proof_of(message, token, answered);
   return message;
 }
 
-/// Whether a Hello comes from a rank of this group that dials `self`: of every pair the higher rank does.
+/// What the rank that dials says to an Ack.
+[[nodiscard]] inline Answer answer_to(const Ack& ack, const Hello& hello, const SipKey& token) {
+  return {sip_hash(proof_of(ack, token, hello.nonce), "syntony answer")};
+}
+
+/// Whether a Hello comes from a rank of this group that dials `self`, or repeats one that did: of every pair the higher
+/// rank dials.
 [[nodiscard]] inline bool admissible(const Hello& hello, const TcpIdentity& self) {
   return hello.magic == kHelloMagic && hello.version == kWireVersion && hello.proof == proof_of(hello, self.token) &&
          hello.group == self.group && hello.to == self.rank && hello.from > self.rank && hello.from < self.ranks;

@@ -227,12 +227,18 @@ AggregationClient::AggregationClient(TcpAddress address, const Token& token, std
     : address_(address), token_(token[0]), ranks_(ranks) {
   const Clock::time_point deadline = Clock::now() + timeout + kGrace;
   connect(deadline - kGrace, interrupt);
+  AggregationChallenge challenge;
+  receive_whole(&challenge, sizeof(challenge), deadline, interrupt);
+  if (challenge.magic != kAggregationMagic || challenge.version != kAggregationVersion) {
+    throw Error(Error::Kind::mismatch,
+                "what listens at " + address_.text() + " is no aggregator, or one of another version of Syntony");
+  }
   AggregationHello hello;
   hello.token = token;
   hello.rank = rank;
   hello.ranks = ranks;
   hello.timeout_ms = static_cast<std::uint32_t>(timeout.count());
-  hello.proof = proof_of(secret, hello);
+  hello.proof = proof_of(secret, challenge.nonce, hello);
   send_whole(&hello, sizeof(hello), deadline, interrupt);
   AggregationFrame frame;
   receive_whole(&frame, sizeof(frame), deadline, interrupt);

@@ -1,6 +1,7 @@
 // The bytes between a worker and an aggregator, over one TCP connection per worker. Little-endian, as in memory.
 //
 //   worker                                     aggregator
+//                                        ◀──   Challenge{nonce}              to whoever connects
 //   Hello{token, rank, ranks; proof}     ──▶
 //                                        ◀──   Welcome{window, slot bytes}      when all workers of the job have come
 //   begin{operation; elements, format}   ──▶
@@ -14,7 +15,7 @@
 //
 // A chunk is `elements_per_chunk` elements in wire format, of int32_block followed by the exponents of the blocks of
 // the chunk one window later. The token keeps strangers out of a job and frames of dead jobs out of living ones; the
-// proof keeps those away who do not know the aggregator's secret. Neither defends against somebody who reads the wire.
+// proof keeps those away who do not know the aggregator's secret, and those who have recorded somebody's Hello.
 #pragma once
 
 #include <algorithm>
@@ -29,10 +30,17 @@
 namespace syntony {
 
 inline constexpr std::uint32_t kAggregationMagic = 0x41595341;  // "ASYA"
-inline constexpr std::uint32_t kAggregationVersion = 2;         // 2: a proof in Hello
+inline constexpr std::uint32_t kAggregationVersion = 3;         // 3: a proof in Hello, over a Challenge
 inline constexpr std::uint32_t kMostWorkers = 1024;
 inline constexpr std::uint32_t kLongestSentence = 4096;
 inline constexpr std::uint32_t kNobody = 0xffffffff;
+
+struct AggregationChallenge {
+  std::uint32_t magic = kAggregationMagic;
+  std::uint32_t version = kAggregationVersion;
+  std::array<std::uint64_t, 2> nonce{};  // random, used once
+};
+static_assert(sizeof(AggregationChallenge) == 24);
 
 struct AggregationHello {
   std::uint32_t magic = kAggregationMagic;
@@ -42,16 +50,16 @@ struct AggregationHello {
   std::uint32_t ranks = 1;
   std::uint32_t timeout_ms = 0;  // how long the others may take to come
   std::uint32_t zero = 0;
-  SipHash proof{};  // proof_of(secret, this)
+  SipHash proof{};  // proof_of(secret, nonce, this)
 };
 static_assert(sizeof(AggregationHello) == 56);
 
-/// Who knows the secret and greets with this Hello. Any where there is no secret.
-[[nodiscard]] inline SipHash proof_of(std::string_view secret, const AggregationHello& hello) {
-  const SipHash key = sip_hash({}, secret);
-  const std::array<std::uint64_t, 3> said{hello.token[0], hello.token[1],
+/// Who knows the secret and greets with this Hello now. Any where there is no secret.
+[[nodiscard]] inline SipHash proof_of(std::string_view secret, const std::array<std::uint64_t, 2>& nonce,
+                                      const AggregationHello& hello) {
+  const std::array<std::uint64_t, 5> said{nonce[0], nonce[1], hello.token[0], hello.token[1],
                                           std::uint64_t{hello.rank} << 32U | hello.ranks};
-  return sip_hash(key, {reinterpret_cast<const char*>(said.data()), sizeof(said)});
+  return sip_hash(sip_key_of(secret), {reinterpret_cast<const char*>(said.data()), sizeof(said)});
 }
 
 struct AggregationFrame {

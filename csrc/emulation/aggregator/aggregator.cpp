@@ -116,8 +116,13 @@ void Aggregator::accept_all() {
     if (!socket) return;
     if (workers_.size() >= kMostWaiting) continue;  // closed at once
     tune_data_socket(socket.get(), {});
+    AggregationChallenge challenge;
+    challenge.nonce = random_token();
+    if (send(socket.get(), &challenge, sizeof(challenge), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(challenge)))
+      continue;
     Worker& worker = workers_.emplace_back();
     worker.socket = std::move(socket);
+    worker.nonce = challenge.nonce;
     worker.deadline = Clock::now() + kPatience;
     watch(worker);
   }

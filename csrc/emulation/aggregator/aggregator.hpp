@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "core/error.hpp"
+#include "core/process/host.hpp"
 #include "core/process/unique_fd.hpp"
 #include "core/tcp/meeting/tcp_address.hpp"
 #include "emulation/aggregator/aggregation_wire.hpp"
@@ -73,6 +74,7 @@ class Aggregator {
 
   struct Worker {
     UniqueFd socket;
+    Token nonce{};  // of its Challenge
     std::uint64_t token = 0;
     Job* job = nullptr;
     std::uint32_t rank = 0;

@@ -47,7 +47,7 @@ void Aggregator::greet(Worker& worker, const AggregationHello& hello) {
                   rank_named(hello.rank) + " of " + std::to_string(hello.ranks) +
                       " is no worker; an aggregator takes " + "1 to " + std::to_string(kMostWorkers));
   }
-  if (!options_.secret.empty() && hello.proof != proof_of(options_.secret, hello)) {
+  if (!options_.secret.empty() && hello.proof != proof_of(options_.secret, worker.nonce, hello)) {
     return refuse(worker, Error::Kind::aborted, hello.rank,
                   rank_named(hello.rank) +
                       " does not know the secret of the aggregator: SYNTONY_SECRET should be set " +

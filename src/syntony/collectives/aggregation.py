@@ -19,6 +19,7 @@ from typing import Any
 
 from syntony import _emulation
 from syntony.collectives.bootstrap.launch import Exchange
+from syntony.collectives.bootstrap.user_secret import given_secret
 from syntony.collectives.buffers import UsageError, host_buffer_of, overlap
 
 VARIABLE = "SYNTONY_AGGREGATOR"
@@ -47,7 +48,7 @@ class InNetwork:
             )
         # A job's token is fresh and random, so that nobody else can join it.
         token = bootstrap.all_gather("aggregation token", secrets.token_bytes(16) if bootstrap.rank == 0 else b"")[0]
-        secret = os.environ.get("SYNTONY_SECRET", "")
+        secret = given_secret()
         client = _emulation.AggregationClient(_numeric(where), token, bootstrap.rank, bootstrap.size, timeout, secret)
         return cls(client, bootstrap.rank, bootstrap.size, timeout)
 

@@ -1,19 +1,19 @@
 """A switch that adds, as a process: `python -m syntony.lab.aggregator --listen 10.0.0.1:4600 --slots 64`.
 
-Workers must know its secret, SYNTONY_SECRET; without one it listens on loopback only. It serves until SIGTERM or
-Ctrl-C. Its first line of output says where it listens (with port 0, a free one is taken).
+Workers must know its secret: SYNTONY_SECRET, else the user's own (collectives/bootstrap/user_secret.py). It serves
+until SIGTERM or Ctrl-C. Its first line of output says where it listens (with port 0, a free one is taken).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
 from syntony import _core, _emulation
+from syntony.collectives.bootstrap.user_secret import given_secret
 from syntony.topologies.aggregator import NUMBER_FORMATS, SHARINGS, Aggregator
 
 SLOTS = 64
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         aggregator = _emulation.Aggregator(
             options.listen, options.slots, options.slot_bytes, options.format, options.tenants,
-            options.sharing == "shared", os.environ.get("SYNTONY_SECRET", ""),
+            options.sharing == "shared", given_secret(),
         )  # fmt: skip
     except (ValueError, _core.CommunicationError) as error:
         print(f"aggregator: {error}", file=sys.stderr)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony import _emulation
+from tests.csrc.runtime.sip_hash import sip_hash
 
 MAGIC = 0x41595341
 WELCOME, BEGIN, EXPONENTS, CHUNK, LEAVE, FAILURE = range(1, 7)
@@ -90,11 +91,15 @@ class Job:
 class Wire:
     """A worker made of bytes."""
 
-    def __init__(self, job: Job, rank: int, version: int = 2) -> None:
+    def __init__(self, job: Job, rank: int, version: int = 3) -> None:
         host, _, port = job.address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=10)
         self.token = job.token
-        self.send(hello(job.token, rank, job.ranks, version=version))
+        nonce = self._exactly(24)[8:]
+        said = nonce + job.token + struct.pack("<II", job.ranks, rank)
+        proof = sip_hash(sip_hash(bytes(16), job.secret.encode()), said)
+        self.greeting = hello(job.token, rank, job.ranks, version=version, proof=proof)
+        self.send(self.greeting)
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
@@ -126,8 +131,10 @@ class Wire:
         return data
 
 
-def hello(token: bytes, rank: int, ranks: int, timeout_ms: int = 10_000, version: int = 2) -> bytes:
-    return struct.pack("<II16sIIII16x", MAGIC, version, token, rank, ranks, timeout_ms, 0)  # no proof
+def hello(
+    token: bytes, rank: int, ranks: int, timeout_ms: int = 10_000, version: int = 3, proof: bytes = bytes(16)
+) -> bytes:
+    return struct.pack("<II16sIIII16s", MAGIC, version, token, rank, ranks, timeout_ms, 0, proof)
 
 
 def frame(token: bytes, kind: int, operation: int = 0, chunk: int = 0, body: bytes = b"") -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import struct
 import threading
 import time
@@ -240,13 +241,13 @@ def test_workers_that_count_each_other_differently_are_told() -> None:
         assert b"this job has 2 workers" in body
 
 
-@pytest.mark.parametrize("version", [0, 1, 2**32 - 1])
+@pytest.mark.parametrize("version", [0, 2, 2**32 - 1])
 def test_another_version_is_told_so(version: int) -> None:
     with aggregator() as address:
         wire = Wire(Job(address, 1), 0, version)
         kind, _, _, body = wire.receive()
         assert kind == FAILURE
-        assert b"the aggregator speaks version 2" in body
+        assert b"the aggregator speaks version 3" in body
 
 
 def test_a_dead_aggregator_is_named() -> None:
@@ -359,6 +360,22 @@ def test_who_does_not_know_the_secret_is_told() -> None:
         client = job.join(0)
         assert np.array_equal(job.reduce(client, ones()), ones())
         client.close()
+
+
+def test_a_greeting_that_was_recorded_is_refused() -> None:
+    """Nobody joins a job, or makes another one, with what a worker has said before."""
+    with aggregator(secret="sesame") as address:
+        job = Job(address, 2, secret="sesame")
+        first = Wire(job, 0)
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as replayed:
+            assert len(replayed.recv(24, socket.MSG_WAITALL)) == 24
+            replayed.sendall(first.greeting)
+            assert b"rank 0 does not know the secret" in replayed.recv(4096)
+        other = Wire(job, 1)
+        assert first.receive()[0] == other.receive()[0] == WELCOME
+        first.socket.close()
+        other.socket.close()
 
 
 def test_beyond_loopback_an_aggregator_asks_for_a_secret() -> None:

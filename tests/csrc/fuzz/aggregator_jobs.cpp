@@ -136,7 +136,8 @@ bool take_job(std::span<const std::byte> input) {
   const std::unique_ptr<Switch>& one = Switch::only();
   const Bytes answer = answer_of(one->door(), input);
   if (++number % kEvery == 0) one->require_right_sums();
-  return answer.size() > sizeof(AggregationFrame) + sizeof(AggregationWelcome);  // more than a welcome
+  // More than a challenge and a welcome.
+  return answer.size() > sizeof(AggregationChallenge) + sizeof(AggregationFrame) + sizeof(AggregationWelcome);
 }
 
 void end_of_jobs() {

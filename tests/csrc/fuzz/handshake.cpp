@@ -1,5 +1,5 @@
-// Strangers at the door of a rank that waits for another: none may come in, or even be answered, and in the end the one
-// that is waited for still does come in.
+// Strangers at the door of a rank that waits for another: none may come in, or be answered, but for a challenge to who
+// repeats a right Hello; and in the end the one that is waited for still does come in.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -69,24 +69,25 @@ class House {
 
 Bytes hello(std::uint16_t flow) {
   Bytes bytes;
-  append(bytes, proven(Hello{.flow = flow, .group = 7, .from = 1, .to = 0, .flows = 2}, kToken));
+  append(bytes, proven(Hello{.flow = flow, .nonce = {1, 2}, .group = 7, .from = 1, .to = 0, .flows = 2}, kToken));
   return bytes;
 }
 
 std::vector<Bytes> handshake_seeds() { return {hello(0), hello(1), hello(kControlFlow)}; }
 
-/// What rank 1 would say, and perhaps more.
-bool comes_from_rank_1(std::span<const std::byte> input) {
+/// What rank 1 once said, and perhaps more.
+bool repeats_rank_1(std::span<const std::byte> input) {
   return std::ranges::any_of(handshake_seeds(), [&](const Bytes& right) {
     return input.size() >= right.size() && std::ranges::equal(input.first(right.size()), right);
   });
 }
 
 bool take_hello(std::span<const std::byte> input) {
-  if (comes_from_rank_1(input)) return true;  // it would be let in, by rights
   House& house = *House::only();
-  require(answer_of(house.door(), input).empty(), "a stranger was answered");
-  return false;
+  const bool repeats = repeats_rank_1(input);
+  const std::size_t told = answer_of(house.door(), input).size();
+  require(told == 0 || (repeats && told == sizeof(Ack)), "a stranger was answered, or let in");
+  return repeats;
 }
 
 void end_of_handshakes() {

@@ -181,6 +181,21 @@ def test_idle_strangers_delay_nobody() -> None:
     assert values == ["3.0"] * 3
 
 
+def form_with_secrets_of_ones_own(rank: Rank) -> str:
+    os.environ["SYNTONY_SECRET"] = "poppy" if rank.rank == 1 else "sesame"
+    bootstrap = rank.bootstrap("secrets")
+    return failure(lambda: _core.Communicator(rank.process, bootstrap, 30.0, "secrets"))
+
+
+def test_ranks_with_unlike_secrets_are_named_however_they_meet() -> None:
+    said = run_as_processes(form_with_secrets_of_ones_own, 3, deadline=20.0)
+    for rank in (0, 2):
+        assert (
+            f"rank 1 does not know the secret of rank {rank}: SYNTONY_SECRET should be set to one value" in said[rank]
+        )
+    assert not any(secret in sentence for sentence in said for secret in ("poppy", "sesame"))
+
+
 def form_beside_another_version(rank: Rank) -> str:
     class Other:
         """Rank 1 is of another build."""

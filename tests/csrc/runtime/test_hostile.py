@@ -20,8 +20,9 @@ from syntony import LocalBootstrap, _core
 from tests.csrc.runtime.group import Group, failure_of
 from tests.csrc.runtime.sip_hash import sip_hash
 
-HELLO = struct.Struct("<IHH16sIIII")  # magic, version, flow, proof, group, from, to, flows
-ACK_BYTES = 32
+HELLO = struct.Struct("<IHH16s16sIIII")  # magic, version, flow, proof, nonce, group, from, to, flows
+ACK = struct.Struct("<IHH16s16sII")  # magic, version, flow, proof, nonce, from, flows
+VERSION, NONCE = 4, b"used once, or so"
 PREFIX = struct.Struct("<4sIQII")  # kind, token, number, window, channel
 HEADER = struct.Struct("<QIHHQQIIQ")  # token, group, channel, priority, sequence, fingerprint, slice, length, total
 CONTROL = struct.Struct("<4sIQII")  # magic, kind, token, length, zero
@@ -31,7 +32,7 @@ FIRST, MESSAGES = 3, 6  # windows of the first operation that is neither urgent 
 
 
 def fields(blob: bytes) -> list[bytes]:
-    """Of an introduction: four settings, host, its name, process, two halves of a token, two Unix addresses."""
+    """Of an introduction: four settings, host, name, process, two halves of a token, two Unix addresses, a proof."""
     found = []
     blob = blob.removeprefix(b"=")
     while blob:
@@ -61,10 +62,13 @@ class Impostor:
 
     def __init__(self, bootstrap: LocalBootstrap) -> None:
         settings = own_introduction()[:4]
-        own = [*settings, b"elsewhere", b"impostor", b"4711", b"1", b"2", b"nowhere", b"silent"]
+        sign = "{}.{}".format(*struct.unpack("<QQ", sip_hash(sip_hash(bytes(16), b":"), b"syntony rank 1.2")))
+        own = [*settings, b"elsewhere", b"impostor", b"4711", b"1", b"2", b"nowhere", b"silent", sign.encode()]
         introduction = b"=" + b"".join(b"%d:%s" % (len(field), field) for field in own)
         theirs = fields(bootstrap.all_gather("introduce", introduction)[0])
-        self.token = struct.pack("<QQ", int(theirs[7]), int(theirs[8]))
+        # Rank 0's token, mixed with what the ranks know beside it: nothing here.
+        self.token = sip_hash(sip_hash(bytes(16), b":"), b"%s.%s" % (theirs[7], theirs[8]))
+        self.mark, self.prefix, self.group = struct.unpack("<QII", sip_hash(self.token, b"syntony frames"))
         endpoint = bootstrap.all_gather("tcp", b"=machine=elsewhere")[0].split()[-1].decode()
         host, port = endpoint.rsplit(":", 1)
         self.data = [self.dial(host, int(port), flow) for flow in range(FLOWS)]
@@ -73,23 +77,24 @@ class Impostor:
 
     def dial(self, host: str, port: int, flow: int) -> socket.socket:
         connection = socket.create_connection((host, port), timeout=30)
-        unproven = HELLO.pack(0x48535953, 3, flow, bytes(16), self.group, 1, 0, FLOWS)
-        proof = sip_hash(self.token, unproven)
-        connection.sendall(HELLO.pack(0x48535953, 3, flow, proof, self.group, 1, 0, FLOWS))
-        assert len(connection.recv(ACK_BYTES, socket.MSG_WAITALL)) == ACK_BYTES
+
+        def hello(proof: bytes) -> bytes:
+            return HELLO.pack(0x48535953, VERSION, flow, proof, NONCE, self.group, 1, 0, FLOWS)
+
+        connection.sendall(hello(sip_hash(self.token, hello(bytes(16)) + bytes(16))))
+        magic, version, same, proof, nonce, *rest = ACK.unpack(connection.recv(ACK.size, socket.MSG_WAITALL))
+        unproven = ACK.pack(magic, version, same, bytes(16), nonce, *rest)
+        assert sip_hash(self.token, unproven + NONCE) == proof, "rank 0 proves that it knows the token"
+        connection.sendall(sip_hash(proof, b"syntony answer"))
+        assert connection.recv(4, socket.MSG_WAITALL) == b"SYSW"
         return connection
 
-    @property
-    def group(self) -> int:
-        return struct.unpack("<4I", self.token)[2]
-
     def frame(self, window: int, number: int, piece: int, payload: bytes, total: int, tag: int = 0) -> bytes:
-        token, half = struct.unpack("<Q4xI", self.token[:8] + bytes(4) + self.token[8:12])
-        prefix = PREFIX.pack(b"SYSF", half, number, window, 0)
-        return prefix + HEADER.pack(token, self.group, 0, 0, 0, tag, piece, len(payload), total) + payload
+        prefix = PREFIX.pack(b"SYSF", self.prefix, number, window, 0)
+        return prefix + HEADER.pack(self.mark, self.group, 0, 0, 0, tag, piece, len(payload), total) + payload
 
     def message(self, kind: int, body: bytes = b"") -> bytes:
-        return CONTROL.pack(b"SYSP", kind, struct.unpack("<Q", self.token[:8])[0], len(body), 0) + body
+        return CONTROL.pack(b"SYSP", kind, self.mark, len(body), 0) + body
 
     def close(self) -> None:
         for connection in (*self.data, self.control):

@@ -203,7 +203,7 @@ void asked_once(std::uint64_t) {
 void unbelievable(std::uint64_t) {
   using Kind = ControlPrefix::Kind;
   const auto spoilt = [](const Rank& rank, std::size_t which) {
-    ControlPrefix prefix{.kind = Kind::inquire, .token = rank.gathering.token[0]};
+    ControlPrefix prefix{.kind = Kind::inquire, .token = rank.identity().frame_token()};
     if (which == 0) prefix.magic ^= 1;
     if (which == 1) prefix.token ^= 1;
     if (which == 2) prefix.length = kLargestBody + 1;
@@ -274,7 +274,7 @@ void flood_of_questions(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
     if (rank.rank == 1) {
-      const ControlPrefix question{.kind = ControlPrefix::Kind::inquire, .token = rank.gathering.token[0]};
+      const ControlPrefix question{.kind = ControlPrefix::Kind::inquire, .token = rank.identity().frame_token()};
       std::vector<std::byte> questions;
       for (int i = 0; i < 1000; ++i) {
         questions.insert(questions.end(), bytes_of(question).begin(), bytes_of(question).end());

@@ -63,7 +63,31 @@ void mesh_of_some(std::uint64_t) {
 }
 
 Hello hello_of(const Rank& rank, std::uint32_t from, std::uint16_t flow, std::uint32_t flows) {
-  return proven(Hello{.flow = flow, .group = 7, .from = from, .to = 0, .flows = flows}, rank.gathering.token);
+  return proven(Hello{.flow = flow, .nonce = {from, flow}, .group = 7, .from = from, .to = 0, .flows = flows},
+                rank.gathering.token);
+}
+
+template <typename Message>
+Message heard(const UniqueFd& socket) {
+  Message message;
+  require(readable(socket.get(), kPatience), "an answer");
+  require(recv(socket.get(), &message, sizeof(message), MSG_WAITALL) == sizeof(message), "a whole one");
+  return message;
+}
+
+/// To an Ack for this Hello, as who knows the token.
+void answer(const UniqueFd& socket, const Rank& rank, const Hello& hello) {
+  write_bytes(socket.get(), bytes_of(answer_to(heard<Ack>(socket), hello, rank.gathering.token)));
+}
+
+/// A rank's side of one connection that another rank makes.
+void welcome(const UniqueFd& socket, const Rank& rank) {
+  const Hello hello = heard<Hello>(socket);
+  const Ack ack =
+      proven(Ack{.flow = hello.flow, .nonce = {4, 2}, .from = 0, .flows = 1}, rank.gathering.token, hello.nonce);
+  write_bytes(socket.get(), bytes_of(ack));
+  require(heard<Answer>(socket) == answer_to(ack, hello, rank.gathering.token), "the right answer");
+  write_bytes(socket.get(), bytes_of(Welcome{}));
 }
 
 void strangers(std::uint64_t seed) {
@@ -104,6 +128,36 @@ void strangers(std::uint64_t seed) {
     require_connected(rank, peers, 2);
     const UniqueFd late(socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     require(connect(late.get(), address.get(), address.length()) != 0, "nobody listens any more");
+    rank.meet();
+  });
+}
+
+/// Who has recorded all that rank 1 said, and says it again, is sent away: while rank 1 is connected, and after that.
+void replayed(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    TcpListener listener = rank.publish();
+    if (rank.rank == 1) {
+      const TcpAddress door = TcpEndpoints::parse(rank.gathering.published[0]).addresses.back();
+      const Hello hello = hello_of(rank, 1, 0, 2);
+      UniqueFd first = knock(door);
+      write_bytes(first.get(), bytes_of(hello));
+      const Answer recorded = answer_to(heard<Ack>(first), hello, rank.gathering.token);
+      write_bytes(first.get(), bytes_of(recorded));
+      require(heard<Welcome>(first).magic == kWelcomeMagic, "let in");
+      const auto replay = [&] {
+        const UniqueFd again = knock(door);
+        write_bytes(again.get(), bytes_of(hello));
+        (void)heard<Ack>(again);
+        write_bytes(again.get(), bytes_of(recorded));
+        char word = 0;
+        require(readable(again.get(), kPatience) && recv(again.get(), &word, 1, 0) <= 0, "sent away without a word");
+      };
+      replay();
+      first.reset();
+      replay();
+    }
+    std::vector<TcpPeer> peers = rank.connect(std::move(listener));
+    require_connected(rank, peers, 2);
     rank.meet();
   });
 }
@@ -179,28 +233,37 @@ void slow_strangers(std::uint64_t) {
 
 /// No descriptors are left because strangers hold them: they lose theirs, and the rank comes in.
 void no_descriptors(std::uint64_t) {
-  run_ranks(1, [](Rank& rank) {
-    rank.gathering.published = {"", ""};
+  std::array<UniqueFd, 2> friends;
+  run_ranks(2, [&friends](Rank& rank) {
+    const std::array<Hello, 2> hellos{hello_of(rank, 1, 0, 1), hello_of(rank, 1, kControlFlow, 1)};
+    rank.gathering.published = {"", "machine=elsewhere"};
+    rank.meet();
+    if (rank.rank == 1) {
+      rank.meet();
+      for (std::size_t i = 0; i < 2; ++i) answer(friends[i], rank, hellos[i]);
+      rank.meet();
+      return;
+    }
     TcpListener listener({});
     const TcpAddress address = listener.endpoints().addresses.back();
     std::vector<UniqueFd> strangers;
     for (int i = 0; i < 60; ++i) strangers.push_back(knock(address));
-    std::array<UniqueFd, 2> friends;
-    for (std::uint16_t flow = 0; flow < 2; ++flow) {
-      friends[flow] = knock(address);
-      write_bytes(friends[flow].get(), bytes_of(hello_of(rank, 1, flow == 1 ? kControlFlow : flow, 1)));
+    for (std::size_t i = 0; i < 2; ++i) {
+      friends[i] = knock(address);
+      write_bytes(friends[i].get(), bytes_of(hellos[i]));
     }
     rlimit limit{};
     require(getrlimit(RLIMIT_NOFILE, &limit) == 0, "the limit");
+    const rlimit before = limit;
     limit.rlim_cur = static_cast<rlim_t>(friends[1].get()) + 21;
     require(setrlimit(RLIMIT_NOFILE, &limit) == 0, "20 more descriptors");
-    TcpIdentity identity = rank.identity();
-    identity.ranks = 2;
-    rank.gathering.published[1] = "machine=elsewhere";
+    rank.meet();
     const std::array<std::uint32_t, 1> remote{1};
     const auto peers =
-        connect_mesh(std::move(listener), {.flows = 1}, identity, rank.gathering.published, remote, kPatience);
+        connect_mesh(std::move(listener), {.flows = 1}, rank.identity(), rank.gathering.published, remote, kPatience);
     require(peers[0].control && peers[0].flows[0], "connected");
+    require(setrlimit(RLIMIT_NOFILE, &before) == 0, "as before");
+    rank.meet();
   });
 }
 
@@ -212,7 +275,10 @@ void doubled(std::uint64_t) {
       const TcpAddress address = TcpEndpoints::parse(rank.gathering.published[0]).addresses.back();
       const UniqueFd one = knock(address);
       const UniqueFd other = knock(address);
-      for (const UniqueFd* socket : {&one, &other}) write_bytes(socket->get(), bytes_of(hello_of(rank, 1, 0, 2)));
+      for (const UniqueFd* socket : {&one, &other}) {
+        write_bytes(socket->get(), bytes_of(hello_of(rank, 1, 0, 2)));
+        answer(*socket, rank, hello_of(rank, 1, 0, 2));
+      }
       rank.meet();
       return;
     }
@@ -239,9 +305,7 @@ void dialled_again(std::uint64_t) {
       require(readable(listening, kPatience), "it dials again");
       UniqueFd guest(accept(listening, nullptr, nullptr));
       if (turn < 4) continue;
-      Hello hello;
-      require(recv(guest.get(), &hello, sizeof(hello), MSG_WAITALL) == sizeof(hello), "a whole Hello");
-      write_bytes(guest.get(), bytes_of(proven(Ack{.flow = hello.flow, .from = 0, .flows = 1}, rank.gathering.token)));
+      welcome(guest, rank);
       kept.push_back(std::move(guest));
     }
     rank.meet();
@@ -267,8 +331,7 @@ void impostor(std::uint64_t) {
         const int listening = listener->sockets().back().get();
         require(readable(listening, kPatience), "it dials");
         const UniqueFd& guest = kept.emplace_back(accept(listening, nullptr, nullptr));
-        Hello hello;
-        require(recv(guest.get(), &hello, sizeof(hello), MSG_WAITALL) == sizeof(hello), "a whole Hello");
+        const Hello hello = heard<Hello>(guest);
         const std::string_view said(reinterpret_cast<const char*>(&hello), sizeof(hello));
         for (const std::uint64_t half : rank.gathering.token) {
           const std::string_view secret(reinterpret_cast<const char*>(&half), sizeof(half));
@@ -487,6 +550,7 @@ void flows_differ(std::uint64_t) {
 constexpr std::array kMeshTests{Test{"mesh", mesh},
                                 Test{"mesh_of_some", mesh_of_some},
                                 Test{"strangers", strangers},
+                                Test{"replayed", replayed},
                                 Test{"crowd", crowd},
                                 Test{"flood", flood},
                                 Test{"slow_strangers", slow_strangers},

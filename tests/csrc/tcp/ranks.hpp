@@ -71,7 +71,7 @@ class Rank {
   [[nodiscard]] std::vector<std::uint32_t> others() const;
   /// A header as the transport believes it.
   [[nodiscard]] syntony::FrameHeader header(std::uint16_t channel, std::uint32_t length) const {
-    return {.token = gathering.token[0], .group = 7, .channel = channel, .length = length};
+    return {.token = identity().frame_token(), .group = 7, .channel = channel, .length = length};
   }
 
   Gathering& gathering;

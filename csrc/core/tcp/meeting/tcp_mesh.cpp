@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.hpp"
+#include "core/process/host.hpp"
 #include "core/tcp/meeting/tcp_socket.hpp"
 
 namespace syntony {
@@ -26,15 +27,19 @@ constexpr int kMostHangUps = 6;
 constexpr std::chrono::milliseconds kFirstPause{10};
 /// How long an address may leave a connection attempt unanswered before the next one is tried; doubled in every round.
 constexpr std::chrono::milliseconds kFirstPatience{1000};
+constexpr const char* kNoRank = "answered, but not as a rank of this group";
 
-/// A connection being received: somebody who has not yet said a whole Hello.
+/// A connection being received: somebody who has not yet proven to be a rank, now.
 struct Guest {
   UniqueFd socket;  // empty once welcomed or dropped
   TcpAddress address;
   Clock::time_point deadline;
-  Hello hello;
-  std::size_t received = 0;
-  bool ready = false;  // something to read
+  Hello hello{};
+  Ack ack{};  // what it was told, once its Hello is right
+  Answer answer{};
+  std::size_t received = 0;  // of the message that is its turn
+  bool challenged = false;   // told the Ack
+  bool ready = false;        // something to read
 };
 
 struct Candidate {
@@ -55,9 +60,12 @@ struct Dial {
   bool pausing = false;       // before the same address is tried again
   bool settled = false;
   UniqueFd socket;  // empty while pausing and once settled
+  Hello hello;
   Ack ack;
-  std::size_t received = 0;
-  bool ready = false;  // something to read, or connected at last
+  Welcome welcome;
+  std::size_t received = 0;  // of the message that is its turn
+  bool answered = false;     // the Ack: now the Welcome's
+  bool ready = false;        // something to read, or connected at last
 };
 
 enum class Progress { pending, complete, failed };
@@ -212,32 +220,50 @@ class Meeting {
         continue;
       }
       const TcpAddress address = TcpAddress::from(reinterpret_cast<sockaddr*>(&from)).value_or(TcpAddress{});
-      Guest guest{std::move(socket), address, Clock::now() + kLongestSilence, {}, 0, false};
-      welcome(guest);  // a rank's Hello is usually there already: it takes no stranger's place
+      Guest guest{.socket = std::move(socket), .address = address, .deadline = Clock::now() + kLongestSilence};
+      welcome(guest);  // a rank's Hello is usually there already
       if (!guest.socket) continue;
-      if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());
+      if (guests_.size() == kMostGuests) {  // first those who have not said a right Hello
+        const auto stranger = std::ranges::find(guests_, false, &Guest::challenged);
+        guests_.erase(stranger != guests_.end() ? stranger : guests_.begin());
+      }
       guests_.push_back(std::move(guest));
     }
   }
 
-  /// A stranger is dropped without an answer.
+  /// A stranger is dropped without an answer, and who repeats what a rank once said after a first one.
   void welcome(Guest& guest) {
-    const Progress progress = read_on(guest.socket.get(), guest.hello, guest.received);
-    const Hello& hello = guest.hello;
-    if (guest.received >= sizeof(hello.magic) && hello.magic != kHelloMagic) return guest.socket.reset();
+    if (!guest.challenged && !challenge(guest)) return;
+    const Progress progress = read_on(guest.socket.get(), guest.answer, guest.received);
     if (progress == Progress::pending) return;
-    if (progress == Progress::failed || !admissible(hello, identity_) || !expects(hello.from)) {
+    const Hello& hello = guest.hello;
+    if (progress == Progress::failed || guest.answer != answer_to(guest.ack, hello, identity_.token)) {
       return guest.socket.reset();
     }
-    const auto flows = static_cast<std::uint32_t>(peer_of(hello.from).flows.size());
-    const Ack ack = proven(Ack{.flow = hello.flow, .from = identity_.rank, .flows = flows}, identity_.token);
-    if (!write_whole(guest.socket.get(), ack)) return guest.socket.reset();
-    if (hello.flows != flows) return fail(disagreement(hello.from, hello.flows, flows));
-    if (hello.flow != kControlFlow && hello.flow >= flows) return guest.socket.reset();
     const TcpPeer& peer = peer_of(hello.from);
     const UniqueFd& before = hello.flow == kControlFlow ? peer.control : peer.flows[hello.flow];
     if (before && !end_of(before.get())) return fail(doubled(hello.from, before.get(), guest.address));
+    if (!write_whole(guest.socket.get(), Welcome{})) return guest.socket.reset();
     settle(hello.from, hello.flow, std::move(guest.socket), guest.address);
+  }
+
+  /// Answers a right Hello, and asks for a proof that nobody can have recorded. False if it is not there yet, or wrong.
+  bool challenge(Guest& guest) {
+    const Progress progress = read_on(guest.socket.get(), guest.hello, guest.received);
+    const Hello& hello = guest.hello;
+    if (guest.received >= sizeof(hello.magic) && hello.magic != kHelloMagic) return guest.socket.reset(), false;
+    if (progress == Progress::pending) return false;
+    if (progress == Progress::failed || !admissible(hello, identity_) || !expects(hello.from)) {
+      return guest.socket.reset(), false;
+    }
+    const auto flows = static_cast<std::uint32_t>(peer_of(hello.from).flows.size());
+    const Ack ack{.flow = hello.flow, .nonce = random_token(), .from = identity_.rank, .flows = flows};
+    guest.ack = proven(ack, identity_.token, hello.nonce);
+    if (!write_whole(guest.socket.get(), guest.ack)) return guest.socket.reset(), false;
+    if (hello.flows != flows) return fail(disagreement(hello.from, hello.flows, flows)), false;
+    if (hello.flow != kControlFlow && hello.flow >= flows) return guest.socket.reset(), false;
+    guest.received = 0;
+    return guest.challenged = true;
   }
 
   /// The errno with which a connection broke, 0 when the other side closed it; empty while it stands.
@@ -253,7 +279,7 @@ class Meeting {
 
   void attempt(Dial& dial) {
     Candidate& candidate = dial.candidates[dial.current];
-    dial.connected = dial.pausing = false;
+    dial.connected = dial.answered = dial.pausing = false;
     dial.received = 0;
     dial.give_up = Clock::now() + dial.patience;
     dial.socket = open_tcp_socket(candidate.address.family());
@@ -301,21 +327,37 @@ class Meeting {
 
   void advance(Dial& dial) {
     if (!dial.connected && !introduce(dial)) return;
-    const Progress progress = read_on(dial.socket.get(), dial.ack, dial.received);
+    if (!dial.answered && !answer(dial)) return;
+    const Progress progress = read_on(dial.socket.get(), dial.welcome, dial.received);
     if (progress == Progress::pending) return;
-    if (progress == Progress::failed) {
-      return pause(dial, errno == 0 ? "closed the connection: its group has failed, or another group listens there"
-                                    : "broke the connection (" + sentence_of(errno) + ")");
-    }
-    const Ack& ack = dial.ack;
-    if (ack.magic != kAckMagic || ack.version != kWireVersion || ack.proof != proof_of(ack, identity_.token) ||
-        ack.from != dial.rank || ack.flow != dial.flow) {
-      return reject(dial, "answered, but not as a rank of this group");
-    }
-    const std::size_t flows = peer_of(dial.rank).flows.size();
-    if (ack.flows != flows) return fail(disagreement(dial.rank, ack.flows, flows));
+    if (progress == Progress::failed) return hung_up(dial);
+    if (dial.welcome.magic != kWelcomeMagic) return reject(dial, kNoRank);
     settle(dial.rank, dial.flow, std::move(dial.socket), dial.candidates[dial.current].address);
     dial.settled = true;
+  }
+
+  /// What a read that failed with errno means.
+  void hung_up(Dial& dial) {
+    pause(dial, errno == 0 ? "closed the connection: its group has failed, or another group listens there"
+                           : "broke the connection (" + sentence_of(errno) + ")");
+  }
+
+  /// Answers the Ack. False if it is not there yet, or wrong.
+  bool answer(Dial& dial) {
+    const Progress progress = read_on(dial.socket.get(), dial.ack, dial.received);
+    if (progress == Progress::pending) return false;
+    if (progress == Progress::failed) return hung_up(dial), false;
+    const Ack& ack = dial.ack;
+    if (ack.magic != kAckMagic || ack.version != kWireVersion ||
+        ack.proof != proof_of(ack, identity_.token, dial.hello.nonce) || ack.from != dial.rank ||
+        ack.flow != dial.flow) {
+      return reject(dial, kNoRank), false;
+    }
+    const std::size_t flows = peer_of(dial.rank).flows.size();
+    if (ack.flows != flows) return fail(disagreement(dial.rank, ack.flows, flows)), false;
+    if (!write_whole(dial.socket.get(), answer_to(ack, dial.hello, identity_.token))) return hung_up(dial), false;
+    dial.received = 0;
+    return dial.answered = true;
   }
 
   /// Says Hello now that the connection stands. False if it does not.
@@ -323,13 +365,14 @@ class Meeting {
     int failure = 0;
     socklen_t length = sizeof(failure);
     if (getsockopt(dial.socket.get(), SOL_SOCKET, SO_ERROR, &failure, &length) != 0) failure = errno;
-    const Hello hello = proven(Hello{.flow = dial.flow,
-                                     .group = identity_.group,
-                                     .from = identity_.rank,
-                                     .to = dial.rank,
-                                     .flows = static_cast<std::uint32_t>(peer_of(dial.rank).flows.size())},
-                               identity_.token);
-    if (failure == 0 && !write_whole(dial.socket.get(), hello)) failure = errno;
+    dial.hello = proven(Hello{.flow = dial.flow,
+                              .nonce = random_token(),
+                              .group = identity_.group,
+                              .from = identity_.rank,
+                              .to = dial.rank,
+                              .flows = static_cast<std::uint32_t>(peer_of(dial.rank).flows.size())},
+                        identity_.token);
+    if (failure == 0 && !write_whole(dial.socket.get(), dial.hello)) failure = errno;
     if (failure != 0) reject(dial, refusal(failure));
     dial.connected = failure == 0;
     return dial.connected;

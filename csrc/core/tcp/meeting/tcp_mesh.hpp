@@ -2,7 +2,7 @@
 //
 //      rank 0        rank 1        rank 2          of every pair the lower rank accepts and the higher dials:
 //     accepts <====== dials                        `flows` data sockets and one control socket, each opened by
-//     accepts <==================== dials          Hello -> Ack, which prove that both belong to this group
+//     accepts <==================== dials          a handshake that proves both to belong to this group
 //                   accepts <====== dials
 //
 // One poll loop does all of it at once, under one deadline. Whoever sends anything but the right Hello is dropped

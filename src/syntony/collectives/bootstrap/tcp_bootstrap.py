@@ -8,9 +8,10 @@
     blobs by name ..
 
 Rank 0 listens at the addresses that MASTER_ADDR names on its machine, at no others. Both sides prove that they know the
-job's secret (SYNTONY_SECRET, the same at all ranks) and neither tells it. What is said afterwards is neither hidden nor
-signed: the secret keeps strangers out, not those who can change what is on the wire. Without a secret, whoever reaches
-the port while ranks meet can take a rank's place, so only ranks that meet on loopback may have none. A job's name
+job's secret and neither tells it: SYNTONY_SECRET, the same at all ranks, else the user's own (user_secret.py), which
+ranks of one home share without being asked. What is said afterwards is neither hidden nor signed: the secret keeps
+strangers out, not those who can change what is on the wire. Where there is neither secret, whoever reaches the port
+while ranks meet can take a rank's place, so only ranks that meet on loopback may have none. A job's name
 (SYNTONY_JOB, else SLURM_JOB_ID) is a part of the secret, so that two jobs on one port do not mix. Who waits long for
 others says so on stderr, with the address.
 """
@@ -34,6 +35,7 @@ from weakref import finalize
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap import bootstraps
 from syntony.collectives.bootstrap.bootstraps import Turns, missing
+from syntony.collectives.bootstrap.user_secret import user_secret
 
 _FRAME = struct.Struct("<8sIII")  # magic, rank, and: bytes of the name | absent ranks, bytes that follow (hello: ranks)
 _MAGIC = b"syntony2"
@@ -54,11 +56,19 @@ class TcpBootstrap:
     A stranger at the port is dropped without disturbing anybody: without the `secret` within seconds, and at once when
     too many are there. A closed one frees the port; so does one that nobody holds any more. UserError for numbers that
     cannot be, when rank 0 cannot listen, without a secret where others than this machine's users reach rank 0, and for
-    ranks with unlike secrets; ConnectionError when rank 0 cannot be reached within `timeout` seconds.
+    ranks with unlike secrets (None: the user's own); ConnectionError when rank 0 cannot be reached within `timeout`
+    seconds.
     """
 
     def __init__(
-        self, rank: int, size: int, address: str, port: int, timeout: float = 300.0, secret: str = "", job: str = ""
+        self,
+        rank: int,
+        size: int,
+        address: str,
+        port: int,
+        timeout: float = 300.0,
+        secret: str | None = None,
+        job: str = "",
     ) -> None:
         if not 0 <= rank < size:
             raise UserError(f"there is no rank {rank} among {size} ranks: they count from 0")
@@ -67,6 +77,7 @@ class TcpBootstrap:
         self.rank = rank
         self.size = size
         self.timeout = timeout
+        secret = user_secret() if secret is None else secret
         self._secret = hmac.digest(secret.encode(), job.encode(), "sha256")
         self._turns = Turns()
         self._where = f"{address}:{port}"
@@ -103,9 +114,14 @@ class TcpBootstrap:
                 "use StoreBootstrap(*next(torch.distributed.rendezvous('env://')))"
             )
         address = os.environ.get("MASTER_ADDR", "127.0.0.1")
-        secret = os.environ.get("SYNTONY_SECRET", "")
+        secret = os.environ.get("SYNTONY_SECRET") or None
         job = os.environ.get("SYNTONY_JOB") or os.environ.get("SLURM_JOB_ID", "")
         return cls(values["RANK"], values["WORLD_SIZE"], address, values["MASTER_PORT"], timeout, secret, job)
+
+    @property
+    def secret(self) -> bytes:
+        """What the ranks know beside what they tell each other: the core mixes it into the group's token."""
+        return hmac.digest(self._secret, b"syntony group", "sha256")
 
     def close(self) -> None:
         """Leaves. At rank 0: answers what all have asked for, then frees the port."""
@@ -194,7 +210,8 @@ class TcpBootstrap:
             if magic != _MAGIC or verdict != _ADMITTED or not hmac.compare_digest(proof, prove(b"rank 0")):
                 raise UserError(
                     f"rank {self.rank} and rank 0 at {self._where} do not have the same secret, or are of two jobs: "
-                    "SYNTONY_SECRET should be set to one value at all ranks of the job, or at none, as SYNTONY_JOB"
+                    "SYNTONY_SECRET should be set to one value at all ranks of the job, as SYNTONY_JOB; without it, "
+                    "the user's own is taken, which hosts share if they share a home"
                 )
         except BaseException:
             connection.close()
