@@ -14,6 +14,7 @@ from syntony.base.arguments import count, seconds
 from syntony.base.command import Command, UserError
 from syntony.base.outputs import add_output, wrote
 from syntony.base.wording import unknown
+from syntony.overlap.commands import layout
 from syntony.overlap.commands.problem import add_problem, plan_of, problem
 
 if TYPE_CHECKING:
@@ -372,6 +373,9 @@ COMMANDS = (
             f"syntony overlap explain {_THIN} --policy ddp", _configure_explain, _explain),
     Command(("overlap", "search"), "turn the policies' knobs for the best plan",
             f"syntony overlap search {_THIN} --seconds 5 -o best.json", _configure_search, _search),
+    Command(("overlap", "layout"), "the fastest dp, tp, pp, cp, ep and schedule that fit the memory",
+            "syntony overlap layout --model gpt3-175b --on dgx-a100:128 --machine a100 --sequences 1536",
+            layout.configure, layout.run),
     Command(("overlap", "trace"), "a step for Perfetto or Chakra, planned and measured",
             f"syntony overlap trace {_THIN} --policy dear -o trace.json", _configure_trace, _trace),
     Command(("overlap", "traffic"), "which rank sends how many bytes to whom in a step",

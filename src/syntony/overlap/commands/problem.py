@@ -32,6 +32,7 @@ class Machine:
     box      bytes to a rank of the same box, in each direction, and `network` to all others
     ranks    in a box
     alpha    seconds per message
+    holds    bytes of memory
     """
 
     flops: float
@@ -40,12 +41,13 @@ class Machine:
     network: float
     ranks: float
     alpha: float
+    holds: float
 
 
 MACHINES: Mapping[str, Machine] = {
-    "cpu": Machine(80e9, 8e9, 2e9, 25e6, 1, 1e-3),  # hosts on 200 Mbit/s, as the lab emulates them
-    "a100": Machine(156e12, 1.5e12, 300e9, 25e9, 8, 5e-6),  # NVIDIA DGX A100: NVLink 3, HDR InfiniBand
-    "h100": Machine(495e12, 3.3e12, 450e9, 50e9, 8, 5e-6),  # NVIDIA DGX H100: NVLink 4, NDR InfiniBand
+    "cpu": Machine(80e9, 8e9, 2e9, 25e6, 1, 1e-3, 16e9),  # hosts on 200 Mbit/s, as the lab emulates them
+    "a100": Machine(156e12, 1.5e12, 300e9, 25e9, 8, 5e-6, 80e9),  # NVIDIA DGX A100: NVLink 3, HDR InfiniBand
+    "h100": Machine(495e12, 3.3e12, 450e9, 50e9, 8, 5e-6, 80e9),  # NVIDIA DGX H100: NVLink 4, NDR InfiniBand
 }
 _UPDATE = 14.0  # bytes that Adam reads and writes in fp32 per byte of 16-bit weights: 28 of 2
 
@@ -74,19 +76,24 @@ def add_problem(parser: argparse.ArgumentParser, policy: bool = True) -> None:
     parser.add_argument("--layout", metavar="K=V,..", default="", help="such as tp=8,pp=4,dp=4,zero=1,microbatches=8")
     parser.add_argument("--batch", type=count, default=1, metavar="N", help="sequences per microbatch (default 1)")
     parser.add_argument("--element", type=count, metavar="BYTES", help="of weights and activations (default 2; cpu 4)")
-    parser.add_argument("--machine", default="cpu", metavar="NAME[:K=V,..]",
-                        help=f"{', '.join(MACHINES)}; with network=25e9 and the like (default cpu)")  # fmt: skip
-    parser.add_argument("--on", metavar="TOPOLOGY", help="take the cost of moving from its wires, such as dgx-a100:16")
+    add_machine(parser)
     if policy:
         parser.add_argument("--policy", metavar="NAME[:K=V,..][+..]",
                             help="who plans (default: a file's own plan, else fifo)")  # fmt: skip
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """What computes, and over which wires."""
+    parser.add_argument("--machine", default="cpu", metavar="NAME[:K=V,..]",
+                        help=f"{', '.join(MACHINES)}; with network=25e9 and the like (default cpu)")  # fmt: skip
+    parser.add_argument("--on", metavar="TOPOLOGY", help="take the cost of moving from its wires, such as dgx-a100:16")
 
 
 def problem(options: argparse.Namespace) -> Problem:
     """What they said. Raises UserError."""
     from syntony.overlap.step.cost import Cost
 
-    machine = _machine(options.machine)
+    machine = machine_of(options.machine)
     if (options.file is None) == (options.model is None):
         raise UserError("say what to plan: --model NAME --layout K=V,.. (see `syntony overlap list`), or a file")
     measured: Mapping[OpKey, float] = {}
@@ -149,7 +156,8 @@ def pairs(text: str, where: str) -> dict[str, str]:
     return found
 
 
-def _machine(text: str) -> Machine:
+def machine_of(text: str) -> Machine:
+    """`h100:network=25e9`. Raises UserError."""
     name, _, changes = text.partition(":")
     if name not in MACHINES:
         raise UserError(f"--machine {text}: {unknown('machine', name, MACHINES)}")
@@ -183,9 +191,20 @@ def _generated(options: argparse.Namespace) -> tuple[Graph, str]:
     from syntony.overlap.step.models import Form, layers_of, model_named
 
     layout = layout_of(options.layout)
-    element = options.element or (4 if options.machine.startswith("cpu") else 2)
-    layers = layers_of(model_named(options.model), layout, Form(options.batch, element))
+    layers = layers_of(model_named(options.model), layout, Form(options.batch, element_of(options)))
     return generate(layers, layout), f"{options.model}, {options.layout or 'one rank'}"
+
+
+def element_of(options: argparse.Namespace) -> int:
+    """Bytes of a weight: what was said, else what the machine usually computes with."""
+    return int(options.element or (4 if options.machine.startswith("cpu") else 2))
+
+
+def cost_of(machine: Machine, layout: Layout, on: str | None = None, size: int = 1 << 20) -> Cost:
+    """What a layout's Ops cost there; ops that move have about `size` bytes."""
+    from syntony.overlap.step.cost import Cost
+
+    return Cost(machine.flops, wires_of_layout(machine, layout, on, size), _UPDATE / machine.memory)
 
 
 def wires_of_layout(machine: Machine, layout: Layout, on: str | None = None, size: int = 1 << 20) -> dict[str, Wire]:

@@ -18,7 +18,10 @@ Rules that whoever runs it must know:
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from itertools import accumulate, groupby
+from itertools import groupby, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
 
 from syntony.base.command import UserError
 from syntony.overlap.step.graph import Graph, LayerSpec
@@ -53,19 +56,34 @@ def times_of(layers: Sequence[LayerSpec], rate: float = 1.0, message: float = 0.
 
 
 def split(layers: Sequence[LayerSpec], chunks: int) -> tuple[range, ...]:
-    """The layers of each chunk: neighbours, as equal in operations as a single cut by shares makes them."""
+    """The layers of each chunk: neighbours, such that the most operations of a chunk are as few as can be, and the
+    chunks then as equal as can be (least sum of squares). Dynamic programs over where a chunk begins and ends."""
     starts = [i for i, layer in enumerate(layers) if not layer.joined]
     if len(starts) < chunks:
         raise UserError(f"the model can be cut into {len(starts)} parts, which are too few for {chunks} chunks")
     units = [layers[a:b] for a, b in zip(starts, (*starts[1:], len(layers)), strict=True)]
     work = [sum(sum(layer.segments) * (1 + sum(layer.backward)) for layer in unit) + 1e-9 for unit in units]
-    total, middle = sum(work), [end - share / 2 for end, share in zip(accumulate(work), work, strict=True)]
-    bounds = [0]
-    for chunk in range(1, chunks):
-        cut = next((i for i, at in enumerate(middle) if at >= total * chunk / chunks), len(units))
-        bounds.append(min(max(cut, bounds[-1] + 1), len(units) - (chunks - chunk)))
-    bounds = [starts[bound] for bound in bounds]
-    return tuple(range(a, b) for a, b in zip(bounds, (*bounds[1:], len(layers)), strict=True))
+    done = np.concatenate([[0.0], np.cumsum(work)])
+    share = (done[None, :] - done[:, None]) / done[-1]  # of units [row, column)
+    share[np.tril_indices(len(done))] = np.inf
+    _, most = _cuts(share, chunks, np.maximum)
+    cuts, _ = _cuts(np.where(share <= most * (1 + 1e-9), share**2, np.inf), chunks, np.add)
+    bounds = [*(starts[cut] for cut in cuts), len(layers)]
+    return tuple(range(a, b) for a, b in pairwise(bounds))
+
+
+def _cuts(price: NDArray[np.float64], chunks: int, join: np.ufunc) -> tuple[list[int], float]:
+    """Where chunks begin, such that their prices joined are least, and that; the earliest of equal ones."""
+    best, via = price[0], list[NDArray[np.int64]]()
+    for _ in range(chunks - 1):
+        through = join(best[:, None], price)
+        via.append(through.argmin(axis=0))
+        best = through.min(axis=0)
+    cuts, end = list[int](), len(price) - 1
+    for row in reversed(via):
+        end = int(row[end])
+        cuts.append(end)
+    return [0, *reversed(cuts)], float(best[-1])
 
 
 def _check(layers: Sequence[LayerSpec], layout: Layout) -> None:

@@ -145,11 +145,12 @@ def layers_of(model: ModelSpec, layout: Parallel, form: Form | None = None, hot:
 
     Raises UserError where sizes do not divide.
     """
-    _check(model, layout)
+    check(model, layout)
     return tuple(_Maker(model, layout, form or Form()).layers(hot))
 
 
-def _check(model: ModelSpec, layout: Parallel) -> None:
+def check(model: ModelSpec, layout: Parallel) -> None:
+    """Raises UserError where sizes of the model do not divide."""
     if layout.ep > 1 and not model.experts:
         raise UserError(f"ep is {layout.ep}, but the model has no experts")
     ring, tp, cp = layout.attention == "ring", layout.tp, layout.cp

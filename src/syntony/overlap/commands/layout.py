@@ -1,0 +1,170 @@
+"""`syntony overlap layout`: how should this model lie on these ranks?"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from syntony.base.answer import tell
+from syntony.base.arguments import count, seconds
+from syntony.base.command import UserError
+from syntony.base.outputs import add_output, wrote
+from syntony.overlap.commands.problem import add_machine, cost_of, element_of, machine_of, pairs
+
+if TYPE_CHECKING:
+    from syntony.overlap.layouts.search import Choice, Found, Reason
+    from syntony.overlap.layouts.space import Candidate, Question
+
+_SIZES = ("tp", "cp", "pp", "ep", "dp", "zero", "batch")
+_PART = {
+    "tp": "more moves between its tp ranks",
+    "cp": "more moves between its cp ranks",
+    "ep": "more moves between its ep ranks",
+    "compute": "more is computed by the busiest device",
+    "bubble": "devices wait longer for each other",
+    "gradients": "sums of gradients are exposed",
+    "weights": "gathers of weights are exposed",
+    "update": "the optimizer takes longer",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, metavar="NAME", help="such as gpt3-175b; `overlap list` has them all")
+    parser.add_argument("--ranks", type=count, metavar="N", help="devices (default: all of the topology --on)")
+    parser.add_argument("--sequences", type=count, metavar="N",
+                        help="of a step, of all ranks (default: one per rank)")  # fmt: skip
+    parser.add_argument("--memory", type=_bytes, metavar="BYTES",
+                        help="of a device that a step may take, such as 80G (default: the machine's)")  # fmt: skip
+    parser.add_argument("--element", type=count, metavar="BYTES", help="of weights and activations (default 2; cpu 4)")
+    parser.add_argument("--where", metavar="K=V,..", default="", help="only layouts with tp=8,zero=1 and the like")
+    add_machine(parser)
+    parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S",
+                        help="seconds of wall clock; what is found by then counts (default 60)")  # fmt: skip
+    parser.add_argument("--top", type=count, default=5, metavar="N", help="so many layouts (default 5)")
+    add_output(parser, "-o", "--output", type=str, metavar="F.json", help="write the plan of the best")
+
+
+def run(options: argparse.Namespace) -> int:
+    from syntony.base.progress import progress
+    from syntony.overlap.layouts.search import search
+    from syntony.overlap.layouts.space import Question
+    from syntony.overlap.step.models import model_named
+    from syntony.topologies.parse import parse
+
+    machine = machine_of(options.machine)
+    ranks = options.ranks or (parse(options.on).ranks if options.on else 0)
+    if not ranks:
+        raise UserError("say how many ranks there are: --ranks 1024, or a topology: --on dgx-h100:128")
+    asked = Question(
+        model_named(options.model), ranks, options.sequences or ranks, options.memory or machine.holds,
+        element_of(options),
+    )  # fmt: skip
+    exact = (lambda layout: cost_of(machine, layout, options.on, 16 << 20)) if options.on else None
+    with progress("layouts", options.timeout):
+        found = search(
+            asked, lambda layout: cost_of(machine, layout), exact, options.timeout, among=_among(options.where)
+        )
+    if options.output:
+        found.choices[0].timeline.plan.write(options.output)
+    title = f"{options.model} on {options.on or f'{ranks} x {options.machine}'}, {asked.sequences} sequences a step"
+    told = {
+        "title": title,
+        "tried": found.tried,
+        "fitting": found.fitting,
+        "layouts": [_told(asked, one) for one in found.choices[: options.top]],
+        "reasons": [vars(reason) for reason in found.reasons],
+        "file": options.output,
+    }
+    tell(
+        options, told, [*_lines(title, asked, found, options.top), *([wrote(options.output)] if options.output else [])]
+    )
+    return 0
+
+
+def _bytes(text: str) -> float:
+    """Powers of 1000, as memory of devices is sold."""
+    from syntony.base.arguments import size
+
+    return float(size(text if text[-1:].isdigit() or text[-1:] in "bB" else f"{text}B"))
+
+
+def _among(text: str) -> Any:
+    """A test of candidates. Raises UserError for a key that layouts have not."""
+    from syntony.base.wording import unknown
+    from syntony.overlap.step.layout import Layout
+
+    wanted = pairs(text, f"--where {text}")
+    known = [*vars(Layout()), "batch"]
+    for key in wanted:
+        if key not in known:
+            raise UserError(f"--where {text}: {unknown('key', key, known)}")
+
+    def fits(candidate: Candidate) -> bool:
+        has = {**vars(candidate.layout), "batch": candidate.batch}
+        return all(str(has[key]) == value for key, value in wanted.items())
+
+    return fits
+
+
+def _told(asked: Question, choice: Choice) -> dict[str, Any]:
+    from syntony.overlap.layouts.search import named
+    from syntony.overlap.layouts.space import Candidate
+    from syntony.overlap.predict.estimate import estimates
+
+    estimate = estimates(choice.timeline.plan, choice.timeline.cost)[0]
+    tokens = asked.sequences * asked.model.seq
+    return {
+        "layout": named(Candidate(choice.layout, choice.batch)),
+        "policy": choice.policy,
+        "seconds": choice.seconds,
+        "estimate": estimate.seconds,
+        "witness": estimate.witness,
+        "memory": choice.memory,
+        "tokens_per_second": tokens / choice.seconds,
+        "forecast": choice.forecast.seconds,
+        "parts": dict(choice.forecast.parts),
+    }
+
+
+def _lines(title: str, asked: Question, found: Found, top: int) -> list[str]:
+    from syntony.base.wording import size_of_file, time
+    from syntony.overlap.layouts.search import named
+    from syntony.overlap.layouts.space import Candidate
+
+    best = found.choices[0]
+    told = _told(asked, best)
+    lines = [f"{title} (predicted)", "", "  " + "".join(f"{name:>6}" for name in _SIZES) + "  schedule"
+             + " " * 10 + "     step    memory  policy"]  # fmt: skip
+    for choice in found.choices[:top]:
+        layout = choice.layout
+        sizes = "".join(f"{choice.batch if name == 'batch' else getattr(layout, name):>6}" for name in _SIZES)
+        schedule = layout.schedule if layout.pp > 1 else "-"
+        schedule += f" {layout.loops}" if layout.loops > 1 else ""
+        schedule += ", recompute" if layout.recompute else ""
+        memory = size_of_file(int(choice.memory))
+        lines.append(f"  {sizes}  {schedule:<18} {time(choice.seconds):>8} {memory:>9}  {choice.policy}")
+    lines += [
+        "",
+        f"  --layout {named(Candidate(best.layout, best.batch))}",
+        f"  {told['tokens_per_second']:,.0f} tokens/s; estimate {time(told['estimate'])}: {told['witness']}",
+        "  of the step: " + ", ".join(
+            f"{part} {took / best.forecast.seconds:.0%}" for part, took in best.forecast.parts.items()
+            if took >= 0.005 * best.forecast.seconds
+        ),
+        f"  {found.tried:,} layouts forecast, {found.fitting:,} of them fit {size_of_file(int(asked.memory))}",
+        "",
+        "why not (forecast)",
+    ]  # fmt: skip
+    return lines + [f"  {line}" for line in map(_why, found.reasons)]
+
+
+def _why(reason: Reason) -> str:
+    from syntony.base.wording import size_of_file, time
+
+    name = f"{reason.knob} {'on' if reason.value is True else 'off' if reason.value is False else reason.value}"
+    if reason.memory is not None:
+        return f"{name}: does not fit: {size_of_file(int(reason.memory))} at least"
+    change = reason.seconds / reason.chosen - 1
+    if change <= 0.001:
+        return f"{name}: as fast as this one by the forecast, slower when simulated"
+    return f"{name}: {change:+.1%}: {_PART[reason.part]} ({time(reason.more)})"

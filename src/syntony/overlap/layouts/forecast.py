@@ -1,0 +1,218 @@
+"""A step's time and memory in closed form, some ten thousand layouts in a second or two: what is worth a simulation.
+
+    step  =  pipeline(F, X, W, message)  +  exposed sums of gradients  +  update  +  gathers of weights
+
+    F, X, W    of a chunk: operations / flops, and what tp, cp and ep move, which nothing hides in a plain order
+    pipeline   its order run with these times, for a few microbatches; more of them take the busiest device longer
+    sums       run beside the last microbatch's backward, but for the last layer's
+    update     of a layer runs beside the sums and the gathers of others
+    gathers    of sharded weights run beside the computing; the step takes at least as long as they do
+
+The parts are told apart, so that one can say why another layout is slower. A simulation is exact where this is not:
+stages of unequal weight, links that two lanes share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.overlap.layouts.memory import lasting, shards
+from syntony.overlap.step.cost import Cost, Linear, Wire
+from syntony.overlap.step.generate import split
+from syntony.overlap.step.graph import LayerSpec
+from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.op import Kind
+from syntony.overlap.step.pipelines import Pipeline, Times, finish, pipeline
+
+Doubles = NDArray[np.float64]
+PARTS = ("compute", "tp", "cp", "ep", "bubble", "gradients", "weights", "update")
+"""What a step's seconds are told by: operations, what its groups move between them, waiting for other stages, sums of
+gradients and gathers of weights that nothing hides, the optimizer."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """seconds of a step, by PARTS too; memory: bytes of the device that needs most."""
+
+    seconds: float
+    parts: Mapping[str, float]
+    memory: float
+
+
+class Forecaster:
+    """Of layouts with the same layers of one rank: equal tp, cp, ep, attention and batch."""
+
+    def __init__(self, layers: Sequence[LayerSpec], element: int) -> None:
+        self._layers, self._element = layers, element
+        names = [replace(layer, name="", moved=(), shadow=None) for layer in layers]
+        self._kinds = list(dict.fromkeys(names))
+        row = {kind: number for number, kind in enumerate(self._kinds)}
+        self._kind = np.array([row[name] for name in names])
+        self._operations = self._each(lambda kind: sum(kind.segments))
+        self._backward = np.array([kind.backward for kind in self._kinds])[self._kind]
+        self._weights = self._each(lambda kind: kind.weights)
+        self._kept = self._each(lambda kind: kind.activations)
+        self._inputs = self._each(lambda kind: kind.inputs)
+        self._output = self._each(lambda kind: kind.output)
+        self._starts: dict[int, NDArray[np.int64]] = {}
+
+    def forecast(self, layout: Layout, cost: Cost, wires: Mapping[str, Wire]) -> Forecast:
+        """Raises UserError where the layers are too few for the pipeline."""
+        order = _order(layout)
+        chunks = len(order.places)
+        if chunks not in self._starts:
+            self._starts[chunks] = np.array([chunk.start for chunk in split(self._layers, chunks)])
+        starts, device = self._starts[chunks], np.array(order.places)
+
+        def of_chunks(values: Doubles) -> Doubles:
+            return np.add.reduceat(values, starts)
+
+        def of_devices(values: Doubles) -> Doubles:
+            return np.bincount(device, of_chunks(values), layout.pp).astype(np.float64)
+
+        microbatches, none = layout.microbatches, np.zeros(len(self._layers))
+        forward = self._operations / cost.flops
+        again = forward if layout.recompute else none
+        moved = {lane: self._moved(lane, layout, wires) for lane in ("tp", "cp", "ep")}
+        there, back = (sum((ways[side] for ways in moved.values()), none) for side in (0, 1))
+        inputs, weights = (forward * self._backward[:, half] for half in (0, 1))
+        times = [of_chunks(part) for part in (forward + there, inputs + again + back, weights)]
+        message = _seconds(wires, "pp", Kind.SEND, float(self._output.max())) if layout.pp > 1 else 0.0
+        whole = sum(times, np.zeros(chunks))
+        busiest = float(np.bincount(device, whole, layout.pp).max() - whole.sum() / layout.pp)
+        f, x, w = (float(part.mean()) for part in times)
+        took = _length(layout, Times(f, x, w, message)) + busiest * microbatches
+
+        sums, after, before = self._data(layout, wires)
+        last = float((inputs + weights + back).sum()) / layout.pp
+        count = max(1, len(self._layers) // layout.pp)
+        exposed = max(float(of_devices(sums).max()) - last * (count - 1) / count, float(sums.max()))
+        streamed = 2 * microbatches * float(of_devices(before).max())
+        gathers = float(of_devices(after).max()) + max(0.0, streamed - took) + float(before.max())
+        updates = float(of_devices(self._weights / self._shards(layout, 1)).max()) * cost.memory
+        moves = exposed + gathers  # layer by layer, beside the updates of others
+        update = max(moves, updates) + min(moves, updates) / count - moves
+        computed = float(of_devices(forward + again + inputs + weights).max()) * microbatches
+        parts = {"compute": computed, "gradients": exposed, "weights": gathers, "update": update}
+        parts |= {lane: float(of_devices(sum(ways, none)).max()) * microbatches for lane, ways in moved.items()}
+        total = took + exposed + gathers + update
+        parts["bubble"] = max(0.0, total - sum(parts.values()))
+        return Forecast(total, {part: parts[part] for part in PARTS}, self._memory(layout, starts, order))
+
+    def _each(self, of: Callable[[LayerSpec], float]) -> Doubles:
+        """By layer."""
+        values: Doubles = np.array([of(kind) for kind in self._kinds], np.float64)[self._kind]
+        return values
+
+    def _moved(self, lane: str, layout: Layout, wires: Mapping[str, Wire]) -> tuple[Doubles, Doubles]:
+        """Seconds of each layer's transfers on the lane, forward and backward, for one microbatch."""
+        if lane not in layout.groups:
+            return np.zeros(len(self._layers)), np.zeros(len(self._layers))
+
+        def seconds(kind: LayerSpec, way: str) -> float:
+            ops = [(getattr(move, way), move.bytes) for move in kind.transfers if move.lane == lane]
+            return sum(_seconds(wires, lane, what, size) for what, size in ops if what is not None)
+
+        return self._each(lambda kind: seconds(kind, "forward")), self._each(lambda kind: seconds(kind, "backward"))
+
+    def _shards(self, layout: Layout, level: int) -> Doubles:
+        """Among how many ranks each layer is divided, if what `level` means is sharded."""
+        return self._each(lambda kind: shards(kind, layout) if layout.zero >= level else 1)
+
+    def _data(self, layout: Layout, wires: Mapping[str, Wire]) -> tuple[Doubles, Doubles, Doubles]:
+        """Seconds of each layer's sum of gradients, of its gather after the update, and of one before each use."""
+        groups, zero = layout.groups, layout.zero
+
+        def lane(kind: LayerSpec) -> str:
+            return "edp" if kind.expert and layout.ep > 1 else "dp"
+
+        def sums(kind: LayerSpec) -> float:
+            taken = 0.0
+            if lane(kind) in groups:
+                taken = _seconds(wires, lane(kind), Kind.REDUCE_SCATTER if zero else Kind.ALL_REDUCE, kind.weights)
+            if lane(kind) == "dp" and "replicas" in groups:
+                taken += _seconds(wires, "replicas", Kind.ALL_REDUCE, kind.weights / groups.get("dp", 1))
+            return taken
+
+        def gather(kind: LayerSpec, now: bool) -> float:
+            moves = now and lane(kind) in groups and kind.weights
+            return _seconds(wires, lane(kind), Kind.ALL_GATHER, kind.weights) if moves else 0.0
+
+        after, before = zero in (1, 2), zero == 3
+        return self._each(sums), self._each(lambda kind: gather(kind, after)), self._each(lambda k: gather(k, before))
+
+    def _memory(self, layout: Layout, starts: NDArray[np.int64], order: Pipeline) -> float:
+        """Bytes of the device that needs most."""
+        each = np.add.reduceat(self._inputs if layout.recompute else self._kept, starts)
+        if not layout.recompute and layout.pp > 1:
+            each[1:] += self._output[starts[1:] - 1]  # what came from another device
+        ends = np.append(starts[1:], len(self._layers))
+        places, most = np.array(order.places), 0.0
+        stays = lasting(self._weights, self._shards(layout, 1), layout.zero, self._element)
+        ends_of = np.array([float(stays[a:b].sum()) for a, b in zip(starts, ends, strict=True)])
+        heavy = int(np.bincount(places, ends_of, layout.pp).argmax())
+        for device, held in _held(layout.schedule, layout.pp, layout.loops, _few(layout)).items():
+            if device not in (0, layout.pp - 1, heavy):  # the first holds most, those at the ends have more weights
+                continue
+            own = np.flatnonzero(places == device)
+            rows = np.concatenate([np.arange(starts[chunk], ends[chunk]) for chunk in own])
+            passing = float(self._kept[rows].max()) if layout.recompute else 0.0
+            if layout.zero >= 3:
+                passing += float(np.sort(self._weights[rows])[-1 - layout.prefetch :].sum())
+            if layout.zero >= 2:  # gradients, before they are sums
+                passing += float(self._weights[rows].sum())
+            most = max(most, float(stays[rows].sum()) + float((held @ each[own]).max()) + passing)
+        return most
+
+
+def _seconds(wires: Mapping[str, Wire], lane: str, kind: Kind, size: float) -> float:
+    line: Linear = wires[lane].kinds[kind]
+    return line.alpha + line.fixed + line.beta * size
+
+
+def _few(layout: Layout) -> int:
+    """Microbatches, more than which repeat what is there."""
+    return min(layout.microbatches, 3 * layout.pp)
+
+
+def _order(layout: Layout) -> Pipeline:
+    return _steady(layout.schedule, layout.pp, layout.loops, _few(layout))
+
+
+@lru_cache(maxsize=1024)
+def _steady(schedule: str, devices: int, loops: int, microbatches: int) -> Pipeline:
+    return pipeline(schedule, devices, loops, microbatches)
+
+
+@lru_cache(maxsize=1024)
+def _held(schedule: str, devices: int, loops: int, microbatches: int) -> dict[int, Doubles]:
+    """By device: rows of how many microbatches of each of its chunks it may hold at a time."""
+    found, order = dict[int, Doubles](), _steady(schedule, devices, loops, microbatches)
+    for device, tasks in enumerate(order.orders):
+        own = {chunk: at for at, chunk in enumerate(c for c, place in enumerate(order.places) if place == device)}
+        step = np.zeros((len(tasks), len(own)))
+        for number, task in enumerate(tasks):
+            step[number, own[task.chunk]] = (task.kind == "F") - (task.kind in "BX")
+        found[device] = np.unique(step.cumsum(axis=0)[step.sum(axis=1) > 0], axis=0)
+    return found
+
+
+def _length(layout: Layout, times: Times) -> float:
+    """Seconds of all the pipeline's tasks, if all chunks take the same. Of 1f1b, and interleaved, the closed form of
+    Narayanan et al. (SC 2021), section 2.2; of others, their orders run."""
+    whole, few, devices = times.forward + times.inputs + times.weights or 1.0, _few(layout), layout.pp
+    if layout.schedule in ("1f1b", "interleaved"):
+        return whole * (layout.microbatches * layout.loops + devices - 1) + 2 * (devices - 1) * times.message
+    shares = tuple(round(20 * part / whole) / 20 for part in times)
+    units = _units(layout.schedule, devices, layout.loops, few, shares)
+    return whole * (units + (layout.microbatches - few) * layout.chunks)
+
+
+@lru_cache(maxsize=4096)
+def _units(schedule: str, devices: int, loops: int, microbatches: int, shares: tuple[float, ...]) -> float:
+    return finish(_steady(schedule, devices, loops, microbatches), Times(*shares))

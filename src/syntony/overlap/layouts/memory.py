@@ -1,0 +1,56 @@
+"""Bytes of a device that stay from step to step: weights, their gradients, and what Adam keeps of them.
+
+    16-bit elements    weights 2, gradients 2, and in fp32 a master copy and two moments: 12 bytes a parameter
+    32-bit elements    weights 4, gradients 4, two moments: 8
+
+What is sharded (`Layout.zero`) is divided by the ranks that share it; weights that are gathered and gradients that will
+be shards come and go within a step, with the activations: the simulator counts them (Timeline.peak).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.overlap.predict.simulation import Timeline
+from syntony.overlap.step.graph import LayerSpec
+from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.op import Kind
+
+Doubles = NDArray[np.float64]
+
+
+def optimizer_bytes(element: int) -> int:
+    """Of one parameter, whose weight has so many bytes."""
+    return 8 if element >= 4 else 12
+
+
+def shards(layer: LayerSpec, layout: Layout) -> int:
+    """Among how many ranks what is sharded of the layer is divided."""
+    return layout.sizes["edp" if layer.expert and layout.ep > 1 else "dp"]
+
+
+def lasting(weights: Doubles, parts: Doubles, zero: int, element: int) -> Doubles:
+    """Bytes of each layer, of which a rank has so many bytes of weights and a share of one in `parts`."""
+    states = weights * optimizer_bytes(element) / element / (parts if zero >= 1 else 1)
+    gradients = np.where(parts > 1, 0.0, weights) if zero >= 2 else weights
+    return states + gradients + weights / (parts if zero >= 3 else 1)
+
+
+def needed(timeline: Timeline, element: int) -> Mapping[int, float]:
+    """Bytes that each device needs in a simulated step: what stays, and the most that comes and goes.
+
+    Raises ValueError for a step that does not say how its ranks lie.
+    """
+    graph = timeline.plan.graph
+    if graph.layout is None:
+        raise ValueError("the step has no layout")
+    weights = np.array([layer.weights for layer in graph.layers], np.float64)
+    parts = np.array([shards(layer, graph.layout) if graph.layout.zero else 1 for layer in graph.layers], np.float64)
+    stays = lasting(weights, parts, graph.layout.zero, element)
+    found = dict.fromkeys(graph.devices, 0.0)
+    for device, layer in {(op.device, op.layer) for op in graph if op.kind is Kind.FORWARD}:
+        found[device] += float(stays[layer])
+    return {device: size + timeline.peak.get(device, 0.0) for device, size in found.items()}

@@ -1,0 +1,249 @@
+"""The fastest layout that fits the memory.
+
+    all candidates --forecast--> the best of each tp x cp x pp x ep --wires of the topology--> forecast again
+        --simulated, best forecast first, until no forecast promises more or time is out--> the fastest
+        --policies in turn on it, as long as there is time--> its plan
+
+A forecast is within some per cent of the simulation unless lanes disturb each other on one link, which only a policy
+can mend; so each layout is simulated under two cheap ones, and the fastest under more. As Alpa (OSDI 2022) the search
+goes from the outer choice, who talks to whom, to the inner ones; as Galvatron (VLDB 2023) it drops what memory forbids
+before it looks at time. Unlike both it is exhaustive in the outer choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from time import monotonic
+
+from syntony.base.command import UserError
+from syntony.base.wording import size_of_file
+from syntony.overlap.layouts.forecast import Forecast, Forecaster
+from syntony.overlap.layouts.memory import needed
+from syntony.overlap.layouts.space import Candidate, Question, candidates
+from syntony.overlap.policies.search import chain_of, planned
+from syntony.overlap.predict.simulation import Timeline, simulate
+from syntony.overlap.step.cost import Cost, Wire
+from syntony.overlap.step.generate import generate
+from syntony.overlap.step.graph import LayerSpec
+from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.models import Form, layers_of
+
+KNOBS = ("tp", "cp", "pp", "ep", "zero", "schedule", "batch", "recompute")
+CHEAP = ("fifo", "serial")
+MORE = ("dear", "bytescheduler", "breadth_first", "dualpipe", "need")
+_TOLERANCE = 1.2  # of a forecast: what is this much slower than the best that was simulated is not
+
+Costs = Callable[[Layout], Cost]
+"""What the Ops of a layout cost."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A layout that was simulated. memory: bytes of the device that needs most; batch: sequences of a microbatch."""
+
+    layout: Layout
+    batch: int
+    forecast: Forecast
+    timeline: Timeline
+    memory: float
+
+    @property
+    def seconds(self) -> float:
+        return self.timeline.seconds
+
+    @property
+    def policy(self) -> str:
+        return self.timeline.plan.policy
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What the best layout with another value of a knob would be.
+
+    seconds, chosen   forecast, of it and of the one that was chosen
+    part, more        of PARTS what grows most, and by how many seconds
+    memory            bytes that it needs, where it does not fit; else None
+    """
+
+    knob: str
+    value: object
+    seconds: float
+    chosen: float
+    part: str
+    more: float
+    memory: float | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """choices: the fastest first; tried: layouts forecast, and of them those that fit; reasons: about choices[0]."""
+
+    choices: tuple[Choice, ...]
+    tried: int
+    fitting: int
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True)
+class _Guess:
+    candidate: Candidate
+    forecast: Forecast
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        layout = self.candidate.layout
+        return layout.tp, layout.cp, layout.pp, layout.ep
+
+
+def search(
+    asked: Question, rough: Costs, exact: Costs | None = None, seconds: float = 60.0, shapes: int = 24,
+    among: Callable[[Candidate], bool] = lambda candidate: True,
+) -> Found:  # fmt: skip
+    """Raises UserError where no layout fits, with the one that needs least.
+
+    rough     costs that are found in no time, for all layouts
+    exact     costs for the best few; None: the same
+    seconds   of wall clock
+    shapes    so many tp x cp x pp x ep, the best, are looked at with exact costs
+    among     candidates that may be chosen
+    """
+    deadline = monotonic() + seconds
+    forecasters = _Forecasters(asked)
+    wanted = [one for one in candidates(asked) if among(one)]
+    Random(0).shuffle(wanted)  # so that those that there is no time for are of every kind
+    guesses = list(forecasters.guesses(wanted, rough, deadline - 0.6 * seconds))
+    fitting = sorted(_fitting(asked, guesses), key=lambda guess: guess.forecast.seconds)
+    if not fitting:
+        raise _too_large(asked, guesses)
+    if exact is not None:
+        best = list(dict.fromkeys(guess.shape for guess in fitting))[:shapes]
+        members: dict[tuple[int, ...], list[Candidate]] = {shape: [] for shape in best}
+        for guess in guesses:
+            if guess.shape in members:
+                members[guess.shape].append(guess.candidate)
+        again = list[_Guess]()
+        for shape in best:
+            again += forecasters.guesses(members[shape], exact, deadline - 0.4 * seconds)
+        guesses = again
+        fitting = sorted(_fitting(asked, again), key=lambda guess: guess.forecast.seconds)
+    costs = exact or rough
+    choices = list[Choice]()
+    for guess in fitting:
+        late = monotonic() > deadline - seconds / 4
+        least = min((choice.seconds for choice in choices), default=float("inf"))
+        if choices and (late or guess.forecast.seconds > least * _TOLERANCE):
+            break
+        choices += (forecasters.simulated(guess, costs, name) for name in CHEAP)
+        if all(choice.memory > asked.memory for choice in choices):
+            choices.clear()
+    choices = [choice for choice in choices if choice.memory <= asked.memory]
+    if not choices:
+        raise _too_large(asked, guesses)
+    choices.sort(key=lambda choice: choice.seconds)
+    first = next(guess for guess in fitting if guess.candidate == Candidate(choices[0].layout, choices[0].batch))
+    for name in MORE:
+        if monotonic() > deadline - 2 * seconds / 10:
+            break
+        try:
+            choices.append(forecasters.simulated(first, costs, name))
+        except UserError:
+            continue  # the policy has nothing to do with this step
+    choices = sorted((one for one in choices if one.memory <= asked.memory), key=lambda choice: choice.seconds)
+    kept = {(one.layout, one.batch): one for one in reversed(choices)}  # of each layout the fastest
+    ranked = tuple(sorted(kept.values(), key=lambda choice: choice.seconds))
+    return Found(ranked, len(guesses), len(fitting), tuple(_reasons(asked, ranked[0], guesses)))
+
+
+class _Forecasters:
+    """Layers and forecasters by what they depend on."""
+
+    def __init__(self, asked: Question) -> None:
+        self._asked = asked
+        self._known: dict[tuple[object, ...], tuple[tuple[LayerSpec, ...], Forecaster]] = {}
+        self._costs: dict[tuple[object, ...], Cost] = {}
+
+    def guesses(self, wanted: Iterable[Candidate], costs: Costs, until: float) -> Iterator[_Guess]:
+        """Each without recomputing, or, where it does not fit, both ways. The first one, and more until that time."""
+        for number, candidate in enumerate(wanted):
+            if number and monotonic() > until:
+                return
+            for again in (False, True):
+                layout = replace(candidate.layout, recompute=again)
+                forecast = self._forecaster(candidate)[1].forecast(layout, *self._cost(layout, costs))
+                yield _Guess(Candidate(layout, candidate.batch), forecast)
+                if forecast.memory <= self._asked.memory:
+                    break
+
+    def simulated(self, guess: _Guess, costs: Costs, policy: str) -> Choice:
+        """Raises UserError where the policy has nothing to do with the step."""
+        layout, batch = guess.candidate
+        layers = self._forecaster(guess.candidate)[0]
+        cost = costs(layout)
+        timeline = simulate(planned(chain_of(policy), generate(layers, layout), cost), cost)
+        return Choice(layout, batch, guess.forecast, timeline, max(needed(timeline, self._asked.element).values()))
+
+    def _forecaster(self, candidate: Candidate) -> tuple[tuple[LayerSpec, ...], Forecaster]:
+        layout, asked = candidate.layout, self._asked
+        key = (layout.tp, layout.cp, layout.ep, layout.attention, candidate.batch)
+        if key not in self._known:
+            layers = layers_of(asked.model, layout, Form(candidate.batch, asked.element))
+            self._known[key] = layers, Forecaster(layers, asked.element)
+        return self._known[key]
+
+    def _cost(self, layout: Layout, costs: Costs) -> tuple[Cost, Mapping[str, Wire]]:
+        key = (costs, *layout.sizes.values())
+        if key not in self._costs:
+            self._costs[key] = costs(layout)
+        return self._costs[key], self._costs[key].wires
+
+
+def _fitting(asked: Question, guesses: Iterable[_Guess]) -> list[_Guess]:
+    return [guess for guess in guesses if guess.forecast.memory <= asked.memory]
+
+
+def _too_large(asked: Question, guesses: Sequence[_Guess]) -> UserError:
+    if not guesses:
+        return UserError(
+            f"{asked.ranks} ranks cannot share the model and {asked.sequences} sequences evenly; another number of "
+            "ranks, or of sequences in a step, can"
+        )
+    least = min(guesses, key=lambda guess: guess.forecast.memory)
+    return UserError(
+        f"no layout of {asked.ranks} ranks fits {size_of_file(int(asked.memory))} a device; "
+        f"the least, {size_of_file(int(least.forecast.memory))}, needs {named(least.candidate)}"
+    )
+
+
+def named(candidate: Candidate) -> str:
+    """As --layout and --batch take it: `dp=16,tp=8,pp=8,schedule=interleaved,loops=2,microbatches=12 --batch 1`."""
+    plain, layout = Layout(), candidate.layout
+    parts = [
+        f"{name}={value if not isinstance(value, bool) else 'on' if value else 'off'}"
+        for name, value in vars(layout).items()
+        if value != getattr(plain, name) or name == "microbatches"
+    ]
+    return f"{','.join(parts)} --batch {candidate.batch}"
+
+
+def _reasons(asked: Question, best: Choice, guesses: Sequence[_Guess]) -> Iterator[Reason]:
+    """For each knob: the fastest layouts with its other values, those next to the chosen one first."""
+
+    def value(layout: Layout, batch: int, knob: str) -> object:
+        if knob == "schedule":
+            return f"{layout.schedule} {layout.loops}" if layout.loops > 1 else layout.schedule
+        return batch if knob == "batch" else getattr(layout, knob)
+
+    for knob in KNOBS:
+        chosen = value(best.layout, best.batch, knob)
+        others: dict[object, _Guess] = {}
+        for guess in sorted(guesses, key=lambda guess: (guess.forecast.memory > asked.memory, guess.forecast.seconds)):
+            other = value(*guess.candidate, knob)
+            if other != chosen and others.setdefault(other, guess) is guess and len(others) == 2:
+                break
+        for other, guess in others.items():
+            grown = {part: took - best.forecast.parts[part] for part, took in guess.forecast.parts.items()}
+            part = max(grown, key=grown.__getitem__)
+            over = guess.forecast.memory if guess.forecast.memory > asked.memory else None
+            yield Reason(knob, other, guess.forecast.seconds, best.forecast.seconds, part, grown[part], over)

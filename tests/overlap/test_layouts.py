@@ -1,0 +1,123 @@
+"""The search for a layout: never slower than what trying everything finds, never over the memory, and as fast as what
+the builders of large models published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.base.command import UserError
+from syntony.overlap.commands.problem import MACHINES, cost_of
+from syntony.overlap.layouts.memory import needed
+from syntony.overlap.layouts.search import CHEAP, search
+from syntony.overlap.layouts.space import Candidate, Question, candidates
+from syntony.overlap.policies.search import chain_of, planned
+from syntony.overlap.predict.simulation import Timeline, simulate
+from syntony.overlap.step.cost import Cost
+from syntony.overlap.step.generate import generate, split
+from syntony.overlap.step.graph import LayerSpec
+from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.models import Form, layers_of, model_named
+
+
+def _step(asked: Question, candidate: Candidate, cost: Cost, policy: str) -> Timeline:
+    layers = layers_of(asked.model, candidate.layout, Form(candidate.batch, asked.element))
+    return simulate(planned(chain_of(policy), generate(layers, candidate.layout), cost), cost)
+
+
+def _cost(layout: Layout, machine: str = "h100") -> Cost:
+    return cost_of(MACHINES[machine], layout)
+
+
+_DENSE = "gpt:hidden=1024,blocks=4,heads=2,seq=512,vocab=4096"
+
+
+@pytest.mark.parametrize(
+    ("model", "ranks", "sequences", "memory"),
+    [
+        (_DENSE, 4, 4, 1e12),
+        pytest.param(_DENSE, 4, 8, 0.4e9, marks=pytest.mark.sweep),
+        pytest.param(_DENSE, 8, 8, 0.4e9, marks=pytest.mark.sweep),
+        pytest.param("gpt:hidden=512,blocks=4,heads=4,seq=256,experts=8,top_k=2", 8, 16, 1e12, marks=pytest.mark.sweep),
+    ],
+)
+def test_nothing_that_fits_is_faster(model: str, ranks: int, sequences: int, memory: float) -> None:
+    asked = Question(model_named(model), ranks, sequences, memory)
+    found = search(asked, _cost, seconds=1e6)
+    assert all(choice.memory <= memory for choice in found.choices)
+    everything = []
+    for candidate in candidates(asked):
+        for policy in CHEAP:
+            timeline = _step(asked, candidate, _cost(candidate.layout), policy)
+            if max(needed(timeline, asked.element).values()) <= memory:
+                everything.append(timeline.seconds)
+    assert found.choices[0].seconds <= 1.01 * min(everything)
+
+
+def test_memory_is_known_before_it_is_simulated() -> None:
+    asked = Question(model_named("gpt:hidden=1024,blocks=8,heads=2,seq=512"), 8, 16)
+    found = search(asked, _cost, seconds=4, among=lambda one: one.layout.pp > 1 and one.layout.zero < 2)
+    for choice in found.choices:
+        plain = _step(asked, Candidate(choice.layout, choice.batch), _cost(choice.layout), "fifo")
+        assert choice.forecast.memory == pytest.approx(max(needed(plain, asked.element).values()), rel=0.03)
+        assert choice.forecast.seconds == pytest.approx(sum(choice.forecast.parts.values()))
+
+
+def test_what_does_not_fit_is_said() -> None:
+    model = model_named(_DENSE)
+    with pytest.raises(UserError, match=r"no layout of 2 ranks fits 10 MB a device; the least, .* MB, needs "):
+        search(Question(model, 2, 2, 10e6), _cost)
+    with pytest.raises(UserError, match="67 ranks cannot share the model and 8 sequences evenly"):
+        search(Question(model, 67, 8), _cost)
+
+
+def test_recomputing_only_where_memory_asks_for_it() -> None:
+    model = model_named("gpt:hidden=1024,blocks=4,heads=2,seq=2048")
+    roomy = search(Question(model, 4, 4, 1e12), _cost, seconds=3)
+    assert not roomy.choices[0].layout.recompute
+    tight = search(Question(model, 4, 4, 0.8 * roomy.choices[-1].memory), _cost, seconds=3)
+    assert tight.choices[0].memory <= 0.8 * roomy.choices[-1].memory
+
+
+PUBLISHED = {  # layouts of those who trained them, and the machine's nearest here
+    "Narayanan et al., Megatron-LM (SC 2021), table 1: 175 billion, 1,024 GPUs": (
+        "gpt3-175b", 1024, 1536, "a100", Layout(tp=8, pp=16, dp=8, microbatches=192), 1),
+    "Jiang et al., MegaScale (NSDI 2024), section 6: 175 billion, tp 8, pp 8, 6 stages a device, at 1,024 GPUs": (
+        "gpt3-175b", 1024, 768, "a100",
+        Layout(tp=8, pp=8, dp=16, schedule="interleaved", loops=6, zero=1, microbatches=48), 1),
+}  # fmt: skip
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("case", PUBLISHED)
+def test_at_least_as_fast_as_what_was_published(case: str) -> None:
+    model, ranks, sequences, machine, layout, batch = PUBLISHED[case]
+    asked = Question(model_named(model), ranks, sequences, MACHINES[machine].holds)
+    theirs = min(
+        _step(asked, Candidate(layout, batch), _cost(layout, machine), policy).seconds for policy in (*CHEAP, "dear")
+    )
+    found = search(asked, lambda layout: _cost(layout, machine), seconds=300)
+    assert found.choices[0].seconds <= theirs * 1.001
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=9), st.integers(1, 5))
+def test_layers_are_cut_where_the_busiest_chunk_has_least(work: Sequence[int], chunks: int) -> None:
+    layers = [LayerSpec(str(number), 1, (float(amount),)) for number, amount in enumerate(work)]
+    if len(layers) < chunks:
+        with pytest.raises(UserError, match="too few"):
+            split(layers, chunks)
+        return
+    found = split(layers, chunks)
+    assert [i for part in found for i in part] == list(range(len(layers)))
+    assert all(found)
+
+    def loads(cuts: Sequence[int]) -> tuple[int, int]:
+        sums = [sum(work[a:b]) for a, b in zip((0, *cuts), (*cuts, len(work)), strict=True)]
+        return max(sums), sum(total**2 for total in sums)
+
+    best = min(loads(cuts) for cuts in combinations(range(1, len(layers)), chunks - 1))
+    assert loads([part.start for part in found[1:]]) == best
