@@ -38,7 +38,7 @@ def bandwidths(shape: Shape, ranks: int, moved: int, seconds: float) -> tuple[fl
 def too_wide(options: Options, rivals: int) -> bool:
     """Whether stdout is a terminal that is narrower than a row; a file or a pipe never is."""
     wide = 57 + 2 * 33 + 36 * options.per_iteration + 44 * rivals + 21 * options.timestamps
-    return sys.stdout.isatty() and shutil.get_terminal_size((wide, 24)).columns <= wide
+    return sys.stdout.isatty() and shutil.get_terminal_size((wide + 1, 24)).columns <= wide
 
 
 def heading(
