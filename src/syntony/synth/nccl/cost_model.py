@@ -128,7 +128,7 @@ def _predicted(group: Group, collective: str, way: Way) -> Predicted:
         rate = (min(low_latency, rate / 2), min(0.92 * rate, channels * _RING_LL128[generation][hosts]), rate)[protocol]
         rate *= group.ranks / steps
         if collective in ("broadcast", "reduce"):
-            latency += inside if group.nodes == 1 else between
+            latency += inside if group.nodes == 1 else _HOP["NET"]["ring"][protocol]
         else:
             if group.nodes > 1:
                 inside = max(inside, (2.0 if group.amd else 1.0) * (3 if way.protocol == "simple" else 1))
