@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="TOML file, or one that is here: tiny, long, zero3")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="instead of what the file says; repeat"
+        "--set",
+        action="append",
+        default=[],
+        metavar="SECTION.KEY=VALUE",
+        help="instead of what the file says; repeat. parallel=auto: the sizes of [parallel] that are predicted to be "
+        "fastest on these ranks (parallel=auto:network=1e9: at so many bytes/s between hosts)",
     )
     parser.add_argument(
         "--ranks", type=count, metavar="N", help="start N ranks here (default: as many as the file asks for)"
@@ -34,7 +39,12 @@ def _start(arguments: argparse.Namespace, work: Work | None) -> int:
     from syntony.collectives.bootstrap.rendezvous import work_on_ranks
     from syntony.trainer.config import load
 
-    config = load(arguments.config, arguments.set)
+    automatic = [one for one in arguments.set if one.partition("=")[0].strip() == "parallel"]
+    config = load(arguments.config, [one for one in arguments.set if one not in automatic])
+    if automatic:
+        from syntony.trainer.automatic import laid_out
+
+        config = laid_out(config, automatic[-1], arguments.ranks)
     from syntony.trainer.run.loop import train, train_as_json
 
     if work is None and arguments.json:

@@ -99,7 +99,8 @@ class _Guess:
 
 def search(
     asked: Question, rough: Costs, exact: Costs | None = None, seconds: float = 60.0, shapes: int = 24,
-    among: Callable[[Candidate], bool] = lambda candidate: True,
+    among: Callable[[Candidate], bool] = lambda candidate: True, policies: Sequence[str] = CHEAP,
+    more: Sequence[str] = MORE, most: int | None = None,
 ) -> Found:  # fmt: skip
     """Raises UserError where no layout fits, with the one that needs least.
 
@@ -108,6 +109,8 @@ def search(
     seconds   of wall clock
     shapes    so many tp x cp x pp x ep, the best, are looked at with exact costs
     among     candidates that may be chosen
+    policies  that each layout is simulated under; and `more` of them, the fastest layout
+    most      so many layouts are simulated; with `seconds` without end, the answer is the same everywhere
     """
     deadline = monotonic() + seconds
     forecasters = _Forecasters(asked)
@@ -131,11 +134,11 @@ def search(
     costs = exact or rough
     choices = list[Choice]()
     for guess in fitting:
-        late = monotonic() > deadline - seconds / 4
+        late = monotonic() > deadline - seconds / 4 or (most is not None and len(choices) >= most * len(policies))
         least = min((choice.seconds for choice in choices), default=float("inf"))
         if choices and (late or guess.forecast.seconds > least * _TOLERANCE):
             break
-        choices += (forecasters.simulated(guess, costs, name) for name in CHEAP)
+        choices += (forecasters.simulated(guess, costs, name) for name in policies)
         if all(choice.memory > asked.memory for choice in choices):
             choices.clear()
     choices = [choice for choice in choices if choice.memory <= asked.memory]
@@ -143,7 +146,7 @@ def search(
         raise _too_large(asked, guesses)
     choices.sort(key=lambda choice: choice.seconds)
     first = next(guess for guess in fitting if guess.candidate == Candidate(choices[0].layout, choices[0].batch))
-    for name in MORE:
+    for name in more:
         if monotonic() > deadline - 2 * seconds / 10:
             break
         try:

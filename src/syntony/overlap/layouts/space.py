@@ -3,7 +3,7 @@
     ep           the expert parallelisms that divide the experts and dp x cp
     zero         0, 1, 2, 3; 2 where a step has one microbatch, as it saves nothing before the last one's gradients
     schedule     of a pipeline; interleaved with all numbers of chunks, those that are searched up to SEARCHED devices
-    batch        sequences of a microbatch, powers of two
+    batch        sequences of a microbatch
     attention    with cp, ring or Ulysses
 
 What does not divide evenly is left out, as the trainer would refuse it (step/models.py). Recomputing is no choice: it
@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, get_args
 
 from syntony.base.command import UserError
-from syntony.overlap.step.layout import Attention, Layout
+from syntony.overlap.step.layout import Attention, Clip, Layout
 from syntony.overlap.step.models import ModelSpec, check
 
 SEARCHED = 8
 """Devices of a pipeline, up to which orders are searched: the search takes time with their square."""
 _MOST_CHUNKS = 8  # of a device
-_MOST_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,8 @@ class Question:
     sequences   of a step, of all ranks
     memory      bytes of a device that a step may take
     element     bytes of a weight, a gradient and an activation
+    batches     sequences that a microbatch may have
+    clip        of gradients
     """
 
     model: ModelSpec
@@ -40,6 +41,8 @@ class Question:
     sequences: int
     memory: float = float("inf")
     element: int = 2
+    batches: tuple[int, ...] = (1, 2, 4, 8)
+    clip: Clip = Clip.OFF
 
 
 class Candidate(NamedTuple):
@@ -61,7 +64,7 @@ def candidates(asked: Question) -> Iterator[Candidate]:
                         check(model, Layout(tp=tp, cp=cp, ep=ep, dp=ep, attention=attention))
                     except UserError:
                         continue
-                    for batch in (2**power for power in range(_MOST_BATCH.bit_length())):
+                    for batch in asked.batches:
                         for pp in (size for size in _divisors(asked.ranks // tp // cp) if size <= layers):
                             sizes = {"tp": tp, "cp": cp, "pp": pp, "ep": ep, "attention": attention}
                             yield from _under(asked, batch, sizes)
@@ -78,7 +81,7 @@ def _under(asked: Question, batch: int, sizes: dict[str, object]) -> Iterator[Ca
             yield Candidate(
                 Layout(
                     **sizes,  # type: ignore[arg-type]
-                    dp=dp, zero=zero, schedule=schedule, loops=loops, microbatches=count,
+                    dp=dp, zero=zero, schedule=schedule, loops=loops, microbatches=count, clip=asked.clip,
                 ),
                 batch,
             )  # fmt: skip

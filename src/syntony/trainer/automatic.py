@@ -1,0 +1,60 @@
+"""`--set parallel=auto`: the layout for the ranks at hand that is predicted to be the fastest.
+
+Model, text and policy are the configuration's, and so is what a microbatch has; sizes of the parallelisms, sharding and
+the pipeline's schedule are looked for (overlap/layouts). Every rank comes to the same answer: no clock is read.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields, replace
+
+from syntony.base.command import UserError
+from syntony.overlap.commands.problem import cost_of, machine_of
+from syntony.overlap.layouts.search import search
+from syntony.overlap.layouts.space import Candidate, Question
+from syntony.trainer.config import Config, Parallel, checked
+
+_MOST = 12  # layouts that are simulated
+
+
+def laid_out(config: Config, setting: str, ranks: int | None) -> Config:
+    """The configuration with [parallel] filled in. Raises UserError where no layout fits.
+
+    setting   `parallel=auto`, or `parallel=auto:network=1.25e9,box=4e9` for a machine unlike `overlap list`'s cpu
+    ranks     None: as many as the launcher has started, or as there are processors here
+    """
+    said, _, changes = setting.partition("=")[2].strip().partition(":")
+    if said != "auto":
+        raise UserError(f"--set {setting}: it must be parallel=auto, or parallel.key=value such as parallel.dp=2")
+    world = int(os.environ.get("WORLD_SIZE", ranks or os.cpu_count() or 1))
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    machine = replace(machine_of(f"cpu:{changes}"), **({} if "ranks=" in changes else {"ranks": local}))
+    data, policy = config.data, config.overlap.policy
+    asked = Question(
+        config.model.spec,
+        world,
+        data.rows * data.microbatches,
+        element=4,
+        batches=(data.rows,),
+        clip=config.layout.clip,
+    )
+
+    def can(candidate: Candidate) -> bool:
+        try:
+            return checked(_with(config, candidate), lambda section, key: setting).layout == candidate.layout
+        except UserError:
+            return False
+
+    plain = "fifo" if policy.partition(":")[0] == "search" else policy
+    found = search(
+        asked, lambda layout: cost_of(machine, layout), seconds=float("inf"), among=can, policies=(plain,), more=(),
+        most=_MOST,
+    )  # fmt: skip
+    best = found.choices[0]
+    return _with(config, Candidate(best.layout, best.batch))
+
+
+def _with(config: Config, candidate: Candidate) -> Config:
+    sizes = {each.name: getattr(candidate.layout, each.name) for each in fields(Parallel)}
+    return replace(config, parallel=Parallel(**sizes))
