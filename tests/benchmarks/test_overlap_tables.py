@@ -140,8 +140,16 @@ def test_a_step_sends_the_bytes_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> 
     assert all(row.cells[3] == row.cells[4] != "0" for row in rows)
 
 
-def test_ranks_hold_what_their_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    left_out = ("pp 4 interleaved", "pp 4 zb2p", "tp 4, recompute", "cp 4")
+SELDOM = (
+    "pp 4 interleaved", "pp 4 zb1p", "pp 4 zb2p", "pp 4 1f1b, recompute", "pp 2 x tp 2", "tp 4, recompute", "cp 4",
+    "dp 4 x ep 4", "dp 4 x ep 4, shadows",
+)  # fmt: skip
+"""Of memory's layouts: each part of them is in one of the others."""
+
+
+@pytest.mark.parametrize("left_out", [SELDOM, pytest.param((), marks=pytest.mark.sweep)], ids=["sample", "all"])
+def test_ranks_hold_what_their_plan_says(left_out: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(left_out) <= memory.HELD.keys()
     monkeypatch.setattr(memory, "HELD", {name: case for name, case in memory.HELD.items() if name not in left_out})
     rows = list(memory._held(argparse.Namespace()))
     assert [row.missed for row in rows] == [""] * len(memory.HELD)

@@ -17,7 +17,7 @@ from tests.trainer.layouts_script import LAYOUTS
 
 SAMPLE = (
     "one", "optimistic, held out", "zero1", "zero2, recompute", "zero3, optimistic", "dear, held out",
-    "syndicate on gloo", "resumed", "resumed elsewhere", "experts", "experts, resumed to move", "experts, off",
+    "syndicate on gloo", "resumed elsewhere", "experts", "experts, resumed to move", "experts, off",
     "off, one", "off, dear",
 )  # fmt: skip
 """One layout of each kind; who resumes comes after whom it resumes."""

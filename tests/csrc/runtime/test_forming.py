@@ -56,7 +56,9 @@ def form_as_ordinary_user(rank: Rank, descriptors: int) -> tuple[float, int]:
     return took, int(array[0])
 
 
-@pytest.mark.parametrize(("ranks", "descriptors"), [(48, 1024), (48, 128), (128, 1024)])
+@pytest.mark.parametrize(
+    ("ranks", "descriptors"), [(48, 1024), (48, 128), pytest.param(128, 1024, marks=pytest.mark.sweep)]
+)
 def test_many_ranks_of_an_ordinary_user_form_a_group(ranks: int, descriptors: int) -> None:
     values = run_as_processes(form_as_ordinary_user, ranks, descriptors, deadline=120.0)
     print(f"{ranks} ranks: formed in {max(took for took, _ in values):.2f} s")
