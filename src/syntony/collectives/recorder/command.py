@@ -24,7 +24,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="what SYNTONY_TRACE_DIR named when the job ran")
     parser.add_argument("--now", action="store_true", help="first ask the running ranks for fresh records")
     parser.add_argument(
-        "--every", type=seconds, metavar="S", help="ask them again every S seconds, and say who is slow, until they end"
+        "--every",
+        type=seconds,
+        metavar="S",
+        help="ask them again every S seconds, and say who is slow, from the beginning of a job to its end",
     )
     parser.add_argument(
         "--wait", type=seconds, default=5.0, metavar="S", help="for them, with --now or --every (default 5)"
@@ -70,6 +73,10 @@ def _watch(arguments: argparse.Namespace) -> int:
     """Says who is slow when that changes. Ends when no rank answers any more, and with 1 if a group has failed."""
     from syntony.collectives.recorder.slow import slow_ranks
 
+    while not any(arguments.folder.glob("syntony_rank_*")):  # ranks may not have met yet: the first makes the folder
+        if arguments.folder.is_dir():
+            (arguments.folder / "now").touch()
+        time.sleep(0.5)
     known: set[tuple[str, int]] | None = None
     answered: dict[int, float] = {}
     while True:
