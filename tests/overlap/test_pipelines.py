@@ -33,6 +33,9 @@ def test_bubbles(p: int, m: int) -> None:
     assert stretch("zb1p") <= 1 + (p - 1) * 1.34 / (3 * m) + 1e-9
     assert stretch("zb2p") == pytest.approx(1 + (p - 1) / (3 * m))
     assert stretch("zbv") == pytest.approx(1 + (p - 1) / (6 * m))
+    # Controllable Memory: half of the memory costs half of 1f1b's bubble, a third of it about the whole.
+    assert stretch("v_half") <= 1 + (p + 1) / (2 * m) + 1e-9
+    assert stretch("v_min") <= 1 + (p - 1) / m + 1e-9
     assert stretch("dualpipe_v") <= 1 + (p - 1) / (3 * m) + 1e-9
 
 
@@ -49,6 +52,8 @@ def test_memory(p: int, m: int) -> None:
     assert max(held(pipeline("zb1p", p, 1, m))) <= p
     assert max(held(pipeline("zb2p", p, 1, m))) <= 2 * p
     assert max(held(pipeline("zbv", p, 1, m))) <= 2 * p  # of half the size
+    assert max(held(pipeline("v_half", p, 1, m))) <= p + 2
+    assert max(held(pipeline("v_min", p, 1, m))) <= 2 * p / 3 + 3
 
 
 @pytest.mark.parametrize(

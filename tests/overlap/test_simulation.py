@@ -132,7 +132,8 @@ def plan_of(graph: Graph, **more: object) -> Plan:
 
 
 @pytest.mark.parametrize(
-    "schedule", ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "dualpipe_v"]
+    "schedule",
+    ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "v_half", "v_min", "dualpipe_v"],
 )
 @pytest.mark.parametrize("message", [0.0, 0.25])
 def test_pipelines_take_what_their_schedules_say(schedule: str, message: float) -> None:

@@ -21,7 +21,7 @@ HOT = EXPERTS | {"overlap": {"policy": "fastermoe:2"}}  # the first two do, and 
 FULL = {"model": {"experts": 4, "capacity": 0.75}}  # experts that drop what is too much
 EIGHT = {"model": {"experts": 8}, "overlap": {"policy": "fastermoe:4"}}
 OPTIMISTIC = {"optimizer": {"clip": "optimistic"}}
-SCHEDULES = ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "dualpipe_v"]
+SCHEDULES = ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "v_half", "v_min", "dualpipe_v"]
 TWICE = ("interleaved", "breadth_first")  # two chunks per device
 
 

@@ -24,7 +24,7 @@ CLOSE = 1e-5
 BASE = ("model.blocks=6", "data.rows=1", "data.microbatches=8", "overlap.profile=1", "run.timeout=3600")  # however busy
 EXPERTS = ("model.experts=4",)
 TWICE = ("interleaved", "breadth_first")  # two chunks per device
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "dualpipe_v")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "v_half", "v_min", "dualpipe_v")
 POLICIES = ("need", "p3", "tictac", "bytescheduler", "pace", "ddp", "gradientflow", "dear", "centauri", "ooo_backprop")
 
 

@@ -99,7 +99,7 @@ def _schedules(model: ModelSpec, pp: int, count: int) -> Iterator[tuple[str, int
     if pp <= SEARCHED:
         yield "zb1p", 1
         if 2 * pp <= layers:
-            yield "zbv", 1
+            yield from (("zbv", 1), ("v_half", 1), ("v_min", 1))
     if 2 * pp <= min(count, layers):
         yield "dualpipe_v", 1
 

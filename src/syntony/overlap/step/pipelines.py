@@ -214,8 +214,9 @@ def _dualpipe_v(p: int, v: int, m: int, times: Times) -> Orders:
 
 
 def _zero_bubble(limit: Callable[[int, int], int], valley: bool) -> Callable[[int, int, int, Times], Orders]:
-    """Qi et al., Zero Bubble Pipeline Parallelism (ICLR 2024), section 3.2, and ZBV in Pipeline Parallelism with
-    Controllable Memory (NeurIPS 2024): backward in two, orders found by a greedy search in time, the best of several.
+    """Qi et al., Zero Bubble Pipeline Parallelism (ICLR 2024), section 3.2, and ZBV, V-Half and V-Min in Pipeline
+    Parallelism with Controllable Memory (NeurIPS 2024): backward in two, orders found by a greedy search in time, the
+    best of several.
 
     limit    microbatches of chunks that a device may hold, of p devices and m microbatches
     """
@@ -312,5 +313,8 @@ PIPELINES: Mapping[str, _Row] = {
     "zb1p": _Row(_zero_bubble(lambda p, m: p, False)),
     "zb2p": _Row(_zero_bubble(lambda p, m: 2 * p, False)),
     "zbv": _Row(_zero_bubble(lambda p, m: 2 * p, True), valley=True),
+    # Controllable Memory, section 3: half and a third of 1f1b's activations, and what of a stage is on its way.
+    "v_half": _Row(_zero_bubble(lambda p, m: p + 2, True), valley=True),
+    "v_min": _Row(_zero_bubble(lambda p, m: -(-2 * p // 3) + 2, True), valley=True),
     "dualpipe_v": _Row(_dualpipe_v, valley=True),
 }
