@@ -39,16 +39,17 @@ void bind_mending(nb::module_& m) {
       "regraft",
       [](std::uint32_t nodes, std::uint32_t receivers, const Column<std::int32_t>& tails,
          const Column<std::int32_t>& heads, const Column<std::int64_t>& room, const Column<std::int64_t>& most,
-         const Column<std::int64_t>& root, const Column<std::int64_t>& weight, const Column<std::int64_t>& tail,
-         const Column<std::int64_t>& head, const Column<std::int64_t>& route_offset,
+         const Column<std::int64_t>& root, const Column<std::int64_t>& weight, const Column<std::uint8_t>& backwards,
+         const Column<std::int64_t>& tail, const Column<std::int64_t>& head, const Column<std::int64_t>& route_offset,
          const Column<std::int64_t>& route_link, std::uint32_t rounds) {
         const nb::gil_scoped_release unlocked;
         return syntony::regraft({nodes, receivers, span_of(tails), span_of(heads), span_of(room), span_of(most),
-                                 span_of(root), span_of(weight), span_of(tail), span_of(head), span_of(route_offset),
-                                 span_of(route_link), rounds});
+                                 span_of(root), span_of(weight), span_of(backwards), span_of(tail), span_of(head),
+                                 span_of(route_offset), span_of(route_link), rounds});
       },
-      "nodes"_a, "receivers"_a, "tails"_a, "heads"_a, "room"_a, "most"_a, "root"_a, "weight"_a, "tail"_a, "head"_a,
-      "route_offset"_a, "route_link"_a, "rounds"_a,
-      "Trees mended after links were lost (-1 in route_link) or became too slow for what they carry, as a Forest. "
+      "nodes"_a, "receivers"_a, "tails"_a, "heads"_a, "room"_a, "most"_a, "root"_a, "weight"_a, "backwards"_a, "tail"_a,
+      "head"_a, "route_offset"_a, "route_link"_a, "rounds"_a,
+      "Trees mended after links were lost (-1 in route_link) or became too slow for what they carry, as a Forest; "
+      "grown, where they come without edges. Those that go backwards walk against the links. "
       "ValueError where a receiver cannot be reached.");
 }

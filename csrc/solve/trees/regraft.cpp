@@ -1,6 +1,7 @@
 #include "solve/trees/regraft.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 #include <random>
@@ -19,12 +20,15 @@ using Number = std::uint32_t;
 
 constexpr Number kNone = ~Number{0};
 constexpr Amount kUnlimited = std::numeric_limits<Amount>::max();
+constexpr std::array kAbove{1.01, 1.03, 1.1, 1.3, 2.0};  ///< times what a link may carry
+constexpr double kAhead = 1.0 / 32;    ///< of its room, a link may carry before its time while trees grow
 constexpr std::size_t kMostParts = 4;  ///< after splitting, per tree that came; then trees are split no more
 
 /// `from[v]` is who hangs v on, over `route[v]`; kNone at the root. `cut[v]`: that edge is lost.
 struct Tree {
   Number root = 0;
   Amount weight = 0;
+  bool backwards = false;
   std::vector<Number> from, route;
   std::vector<bool> cut;
   bool broken = false;
@@ -34,7 +38,10 @@ class Mending {
  public:
   explicit Mending(const RegraftRequest& request)
       : request_(request),
-        arriving_(group_by_tail(request.nodes, request.heads, request.tails)),
+        onwards_{request.tails, request.heads, group_by_tail(request.nodes, request.heads, request.tails)},
+        backwards_{request.heads, request.tails, group_by_tail(request.nodes, request.tails, request.heads)},
+        room_(request.room.begin(), request.room.end()),
+        most_(request.most.begin(), request.most.end()),
         load_(request.tails.size()),
         offset_(request.route_offset.begin(), request.route_offset.end()),
         via_(request.nodes),
@@ -43,11 +50,20 @@ class Mending {
     link_.reserve(request.route_link.size());
     for (const Amount link : request.route_link) link_.push_back(link < 0 ? kNone : static_cast<Number>(link));
     trees_.reserve(request.root.size());
-    for (std::size_t number = 0; number < request.root.size(); ++number) read(number);
+    for (std::size_t number = 0; number < request.root.size(); ++number) {
+      trees_.push_back({.root = static_cast<Number>(request.root[number]),
+                        .weight = request.weight[number],
+                        .backwards = request.backwards[number] != 0,
+                        .from = std::vector<Number>(request.receivers, kNone),
+                        .route = std::vector<Number>(request.receivers, kNone),
+                        .cut = std::vector<bool>(request.receivers)});
+      if (!request.tail.empty()) read(number);
+    }
   }
 
   Forest run() {
     const std::size_t most_trees = kMostParts * trees_.size();
+    if (request_.tail.empty()) grow_all();
     for (Number round = 0;; ++round) {
       if (round > 0 && (round > request_.rounds || !shed())) break;
       for (std::size_t number = 0; number < trees_.size(); ++number) {
@@ -58,13 +74,15 @@ class Mending {
   }
 
  private:
+  /// The links as trees take them that go onwards, or backwards.
+  struct Way {
+    std::span<const std::int32_t> tails, heads;
+    Adjacency arriving;
+  };
+
   void read(std::size_t number) {
     const Number receivers = request_.receivers;
-    Tree tree{.root = static_cast<Number>(request_.root[number]),
-              .weight = request_.weight[number],
-              .from = std::vector<Number>(receivers, kNone),
-              .route = std::vector<Number>(receivers, kNone),
-              .cut = std::vector<bool>(receivers)};
+    Tree& tree = trees_[number];
     const std::size_t first = number * (receivers - 1);
     for (std::size_t edge = first; edge < first + receivers - 1; ++edge) {
       const auto head = static_cast<Number>(request_.head[edge]), tail = static_cast<Number>(request_.tail[edge]);
@@ -77,7 +95,6 @@ class Mending {
       tree.broken = tree.broken || lost;
       if (!lost) put(static_cast<Number>(edge), tree.weight);
     }
-    trees_.push_back(std::move(tree));
   }
 
   [[nodiscard]] std::span<const Number> links_of(Number route) const {
@@ -92,9 +109,7 @@ class Mending {
   /// Cuts trees on links that carry more than they may, until they carry what they should. False where none does.
   bool shed() {
     std::vector<std::vector<std::pair<Number, Number>>> users(load_.size());
-    bool any = false;
-    for (std::size_t link = 0; link < load_.size(); ++link) any = any || load_[link] > request_.most[link];
-    if (!any) return false;
+    if (!learn()) return false;
     for (Number number = 0; number < trees_.size(); ++number) {
       const Tree& tree = trees_[number];
       for (Number node = 0; node < tree.from.size(); ++node) {
@@ -107,7 +122,7 @@ class Mending {
     for (std::size_t link = 0; link < users.size(); ++link) {
       std::ranges::shuffle(users[link], random_);
       for (const auto& [number, node] : users[link]) {
-        if (load_[link] <= request_.room[link]) break;
+        if (load_[link] <= room_[link]) break;
         Tree& tree = trees_[number];
         if (tree.cut[node]) continue;
         tree.cut[node] = tree.broken = true;
@@ -117,16 +132,83 @@ class Mending {
     return true;
   }
 
+  [[nodiscard]] const Way& way_of(const Tree& tree) const { return tree.backwards ? backwards_ : onwards_; }
+
+  void grow_all() {
+    const std::size_t count = trees_.size();
+    for (std::size_t number = 0; number < count; ++number) {
+      scale_ = std::min(static_cast<double>(number + 1) / static_cast<double>(count) + kAhead, 1.0);
+      grow(number);
+    }
+    scale_ = 1;
+  }
+
+  /// Links that carry more than they may give out less room from now on: what has no other way takes them all the same,
+  /// what has one does not. False where none does.
+  bool learn() {
+    bool any = false;
+    for (std::size_t link = 0; link < load_.size(); ++link) {
+      if (load_[link] <= request_.most[link]) continue;
+      any = true;
+      room_[link] -= load_[link] - request_.room[link];
+      most_[link] -= load_[link] - request_.room[link];
+    }
+    return any;
+  }
+
+  /// A whole tree, from its root: receivers near the root first, those that find no room once more behind the others.
+  void grow(std::size_t number) {
+    spread(trees_[number]);
+    waiting_ = by_distance(trees_[number]);
+    const auto hang_all = [&](auto&& hung) {
+      for (std::size_t before = 0; !waiting_.empty() && before != waiting_.size();) {
+        before = waiting_.size();
+        std::erase_if(waiting_, [&](Number node) {
+          pending_.assign(1, node);
+          return hung();
+        });
+      }
+    };
+    hang_all([&] { return hang(number, room_, false); });
+    hang_all([&] { return hang(number, most_, false); });
+    hang_all([&] { return hang_above(number); });
+    if (!waiting_.empty()) unreachable(number, waiting_.front());
+  }
+
+  /// All receivers but the root, by the links between; the order of others is drawn, so that no link is always first.
+  std::vector<Number> by_distance(const Tree& tree) {
+    const Way& way = tree.backwards ? onwards_ : backwards_;  // walked from the root
+    std::vector<Number> hops(request_.nodes, kNone), nodes{tree.root}, order;
+    hops[tree.root] = 0;
+    for (std::size_t place = 0; place < nodes.size(); ++place) {
+      const Number at = nodes[place];
+      for (Number arc = way.arriving.first[at]; arc < way.arriving.first[at + 1]; ++arc) {
+        const auto next = static_cast<Number>(way.tails[way.arriving.arc[arc]]);
+        if (hops[next] != kNone) continue;
+        hops[next] = hops[at] + 1;
+        nodes.push_back(next);
+      }
+    }
+    for (Number receiver = 0; receiver < request_.receivers; ++receiver) {
+      if (receiver != tree.root) order.push_back(receiver);
+    }
+    std::ranges::shuffle(order, random_);
+    std::ranges::stable_sort(order, {}, [&](Number receiver) { return hops[receiver]; });
+    return order;
+  }
+
+  [[noreturn]] void unreachable(std::size_t number, Number receiver) const {
+    throw std::invalid_argument("receiver " + std::to_string(receiver) + " cannot be reached from " +
+                                std::to_string(trees_[number].root));
+  }
+
   void mend(std::size_t number, std::size_t most_trees) {
     trees_[number].broken = false;
     spread(trees_[number]);
     while (!pending_.empty()) {
-      const bool hung = hang(number, request_.room, false) || hang(number, request_.most, false) ||
-                        (trees_.size() < most_trees && hang(number, request_.most, true)) || hang(number, {}, false);
-      if (!hung) {
-        throw std::invalid_argument("receiver " + std::to_string(pending_.front()) + " cannot be reached from " +
-                                    std::to_string(trees_[number].root));
-      }
+      const bool hung = hang(number, room_, false) || hang(number, most_, false) ||
+                        (trees_.size() < most_trees && hang(number, most_, true)) || hang_above(number);
+      if (!hung) unreachable(number, pending_.front());
       std::erase_if(pending_, [&](Number node) { return reached_[node]; });
     }
   }
@@ -172,7 +254,7 @@ class Mending {
   bool hang(std::size_t number, std::span<const Amount> limit, bool split) {
     const Amount need = split ? 1 : trees_[number].weight;
     for (const Number node : pending_) {
-      const std::optional<Found> found = search(node, need, limit);
+      const std::optional<Found> found = search(way_of(trees_[number]), node, need, limit);
       if (!found) continue;
       if (found->width < trees_[number].weight) {
         Tree rest = trees_[number];
@@ -182,15 +264,29 @@ class Mending {
         trees_.push_back(std::move(rest));
       }
       Tree& tree = trees_[number];
-      if (!tree.cut[node]) put(tree.route[node], -tree.weight);
+      if (tree.from[node] != kNone && !tree.cut[node]) put(tree.route[node], -tree.weight);
       tree.cut[node] = false;
       tree.from[node] = found->from;
-      tree.route[node] = add_route(node, found->last);
+      tree.route[node] = add_route(way_of(tree), node, found->last);
       put(tree.route[node], tree.weight);
       reach(node, depth_[found->from] + 1);
       return true;
     }
     return false;
+  }
+
+  /// Hangs some pending receiver where links become as little too full as will do.
+  bool hang_above(std::size_t number) {
+    const double scale = scale_;
+    for (const double above : kAbove) {
+      scale_ = scale * above;
+      if (hang(number, request_.most, false)) {
+        scale_ = scale;
+        return true;
+      }
+    }
+    scale_ = scale;
+    return hang(number, {}, false);
   }
 
   struct Found {
@@ -200,7 +296,7 @@ class Mending {
 
   /// The nearest reached receiver from which `need` trees find room to `node`, through relays; of those the nearest to
   /// the root, and where there are several such, the one with the widest way.
-  std::optional<Found> search(Number node, Amount need, std::span<const Amount> limit) {
+  std::optional<Found> search(const Way& way, Number node, Amount need, std::span<const Amount> limit) {
     ++visit_;
     seen_[node] = visit_;
     width_[node] = kUnlimited;
@@ -209,12 +305,12 @@ class Mending {
     while (!level_.empty() && !best) {
       next_.clear();
       for (const Number at : level_) {
-        for (Number place = arriving_.first[at]; place < arriving_.first[at + 1]; ++place) {
-          const Number link = arriving_.arc[place];
+        for (Number place = way.arriving.first[at]; place < way.arriving.first[at + 1]; ++place) {
+          const Number link = way.arriving.arc[place];
           // Anywhere: the less a link carries of what it may, the wider.
-          const Amount left = limit.empty() ? kUnlimited / 2 - overload(link) : limit[link] - load_[link];
+          const Amount left = limit.empty() ? kUnlimited / 2 - overload(link) : scaled(limit[link]) - load_[link];
           if (left < need || (limit.empty() && request_.room[link] == 0)) continue;
-          const auto tail = static_cast<Number>(request_.tails[link]);
+          const auto tail = static_cast<Number>(way.tails[link]);
           const Amount width = std::min(width_[at], left);
           if (tail < request_.receivers) {
             if (reached_[tail] && (!best || depth_[tail] < depth_[best->from] ||
@@ -235,15 +331,19 @@ class Mending {
     return best;
   }
 
+  [[nodiscard]] Amount scaled(Amount limit) const {
+    return scale_ == 1 ? limit : static_cast<Amount>(static_cast<double>(limit) * scale_);
+  }
+
   /// In millionths of what the link may carry.
   [[nodiscard]] Amount overload(Number link) const {
     return static_cast<Amount>(1e6 * static_cast<double>(load_[link]) / static_cast<double>(request_.most[link] + 1));
   }
 
   /// The route that `search` found last: its first link, then from relay to relay as they were met.
-  Number add_route(Number node, Number first) {
+  Number add_route(const Way& way, Number node, Number first) {
     link_.push_back(first);
-    for (Number at = from_relay_; at != node; at = static_cast<Number>(request_.heads[link_.back()])) {
+    for (Number at = from_relay_; at != node; at = static_cast<Number>(way.heads[link_.back()])) {
       link_.push_back(via_[at]);
     }
     offset_.push_back(static_cast<Amount>(link_.size()));
@@ -273,8 +373,10 @@ class Mending {
   }
 
   const RegraftRequest& request_;
-  Adjacency arriving_;
-  std::vector<Amount> load_;  ///< by link: trees that it carries
+  Way onwards_, backwards_;
+  double scale_ = 1;                 ///< of all limits: less while trees grow, more where nothing else is left
+  std::vector<Amount> room_, most_;  ///< by link: as requested, less what was too much before
+  std::vector<Amount> load_;         ///< by link: trees that it carries
   std::vector<Tree> trees_;
   std::vector<Amount> offset_;
   std::vector<Number> link_;  ///< all routes
@@ -284,7 +386,7 @@ class Mending {
   std::vector<std::vector<Number>> children_;
   std::vector<bool> reached_;
   std::vector<Number> depth_;  ///< of those that are reached
-  std::vector<Number> pending_;
+  std::vector<Number> pending_, waiting_;
 
   // Of one search; kept so that a search allocates nothing.
   std::vector<Number> via_;  ///< by relay: the link by which it leads on
@@ -307,9 +409,12 @@ Forest regraft(const RegraftRequest& request) {
   const std::size_t edges = trees * (request.receivers - 1);
   require(request.heads.size() == links && request.room.size() == links && request.most.size() == links,
           "the links' columns are of unequal length");
-  require(request.weight.size() == trees && request.tail.size() == edges && request.head.size() == edges &&
-              request.route_offset.size() == edges + 1,
-          "the trees' columns do not fit together");
+  const bool grown = request.tail.empty() && request.head.empty() && request.route_link.empty();
+  require(
+      request.weight.size() == trees && request.backwards.size() == trees &&
+          ((request.tail.size() == edges && request.head.size() == edges && request.route_offset.size() == edges + 1) ||
+           (grown && request.route_offset.size() == 1)),
+      "the trees' columns do not fit together");
   for (const std::int64_t link : request.route_link) {
     require(link < static_cast<std::int64_t>(links), "a route takes a link that does not exist");
   }

@@ -19,7 +19,8 @@ from syntony.benchmarks.tables import Part
 from syntony.synth.bounds.throughput import throughput
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines.engine import Budget
-from syntony.synth.engines.forest.search import Trees, pack, run
+from syntony.synth.engines.forest.search import pack, run
+from syntony.synth.engines.forest.trees import Trees
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule

@@ -20,14 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from math import ceil, gcd
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony import _solve
 from syntony.base.command import UserError
 from syntony.base.rows import pieces
 from syntony.synth.bounds.arcs import Arcs
@@ -39,29 +38,20 @@ from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.flow import search as flow
 from syntony.synth.engines.flow.whole import balanced, transfers_along, whole_paths
 from syntony.synth.engines.forest import search as forest
-from syntony.synth.engines.forest.search import Trees, common_weights, spread
+from syntony.synth.engines.forest.grafting import Standing, best_grafted
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.model.values import Values
 from syntony.synth.symmetry.groups import expand
-from syntony.synth.symmetry.reversal import summed, summed_and_spread
 from syntony.synth.symmetry.throughput import seconds_per_byte
 from syntony.topologies.graph.degraded import Degraded, degraded
-from syntony.topologies.topology import Topology
 
 ENGINE = "repair"
-SLACKS = (0.01, 0.04, 0.1, 0.3)
-"""How far above the bound links may be loaded; tried one after another until the trees fit."""
 GOOD = Fraction(2, 100)
 """Where mending leaves a gap above this,"""
 ANEW_RANKS = 32
 """the exact engine is asked too, which may cut chunks otherwise; for trees up to so many ranks."""
-FINE = 256
-"""Trees are cut until the slowest link can carry at least so many."""
-ROUNDS = 12
-"""Rounds of moving load away from overloaded links, per attempt."""
-_MOST_WEIGHT = 2**31 - 1
 
 Integers = NDArray[np.signedinteger]
 
@@ -143,61 +133,25 @@ def _mended(
     if collective.kind in flow.KINDS:
         schedule = _rerouted(old, damage, rank_at, collective, time, budget)
         return schedule, seconds_per_byte(schedule)
-    down = up = None
-    if collective.kind not in ("reduce_scatter", "reduce"):
-        down = _standing(old, damage, rank_at, backwards=False)
-    if collective.combining:
-        up = _standing(old, damage, rank_at, backwards=True)
-    best: tuple[Fraction, Schedule] | None = None
-    for slack in SLACKS:
-        if best and not budget.left():
-            break
-        if up is None:
-            assert down is not None
-            schedule = spread(topology, collective, _regrafted(topology, collective, down, time, slack, None))
-        elif down is None:
-            dual = collective.dual()
-            trees = _regrafted(topology.reversed(), dual, up, time, slack, None)
-            schedule = summed(spread(topology.reversed(), dual, trees), topology)
-        else:
-            schedule = _all_reduce(topology, collective, up, down, max(time, seconds_per_byte(old)), slack)
-        took = seconds_per_byte(schedule)
-        if best is None or took < best[0]:
-            best = took, schedule
-        if float(took / time) <= 1 + 1.5 * slack:
-            break
-    assert best is not None
-    return best[1], best[0]
+    standing = Standing.joined(
+        [
+            _standing(old, damage, rank_at, backwards)
+            for backwards in (True, False)
+            if (collective.combining if backwards else collective.kind not in ("reduce_scatter", "reduce"))
+        ]
+    )
+    if collective.kind == "all_reduce":
+        time = max(time, seconds_per_byte(old))
+    grafted = best_grafted(topology, collective, standing, time, budget)
+    if grafted is None:
+        raise NotMendableError("some chunk's transfers have a circle")
+    return grafted, seconds_per_byte(grafted)
 
 
 # trees --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Standing:
-    """The trees of the old schedule over the n remaining ranks: T trees, n - 1 edges each.
-
-    root, weight   (T,)
-    tail, head     (T * (n - 1),)  of every edge, tree by tree
-    offset, link   edge e took link[offset[e]:offset[e + 1]] of the degraded topology; -1: lost
-    """
-
-    root: Integers
-    weight: Integers
-    tail: Integers
-    head: Integers
-    offset: Integers
-    link: Integers
-
-    def loads(self, links: int) -> Integers:
-        """(links,) what each link carries of them."""
-        edges = len(self.head) // max(len(self.root), 1)
-        weight = np.repeat(np.repeat(self.weight, edges), np.diff(self.offset))
-        kept = self.link >= 0
-        return np.bincount(self.link[kept], weight[kept], links).astype(np.int64)
-
-
-def _standing(old: Schedule, damage: Degraded, rank_at: Integers, backwards: bool) -> _Standing:
+def _standing(old: Schedule, damage: Degraded, rank_at: Integers, backwards: bool) -> Standing:
     """The trees that spread chunks, or (backwards) that sum them up, as trees from where they are summed.
 
     Raises NotMendableError where some chunk's transfers are no tree.
@@ -229,7 +183,8 @@ def _standing(old: Schedule, damage: Degraded, rank_at: Integers, backwards: boo
     link, lengths = link[np.repeat(kept, lengths)], lengths[kept]
     offset = np.concatenate(([0], np.cumsum(lengths)))
     weight = old.collective.chunks.weight[kept_trees].astype(np.int64)
-    return _Standing(rank_at[root[kept_trees]], weight, np.maximum(tail[kept], 0), head[kept], offset, link)
+    ways = np.full(len(weight), backwards)
+    return Standing(rank_at[root[kept_trees]], weight, ways, np.maximum(tail[kept], 0), head[kept], offset, link)
 
 
 def _by_chunk(chunk: Integers, step: Integers) -> Integers:
@@ -237,93 +192,6 @@ def _by_chunk(chunk: Integers, step: Integers) -> Integers:
     order: Integers = np.argsort(step.astype(np.int16) if step.max(initial=0) < 2**15 else step, kind="stable")
     chunk = chunk[order]
     return order[np.argsort(chunk.astype(np.int16) if chunk.max(initial=0) < 2**15 else chunk, kind="stable")]
-
-
-def _regrafted(
-    topology: Topology,
-    collective: Collective,
-    standing: _Standing,
-    time: Fraction,
-    slack: float,
-    others: tuple[Integers, int] | None,
-) -> Trees:
-    """The repaired trees; each link is loaded for at most `time` seconds per byte, and `slack` more.
-
-    `others`: the load of links by other trees, and the factor between the units of both weights.
-    """
-    network = Network(topology, collective)
-    total = int(standing.weight.sum())
-    ids = np.asarray([link.id for link in network.links], np.int64)
-    _, first, speed = np.unique(topology.speeds[ids], return_index=True, return_inverse=True)
-    carried = [time * network.links[link].bandwidth * total for link in first]  # by links of each speed
-    fine = max(1, min(ceil(FINE / min(carried)), _MOST_WEIGHT // total))
-    room = np.asarray([int(trees * fine) for trees in carried])[speed]
-    most = np.asarray([int(float(trees * fine) * (1 + slack)) for trees in carried])[speed]
-    if others is not None:
-        besides, of = others
-        taken = besides[ids] * (total * fine) // of
-        room, most = np.maximum(room - taken, 0), np.maximum(most - taken, 0)
-
-    relays = [node.id for node in topology.nodes if node.kind != "rank"]
-    number = np.full(len(topology.nodes), -1, np.int32)
-    number[[*collective.members, *relays]] = np.arange(collective.ranks + len(relays))
-    place = np.full(len(topology.links) + 1, -1, np.int64)
-    place[ids] = np.arange(len(ids))
-    tails, heads = (number[ends[ids]] for ends in topology.ends)
-    grafted = _solve.regraft(
-        collective.ranks + len(relays),
-        collective.ranks,
-        tails,
-        heads,
-        room,
-        np.maximum(most, room),
-        standing.root,
-        standing.weight * fine,
-        standing.tail.astype(np.int64),
-        standing.head.astype(np.int64),
-        standing.offset,
-        place[standing.link],
-        ROUNDS,
-    )
-    order = np.argsort(grafted.root, kind="stable")
-    shape = (len(order), collective.ranks - 1)
-    if len(grafted.head) != shape[0] * shape[1]:
-        raise NotMendableError("some chunk's transfers have a circle")
-    weight = grafted.multiplicity[order]
-    return Trees(
-        grafted.root.astype(np.int64)[order],
-        weight // gcd(*weight.tolist()),
-        grafted.tail.astype(np.int64).reshape(shape)[order],
-        grafted.head.astype(np.int64).reshape(shape)[order],
-        grafted.route.astype(np.int64).reshape(shape)[order],
-        grafted.route_offset,
-        np.append(ids, -1)[grafted.route_link.astype(np.int32)],
-    )
-
-
-def _all_reduce(
-    topology: Topology, collective: Collective, up: _Standing, down: _Standing, time: Fraction, slack: float
-) -> Schedule:
-    """Both kinds of trees, repaired; the second kind within the capacity that the first leaves."""
-    gather = replace(
-        collective, kind="all_gather", chunks=ChunkTable(np.arange(collective.ranks), np.ones(collective.ranks, int))
-    )
-    links = len(topology.links)
-    summing = _regrafted(topology.reversed(), gather, up, time, slack, (down.loads(links), int(down.weight.sum())))
-    edges = _Standing(
-        summing.root, summing.weight, summing.src.reshape(-1), summing.dst.reshape(-1), *_routes_of(summing)
-    )
-    spreading = _regrafted(topology, gather, down, time, slack, (edges.loads(links), int(edges.weight.sum())))
-    summing, spreading = common_weights(summing, spreading)
-    whole = replace(collective, chunks=ChunkTable(np.zeros_like(spreading.weight), spreading.weight))
-    return summed_and_spread(spread(topology.reversed(), gather, summing), spread(topology, gather, spreading), whole)
-
-
-def _routes_of(trees: Trees) -> tuple[Integers, Integers]:
-    """Offsets and links of every edge's own route."""
-    route = trees.route.reshape(-1)
-    lengths = np.diff(trees.offset)[route]
-    return np.concatenate(([0], np.cumsum(lengths))), pieces(trees.link, trees.offset[:-1][route], lengths)
 
 
 # paths --------------------------------------------------------------------------------------------------------------

@@ -17,10 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from syntony.base.rows import pieces
 from syntony.synth.model.collective import ChunkTable, Collective
-from syntony.synth.model.schedule import Schedule, Transfer, Transfers
-from syntony.synth.model.values import ValueBuilder
+from syntony.synth.model.schedule import Schedule, Transfers
+from syntony.synth.model.values import Values
 from syntony.synth.symmetry.groups import expand
 from syntony.synth.symmetry.link_loads import free_order
 from syntony.topologies.topology import Topology
@@ -30,9 +32,9 @@ from syntony.topologies.topology import Topology
 class _Sums:
     """A summing schedule in the making: its values, its transfers, and per chunk the value at its destination."""
 
-    values: ValueBuilder
-    transfers: list[Transfer]
-    whole: dict[int, int]
+    values: Values
+    transfers: Transfers
+    whole: NDArray[np.signedinteger]
 
 
 def summed(dual: Schedule, topology: Topology) -> Schedule:
@@ -45,8 +47,8 @@ def summed(dual: Schedule, topology: Topology) -> Schedule:
     return Schedule(
         topology,
         dual.collective.dual(),
-        sums.values.build(),
-        Transfers.of(sums.transfers),
+        sums.values,
+        sums.transfers,
         dual.rounds[::-1],
         dual.engine,
         symmetry=dual.symmetry,
@@ -62,15 +64,22 @@ def summed_and_spread(dual: Schedule, spread: Schedule, collective: Collective) 
         dual, spread = expand(dual), expand(spread)
     sums = _backwards(dual)
     delay = max(dual.steps, len(dual.rounds))
-    copies = []
-    for copy in spread.transfers.rows():
-        value = sums.whole[int(spread.values.chunk[copy.value])]
-        copies.append(replace(copy, value=value, result=value, step=copy.step + delay))
+    one, two = sums.transfers, spread.transfers
+    value = sums.whole[spread.values.chunk[two.value]]
+    both = Transfers(
+        np.concatenate((one.value, value)),
+        np.concatenate((one.result, value)),
+        np.concatenate((one.src, two.src)),
+        np.concatenate((one.dst, two.dst)),
+        np.concatenate((one.step, two.step + delay)),
+        np.concatenate((one.offset, one.offset[-1] + two.offset[1:])),
+        np.concatenate((one.link, two.link)),
+    )
     return Schedule(
         spread.topology,
         collective,
-        sums.values.build(),
-        Transfers.of(sums.transfers + copies),
+        sums.values,
+        both,
         np.concatenate((dual.rounds[::-1], spread.rounds)) if len(spread.rounds) else spread.rounds,
         spread.engine,
         symmetry=spread.symmetry,
@@ -98,18 +107,47 @@ def _alone(schedule: Schedule) -> Schedule:
 
 
 def _backwards(dual: Schedule) -> _Sums:
-    builder = ValueBuilder()
-    ranks = range(dual.collective.ranks)
-    chunk_of = dual.values.chunk.tolist()
-    chunks = np.unique(dual.values.chunk).tolist() if dual.symmetry else range(len(dual.collective.chunks))
-    held = {chunk: [builder.contribution(chunk, rank) for rank in ranks] for chunk in chunks}
+    """Its values are contributions, chunk by chunk, then the sums, one per transfer, in the order of transfers."""
+    moved, ranks = dual.transfers, dual.collective.ranks
+    all_chunks = len(dual.collective.chunks)
+    chunks = np.unique(dual.values.chunk) if dual.symmetry else np.arange(all_chunks)
+    order = np.argsort(-moved.step[::-1].astype(np.int64), kind="stable")
+    rows = len(moved) - 1 - order
+    count = len(rows)
+    number = np.full(all_chunks, -1, np.int64)
+    number[chunks] = np.arange(len(chunks))
+    chunk = dual.values.chunk[moved.value[rows]]
+    first = number[chunk] * ranks  # of the chunk's contributions
+    src, dst = moved.dst[rows].astype(np.int64), moved.src[rows].astype(np.int64)
+
+    # A sum is what its place (a chunk at a rank) held so far, and what arrives.
+    sum_at = np.sort((first + dst) * count + np.arange(count))
+
+    def held(place: NDArray[np.int64], before: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The last sum made at the place before that many were, else its contribution."""
+        if not count:
+            return place
+        earlier = np.searchsorted(sum_at, place * count + before)
+        last = sum_at[earlier - 1]
+        return np.where((earlier > 0) & (last // count == place), len(chunks) * ranks + last % count, place)
+
+    here, arriving = (held(first + end, np.arange(count)) for end in (dst, src))
+    made = len(chunks) * ranks + np.arange(count)
+    values = Values(
+        np.concatenate((np.repeat(chunks, ranks), chunk)),
+        np.concatenate((np.tile(np.arange(ranks), len(chunks)), np.full(count, -1))),
+        np.concatenate((np.zeros(len(chunks) * ranks, np.int64), 2 * np.arange(count + 1))),
+        np.stack((here, arriving), axis=1).reshape(-1),
+    )
+    lengths = np.diff(moved.offset)[rows]
+    link = pieces(moved.link, moved.offset[:-1][rows], lengths)
+    last_link = np.cumsum(lengths) - 1
+    link = link[np.repeat(2 * last_link - lengths + 1, lengths) - np.arange(len(link))]
     last = max(dual.steps, len(dual.rounds)) - 1
-    transfers = []
-    backwards = reversed(dual.transfers.rows())
-    for row in sorted(backwards, key=lambda row: -row.step):
-        at = held[chunk_of[row.value]]
-        moved, src, dst = at[row.dst], row.dst, row.src
-        at[dst] = builder.sum((at[dst], moved))
-        transfers.append(Transfer(moved, at[dst], src, dst, last - row.step, row.route[::-1]))
-    whole = {chunk: at[min(dual.collective.pre(chunk))] for chunk, at in held.items()}
-    return _Sums(builder, transfers, whole)
+    offset = np.concatenate(([0], np.cumsum(lengths)))
+    transfers = Transfers(arriving, made, src, dst, last - moved.step[rows], offset, link)
+    whole = np.full(all_chunks, -1, np.int64)
+    owner = np.asarray([min(dual.collective.pre(int(one))) for one in chunks], np.int64)
+    place = number[chunks] * ranks + owner
+    whole[chunks] = held(place, np.full(len(chunks), count))
+    return _Sums(values, transfers, whole)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from syntony._solve import Forest, FractionalPacking
 from syntony.synth.bounds.throughput import throughput
 from syntony.synth.engines.engine import Budget
-from syntony.synth.engines.forest.search import Trees
+from syntony.synth.engines.forest.trees import Trees
 from syntony.synth.model.network import Network
 
 EPSILON = 0.01

@@ -24,7 +24,7 @@ from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines.blink.few import few
 from syntony.synth.engines.blink.packing import Packing
 from syntony.synth.engines.engine import Budget, EngineError
-from syntony.synth.engines.forest.search import Trees, common_weights, spread
+from syntony.synth.engines.forest.trees import Trees, common_weights, spread
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule

@@ -14,6 +14,9 @@ one chunk of that weight. The steps are the trees' depth; a large message stream
 From 512 ranks on, only the trees of one root per orbit of the declared symmetry are packed, if that is within 1 % of
 the bound (forest/orbits.py); the Schedule then lists these trees and the generators.
 
+Where that is not so, from 192 ranks on, a local search grows the trees (forest/grafting.py); up to 512 ranks they are
+packed exactly all the same, if that leaves a gap above 1 %.
+
 `forest:K` gives every root K equal trees, at the best rate that is possible with K (forest/fixed.py).
 
 broadcast packs trees of one root; reduce_scatter and reduce are these in reverse (symmetry/reversal.py). all_reduce
@@ -26,7 +29,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 
@@ -40,20 +43,21 @@ from syntony.synth.bounds.references import all_reduce_composed, best_trees
 from syntony.synth.bounds.throughput import bounds_of, throughput
 from syntony.synth.engines.engine import MEETS_BOUND, Budget, EngineError
 from syntony.synth.engines.forest.fixed import MOST, fixed_rooms
+from syntony.synth.engines.forest.grafting import grown
 from syntony.synth.engines.forest.orbits import trees_by_orbits
+from syntony.synth.engines.forest.trees import ENGINE, Trees, common_weights, spread
 from syntony.synth.model.bound import Cut
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
-from syntony.synth.model.schedule import Schedule, Transfers
-from syntony.synth.model.values import ValueBuilder
+from syntony.synth.model.schedule import Schedule
 from syntony.synth.symmetry.reversal import in_owned_chunks, summed, summed_and_spread
 from syntony.synth.symmetry.throughput import gap_of
 from syntony.topologies.topology import Topology
 
-ENGINE = "forest"
-
 FOLDED = 512
 """From so many ranks on, the trees of one root per orbit of the declared symmetry are packed."""
+GROWN = 192
+"""From so many ranks on, trees are grown by a local search first, and packed exactly only where that leaves a gap."""
 MOST_COUNTED = 1 << 62
 """Most trees, and largest capacity of a link, whose sums fit into 64 bits."""
 GRAIN = 1 << 16
@@ -65,34 +69,6 @@ _GOOD, _WHOLE = Fraction(1, 100), 2048
 """Up to so many ranks all roots' trees are packed after all, if orbits leave more than this gap."""
 
 Integers = NDArray[np.signedinteger]
-
-
-@dataclass(frozen=True, eq=False)
-class Trees:
-    """T trees over n ranks, by root; a tree's edges are in an order in which every source has been reached before.
-
-    root, weight        (T,)      whose block, and how much of it
-    src, dst, route     (T, n-1)  of every edge; the route is an index
-    offset, link                  route r takes link[offset[r]:offset[r+1]] of the topology
-    """
-
-    root: Integers
-    weight: Integers
-    src: Integers
-    dst: Integers
-    route: Integers
-    offset: Integers
-    link: Integers
-
-    def cut(self, tree: Integers, weight: Integers) -> Trees:
-        """Piece i of them is of tree[i] and has weight[i]."""
-        edges = {name: getattr(self, name)[tree] for name in ("root", "src", "dst", "route")}
-        return replace(self, weight=weight, **edges)
-
-    def depths(self) -> Integers:
-        """(T, n-1): how far from the root each edge begins."""
-        src, dst = (np.ascontiguousarray(end, np.int64).reshape(-1) for end in (self.src, self.dst))
-        return _solve.edge_depths(self.src.shape[1], src, dst).reshape(self.src.shape)
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget, argument: str = "") -> Schedule:
@@ -110,6 +86,12 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
         folded = _by_orbits(topology, collective)
         if folded is not None:
             return _proven(folded)
+    if collective.ranks >= GROWN and fixed is None:
+        schedule = _grown(topology, collective, budget)
+        if schedule.bounds is not None and (gap_of(schedule) or 0) <= _GOOD:
+            return _proven(schedule)
+        if collective.ranks >= FOLDED:
+            return schedule
     if collective.kind == "all_reduce":
         schedule = _all_reduce(topology, collective, fixed, budget)
     elif collective.combining:
@@ -118,6 +100,14 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     else:
         schedule = spread(topology, collective, pack(topology, collective, fixed))
     return _proven(replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective, budget.for_bounds())))
+
+
+def _grown(topology: Topology, collective: Collective, budget: Budget) -> Schedule:
+    """The schedule along trees that a local search grows: near the bound, in seconds where exact trees take hours."""
+    bounds = bounds_of(topology, collective, budget.for_bounds())
+    schedule = grown(topology, collective, bounds.throughput.seconds_per_byte, budget)
+    latest = replace(bounds, latency=latency(Network(topology, schedule.collective)))
+    return replace(schedule, engine=ENGINE, bounds=latest)
 
 
 def _proven(schedule: Schedule) -> Schedule:
@@ -294,40 +284,3 @@ def _balanced(network: Network, room: list[int]) -> list[int]:
                 room[most] -= taken
                 excess -= taken
     return room
-
-
-def spread(topology: Topology, collective: Collective, trees: Trees) -> Schedule:
-    """The schedule in which each tree carries a chunk, by depth."""
-    block = np.zeros_like(trees.root) if collective.kind == "broadcast" else trees.root
-    cut = replace(collective, chunks=ChunkTable(block, trees.weight))
-    step = trees.depths().reshape(-1)
-    # Short numbers are sorted by radix, which is much faster.
-    order = np.argsort(step.astype(np.int16) if step.max(initial=0) < 2**15 else step, kind="stable")
-    chunk = np.repeat(np.arange(len(trees.root)), trees.src.shape[1])[order]
-    route = trees.route.reshape(-1)[order]
-    hops = np.diff(trees.offset)[route]
-    offset = np.concatenate(([0], np.cumsum(hops)))
-    within = np.arange(offset[-1]) - np.repeat(offset[:-1], hops)
-    transfers = Transfers(
-        chunk,
-        chunk,
-        trees.src.reshape(-1)[order],
-        trees.dst.reshape(-1)[order],
-        step[order],
-        offset,
-        trees.link[np.repeat(trees.offset[route], hops) + within],
-    )
-    return Schedule(topology, cut, ValueBuilder.of_chunks(cut).build(), transfers, engine=ENGINE)
-
-
-def common_weights(one: Trees, other: Trees) -> tuple[Trees, Trees]:
-    """Both forests with trees cut so that their weights agree, tree by tree.
-
-    one     |--- 3 ---|- 2 -|        |- 2 -| 1 |- 2 -|
-    other   |- 2 -|--- 3 ---|        |- 2 -| 1 |- 2 -|       both after it
-    """
-    scale = Fraction(int(one.weight.sum()), int(other.weight.sum()))  # trees per unit, there and here
-    ends = [np.cumsum(one.weight * scale.denominator), np.cumsum(other.weight * scale.numerator)]
-    cuts = np.union1d(*ends)
-    weight = np.diff(cuts, prepend=0)
-    return one.cut(np.searchsorted(ends[0], cuts), weight), other.cut(np.searchsorted(ends[1], cuts), weight)
