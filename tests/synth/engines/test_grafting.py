@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syntony.benchmarks.synthesis.irregular_networks import random_network
+from syntony.benchmarks.synthesis.networks.irregular import random_network
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines.engine import Budget
@@ -34,7 +34,7 @@ def test_grown_trees_are_proven(kind: str, seed: int) -> None:
 def test_a_large_broken_torus(kind: str) -> None:
     topology = parse(BROKEN)
     assert topology.ranks >= GROWN
-    schedule = run(topology, Collective.make(kind, topology.ranks), 1 << 30, Budget(30))
+    schedule = run(topology, Collective.make(kind, topology.ranks), 1 << 30, Budget(2))
     verdict = check_schedule(schedule)
     assert verdict, verdict.fault
     gap = gap_of(schedule)

@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 
 from syntony import _solve
 from syntony.base.deadline import Deadline
+from syntony.synth.bounds.demand import fitting_generators
 from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.references import all_reduce_composed, best_trees
 from syntony.synth.bounds.throughput import bounds_of, throughput
@@ -50,8 +51,9 @@ from syntony.synth.model.bound import Cut
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule
+from syntony.synth.symmetry.free_group import FreeGroup
 from syntony.synth.symmetry.reversal import in_owned_chunks, summed, summed_and_spread
-from syntony.synth.symmetry.throughput import gap_of
+from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.topology import Topology
 
 FOLDED = 512
@@ -86,12 +88,21 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
         folded = _by_orbits(topology, collective)
         if folded is not None:
             return _proven(folded)
-    if collective.ranks >= GROWN and fixed is None:
-        schedule = _grown(topology, collective, budget)
-        if schedule.bounds is not None and (gap_of(schedule) or 0) <= _GOOD:
-            return _proven(schedule)
-        if collective.ranks >= FOLDED:
-            return schedule
+    easy: Schedule | None = None
+    if collective.ranks >= GROWN and fixed is None and _alone(topology, collective):
+        easy = _grown(topology, collective, budget)
+        if collective.ranks >= FOLDED or (gap_of(easy) or 0) <= _GOOD:
+            return _proven(easy)
+    try:
+        exact = _exact(topology, collective, fixed, budget)
+    except EngineError:
+        if easy is None:
+            raise
+        return easy
+    return exact if easy is None or seconds_per_byte(exact) <= seconds_per_byte(easy) else easy
+
+
+def _exact(topology: Topology, collective: Collective, fixed: int | None, budget: Budget) -> Schedule:
     if collective.kind == "all_reduce":
         schedule = _all_reduce(topology, collective, fixed, budget)
     elif collective.combining:
@@ -100,6 +111,12 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget, a
     else:
         schedule = spread(topology, collective, pack(topology, collective, fixed))
     return _proven(replace(schedule, bounds=bounds_of(schedule.topology, schedule.collective, budget.for_bounds())))
+
+
+def _alone(topology: Topology, collective: Collective) -> bool:
+    """Whether no declared symmetry takes every rank to another."""
+    generators = fitting_generators(Network(topology, collective))
+    return FreeGroup.within(len(topology.nodes), collective.members, generators).order == 1
 
 
 def _grown(topology: Topology, collective: Collective, budget: Budget) -> Schedule:
