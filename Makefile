@@ -21,7 +21,7 @@ STUBS := _core _solve _cuda _emulation
 CXX_FILES = $(shell find csrc tests/csrc/fuzz tests/csrc/faults tests/csrc/model -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help build stubs view-libraries programs demo wheel docs test test-all fuzz sanitize cuda nccl-tuner test-cuda lint tidy tidy-all format clean
+.PHONY: help build stubs view-libraries programs demo wheel docs test test-all test-clients fuzz sanitize cuda nccl-tuner test-cuda lint tidy tidy-all format clean
 
 help: ## this list
 	@echo 'make TARGET [TORCH=$(TORCH)] [PYTHON=$(PYTHON)] [JOBS=$(JOBS)]'
@@ -97,6 +97,17 @@ test-all: test ## the same with whole sweeps: every rank count, torch's own suit
 
 fuzz: programs ## millions of frames, messages, Programs and files that nobody wrote, under sanitizers; every system call fails once (minutes)
 	@$(PYTEST) -m soak tests/csrc/test_fuzz.py tests/csrc/faults tests/synth/formats/test_hostile_files.py
+
+# Programs of others, in an environment of their own with the wheel that a user would build.
+CLIENTS := build/clients
+$(CLIENTS)/installed: tests/clients/requirements.txt $(DEPENDENCIES)
+	@$(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip install --quiet -r tests/clients/requirements.txt
+	@touch $@
+
+test-clients: $(CLIENTS)/installed ## accelerate, Lightning, DeepSpeed, Ray, .. on gloo and on Syntony, losses compared (half an hour, 2 GB)
+	@$(CLIENTS)/bin/python -m pip install --quiet --force-reinstall --no-deps .
+	@$(CLIENTS)/bin/python -m tests.clients $(SCRIPTS)
 
 sanitize: programs ## the runtime under the address, undefined behaviour and thread sanitizers (minutes)
 	@$(PYTEST) -m 'soak or not soak' tests/csrc/test_tcp.py tests/csrc/runtime/test_sanitizers.py \

@@ -99,7 +99,9 @@ BackendPtr SyntonyBackend::made(const OptionsPtr& options, Make&& make) {
   const std::string name = options && !options->group_name.empty() ? options->group_name : getGroupUid();
   auto group = in_torch_terms([&] { return process_->adopt(make({.timeout = timeout, .name = name})); });
   if (!group) return nullptr;
-  return c10::make_intrusive<SyntonyBackend>(process_, std::move(group), c10::make_intrusive<Options>(timeout));
+  auto backend = c10::make_intrusive<SyntonyBackend>(process_, std::move(group), c10::make_intrusive<Options>(timeout));
+  backend->set_title(title());
+  return backend;
 }
 
 BackendPtr SyntonyBackend::split(const c10::intrusive_ptr<c10d::Store>& /*store*/, const std::vector<int>& ranks,

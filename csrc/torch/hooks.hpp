@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <utility>
 
@@ -78,6 +79,7 @@ class HookTable {
 
 /// The hooks of one group, shared by its Works.
 struct Hooks {
+  std::string title = "syntony";  // torch.profiler shows "syntony:all_reduce"
   HookTable<> failure;
   HookTable<std::uint64_t, std::optional<float>> success;  // key of the Work, milliseconds if known
 

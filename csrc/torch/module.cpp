@@ -35,6 +35,7 @@ PYBIND11_MODULE(_torch, m) {
            }),
            py::arg("process"), py::arg("group"), py::arg("timeout"))
       .def_property_readonly("options", &SyntonyBackend::getBackendOptions)  // not every torch binds it
+      .def_property("title", &SyntonyBackend::title, &SyntonyBackend::set_title)
       .def("group", [](const SyntonyBackend& self) {
         return py::capsule(new std::shared_ptr<Communicator>(self.shared()), kCommunicatorCapsule,
                            [](void* memory) { delete static_cast<std::shared_ptr<Communicator>*>(memory); });

@@ -160,6 +160,9 @@ class SyntonyBackend : public c10d::Backend {
 #endif
 
   const std::string getBackendName() const override { return "syntony"; }
+  /// The name before the colon in the profiler. To be set before the first operation.
+  [[nodiscard]] const std::string& title() const { return hooks_->title; }
+  void set_title(std::string title) { hooks_->title = std::move(title); }
   OptionsPtr getBackendOptions() override { return options_; }
   void setSequenceNumberForGroup() override {}  // all ranks count from 0
   uint64_t getSequenceNumberForGroup() override { return communicator().sequence(); }

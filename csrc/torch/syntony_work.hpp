@@ -60,7 +60,7 @@ inline std::uint64_t next_key() {
 }
 
 /// What torch.profiler calls an operation: "syntony:all_reduce".
-inline std::string profiled(const char* name) { return std::string("syntony:") + name; }
+inline std::string profiled(const Hooks& hooks, const char* name) { return hooks.title + ":" + name; }
 
 /// One or several operations of the runtime (a coalesced call has several) seen as one. It is done when all are done
 /// and the outputs that were staged are filled; whoever asks first fills them.
@@ -68,7 +68,7 @@ class SyntonyWork : public c10d::Work {
  public:
   SyntonyWork(std::shared_ptr<Process> process, std::shared_ptr<const Hooks> hooks, int rank, c10d::OpType type,
               const char* name, const Tensors& profiled_inputs)
-      : c10d::Work(rank, type, at::hasCallbacks() ? profiled(name).c_str() : nullptr,
+      : c10d::Work(rank, type, at::hasCallbacks() ? profiled(*hooks, name).c_str() : nullptr,
                    at::hasCallbacks() ? std::optional(profiled_inputs) : std::nullopt),
         process_(std::move(process)),
         hooks_(std::move(hooks)),

@@ -17,6 +17,9 @@ class SyntonyBackend(Backend):
 
         def __init__(self, timeout: timedelta = ...) -> None: ...
 
+    title: str
+    """What torch.profiler shows before the colon of an operation's name; to be set before the first one."""
+
     def __init__(self, process: object, group: object, timeout: timedelta) -> None:
         """`process` is syntony._core.Process.capsule(), `group` Communicator.capsule()."""
 

@@ -18,7 +18,7 @@ class DeviceWork : public c10d::Work {
  public:
   DeviceWork(std::shared_ptr<Process> process, std::shared_ptr<const Hooks> hooks, int rank, c10d::OpType type,
              const char* name, const Tensors& profiled_inputs, const c10::Device& device)
-      : c10d::Work(rank, type, at::hasCallbacks() ? profiled(name).c_str() : nullptr,
+      : c10d::Work(rank, type, at::hasCallbacks() ? profiled(*hooks, name).c_str() : nullptr,
                    at::hasCallbacks() ? std::optional(profiled_inputs) : std::nullopt),
         process_(std::move(process)),
         hooks_(std::move(hooks)),

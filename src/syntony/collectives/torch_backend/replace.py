@@ -40,6 +40,7 @@ def replace(backend: str) -> None:
     """
     if backend != "gloo":
         raise ValueError(f"{VARIABLE}: Syntony can replace gloo, not {backend!r}")
+    import torch
     import torch.distributed.distributed_c10d as c10d
 
     module: Any = c10d
@@ -48,8 +49,6 @@ def replace(backend: str) -> None:
         return
     found = tuple(inspect.signature(torch_helper).parameters)
     if found[: len(_PARAMETERS)] != _PARAMETERS or not hasattr(module, "_world"):
-        import torch
-
         raise RuntimeError(
             f"{VARIABLE}=gloo does not know how torch {torch.__version__} makes its groups (known: 2.11 to 2.15); "
             'name the backend "syntony" instead'
@@ -73,6 +72,9 @@ def replace(backend: str) -> None:
         if group is not module.GroupMember.NON_GROUP_MEMBER:
             if "nccl" not in served.values():  # torch makes NCCL the default where there is NCCL
                 group._set_default_backend(module.ProcessGroup.BackendType.CUSTOM)
+            for device in (device for device, name in of_device.items() if name == "gloo"):
+                made = group._get_backend(torch.device(device))
+                getattr(made, "wrapped_pg", made).title = "gloo"  # to profilers, too
             module._world.pg_map[group] = (backend, store)
             module._world.pg_backend_config[group] = str(asked)
             if os.environ.get("SYNTONY_DEBUG", "").upper() in ("INFO", "TRACE"):
