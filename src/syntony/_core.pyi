@@ -293,6 +293,14 @@ def boxes_for(ranks: int) -> list[list[int]]:
 def double_binary_tree(ranks: int) -> tuple[list[int], list[int]]:
     """The parents in both trees; a root is its own parent."""
 
+SHARED_PIECE_BYTES: int = 131072
+
+def shared_way(collective: str, ranks: int, bytes: int) -> str:
+    """
+    How algorithm `shared` moves blocks of so many bytes where peers' memory can be read: `exchange` (copies through
+    the cache, in pieces of SHARED_PIECE_BYTES), `two-shot` (the same, of sums in shares) or `reference`.
+    """
+
 COLLECTIVES: dict[str, CollectiveFacts]
 
 class CommunicationError(RuntimeError):

@@ -13,6 +13,7 @@ import pytest
 from syntony.base.command import UserError
 from syntony.benchmarks import __main__ as front
 from syntony.benchmarks.bench.contenders import Contender, Syntony
+from syntony.benchmarks.runtime import anatomy
 from syntony.benchmarks.runtime.measured.duel import Rules, part
 from syntony.benchmarks.runtime.measured.sweep import COLLECTIVES, Choice, case_of
 from syntony.benchmarks.tables import Part, Row, Table
@@ -114,3 +115,38 @@ def test_no_row_is_empty(collective: str, ranks: int) -> None:
 def test_refusals(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert front.main(["runtime", "mpi", "--peers", "gloo", *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+# ---- anatomy ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+@pytest.mark.parametrize("size", [4096, 16 << 10, 1 << 20, 64 << 20])
+def test_phases_move_all_that_a_collective_moves(ranks: int, size: int) -> None:
+    """However it is cut: what a rank fetches and adds up is what the others have for it."""
+
+    def moved(name: str, work: anatomy.Work) -> float:
+        return sum(phase.size * phase.pieces for phase in work.phases if phase.name == name)
+
+    block = size // ranks
+    slack = 64 * ranks * 600  # whole lines, of all pieces
+    for collective in ("all_gather", "all_to_all"):
+        work = anatomy.work_of(collective, ranks, size)
+        assert moved("fetch", work) == pytest.approx(block * (ranks - 1), abs=slack)
+        assert moved("own", work) == pytest.approx(block, abs=slack)
+    for collective, whole in (("all_reduce", size), ("reduce_scatter", block)):
+        work = anatomy.work_of(collective, ranks, size)
+        shares = ranks if collective == "all_reduce" and work.way != "exchange" else 1
+        assert moved("add", work) == pytest.approx(whole / shares, abs=slack)
+    assert anatomy.work_of("all_gather", ranks, 4096).way == "exchange"
+    assert anatomy.work_of("all_gather", ranks, 64 << 20).way == "reference"
+
+
+def test_the_anatomy_of_a_small_collective_adds_up() -> None:
+    paths, phases = anatomy.TABLE.parts(
+        argparse.Namespace(collectives="all_gather,reduce_scatter", ranks="2", sizes="4K", rounds=1)
+    )
+    assert {row.cells[0] for row in paths.rows()} == {2048}
+    for row in phases.rows():
+        *parts, model, measured, ratio = (float(str(cell)) for cell in row.cells[3:] if cell != "")
+        assert sum(parts) == pytest.approx(model, abs=0.1)
+        assert measured / model == pytest.approx(ratio, rel=0.05)
+    assert "who sleeps wakes after" in paths.closing([])[0]

@@ -27,6 +27,7 @@
 #include "bindings/core/tuner.hpp"
 #include "core/call.hpp"
 #include "core/error.hpp"
+#include "core/one_host/shared_way.hpp"
 #include "core/program/prepared_program.hpp"
 #include "core/recorder/recorder_dump.hpp"
 
@@ -322,6 +323,15 @@ bool run_even(const PythonCommunicator& self, std::string_view collective, nb::h
 
 /// collective.hpp's table.
 void bind_collectives(nb::module_& m) {
+  m.attr("SHARED_PIECE_BYTES") = kPieceBytes;
+  m.def(
+      "shared_way",
+      [](std::string_view collective, std::uint32_t ranks, std::size_t bytes) {
+        return std::string(name_of(shared_way(collective_named(collective), ranks, bytes, true)));
+      },
+      "collective"_a, "ranks"_a, "bytes"_a,
+      "How algorithm `shared` moves blocks of so many bytes where peers' memory can be read: `exchange` (copies through\n"
+      "the cache, in pieces of SHARED_PIECE_BYTES), `two-shot` (the same, of sums in shares) or `reference`.");
   nb::dict all;
   for (const CollectiveFacts& facts : kCollectives) {
     nb::dict row;

@@ -12,4 +12,8 @@ namespace syntony {
 /// memcpy's contract.
 void vector_copy(std::byte* to, const std::byte* from, std::size_t bytes);
 
+/// The same past the caches (non-temporal stores, where there are): an ordinary store reads its line before it writes
+/// it, so of what will not stay in cache a third of the traffic is spared.
+void streaming_copy(std::byte* to, const std::byte* from, std::size_t bytes);
+
 }  // namespace syntony

@@ -102,13 +102,10 @@ bool PeerMemory::convinced(std::uint32_t rank, const Proof& proof) const {
   return allowed_ && copy_from(processes_[rank], &number, proof.address, sizeof(number)) && number == proof.number;
 }
 
-void PeerMemory::read(std::uint32_t rank, std::byte* to, std::uint64_t address, std::size_t bytes) const {
-  if (copy_from(processes_[rank], to, address, bytes)) return;
-  const bool gone = errno == ESRCH;
-  throw Error(gone ? Error::Kind::dead : Error::Kind::system,
-              system_sentence(gone ? "its memory cannot be read any more"
-                                   : "the memory of rank " + std::to_string(rank) + " cannot be read"),
-              {static_cast<int>(rank)});
+bool PeerMemory::read(std::uint32_t rank, std::byte* to, std::uint64_t address, std::size_t bytes) const {
+  if (copy_from(processes_[rank], to, address, bytes)) return true;
+  if (errno != ESRCH) return false;
+  throw Error(Error::Kind::dead, system_sentence("its memory cannot be read any more"), {static_cast<int>(rank)});
 }
 
 const std::byte* PeerMemory::map(std::uint32_t rank, const BufferAddress& buffer) {

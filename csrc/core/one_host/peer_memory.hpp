@@ -54,9 +54,9 @@ class PeerMemory {
   [[nodiscard]] Proof proof() const { return {reinterpret_cast<std::uint64_t>(&number_), number_}; }
   [[nodiscard]] bool convinced(std::uint32_t rank, const Proof& proof) const;
 
-  /// Copies `bytes` from `address` in the process of `rank`. Throws Error(dead) naming it when there is no such process
-  /// any more, Error(system) when its memory cannot be read.
-  void read(std::uint32_t rank, std::byte* to, std::uint64_t address, std::size_t bytes) const;
+  /// Copies `bytes` from `address` in the process of `rank`; false when they cannot be read. Throws Error(dead) naming
+  /// it when there is no such process any more.
+  [[nodiscard]] bool read(std::uint32_t rank, std::byte* to, std::uint64_t address, std::size_t bytes) const;
 
   /// The registered buffer as mapped here, or null when it is none or cannot be mapped. Valid until trim().
   [[nodiscard]] const std::byte* map(std::uint32_t rank, const BufferAddress& buffer);

@@ -1,33 +1,44 @@
-// Large collectives read the peers' own buffers: nothing is copied only to be shown.
+// Larger collectives read the peers' own buffers: nothing is copied only to be shown.
 //
 //      introduce  (once in a group)  show a number in one's own memory; can one read the others'?
 //      offer                         show whether one could read all, and where one's buffers lie; then
 //                                       copy what one needs from the peers' inputs, or add up one's share of them
 //      collect    (all_reduce)       copy the shares that the others added up, from their outputs
-//      close                         nothing to read: the peers no longer need one's buffers
+//      close                         show whether one could read what one needed; the peers are done with one's buffers
 //
-// Where some rank cannot read some other's memory, or where a buffer is such that nobody can, the offer says so, and
-// all take the steps through copies instead. What lies in registered memory is mapped and read in place, the rest is
-// read by the system (peer_memory.hpp).
+// Where some rank cannot read some other's memory, the offer says so, and all take the steps through copies instead.
+// Where a buffer is such that nobody can (memory of a device, secret memory): what only moves is tried, and when it
+// failed, moved through copies from the start, as nothing that is still needed was overwritten; what is added up may
+// lie where the sum goes, so its owner looks beforehand. What lies in registered memory is mapped and read in place,
+// the rest is read by the system (peer_memory.hpp).
 #include <algorithm>
 #include <span>
 #include <vector>
 
 #include "core/one_host/shared_job.hpp"
 #include "core/one_host/shared_steps.hpp"
+#include "core/process/host.hpp"
 
 namespace syntony {
 namespace {
 
-constexpr std::size_t kReducedBytes = std::size_t{64} << 10U;  // of each rank at a time: they shall stay in cache
+constexpr std::size_t kReducedBytes = std::size_t{256} << 10U;  // of all ranks at a time: they shall stay in cache,
+constexpr std::size_t kReducedOfRank = std::size_t{128} << 10U;
 constexpr std::size_t kCopiedBytes = std::size_t{256} << 10U;  // before others get in
-static_assert(kMostRanksOfHost * sizeof(BufferAddress) + kCacheLine <= StageBuffer::kStageBytes);
+// Blocks that leave no cache to what comes after them are written past it; copies within a rank's memory sooner.
+constexpr std::size_t kStreamedBytes = std::size_t{16} << 20U;
+constexpr std::size_t kStreamedOwnBytes = std::size_t{2} << 20U;
+static_assert(kMostRanksOfHost * sizeof(BufferAddress) <= StageBuffer::kStageBytes);
 
 struct Offer {
   std::uint32_t reads_all = 0;  // whether this rank can read all others' memory,
-  std::uint32_t readable = 0;   // and whether what it offers can be read
-  BufferAddress output;
+  std::uint32_t readable = 0;   // and whether what it offers can be read, as far as it has looked
+  BufferAddress buffer;         // its input, where all peers read the same; else the stage has one for each
 };
+struct Report {
+  std::uint32_t failed = 0;
+};
+static_assert(sizeof(Offer) <= StageBuffer::kInlineBytes);
 
 class ReferenceSteps final : public SharedSteps {
  public:
@@ -43,9 +54,11 @@ class ReferenceSteps final : public SharedSteps {
     if (staged_) {
       staged_->show();
     } else if (phase_ == Phase::introduce) {
-      as<PeerMemory::Proof>(stage(job_.rounds.next())) = memory_.proof();
+      as<PeerMemory::Proof>(line(job_.rounds.next())) = memory_.proof();
     } else if (phase_ == Phase::offer) {
       show_offer();
+    } else if (phase_ == Phase::close) {
+      as<Report>(line(job_.rounds.next())).failed = failed_ ? 1 : 0;
     }
   }
 
@@ -55,7 +68,7 @@ class ReferenceSteps final : public SharedSteps {
       case Phase::introduce:
         phase_ = Phase::offer;
         for (std::uint32_t peer = 0; peer < job_.ranks; ++peer) {
-          reads_all_ = reads_all_ && memory_.convinced(peer, as<PeerMemory::Proof>(stage(job_.rounds.buffer(peer))));
+          reads_all_ = reads_all_ && memory_.convinced(peer, as<PeerMemory::Proof>(line(job_.rounds.buffer(peer))));
         }
         return true;
       case Phase::offer:
@@ -65,10 +78,11 @@ class ReferenceSteps final : public SharedSteps {
       case Phase::collect:
         return copy_next();
       case Phase::close:
+        close();
+        return true;
       case Phase::done:
         break;
     }
-    phase_ = Phase::done;
     return true;
   }
 
@@ -84,31 +98,36 @@ class ReferenceSteps final : public SharedSteps {
     const std::byte* own = nullptr;  // instead of `source`
   };
 
-  static std::byte* stage(StageBuffer& buffer) { return buffer.stage.data(); }
+  static std::byte* line(StageBuffer& buffer) { return buffer.inlined.data(); }
   template <typename Plain>
   static Plain& as(std::byte* memory) {
     return *reinterpret_cast<Plain*>(memory);
   }
-  [[nodiscard]] const Offer& offer_of(std::uint32_t rank) const { return as<Offer>(stage(job_.rounds.buffer(rank))); }
-  /// In an offer: where the block for `to` lies.
-  static BufferAddress& input_in(StageBuffer& buffer, std::uint32_t to) {
-    return as<BufferAddress>(stage(buffer) + 2 * kCacheLine + to * sizeof(BufferAddress));
+  [[nodiscard]] const Offer& offer_of(std::uint32_t rank) const { return as<Offer>(line(job_.rounds.buffer(rank))); }
+  /// Beside an offer: the buffer for `to`, or the output of an all_reduce.
+  static BufferAddress& beside(StageBuffer& buffer, std::uint32_t to) {
+    return as<BufferAddress>(buffer.stage.data() + to * sizeof(BufferAddress));
   }
 
   void show_offer() {
     StageBuffer& buffer = job_.rounds.next();
-    auto& offer = as<Offer>(stage(buffer));
+    auto& offer = as<Offer>(line(buffer));
     offer = {reads_all_ && memory_.open_to_all.value_or(true) ? 1U : 0U, 1, {}};
-    if (job_.call.collective == Collective::all_reduce)
-      offer.output = address_of(job_.call.blocks[0].output, job_.call.blocks[0]);
-    const std::uint32_t inputs = job_.shows ? job_.destinations : 0;
-    for (std::uint32_t to = 0; to < inputs; ++to) {
-      const Block& block = job_.block(job_.rank, to);
-      input_in(buffer, to) = address_of(block.input, block);
+    std::uint32_t others = 0;
+    if (job_.facts.by_destination) {
+      others = job_.shows ? job_.destinations : 0;
+      for (std::uint32_t to = 0; to < others; ++to) {
+        const Block& block = job_.block(job_.rank, to);
+        beside(buffer, to) = address_of(block.input, block);
+      }
+    } else if (job_.shows) {
+      const Block& block = job_.block(job_.rank, 0);
+      offer.buffer = address_of(block.input, block);
+      if (job_.facts.reduces) beside(buffer, others++) = address_of(block.output, block);
     }
-    if (offer.reads_all == 0) return;
-    const bool readable = PeerMemory::readable(std::span(&offer.output, 1)) &&
-                          PeerMemory::readable(std::span(&input_in(buffer, 0), inputs));
+    if (offer.reads_all == 0 || !job_.facts.reduces) return;
+    const bool readable = PeerMemory::readable(std::span(&offer.buffer, 1)) &&
+                          PeerMemory::readable(std::span(&beside(buffer, 0), others));
     offer.readable = readable ? 1 : 0;
   }
 
@@ -133,8 +152,8 @@ class ReferenceSteps final : public SharedSteps {
     return true;
   }
 
-  [[nodiscard]] BufferAddress& input_of(std::uint32_t from) const {
-    return input_in(job_.rounds.buffer(from), job_.facts.by_destination ? job_.rank : 0);
+  [[nodiscard]] const BufferAddress& input_of(std::uint32_t from) const {
+    return job_.facts.by_destination ? beside(job_.rounds.buffer(from), job_.rank) : offer_of(from).buffer;
   }
 
   /// Counts are in the fingerprint, so this holds; but nobody reads beyond another's buffer, whatever was called.
@@ -170,20 +189,23 @@ class ReferenceSteps final : public SharedSteps {
     const Block& block = job_.block(0, job_.rank);
     const bool shared = job_.call.collective == Collective::all_reduce;
     const Stretch share = shared ? job_.share(job_.rank, {0, block.elements}) : Stretch{0, block.elements};
-    const std::size_t count = std::min(share.count - at_, kReducedBytes / job_.element_bytes);
+    const std::size_t most = std::min(kReducedOfRank, kReducedBytes / job_.ranks) / kCacheLine * kCacheLine;
+    const std::size_t count = std::min(share.count - at_, std::max(most, kCacheLine) / job_.element_bytes);
     if (count > 0) {
-      const std::size_t first = share.first + at_;
-      const std::size_t bytes = count * job_.element_bytes;
-      const std::span<std::byte> room = memory_.room(job_.ranks * kReducedBytes);
-      job_.reduce_all(block.output + first * job_.element_bytes, count, [&](std::uint32_t from) {
-        if (from == job_.rank) return block.input + first * job_.element_bytes;
+      const std::size_t skipped = (share.first + at_) * job_.element_bytes, bytes = count * job_.element_bytes;
+      const std::span<std::byte> room = memory_.room(job_.ranks * bytes);
+      std::byte* const own = room.data() + job_.rank * bytes;
+      std::byte* const output = block.output + skipped;
+      const bool streams = streamed(block.elements) && block.output != block.input;
+      job_.reduce_all(streams ? own : output, count, [&](std::uint32_t from) -> const std::byte* {
+        if (from == job_.rank) return block.input + skipped;
         const BufferAddress& source = input_of(from);
-        const std::size_t skipped = first * job_.element_bytes;
         if (const std::byte* mapped = memory_.map(from, source)) return mapped + skipped;
-        std::byte* const read = room.data() + from * kReducedBytes;
-        memory_.read(from, read, source.address + skipped, bytes);
-        return static_cast<const std::byte*>(read);
+        std::byte* const read = room.data() + from * bytes;
+        if (!memory_.read(from, read, source.address + skipped, bytes)) unreadable(from);
+        return read;
       });
+      if (streams) streaming_copy(output, own, bytes);
       at_ += count;
     }
     if (at_ < share.count) return false;
@@ -192,12 +214,17 @@ class ReferenceSteps final : public SharedSteps {
     return true;
   }
 
+  [[noreturn]] static void unreadable(std::uint32_t rank) {
+    throw Error(Error::Kind::system, system_sentence("the memory of rank " + std::to_string(rank) + " cannot be read"),
+                {static_cast<int>(rank)});
+  }
+
   void plan_collection(const Block& block) {
     for (std::uint32_t step = 1; step < job_.ranks; ++step) {
       const std::uint32_t from = (job_.rank + step) % job_.ranks;
       const Stretch share = job_.share(from, {0, block.elements});
       const std::size_t skipped = share.first * job_.element_bytes;
-      BufferAddress source = offer_of(from).output;
+      BufferAddress source = beside(job_.rounds.buffer(from), 0);
       source.address += skipped;
       source.offset += skipped;
       copies_.push_back({from, source, block.output + skipped, share.count});
@@ -205,27 +232,54 @@ class ReferenceSteps final : public SharedSteps {
     at_ = 0;
   }
 
+  [[nodiscard]] bool streamed(std::size_t elements) const { return elements * job_.element_bytes >= kStreamedBytes; }
+
   /// One part of what is to be copied.
   bool copy_next() {
     if (next_ < copies_.size()) {
       const Copy& copy = copies_[next_];
       const std::size_t count = std::min(copy.elements - at_, kCopiedBytes / job_.element_bytes);
-      const std::size_t skipped = at_ * job_.element_bytes;
-      const std::byte* const mapped = copy.own != nullptr ? copy.own : memory_.map(copy.from, copy.source);
-      if (mapped != nullptr) {
-        job_.copy(copy.to + skipped, mapped + skipped, count);
-      } else {
-        memory_.read(copy.from, copy.to + skipped, copy.source.address + skipped, count * job_.element_bytes);
-      }
+      failed_ = !copied(copy, at_ * job_.element_bytes, count * job_.element_bytes);
+      if (failed_ && phase_ == Phase::collect) unreadable(copy.from);
       at_ += count;
-      if (at_ == copy.elements) {
+      if (at_ == copy.elements || failed_) {
         ++next_;
         at_ = 0;
       }
     }
-    if (next_ < copies_.size()) return false;
+    if (next_ < copies_.size() && !failed_) return false;
     phase_ = Phase::close;
     return true;
+  }
+
+  [[nodiscard]] bool copied(const Copy& copy, std::size_t skipped, std::size_t bytes) {
+    const std::size_t whole = copy.elements * job_.element_bytes;
+    const bool streams = whole >= (copy.own != nullptr ? kStreamedOwnBytes : kStreamedBytes);
+    std::byte* const to = copy.to + skipped;
+    const std::byte* from = copy.own != nullptr ? copy.own : memory_.map(copy.from, copy.source);
+    if (from != nullptr) {
+      from += skipped;
+    } else {
+      std::byte* const read = streams ? memory_.room(bytes).data() : to;
+      if (!memory_.read(copy.from, read, copy.source.address + skipped, bytes)) return false;
+      from = read;
+    }
+    if (streams) {
+      streaming_copy(to, from, bytes);
+    } else if (from != to) {
+      vector_copy(to, from, bytes);
+    }
+    return true;
+  }
+
+  void close() {
+    phase_ = Phase::done;
+    for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
+      if (as<Report>(line(job_.rounds.buffer(rank))).failed != 0) {
+        staged_ = staged_steps(job_);
+        return;
+      }
+    }
   }
 
   SharedJob job_;
@@ -233,7 +287,8 @@ class ReferenceSteps final : public SharedSteps {
   Phase phase_ = Phase::offer;
   bool reads_all_ = true;
   bool agreed_ = false;
-  std::unique_ptr<SharedSteps> staged_;  // instead, when buffers cannot be read
+  bool failed_ = false;  // to read what is only to be moved
+  std::unique_ptr<SharedSteps> staged_;  // instead, when something cannot be read
   std::vector<Copy> copies_;
   std::size_t next_ = 0;  // copy
   std::size_t at_ = 0;    // element of it, or of the share that is added up

@@ -1,19 +1,14 @@
 #include "core/one_host/shared_operation.hpp"
 
+#include "core/one_host/shared_way.hpp"
+
 namespace syntony {
 namespace {
 
-// From these sizes of a block on, reading the peers' buffers beat copies through the cache (2 and 4 ranks, 2 cores with
-// 1 MiB of cache each): what only moves is spared a copy early, what is added up is in cache anyway.
-constexpr std::size_t kMovedBytes = std::size_t{128} << 10U;
-constexpr std::size_t kAddedBytes = std::size_t{32} << 20U;
-
 std::unique_ptr<SharedSteps> steps_for(const SharedJob& job) {
-  const std::size_t bytes = job.call.longest() * job.element_bytes;
-  const bool large = bytes >= (job.facts.reduces ? kAddedBytes : kMovedBytes);
-  // `reduce` has no place where those who get nothing could leave their share of the sum.
-  const bool readable = job.call.collective != Collective::reduce && job.rounds.memory().open_to_all.value_or(true);
-  return large && readable ? reference_steps(job) : staged_steps(job);
+  const bool readable = job.rounds.memory().open_to_all.value_or(true);
+  const SharedWay way = shared_way(job.call.collective, job.ranks, job.call.longest() * job.element_bytes, readable);
+  return way == SharedWay::reference ? reference_steps(job) : staged_steps(job);
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ class SharedRounds {
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(seen_.size()); }
 
+  /// The last that this rank has published.
+  [[nodiscard]] std::uint64_t round() const { return round_; }
   /// True when `peer` has published the round that this rank published last (throws SharedMismatch when it did so for
   /// another operation),
   [[nodiscard]] bool arrived(std::uint32_t peer);

@@ -115,9 +115,11 @@ class ProgressEngine::Backoff {
   [[nodiscard]] bool lasts() const { return lasts_; }
 
  private:
-  static constexpr unsigned kFewestSpins = 8;
+  // At least as long as a sleep and its end take, some 10 us: who sleeps makes his peers wait, who then sleep, too, and
+  // ranks that are done with a long pause would never find back to spinning.
+  static constexpr unsigned kFewestSpins = 64;
   static constexpr unsigned kMostSpins = 1024;  // some 40 us in shared memory
-  static constexpr unsigned kFewestYields = 1;
+  static constexpr unsigned kFewestYields = 32;
   static constexpr unsigned kMostYields = 128;
   static constexpr unsigned kGlances = 16;  // at the clock: one in so many idle turns
   static constexpr std::chrono::microseconds kLongestSpin{60};

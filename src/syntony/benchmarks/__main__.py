@@ -52,7 +52,7 @@ ROOMS = {
     "runtime": _room(
         "what the runtime reaches",
         "runtime",
-        "gloo mpi latency limit kill mismatch soak import priority hosts decode over",
+        "anatomy gloo mpi latency limit kill mismatch soak import priority hosts decode over",
     ),
     "overlap": _room(
         "what overlap reaches",

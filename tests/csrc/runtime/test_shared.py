@@ -21,9 +21,10 @@ from tests.csrc.runtime.group import Group
 from tests.csrc.runtime.harness import Rank, run_as_processes, run_as_threads
 
 # Bytes of a block: in the stamp's line, shown once, in pieces, as shares of a sum, read from the peers' own buffers.
-BOUNDARIES = (4, 8, 24, 48, 52, 4096, 65_536, 131_072, 131_076, 262_140, 262_144, 400_000, 1_500_004)
+BOUNDARIES = (4, 8, 24, 48, 52, 4096, 16_380, 16_384, 65_536, 131_072, 131_076, 262_140, 262_144, 400_000, 1_500_004)
 PR_SET_PTRACER = 0x59616D61
-ADDED = 32 << 20  # sums are read from the peers' buffers from here on
+ADDED = 32 << 20  # sums are read from the peers' buffers, and written past the caches
+STREAMED = (16 << 20) + 4  # the same of what only moves, off lines
 
 
 def cases_of(ranks: int, *seed: Any) -> list[Any]:
@@ -43,6 +44,7 @@ def cases_of(ranks: int, *seed: Any) -> list[Any]:
             *itertools.product(BOUNDARIES, COLLECTIVES),
             (ADDED, "all_reduce"),
             (ADDED + 4, "reduce_scatter"),
+            *([(STREAMED, "all_gather")] if ranks <= 3 else ()),
         )
     ]
 
