@@ -330,7 +330,8 @@ void bind_collectives(nb::module_& m) {
         return std::string(name_of(shared_way(collective_named(collective), ranks, bytes, true)));
       },
       "collective"_a, "ranks"_a, "bytes"_a,
-      "How algorithm `shared` moves blocks of so many bytes where peers' memory can be read: `exchange` (copies through\n"
+      "How algorithm `shared` moves blocks of so many bytes where peers' memory can be read: `exchange` (copies "
+      "through\n"
       "the cache, in pieces of SHARED_PIECE_BYTES), `two-shot` (the same, of sums in shares) or `reference`.");
   nb::dict all;
   for (const CollectiveFacts& facts : kCollectives) {

@@ -287,7 +287,7 @@ class ReferenceSteps final : public SharedSteps {
   Phase phase_ = Phase::offer;
   bool reads_all_ = true;
   bool agreed_ = false;
-  bool failed_ = false;  // to read what is only to be moved
+  bool failed_ = false;                  // to read what is only to be moved
   std::unique_ptr<SharedSteps> staged_;  // instead, when something cannot be read
   std::vector<Copy> copies_;
   std::size_t next_ = 0;  // copy

@@ -22,7 +22,8 @@ namespace syntony {
 namespace {
 
 // Small pieces take turns through so many bytes of a buffer: to write again what a peer has just read, line by line in
-// the nearest cache, costs twice as much as to write what lies a level further (8 to 32 KiB, 2 ranks: 2.1 -> 1.4 us, 7.5
+// the nearest cache, costs twice as much as to write what lies a level further (8 to 32 KiB, 2 ranks: 2.1 -> 1.4
+// us, 7.5
 // -> 3.6).
 constexpr std::size_t kTurnBytes = std::size_t{128} << 10U;
 static_assert(kPieceBytes + kPieceBytes / 2 + 2 * kCacheLine <= StageBuffer::kStageBytes);
@@ -82,7 +83,8 @@ class ExchangeSteps final : public SharedSteps {
   /// Where this round's piece of what `from` has for this rank lies.
   [[nodiscard]] const std::byte* source(std::uint32_t from, const Block& block, std::size_t first) const {
     if (from == job_.rank) return block.input + first * job_.element_bytes;
-    return memory_of(job_.rounds.buffer(from), job_.rounds.round()) + (job_.facts.by_destination ? job_.rank * pitch_ : 0);
+    return memory_of(job_.rounds.buffer(from), job_.rounds.round()) +
+           (job_.facts.by_destination ? job_.rank * pitch_ : 0);
   }
 
   void add() {

@@ -78,7 +78,7 @@ class MemoryPaths:
         def show(turn: int) -> None:
             np.copyto(stage(self._rank, turn), own)
 
-        steps: dict[str, tuple[Callable[[int], None], Callable[[int], None]]] = {
+        steps: dict[str, tuple[Callable[[int], None], Callable[[int], object]]] = {
             "copy": (nothing, lambda turn: np.copyto(to, own)),
             "stream": (nothing, lambda turn: _core.stream_copy(to, own)),
             "show": (lambda turn: np.copyto(to, stage(peer, turn)), show),
@@ -100,7 +100,7 @@ class MemoryPaths:
             return 0.0
         return _half_round_trip(self._rank, self._places[0][0])
 
-    def _timed(self, before: Callable[[int], None], step: Callable[[int], None], size: int) -> float:
+    def _timed(self, before: Callable[[int], None], step: Callable[[int], object], size: int) -> float:
         """Rounds of: everybody gets ready, everybody steps. Small pieces several times between two clocks."""
         times = min(16, max(1, _BATCH // size, _TURN // size // 2)) if size < _BATCH else 1
         spent = []
