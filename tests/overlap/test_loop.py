@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,11 +35,11 @@ def step(**sizes: object) -> Graph:
     return generate(layers_of(SPEC, layout, Form(4, 4)), layout)
 
 
-def cost_of(graph: Graph, alpha: float = 0.0) -> Cost:
+def cost_of(graph: Graph) -> Cost:
     """Moving takes as long as computing."""
     computed = sum(op.amount for op in graph if op.lane == COMPUTE and op.microbatch >= 0)
     moved = sum(op.amount for op in graph if op.lane == "tp" and op.microbatch >= 0) * 3 / 4
-    return Cost(computed, {"tp": ring_wire(4, moved, alpha), "dp": ring_wire(2, moved, alpha)})
+    return Cost(computed, {"tp": ring_wire(4, moved), "dp": ring_wire(2, moved)})
 
 
 @given(ranks=st.integers(2, 40), ways=st.sampled_from((1, 2)))
@@ -101,17 +102,17 @@ def test_a_shard_is_computed_when_it_has_come_and_leaves_when_it_is_made() -> No
 def test_one_direction_hides_more_and_two_start_less_often() -> None:
     graph = step()
 
-    def seconds(name: str, alpha: float, **knobs: object) -> float:
-        cost = cost_of(graph, alpha)
+    def seconds(name: str, start: float, **knobs: object) -> float:
+        cost = replace(cost_of(graph), overhead=start)
         return simulate(policy(name, **knobs).plan(graph, cost), cost).seconds
 
-    cheap, dear = 0.0, 5e-3
+    cheap, dear = 0.0, 0.05  # seconds that a queue needs between two starts
     assert seconds("fifo", cheap) == pytest.approx(2.0, rel=1e-2)
     assert seconds("collective_matmul", cheap, ways=1) < 1.45 < seconds("collective_matmul", cheap, ways=2)
     assert seconds("collective_matmul", dear, ways=2) < seconds("collective_matmul", dear, ways=1)
-    for alpha in (cheap, dear):
-        ways = [seconds("collective_matmul", alpha, ways=ways) for ways in (1, 2)]
-        assert seconds("collective_matmul", alpha) == pytest.approx(min(ways))
+    for start in (cheap, dear):
+        ways = [seconds("collective_matmul", start, ways=ways) for ways in (1, 2)]
+        assert seconds("collective_matmul", start) == pytest.approx(min(ways))
 
 
 def test_microbatches_beside_one_another_hide_the_rest() -> None:
