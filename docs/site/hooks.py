@@ -30,6 +30,11 @@ LIVE = {
 }
 """By the name of a picture in docs/pictures, the commands that make the page that it shows."""
 _PICTURE = re.compile(r'<img alt="([^"]*)" src="[^"]*?([\w-]+)\.png"[^>]*>')
+_PIECES = re.compile(
+    r'</pre>\s*</div>\s*</div>\s*<div class="jp-OutputArea-child">\s*<div class="jp-OutputPrompt jp-OutputArea-prompt">'
+    r'</div>\s*<div class="jp-RenderedText jp-OutputArea-output" data-mime-type="text/plain" tabindex="0">\s*<pre>'
+)  # between the pieces in which IPython's %%bash hands on what a command prints
+_ESCAPE = re.compile(r"\x1b((?:<[^>]*>)*)\[[\d;]*m")  # broken between two pieces, so that nothing came of it
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -76,8 +81,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
-    """Puts live pages in the place of their pictures; in notebooks, whose text mkdocs does not see, mends links
-    (those out of docs/ lose their target)."""
+    """Puts live pages in the place of their pictures; in notebooks, whose text mkdocs does not see, joins what a
+    command prints and mends links (those out of docs/ lose their target)."""
 
     def framed(found: re.Match[str]) -> str:
         words, name = found.groups()
@@ -99,6 +104,7 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
         return f'href="{target.url_relative_to(page.file)}{anchor or ""}"' if target else ""
 
     if page.file.src_uri.endswith(".ipynb"):
+        html = _ESCAPE.sub(r"\1", _PIECES.sub("", html))
         return re.sub(r'href="((?:\.\./|\w)[^":#]*\.\w+)(#[^"]*)?"', mended, html)
     return _PICTURE.sub(framed, html)
 
