@@ -41,7 +41,9 @@ LONG = 10.0  # seconds after which somebody who waits says for whom
 
 def say_who_waits(rank: str, whom: str) -> None:
     """After LONG seconds, on stderr, at once: a launcher may end this process while it waits."""
-    print(f"syntony: {rank} has waited {LONG:g} s for {whom}", file=sys.stderr, flush=True)
+    # In one piece, its end included: other threads of this process may have the same to say.
+    sys.stderr.write(f"syntony: {rank} has waited {LONG:g} s for {whom}\n")
+    sys.stderr.flush()
 
 
 class Turns:
