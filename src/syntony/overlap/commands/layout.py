@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from syntony.base.answer import tell
@@ -12,8 +13,14 @@ from syntony.base.outputs import add_output, wrote
 from syntony.overlap.commands.problem import add_machine, cost_of, element_of, machine_of, pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from syntony.overlap.commands.problem import Machine
     from syntony.overlap.layouts.search import Choice, Found, Reason
     from syntony.overlap.layouts.space import Candidate, Question
+    from syntony.overlap.step.cost import Cost
+    from syntony.overlap.step.layout import Layout
+    from syntony.topologies.topology import Topology
 
 _SIZES = ("tp", "cp", "pp", "ep", "dp", "zero", "batch")
 _PART = {
@@ -59,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         model_named(options.model), ranks, options.sequences or ranks, options.memory or machine.holds,
         element_of(options),
     )  # fmt: skip
-    exact = (lambda layout: cost_of(machine, layout, options.on, 16 << 20)) if options.on else None
+    exact = _exact(machine, parse(options.on)) if options.on else None
     with progress("layouts", options.timeout):
         found = search(
             asked, lambda layout: cost_of(machine, layout), exact, options.timeout, among=_among(options.where)
@@ -79,6 +86,16 @@ def run(options: argparse.Namespace) -> int:
         options, told, [*_lines(title, asked, found, options.top), *([wrote(options.output)] if options.output else [])]
     )
     return 0
+
+
+def _exact(machine: Machine, topology: Topology) -> Callable[[Layout], Cost]:
+    """Costs on the wires of the topology, of Ops of some megabytes."""
+    from syntony.overlap.predict.wires import Known, wires_of
+
+    known: Known = {}
+    return lambda layout: replace(
+        cost_of(machine, layout), wires=wires_of(topology, layout, 16 << 20, known=known).wires
+    )
 
 
 def _bytes(text: str) -> float:

@@ -200,11 +200,11 @@ def element_of(options: argparse.Namespace) -> int:
     return int(options.element or (4 if options.machine.startswith("cpu") else 2))
 
 
-def cost_of(machine: Machine, layout: Layout, on: str | None = None, size: int = 1 << 20) -> Cost:
-    """What a layout's Ops cost there; ops that move have about `size` bytes."""
+def cost_of(machine: Machine, layout: Layout) -> Cost:
+    """What a layout's Ops cost there."""
     from syntony.overlap.step.cost import Cost
 
-    return Cost(machine.flops, wires_of_layout(machine, layout, on, size), _UPDATE / machine.memory)
+    return Cost(machine.flops, wires_of_layout(machine, layout), _UPDATE / machine.memory)
 
 
 def wires_of_layout(machine: Machine, layout: Layout, on: str | None = None, size: int = 1 << 20) -> dict[str, Wire]:

@@ -116,7 +116,7 @@ def search(
     forecasters = _Forecasters(asked)
     wanted = [one for one in candidates(asked) if among(one)]
     Random(0).shuffle(wanted)  # so that those that there is no time for are of every kind
-    guesses = list(forecasters.guesses(wanted, rough, deadline - 0.6 * seconds))
+    guesses = list(forecasters.guesses(wanted, rough, deadline - 0.7 * seconds))
     fitting = sorted(_fitting(asked, guesses), key=lambda guess: guess.forecast.seconds)
     if not fitting:
         raise _too_large(asked, guesses)
@@ -128,7 +128,9 @@ def search(
                 members[guess.shape].append(guess.candidate)
         again = list[_Guess]()
         for shape in best:
-            again += forecasters.guesses(members[shape], exact, deadline - 0.4 * seconds)
+            if again and monotonic() > deadline - 0.5 * seconds:
+                break
+            again += forecasters.guesses(members[shape], exact, deadline)
         guesses = again
         fitting = sorted(_fitting(asked, again), key=lambda guess: guess.forecast.seconds)
     costs = exact or rough

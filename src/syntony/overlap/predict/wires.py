@@ -44,20 +44,38 @@ class Wires:
     algorithms: Mapping[tuple[str, Kind], str]
 
 
-def wires_of(topology: Topology, layout: Layout, size: int = 16 << 20, synthesis: float = 0.0) -> Wires:
+Known = dict[tuple[bool, tuple[int, ...], bytes], list[tuple[Kind, list["_Tried"]]]]
+"""What was found for groups: messages of a pipeline or collectives, among which ranks."""
+
+
+def wires_of(
+    topology: Topology, layout: Layout, size: int = 16 << 20, synthesis: float = 0.0, known: Known | None = None
+) -> Wires:
     """Of the layout's groups, for ops of about `size` bytes. `synthesis`: seconds to look for a schedule, per question.
+
+    known    what other layouts on this topology, with the same two numbers, have found; it grows
 
     Raises UserError where the topology has too few ranks.
     """
     if topology.ranks < layout.ranks:
         raise UserError(f"the layout has {layout.ranks} ranks, but {topology.name} has {topology.ranks}")
+    known = {} if known is None else known
+
+    def found_of(key: tuple[bool, tuple[int, ...], bytes], flat: Ranks) -> list[tuple[Kind, list[_Tried]]]:
+        if key not in known:
+            messages = key[0]
+            known[key] = list(
+                _messages(topology, flat, size) if messages else _collectives(topology, flat, size, synthesis)
+            )
+        return known[key]
+
     lines: dict[str, dict[Kind, Linear]] = {}
     algorithms: dict[tuple[str, Kind], str] = {}
     hot: dict[str, set[int]] = {}
     for lane in layout.groups:
         groups = members(layout, lane)
         flat = groups.reshape(-1, groups.shape[-1])
-        tried = _messages(topology, flat, size) if lane == "pp" else _collectives(topology, flat, size, synthesis)
+        tried = found_of((lane == "pp", flat.shape, flat.tobytes()), flat)
         lines[lane], hot[lane] = {}, set()
         for kind, found in tried:
             best = min(found, key=lambda one: one.line.alpha + one.line.beta * size)
