@@ -338,6 +338,7 @@ class Meeting {
 
   /// What a read that failed with errno means.
   void hung_up(Dial& dial) {
+    // NOLINTNEXTLINE(clang-analyzer-unix.Errno): read_on sets it, 0 where the other end has closed
     pause(dial, errno == 0 ? "closed the connection: its group has failed, or another group listens there"
                            : "broke the connection (" + sentence_of(errno) + ")");
   }
