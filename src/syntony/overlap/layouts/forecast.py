@@ -154,11 +154,10 @@ class Forecaster:
         ends = np.append(starts[1:], len(self._layers))
         places, most = np.array(order.places), 0.0
         stays = lasting(self._weights, self._shards(layout, 1), layout.zero, self._element)
-        ends_of = np.array([float(stays[a:b].sum()) for a, b in zip(starts, ends, strict=True)])
-        heavy = int(np.bincount(places, ends_of, layout.pp).argmax())
-        for device, held in _held(layout.schedule, layout.pp, layout.loops, _few(layout)).items():
-            if device not in (0, layout.pp - 1, heavy):  # the first holds most, those at the ends have more weights
-                continue
+        heavy = int(np.bincount(places, np.add.reduceat(stays, starts), layout.pp).argmax())
+        held_by = _held(layout.schedule, layout.pp, layout.loops, _few(layout))
+        for device in {0, layout.pp - 1, heavy}:  # the first holds most, those at the ends have more weights
+            held = held_by[device]
             own = np.flatnonzero(places == device)
             rows = np.concatenate([np.arange(starts[chunk], ends[chunk]) for chunk in own])
             passing = float(self._kept[rows].max()) if layout.recompute else 0.0
