@@ -16,8 +16,9 @@ from syntony.overlap.policies import orders
 from syntony.overlap.policies.passes.cut import slice as cut_in_slices
 from syntony.overlap.policies.passes.defer import defer
 from syntony.overlap.policies.passes.fuse import fuse
+from syntony.overlap.policies.policy import Decided, Standing
 from syntony.overlap.policies.search import chain_of, planned
-from syntony.overlap.policies.table import LEFT_OUT, POLICIES, Decided, Standing, policy
+from syntony.overlap.policies.table import LEFT_OUT, POLICIES, policy
 from syntony.overlap.predict.estimate import estimates
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost, ring_wire

@@ -9,8 +9,9 @@ import pytest
 
 from syntony.base.command import UserError
 from syntony.overlap.policies.passes.defer import defer
+from syntony.overlap.policies.policy import Decided, Policy
 from syntony.overlap.policies.search import METHODS, chain_of, describe, improvement, planned, search, smaller
-from syntony.overlap.policies.table import POLICIES, Decided, Policy
+from syntony.overlap.policies.table import POLICIES
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.generate import generate

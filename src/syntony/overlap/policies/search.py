@@ -29,7 +29,8 @@ from syntony.base.wording import unknown
 from syntony.overlap.policies import orders
 from syntony.overlap.policies.passes.defer import defer
 from syntony.overlap.policies.passes.fuse import fuse_best
-from syntony.overlap.policies.table import POLICIES, Decided, Policy
+from syntony.overlap.policies.policy import Decided, Policy
+from syntony.overlap.policies.table import POLICIES
 from syntony.overlap.policies.table import policy as policy_named
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost

@@ -12,8 +12,8 @@ from statistics import median
 from typing import Any
 
 from syntony.base.command import UserError
+from syntony.overlap.policies.policy import Policy
 from syntony.overlap.policies.search import chain_of, knobs_of, planned, search
-from syntony.overlap.policies.table import Policy
 from syntony.overlap.policies.table import policy as policy_named
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph

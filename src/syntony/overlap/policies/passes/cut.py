@@ -17,10 +17,11 @@ from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op, Piece
 from syntony.overlap.step.op_key import OpKey
 
+GRADIENTS = ("dp", "edp", "replicas")  # lanes on which gradients and weights move
 ALIGNMENT = 256  # bytes: what a rank's share of a part is a multiple of (64 elements)
 
 
-def slice(graph: Graph, size: int, lanes: Collection[str] = ("dp", "edp", "replicas")) -> Graph:
+def slice(graph: Graph, size: int, lanes: Collection[str] = GRADIENTS) -> Graph:
     """Moves gradients and weights in parts of about `size` bytes, at whose ends something more urgent may go first.
     Weights that are gathered for one use (zero=3) stay whole: nothing can begin with a part of them."""
     if size < 1:

@@ -58,3 +58,9 @@ def defer(graph: Graph, share: float = 1.0) -> Graph:
     # What only verifies, and layers without a forward, keep their place at the end.
     ordered += waiting.values()
     return graph.with_ops(ordered)
+
+
+def over_the_cut(graph: Graph) -> list[Graph]:
+    """Updates deferred; where weights are gathered afterwards, of more or fewer layers."""
+    gathers = any(op.kind is Kind.ALL_GATHER and op.microbatch < 0 for op in graph)
+    return [defer(graph, share) for share in ((1.0, 0.83, 0.75, 0.67, 0.5) if gathers else (1.0,))]

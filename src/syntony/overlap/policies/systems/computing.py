@@ -1,0 +1,54 @@
+"""Computing in another order: the stages of pipelines, gradients of weights, activations computed again."""
+
+from __future__ import annotations
+
+from syntony.base.command import UserError
+from syntony.overlap.policies import orders
+from syntony.overlap.policies.passes import relayout
+from syntony.overlap.policies.passes.backward import delay_weight_grad, last_backwards, split_backward
+from syntony.overlap.policies.passes.defer import defer
+from syntony.overlap.policies.passes.recompute import hide_recompute
+from syntony.overlap.policies.policy import Decided, published
+from syntony.overlap.step.cost import Cost
+from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.op import Kind
+
+
+@published("Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023", loops=(2, (1, 2, 4)))
+def breadth_first(graph: Graph, cost: Cost, loops: int) -> Decided:
+    """Looped chunks of layers, each with all microbatches before the next."""
+    return Decided(relayout.loop_stages(graph, loops))
+
+
+@published(
+    "Oh et al., Out-of-order Backprop, EuroSys 2022",
+    missing="its allocation of a pipeline's layers, modulo its devices",
+    first=(4, (0, 1, 2, 4, 8, 16)),
+)
+def ooo_backprop(graph: Graph, cost: Cost, first: int) -> Decided:
+    """Gradients of weights off the chain of the backward; those of the first layers late, and the very first soonest.
+    A pipeline keeps its order of microbatches, and makes gradients of weights where it would wait."""
+    if graph.layout and graph.layout.pp > 1:
+        return Decided(split_backward(graph), movable=(Kind.BACKWARD_WEIGHT,))
+    chained = any(op.kind.moves and op.microbatch >= 0 and not op.pieces for op in graph)
+    split = split_backward(graph, None if chained else last_backwards(graph, first))
+    return Decided(defer(delay_weight_grad(split, first)), orders.need)
+
+
+@published("Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024", memory=("1p", ("1p", "2p", "v")))
+def zero_bubble(graph: Graph, cost: Cost, memory: str) -> Decided:
+    """Backward in two, the order searched with measured times: at the memory of 1f1b (1p), twice that (2p), or in a V
+    (v). Updates do not wait for other devices, whose norm is verified later: clip=optimistic."""
+    if memory not in ("1p", "2p", "v"):
+        raise UserError(f"policy zero_bubble: memory is {memory!r}; it must be 1p, 2p or v")
+    return Decided(relayout.reorder_pipeline(graph, f"zb{memory}", cost))
+
+
+@published(
+    "Chen et al., Lynx, 2024",
+    missing="recomputation per segment under a limit of memory, by its exact program",
+    ahead=(4, (1, 2, 4, 8, 16)),
+)
+def lynx(graph: Graph, cost: Cost, ahead: int) -> Decided:
+    """Activations are computed again while the device waits for communication, up to `ahead` ops early."""
+    return Decided(hide_recompute(graph, ahead), movable=(Kind.RECOMPUTE,))

@@ -1,0 +1,106 @@
+"""Mixtures of experts: tokens, or the experts, moved beside what is computed."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from syntony.overlap.policies import orders
+from syntony.overlap.policies.knob import DEGREES, SIZES, M
+from syntony.overlap.policies.passes import relayout
+from syntony.overlap.policies.passes.cut import chunk
+from syntony.overlap.policies.passes.cut import slice as sliced
+from syntony.overlap.policies.passes.experts import move_experts, with_shadows
+from syntony.overlap.policies.passes.inner import inner_lanes
+from syntony.overlap.policies.policy import LAST, Decided, best_of, published
+from syntony.overlap.step.cost import Cost
+from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.op import Kind
+
+_SMALL = 3000  # ops of a step for which choices are made layer by layer
+
+
+@published("Lepikhin et al., GShard, ICLR 2021")
+def gshard(graph: Graph, cost: Cost) -> Decided:
+    """all_to_all, experts, all_to_all, one after the other. Its capacity, which drops tokens, is the trainer's [model]
+    capacity, and its auxiliary loss [model] balance."""
+    inner_lanes(graph, "ep")
+    return Decided(graph)
+
+
+@published(
+    "Hwang et al., Tutel, MLSys 2023",
+    missing="parallelism that is switched between iterations; its hierarchical all_to_all",
+    degree=(0, (0, *DEGREES)),
+)
+def tutel(graph: Graph, cost: Cost, degree: int) -> Decided:
+    """all_to_all and experts in `degree` chunks; 0: the best of 1, 2, 4, 8. Which all_to_all is the tuner's choice."""
+    lanes = inner_lanes(graph, "ep")
+    return best_of(cost, [Decided(chunk(graph, one, lanes)) for one in ([degree] if degree else DEGREES)])
+
+
+@published(
+    "He et al., FasterMoE, PPoPP 2022",
+    missing="shadows chosen by each iteration's counts; its groupwise exchange",
+    hot=(0, (0,)),
+    degree=(2, DEGREES),
+)
+def fastermoe(graph: Graph, cost: Cost, hot: int, degree: int) -> Decided:
+    """Shadows of `hot` experts on all ranks (0: as many as pay, or none); the others' tokens in groups. A plan knows
+    no demand: the hot ones are a block's first, and pay as if asked for as often as the others."""
+    lanes = inner_lanes(graph, "ep")
+    shadowed = [move_experts(graph, hot)] if hot else with_shadows(graph)
+    found = [Decided(chunk(one, degree, lanes), orders.need) for one in shadowed]
+    return best_of(cost, found if hot else [Decided(chunk(graph, degree, lanes)), *found])
+
+
+@published("Shi et al., PipeMoE, INFOCOM 2023")
+def pipemoe(graph: Graph, cost: Cost) -> Decided:
+    """The degree out of linear costs: moving takes a + b / k per chunk, so k = sqrt(hidden / start) rounded."""
+    lanes = inner_lanes(graph, "ep")
+    seconds, latency = cost.seconds(graph)
+    moved = [row for row, op in enumerate(graph) if op.kind is Kind.ALL_TO_ALL]
+    inner = [row for row, op in enumerate(graph) if op.kind is Kind.FORWARD and graph.layers[op.layer].expert]
+    start = sum(latency[row] for row in moved) / len(moved) + cost.overhead
+    hidden = min(sum(seconds[row] for row in rows) / len(rows) for rows in (moved, inner))
+    degree = 8 if start <= 0 else max(1, min(8, round((hidden / start) ** 0.5)))
+    return Decided(chunk(graph, degree, lanes))
+
+
+@published(
+    "Shi et al., ScheMoE, EuroSys 2024",
+    missing="its all_to_all beside itself on two levels; its compression, which loses digits",
+    degree=(2, DEGREES),
+)
+def schemoe(graph: Graph, cost: Cost, degree: int) -> Decided:
+    """Chunks in the best of the orders that come in question: as they are ready, the longest way first, by need."""
+    cut = chunk(graph, degree, inner_lanes(graph, "ep"))
+    return best_of(cost, [Decided(cut, rule) for rule in (orders.fifo, orders.critical, orders.need)])
+
+
+@published("Liu et al., Janus, SIGCOMM 2023", missing="experts pulled one by one, once per host")
+def janus(graph: Graph, cost: Cost) -> Decided:
+    """Experts move instead of tokens, in those layers where the step is faster for it: once a step each, whatever the
+    number of microbatches."""
+    inner_lanes(graph, "ep")
+    movable = [i for i, layer in enumerate(graph.layers) if layer.moved]
+    none, every = Decided(graph), Decided(move_experts(graph), orders.need)
+    best = best_of(cost, [none, every])
+    chosen = set(movable if best is every else ())
+    for i in movable if len(graph) <= _SMALL else ():
+        other = chosen ^ {i}
+        found = Decided(move_experts(graph, layers=other), orders.need) if other else none
+        if best_of(cost, [best, found]) is found:
+            best, chosen = found, other
+    return best
+
+
+@published("Gao et al., FlowMoE, NeurIPS 2025", degree=(2, DEGREES), slice=(M, SIZES))
+def flowmoe(graph: Graph, cost: Cost, degree: int, slice: int) -> Decided:
+    """One pipeline of attention, gate, experts and all_to_all over `degree` sub-batches: microbatches, and where
+    these are too few, groups of experts. Sums of gradients in chunks fill its gaps at lower priority."""
+    lanes = inner_lanes(graph, "ep")
+    layout = graph.layout
+    together = gcd(degree, layout.microbatches) if layout is not None and layout.pp == 1 else 1
+    flow = relayout.side_by_side(graph, together) if together > 1 else graph
+    flow = chunk(flow, degree // together, lanes)
+    return Decided(sliced(flow, slice), orders.by_class(Kind.ALL_TO_ALL), priorities=LAST)

@@ -1,0 +1,73 @@
+"""The plain order, what it is measured against, and gradients summed in the order of the backward."""
+
+from __future__ import annotations
+
+from syntony.overlap.policies import orders
+from syntony.overlap.policies.knob import SIZES, M
+from syntony.overlap.policies.passes import relayout
+from syntony.overlap.policies.passes.backward import delay_weight_grad, last_backwards, split_backward
+from syntony.overlap.policies.passes.cut import GRADIENTS
+from syntony.overlap.policies.passes.cut import slice as sliced
+from syntony.overlap.policies.passes.defer import over_the_cut
+from syntony.overlap.policies.passes.fuse import fuse
+from syntony.overlap.policies.policy import LAST, Decided, best_of, published
+from syntony.overlap.step.cost import Cost
+from syntony.overlap.step.graph import Graph
+from syntony.overlap.step.op import Kind
+
+LATE = (4, 8)  # first layers whose gradients of weights may come last
+
+
+@published("none: the plain order")
+def fifo(graph: Graph, cost: Cost) -> Decided:
+    """Everything moves as soon as it is ready, the first ready first; the next step waits for all updates."""
+    return Decided(graph)
+
+
+@published("none: everything after the last backward")
+def serial(graph: Graph, cost: Cost) -> Decided:
+    """Sums of gradients begin when nothing is left to compute: what overlap is measured against."""
+    return Decided(relayout.after_backward(graph))
+
+
+@published("none: the order that the simulator finds best in most steps", slice=(M, SIZES))
+def need(graph: Graph, cost: Cost, slice: int) -> Decided:
+    """Slices, the soonest needed first, over the cut between steps; gradients of the first layers' weights late, where
+    that pays."""
+    found = [one for late in _first_layers_late(graph) for one in over_the_cut(late)]
+    return best_of(cost, [Decided(sliced(one, slice), orders.need, priorities=LAST) for one in found])
+
+
+def _first_layers_late(graph: Graph) -> list[Graph]:
+    """As it is, and with late gradients of so many first layers' weights, unless it has an order of its own, or these
+    gradients are not made apart."""
+    own = graph.layout is None or graph.layout.pp > 1 or any(op.kind is Kind.BACKWARD_WEIGHT for op in graph)
+    apart = all(layer.backward[1] > 0 for layer in graph.layers)
+    if own or not apart or not any(op.lane in GRADIENTS for op in graph):
+        return [graph]
+    return [graph, *(delay_weight_grad(split_backward(graph, last_backwards(graph, n)), n) for n in LATE)]
+
+
+@published(
+    "Zhang et al., Poseidon, USENIX ATC 2017",
+    missing="sending factors instead of gradients where they are smaller (HybComm)",
+)
+def poseidon(graph: Graph, cost: Cost) -> Decided:
+    """Wait-free backpropagation: a layer's sum starts when its gradient exists."""
+    return Decided(graph)
+
+
+@published(
+    "Sun et al., GradientFlow, 2019",
+    missing="its sparsification, which loses gradients",
+    pool=(16 * M, (4 * M, 16 * M, 64 * M)),
+)
+def gradientflow(graph: Graph, cost: Cost, pool: int) -> Decided:
+    """Lazy all_reduce: gradients gather in a pool, and are summed whenever it is full."""
+    return Decided(fuse(graph, pool))
+
+
+@published("Li et al., PyTorch Distributed, VLDB 2020", first=(M, (M,)), cap=(25 * M, (M, 2 * M, 4 * M, 25 * M)))
+def ddp(graph: Graph, cost: Cost, first: int, cap: int) -> Decided:
+    """Buckets in the order of the backward, a small one first."""
+    return Decided(fuse(graph, first, cap))
