@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
-from syntony.overlap.commands.problem import MACHINES, cost_of
 from syntony.overlap.layouts.memory import needed
 from syntony.overlap.layouts.search import CHEAP, search
 from syntony.overlap.layouts.space import Candidate, Question, candidates
 from syntony.overlap.policies.search import chain_of, planned
+from syntony.overlap.predict.machine import MACHINES, cost_of
 from syntony.overlap.predict.simulation import Timeline, simulate
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.generate import generate, split

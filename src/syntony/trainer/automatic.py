@@ -10,9 +10,9 @@ import os
 from dataclasses import fields, replace
 
 from syntony.base.command import UserError
-from syntony.overlap.commands.problem import cost_of, machine_of
 from syntony.overlap.layouts.search import search
 from syntony.overlap.layouts.space import Candidate, Question
+from syntony.overlap.predict.machine import cost_of, machine_of
 from syntony.trainer.config import Config, Parallel, checked
 
 _MOST = 12  # layouts that are simulated

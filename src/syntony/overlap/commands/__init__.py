@@ -34,8 +34,8 @@ def _configure_list(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from syntony.overlap.commands.problem import MACHINES
     from syntony.overlap.policies.table import LEFT_OUT, POLICIES
+    from syntony.overlap.predict.machine import MACHINES
     from syntony.overlap.step.models import MODELS
     from syntony.overlap.step.pipelines import PIPELINES
 
@@ -312,7 +312,7 @@ def _configure_traffic(parser: argparse.ArgumentParser) -> None:
 
 
 def _traffic(options: argparse.Namespace) -> int:
-    from syntony.overlap.commands.problem import pairs
+    from syntony.overlap.predict.machine import pairs
     from syntony.overlap.predict.traffic import CANONICAL, draw, report, traffic
 
     chosen = pairs(options.algorithm, f"--algorithm {options.algorithm}")

@@ -10,14 +10,15 @@ from syntony.base.answer import tell
 from syntony.base.arguments import count, seconds
 from syntony.base.command import UserError
 from syntony.base.outputs import add_output, wrote
-from syntony.overlap.commands.problem import add_machine, cost_of, element_of, machine_of, pairs
+from syntony.overlap.commands.problem import add_machine, element_of
+from syntony.overlap.predict.machine import cost_of, machine_of, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from syntony.overlap.commands.problem import Machine
     from syntony.overlap.layouts.search import Choice, Found, Reason
     from syntony.overlap.layouts.space import Candidate, Question
+    from syntony.overlap.predict.machine import Machine
     from syntony.overlap.step.cost import Cost
     from syntony.overlap.step.layout import Layout
     from syntony.topologies.topology import Topology
