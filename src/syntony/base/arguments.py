@@ -6,6 +6,7 @@ import argparse
 import math
 
 from syntony.base import quantity
+from syntony.base.command import UserError
 
 _MOST_RANKS = 1_000_000
 
@@ -64,3 +65,14 @@ def seconds(text: str) -> float:
     if not 0 < value < 1e9:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds above 0")
     return value
+
+
+def pairs(text: str, where: str) -> dict[str, str]:
+    """`k=v,k=v`. Raises UserError, opened by `where`."""
+    found: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals or key in found:
+            raise UserError(f"{where}: {part!r} is not one key=value" if not equals else f"{where}: {key!r} twice")
+        found[key] = value
+    return found

@@ -72,6 +72,6 @@ def bytes_of(size: int) -> str:
     return counted(size, "byte")
 
 
-def size_of_file(size: int) -> str:
+def size_of_file(size: float) -> str:
     """ "12 MB"; powers of 1000."""
-    return rate(float(size)).removesuffix("/s") if size >= 1000 else f"{size} B"
+    return rate(size).removesuffix("/s")

@@ -77,7 +77,7 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from syntony.overlap.commands import split_policies
+    from syntony.overlap.commands.compare import split_policies
     from syntony.trainer.run.choosing import wanted
     from syntony.trainer.run.contest import Contest
 

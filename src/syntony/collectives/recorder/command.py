@@ -57,7 +57,7 @@ def _trace(arguments: argparse.Namespace) -> int:
         chrome_trace(dumps).write(arguments.output)
     operations = sum(len(dump.operations) for dump in dumps)
     lines = [f"{len(dumps)} ranks, {operations} operations", *(told or ["all ranks have come equally far"])]
-    lines += [table(dumps, arguments.last)] if arguments.table else []
+    lines += table(dumps, arguments.last) if arguments.table else []
     lines += [] if arguments.output is None else [wrote(arguments.output)]
     file = None if arguments.output is None else str(arguments.output)
     tell(arguments, {"findings": told, "ranks": [asdict(dump) for dump in dumps], "file": file}, lines)

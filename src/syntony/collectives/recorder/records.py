@@ -22,6 +22,7 @@ from typing import Any
 from syntony import _core
 from syntony.base.chrome_trace import ChromeTrace
 from syntony.base.command import UserError
+from syntony.base.text_table import aligned
 
 _FILE = re.compile(r"syntony_rank_(\d+)")
 
@@ -260,35 +261,21 @@ def _ranks(ranks: Sequence[int]) -> str:
 # ---- a table for people ---------------------------------------------------------------------------------------------
 
 
-def table(dumps: Sequence[Dump], last: int = 10) -> str:
+def table(dumps: Sequence[Dump], last: int = 10) -> list[str]:
     """The `last` operations of each rank, oldest first; times in milliseconds before the rank's dump."""
     head = (
-        "rank",
-        "group",
-        "operation",
-        "bytes",
-        "dtype",
-        "algorithm",
-        "state",
-        "age ms",
-        "queued ms",
-        "running ms",
-        "by",
-    )
-    rows: list[tuple[str, ...]] = [head]
+        "rank", "group", "operation", "bytes", "dtype", "algorithm", "state", "age ms", "queued ms", "running ms", "by",
+    )  # fmt: skip
+    rows: list[tuple[object, ...]] = [head]
     for dump in dumps:
         for one in dump.operations[-last:]:
             queued = (one.started or one.finished or dump.monotonic) - one.created
             running = 0.0 if one.started is None else (one.finished or dump.monotonic) - one.started
             times = (f"{1e3 * time:.3f}" for time in (dump.monotonic - one.created, queued, running))
             rows.append(
-                (str(dump.rank), one.group, str(one), str(one.bytes), one.dtype, one.algorithm, one.state, *times,
-                 one.finished_by)
-            )  # fmt: skip
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+                (dump.rank, one.group, one, one.bytes, one.dtype, one.algorithm, one.state, *times, one.finished_by)
+            )
+    return aligned(rows, "<<<><<<>>><")
 
 
 # ---- one time axis --------------------------------------------------------------------------------------------------

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from syntony.base.answer import tell
-from syntony.base.arguments import count, seconds
-from syntony.base.command import UserError
+from syntony.base.arguments import count, pairs, seconds
+from syntony.base.command import Command, UserError
 from syntony.base.outputs import add_output, wrote
+from syntony.base.text_table import aligned
 from syntony.overlap.commands.problem import add_machine, element_of
-from syntony.overlap.predict.machine import cost_of, machine_of, pairs
+from syntony.overlap.predict.machine import cost_of, machine_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,16 +152,15 @@ def _lines(title: str, asked: Question, found: Found, top: int) -> list[str]:
 
     best = found.choices[0]
     told = _told(asked, best)
-    lines = [f"{title} (predicted)", "", "  " + "".join(f"{name:>6}" for name in _SIZES) + "  schedule"
-             + " " * 10 + "     step    memory  policy"]  # fmt: skip
+    cells: list[tuple[str, ...]] = [(*_SIZES, "schedule", "step", "memory", "policy")]
     for choice in found.choices[:top]:
         layout = choice.layout
-        sizes = "".join(f"{choice.batch if name == 'batch' else getattr(layout, name):>6}" for name in _SIZES)
+        sizes = (str(choice.batch if name == "batch" else getattr(layout, name)) for name in _SIZES)
         schedule = layout.schedule if layout.pp > 1 else "-"
         schedule += f" {layout.loops}" if layout.loops > 1 else ""
         schedule += ", recompute" if layout.recompute else ""
-        memory = size_of_file(int(choice.memory))
-        lines.append(f"  {sizes}  {schedule:<18} {time(choice.seconds):>8} {memory:>9}  {choice.policy}")
+        cells.append((*sizes, schedule, time(choice.seconds), size_of_file(choice.memory), choice.policy))
+    lines = [f"{title} (predicted)", "", *aligned(cells, ">" * len(_SIZES) + "<>><", "  ")]
     lines += [
         "",
         f"  --layout {named(Candidate(best.layout, best.batch))}",
@@ -169,7 +169,7 @@ def _lines(title: str, asked: Question, found: Found, top: int) -> list[str]:
             f"{part} {took / best.forecast.seconds:.0%}" for part, took in best.forecast.parts.items()
             if took >= 0.005 * best.forecast.seconds
         ),
-        f"  {found.tried:,} layouts forecast, {found.fitting:,} of them fit {size_of_file(int(asked.memory))}",
+        f"  {found.tried:,} layouts forecast, {found.fitting:,} of them fit {size_of_file(asked.memory)}",
         "",
         "why not (forecast)",
     ]  # fmt: skip
@@ -181,8 +181,17 @@ def _why(reason: Reason) -> str:
 
     name = f"{reason.knob} {'on' if reason.value is True else 'off' if reason.value is False else reason.value}"
     if reason.memory is not None:
-        return f"{name}: does not fit: {size_of_file(int(reason.memory))} at least"
+        return f"{name}: does not fit: {size_of_file(reason.memory)} at least"
     change = reason.seconds / reason.chosen - 1
     if change <= 0.001:
         return f"{name}: as fast as this one by the forecast, slower when simulated"
     return f"{name}: {change:+.1%}: {_PART[reason.part]} ({time(reason.more)})"
+
+
+COMMAND = Command(
+    ("overlap", "layout"),
+    "the fastest dp, tp, pp, cp, ep and schedule that fit the memory",
+    "syntony overlap layout --model gpt3-175b --on dgx-a100:128 --machine a100 --sequences 1536",
+    configure,
+    run,
+)

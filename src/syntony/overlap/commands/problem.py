@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syntony.base.arguments import count
+from syntony.base.arguments import count, pairs
 from syntony.base.command import UserError
 from syntony.base.wording import unknown
-from syntony.overlap.predict.machine import MACHINES, UPDATE, machine_of, pairs, wires_of_layout
+from syntony.overlap.predict.machine import MACHINES, machine_of, wires_of_layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from syntony.overlap.step.layout import Layout
     from syntony.overlap.step.op_key import OpKey
     from syntony.overlap.step.plan import Plan
+
+THIN = "--model thin --layout dp=4 --machine cpu:network=250e6"
+"""A step for examples."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,9 @@ def problem(options: argparse.Namespace) -> Problem:
     if layout is None:
         if options.on:
             raise UserError(f"--on {options.on}: {options.file} does not say how its ranks lie")
-        return Problem(title, graph, Cost(machine.flops, {}, UPDATE / machine.memory, measured), plan)
+        return Problem(title, graph, Cost(machine.flops, {}, machine.update, measured), plan)
     level = cache(lambda layout: wires_of_layout(machine, layout, options.on, size))
-    cost = Cost(machine.flops, level(layout), UPDATE / machine.memory, measured, level=level)
+    cost = Cost(machine.flops, level(layout), machine.update, measured, level=level)
     return Problem(title, graph, cost, plan)
 
 

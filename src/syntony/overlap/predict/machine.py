@@ -1,16 +1,19 @@
-"""Machines by name: what a device computes in a second, and how fast its wires are, where nothing was measured."""
+"""Machines by name: what their devices do in a second, and what moving costs between and inside their boxes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from syntony.base.arguments import pairs
 from syntony.base.command import UserError
 from syntony.base.quantity import seconds
 from syntony.base.wording import unknown
-from syntony.overlap.step.cost import Cost, Wire, ring_wire
-from syntony.overlap.step.layout import Layout
-from syntony.overlap.step.ranks import members
+
+if TYPE_CHECKING:
+    from syntony.overlap.step.cost import Cost, Wire
+    from syntony.overlap.step.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,18 @@ class Machine:
     alpha: float
     holds: float
 
+    @property
+    def update(self) -> float:
+        """Seconds to update a byte of weights."""
+        return _UPDATE / self.memory
+
 
 MACHINES: Mapping[str, Machine] = {
     "cpu": Machine(80e9, 8e9, 2e9, 25e6, 1, 1e-3, 16e9),  # hosts on 200 Mbit/s, as the lab emulates them
     "a100": Machine(156e12, 1.5e12, 300e9, 25e9, 8, 5e-6, 80e9),  # NVIDIA DGX A100: NVLink 3, HDR InfiniBand
     "h100": Machine(495e12, 3.3e12, 450e9, 50e9, 8, 5e-6, 80e9),  # NVIDIA DGX H100: NVLink 4, NDR InfiniBand
 }
-UPDATE = 14.0  # bytes that Adam reads and writes in fp32 per byte of 16-bit weights: 28 of 2
+_UPDATE = 14.0  # bytes that Adam reads and writes in fp32 per byte of 16-bit weights: 28 of 2
 
 
 def machine_of(text: str) -> Machine:
@@ -63,11 +71,15 @@ def machine_of(text: str) -> Machine:
 
 def cost_of(machine: Machine, layout: Layout) -> Cost:
     """What a layout's Ops cost there."""
-    return Cost(machine.flops, wires_of_layout(machine, layout), UPDATE / machine.memory)
+    from syntony.overlap.step.cost import Cost
+
+    return Cost(machine.flops, wires_of_layout(machine, layout), machine.update)
 
 
 def wires_of_layout(machine: Machine, layout: Layout, on: str | None = None, size: int = 1 << 20) -> dict[str, Wire]:
     """By lane: rings between the machine's boxes, or inside them; or what the wires of a topology take for `size`."""
+    from syntony.overlap.step.ranks import members
+
     if on:
         from syntony.overlap.predict.wires import wires_of
         from syntony.topologies.parse import parse
@@ -82,15 +94,6 @@ def wires_of_layout(machine: Machine, layout: Layout, on: str | None = None, siz
 
 
 def _ring(machine: Machine, ranks: int, inside: bool) -> Wire:
+    from syntony.overlap.step.cost import ring_wire
+
     return ring_wire(ranks, *((machine.box, machine.alpha, "box") if inside else (machine.network, machine.alpha)))
-
-
-def pairs(text: str, where: str) -> dict[str, str]:
-    """`k=v,k=v`. Raises UserError, opened by `where`."""
-    found: dict[str, str] = {}
-    for part in filter(None, text.split(",")):
-        key, equals, value = part.partition("=")
-        if not equals or key in found:
-            raise UserError(f"{where}: {part!r} is not one key=value" if not equals else f"{where}: {key!r} twice")
-        found[key] = value
-    return found

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from syntony.base.answer import tell
+from syntony.base.answer import NARROW, tell
 from syntony.base.arguments import size
 from syntony.base.command import Command, UserError
 from syntony.base.outputs import add_output, wrote
+from syntony.base.text_table import aligned
 from syntony.base.wording import bytes_of, counted, did_you_mean, time
 from syntony.synth.commands.problem import add_timeout
 from syntony.topologies.cli import TOPOLOGY_HELP
@@ -229,22 +230,22 @@ def _row(contender: Contender, found: Sequence[Simulation]) -> dict[str, Any]:
 def _table(sizes: Sequence[int], rows: Sequence[dict[str, Any]], least: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Times and shares of the bound; the fastest at each size is marked."""
     best = [min(row["simulated"][i]["seconds"] for row in rows) for i in range(len(sizes))]
-    wide = max(len("bound"), *(len(row["name"]) for row in rows))
-    cells = max(9, *(len(bytes_of(at)) for at in sizes))
-    if wide + 8 + len(sizes) * (cells + 2) > 80:
-        wide = max(12, 80 - 8 - len(sizes) * (cells + 2))
-    yield f"  {'':<{wide}} {'steps':>5}" + "".join(f"  {bytes_of(at):>{cells}}" for at in sizes)
-    yield f"  {'bound':<{wide}} {'':>5}" + "".join(f"  {time(one['seconds']):>{cells}}" for one in least)
+    names = ["", "bound"]
+    cells: list[tuple[object, ...]] = [
+        ("steps", *map(bytes_of, sizes)),
+        ("", *(time(one["seconds"]) for one in least)),
+    ]
     for row in rows:
-        name = row["name"] if len(row["name"]) <= wide else ".." + row["name"][-wide + 2 :]
+        found = row["simulated"]
         steps = "" if row["steps"] is None else row["steps"]
-        line, shares = f"  {name:<{wide}} {steps:>5}", f"  {'':<{wide}} {'':>5}"
-        for one, fastest in zip(row["simulated"], best, strict=True):
-            mark = "*" if one["seconds"] == fastest else ""
-            line += f"  {mark + time(one['seconds']):>{cells}}"
-            shares += f"  {one['fraction']:>{cells}.1%}"
-        yield line
-        yield shares
+        marks = ("*" if one["seconds"] == fastest else "" for one, fastest in zip(found, best, strict=True))
+        names += [row["name"], ""]
+        cells.append((steps, *(mark + time(one["seconds"]) for mark, one in zip(marks, found, strict=True))))
+        cells.append(("", *(f"{one['fraction']:.1%}" for one in found)))
+    figures = aligned(cells, ">" * (1 + len(sizes)))
+    room = max(12, NARROW - 4 - max(map(len, figures)))
+    names = [name if len(name) <= room else ".." + name[2 - room :] for name in names]
+    yield from aligned(list(zip(names, figures, strict=True)), "<<", "  ")
     yield "  below each time its share of the bound; * the fastest"
 
 

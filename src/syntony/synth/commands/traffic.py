@@ -112,7 +112,7 @@ def _run(options: argparse.Namespace) -> int:
     heading = f"{len(jobs.jobs)} jobs" if len(jobs.jobs) > 1 else "1 job"
     story = [f"{heading} on {jobs.topology.name}, paths {jobs.choice} (simulated, alpha-beta model)"]
     story += _jobs_table(plain, shifted, shifts)
-    story += ["", "hottest links" + (", interleaved" if shifted else ""), *(f"  {line}" for line in table(links))]
+    story += ["", "hottest links" + (", interleaved" if shifted else ""), *table(links)]
     for what, why in (("why it takes as long", lines), ("and interleaved", shifted_lines)):
         story += ["", what, *(f"  {line}" for line in why)] if why else []
     story += [wrote(path) for path in (options.trace, options.heat_map) if path]
@@ -140,20 +140,20 @@ def write_heat_map(topology: Topology, use: NDArray[np.float64], seconds: float,
 
 
 def _jobs_table(plain: Outcome, shifted: Outcome | None, shifts: Interleaving | None) -> list[str]:
+    from syntony.base.text_table import aligned
     from syntony.base.wording import time
 
-    jobs = plain.traffic.jobs
-    wide = max(4, *(len(job.name) for job in jobs))
-    head = f"  {'job':<{wide}}  {'iteration':>10}"
-    lines = [head + (f"  {'interleaved':>11}  {'shift':>10}  {'gain':>6}" if shifted else "")]
-    for number, job in enumerate(jobs):
+    both = shifted is not None and shifts is not None
+    rows: list[tuple[str, ...]] = [("job", "iteration", *(("interleaved", "shift", "gain") if both else ()))]
+    for number, job in enumerate(plain.traffic.jobs):
         before = plain.iteration_seconds(number)
-        line = f"  {job.name:<{wide}}  {time(before):>10}"
+        row: tuple[str, ...] = (job.name, time(before))
         if shifted is not None and shifts is not None:
             after = shifted.iteration_seconds(number)
-            shift = time(shifts.shifts[number].start)
-            line += f"  {time(after):>11}  {shift:>10}  {before / after if after else 1.0:5.2f}x"
-        lines.append(line)
+            gain = before / after if after else 1.0
+            row = (*row, time(after), time(shifts.shifts[number].start), f"{gain:.2f}x")
+        rows.append(row)
+    lines = aligned(rows, "<>>>>", "  ")
     lines.append(
         f"  all done after {time(plain.seconds)}" + (f"; {time(shifted.seconds)} interleaved" if shifted else "")
     )

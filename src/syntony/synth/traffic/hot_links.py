@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from syntony.base.text_table import aligned
 from syntony.base.wording import counted, rate
 from syntony.synth.traffic.run import Outcome
 
@@ -61,11 +63,10 @@ def hottest(outcome: Outcome, most: int = 8) -> list[HotLink]:
     return found
 
 
-def table(links: list[HotLink]) -> list[str]:
+def table(links: Sequence[HotLink]) -> list[str]:
     """Lines of text, a heading and a line per link."""
-    wide = max((len(link.name) for link in links), default=4)
-    lines = [f"{'link':<{wide}}  {'bandwidth':>10}  {'used':>6}  {'full':>6}  most at once"]
-    for link in links:
-        flows = counted(link.flows, "flow")
-        lines.append(f"{link.name:<{wide}}  {link.bandwidth:>10}  {link.used:6.1%}  {link.full:6.1%}  {flows}")
-    return lines
+    rows = [
+        (link.name, link.bandwidth, f"{link.used:.1%}", f"{link.full:.1%}", counted(link.flows, "flow"))
+        for link in links
+    ]
+    return aligned([("link", "bandwidth", "used", "full", "most at once"), *rows], "<>>><", "  ")

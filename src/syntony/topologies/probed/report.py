@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from syntony.base.text_table import aligned
 from syntony.base.wording import counted, rate, time
 from syntony.topologies import file_format
 from syntony.topologies.probed.health import Finding
@@ -52,16 +53,15 @@ def as_json(
 
 def _matrix(measurements: Measurements) -> list[str]:
     """bandwidth, and alpha under it; a row is a sender."""
-    width = 12
-    lines = ["from \\ to " + "".join(f"{f'rank {rank}':>{width}}" for rank in range(measurements.ranks))]
+    rows = [("from \\ to", *(f"rank {rank}" for rank in range(measurements.ranks)))]
     for sender in range(measurements.ranks):
         for label, row, text_of in (
             (f"rank {sender}", measurements.bandwidth[sender], rate),
             ("", measurements.alpha[sender], time),
         ):
-            texts = ["" if receiver == sender else text_of(float(value)) for receiver, value in enumerate(row)]
-            lines.append(f"{label:<10}" + "".join(f"{text:>{width}}" for text in texts).rstrip())
-    return lines
+            texts = ("" if receiver == sender else text_of(float(value)) for receiver, value in enumerate(row))
+            rows.append((label, *texts))
+    return aligned(rows, "<" + ">" * measurements.ranks)
 
 
 def _clusters(measurements: Measurements, root: Cluster) -> list[str]:

@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from syntony.base.answer import tell_json
+from syntony.base.answer import show, tell_json
+from syntony.base.text_table import aligned
 from syntony.base.wording import time as duration
 from syntony.overlap.formats.chakra import write_chakra
 from syntony.overlap.formats.perfetto import Row, planned, write_trace
@@ -84,16 +85,15 @@ class Contest:
         if self.json:
             tell_json({"command": "overlap run", "policies": rows})
             return
-        wide = max([6, *map(len, plans)])
-        print(
-            f"  {'policy':<{wide}}    planned   measured   estimate   of it   "
-            f"(medians of {len(rows[0]['steps'])} steps)"
-        )
-        for row in rows:
-            print(
-                f"  {row['policy']:<{wide}} {duration(row['planned']):>10} {duration(row['measured']):>10} "
-                f"{duration(row['estimate']):>10} {row['estimate'] / row['measured']:>7.1%}"
+        head = ("policy", "planned", "measured", "estimate", "of it", f"(medians of {len(rows[0]['steps'])} steps)")
+        cells = [
+            (
+                row["policy"], duration(row["planned"]), duration(row["measured"]), duration(row["estimate"]),
+                f"{row['estimate'] / row['measured']:.1%}",
             )
+            for row in rows
+        ]  # fmt: skip
+        show(aligned([head, *cells], "<>>>><", "  "))
 
     def _draw(self, name: str, plan: Plan, cost: Cost, spans: list[Spans], mesh: Mesh) -> None:
         stem = Path(self.folder) / name.replace(":", "_").replace(",", "_")

@@ -1,0 +1,60 @@
+"""`syntony overlap list`: what there is to plan with."""
+
+from __future__ import annotations
+
+import argparse
+from textwrap import wrap
+
+from syntony.base.answer import tell, width
+from syntony.base.command import Command
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    """It takes no arguments of its own."""
+
+
+def _run(options: argparse.Namespace) -> int:
+    from syntony.overlap.policies.table import LEFT_OUT, POLICIES
+    from syntony.overlap.predict.machine import MACHINES
+    from syntony.overlap.step.models import MODELS
+    from syntony.overlap.step.pipelines import PIPELINES
+
+    policies = [
+        {
+            "name": one.name, "standing": one.standing, "missing": one.missing, "paper": one.paper, "about": one.about,
+            "knobs": one.values,
+        }
+        for one in POLICIES.values()
+    ]  # fmt: skip
+    models = {name: {**vars(model), "parameters": model.parameters} for name, model in MODELS.items()}
+    machines = {name: vars(machine) for name, machine in MACHINES.items()}
+    lines = [
+        "policies (--policy NAME:KNOB=VALUE,..; joined by + they work one after another)",
+        "  W: the whole idea of the paper; S: whole, simulated only; P: a part of it",
+    ]
+    for one in POLICIES.values():
+        knobs = ", ".join(f"{name}={value}" for name, value in one.values.items())
+        about = " ".join(one.about.split()) + (f" [{knobs}]" if knobs else "")
+        told = [one.paper, about, *([f"Missing: {one.missing}."] if one.missing else [])]
+        first, *others = [line for text in told for line in wrap(text, width() - 22)]
+        lines += [f"{one.standing} {one.name:<18}  {first}", *(f"{'':22}{line}" for line in others)]
+    for name, reason in LEFT_OUT.items():
+        first, *others = wrap(f"left out: {reason}", width() - 22)
+        lines += [f"- {name:<18}  {first}", *(f"{'':22}{line}" for line in others)]
+    lines += ["", "models (--model; one's own as gpt:hidden=512,blocks=8)"]
+    for name, model in MODELS.items():
+        source = wrap(f"{model.parameters / 1e9:.3g} billion parameters; {model.source}", width() - 22)
+        lines += [f"{'' if row else '  ' + name:<22}{line}" for row, line in enumerate(source)]
+    lines += ["", *wrap(f"pipelines (--layout schedule=..): {', '.join(PIPELINES)}", width())]
+    lines += ["", "machines (--machine NAME:network=25e9,..)"]
+    for name, machine in MACHINES.items():
+        rates = wrap(", ".join(f"{key} {value:g}" for key, value in vars(machine).items()), width() - 22)
+        lines += [f"{'' if row else '  ' + name:<22}{line}" for row, line in enumerate(rates)]
+    found = {"policies": policies, "models": models, "pipelines": list(PIPELINES), "machines": machines}
+    tell(options, found, lines)
+    return 0
+
+
+COMMAND = Command(
+    ("overlap", "list"), "policies, models, pipelines and machines", "syntony overlap list", _configure, _run
+)
