@@ -34,6 +34,7 @@ class Room:
 _IN_OTHER_MODULES = {
     "import": "imports", "dp": "data_parallel", "zero": "sharded", "tp": "tensor_parallel", "ep": "expert_parallel",
     "pp": "pipeline", "traffic": "counting", "search": "searching", "prediction": "predicting", "explain": "explaining",
+    "irregular": "irregular.over_bounds", "contest": "irregular.contest",
     "bounds": "speed.bounds", "simulator": "speed.simulator", "topologies": "speed.topologies",
 }  # fmt: skip
 
@@ -46,7 +47,7 @@ ROOMS = {
     "synthesis": _room(
         "what the synthesizer reaches",
         "synthesis",
-        "sccl forest allreduce alltoall teccl bfb blink scale repair hierarchy irregular placement fast bounds "
+        "sccl forest allreduce alltoall teccl bfb blink scale repair hierarchy irregular contest placement fast bounds "
         "simulator topologies",
     ),
     "runtime": _room(

@@ -1,9 +1,9 @@
 """Engine `auto`: asks all engines that fit, several at once, and keeps the schedule with the shortest simulated time.
 
-    at once     forest ──▶ pipeline ──▶ greedy ──▶ teccl ..          quick ones first, then those that take what time is
-                flow ────▶ hierarchy ──▶ bfb ────▶ taccl ..          left, the most promising at this size before others
-    simulated    12 us      10 us        9 us      11 us             at the size, cut as the executor cuts
-    kept                                 greedy
+    at once     forest ──▶ greedy ──▶ pipeline ──▶ greedy in slices ──▶ ..     who answers soon; then what they found,
+                teccl ─────────────────────▶ taccl ──────▶ ..                  cut; beside them those who take time
+    simulated    12 us      10 us        9 us      8 us                        at the size, cut as the executor cuts
+    kept                                           greedy
 
 Each engine works in a process of its own (workers.py), so a stuck one holds up nobody, and one that is late is ended.
 The search ends when a schedule is as fast as the bounds allow, when all have answered, or when time is up; then the
@@ -14,13 +14,13 @@ With `auto:in_network`, switches may add and copy, too; without it, the schedule
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
 from syntony.synth.engines.registry import engine_named
-from syntony.synth.engines.workers import Found, Question, Refused, Workers, cores, seconds_at
+from syntony.synth.engines.workers import Cutting, Found, Question, Refused, Workers, cores, seconds_at
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.topologies.topology import Topology
@@ -33,10 +33,14 @@ CLOSE = 1.01
 """A schedule within 1 % of the bounds ends the search."""
 SWITCHES = "in_network"
 """The argument that lets switches add and copy."""
+PROMPT = (SWITCHES, "forest", "flow", "one_shot", "greedy")
+"""The engines that are asked in this process first,"""
 SMALL = 16
-"""Up to so many ranks the first engine is asked in this process first, where it answers before a worker has begun."""
+"""up to so many ranks."""
 MOST_WORKERS = 4
 """Each takes the memory of a search."""
+PATIENCE = 0.5
+"""The part of the time that is left that one gets while others wait; the first one of all gets everything."""
 SEARCHING = 0.9
 """Of an engine's time: what follows its search (proof, bounds, simulation) takes some, too."""
 EXACT_PATHS = ("all_to_all", "gather", "scatter")
@@ -80,6 +84,10 @@ def _uneven(topology: Topology, collective: Collective) -> bool:
     return collective.kind == "all_to_all" and collective.ranks <= 256
 
 
+def _summed_by_all(topology: Topology, collective: Collective) -> bool:
+    return collective.kind == "all_reduce"
+
+
 def _switches_help(topology: Topology, collective: Collective) -> bool:
     return any(node.able for node in topology.nodes)
 
@@ -88,6 +96,7 @@ CANDIDATES = (
     Candidate(SWITCHES, _switches_help),
     Candidate("forest", _trees),
     Candidate("flow", _paths),
+    Candidate("one_shot", _summed_by_all),
     Candidate("greedy", _up_to(256)),
     Candidate("hierarchy", _up_to(64)),
     Candidate("bfb", _direct),
@@ -181,33 +190,77 @@ def attempts(
         and candidate.engine not in known
         and (argument or candidate.engine != SWITCHES)
     ] or ([Candidate(FALLBACK, _up_to(collective.ranks))] if not known else [])
-
-    def question(candidate: Candidate, at_once: int) -> Question:
-        """All remaining time; the insatiable share it, `at_once` together."""
-        rest = 1 + sum(other.insatiable for other in waiting) if candidate.insatiable else 1
-        left = SEARCHING * budget.left() * min(1.0, at_once / rest)
-        return Question(candidate.engine, topology, collective, size, left)
-
-    if waiting and collective.ranks <= SMALL:
-        first = next(question(waiting[0], 1).answers())
-        yield first
-        if not budget.left() or _ends(first, size):
+    agenda = _Agenda(topology, collective, size, budget, waiting)
+    for asked in agenda.prompt() if collective.ranks <= SMALL else ():
+        answer = next(asked.answers())
+        yield answer
+        if not budget.left() or _ends(answer, size):
             return
-        if isinstance(first, Refused):
-            waiting.pop(0)  # else a worker asks it once more, to cut what it finds
+        agenda.hear(answer)
     with nullcontext(workers) if workers else Workers(most_workers()) as workers:
         try:
-            while waiting or workers.busy:
-                while waiting and workers.busy < workers.most and budget.left():
-                    workers.ask(question(waiting.pop(0), workers.most))
+            while True:
+                while workers.busy < workers.most and budget.left():
+                    more = agenda.next(workers.questions, workers.most)
+                    if more is None:
+                        break
+                    workers.ask(more)
                 if not workers.busy:
                     return
                 for answer in workers.answers():
                     yield answer
                     if _ends(answer, size):
                         return
+                    agenda.hear(answer)
         finally:
             workers.drop()
+
+
+class _Agenda:
+    """What is still to be asked: who answers soon, then cuts of what they found; beside both, who takes all time."""
+
+    def __init__(
+        self, topology: Topology, collective: Collective, size: int, budget: Budget, candidates: Sequence[Candidate]
+    ) -> None:
+        self._topology, self._collective, self._size, self._budget = topology, collective, size, budget
+        self._soon = [candidate.engine for candidate in candidates if not candidate.insatiable]
+        self._insatiable = [candidate.engine for candidate in candidates if candidate.insatiable]
+        self._first = True
+        self._asked: set[str] = set()  # of those that answer soon
+        self._uncut: list[Found] = []
+
+    def prompt(self) -> Iterator[Question]:
+        """Those to be asked in this process, on a small network: they answer before a worker has begun."""
+        while self._soon and self._soon[0] in PROMPT:
+            asked = self.next([], 1)
+            assert isinstance(asked, Question)
+            yield asked
+
+    def next(self, busy: Sequence[Question | Cutting], most: int) -> Question | Cutting | None:
+        """The next question, when of `most` workers those are busy with others; None: there is none (for now)."""
+        left = SEARCHING * self._budget.left()
+        others = self._soon or self._uncut
+        engrossed = sum(isinstance(one, Question) and one.cuts for one in busy)
+        if self._insatiable and (not others or (most > 1 and not engrossed)):
+            room = most - len(busy) - bool(others)
+            share = 1.0 if len(self._insatiable) <= room else PATIENCE
+            return Question(self._insatiable.pop(0), self._topology, self._collective, self._size, share * left)
+        if self._soon:
+            engine = self._soon.pop(0)
+            self._asked.add(engine)
+            left, self._first = left if self._first else left * PATIENCE, False
+            return Question(engine, self._topology, self._collective, self._size, left, cuts=False)
+        if self._uncut:
+            best = min(self._uncut, key=lambda one: one.seconds)
+            self._uncut.remove(best)
+            return Cutting(best, self._size, left)
+        return None
+
+    def hear(self, answer: Found | Refused) -> None:
+        """Remembers what can be cut."""
+        if isinstance(answer, Found) and answer.engine in self._asked:
+            self._uncut.append(answer)
+        self._asked.discard(answer.engine)
 
 
 def most_workers() -> int:

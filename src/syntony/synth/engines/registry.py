@@ -51,6 +51,7 @@ ENGINES = (
     ),
     Engine("pipeline", "pipeline.search", "shallow trees in slices, for middle sizes", "PipeComm, PKU, 2026"),
     Engine("greedy", "greedy", "any connected topology, hundreds of ranks", "after Won et al., TACOS, MICRO'24"),
+    Engine("one_shot", "one_shot", "all_reduce of small sizes: gather, then add", "Thakur et al., IJHPCA'05"),
     Engine("fast", "fast.search", "all_to_all among boxes, uneven or not", "Lei et al., FAST, NSDI'26", sized=False),
     Engine("hierarchy", "hierarchy.search", "boxes and grids, level by level", "Cho et al., MLSys'19", "NAME[@4x8]"),
     Engine("in_network", "in_network", "switches that add and copy", "Graham et al., COM-HPC'16", sized=False),

@@ -55,33 +55,57 @@ class Refused:
 
 @dataclass(frozen=True)
 class Question:
-    """What an engine is asked."""
+    """What an engine is asked. `cuts`: whether what it finds is also cut into slices."""
 
     engine: str
     topology: Topology
     collective: Collective
     size: int
     seconds: float
+    cuts: bool = True
 
     def answers(self) -> Iterator[Found | Refused]:
-        """Asks the engine, in this process: what it finds, and then cuts of that into slices, each if it is faster."""
+        """Asks the engine, in this process: what it finds, and then cuts of that, each if it is faster."""
         budget = Budget(self.seconds)
         try:
             schedule = engine_named(self.engine).run(self.topology, self.collective, self.size, budget)
         except EngineError as error:
             yield Refused(self.engine, error)
             return
-        best = Found(self.engine, schedule, seconds_at(schedule, self.size))
-        yield best
-        if schedule.in_network:
+        found = Found(self.engine, schedule, seconds_at(schedule, self.size))
+        yield found
+        if self.cuts:
+            yield from _cuts(found, self.size, budget)
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """Asks for cuts of what an engine has found, into slices."""
+
+    found: Found
+    size: int
+    seconds: float
+
+    @property
+    def engine(self) -> str:
+        """Whose schedule it is."""
+        return self.found.engine
+
+    def answers(self) -> Iterator[Found | Refused]:
+        """The cuts, in this process, each if it is faster than those before."""
+        return _cuts(self.found, self.size, Budget(self.seconds))
+
+
+def _cuts(best: Found, size: int, budget: Budget) -> Iterator[Found]:
+    if best.schedule.in_network:
+        return
+    for cut in streamed(best.schedule, size):
+        if not budget.left():
             return
-        for cut in streamed(schedule, self.size):
-            if not budget.left():
-                return
-            seconds = seconds_at(cut, self.size)
-            if seconds < best.seconds * GAIN:
-                best = Found(self.engine, cut, seconds)
-                yield best
+        seconds = seconds_at(cut, size)
+        if seconds < best.seconds * GAIN:
+            best = Found(best.engine, cut, seconds)
+            yield best
 
 
 def seconds_at(schedule: Schedule, size: int) -> float:
@@ -105,7 +129,7 @@ class Workers:
     def __init__(self, most: int) -> None:
         self.most = most
         self._idle: list[_Worker] = []
-        self._busy: dict[Connection, tuple[_Worker, Question, float]] = {}
+        self._busy: dict[Connection, tuple[_Worker, Question | Cutting, float]] = {}
 
     def __enter__(self) -> Workers:
         return self
@@ -127,7 +151,12 @@ class Workers:
         """How many are at work."""
         return len(self._busy)
 
-    def ask(self, question: Question) -> None:
+    @property
+    def questions(self) -> list[Question | Cutting]:
+        """What they are at."""
+        return [question for _, question, _ in self._busy.values()]
+
+    def ask(self, question: Question | Cutting) -> None:
         """Hands the question to a worker; at most `most` may be at work."""
         assert self.busy < self.most
         worker = self._idle.pop() if self._idle else _Worker()
@@ -160,6 +189,8 @@ class Workers:
             if end <= time.monotonic():
                 worker.end()
                 del self._busy[connection]
+                if isinstance(question, Cutting):
+                    continue
                 text = f"engine {question.engine} had no answer within {question.seconds:.3g} s"
                 yield Refused(question.engine, OutOfTimeError(text))
 
@@ -203,5 +234,5 @@ def cores() -> int:
 if __name__ == "__main__":
     from syntony.synth.engines import workers
 
-    with suppress(EOFError, BrokenPipeError):
+    with suppress(EOFError, ConnectionError):  # whoever asked is gone, or wants no more
         workers._work(Connection(int(sys.argv[1])))

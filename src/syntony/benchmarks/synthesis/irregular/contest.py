@@ -1,0 +1,206 @@
+"""Table `contest`: engine `auto` against every engine asked by name, with the same budget, on irregular networks.
+
+A case is a network, a collective and a size; there are 960 (30 x 8 x 4). `--sample 60 --seed 1` draws sixty of them;
+with `--results FILE`, what was measured is kept there, and the next run goes on with the cases that are missing:
+
+    cases      drawn in the order of the seed        1  2  3  4  5  6  ..
+    FILE       one JSON object per line, per case    1  2  3              a run that goes on begins at 4
+
+Where `auto` is within 1 % of the bound, no engine can beat it by more, and none is asked. A machine that does something
+else at the same time gives `auto`, which works on all cores, less than it gives an engine alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median, quantiles
+
+from syntony.base.command import UserError
+from syntony.base.wording import bytes_of
+from syntony.benchmarks.synthesis.networks.irregular import NETWORKS, random_network
+from syntony.benchmarks.synthesis.table import Stopwatch
+from syntony.benchmarks.tables import Part, Row, Table
+from syntony.synth.engines import auto
+from syntony.synth.engines.engine import Budget, OutOfTimeError
+from syntony.synth.engines.registry import ENGINES
+from syntony.synth.engines.workers import Found, Question, Workers
+from syntony.synth.model.collective import KINDS, Collective
+from syntony.topologies.topology import Topology
+
+SIZES = (16 << 10, 1 << 20, 64 << 20, 1 << 30)
+DRAWN = 30 - len(NETWORKS)
+"""Networks beside the named ones, `random_network(0)`, .."""
+CLOSE = 1.01
+"""Nobody may be faster than `auto` by more."""
+MEDIAN = {1 << 20: 0.15, 64 << 20: 0.05, 1 << 30: 0.05}
+HIGH = {64 << 20: 0.20, 1 << 30: 0.20}
+"""Goals for the gap to the bound at a size: median, and 95th percentile."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """`network`: a name in NETWORKS, or the seed of a random one."""
+
+    network: str
+    kind: str
+    size: int
+
+    def problem(self) -> tuple[Topology, Collective]:
+        """What is to be solved."""
+        named = NETWORKS.get(self.network)
+        topology = named() if named else random_network(int(self.network))
+        return topology, Collective.make(self.kind, topology.ranks)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Simulated seconds: of `auto`, of the fastest engine alone (where one was asked), and the bound at that size."""
+
+    case: Case
+    engine: str
+    seconds: float
+    bound: float
+    rival: str = ""
+    rival_seconds: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        """Above the bound; 0 where nothing moves."""
+        return self.seconds / self.bound - 1 if 0 < self.bound < float("inf") else 0.0
+
+    @property
+    def beaten(self) -> bool:
+        """Whether an engine alone is faster by more than is allowed."""
+        return bool(self.rival) and self.seconds > CLOSE * self.rival_seconds
+
+
+def every_case() -> list[Case]:
+    """All of them, in the table's order."""
+    networks = [*NETWORKS, *map(str, range(DRAWN))]
+    return [Case(network, kind, size) for network in networks for kind in KINDS for size in SIZES]
+
+
+def measured(case: Case, budget: float) -> Result:
+    """Asks `auto`, then every engine that may be faster, each with that many seconds, one after another."""
+    topology, collective = case.problem()
+    watch = Stopwatch()
+    try:
+        schedule = auto.run(topology, collective, case.size, Budget(budget))
+    except OutOfTimeError:
+        result = Result(case, "(no answer)", float("inf"), float("inf"))
+    else:
+        watch.stop(schedule)
+        assert schedule.bounds is not None
+        seconds, bound = auto.seconds_at(schedule, case.size), schedule.bounds.seconds(case.size)
+        result = Result(case, schedule.engine, seconds, bound)
+        if seconds <= CLOSE * bound:
+            return result
+    best: Found | None = None
+    with Workers(1) as workers:
+        for name in (engine.name for engine in ENGINES if engine.name not in ("auto", auto.SWITCHES)):
+            workers.ask(Question(name, topology, collective, case.size, budget))
+            while workers.busy:
+                for answer in workers.answers():
+                    if isinstance(answer, Found) and (best is None or answer.seconds < best.seconds):
+                        best = answer
+    return replace(result, rival=best.engine, rival_seconds=best.seconds) if best else result
+
+
+def kept(path: Path) -> dict[Case, Result]:
+    """What a file of results has. Raises UserError where a line is none."""
+    results = {}
+    for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
+        try:
+            fields = json.loads(line)
+            result = Result(**{**fields, "case": Case(**fields["case"])})
+        except (ValueError, TypeError, KeyError):
+            raise UserError(f"{path}:{number}: no result of this table; choose another file for --results") from None
+        results[result.case] = result
+    return results
+
+
+def _rows(
+    cases: Sequence[Case], budget: float, path: Path | None, measure: Callable[[Case, float], Result]
+) -> Iterator[Row]:
+    known = kept(path) if path else {}
+    for case in cases:
+        result = known.get(case)
+        if result is None:
+            result = measure(case, budget)
+            if path:
+                with path.open("a") as file:
+                    file.write(json.dumps(asdict(result)) + "\n")
+        yield _row(result)
+
+
+@dataclass(frozen=True)
+class _Told(Row):
+    result: Result | None = None
+
+
+def _row(result: Result) -> _Told:
+    case = result.case
+    rival = f"{result.rival_seconds * 1e6:.4g}" if result.rival else ""
+    cells = (
+        case.network, case.kind, bytes_of(case.size), result.engine, f"{result.seconds * 1e6:.4g}",
+        f"{result.gap:.1%}", result.rival, rival,
+    )  # fmt: skip
+    return _Told(
+        cells, f"{result.seconds / result.rival_seconds:.3f} times as long" if result.beaten else "", result=result
+    )
+
+
+def _closing(rows: Sequence[_Told]) -> list[str]:
+    """What the rows say together, per size."""
+    results = [row.result for row in rows if row.result]
+    lines = ["", f"{len(results)} cases, {sum(result.beaten for result in results)} beaten by more than 1 %"]
+    for size in SIZES:
+        gaps = [result.gap for result in results if result.case.size == size]
+        if len(gaps) < 2:
+            continue
+        middle, high = median(gaps), quantiles(gaps, n=20, method="inclusive")[-1]
+        missed = [
+            f"{word} above {goal:.0%}"
+            for word, value, goal in (("median", middle, MEDIAN.get(size)), ("p95", high, HIGH.get(size)))
+            if goal is not None and value > goal
+        ]
+        told = f"  MISSED: {', '.join(missed)}" if missed else ""
+        lines.append(f"gap at {bytes_of(size)}: median {middle:.1%}, p95 {high:.1%}, of {len(gaps)}{told}")
+    return lines
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sample", type=int, metavar="N", help="so many cases, drawn by the seed (default: all)")
+    parser.add_argument("--seed", type=int, default=1, help="of the order in which cases are drawn (default: 1)")
+    parser.add_argument(
+        "--budget", type=float, default=4.0, metavar="SECONDS", help="for auto and each engine (default: 4)"
+    )
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="keep results here, and go on with what is missing"
+    )
+
+
+def _parts(options: argparse.Namespace) -> list[Part]:
+    cases = every_case()
+    random.Random(options.seed).shuffle(cases)
+    cases = cases[: options.sample]
+    return [
+        Part(
+            f"{len(cases)} cases (seed {options.seed}), {options.budget:g} s for auto and each engine alone; simulated",
+            (
+                ("network", -10), ("collective", -14), ("size", 6), ("auto by", -16), ("us", 10), ("gap", 7),
+                ("fastest alone", -13), ("us", 10),
+            ),
+            partial(_rows, cases, options.budget, options.results, measured),
+            _closing,
+        )
+    ]  # fmt: skip
+
+
+TABLE = Table("contest", "engine auto against every engine alone, on irregular networks", _parts, _configure)
