@@ -7,16 +7,54 @@ from itertools import accumulate
 import pytest
 
 from syntony.base.command import UserError
-from syntony.overlap.step.pipelines import PIPELINES, Pipeline, Task, Times, finish, pipeline
+from syntony.overlap.step.pipelines import PIPELINES, pipeline
+from syntony.overlap.step.tasks import Pipeline, Task, Times, finish
 
 SIZES = [(1, 2), (2, 4), (3, 9), (4, 8), (4, 12)]
+EVEN = [(2, 4), (4, 4), (4, 8), (6, 6), (8, 16)]
 
 
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize(("p", "m"), SIZES)
 def test_every_task_once_in_an_order_that_runs(name: str, p: int, m: int) -> None:
+    if PIPELINES[name].twins and p % 2:
+        with pytest.raises(UserError, match="pairs devices"):
+            pipeline(name, p, 1, m)
+        return
     for loops in (1, 2, 3) if PIPELINES[name].loops else (1,):
         pipeline(name, p, loops, m).check()
+    for slices in (2, 3) if PIPELINES[name].slices else ():
+        pipeline(name, p, 1, m, None, slices).check()
+
+
+@pytest.mark.parametrize(("p", "m"), EVEN)
+def test_chimera(p: int, m: int) -> None:
+    """Table 2, and section 3.2 for backwards of two forwards: there rounds behind the first add to the bubble."""
+    found = pipeline("chimera", p, 1, m)
+    assert finish(found, Times(2, 1, 1)) == 4 * m + 2 * (p - 2)
+    if m == p:
+        assert finish(found, Times()) == 3 * m + 2 * (p - 2)
+    assert held(found) == tuple(p // 2 + 1 + min(d, p - 1 - d) for d in range(p))
+
+
+@pytest.mark.parametrize("waves", [1, 2, 4])
+@pytest.mark.parametrize("p", [2, 4, 8])
+def test_hanayo(p: int, waves: int) -> None:
+    for m in (p, 2 * p):
+        found = pipeline("hanayo", p, waves, m)
+        idle = 1 - 6 * m * waves / finish(found, Times())
+        assert idle <= 1.02 * (2 * p - 2) / (3 * p * waves + p - 1)
+        assert max(held(found)) <= 2 * waves * p
+
+
+@pytest.mark.parametrize("slices", [1, 2, 4])
+@pytest.mark.parametrize(("p", "m"), SIZES)
+def test_cut_sequences(p: int, m: int, slices: int) -> None:
+    for name in ("terapipe", "seq1f1b"):
+        took = finish(pipeline(name, p, 1, m, None, slices), Times())
+        assert 1 - 3 * m * slices / took == pytest.approx((p - 1) / (m * slices + p - 1))
+    most = [min(m * slices, p - d + slices - 1) for d in range(p)]
+    assert held(pipeline("seq1f1b", p, 1, m, None, slices)) == tuple(most)
 
 
 @pytest.mark.parametrize(("p", "m"), SIZES)

@@ -24,6 +24,8 @@ SMALL = [
     "rail:2,1,1", "rail:2,2,2", "rail:3,4,2", "rail:2,2,4", "rail:3,6,3", "rail:2,3,1", "rail:4,1,3",
     "pcie-tree:1,1,1", "pcie-tree:3,1,2", "pcie-tree:2,2,1,boxes=2,nics=2", "dgx1-p100", "dgx2:2", "mi250:2",
     "mi300x:2", "gaudi2:3", "nvl72:planes=1", "tpuv2:4x16", "tpuv3:2x2", "tpuv4:1x1x1", "tpuv4:2x2x4", "tpuv4:4x4x8",
+    "ascend-910b:2", "nvl256:2,2,spines=2", "nvl256:1,3,planes=1", "frontier:1,1,1", "frontier:3,2,2",
+    "graphcore-pod:1", "graphcore-pod:3", "wafer:1x3", "cxl-pool:1", "cxl-pool:4",
     "hammingmesh:1x1,board=1x1", "hammingmesh:2x3,board=1x2", "hammingmesh:2x2,board=3x3",
     "bcube:3,1", "bcube:2,4", "bcube:3,3", "dcell:3,0", "dcell:3,1", "dcell:2,2", "jellyfish:2,ports=2,network=1",
     "jellyfish:7,ports=4,network=3", "jellyfish:6,ports=6,network=5,seed=9", "sip-ring:2,ring", "sip-ring:7,all_to_all",

@@ -45,6 +45,13 @@ GIGA = 10**9
         ("mi300x:4", 32, 32 + 32 + 1, 4 * 28 + 64, {8}, 1),
         ("gaudi", 8, 8, 28, {7}, 1),
         ("gaudi2:2", 16, 16 + 16 + 1, 56 + 32, {8}, 1),
+        # DGX GH200: 96 switches in the first layer, 36 in the second.
+        ("nvl256", 256, 256 + 96 + 36, 256 * 3 + 96 * 12, {3}, 1),
+        # Frontier: 12 xGMI bundles in a node, a NIC beside every second die.
+        ("frontier:groups=1,switches=1,nodes=2", 16, 16 + 8 + 1, 2 * 12 + 16, {3, 4}, 3),
+        ("ascend-910b:2", 16, 16 + 16 + 1, 56 + 32, {8}, 1),
+        ("graphcore-pod", 64, 64, 32 + 2 * 32, {3}, 17),
+        ("wafer:4x8", 32, 32, 3 * 8 + 4 * 7, {2, 3, 4}, 10),
         # Tori: as many cables per dimension as chips, half the size per dimension as distance.
         ("tpuv2", 256, 256, 2 * 256, {4}, 8 + 8),
         ("tpuv3", 1024, 1024, 2 * 1024, {4}, 16 + 16),
@@ -159,6 +166,8 @@ def test_bandwidth_between_the_natural_halves(name: str, half: range, bandwidth:
     [
         ("dgx1-p100", 80 * GIGA),  # white paper: 160 GB/s per P100, both directions together
         ("dgx2", 150 * GIGA),  # data sheet: 300 GB/s
+        ("nvl256", 450 * GIGA),
+        ("ascend-910b", 7 * 28 * GIGA),  # 392 GB/s both ways
         ("nvl72", 900 * GIGA),  # data sheet: 1.8 TB/s
         ("mi300x", 448 * GIGA),  # data sheet: 896 GB/s
         ("gaudi", 87.5 * GIGA),  # seven ports of 100 Gb/s

@@ -71,13 +71,14 @@ def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
     here = positions(mesh, config.model.context)
     losses = []
     for step in range(STEPS):
-        batch = []
+        batch: list[tuple[torch.Tensor, torch.Tensor]] = []
         for turn in range(turns):
             source = torch.Generator().manual_seed(1000 * step + mesh.place["dp"] * turns + turn)
             text = torch.randint(
                 config.model.vocabulary, (config.data.rows, config.model.context + 1), generator=source, device="cpu"
             ).to(here.device)
-            batch.append((text[:, here], text[:, here + 1]))
+            pieces = (tokens.chunk(config.parallel.slices, 1) for tokens in (text[:, here], text[:, here + 1]))
+            batch += zip(*pieces, strict=True)
         found = one.step(batch, config.optimizer.lr)
         losses.append((mesh.place["data"], step, found))
     one.rest()

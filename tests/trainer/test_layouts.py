@@ -22,6 +22,7 @@ FULL = {"model": {"experts": 4, "capacity": 0.75}}  # experts that drop what is 
 EIGHT = {"model": {"experts": 8}, "overlap": {"policy": "fastermoe:4"}}
 OPTIMISTIC = {"optimizer": {"clip": "optimistic"}}
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "v_half", "v_min", "dualpipe_v"]
+SCHEDULES += ["chimera", "hanayo"]
 TWICE = ("interleaved", "breadth_first")  # two chunks per device
 
 
@@ -57,6 +58,8 @@ EXACT = {
     4: {
         "dp2 x pp2": split(dp=2, pp=2),
         "pp4 zbv": split(pp=4, schedule="zbv"),
+        "pp4 chimera": split(pp=4, schedule="chimera"),
+        "dp2 x pp2 chimera zero 2": split(dp=2, pp=2, schedule="chimera", zero=2),
         "ep4": EXPERTS | split(dp=4, ep=4),
         "ep4 in pieces of rows": EXPERTS | split(dp=4, ep=4) | chunked("ep"),
         "dp4 x ep2 interleaved zero 3": EXPERTS | split(dp=4, ep=2, zero=3) | chunked("ep", policy="interleave"),
@@ -103,8 +106,12 @@ def looped(ways: int, **sizes: Any) -> dict[str, Any]:
     return split(**sizes) | {"overlap": {"policy": f"loop:{ways}"}}
 
 
-TWINS = {  # gathers and scatters taken apart, and the same step whole: bit for bit
-    2: [(looped(1, tp=2), split(tp=2)), (looped(2, tp=2, recompute=True), split(tp=2))],
+TWINS = {  # gathers and scatters taken apart, and the same step whole; cut sequences with and without a pipeline
+    2: [
+        (split(pp=2, schedule="seq1f1b", slices=2), split(dp=2, schedule="terapipe", slices=2)),
+        (looped(1, tp=2), split(tp=2)),
+        (looped(2, tp=2, recompute=True), split(tp=2)),
+    ],
     4: [
         (looped(1, tp=4), split(tp=4)),
         (looped(2, tp=4), split(tp=4)),

@@ -62,11 +62,15 @@ def test_a_vocabulary_that_ranks_cannot_share_evenly(ranks: int) -> None:
         assert len({Flat.of(layer.weights).elements for layer in mine}) == 1  # one plan is for all
 
 
-@pytest.mark.parametrize("attention", ["ring", "ulysses"])
-@pytest.mark.parametrize("positions", ["rotary", "learned"])
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("attention", ["ring", "striped", "plain", "ulysses"])
+@pytest.mark.parametrize(("positions", "ranks"), [("rotary", 2), ("rotary", 4), ("learned", 4)])
 def test_context_parallel(attention: str, positions: str, ranks: int) -> None:
     check(tiny(positions=positions), cp=ranks, attention=attention)
+
+
+@pytest.mark.parametrize(("ranks", "traders"), [(4, 1), (4, 2), (4, 4), (8, 2)])
+def test_rings_of_traders(ranks: int, traders: int) -> None:
+    check(tiny(), cp=ranks, attention="usp", traders=traders)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

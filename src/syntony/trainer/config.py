@@ -22,7 +22,7 @@ from syntony.overlap.step.layout import Parallel as Parallel
 from syntony.overlap.step.models import ModelSpec
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adagrad", "Adadelta", "ASGD", "Rprop")
-_ONE = "blocks width heads top rows microbatches dp tp pp ep cp replicas loops prefetch threads every together"
+_ONE = "blocks width heads top rows microbatches dp tp pp ep cp replicas loops slices prefetch threads every together"
 _LEAST = dict.fromkeys(_ONE.split(), 1) | {"context": 2, "vocabulary": 256}  # of whole numbers; of others 0
 
 
@@ -247,8 +247,12 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
     if data.microbatches % sizes.dp:
         refuse("data", "microbatches", f"dp, which is {sizes.dp}, must divide it")
     turns = data.microbatches // sizes.dp
-    if config.run.canonical and sizes.dp > 1 and turns & (turns - 1):
+    if config.run.canonical and sizes.dp * sizes.copies > 1 and turns & (turns - 1):
         refuse("data", "microbatches", f"that is {turns} per data rank: canonical sums need a power of two there")
+    if sizes.slices > 1 and model.context % sizes.slices:
+        refuse("parallel", "slices", f"it must divide [model] context, which is {model.context}")
+    if sizes.slices > 1 and model.experts:
+        refuse("parallel", "slices", "routers see whole sequences: [model] experts must be 0")
     if sizes.ep > 1 and not model.experts:
         refuse("parallel", "ep", "but [model] experts is 0")
     if optimizer.name not in ELEMENTWISE:

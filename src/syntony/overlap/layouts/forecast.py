@@ -27,7 +27,8 @@ from syntony.overlap.step.generate import split
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind
-from syntony.overlap.step.pipelines import Pipeline, Times, finish, pipeline
+from syntony.overlap.step.pipelines import pipeline
+from syntony.overlap.step.tasks import Pipeline, Times, finish
 
 Doubles = NDArray[np.float64]
 PARTS = ("compute", "tp", "cp", "ep", "bubble", "gradients", "weights", "update")
@@ -78,7 +79,7 @@ class Forecaster:
         microbatches, none = layout.microbatches, np.zeros(len(self._layers))
         forward = self._operations / cost.flops
         again = forward if layout.recompute else none
-        moved = {lane: self._moved(lane, layout, wires) for lane in ("tp", "cp", "ep")}
+        moved = {lane: self._moved(lane, layout, wires) for lane in ("tp", "cp", "heads", "ep")}
         there, back = (sum((ways[side] for ways in moved.values()), none) for side in (0, 1))
         inputs, weights = (forward * self._backward[:, half] for half in (0, 1))
         times = [of_chunks(part) for part in (forward + there, inputs + again + back, weights)]
@@ -99,6 +100,7 @@ class Forecaster:
         update = max(moves, updates) + min(moves, updates) / count - moves
         computed = float(of_devices(forward + again + inputs + weights).max()) * microbatches
         parts = {"compute": computed, "gradients": exposed, "weights": gathers, "update": update}
+        moved["cp"] = (moved["cp"][0] + moved["heads"][0], moved["cp"][1] + moved.pop("heads")[1])
         parts |= {lane: float(of_devices(sum(ways, none)).max()) * microbatches for lane, ways in moved.items()}
         total = took + exposed + gathers + update
         parts["bubble"] = max(0.0, total - sum(parts.values()))

@@ -191,7 +191,7 @@ class _Forecasters:
 
     def _forecaster(self, candidate: Candidate) -> tuple[tuple[LayerSpec, ...], Forecaster]:
         layout, asked = candidate.layout, self._asked
-        key = (layout.tp, layout.cp, layout.ep, layout.attention, candidate.batch)
+        key = (layout.tp, layout.cp, layout.ep, layout.attention, layout.traders, candidate.batch)
         if key not in self._known:
             layers = layers_of(asked.model, layout, Form(candidate.batch, asked.element))
             self._known[key] = layers, Forecaster(layers, asked.element)

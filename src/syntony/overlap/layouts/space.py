@@ -4,7 +4,7 @@
     zero         0, 1, 2, 3; 2 where a step has one microbatch, as it saves nothing before the last one's gradients
     schedule     of a pipeline; interleaved with all numbers of chunks, those that are searched up to SEARCHED devices
     batch        sequences of a microbatch
-    attention    with cp, ring or Ulysses
+    attention    with cp, ring, Ulysses, or both on every grid of two sizes
 
 What does not divide evenly is left out, as the trainer would refuse it (step/models.py). Recomputing is no choice: it
 costs time, so the search turns to it where a layout does not fit without.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from syntony.base.command import UserError
 from syntony.overlap.step.layout import Attention, Clip, Layout
@@ -58,16 +58,24 @@ def candidates(asked: Question) -> Iterator[Candidate]:
     layers = model.blocks // model.together
     for tp in _divisors(asked.ranks):
         for cp in _divisors(asked.ranks // tp):
-            for attention in get_args(Attention) if cp > 1 else ("ring",):
+            for attention, traders in _attentions(cp):
                 for ep in _divisors(model.experts) if model.experts else (1,):
                     try:
-                        check(model, Layout(tp=tp, cp=cp, ep=ep, dp=ep, attention=attention))
+                        check(model, Layout(tp=tp, cp=cp, ep=ep, dp=ep, attention=attention, traders=traders))
                     except UserError:
                         continue
                     for batch in asked.batches:
                         for pp in (size for size in _divisors(asked.ranks // tp // cp) if size <= layers):
-                            sizes = {"tp": tp, "cp": cp, "pp": pp, "ep": ep, "attention": attention}
+                            sizes: dict[str, object] = {"tp": tp, "cp": cp, "pp": pp, "ep": ep}
+                            sizes |= {"attention": attention, "traders": traders}
                             yield from _under(asked, batch, sizes)
+
+
+def _attentions(cp: int) -> Iterator[tuple[Attention, int]]:
+    yield "ring", 1
+    if cp > 1:
+        yield "ulysses", 1
+        yield from (("usp", traders) for traders in _divisors(cp)[1:-1])
 
 
 def _under(asked: Question, batch: int, sizes: dict[str, object]) -> Iterator[Candidate]:

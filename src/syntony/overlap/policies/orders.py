@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from syntony import _solve
+from syntony.base.command import UserError
 from syntony.overlap.predict.simulation import columns_of
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph, in_turn
@@ -111,6 +112,21 @@ def in_order(graph: Graph) -> Orders:
     for op in graph:
         orders.setdefault((op.device, op.lane), []).append(op.key)
     return {lane: tuple(keys) for lane, keys in orders.items()}
+
+
+def meeting(graph: Graph, orders: Orders) -> Orders:
+    """The same orders, in which both devices of a layer (Layout.copies) meet in sums and gathers in one order: that of
+    the device in the first half of the pipeline. Raises UserError where they do not have the same of them."""
+    if graph.layout is None or graph.layout.copies == 1:
+        return orders
+    found = dict(orders)
+    for (device, lane), keys in orders.items():
+        other = graph.layout.pp - 1 - device
+        if lane == "dp" and device < other:
+            found[other, lane] = tuple(key.twin for key in keys)
+            if set(found[other, lane]) != set(orders[other, lane]):
+                raise UserError(f"the policy cuts what devices {device} and {other} sum together in different ways")
+    return found
 
 
 def listed(

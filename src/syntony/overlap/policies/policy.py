@@ -39,6 +39,7 @@ class Decided:
         if any(op.kind is Kind.ALL_GATHER and updates.intersection(op.deps) for op in self.graph):
             movable |= {Kind.OPTIMIZE, Kind.NORM}  # what is gathered is updated early, not just before its use
         found = orders.listed(self.graph, cost, self.rule(self.graph, cost), self.priorities, movable, self.windows)
+        found = orders.meeting(self.graph, found)
         clip = self.graph.layout.clip if self.graph.layout else Clip.OFF
         return Plan(name, self.graph, found, self.windows, knobs, clip, self.priorities)
 

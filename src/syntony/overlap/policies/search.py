@@ -267,7 +267,7 @@ class _Search:
         keys = list(plan.orders[lane])
         at = self._luck.randrange(len(keys) - 1)
         keys.insert(self._luck.randrange(max(0, at - 8), min(len(keys), at + 9)), keys.pop(at))
-        return replace(plan, orders={**plan.orders, lane: tuple(keys)})
+        return replace(plan, orders=orders.meeting(plan.graph, {**plan.orders, lane: tuple(keys)}))
 
 
 def planned(chain: tuple[Policy, ...], graph: Graph, cost: Cost) -> Plan:

@@ -27,8 +27,9 @@ from syntony.base.command import UserError
 from syntony.overlap.step.graph import Graph, LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind, Op, Piece
-from syntony.overlap.step.op_key import BACKWARD, FORWARD, OpKey
-from syntony.overlap.step.pipelines import Pipeline, Times, pipeline
+from syntony.overlap.step.op_key import BACKWARD, FORWARD, TWIN, OpKey
+from syntony.overlap.step.pipelines import pipeline
+from syntony.overlap.step.tasks import Pipeline, Times
 
 
 def generate(layers: Sequence[LayerSpec], layout: Layout, order: Pipeline | None = None) -> Graph:
@@ -38,7 +39,8 @@ def generate(layers: Sequence[LayerSpec], layout: Layout, order: Pipeline | None
     """
     _check(layers, layout)
     if order is None:
-        order = pipeline(layout.schedule, layout.pp, layout.loops, layout.microbatches, times_of(layers))
+        times = times_of(layers)
+        order = pipeline(layout.schedule, layout.pp, layout.loops, layout.microbatches, times, layout.slices)
     chunks = split(layers, len(order.places))
     step = _Step(layers, layout, order, chunks)
     graph = Graph(tuple(step.ops()), tuple(layers), layout)
@@ -111,22 +113,18 @@ class _Step:
         self.layers = (*layers, *(layer.shadow or nothing for layer in layers))
         self.layout, self.order, self.chunks = layout, order, chunks
         self.chunk_of = [chunk for chunk, members in enumerate(chunks) for _ in members]
-        self.device = 2 * [order.places[chunk] for chunk, members in enumerate(chunks) for _ in members]
+        self.here = 0  # the current device
         self.split = {task[1:] for tasks in order.orders for task in tasks if task.kind == "X"}
         self.groups = layout.groups
-        self.updated = {  # the Op of the last step that made a layer's weights
-            i: (OpKey("gather" if self._gathers(i) else Kind.OPTIMIZE, i),)
-            for i, layer in enumerate(self.layers)
-            if layer.weights
-        }
         self.uses: list[OpKey] = []  # on the current device: the first task's last Op that needs each gathered weight
-        self.begun: set[int] = set()  # layers that have gradients
+        self.begun: set[int] = set()  # of the current device: layers that have gradients
         self.verified = False  # the device has looked at the last step's norm
         self.staying: dict[int, OpKey] = {}  # by layer: the gather of weights that stay for the step, and
         self.final: dict[int, int] = {}  # by chunk of the current device: the last microbatch that needs weights
 
     def ops(self) -> Iterator[Op]:
         for device, tasks in enumerate(self.order.orders):
+            self.here, self.begun = device, set()
             self.uses, self.verified = [], False
             self.final = {task.chunk: task.microbatch for task in tasks if task.kind in "BX"}
             for (kind, chunk), row in groupby(tasks, key=lambda task: (task.kind, task.chunk)):
@@ -154,7 +152,7 @@ class _Step:
                             part,
                             microbatch,
                             deps=ahead,
-                            lagged=[OpKey(Kind.OPTIMIZE, part)],
+                            lagged=[self._once(Kind.OPTIMIZE, part)],
                             holds=size,
                         )
                     if part in gathers:
@@ -180,15 +178,17 @@ class _Step:
         for s, amount in enumerate(layer.segments):
             final = s == len(layer.segments) - 1
             key = self._key(Kind.FORWARD, i, m, s)
+            if m % self.order.slices:  # keys and values of the piece before
+                before.append(self._key(Kind.FORWARD, i, m - 1, s))
             kept = self._left(i) if not self.layout.recompute else layer.inputs
             yield Op(
                 key,
                 Kind.FORWARD,
-                self.device[i],
+                self.here,
                 COMPUTE,
                 amount,
                 tuple(before),
-                () if s or self._sharded(i, 3) else self.updated.get(i, ()),
+                () if s or self._sharded(i, 3) else self._updated(i),
                 i,
                 m,
                 s,
@@ -198,8 +198,8 @@ class _Step:
             if not final:
                 moved = yield from self._transfer(i, m, s, FORWARD, key)
                 before = [moved or key, *weights]
-        if i + 1 < self.count and self.device[i + 1] != self.device[i]:
-            yield self._side(Kind.SEND, i, m, FORWARD, self.device[i], self.device[i + 1], (key,))
+        if i + 1 < self.count and self._device(i + 1, m) != self.here:
+            yield self._side(Kind.SEND, i, m, FORWARD, self.here, self._device(i + 1, m), (key,))
 
     def _backward(self, kind: str, i: int, m: int, weights: list[OpKey], shed: int) -> Iterator[Op]:
         layer = self.layers[i]
@@ -219,13 +219,15 @@ class _Step:
             before = way or self._key(follows, i + 1, m, 0)
         for s in segments:
             deps = [before, *weights]
+            if (m + 1) % self.order.slices:  # their gradients from the piece behind
+                deps.append(self._key(word, i, m + 1, s))
             if self.layout.recompute:
                 again = self._key(Kind.RECOMPUTE, i, m, s)
                 forward = self._key(Kind.FORWARD, i, m, s)
                 yield Op(
                     again,
                     Kind.RECOMPUTE,
-                    self.device[i],
+                    self.here,
                     COMPUTE,
                     layer.segments[s],
                     (forward, *weights),
@@ -246,8 +248,8 @@ class _Step:
             if s:
                 moved = yield from self._transfer(i, m, s - 1, BACKWARD, key)
                 before = moved or key
-        if i > 0 and self.device[i - 1] != self.device[i]:
-            yield self._side(Kind.SEND, i, m, BACKWARD, self.device[i], self.device[i - 1], (key,))
+        if i > 0 and self._device(i - 1, m) != self.here:
+            yield self._side(Kind.SEND, i, m, BACKWARD, self.here, self._device(i - 1, m), (key,))
 
     def _gradient(
         self,
@@ -273,16 +275,19 @@ class _Step:
             delayed = layer.products if kind is not Kind.BACKWARD else 0
             shed += delayed if kind is Kind.BACKWARD_WEIGHT else whole - delayed
         key = self._key(kind, i, m, s)
-        return Op(key, kind, self.device[i], COMPUTE, amount, tuple(deps), lagged, i, m, s, holds=holds, frees=shed)
+        return Op(key, kind, self.here, COMPUTE, amount, tuple(deps), lagged, i, m, s, holds=holds, frees=shed)
 
     def _left(self, i: int) -> int:
         """What the forward of one microbatch leaves: what came from another device, too."""
-        came = i > 0 and self.device[i - 1] != self.device[i]
+        came = i > 0 and self.order.places[self.chunk_of[i - 1]] != self.order.places[self.chunk_of[i]]
         return self.layers[i].activations + (self.layers[i - 1].output if came else 0)
 
     def _update(self, device: int) -> Iterator[Op]:
-        """Gradients summed, their norm, weights updated and gathered. Last layers first: their gradients are."""
-        layout, own = self.layout, [i for i in range(self.count) if self.device[i] == device]
+        """Gradients summed, their norm, weights updated and gathered. Last layers first: their gradients are. Where
+        a layer is on two devices, both sum its gradients, once both have them."""
+        layout = self.layout
+        places = {i: self._places(i) for i in range(self.count)}
+        own = [i for i in range(self.count) if device in places[i]]
         mine = [part for i in own for part in (i, self.count + i) if self.layers[part].weights]
         sums: dict[int, list[OpKey]] = {}
         for i in reversed(mine):
@@ -293,20 +298,23 @@ class _Step:
                 self._key(Kind.BACKWARD_WEIGHT, user, m, s)
                 if (self.chunk_of[user], m) in self.split
                 else self._key(Kind.BACKWARD, user, m, s)
-                for m in range(layout.microbatches)
+                for m in range(layout.units)
+                if self._device(user, m) == device
                 for s in (parts if (self.chunk_of[user], m) in self.split else (0,))
             ]
             if layer.shared and "tp" in self.groups:
-                yield Op(OpKey("share", i), Kind.ALL_REDUCE, device, "tp", layer.shared, tuple(sums[i]), layer=i)
-                sums[i] = [OpKey("share", i)]
+                share = self._once("share", i)
+                yield Op(share, Kind.ALL_REDUCE, device, "tp", layer.shared, tuple(sums[i]), layer=i)
+                sums[i] = [share]
             if count > 1:
                 kind = Kind.REDUCE_SCATTER if self._level(i) else Kind.ALL_REDUCE
                 frees = size - size / count if self._level(i) >= 2 else 0
-                yield self._moved(OpKey("reduce", i), kind, i, deps=sums[i], frees=frees)
-                sums[i] = [OpKey("reduce", i)]
+                key = self._once("reduce", i)
+                yield self._moved(key, kind, i, deps=[*sums[i], *self._twins(i)], frees=frees)
+                sums[i] = [key]
             copies = {"dp": "replicas", "ep": "edp"}.get(lane, "")
             if copies in self.groups:
-                op = self._moved(OpKey("replicas", i), Kind.ALL_REDUCE, i, deps=sums[i])
+                op = self._moved(self._once("replicas", i), Kind.ALL_REDUCE, i, deps=sums[i])
                 yield op._replace(lane=copies, amount=size / count)
                 sums[i] = [op.key]
         norms: tuple[OpKey, ...] = ()
@@ -318,11 +326,13 @@ class _Step:
         for i in reversed(mine):
             part = self._shard(i)
             frees = part if self._sharded(i, 2) else 0
-            key = OpKey(Kind.OPTIMIZE, i)
+            key = self._once(Kind.OPTIMIZE, i)
             yield Op(key, Kind.OPTIMIZE, device, COMPUTE, part, (*sums[i], *norms), layer=i, frees=frees)
         for i in reversed(mine):
             if self._gathers(i):
-                yield self._moved(OpKey("gather", i), Kind.ALL_GATHER, i, deps=[OpKey(Kind.OPTIMIZE, i)])
+                key = OpKey(Kind.OPTIMIZE, i)
+                deps = (key,) if layout.copies == 1 else (key, key.twin)
+                yield self._moved(self._once("gather", i), Kind.ALL_GATHER, i, deps=deps)
 
     def _moved(
         self,
@@ -338,7 +348,7 @@ class _Step:
         """A layer's gradients or weights, or its shadow's, moved by its group."""
         size = self.layers[i].weights
         piece = (Piece(i, 0, size),)
-        lane, device, user = self._group(i)[0], self.device[i], i % self.count
+        lane, device, user = self._group(i)[0], self.here, i % self.count
         return Op(
             key, kind, device, lane, size, tuple(deps), tuple(lagged), user, m, pieces=piece, holds=holds, frees=frees
         )
@@ -350,12 +360,12 @@ class _Step:
         if kind is None or self.groups.get(transfer.lane, 1) == 1:
             return None
         key = OpKey(transfer.name, i, m, direction=way)
-        yield Op(key, kind, self.device[i], transfer.lane, transfer.bytes, (after,), layer=i, microbatch=m, segment=s)
+        yield Op(key, kind, self.here, transfer.lane, transfer.bytes, (after,), layer=i, microbatch=m, segment=s)
         return key
 
     def _message(self, here: int, there: int, m: int, way: str) -> Generator[Op, None, OpKey | None]:
         """The receiving end of what layer `here` hands to layer `there`; its value is its key, None on one device."""
-        source, sink = self.device[here], self.device[there]
+        source, sink = self._device(here, m), self._device(there, m)
         if source == sink:
             return None
         op = self._side(Kind.RECV, here, m, way, sink, source, ())
@@ -366,6 +376,30 @@ class _Step:
         size = self.layers[i if way == FORWARD else i - 1].output
         key = OpKey(kind, i, m, direction=way)
         return Op(key, kind, device, "pp", size, deps, layer=i, microbatch=m, peer=peer)
+
+    def _places(self, i: int) -> tuple[int, ...]:
+        """The devices that have the layer: the one of the first microbatches, and where there is another, it."""
+        place = self.order.place(self.chunk_of[i % self.count], 0)
+        return (place, len(self.order.orders) - 1 - place) if self.order.twins else (place,)
+
+    def _device(self, i: int, m: int) -> int:
+        """Where the layer meets the microbatch."""
+        return self.order.place(self.chunk_of[i % self.count], m)
+
+    def _once(self, kind: str, i: int) -> OpKey:
+        """What happens to the layer once a step on the current device; on its second device it has a mark."""
+        return OpKey(kind, i, direction="" if self.here == self._places(i)[0] else TWIN)
+
+    def _updated(self, i: int) -> tuple[OpKey, ...]:
+        """The Op of the last step that made the layer's weights here."""
+        made = "gather" if self._gathers(i) else Kind.OPTIMIZE
+        return (self._once(made, i),) if self.layers[i].weights else ()
+
+    def _twins(self, i: int) -> Iterator[OpKey]:
+        """The last Ops on the layer's other device that make its gradients: sums meet there."""
+        for other in (place for place in self._places(i) if place != self.here):
+            last = max(m for m in range(self.layout.units) if self._device(i, m) == other)
+            yield self._key(Kind.BACKWARD, i, last, 0)
 
     def _group(self, i: int) -> tuple[str, int]:
         """Which lane sums the layer's gradients, among how many ranks."""

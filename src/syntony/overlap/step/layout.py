@@ -2,8 +2,11 @@
 
     ranks = pp x (dp x cp x tp)        a pipeline stage's ranks do the same, so a stage is one device of a Graph
 
+Where attention is usp, the group `heads` trades heads and `cp` is a ring, heads x cp ranks together.
+
 The group `dp` sums gradients, over dp x cp ranks; with `replicas`, weights are sharded over dp x cp / replicas of them,
-and `replicas` sums the shards of the replicas. Experts are spread over `ep` of those ranks; their copies meet in `edp`.
+and `replicas` sums the shards of the replicas. Where pipelines run in both directions (Chimera), a layer is on two
+devices, which both are in its group `dp`. Experts are spread over `ep` of those ranks; their copies meet in `edp`.
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ from syntony.base.command import UserError
 from syntony.base.wording import did_you_mean
 from syntony.overlap.step.pipelines import PIPELINES
 
-Attention = Literal["ring", "ulysses"]
+Attention = Literal["ring", "striped", "plain", "ulysses", "usp"]
+
+
+_SIZES = ("dp", "tp", "pp", "ep", "cp")
 
 
 class Clip(StrEnum):
@@ -41,8 +47,10 @@ class Parallel:
     zero                 what is sharded over `dp`: 0 nothing, 1 optimizer, 2 gradients too, 3 weights too
     replicas             of the sharded model (hybrid sharding); they divide dp x cp
     sequence             with tp: between the branches, activations are sharded along the sequence
-    attention            how cp attends: `ring` or `ulysses`
-    schedule, loops      the pipeline's order (a row of PIPELINES), and how many chunks of the model a device has
+    attention            how cp attends: in a `ring`, of pieces from both ends of the sequence, `striped` or `plain`; by
+                         `ulysses`; by `usp`, where `traders` neighbours trade heads and the others are in rings
+    schedule, loops      the pipeline's order (a row of PIPELINES), and how many chunks a device has, or waves
+    slices               of each sequence, which go through the pipeline one after the other
     recompute            activations are computed again instead of kept
     prefetch             with zero=3: for how many layers ahead weights are gathered
     """
@@ -56,8 +64,10 @@ class Parallel:
     replicas: int = 1
     sequence: bool = True
     attention: Attention = "ring"
+    traders: int = 1
     schedule: str = "1f1b"
     loops: int = 1
+    slices: int = 1
     recompute: bool = False
     prefetch: int = 1
 
@@ -70,14 +80,36 @@ class Parallel:
         """How many ranks meet on each lane."""
         data = self.dp * self.cp
         return {
-            "dp": data // self.replicas,
+            "dp": data // self.replicas * self.copies,
             "replicas": self.replicas,
             "edp": data // self.ep,
             "tp": self.tp,
             "ep": self.ep,
-            "cp": self.cp,
+            "cp": self.cp if self.attention == "ulysses" else self.rings,
+            "heads": self.traders if self.attention == "usp" else 1,
             "pp": self.pp,
         }
+
+    @property
+    def trading(self) -> int:
+        """How many ranks of cp trade their tokens for heads."""
+        return {"ulysses": self.cp, "usp": self.traders}.get(self.attention, 1)
+
+    @property
+    def rings(self) -> int:
+        """How many ranks are in a ring in which keys and values go round."""
+        return self.cp // self.trading
+
+    @property
+    def halves(self) -> int:
+        """Pieces of a sequence that a rank of a ring has."""
+        return 2 if self.attention in ("ring", "usp") and self.rings > 1 else 1
+
+    @property
+    def copies(self) -> int:
+        """Of each layer, within a pipeline."""
+        row = PIPELINES.get(self.schedule)
+        return 2 if row is not None and row.twins else 1
 
     @property
     def groups(self) -> Mapping[str, int]:
@@ -97,11 +129,15 @@ class Layout(Parallel):
     clip: Clip = Clip.OFF
 
     def __post_init__(self) -> None:
-        for name in ("dp", "tp", "pp", "ep", "cp", "replicas", "microbatches", "loops", "prefetch"):
+        for name in (*_SIZES, "replicas", "microbatches", "loops", "prefetch", "slices", "traders"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be 1 or more")
         if self.attention not in get_args(Attention):
             raise UserError(f"attention is {self.attention!r}; it must be {' or '.join(get_args(Attention))}")
+        if self.traders > 1 and (self.attention != "usp" or self.cp % self.traders):
+            raise UserError(
+                f"traders is {self.traders}; it needs attention usp, and must divide cp, which is {self.cp}"
+            )
         if self.zero not in (0, 1, 2, 3):
             raise UserError(
                 f"zero is {self.zero}; it must be 0 (nothing sharded), 1 (optimizer), 2 (gradients) or 3 (weights)"
@@ -115,8 +151,24 @@ class Layout(Parallel):
         if self.schedule not in PIPELINES:
             guess = did_you_mean(self.schedule, PIPELINES)
             raise UserError(f"unknown schedule {self.schedule!r}{guess}; known are {', '.join(PIPELINES)}")
+        if self.copies > 1 and (self.ep > 1 or self.replicas > 1):
+            raise UserError(f"schedule {self.schedule} has two copies of every layer; ep and replicas must be 1")
+        if self.copies > 1 and self.zero == 3:
+            raise UserError(
+                f"schedule {self.schedule} has two copies of every layer, which use it at different times; "
+                "zero must be 2 or less"
+            )
+        if self.slices > 1 and (self.cp > 1 or self.ep > 1):
+            raise UserError(
+                f"slices is {self.slices}: sequences that are cut in time cannot be cut by cp, or sent to ep"
+            )
 
     @property
     def chunks(self) -> int:
         """Of the model, on a device: a V has two."""
-        return 2 if PIPELINES[self.schedule].valley else self.loops
+        return PIPELINES[self.schedule].chunks(self.loops)
+
+    @property
+    def units(self) -> int:
+        """What goes through the pipeline: microbatches, or slices of them."""
+        return self.microbatches * self.slices

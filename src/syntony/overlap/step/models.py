@@ -1,6 +1,6 @@
 """Models as the Layers of one rank under a layout: what is computed, what moves, and what can be cut into parts.
 
-    tokens of one microbatch on one rank     T = batch x seq / cp          h hidden, f ffn, w bytes of an element
+    tokens of one microbatch on one rank     T = batch x seq / cp / slices    h hidden, f ffn, w bytes of an element
 
     attention   2 T h (2h + 2h kv/heads) + 4 T seq h   operations forward; of the second term only inputs have gradients
     mlp         2 T h f x 2, or x 3 with a gate        Narayanan et al., Megatron-LM (SC'21), appendix; not causal
@@ -13,7 +13,7 @@ nothing between them are one, and an attention and the MLP or router behind it a
 the trainer runs (trainer/parallel): it takes operations, bytes and cuts from here, and what is promised here can run.
 
     attention   norm | qkv | attend | project | add    enter, to_heads or ring_1, .., to_tokens, leave
-                                                       (sequence: heads and tokens, where nothing moves)
+                                                       (usp: all; sequence: heads and tokens, where nothing moves)
     mlp         norm | feed | add                      enter_feed, leave_feed
     router      fork | route                           enter
     experts     arrange | pack | feed | unite | add    sizes, dispatch, combine, leave
@@ -37,6 +37,7 @@ from syntony.base.wording import did_you_mean
 from syntony.overlap.step.graph import CommSpec, LayerSpec, hot_numbers
 from syntony.overlap.step.layout import Parallel
 from syntony.overlap.step.op import Kind
+from syntony.overlap.step.pipelines import PIPELINES
 
 
 @dataclass(frozen=True)
@@ -153,19 +154,20 @@ def check(model: ModelSpec, layout: Parallel) -> None:
     """Raises UserError where sizes of the model do not divide."""
     if layout.ep > 1 and not model.experts:
         raise UserError(f"ep is {layout.ep}, but the model has no experts")
-    ring, tp, cp = layout.attention == "ring", layout.tp, layout.cp
+    tp, cp = layout.tp, layout.cp
     for what, size, by in (
-        ("heads", model.heads, tp if ring else tp * cp),
+        ("heads", model.heads, tp * layout.trading),
         ("ffn", model.ffn, tp),
-        ("tokens of a sequence", model.seq, cp * (tp if layout.sequence else 1)),
-        ("tokens of a sequence", model.seq, 2 * cp if ring and cp > 1 else 1),
+        ("tokens of a sequence", model.seq, cp * layout.slices * (tp if layout.sequence else 1)),
+        ("tokens of a sequence", model.seq, cp * layout.halves),
         ("experts", model.experts, layout.ep),
     ):
         if size % by:
             raise UserError(f"the model has {size} {what}, which {by} ranks cannot share evenly")
     layers = model.blocks // model.together + 2
-    if layers < layout.pp * layout.loops:
-        raise UserError(f"{layers} layers are too few for {layout.pp} pipeline stages of {layout.loops}")
+    chunks = PIPELINES[layout.schedule].chunks(layout.loops) if layout.schedule in PIPELINES else layout.loops
+    if layers < layout.pp * chunks:
+        raise UserError(f"{layers} layers are too few for {layout.pp} pipeline stages of {chunks}")
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class _Branch:
 class _Maker:
     def __init__(self, model: ModelSpec, layout: Parallel, form: Form) -> None:
         self._model, self._layout, self._form = model, layout, form
-        self._tokens = form.batch * (model.seq // layout.cp)
+        self._tokens = form.batch * (model.seq // (layout.cp * layout.slices))
         self._outer = layout.tp if layout.sequence else 1  # what divides activations outside the branches
         self._stream = self._tokens * model.hidden * form.element  # bytes of the residual stream
         self._norms = layout.tp > 1 and layout.sequence  # their gradients are summed: ranks see parts of the sequence
@@ -238,15 +240,21 @@ class _Maker:
         scores = 4.0 * self._tokens * m.seq * m.hidden / tp
         attend, inner = [scores], list[CommSpec | None]([None, None])
         size = self._tokens * self._form.element
-        if cp > 1 and self._layout.attention == "ring":
-            attend = [scores / (cp - 1)] * (cp - 1)
-            inner = [
-                *(self._rows(f"ring_{step}", "cp", Kind.SHIFT, size * both // tp) for step in range(1, cp)),
-                None,
+        if cp > 1:
+            rings, trading = self._layout.rings, self._layout.trading
+            each = 2 if self._layout.attention == "plain" else 1  # of the busiest rank, which sees whole blocks
+            if rings > 1:
+                attend = [(1 + each) * scores / rings, *[each * scores / rings] * (rings - 2)]
+                attend = [0.0, *attend] if trading > 1 else attend
+            # Where there are fewer heads of keys and values than ranks that trade them, some are sent to several.
+            sent = both * max(1, trading * tp // m.kv)
+            lane = "heads" if self._layout.attention == "usp" else "cp"
+            ends = [
+                self._rows(name, lane, Kind.ALL_TO_ALL, size * width // tp)
+                for name, width in (("to_heads", m.hidden + sent), ("to_tokens", m.hidden))
             ]
-        elif cp > 1:
-            ends = ("to_heads", wide), ("to_tokens", m.hidden)
-            inner = [self._rows(name, "cp", Kind.ALL_TO_ALL, size * width // tp) for name, width in ends]
+            inner = [*(self._rows(f"ring_{step}", "cp", Kind.SHIFT, size * sent // tp) for step in range(1, rings))]
+            inner = [ends[0], *inner, ends[1]] if trading > 1 else [*inner, None]
         elif tp > 1 and self._layout.sequence:  # attention needs all tokens, the products beside it do not
             inner = [CommSpec(name, "tp", None, None, 0, most=self._form.batch) for name in ("heads", "tokens")]
         return _Branch(

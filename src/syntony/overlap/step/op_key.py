@@ -17,6 +17,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 FORWARD, BACKWARD = "f", "b"  # directions
+TWIN = "t"  # in their place: what the second of a layer's two devices does once a step (Layout.copies)
 _PLAIN = re.compile(
     r"([^./+]+)\.(N)(?:\.(N)(?:\.(N))?)?(?:\.([a-z]))?(?:/(N))?".replace("N", r"0|[1-9][0-9]{0,8}")
 )  # of nearly all
@@ -29,7 +30,7 @@ class OpKey(NamedTuple):
     layer        or the shadow of one (`Graph.shadow`); of a `norm`, its device
     microbatch   -1: it runs once per step
     segment      -1: its layer has one only, or it moves
-    direction    f or b, of what moves within a pass
+    direction    f or b, of what moves within a pass; or TWIN
     part         which part of it, of which part, .. ; empty: it was not cut
     others       what else a union contains, all of the same kind. A part of a union is written as that of its last one
     """
@@ -78,6 +79,12 @@ class OpKey(NamedTuple):
     def whole(self) -> OpKey:
         """What it is a part of, before anything was cut; itself."""
         return self._replace(part=()) if self.part else self
+
+    @property
+    def twin(self) -> OpKey:
+        """What the other of a layer's two devices does for the same end."""
+        members = [one._replace(direction="" if one.direction else TWIN) for one in self.members]
+        return members[0]._replace(others=tuple(members[1:]))
 
     @property
     def sender(self) -> OpKey:

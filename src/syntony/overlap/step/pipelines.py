@@ -15,112 +15,35 @@ V (down the devices and back up, so that the first and the last chunk share devi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from syntony.base.command import UserError
-
-
-class Task(NamedTuple):
-    """`kind` F, B, X or W of a chunk of layers, for one microbatch."""
-
-    kind: str
-    chunk: int
-    microbatch: int
-
-
-class Times(NamedTuple):
-    """Seconds (or any unit) of a chunk's forward, backward for inputs and for weights, and of a message."""
-
-    forward: float = 1.0
-    inputs: float = 1.0
-    weights: float = 1.0
-    message: float = 0.0
-
-
-Orders = tuple[tuple[Task, ...], ...]
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """places: the device of each chunk; orders: the tasks of each device, first to last."""
-
-    places: tuple[int, ...]
-    microbatches: int
-    orders: Orders
-
-    def check(self) -> None:
-        """Raises UserError unless every chunk meets every microbatch once, on its device, in an order that can run."""
-        want = {(chunk, microbatch) for chunk in range(len(self.places)) for microbatch in range(self.microbatches)}
-        for kinds in ("F", "BX", "BW"):
-            found = [task[1:] for order in self.orders for task in order if task.kind in kinds]
-            if len(found) != len(want) or set(found) != want:
-                raise UserError(f"a pipeline must have one {kinds[-1]} of every chunk and microbatch")
-        for device, order in enumerate(self.orders):
-            for task in order:
-                if self.places[task.chunk] != device:
-                    raise UserError(f"{task} is in the order of device {device}, but lies on {self.places[task.chunk]}")
-        finish(self, Times())
-
-
-def needs(task: Task, chunks: int, split: bool) -> Task | None:
-    """What of the same microbatch must have ended before the task, in the chain of chunks; None: nothing."""
-    if task.kind == "F":
-        return task._replace(chunk=task.chunk - 1) if task.chunk else None
-    if task.kind == "W":
-        return task._replace(kind="X")
-    last = task.chunk == chunks - 1
-    return task._replace(kind="F") if last else task._replace(kind="X" if split else "B", chunk=task.chunk + 1)
-
-
-def finish(pipeline: Pipeline, times: Times) -> float:
-    """When the last task ends. Raises UserError for an order in which devices wait for each other forever."""
-    took = {"F": times.forward, "X": times.inputs, "W": times.weights, "B": times.inputs + times.weights}
-    split = {task[1:]: task.kind == "X" for order in pipeline.orders for task in order if task.kind in "BX"}
-    ended: dict[Task, float] = {}
-    free, at = [0.0] * len(pipeline.orders), [0] * len(pipeline.orders)
-    moved = True
-    while moved:
-        moved = False
-        for device, order in enumerate(pipeline.orders):
-            while at[device] < len(order):
-                task = order[at[device]]
-                before = needs(task, len(pipeline.places), split.get((task.chunk + 1, task.microbatch), False))
-                if before is not None and before not in ended:
-                    break
-                start = free[device]
-                if before is not None:
-                    away = pipeline.places[before.chunk] != device
-                    start = max(start, ended[before] + times.message * away)
-                free[device] = ended[task] = start + took[task.kind]
-                at[device] += 1
-                moved = True
-    for device, order in enumerate(pipeline.orders):
-        if at[device] < len(order):
-            raise UserError(f"device {device} of the pipeline waits forever with {order[at[device]]}")
-    return max(free)
+from syntony.overlap.step.bidirectional import chimera
+from syntony.overlap.step.sequence import seq1f1b, terapipe
+from syntony.overlap.step.tasks import Orders, Pipeline, Task, Times, finish, needs, places
+from syntony.overlap.step.waves import hanayo
 
 
 @lru_cache(maxsize=64)
-def pipeline(name: str, devices: int, loops: int, microbatches: int, times: Times | None = None) -> Pipeline:
+def pipeline(
+    name: str, devices: int, loops: int, microbatches: int, times: Times | None = None, slices: int = 1
+) -> Pipeline:
     """The schedule `name` (a row of PIPELINES). Raises UserError where it does not exist for these numbers.
 
-    times    what the searched ones search with; default: F, X and W take the same, messages nothing
+    times     what the searched ones search with; default: F, X and W take the same, messages nothing
+    slices    of each microbatch's sequences
     """
     row = PIPELINES[name]
     if not row.loops and loops != 1:
         raise UserError(f"schedule {name} has one chunk of layers per device, not {loops}; interleaved takes loops")
-    if row.valley:
-        loops = 2
-    orders = row.order(devices, loops, microbatches, times or Times())
-    return Pipeline(places(devices, loops, row.valley), microbatches, orders)
-
-
-def places(devices: int, loops: int, valley: bool) -> tuple[int, ...]:
-    """The device of each chunk: in a loop, or in a V."""
-    down = tuple(range(devices))
-    return down + down[::-1] if valley else down * loops
+    if not row.slices and slices != 1:
+        cutting = " and ".join(name for name, row in PIPELINES.items() if row.slices)
+        raise UserError(f"schedule {name} does not cut sequences, but slices is {slices}; {cutting} do")
+    chunks = row.chunks(loops)
+    units = microbatches * slices
+    orders = row.order(devices, slices if row.slices else chunks, units, times or Times())
+    return Pipeline(places(devices, chunks, row.valley), units, orders, row.twins, slices)
 
 
 def _gpipe(p: int, v: int, m: int, times: Times) -> Orders:
@@ -298,11 +221,23 @@ def _greedy(
 
 
 class _Row(NamedTuple):
-    """order: of p devices, v chunks each, m microbatches; loops: v may be more than 1; valley: chunks lie in a V."""
+    """A schedule.
+
+    order     of p devices, v chunks each (where sequences are cut: v slices each), m microbatches
+    loops     v may be more than 1
+    valley    chunks lie in a V, or in several
+    twins, slices    as in Pipeline; slices: there may be several
+    """
 
     order: Callable[[int, int, int, Times], Orders]
     loops: bool = False
     valley: bool = False
+    twins: bool = False
+    slices: bool = False
+
+    def chunks(self, loops: int) -> int:
+        """Of the model, on a device, in one direction."""
+        return loops * (2 if self.valley else 1)
 
 
 PIPELINES: Mapping[str, _Row] = {
@@ -317,4 +252,8 @@ PIPELINES: Mapping[str, _Row] = {
     "v_half": _Row(_zero_bubble(lambda p, m: p + 2, True), valley=True),
     "v_min": _Row(_zero_bubble(lambda p, m: -(-2 * p // 3) + 2, True), valley=True),
     "dualpipe_v": _Row(_dualpipe_v, valley=True),
+    "chimera": _Row(chimera, twins=True),
+    "hanayo": _Row(hanayo, loops=True, valley=True),
+    "terapipe": _Row(terapipe, slices=True),
+    "seq1f1b": _Row(seq1f1b, slices=True),
 }

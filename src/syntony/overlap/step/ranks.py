@@ -3,7 +3,8 @@
     rank = ((stage x dp + d) x cp + c) x tp + t           tp innermost, on the fastest wires; stages outermost
 
 `ep` takes neighbours among a stage's dp x cp rows, `edp` the copies of an expert; sharded weights (`dp`) lie on
-neighbours too, and `replicas` are their copies.
+neighbours too, and `replicas` are their copies. Where each layer has a copy on the device at the other end of the
+pipeline (Layout.copies), both are in its `dp`, side by side.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ def members(layout: Parallel, lane: str) -> Ranks:
         return ranks.reshape(pp, -1).T[None]
     if lane == "tp":
         return ranks
+    if lane == "dp" and layout.copies > 1:
+        pairs = np.stack([ranks[: pp // 2], ranks[::-1][: pp // 2]], axis=2)  # (pairs, data, copies, tp)
+        return pairs.reshape(pp // 2, 2 * data, tp).swapaxes(1, 2)
+    if lane in ("cp", "heads"):
+        grid = ranks.reshape(pp, layout.dp, -1, layout.sizes["heads"], tp)
+        grid = np.moveaxis(grid, 2 if lane == "cp" else 3, -1)
+        return grid.reshape(pp, -1, grid.shape[-1])
     size = layout.sizes[{"replicas": "dp", "edp": "ep"}.get(lane, lane)]  # neighbours, and who is at one place of them
     rows = ranks.reshape(pp, data // size, size, tp)
     own = 1 if lane in ("replicas", "edp") else 2  # the axis along which a group lies

@@ -38,7 +38,8 @@ def embedding(model: Model) -> Branch:
         return (F.embedding(tokens, context["tokens"]),)
 
     def place(context: ForwardContext, x: Tensor) -> tuple[Tensor]:
-        return (x + context["positions"][: x.shape[1]] if learned else x,)
+        begin = context.piece * x.shape[1]
+        return (x + context["positions"][begin : begin + x.shape[1]] if learned else x,)
 
     return Branch("embedding", -1, tuple(weights), (embed, place), (None,))
 
@@ -58,7 +59,12 @@ def attention(model: Model, index: int) -> Branch:
         return context.linear(h, "qkv"), x
 
     def attend(context: ForwardContext, made: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        return causal(heads_of(made, depth), rotary), x
+        pieces, (q, k, v) = context.pieces(), heads_of(made, depth)
+        if pieces is None:
+            return causal((q, k, v), rotary), x
+        begin = context.piece * q.shape[2]
+        q, k = (rotated(each, begin) if rotary else each for each in (q, k))
+        return pieces.attend(context.piece, q, k, v).transpose(1, 2).flatten(2), x
 
     def project(context: ForwardContext, o: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         return context.linear(o, "project"), x
@@ -82,18 +88,19 @@ def causal(qkv: tuple[Tensor, Tensor, Tensor], rotary: bool) -> Tensor:
     return o.transpose(1, 2).flatten(2)
 
 
-def rotated(x: Tensor, start: int = 0) -> Tensor:
-    """Rotary positions start, start + 1, .. (Su et al. 2021) on x (rows, heads, length, depth)."""
-    cosine, sine = _angles(start, x.shape[2], x.shape[3], x.dtype, x.device)
+def rotated(x: Tensor, start: int = 0, step: int = 1) -> Tensor:
+    """Rotary positions start, start + step, .. (Su et al. 2021) on x (rows, heads, length, depth)."""
+    cosine, sine = _angles(range(start, start + step * x.shape[2], step), x.shape[3], x.dtype, x.device)
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cosine - second * sine, first * sine + second * cosine), dim=-1)
 
 
-@lru_cache(maxsize=16)
-def _angles(start: int, length: int, depth: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+@lru_cache(maxsize=64)
+def _angles(places: range, depth: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         speeds = 10000.0 ** (-torch.arange(0, depth, 2, dtype=torch.float64, device="cpu") / depth)
-        angles = torch.arange(start, start + length, dtype=torch.float64, device="cpu")[:, None] * speeds
+        at = torch.arange(places.start, places.stop, places.step, dtype=torch.float64, device="cpu")
+        angles = at[:, None] * speeds
         return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
 
 

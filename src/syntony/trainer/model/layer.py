@@ -25,6 +25,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from syntony.overlap.step.graph import LayerSpec
+from syntony.trainer.model.flash import Pieces
 
 SHADOW = "shadow."  # before the names of what a layer uses beside its own weights
 
@@ -142,12 +143,16 @@ class ForwardContext:
     microbatch   of this rank, 0 ..
     share        of one microbatch in the step's loss (what extra losses are multiplied with)
     even         nobody knows the router yet: tokens go to the experts in turn
+    piece        which piece of its sequences the microbatch is, and
+    sequences    what attentions leave to later pieces, by prefix of their weights; None: sequences are whole
     """
 
     weights: Mapping[str, Tensor]
     microbatch: int = 0
     share: float = 1.0
     even: bool = False
+    piece: int = 0
+    sequences: dict[str, Pieces] | None = None
     leaves: dict[str, Tensor] = field(default_factory=dict)  # weights that autograd differentiates
     products: list[Product] = field(default_factory=list)  # gradients of matrices, to be computed later, or
     at_once: Callable[[Product], None] | None = None  # what computes them while their factors are still in cache
@@ -157,6 +162,10 @@ class ForwardContext:
         if name not in self.leaves:
             self.leaves[name] = self.weights[name].detach().clone().requires_grad_(torch.is_grad_enabled())
         return self.leaves[name]
+
+    def pieces(self, prefix: str = "") -> Pieces | None:
+        """What the attention whose weights begin so leaves to later pieces; None: sequences are whole."""
+        return None if self.sequences is None else self.sequences.setdefault(prefix, Pieces())
 
     def made(self, product: Product) -> None:
         """The backward of a matrix has its two factors."""
@@ -352,6 +361,13 @@ class _Within:
 
     context: ForwardContext
     prefix: str
+
+    @property
+    def piece(self) -> int:
+        return self.context.piece
+
+    def pieces(self) -> Pieces | None:
+        return self.context.pieces(self.prefix)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.context[self.prefix + name]

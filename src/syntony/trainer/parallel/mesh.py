@@ -12,6 +12,8 @@
     ep         blocks of `ep` neighbouring data ranks                     different experts
     edp        data ranks at the same place of those blocks               copies of the same experts
 
+    Where a layer is on two devices of a pipeline (Layout.copies), both are data ranks, neighbours in `dp`.
+
 A lane of one rank has no group. Two lanes never share a group, so that none waits behind another's messages.
 """
 
@@ -52,12 +54,14 @@ class Mesh:
         return self.place_of(self.rank)
 
     def place_of(self, rank: int) -> Mapping[str, int]:
-        """A rank's coordinates."""
+        """A rank's coordinates. Of a layer's two devices in a pipeline (Layout.copies), that in the first half comes
+        first as a data rank."""
         layout, rest = self.layout, rank
         place: dict[str, int] = {}
         for axis in ("tp", "cp", "dp", "pp"):
             rest, place[axis] = divmod(rest, getattr(layout, axis))
-        place["data"] = place["dp"] * layout.cp + place["cp"]
+        place["data"] = (place["dp"] * layout.cp + place["cp"]) * layout.copies
+        place["data"] += layout.copies > 1 and 2 * place["pp"] >= layout.pp
         place["edp"], place["ep"] = divmod(place["data"], layout.ep)
         place["replicas"], place["within"] = divmod(place["data"], self.size("dp"))
         return place

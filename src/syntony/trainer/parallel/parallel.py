@@ -52,5 +52,5 @@ def _together(branches: list[Branch], blocks: int) -> list[list[Branch]]:
 
 def boundary(model: Model, mesh: Mesh, rows: int) -> tuple[int, int, int]:
     """Shape of what a layer hands to the next: sequences, a rank's part of their length, width."""
-    parts = mesh.size("cp") * (mesh.size("tp") if mesh.layout.sequence else 1)
+    parts = mesh.layout.cp * mesh.layout.slices * (mesh.size("tp") if mesh.layout.sequence else 1)
     return rows, model.context // parts, model.width

@@ -76,6 +76,8 @@ class CompiledStep:
     recomputed    layer, microbatch and segment of what is computed again
     weights       by layer: whose weights its segments use, with what comes before their names
     makers        by layer and microbatch: how many ops make gradients of its weights
+    turns         by layer: the microbatches that it meets here, and which of them each is
+    slices        so many microbatches in a row are pieces of the same sequences
     late          by layer: compute ops of others that the plan wants to have ended before its gradients are summed
     rounds        recorded ops that are done in rounds (overlap/step/shards.py), and
     ways          by layer with such: in so many directions; its parts are shards of the sequence, not rows
@@ -91,6 +93,8 @@ class CompiledStep:
     recomputed: frozenset[tuple[int, int, int]]
     weights: Mapping[int, Mapping[int, str]]
     makers: Mapping[tuple[int, int], int]
+    turns: Mapping[int, Mapping[int, int]]
+    slices: int
     late: Mapping[int, frozenset[OpKey]]
     rounds: frozenset[OpKey]
     ways: Mapping[int, int]
@@ -131,6 +135,8 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
         pieces = layer is not None and layer.expert and any(weight.shape[0] % count for weight in layer.weights)
         return Task(op, part, count, pieces, settles, waits, tuple(watching.get(op.key, ())))
 
+    makers = Counter((op.layer, op.microbatch) for op in ops if op.kind in (Kind.BACKWARD, Kind.BACKWARD_WEIGHT))
+    met = {i: sorted(m for layer, m in makers if layer == i) for i in layers}
     return CompiledStep(
         tasks=tuple(map(task, ops)),
         receives=tuple(op for op in moving if op.kind is Kind.RECV),
@@ -143,7 +149,9 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
             i: {index: prefix for index, prefix in ((i, ""), (graph.shadow(i), SHADOW)) if index in held}
             for i in layers
         },
-        makers=Counter((op.layer, op.microbatch) for op in ops if op.kind in (Kind.BACKWARD, Kind.BACKWARD_WEIGHT)),
+        makers=makers,
+        turns={i: {m: turn for turn, m in enumerate(found)} for i, found in met.items()},
+        slices=graph.layout.slices if graph.layout is not None else 1,
         late=_late(plan, moving, computed),
         rounds=frozenset(op.key.whole for op in rounds),
         ways=ways,

@@ -41,7 +41,7 @@ def emulated(layers: Sequence[Layer], config: Config) -> list[Layer]:
     """The layers of a rank, sleeping: the blocks of the whole model take `forward` seconds each."""
     rows = config.data.rows
     second, within = seconds_of(config), range(1, len(layers) - 1)
-    length = config.model.context // config.parallel.cp
+    length = config.model.context // (config.parallel.cp * config.parallel.slices)
     return [
         _sleeping(layer, second * (i in within), (rows, length), config.model.top) for i, layer in enumerate(layers)
     ]
@@ -146,7 +146,7 @@ class _Sleep(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        together = bool(ctx.names) and ctx.context.at_once is not None  # one sleep: it is waking up that costs
+        together = ctx.context.at_once is not None  # one sleep: it is waking up that costs
         nothing = torch.empty(0)
         each = [0.0 if place or together else ctx.seconds for place in range(len(ctx.names))]
         products = [Nap(name, nothing, nothing, seconds=took) for name, took in zip(ctx.names, each, strict=True)]

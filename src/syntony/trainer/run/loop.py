@@ -184,14 +184,14 @@ def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
     """Refuses what this machine cannot hold: weights, gradients, optimizer, and what the plan (None: the step as it is
     recorded) has of activations, gathered weights and sharded gradients at most."""
     sizes = config.parallel
-    turns = math.ceil(math.log2(config.data.microbatches // sizes.dp))
+    turns = math.ceil(math.log2(config.data.microbatches * sizes.slices // (sizes.dp * sizes.copies)))
     layout = (plan.graph.layout if plan else None) or config.layout
     every = layout.zero, layout.groups.get("dp", 1)
     lasting = 0.0
     for i, (_, flat) in (rank.parts_of(plan) if plan else rank.parts).items():
         zero, shards = (3, sizes.ep) if plan and i >= len(plan.graph.layers) else every
         state = sum(1 / shards if zero >= level else 1 for level in (3, 1, 1))
-        lasting += 4 * flat.elements * (state + turns + (zero < 2)) / sizes.pp
+        lasting += 4 * flat.elements * (state + turns + (zero < 2)) * sizes.copies / sizes.pp
     _refuse_above_free(rank, lasting, 0.0)  # before anything of that size is tried
     plan = plan or replace(plain(rank.recorded()), windows={})  # in pipelines one window for all peers can wait forever
     peak = simulate(plan, cost_of(plan.graph, {}, {})).peak

@@ -167,7 +167,7 @@ class Rank:
         layers = parallelized(config.model, self.mesh, rows, self.dtype.itemsize, even, hot)
         if even:
             layers = emulated(layers, config)
-        parts = ALIGNMENT * config.parallel.dp * config.parallel.cp
+        parts = ALIGNMENT * config.parallel.dp * config.parallel.cp * config.parallel.copies
         numbered = dict(enumerate(layers))
         numbered |= {len(layers) + i: layer.shadow for i, layer in enumerate(layers) if layer.shadow is not None}
         return {number: (layer, Flat.of(layer.weights, parts)) for number, layer in numbered.items()}
@@ -200,8 +200,9 @@ class Rank:
         parts = self._cut(hot)
         own = [part for part in parts.values() if part[0].segments]
         layers, flats = [layer for layer, _ in own], [flat for _, flat in own]
+        sizes = self.config.parallel
         tokens = torch.zeros(1, 1, dtype=torch.int64).expand(
-            self.config.data.rows, self.config.model.context // self.config.parallel.cp
+            self.config.data.rows, self.config.model.context // (sizes.cp * sizes.slices)
         )
         kept_by = held(layers, flats, (tokens, tokens), self.dtype)
         return tuple(
@@ -237,7 +238,7 @@ class Rank:
             len(plan.graph.layers) - 1,
             self.updates,
             self.runner,
-            1.0 / (config.data.microbatches * config.parallel.cp),
+            1.0 / (config.data.microbatches * config.parallel.slices * config.parallel.cp),
             (self.shape, self.dtype),
             (mesh.place["tp"], mesh.size("tp")),
         )
@@ -296,7 +297,8 @@ class Rank:
             lane, place, copies = "edp", "edp", "" if zero else "edp"
         if index >= len(plan.graph.layers):
             lane, place, copies, zero = "ep", "ep", "edp", 3
-        n, turns = mesh.size(lane), self.config.data.microbatches // self.config.parallel.dp
+        sizes = self.config.parallel
+        n, turns = mesh.size(lane), self.config.data.microbatches * sizes.slices // (sizes.dp * sizes.copies)
         names = [w.name for w in layer.weights if w.whole or mesh.place["tp"] == 0]
         counted = frozenset(names if not copies or mesh.place[copies] == 0 else ())
         leaves = turns * layer.sources

@@ -30,6 +30,7 @@ from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.op_key import BACKWARD, FORWARD, OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.model.crossing import Crossing, Load
+from syntony.trainer.model.flash import Pieces
 from syntony.trainer.model.layer import ForwardContext, Layer, Move, Transfer
 from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.parallel.data_parallel.updates import Updates
@@ -64,6 +65,7 @@ class StepState:
     leaves       gradients that are being made, by layer and microbatch
     gathered     weights, by gather and layer
     losses       by microbatch
+    sequences    what pieces of sequences leave to later ones, by layer, segment and microbatch before it was cut
     arrived      by layer: microbatches whose gradients are summed
     done         compute ops
     withheld     layers with all gradients, and what their sums wait for beside these
@@ -80,6 +82,7 @@ class StepState:
     leaves: dict[tuple[int, int], Leaf] = field(default_factory=dict)
     gathered: dict[OpKey, dict[int, Tensor]] = field(default_factory=dict)
     losses: dict[int, list[Tensor]] = field(default_factory=dict)
+    sequences: dict[tuple[int, int, int], dict[str, Pieces]] = field(default_factory=dict)
     arrived: Counter[int] = field(default_factory=Counter)
     done: set[OpKey] = field(default_factory=set)
     withheld: dict[int, set[OpKey]] = field(default_factory=dict)
@@ -206,6 +209,9 @@ class Interpreter:
 
     def _segment(self, op: Op, inputs: Tensors) -> Kept:
         context = ForwardContext(self._weights(op), op.microbatch, self._share)
+        if (slices := self.compiled.slices) > 1:
+            whole, context.piece = divmod(op.microbatch, slices)
+            context.sequences = self.state.sequences.setdefault((op.layer, op.segment, whole), {})
         outputs = self.layers[op.layer].segments[op.segment](context, *inputs)
         context.weights = {}
         kept = Kept(inputs, outputs, context)
@@ -287,7 +293,7 @@ class Interpreter:
             tree.add(place, buffer)
         state = self.state
         state.arrived[i] += 1
-        if state.arrived[i] == len(state.batch):
+        if state.arrived[i] == len(self.compiled.turns[i]):
             for index in self.compiled.weights[i]:
                 state.withheld[index] = set(self.compiled.late.get(index, ())) - state.done
 
@@ -426,13 +432,13 @@ class Interpreter:
         return self._views[index]
 
     def _leaf(self, i: int, m: int) -> Leaf:
-        leaves, turns = self.state.leaves, len(self.state.batch)
+        leaves, turns = self.state.leaves, self.compiled.turns[i]
         if (i, m) not in leaves:
             leaf = leaves[i, m] = Leaf([], [{} for _ in range(self.layers[i].sources)], self.compiled.makers[i, m])
             for index, prefix in self.compiled.weights[i].items():
                 sharded = self.updates.layers[index]
                 for source in range(sharded.layer.sources):
-                    place = source * turns + m
+                    place = source * len(turns) + turns[m]
                     buffer = sharded.tree.leaf(place)
                     leaf.sums.append((sharded.tree, place, buffer))
                     views = sharded.views(buffer).items()

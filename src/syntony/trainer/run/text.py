@@ -59,11 +59,11 @@ class Loader:
         """(tokens, targets) of every microbatch; without a step, of the held-out text."""
         config, run = self.config, self.config.run
         turns, here = config.data.microbatches // config.parallel.dp, positions(self.mesh, config.model.context)
-        found = []
+        found: list[tuple[Tensor, Tensor]] = []
         for index in range(self.mesh.place["dp"] * turns, (self.mesh.place["dp"] + 1) * turns):
             whole = self.text.batch(config.run.seed, step, index, config.data.rows, config.model.context)
             tokens, targets = (each.to(run.device)[:, here].contiguous() for each in whole)
-            found.append((tokens, targets))
+            found += zip(*(each.chunk(config.parallel.slices, 1) for each in (tokens, targets)), strict=True)
         return found
 
 

@@ -1,4 +1,5 @@
-r"""Boxes of eight accelerators, a direct link between every two: AMD MI300X, Intel Gaudi and Gaudi 2.
+r"""Boxes of eight accelerators, a direct link between every two: AMD MI300X, Intel Gaudi and Gaudi 2,
+Huawei Ascend 910B.
 
            7 ─ 0 ─ 1
           / \ /│\ / \
@@ -105,4 +106,16 @@ GAUDI2 = _family(
     "Intel Gaudi 2 boxes: 8 chips all to all on Ethernet, three ports each to the outside",
     "Intel Gaudi documentation, network configuration: 24 ports of 100 Gb/s Ethernet per chip, three to each of the "
     "seven others and three to the outside; latency: none published, half of InfiniBand's in TACCL (NSDI'23) table 1",
+)
+
+ASCEND_910B = _family(
+    _Box(
+        "ascend-910b",
+        Wire(Fraction(28 * 10**9), XGMI_ALPHA),
+        Wire(PCIE5_BANDWIDTH, PCIE_ALPHA),
+        Wire(Fraction(25 * 10**9), NETWORK_ALPHA),
+    ),
+    "Huawei Atlas 800T A2 boxes: 8 Ascend 910B all to all on HCCS, a port of 200 Gb/s each",
+    "Huawei Atlas 800T A2 product description: 392 GB/s of HCCS per chip over seven links, both directions together, "
+    "8 ports of 200 Gb/s RoCE; latency: none published, as NVLink in TACCL (NSDI'23)",
 )

@@ -4,74 +4,129 @@
     q:    q0            q1            q2            stay
     step: kv0 ------->  kv1 ------->  kv2 --->      n - 1 times to the next rank; gradients come back the same way
 
-What a block contributes is merged by online softmax: of each query row only its output and the logarithm of its sum
-of exponentials are kept, and (o, l) + (o', l') = ((e^l o + e^l' o') / (e^l + e^l'), log(e^l + e^l')).
+Which tokens a rank has decides how much of its blocks causality leaves, of 4 ranks (t: triangle, #: all, .: nothing):
 
-Causality would leave the first ranks without work. So a rank holds two pieces of the sequence, one from each end
-("zigzag": of 2n pieces rank r has r and 2n-1-r). A piece attends to earlier pieces as a whole, to itself under the
-triangle, and to later ones not at all: at every step every rank has the same work and there is nothing to mask.
+    plain       one piece each            t...  #t..  ##t.  ###t        the last rank works, the first one waits
+    ring        a piece from each end     at every step half a block, all of it seen ("zigzag"): of 2n pieces rank r
+                                          has r and 2n - 1 - r
+    striped     every n-th token          tttt  tttt  tttt  tttt        at every step a triangle
+
+What a step finds is merged with what was found before (model/flash.py): o and l of each query. In the backward a block
+needs o and l of all of them, and the gradient of o. The steps hand these back through the places of their own
+gradients: that of o is the gradient of the last o, that of l the last l, and that of a third tensor, which only holds
+the place, the last o. Only steps read them.
 
 Liu, Zaharia, Abbeel: Ring Attention with Blockwise Transformers (2023), section 3; Brandon et al.: Striped Attention
-(2023), section 3, for the balance; the pieces from both ends are Llama 3's (section 3.3.2).
+(2023), section 3; the pieces from both ends are Llama 3's (section 3.3.2) and DistFlashAttn's idea of balance (2023).
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor
 
-
-def pieces(rank: int, ranks: int) -> tuple[int, ...]:
-    """Which of the sequence's 2 * ranks equal pieces a rank holds; a single rank holds one piece, all of it."""
-    return (0,) if ranks == 1 else (rank, 2 * ranks - 1 - rank)
+from syntony.overlap.step.layout import Attention
+from syntony.trainer.model.flash import block, block_gradients, merge
 
 
-def positions(rank: int, ranks: int, length: int) -> Tensor:
+class Run(NamedTuple):
+    """Places begin, begin + step, .. of a sequence, `size` of them."""
+
+    begin: int
+    step: int
+    size: int
+
+
+class Seen(NamedTuple):
+    """Queries of a rank that see keys of a source; causal: each no later ones than itself."""
+
+    queries: slice
+    keys: slice
+    causal: bool
+
+
+State = tuple[Tensor, Tensor, Tensor]
+"""Output [rows, heads, tokens, depth], its total [.., 1], and what holds a place."""
+
+
+def runs(form: Attention, rank: int, ranks: int, length: int) -> tuple[Run, ...]:
+    """Which tokens of a sequence a rank holds, in its order."""
+    if form == "plain" or ranks == 1:
+        return (Run(rank * (length // ranks), 1, length // ranks),)
+    if form == "striped":
+        return (Run(rank, ranks, length // ranks),)
+    size = length // ranks // 2
+    return Run(rank * size, 1, size), Run((2 * ranks - 1 - rank) * size, 1, size)
+
+
+def positions(form: Attention, rank: int, ranks: int, length: int) -> Tensor:
     """Places in a sequence of `length` tokens of those that a rank holds, int64 [length / ranks]."""
-    held = pieces(rank, ranks)
-    size = length // ranks // len(held)
-    return torch.cat([torch.arange(piece * size, (piece + 1) * size) for piece in held])
+    held = runs(form, rank, ranks, length)
+    return torch.cat([torch.arange(begin, begin + step * size, step) for begin, step, size in held])
 
 
-def block(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
-    """Attention of queries [rows, heads, n, width] to keys and values [rows, heads, m, width].
-
-    Returns the output, and of each query the logarithm of its sum of exponentials [rows, heads, n, 1].
-    """
-    scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
-    if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(later, float("-inf"))
-    total = scores.logsumexp(-1, keepdim=True)
-    return (scores - total).exp() @ value, total
-
-
-def merge(output: Tensor, total: Tensor, other: Tensor, other_total: Tensor) -> tuple[Tensor, Tensor]:
-    """Both blocks' attention from the attention of each."""
-    both = torch.logaddexp(total, other_total)
-    return output * (total - both).exp() + other * (other_total - both).exp(), both
+def seen(form: Attention, rank: int, source: int, tokens: int) -> tuple[Seen, ...]:
+    """What a rank's queries see of the keys of a source, of as many tokens."""
+    every, early, late = slice(0, tokens), slice(0, tokens // 2), slice(tokens // 2, tokens)
+    if form == "striped":
+        if source <= rank:
+            return (Seen(every, every, causal=True),)
+        return (Seen(slice(1, tokens), slice(0, tokens - 1), causal=True),) if tokens > 1 else ()
+    if form == "plain":
+        return (Seen(every, every, causal=source == rank),) if source <= rank else ()
+    if source == rank:
+        return Seen(early, early, True), Seen(late, early, False), Seen(late, late, True)
+    return (Seen(every, early, False),) if source < rank else (Seen(late, every, False),)
 
 
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    held: tuple[int, ...],
-    source: tuple[int, ...],
-    before: tuple[Tensor, Tensor] | None,
-) -> tuple[Tensor, Tensor]:
-    """One step of the ring: queries of the pieces `held` see keys and values of the pieces `source`.
+def begin(query: Tensor) -> State:
+    """Before the first step: nothing is seen."""
+    total = torch.full_like(query[..., :1], float("-inf"), dtype=torch.promote_types(query.dtype, torch.float32))
+    return torch.zeros_like(query), total, query.new_zeros(()).expand(query.shape)
 
-    All [rows, heads, tokens, width]. `before` is what earlier steps have found; the first is of the rank's own block.
-    """
-    found = []
-    keys, values = key.chunk(len(source), 2), value.chunk(len(source), 2)
-    for i, (mine, part) in enumerate(zip(held, query.chunk(len(held), 2), strict=True)):
-        so_far = None if before is None else (before[0].chunk(len(held), 2)[i], before[1].chunk(len(held), 2)[i])
-        for theirs, k, v in zip(source, keys, values, strict=True):
-            if theirs <= mine:
-                seen = block(part, k, v, causal=theirs == mine)
-                so_far = seen if so_far is None else merge(*so_far, *seen)
-        assert so_far is not None  # a rank's own block comes first, and every piece sees itself
-        found.append(so_far)
-    return torch.cat([o for o, _ in found], 2), torch.cat([t for _, t in found], 2)
+
+def attend(query: Tensor, key: Tensor, value: Tensor, what: tuple[Seen, ...], before: State, last: bool) -> State:
+    """One step: the state with more keys and values seen. `last`: the output is used as such, by no step."""
+    found: State = _Step.apply(query, key, value, *before, what, last)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Step(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        output: Tensor,
+        total: Tensor,
+        place: Tensor,
+        what: tuple[Seen, ...],
+        last: bool,
+    ) -> State:
+        output, total = output.clone(), total.clone()
+        for queries, keys, causal in what:
+            q, k, v = query[:, :, queries], key[:, :, keys], value[:, :, keys]
+            mine, more = (output[:, :, queries], total[:, :, queries]), block(q, k, v, causal)
+            output[:, :, queries], total[:, :, queries] = merge(mine, more)
+        ctx.save_for_backward(query, key, value, *((output, total) if last else ()))
+        ctx.what = what
+        return output, total, place.view_as(place)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        query, key, value, *final = ctx.saved_tensors
+        gradient, total, output = gradients
+        if final:
+            output, total = final
+        of_query, of_key, of_value = (torch.zeros_like(tensor) for tensor in (query, key, value))
+        for queries, keys, causal in ctx.what:
+            rows = [tensor[:, :, queries] for tensor in (query, output, total, gradient)]
+            q, o, t, g = rows
+            found = block_gradients(g, q, key[:, :, keys], value[:, :, keys], o, t, causal)
+            of_query[:, :, queries] += found[0]
+            of_key[:, :, keys] += found[1]
+            of_value[:, :, keys] += found[2]
+        return of_query, of_key, of_value, gradient, total, output, None, None

@@ -2,10 +2,13 @@
 
     ring       norm qkv -kv-> attend -kv-> attend .. project add      keys and values go round (ring.py)
     ulysses    norm qkv -----> attend -----> project add              tokens are traded for heads, and back
+    usp        norm qkv -----> made -kv-> attend .. -----> project add      both: neighbours trade, rings are between
+                                                                            those at the same place
 
 Ulysses: ranks hold all heads of a part of the sequence; an all_to_all makes of it a part of the heads for all of the
 sequence, a second one undoes that. A rank sends 4 (n-1)/n of its activations whatever the length; heads must divide by
-the ranks. Jacobs et al., DeepSpeed Ulysses (2023), section 3.1.
+the ranks. Jacobs et al., DeepSpeed Ulysses (2023), section 3.1. Both on a grid: Fang and Zhao, USP (2024), section 4:
+what neighbours trade stays on fast wires, and rings have fewer and longer steps.
 """
 
 from __future__ import annotations
@@ -27,44 +30,46 @@ from syntony.trainer.parallel.mesh import Mesh
 
 def positions(mesh: Mesh, length: int) -> Tensor:
     """Places in a sequence of `length` of the tokens that this rank's cp place holds, int64."""
-    rank, ranks = mesh.place["cp"], mesh.size("cp")
-    if mesh.layout.attention == "ring":
-        return ring.positions(rank, ranks, length)
-    return torch.arange(length).chunk(ranks)[rank]
+    layout = mesh.layout
+    turn, trader = divmod(mesh.place["cp"], layout.trading)
+    return ring.positions(layout.attention, turn, layout.rings, length).chunk(layout.trading)[trader]
 
 
 def context_parallel(branches: Sequence[Branch], model: Model, mesh: Mesh) -> list[Branch]:
     """The branches as rank `mesh.place["cp"]` has them; before tensor_parallel cuts them."""
-    ranks = mesh.size("cp")
+    ranks = mesh.layout.cp
     if ranks > 1:
         _check(model, mesh)
     found = []
     for branch in branches:
         if branch.kind == "attention" and ranks > 1:
-            branch = (_ring if mesh.layout.attention == "ring" else _ulysses)(branch, model, mesh)
+            branch = _attention(branch, model, mesh)
         if branch.kind == "embedding" and model.positions == "learned":
-            here = positions(mesh, model.context)
+            here = positions(mesh, model.context // mesh.layout.slices)
             if mesh.layout.sequence:
                 here = here.chunk(mesh.size("tp"))[mesh.place["tp"]]
-            branch = branch.with_segment(1, _place(here))
+            branch = branch.with_segment(1, _place(here, model.context // mesh.layout.slices))
         found.append(branch)
     return found
 
 
 def _check(model: Model, mesh: Mesh) -> None:
-    ranks, heads = mesh.size("cp"), model.heads // mesh.size("tp")
-    parts = ranks * (2 if mesh.layout.attention == "ring" else 1)
+    layout, heads = mesh.layout, model.heads // mesh.size("tp")
+    parts = layout.cp * layout.halves
     if model.context % parts:
         raise UserError(
-            f"[parallel] cp is {ranks}; [model] context must be a multiple of {parts}, and is {model.context}"
+            f"[parallel] cp is {layout.cp}; [model] context must be a multiple of {parts}, and is {model.context}"
         )
-    if mesh.layout.attention == "ulysses" and heads % ranks:
-        raise UserError(f"[parallel] cp is {ranks}; ulysses needs it to divide a rank's heads, and these are {heads}")
+    if heads % layout.trading:
+        raise UserError(
+            f"[parallel] attention {layout.attention} trades heads between {layout.trading} ranks, which must divide "
+            f"a rank's heads, and these are {heads}"
+        )
 
 
-def _place(here: Tensor) -> Run:
+def _place(here: Tensor, length: int) -> Run:
     def place(context: ForwardContext, x: Tensor) -> tuple[Tensor]:
-        return (x + F.embedding(here, context["positions"]),)
+        return (x + F.embedding(here + context.piece * length, context["positions"]),)
 
     return place
 
@@ -89,27 +94,6 @@ class Trade(Transfer):
         return Move(parts, torch.empty_like(parts), lambda found: torch.cat(tuple(found), along))
 
 
-def _ulysses(branch: Branch, model: Model, mesh: Mesh) -> Branch:
-    depth, ranks = model.width // model.heads, mesh.size("cp")
-    qkv, attend, project = branch.segments[1:4]
-
-    def by_heads(context: ForwardContext, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        made, _ = qkv(context, h, x)
-        return made.view(*made.shape[:2], 3, -1, depth), x
-
-    def all_tokens(context: ForwardContext, made: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        o, _ = attend(context, made.flatten(2), x)
-        return o.view(*o.shape[:2], -1, depth), x
-
-    def joined(context: ForwardContext, o: Tensor, x: Tensor) -> tuple[Tensor, ...]:
-        return project(context, o.flatten(2), x)
-
-    for index, run in enumerate((by_heads, all_tokens, joined), start=1):
-        branch = branch.with_segment(index, run)
-    branch = branch.with_point(1, Trade("to_heads", ranks, apart=3, along=1))
-    return branch.with_point(2, Trade("to_tokens", ranks, apart=1, along=2))
-
-
 @dataclass(frozen=True)
 class Shift(Transfer):
     """To the next rank; gradients to the one before. An all_to_all in which everything goes to one rank."""
@@ -132,16 +116,60 @@ class Shift(Transfer):
         return Move(x, torch.empty_like(x), input_sizes=rows[0], output_sizes=rows[1])
 
 
-def _ring(branch: Branch, model: Model, mesh: Mesh) -> Branch:
-    depth, rank, ranks = model.width // model.heads, mesh.place["cp"], mesh.size("cp")
-    held = [ring.pieces(r, ranks) for r in range(ranks)]
-    begin = [piece * (model.context // ranks // 2) for piece in held[rank]]
-    norm, qkv, _, project, add = branch.segments
+def _attention(branch: Branch, model: Model, mesh: Mesh) -> Branch:
+    """The branch with what trades heads (ulysses), what goes round (ring), or both."""
+    layout, depth = mesh.layout, model.width // model.heads
+    norm, qkv, whole, project, add = branch.segments
+    enter, *_, after, leave = branch.points
+    runs: list[Run] = [norm]
+    points: list[Transfer | None] = [enter]
+    into = qkv
+    if layout.trading > 1:
+
+        def by_heads(context: ForwardContext, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            made, _ = qkv(context, h, x)
+            return made.view(*made.shape[:2], 3, -1, depth), x
+
+        def flat(context: ForwardContext, made: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            return made.flatten(2), x
+
+        runs.append(by_heads)
+        points.append(Trade("to_heads", layout.trading, apart=3, along=1))
+        into = flat
+    if layout.rings > 1:
+        runs += _ring(into, model, mesh)
+        turn, between = mesh.place["cp"] // layout.trading, range(1, layout.rings)
+        points += [Shift(f"ring_{number}", turn, layout.rings) for number in between]
+    else:
+        runs.append(lambda context, made, x: whole(context, *into(context, made, x)))
+    if layout.trading > 1:
+        attend = runs.pop()
+
+        def by_tokens(context: ForwardContext, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+            o, x = attend(context, *tensors)
+            return o.view(*o.shape[:2], -1, depth), x
+
+        def joined(context: ForwardContext, o: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+            return project(context, o.flatten(2), x)
+
+        runs += [by_tokens, joined, add]
+        after = Trade("to_tokens", layout.trading, apart=1, along=2)
+    else:
+        runs += [project, add]
+    return replace(branch, segments=tuple(runs), points=(*points, after, leave))
+
+
+def _ring(qkv: Run, model: Model, mesh: Mesh) -> list[Run]:
+    """made | step 1 | .. : the first makes q, k and v of what `qkv` makes, the last hands on the output."""
+    layout, depth = mesh.layout, model.width // model.heads
+    rank, ranks, form = mesh.place["cp"] // layout.trading, layout.rings, layout.attention
+    held, tokens = ring.runs(form, rank, ranks, model.context), model.context // ranks
 
     def turned(x: Tensor) -> Tensor:
         if model.positions != "rotary":
             return x
-        return torch.cat([rotated(part, at) for part, at in zip(x.chunk(len(begin), 2), begin, strict=True)], 2)
+        parts = zip(torch.split(x, [run.size for run in held], 2), held, strict=True)
+        return torch.cat([rotated(part, run.begin, run.step) for part, run in parts], 2)
 
     def made(context: ForwardContext, h: Tensor, x: Tensor) -> tuple[Tensor, ...]:
         q, k, v = heads_of(qkv(context, h, x)[0], depth)
@@ -149,23 +177,19 @@ def _ring(branch: Branch, model: Model, mesh: Mesh) -> Branch:
         return kv, kv, turned(q), x
 
     def step(number: int) -> Run:
-        source = held[(rank - number) % ranks]
+        there, last = ring.seen(form, rank, (rank - number) % ranks, tokens), number == ranks - 1
 
-        def seen(context: ForwardContext, kv: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        def run(context: ForwardContext, kv: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
             if number == 1:
                 own, q, x = rest
-                o, total = ring.attend(q, own[:, 0], own[:, 1], held[rank], held[rank], None)
+                here = ring.seen(form, rank, rank, tokens)
+                state = ring.attend(q, own[:, 0], own[:, 1], here, ring.begin(q), last=False)
             else:
-                q, x, o, total = rest
-            o, total = ring.attend(q, kv[:, 0], kv[:, 1], held[rank], source, (o, total))
-            return (o.transpose(1, 2).flatten(2), x) if number == ranks - 1 else (kv, q, x, o, total)
+                q, x, *others = rest
+                state = (others[0], others[1], others[2])
+            state = ring.attend(q, kv[:, 0], kv[:, 1], there, state, last)
+            return (state[0].transpose(1, 2).flatten(2), x) if last else (kv, q, x, *state)
 
-        return seen
+        return run
 
-    steps = [step(number) for number in range(1, ranks)]
-    shifts = [Shift(f"ring_{number}", rank, ranks) for number in range(1, ranks)]
-    return replace(
-        branch,
-        segments=(norm, made, *steps, project, add),
-        points=(branch.points[0], *shifts, *branch.points[2:]),
-    )
+    return [made, *map(step, range(1, ranks))]

@@ -67,7 +67,7 @@ def tensor_parallel(branches: Sequence[Branch], model: Model, mesh: Mesh) -> lis
             branch = branch.with_point(1, Leave("totals", ranks, sequence=False))
         else:
             branch = branch.with_point(-1, Leave(f"leave{suffix}", ranks, sequence))
-        if kind == "attention" and sequence and mesh.size("cp") == 1:
+        if kind == "attention" and sequence and mesh.layout.cp == 1:
             branch = branch.with_point(1, Still("heads")).with_point(2, Still("tokens"))
         found.append(branch)
     return found
@@ -78,7 +78,7 @@ def _check(model: Model, mesh: Mesh) -> None:
     for name in ("heads", "hidden"):
         if getattr(model, name) % ranks:
             raise UserError(f"[parallel] tp is {ranks}; it must divide [model] {name}, which is {getattr(model, name)}")
-    length = model.context // mesh.size("cp")
+    length = model.context // (mesh.layout.cp * mesh.layout.slices)
     if mesh.layout.sequence and length % ranks:
         raise UserError(
             f"[parallel] tp is {ranks}; with sequence = true it must divide a rank's part of the context, {length}"
