@@ -56,6 +56,7 @@ CHEAP = {
     "bench": "bench all_reduce broadcast -b 8 -n 2 --ranks 2 --csv b.csv -J b.json",
     "tune": "tune --ranks 2 --collectives all_reduce --sizes 8,64,1K --repeat 1",
     "overlap list": "overlap list",
+    "overlap reshard": "overlap reshard --model thin --old dp=8,zero=3 --new dp=6,zero=3 --on dgx-a100",
     "overlap layout": "overlap layout --model gpt2 --ranks 2 --machine a100 --sequences 4 --where pp=1 --timeout 3",
     "overlap plan": f"overlap plan {_GPT} -o plan.json",
     "overlap simulate": f"overlap simulate {_GPT}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from syntony.overlap.commands import compare, explain, layout, listing, plan, search, simulate, trace, traffic
+from syntony.overlap.commands import compare, explain, layout, listing, plan, reshard, search, simulate, trace, traffic
 
-COMMANDS = tuple(verb.COMMAND for verb in (listing, plan, simulate, compare, explain, search, layout, trace, traffic))
+COMMANDS = tuple(
+    verb.COMMAND for verb in (listing, plan, simulate, compare, explain, search, layout, reshard, trace, traffic)
+)
