@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from syntony.base.command import UserError
 from syntony.overlap.policies import orders
 from syntony.overlap.policies.passes import relayout
 from syntony.overlap.policies.passes.backward import delay_weight_grad, last_backwards, split_backward
 from syntony.overlap.policies.passes.defer import defer
 from syntony.overlap.policies.passes.recompute import hide_recompute
-from syntony.overlap.policies.policy import Decided, published
+from syntony.overlap.policies.policy import Decided, best_of, published
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind
@@ -20,19 +22,24 @@ def breadth_first(graph: Graph, cost: Cost, loops: int) -> Decided:
     return Decided(relayout.loop_stages(graph, loops))
 
 
-@published(
-    "Oh et al., Out-of-order Backprop, EuroSys 2022",
-    missing="its allocation of a pipeline's layers, modulo its devices",
-    first=(4, (0, 1, 2, 4, 8, 16)),
-)
+@published("Oh et al., Out-of-order Backprop, EuroSys 2022", first=(4, (0, 1, 2, 4, 8, 16)))
 def ooo_backprop(graph: Graph, cost: Cost, first: int) -> Decided:
     """Gradients of weights off the chain of the backward; those of the first layers late, and the very first soonest.
-    A pipeline keeps its order of microbatches, and makes gradients of weights where it would wait."""
+    In a pipeline they are made where it would wait, and its layers are dealt out in turn (modulo allocation), in as
+    many chunks per device as are simulated fastest."""
     if graph.layout and graph.layout.pp > 1:
-        return Decided(split_backward(graph), movable=(Kind.BACKWARD_WEIGHT,))
+        return best_of(cost, [Decided(split_backward(one), movable=(Kind.BACKWARD_WEIGHT,)) for one in _modulo(graph)])
     chained = any(op.kind.moves and op.microbatch >= 0 and not op.pieces for op in graph)
     split = split_backward(graph, None if chained else last_backwards(graph, first))
     return Decided(defer(delay_weight_grad(split, first)), orders.need)
+
+
+def _modulo(graph: Graph) -> Iterator[Graph]:
+    """The pipeline as it is, and with chunk i of its layers on device i mod pp, from two of them to single layers."""
+    yield graph
+    units = sum(not layer.joined for layer in graph.layers) // relayout.layout_of(graph).pp
+    for loops in sorted({min(2**power, units) for power in range(1, units.bit_length() + 1)} - {0, 1}):
+        yield relayout.loop_stages(graph, loops)
 
 
 @published("Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024", memory=("1p", ("1p", "2p", "v")))
