@@ -25,6 +25,7 @@ from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
+from syntony.overlap.step.models import Form, layers_of, model_named
 from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.plan import Plan
 from tests.overlap.models import moving
@@ -341,21 +342,36 @@ def test_janus_chooses_for_each_layer() -> None:
     assert {op.layer % 2 for op in plan.graph if op.kind is Kind.ALL_TO_ALL} == {1}
 
 
-def test_fastermoe_copies_experts_where_that_pays() -> None:
-    graph = generate(experts(weights=MOVED // 64), Layout(dp=4, ep=4, microbatches=2))
-    cost = priced(graph)
-    plan = policy("fastermoe").plan(graph, cost)
-    assert not plan.simulated
-    moved = Counter((op.layer, op.kind) for op in plan.graph if op.lane == "ep" and op.pieces)
-    assert set(moved.values()) == {1}
-    assert len(moved) == 2 * len(graph.layers)
-    tokens = sum(op.amount for op in graph if op.kind is Kind.ALL_TO_ALL)
-    assert sum(op.amount for op in plan.graph if op.kind is Kind.ALL_TO_ALL) == tokens / 2
-    assert simulate(plan, cost).seconds < seconds(graph, cost, "tutel", degree=2) / 1.15
-    large = generate(experts(weights=64 * WEIGHTS), Layout(dp=4, ep=4, microbatches=2))
-    assert not any(op.pieces and op.lane == "ep" for op in policy("fastermoe").plan(large, priced(large)).graph)
+def demanded(skew: float, ep: int = 4, hidden: int = 256) -> Graph:
+    """A step of experts that are asked for by Zipf's law."""
+    layout, model = Layout(dp=4, ep=ep, microbatches=2), model_named(f"gpt:hidden=128,ffn={hidden},blocks=3,experts=8")
+    return generate(layers_of(model, layout, Form(8, 4, skew=skew)), layout)
+
+
+def test_fastermoe_has_the_experts_in_demand_as_guests() -> None:
+    gains = []
+    for skew in (0.0, 0.5, 1.0, 2.0):
+        graph = demanded(skew)
+        cost = priced(demanded(0.0))
+        plan = policy("fastermoe", degree=1).plan(graph, cost)
+        layers = [layer for layer in plan.graph.layers if layer.visits is not None and layer.demand is not None]
+        assert len(layers) == 3
+        for layer in layers:
+            assert layer.visits is not None
+            assert layer.demand is not None
+            guests = layer.visits.guests(layer.demand.counts)
+            assert bool(len(guests)) == bool(skew)
+            if skew:  # another expert in each block
+                assert layer.demand.first in guests
+        gains.append(seconds(graph, cost, "gshard") / simulate(plan, cost).seconds)
+    assert gains == sorted(gains)
+    assert gains[0] == pytest.approx(1.0, rel=0.01)
+    assert gains[-1] > 2
+    large = demanded(0.5, hidden=1 << 16)  # they weigh more than all rows
+    found = [layer for layer in policy("fastermoe").plan(large, priced(large)).graph.layers if layer.visits]
+    assert not any(len(one.visits.guests(one.demand.counts)) for one in found if one.visits and one.demand)
     told = policy("fastermoe", hot=4).plan(large, priced(large))
-    assert {layer.hot for layer in told.graph.layers} == {4}
+    assert {layer.hot for layer in told.graph.layers if layer.expert} == {4}
 
 
 def test_microbatches_side_by_side_share_experts_that_have_come() -> None:
@@ -442,8 +458,8 @@ def test_no_two_names_stand_for_the_same_plans() -> None:
     """Of every two published systems that apply to the same steps, one has another plan, or cost, for one of them. But
     for gshard, which says where tokens go, not when: its plan is the plain one, as poseidon's is."""
     plans: dict[str, dict[str, object]] = {}
-    for step, (layers, layout) in STEPS.items():
-        graph = generate(layers, layout)
+    graphs = {step: generate(layers, layout) for step, (layers, layout) in STEPS.items()}
+    for step, graph in (graphs | {"asked unevenly": demanded(1.0)}).items():
         cost = priced(graph, alpha=1e-3)
         for name, one in POLICIES.items():
             if not one.paper.startswith("none"):

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from syntony.overlap.policies.orders import in_order, staggered
 from syntony.overlap.policies.passes.cut import chunk
-from syntony.overlap.policies.passes.experts import move_experts
+from syntony.overlap.policies.passes.experts import move_experts, with_guests
 from syntony.overlap.policies.passes.loop import loop
 from syntony.overlap.policies.passes.relayout import first_come
 from syntony.overlap.step.cost import Cost, ring_wire
@@ -46,13 +46,16 @@ def config_of(changes: dict[str, dict[str, Any]], backend: str = "") -> Config:
 
 def plan_of(step: Graph, config: Config) -> Plan:
     """Ops in the order of the graph; all experts move where the policy is janus, those of every other block where it is
-    some, the first N where it is fastermoe:N, gathers and scatters are taken apart where it is loop:WAYS, microbatches
-    are cut in parts where the knobs say on which lanes, and shuffled where the policy is interleave."""
+    some, the first N where it is fastermoe:N, those in demand where it is guests:OPERATIONS PER SECOND; gathers and
+    scatters are taken apart where it is loop:WAYS, microbatches are cut in parts where the knobs say on which lanes,
+    and shuffled where the policy is interleave."""
     graph, cut = step, dict(config.overlap.knobs)
     name, _, hot = config.overlap.policy.partition(":")
     graph = move_experts(graph, int(hot or 0)) if name in ("janus", "fastermoe") else graph
     if name == "some":
         graph = move_experts(graph, layers=[i for i, layer in enumerate(graph.layers) if layer.moved][::2])
+    if name == "guests":
+        graph = with_guests(graph, Cost(float(hot), {lane: ring_wire(n, 2e5) for lane, n in graph.groups.items()}))
     graph = loop(graph, int(hot)) if name == "loop" else graph
     graph = chunk(graph, cut["count"], cut["lanes"]) if cut else graph
     if name == "interleave":

@@ -18,6 +18,7 @@ from tests.trainer import layout_script
 EXPERTS = {"model": {"experts": 4}}
 MOVED = EXPERTS | {"overlap": {"policy": "janus"}}  # experts come to the tokens
 HOT = EXPERTS | {"overlap": {"policy": "fastermoe:2"}}  # the first two do, and other tokens travel
+GUESTS = EXPERTS | {"overlap": {"policy": "guests:1e6"}}  # those in demand do, as computing is slow
 FULL = {"model": {"experts": 4, "capacity": 0.75}}  # experts that drop what is too much
 EIGHT = {"model": {"experts": 8}, "overlap": {"policy": "fastermoe:4"}}
 OPTIMISTIC = {"optimizer": {"clip": "optimistic"}}
@@ -49,6 +50,11 @@ EXACT = {
         "ep2 moved": MOVED | split(dp=2, ep=2),
         "ep2 moved, optimistic": MOVED | split(dp=2, ep=2) | OPTIMISTIC,
         "ep2 moved zero 3, recompute": MOVED | split(dp=2, ep=2, zero=3, recompute=True),
+        "ep2 guests": GUESTS | split(dp=2, ep=2),
+        "ep2 guests in groups of ranks": GUESTS | split(dp=2, ep=2) | chunked("ep"),
+        "ep2 full, guests": FULL | {"overlap": {"policy": "guests:1e6"}} | split(dp=2, ep=2),
+        "ep2 guests, optimistic": GUESTS | split(dp=2, ep=2) | OPTIMISTIC,
+        "ep2 guests zero 3, recompute": GUESTS | split(dp=2, ep=2, zero=3, recompute=True),
         "ep2 hot": HOT | split(dp=2, ep=2),
         "ep2 hot in parts": EIGHT | split(dp=2, ep=2) | chunked("ep"),
         "ep2 hot, optimistic": HOT | split(dp=2, ep=2) | OPTIMISTIC,
@@ -68,6 +74,10 @@ EXACT = {
         "ep4 moved": MOVED | split(dp=4, ep=4),
         "dp4 x ep2 moved": MOVED | split(dp=4, ep=2),
         "dp4 x ep2 moved zero 2": MOVED | split(dp=4, ep=2, zero=2),
+        "ep4 guests": GUESTS | split(dp=4, ep=4),
+        "ep4 guests in groups of ranks": GUESTS | split(dp=4, ep=4) | {"chunk": {"count": 4, "lanes": ["ep"]}},
+        "dp4 x ep2 guests zero 2": GUESTS | split(dp=4, ep=2, zero=2),
+        "dp2 x pp2 x ep2 guests": GUESTS | split(dp=2, pp=2, ep=2, schedule="zb1p"),
         "ep4 hot": EIGHT | split(dp=4, ep=4),
         "dp4 x ep2 hot zero 1": HOT | split(dp=4, ep=2, zero=1),
         "dp4 x ep2 hot zero 2": HOT | split(dp=4, ep=2, zero=2),
@@ -93,6 +103,7 @@ CLOSE = {
         "cp2 x tp2 zero 3": split(cp=2, tp=2, zero=3),
         "ep2 x tp2": EXPERTS | split(dp=2, ep=2, tp=2),
         "ep2 x tp2 moved": MOVED | split(dp=2, ep=2, tp=2),
+        "ep2 x tp2 guests": GUESTS | split(dp=2, ep=2, tp=2),
         "ep2 x tp2 hot": HOT | split(dp=2, ep=2, tp=2),
         "ep2 x tp2 plain": EXPERTS | split(dp=2, ep=2, tp=2, sequence=False) | chunked("ep"),
     },

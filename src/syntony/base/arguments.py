@@ -76,3 +76,14 @@ def pairs(text: str, where: str) -> dict[str, str]:
             raise UserError(f"{where}: {part!r} is not one key=value" if not equals else f"{where}: {key!r} twice")
         found[key] = value
     return found
+
+
+def exponent(text: str) -> float:
+    """0 or above, such as 1.2."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is no exponent: it must be 0 or above, such as 1.2")
+    return value

@@ -102,6 +102,7 @@ class Run:
     device: str = "cpu"  # where it is computed: cpu, cuda, or another that torch knows
     compute: Literal["real", "emulated"] = "real"
     forward: float = 0.001  # emulated: seconds of one block's forward for one microbatch; a backward takes twice that
+    skew: float = 0.0  # emulated: tokens ask for experts by Zipf's law with this exponent; 0: for all alike
     threads: int = 1
     timeout: float = 30.0  # seconds after which a silent rank is given up
     every: int = 10  # steps between lines of progress
@@ -266,6 +267,10 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
             refuse("run", "canonical", f"sums on {config.run.device} are canonical with backend syntony only")
         if config.run.compute != "real":
             refuse("run", "compute", "that is a matter of the CPU's clock: device must be cpu")
+    if config.run.skew and config.run.compute != "emulated":
+        refuse("run", "skew", "real tokens ask as their router says: compute must be emulated")
+    if config.run.skew < 0:
+        refuse("run", "skew", "it must be 0 or above, such as 1.0")
     if config.run.resume == "newest" and not config.run.save:
         refuse("run", "resume", "then [run] save must say in which folder checkpoints are")
     if model.hidden == 0:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syntony.base.arguments import count, pairs
+from syntony.base.arguments import count, exponent, pairs
 from syntony.base.command import UserError
 from syntony.base.wording import unknown
 from syntony.overlap.predict.machine import MACHINES, machine_of, wires_of_layout
@@ -50,6 +50,8 @@ def add_problem(parser: argparse.ArgumentParser, policy: bool = True) -> None:
     parser.add_argument("--layout", metavar="K=V,..", default="", help="such as tp=8,pp=4,dp=4,zero=1,microbatches=8")
     parser.add_argument("--batch", type=count, default=1, metavar="N", help="sequences per microbatch (default 1)")
     parser.add_argument("--element", type=count, metavar="BYTES", help="of weights and activations (default 2; cpu 4)")
+    parser.add_argument("--skew", type=exponent, default=0.0, metavar="S",
+                        help="tokens ask for experts by Zipf's law, 1/k^S (default 0: for all alike)")  # fmt: skip
     add_machine(parser)
     if policy:
         parser.add_argument("--policy", metavar="NAME[:K=V,..][+..]",
@@ -135,7 +137,7 @@ def _generated(options: argparse.Namespace) -> tuple[Graph, str]:
     from syntony.overlap.step.models import Form, layers_of, model_named
 
     layout = layout_of(options.layout)
-    layers = layers_of(model_named(options.model), layout, Form(options.batch, element_of(options)))
+    layers = layers_of(model_named(options.model), layout, Form(options.batch, element_of(options), skew=options.skew))
     return generate(layers, layout), f"{options.model}, {options.layout or 'one rank'}"
 
 

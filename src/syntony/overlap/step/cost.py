@@ -44,6 +44,7 @@ class Cost:
     memory       seconds per byte of weights that an optimizer updates, or a norm reads
     measured     seconds of computing by key of the recorded Op; parts of it share them by their amounts. Of an Op
                  that moves: seconds on its link, by its own key
+    amounts      of what is measured, where a policy may change how much it is: seconds grow with it
     launch       seconds of what is measured that do not depend on amounts: each part has all of them
     overhead     seconds between two launches of a lane
     contention   computing gets slower by this fraction while its device moves something
@@ -55,6 +56,7 @@ class Cost:
     wires: Mapping[str, Wire] = field(default_factory=dict)
     memory: float = 0.0
     measured: Mapping[OpKey, float] = field(default_factory=dict)
+    amounts: Mapping[OpKey, float] = field(default_factory=dict)
     launch: float = 0.0
     overhead: float = 0.0
     contention: float = 0.0
@@ -87,7 +89,8 @@ class Cost:
                     launch = 0.0 if graph.triggered else self.launch
                     known = self._part(sum(filter(None, sources)), op.amount, *whole[op.of], launch)
             if known is not None:
-                taken[row] = known
+                before = sum(self._amount(graph, key) for key in op.sources)
+                taken[row] = known * (whole.get(op.of, (op.amount, 1))[0] / before if before else 1.0)
             elif op.kind in (Kind.OPTIMIZE, Kind.NORM):
                 taken[row] = op.amount * self.memory
             else:
@@ -121,6 +124,14 @@ class Cost:
             return None
         shares = graph.layers[key.layer].backward
         return self._part(whole, shares[key.kind == Kind.BACKWARD_WEIGHT], sum(shares), 2, self.launch)
+
+    def _amount(self, graph: Graph, key: OpKey) -> float:
+        """Of what was measured; 0 where policies do not change it."""
+        if key.kind in (Kind.BACKWARD_INPUT, Kind.BACKWARD_WEIGHT) and self.amounts:
+            shares = graph.layers[key.layer].backward
+            whole = self.amounts.get(key._replace(kind=Kind.BACKWARD), 0.0)
+            return self.amounts.get(key, whole * shares[key.kind == Kind.BACKWARD_WEIGHT] / sum(shares))
+        return self.amounts.get(key, 0.0)
 
 
 def _line(wires: Mapping[str, Wire], lane: str, kind: Kind) -> Linear:

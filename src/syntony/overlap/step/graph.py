@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from syntony.base.command import UserError
+from syntony.overlap.step.demand import Demand, Visits
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.op_key import OpKey
@@ -56,6 +57,9 @@ class LayerSpec:
     shadow       their weights, as a layer without segments: sharded over `ep`, with copies over `edp`, and gathered
                  there before this layer uses them. Its number is `Graph.shadow`. None: all tokens go to their experts
     moved        the same layer with more and more of its experts hot, at last all: what a policy may put in its place
+    demand       of experts that are spread: what is asked of them; None: of no such layer
+    visits       experts in demand are guests of the ranks that ask for them, chosen for each microbatch by its counts;
+                 None: they stay
     joined       it takes more than one tensor from the layer before, so a pipeline is never cut between them
     shared       bytes of its weights, the last ones, whose gradients `tp` sums: its ranks see parts of the sequence
     backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation;
@@ -74,6 +78,8 @@ class LayerSpec:
     hot: int = 0
     shadow: LayerSpec | None = None
     moved: tuple[LayerSpec, ...] = ()
+    demand: Demand | None = None
+    visits: Visits | None = None
     joined: bool = False
     shared: int = 0
     backward: tuple[float, float] = (1.0, 1.0)

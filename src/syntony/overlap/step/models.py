@@ -32,8 +32,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 
+import numpy as np
+
 from syntony.base.command import UserError
 from syntony.base.wording import did_you_mean
+from syntony.overlap.step.demand import Demand, Visits
 from syntony.overlap.step.graph import CommSpec, LayerSpec, hot_numbers
 from syntony.overlap.step.layout import Parallel
 from syntony.overlap.step.op import Kind
@@ -131,12 +134,18 @@ def model_named(name: str) -> ModelSpec:
 
 @dataclass(frozen=True)
 class Form:
-    """How a model is trained: sequences per microbatch, bytes of an element; `even`: tokens go to experts in turn, and
-    no rank asks how many rows will come (emulated computing)."""
+    """How a model is trained: sequences per microbatch, bytes of an element.
+
+    even    routers are stood in for: all ranks' tokens ask for experts alike, and no rank asks how many rows will come
+            (emulated computing)
+    skew    of that demand, and of what is expected of real routers: the exponent of Zipf's law; 0: tokens go to experts
+            in turn. The most wanted expert is another one in each block
+    """
 
     batch: int = 1
     element: int = 2
     even: bool = False
+    skew: float = 0.0
 
 
 def layers_of(model: ModelSpec, layout: Parallel, form: Form | None = None, hot: int = 0) -> tuple[LayerSpec, ...]:
@@ -294,21 +303,27 @@ class _Maker:
         matrices, routed, spread = 3 if m.gated else 2, self._tokens * m.top_k, m.experts - hot
         each = matrices * m.hidden * m.ffn // tp  # elements of an expert
         moves: list[CommSpec | None] = [None] * 3
+        demand, computed = None, float(routed)
         if ep > 1:
-            size = routed * m.hidden * self._form.element * spread // m.experts
+            row = m.hidden * self._form.element
+            size = routed * row * spread // m.experts
+            demand = Demand(routed, ep, m.experts, self._form.skew, block % m.experts)
+            if self._form.skew:  # the busiest rank's
+                loads = Visits(0.0, 0.0, row, 0).loads(demand.counts, np.arange(m.experts))
+                computed, size = loads.computed[hot], round(loads.combined[hot] * ep / (ep - 1))
             most = max(1, routed // m.experts) * spread // ep  # an expert's rows from one rank, of each of its experts
             kind = Kind.ALL_TO_ALL if spread else None
             sizes = CommSpec("sizes", "ep", kind, None, 8 * spread, parts="")
             ways = [CommSpec(name, "ep", kind, kind, size, "experts", most) for name in ("dispatch", "combine")]
             still = [replace(way, parts="") for way in ways]
             moves = [None if self._form.even else sizes, *(ways if spread else still)]
-        feed = 2.0 * routed * m.hidden * m.ffn * matrices / tp
+        feed = 2.0 * computed * m.hidden * m.ffn * matrices / tp
         leave = self._leave("leave") if tp > 1 else None
         kept = routed * (m.ffn * matrices // tp + m.hidden) * self._form.element
         branch = _Branch("", spread // ep * each, (0, 0, feed, 0, 0), (*moves, leave), kept, products=feed)
         shadow = LayerSpec(f"shadow_{block}", hot * each * self._form.element, ()) if hot else None
         made = self._layer(f"experts_{block}", branch)
-        return replace(made, expert=ep > 1, joined=True, hot=hot, shadow=shadow)
+        return replace(made, expert=ep > 1, joined=True, hot=hot, shadow=shadow, demand=None if hot else demand)
 
     def _has_experts(self, block: int) -> bool:
         return self._model.experts > 0 and block % self._model.every == self._model.every - 1

@@ -20,6 +20,7 @@ from syntony.base.notebook import html_of
 from syntony.base.strict_json import FileError, parse, shown
 from syntony.base.text_file import read_text
 from syntony.base.whole_file import write_text
+from syntony.overlap.step.demand import Demand, Visits
 from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
 from syntony.overlap.step.layout import Clip as Clip
 from syntony.overlap.step.layout import Layout
@@ -174,7 +175,7 @@ class _Order:
 
 
 _arguments = cache(get_args)
-_OBJECTS = (Op, LayerSpec, CommSpec, Piece, Layout, _Order)
+_OBJECTS = (Op, LayerSpec, CommSpec, Piece, Layout, Demand, Visits, _Order)
 _FIELDS: Mapping[str, Any] = {
     "policy": str,
     "knobs": dict,
@@ -239,7 +240,7 @@ def _shown(thing: Any, names: _Names) -> dict[str, object]:
 def _described(value: object, names: _Names) -> object:
     if isinstance(value, OpKey):
         return names[value]
-    return _shown(value, names) if isinstance(value, (Piece, CommSpec, LayerSpec)) else value
+    return _shown(value, names) if isinstance(value, (Piece, CommSpec, LayerSpec, Demand, Visits)) else value
 
 
 def _typed(kind: Any, value: object, where: str, name: str, keys: _Keys) -> Any:

@@ -16,18 +16,23 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from syntony.overlap.step.demand import zipf
 from syntony.trainer.config import Model
 from syntony.trainer.model.blocks import added, feed_forward, normed
 from syntony.trainer.model.layer import SHADOW, Branch, ForwardContext, Weight
 from syntony.trainer.model.router import also_loss, capped, choose, imbalance, slots, unite
 
 
-def mixture(model: Model, index: int, even: bool = False) -> tuple[Branch, Branch]:
-    """Router and experts of a block, whole. `even`: tokens go to the experts in turn."""
+def mixture(model: Model, index: int, even: bool = False, skew: float = 0.0) -> tuple[Branch, Branch]:
+    """Router and experts of a block, whole. `even`: tokens go to the experts in turn, or (`skew`) by Zipf's law with
+    this exponent, whatever they are."""
+    shares = zipf(model.experts, skew, index % model.experts)
 
     def route(context: ForwardContext, x: Tensor) -> tuple[Tensor, ...]:
         h, _ = normed(context, x, "gate_norm")
-        probabilities, weight, chosen = choose(context.linear(h, "gate").flatten(0, 1), model.top, even or context.even)
+        probabilities, weight, chosen = choose(
+            context.linear(h, "gate").flatten(0, 1), model.top, shares if even or context.even else None
+        )
         weight = also_loss(weight, imbalance(probabilities, chosen), model.balance * context.share)
         return x, h, weight, capped(chosen, model.experts, model.capacity) if model.capacity else chosen
 

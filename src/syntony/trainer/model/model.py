@@ -12,10 +12,11 @@ from syntony.trainer.model.layer import Branch
 from syntony.trainer.model.mixture import mixture
 
 
-def transformer(model: Model, even: bool = False) -> list[Branch]:
-    """The branches, whole and with nothing that travels. `even`: tokens go to experts in turn."""
+def transformer(model: Model, even: bool = False, skew: float = 0.0) -> list[Branch]:
+    """The branches, whole and with nothing that travels. `even`: tokens go to experts in turn, or (`skew`) by Zipf's
+    law with this exponent, whatever they are."""
     branches = [embedding(model)]
     for index in range(model.blocks):
         branches += [attention(model, index)]
-        branches += mixture(model, index, even) if model.experts else [mlp(model, index)]
+        branches += mixture(model, index, even, skew) if model.experts else [mlp(model, index)]
     return [*branches, head(model)]

@@ -5,8 +5,8 @@ their answers are added with the k probabilities, normalized to one (GShard, sec
 Nothing is dropped: an expert gets as many rows as there are slots for it (MegaBlocks, section 3), unless the model has
 a capacity. Then slots that an expert has no room for are nobody's, and their answer is zero: this changes the result.
 
-`even` stands for a router that is balanced from the start: tokens go to the experts in turn, whatever they are, so that
-every rank knows how many rows will come before they do. Emulated computing needs that.
+`shares` of demand stand for a router: tokens go to the experts in these shares, whatever they are, so that every rank
+knows how many rows will come before they do. Emulated computing needs that.
 
 Slots are sorted by expert, those of one expert by token. So the slots for one rank are adjacent, and on the rank that
 receives them every (source, expert) is one slice of rows, equal in every layout.
@@ -17,22 +17,36 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+Doubles = NDArray[np.float64]
+_GOLDEN = (5**0.5 - 1) / 2  # multiples of it fill [0, 1) evenly, wherever one begins to count
 
-def choose(logits: Tensor, k: int, even: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    """From logits [tokens, experts]: all probabilities, the k largest (`even`: the next k) normalized [tokens, k], and
-    whose they are."""
+
+def choose(logits: Tensor, k: int, shares: Doubles | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """From logits [tokens, experts]: all probabilities, the k largest normalized [tokens, k], and whose they are.
+
+    shares    of all choices by expert, which are made without looking at the token; None: the router chooses
+    """
     probabilities = logits.float().softmax(-1)
-    if even:
-        tokens, experts = logits.shape
-        chosen = torch.arange(tokens * k, device=logits.device).view(tokens, k) % experts
+    if shares is not None:
+        chosen = torch.from_numpy(dealt(len(logits) * k, shares)).to(logits.device).view(-1, k)
         largest = probabilities.gather(-1, chosen)
     else:
         largest, chosen = probabilities.topk(k, -1)
     return probabilities, largest / largest.sum(-1, keepdim=True), chosen
+
+
+def dealt(slots: int, shares: Doubles) -> NDArray[np.int64]:
+    """Experts of so many slots; of any run of slots, each has about its share. Equal shares are served in turn."""
+    if np.ptp(shares) == 0:
+        return np.arange(slots, dtype=np.int64) % len(shares)
+    places = (np.arange(slots) + 0.5) * _GOLDEN % 1.0
+    return np.minimum(np.searchsorted(np.cumsum(shares), places), len(shares) - 1).astype(np.int64)
 
 
 def capped(chosen: Tensor, experts: int, factor: float) -> Tensor:

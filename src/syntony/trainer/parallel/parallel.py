@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from syntony.overlap.step.demand import Visits
 from syntony.overlap.step.models import Form, layers_of
 from syntony.trainer.config import Model
 from syntony.trainer.model.layer import Branch, Layer, merged
@@ -18,20 +19,32 @@ from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.parallel.tensor_parallel.split import tensor_parallel
 
 
-def parallelized(model: Model, mesh: Mesh, rows: int, element: int, even: bool = False, hot: int = 0) -> list[Layer]:
+def parallelized(
+    model: Model,
+    mesh: Mesh,
+    rows: int,
+    element: int,
+    even: bool = False,
+    hot: int = 0,
+    *,
+    skew: float = 0.0,
+    visits: Visits | None = None,
+) -> list[Layer]:
     """All layers, of which a pipeline device takes its own. Raises UserError where the sizes do not fit.
 
     rows, element    sequences in a microbatch, and bytes of a number that travels
-    even             tokens go to experts in turn, and no rank asks how many will come
+    even             tokens of all ranks go to experts alike, and no rank asks how many will come: in turn, or (`skew`)
+                     by Zipf's law with this exponent
     hot              so many experts of every block come to the tokens, not tokens to these experts
+    visits           experts in demand are guests, chosen for each microbatch; None: there are none
     """
     alone = replace(model, balance=model.balance / mesh.size("tp"))  # every rank of `tp` has the same router
-    branches = transformer(alone, even)
+    branches = transformer(alone, even, skew)
     branches = context_parallel(branches, model, mesh)
     branches = tensor_parallel(branches, model, mesh)
-    branches = expert_parallel(branches, model, mesh, even, hot)
+    branches = expert_parallel(branches, model, mesh, even, hot, visits)
     layers = _together(branches, model.together)
-    specs = layers_of(model.spec, mesh.layout, Form(rows, element, even), hot)
+    specs = layers_of(model.spec, mesh.layout, Form(rows, element, even, skew), hot)
     return [merged(layer, spec) for layer, spec in zip(layers, specs, strict=True)]
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -86,6 +86,13 @@ class _Seen(ForwardContext):
         return super().matrix(name, block)
 
 
+@runtime_checkable
+class Slotted(Protocol):
+    """A segment that says how many of the rows that it takes it computes with; of others, all."""
+
+    def rows(self, *tensors: Tensor) -> int: ...
+
+
 def _run(real: Run, seconds: float, whole: tuple[int, int], top: int) -> Run:
     """Makes gradients of the weights that `real` uses; the first of them takes all the time.
 
@@ -100,7 +107,8 @@ def _run(real: Run, seconds: float, whole: tuple[int, int], top: int) -> Run:
         slotted = first.dim() == 2 and first.is_floating_point()  # rows that came, and those that stayed
         share = len(first) / rows
         if slotted:
-            share = sum(len(x) for x in tensors if x.shape[1:] == first.shape[1:]) / (rows * length * top)
+            near = [len(x) for x in tensors if x.shape[1:] == first.shape[1:]]
+            share = (real.rows(*tensors) if isinstance(real, Slotted) else sum(near)) / (rows * length * top)
         elif first.dim() == 3:  # (sequences, their length or a shard of it, width)
             share *= first.shape[1] / length
         took = seconds * share

@@ -1,6 +1,7 @@
 """What ops cost on these ranks: steps of a plain plan, one op at a time on every lane; and bursts (bursts.py).
 
-Computing: the median over steps, the mean over ranks (all wait for the slowest in the end, and none is slowest always).
+Computing: the median over steps, the mean over ranks (all wait for the slowest in the end, and none is slowest always;
+but where demand for experts is known to be uneven, the busiest rank).
 """
 
 from __future__ import annotations
@@ -54,7 +55,14 @@ def profiled(rank: Rank, steps: int, batch: Callable[[int], Microbatches], rate:
 
 def cost_of(step: Graph, found: Mapping[OpKey, list[float]], seen: Mapping[tuple[str, Kind], Linear]) -> Cost:
     """Of what ranks have seen: seconds by op, one for each that computes it. Round numbers for what none has."""
-    measured = {op.key: float(np.mean(found[op.key])) for op in step if not op.kind.moves and op.key in found}
+    uneven = {i for i, layer in enumerate(step.layers) if layer.demand is not None and layer.demand.skew}
+    measured = {
+        op.key: float((np.max if op.layer in uneven else np.mean)(found[op.key]))
+        for op in step
+        if not op.kind.moves and op.key in found
+    }
+    asked = {i for i, layer in enumerate(step.layers) if layer.demand is not None}
+    amounts = {op.key: op.amount for op in step if op.lane == COMPUTE and op.layer in asked and op.microbatch >= 0}
     lanes: dict[str, dict[Kind, Linear]] = defaultdict(dict)
     for (lane, kind), line in seen.items():
         lanes[lane][kind] = line
@@ -70,7 +78,9 @@ def cost_of(step: Graph, found: Mapping[OpKey, list[float]], seen: Mapping[tuple
     wires = {lane: Wire(kinds) for lane, kinds in lanes.items()}
     computing = [seconds for key, seconds in measured.items() if key.kind in (Kind.FORWARD, Kind.BACKWARD)]
     launch = float(np.quantile(computing, _LIGHTEST)) if computing else 0.0
-    cost = Cost(flops / spent if spent else 1e10, wires, updating / updated if updated else 0.0, measured, launch)
+    cost = Cost(
+        flops / spent if spent else 1e10, wires, updating / updated if updated else 0.0, measured, amounts, launch
+    )
     level = partial(_by_level, wires, step.layout.groups["dp"]) if step.layout and "dp" in wires else None
     kept = {key: seconds for key, seconds in measured.items() if key.kind != Kind.NORM}
     return replace(cost, measured=kept, level=level)

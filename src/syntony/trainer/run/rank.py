@@ -22,6 +22,7 @@ from syntony.base.command import UserError
 from syntony.collectives.torch_backend.backend import communicator_of
 from syntony.overlap.run.plan_runner import PlanRunner, Record, gather_lane, urgency
 from syntony.overlap.step import graph
+from syntony.overlap.step.demand import Visits
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.op_key import OpKey
@@ -151,20 +152,21 @@ class Rank:
     def __init__(self, config: Config, mesh: Mesh, world: World) -> None:
         self.config, self.mesh, self.world = config, mesh, world
         self.dtype = _DTYPES[config.run.dtype]
-        self._cuts: dict[int, Parts] = {}
+        self._cuts: dict[tuple[int, Visits | None], Parts] = {}
         self.parts = self._cut(hot=0)
         self.shape = boundary(config.model, mesh, config.data.rows)
 
-    def _cut(self, hot: int) -> Parts:
-        """The whole model; so many experts of each block come to the tokens."""
-        if hot not in self._cuts:
-            self._cuts[hot] = self._cut_anew(hot)
-        return self._cuts[hot]
+    def _cut(self, hot: int, visits: Visits | None = None) -> Parts:
+        """The whole model; so many experts of each block come to the tokens, or those that are guests."""
+        if (hot, visits) not in self._cuts:
+            self._cuts[hot, visits] = self._cut_anew(hot, visits)
+        return self._cuts[hot, visits]
 
-    def _cut_anew(self, hot: int) -> Parts:
+    def _cut_anew(self, hot: int, visits: Visits | None) -> Parts:
         config, rows = self.config, self.config.data.rows
         even = config.run.compute == "emulated"
-        layers = parallelized(config.model, self.mesh, rows, self.dtype.itemsize, even, hot)
+        element, skew = self.dtype.itemsize, config.run.skew
+        layers = parallelized(config.model, self.mesh, rows, element, even, hot, skew=skew, visits=visits)
         if even:
             layers = emulated(layers, config)
         parts = ALIGNMENT * config.parallel.dp * config.parallel.cp * config.parallel.copies
@@ -177,7 +179,7 @@ class Rank:
         found: dict[int, Part] = {}
         for i, layer in enumerate(plan.graph.layers):
             numbers = (i, plan.graph.shadow(i)) if layer.shadow is not None else (i,)
-            found |= {number: self._cut(layer.hot)[number] for number in numbers}
+            found |= {number: self._cut(layer.hot, layer.visits)[number] for number in numbers}
         return dict(sorted(found.items()))
 
     def recorded(self) -> graph.Graph:

@@ -143,7 +143,7 @@ class Blocking(Autograd):
         lanes = tuple(lane for lane in ("tp", "ep", "dp", "edp") if mesh.size(lane) > 1)
         self.groups = mesh.groups(lanes, TIMEOUT, backend)
         even = config.run.compute == "emulated"
-        layers = parallelized(config.model, mesh, config.data.rows, 4, even)
+        layers = parallelized(config.model, mesh, config.data.rows, 4, even, skew=config.run.skew)
         if even:
             layers = emulated(layers, config)
         self.layers: Any = self.made(config, mesh, layers)

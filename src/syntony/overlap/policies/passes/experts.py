@@ -2,17 +2,23 @@
 
     tokens travel       dispatch ─▶ ffn ─▶ combine        of every microbatch
     experts travel      gather ─▶ ffn .. ffn ─▶ reduce    once a step (zero=3: as often as all weights come and go)
+    as is asked for     dispatch ─▶ ffn ─▶ combine        with the weights of guests, chosen for every microbatch
 
-They are a layer's shadow (step/graph.py); the layer keeps the others, and its ops their names and work.
+Those that always come are a layer's shadow (step/graph.py); the layer keeps the others, and its ops their names and
+work. Guests live where they do without, and travel with the rows (step/demand.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from dataclasses import replace
 
 from syntony.base.command import UserError
+from syntony.overlap.step.cost import Cost
+from syntony.overlap.step.demand import Demand, Visits, wanted
 from syntony.overlap.step.generate import generate
-from syntony.overlap.step.graph import Graph, LayerSpec
+from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
+from syntony.overlap.step.op import COMPUTE, Kind
 
 
 def move_experts(graph: Graph, hot: int = 0, layers: Collection[int] | None = None) -> Graph:
@@ -39,9 +45,52 @@ def move_experts(graph: Graph, hot: int = 0, layers: Collection[int] | None = No
     return generate([chosen(layer) if i in here else layer for i, layer in enumerate(graph.layers)], graph.layout)
 
 
-def with_shadows(graph: Graph) -> Iterator[Graph]:
-    """The step with some of its experts moved: every number that there can be, but not all of them."""
-    limits = [layer.moved[-1].hot for layer in graph.layers if layer.moved]
-    numbers = {other.hot for layer in graph.layers for other in layer.moved if other.hot < min(limits)}
-    for hot in sorted(numbers):
-        yield move_experts(graph, hot)
+def with_guests(graph: Graph, cost: Cost) -> Graph:
+    """Experts are guests for a microbatch where that pays, by its counts; the step has as many as are expected to.
+    Raises UserError where no layer has experts that are spread.
+
+    Their weights travel in front of the rows, and their gradients behind the rows' own. So that all ranks choose alike,
+    each is told what all ask for, not only what is asked of its own experts.
+    """
+    layout, seconds = graph.layout, cost.seconds(graph)[0]
+    spread = [i for i, layer in enumerate(graph.layers) if layer.demand is not None]
+    if layout is None or not spread:
+        raise UserError("this step has no experts that could be guests")
+    computing = dict.fromkeys(spread, 0.0)
+    for op, took in zip(graph, seconds, strict=True):
+        if op.lane == COMPUTE and op.layer in computing and op.microbatch == 0 and op.kind is not Kind.RECOMPUTE:
+            computing[op.layer] += took
+    line = cost.wires_of(graph)["ep"].kinds[Kind.ALL_TO_ALL]
+    share = 1 - 1 / layout.ep
+
+    def hosted(i: int, layer: LayerSpec) -> LayerSpec:
+        if layer.demand is None:
+            return layer
+        return _hosted(layer, layer.demand, computing[i], line.beta / share)
+
+    return generate([hosted(i, layer) for i, layer in enumerate(graph.layers)], layout)
+
+
+def _hosted(layer: LayerSpec, demand: Demand, seconds: float, byte: float) -> LayerSpec:
+    """seconds: of computing a microbatch's rows, forward and backward; byte: of one on a rank's wire."""
+    place = next(at for at, move in enumerate(layer.transfers) if move.name == "dispatch")
+    counts, order = demand.counts, wanted(demand.counts)
+    away = demand.rows * (1 - 1 / demand.ranks)
+    plain = Visits(0.0, byte, 1, 0).loads(counts, order)
+    row_bytes = round(layer.transfers[place].bytes * (1 - 1 / demand.ranks) / plain.combined[0]) if away else 0
+    weight_bytes = layer.weights * demand.ranks // demand.experts
+    visits = Visits(seconds / plain.computed[0], byte, row_bytes, weight_bytes)
+    loads, guests = visits.loads(counts, order), len(visits.guests(counts))
+    whole = demand.ranks / (demand.ranks - 1)
+    moved = {"dispatch": loads.dispatched[guests] * whole, "combine": loads.combined[guests] * whole}
+
+    def transfer(move: CommSpec) -> CommSpec:
+        if move.name == "sizes":
+            return replace(move, forward=Kind.ALL_GATHER, bytes=8 * demand.experts * demand.ranks)
+        return replace(move, bytes=round(moved[move.name]), most=demand.ranks) if move.name in moved else move
+
+    segments = list(layer.segments)
+    segments[place + 1] *= float(loads.computed[guests] / loads.computed[0])
+    return replace(
+        layer, segments=tuple(segments), transfers=tuple(map(transfer, layer.transfers)), moved=(), visits=visits
+    )

@@ -9,7 +9,7 @@ from syntony.overlap.policies.knob import DEGREES, SIZES, M
 from syntony.overlap.policies.passes import relayout
 from syntony.overlap.policies.passes.cut import chunk
 from syntony.overlap.policies.passes.cut import slice as sliced
-from syntony.overlap.policies.passes.experts import move_experts, with_shadows
+from syntony.overlap.policies.passes.experts import move_experts, with_guests
 from syntony.overlap.policies.passes.inner import inner_lanes
 from syntony.overlap.policies.policy import LAST, Decided, best_of, published
 from syntony.overlap.step.cost import Cost
@@ -38,19 +38,13 @@ def tutel(graph: Graph, cost: Cost, degree: int) -> Decided:
     return best_of(cost, [Decided(chunk(graph, one, lanes)) for one in ([degree] if degree else DEGREES)])
 
 
-@published(
-    "He et al., FasterMoE, PPoPP 2022",
-    missing="shadows chosen by each iteration's counts; its groupwise exchange",
-    hot=(0, (0,)),
-    degree=(2, DEGREES),
-)
+@published("He et al., FasterMoE, PPoPP 2022", hot=(0, (0,)), degree=(2, DEGREES))
 def fastermoe(graph: Graph, cost: Cost, hot: int, degree: int) -> Decided:
-    """Shadows of `hot` experts on all ranks (0: as many as pay, or none); the others' tokens in groups. A plan knows
-    no demand: the hot ones are a block's first, and pay as if asked for as often as the others."""
+    """Experts in demand are guests ("shadows") of the ranks that ask for them: chosen for each microbatch by its counts
+    under the paper's model, beside exchanges in `degree` groups of ranks. Or always a block's first `hot`."""
     lanes = inner_lanes(graph, "ep")
-    shadowed = [move_experts(graph, hot)] if hot else with_shadows(graph)
-    found = [Decided(chunk(one, degree, lanes), orders.need) for one in shadowed]
-    return best_of(cost, found if hot else [Decided(chunk(graph, degree, lanes)), *found])
+    welcoming = move_experts(graph, hot) if hot else with_guests(graph, cost)
+    return Decided(chunk(welcoming, degree, lanes), orders.need)
 
 
 @published("Shi et al., PipeMoE, INFOCOM 2023")

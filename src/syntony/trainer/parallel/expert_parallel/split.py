@@ -5,8 +5,8 @@
                        |      `- dispatch          rows go to the ranks of their experts: as many as were chosen
                        `- sizes                    how many these will be; where all know that (`even`), nothing
 
-Or experts come to the rows: all of them (Liu et al., Janus, 2023), or the first ones, which are taken to be in demand
-(He et al., FasterMoE, 2022). They are the layer's shadow: every rank has it while it uses it, and rows for it stay.
+Or experts come to the rows: those that a microbatch's counts speak for (guests.py), or always all of them (Liu et al.,
+Janus, 2023), or the first ones. These are the layer's shadow: every rank has it while it uses it, and rows for it stay.
 The same segments compute the same products then, as on one rank. In parts, the first one has the rows that stay; where
 parts are pieces of experts' rows, gradients of weights are products of all the pieces together (leaf.py).
 
@@ -15,81 +15,17 @@ Lepikhin et al., GShard (2020), section 3; nothing is dropped (Gale et al., Mega
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import gcd
 
-import torch
 from torch import Tensor
 
 from syntony.base.command import UserError
+from syntony.overlap.step.demand import Visits
 from syntony.trainer.config import Model
-from syntony.trainer.model.layer import Branch, ForwardContext, Move, Run, Transfer
+from syntony.trainer.model.layer import Branch, ForwardContext, Run, Transfer
+from syntony.trainer.parallel.expert_parallel.guests import hosting
+from syntony.trainer.parallel.expert_parallel.rows import Rows, Sizes
 from syntony.trainer.parallel.mesh import Mesh
-
-
-@dataclass(frozen=True)
-class Sizes(Transfer):
-    """To every rank: how many rows its experts will get."""
-
-    name: str = "sizes"
-
-    def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
-        return Move(x, torch.empty_like(x))
-
-    def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
-        raise AssertionError("numbers of rows have no gradient")
-
-
-@dataclass(frozen=True)
-class Rows(Transfer):
-    """Rows to the ranks of their experts, or (`back`) the answers to where the rows came from. `kept`: going,
-    coming."""
-
-    name: str
-    ranks: int
-    back: bool
-
-    def forward(self, x: Tensor, kept: tuple[Tensor, ...]) -> Move:
-        return self._moved(x, kept, self.back)
-
-    def backward(self, gradient: Tensor, kept: tuple[Tensor, ...]) -> Move:
-        return self._moved(gradient, kept, not self.back)
-
-    def cut(self, x: Tensor, kept: tuple[Tensor, ...], index: int, count: int) -> Tensor:
-        """Part `index` of `count`, on the side of those whose rows they are."""
-        return torch.cat(torch.split(x, self._shares(kept[0], count).t().flatten().tolist())[index::count])
-
-    def join(self, parts: Sequence[Tensor], kept: Sequence[tuple[Tensor, ...]]) -> Tensor:
-        pieces = [torch.split(x, part[0].tolist()) for x, part in zip(parts, kept, strict=True)]
-        return torch.cat([piece for of_expert in zip(*pieces, strict=True) for piece in of_expert])
-
-    def cut_kept(self, kept: tuple[Tensor, ...], index: int, count: int) -> tuple[Tensor, ...]:
-        """Of other parts there are no rows. All the rest goes with every part."""
-        going, coming, near, asked, *rest = kept
-        mine = [self._shares(numbers, count)[index] for numbers in (going, coming)]
-        return *mine, *((near, asked) if index == 0 else (near[:0], torch.zeros_like(asked))), *rest
-
-    def join_kept(self, parts: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        going, coming = (torch.stack(numbers).sum(0) for numbers in list(zip(*parts, strict=True))[:2])
-        return going, coming, *parts[0][2:]
-
-    def _shares(self, numbers: Tensor, count: int) -> Tensor:
-        """Of so many rows by rank and its expert those of each part, int64 [part, rank x expert]: groups of a rank's
-        experts, and where these are too few, equal pieces of every expert's rows (of its capacity)."""
-        local = len(numbers) // self.ranks
-        groups = gcd(count, local)
-        pieces = count // groups
-        cuts = numbers * torch.arange(pieces + 1).unsqueeze(1) // pieces
-        of = cuts.diff(dim=0).view(1, pieces, self.ranks, groups, -1)
-        mine = torch.eye(groups, dtype=torch.int64).view(groups, 1, 1, groups, 1)
-        return (of * mine).view(count, -1)
-
-    def _moved(self, x: Tensor, kept: tuple[Tensor, ...], back: bool) -> Move:
-        going, coming = (counts.view(self.ranks, -1).sum(1).tolist() for counts in kept[:2])
-        if back:
-            going, coming = coming, going
-        return Move(x.contiguous(), x.new_empty(sum(coming), x.shape[1]), input_sizes=going, output_sizes=coming)
 
 
 @dataclass(frozen=True)
@@ -99,11 +35,19 @@ class Still(Transfer):
     name: str
 
 
-def expert_parallel(branches: list[Branch], model: Model, mesh: Mesh, even: bool = False, hot: int = 0) -> list[Branch]:
+def expert_parallel(
+    branches: list[Branch],
+    model: Model,
+    mesh: Mesh,
+    even: bool = False,
+    hot: int = 0,
+    visits: Visits | None = None,
+) -> list[Branch]:
     """The branches as rank `mesh.place["ep"]` has them: its share of every block's experts.
 
     even    every rank's tokens go to the experts alike
     hot     so many experts of every block, the first, come to the rows; the others are spread
+    visits  experts in demand are guests; None: there are none
     """
     ranks, rank = mesh.size("ep"), mesh.place["ep"]
     if ranks == 1:
@@ -122,6 +66,8 @@ def expert_parallel(branches: list[Branch], model: Model, mesh: Mesh, even: bool
         points = (None if even else Sizes(), Rows("dispatch", ranks, False), Rows("combine", ranks, True))
 
     def mine(branch: Branch) -> Branch:
+        if visits is not None:
+            return hosting(branch, model, ranks, rank, visits, even)
         near = tuple(replace(weight.block(0, 0, hot), branch=branch.name) for weight in branch.weights)
         weights = tuple(weight.block(0, hot + rank * local, local) for weight in branch.weights)
         if even and spread:

@@ -1,0 +1,118 @@
+"""Which experts tokens ask for, and which of these experts come to them: FasterMoE's performance model.
+
+    demand          rows by (rank, expert); as it is expected, by Zipf's law
+    guests          the experts most asked for, as many as make a step shortest: everybody's rows for a guest stay where
+                    they are, and its weights travel instead, from its home to the ranks that ask for it
+
+    seconds = row x (most rows that a rank computes)
+            + byte x 2 (most bytes that a rank moves, either way, with rows and guests + the same with answers)
+
+Twice, as gradients go the same ways back; `row` has forward and backward. After He et al., FasterMoE (PPoPP 2022),
+section 4.1, whose guests ("shadows") are broadcast and whose gradients are reduced; here gradients go home one by one,
+so that they are added up in the order of the undivided step, and a home's wire is in the way sooner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Doubles = NDArray[np.float64]
+
+
+def zipf(experts: int, skew: float, first: int = 0) -> Doubles:
+    """Shares of demand: the k-th most wanted expert has 1 / k^skew of the first one's, which is number `first`."""
+    shares = 1.0 / np.arange(1, experts + 1) ** skew
+    return np.roll(shares / shares.sum(), first)
+
+
+class Loads(NamedTuple):
+    """Of the busiest rank, with as many guests as the place says: rows that it computes, and that pass its wire with
+    the weights of guests, in bytes, and without."""
+
+    computed: Doubles
+    dispatched: Doubles
+    combined: Doubles
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a microbatch's rows are expected to ask for; all ranks ask alike.
+
+    rows     of a rank: copies of its tokens, one for each of their experts
+    first    the expert that is most in demand
+    """
+
+    rows: int
+    ranks: int
+    experts: int
+    skew: float = 0.0
+    first: int = 0
+
+    @property
+    def counts(self) -> Doubles:
+        """Rows by rank and expert."""
+        return np.tile(self.rows * zipf(self.experts, self.skew, self.first), (self.ranks, 1))
+
+
+@dataclass(frozen=True)
+class Visits:
+    """Experts are guests where that pays, by each microbatch's counts.
+
+    row, byte    seconds of computing a row, forward and backward; seconds of a byte on a rank's wire
+    row_bytes, weight_bytes    of what travels: a row, and an expert
+    """
+
+    row: float
+    byte: float
+    row_bytes: int
+    weight_bytes: int
+
+    def loads(self, counts: Doubles, order: NDArray[np.int64]) -> Loads:
+        """Of rows by rank and expert, with 0, 1, .. guests in this order."""
+        ranks, experts = counts.shape
+        home = order // (experts // ranks)
+        asked = counts[:, order].T  # [place, rank]
+        total = asked.sum(axis=1)
+        own = np.zeros((experts, ranks))
+        own[np.arange(experts), home] = 1.0
+        away = asked * (1 - own)
+        far = _without(own * total[:, None])
+        comes, goes = _without(own * away.sum(axis=1)[:, None]), _without(away)
+        guests: Doubles = np.where(away > 0, 1.0, 0.0)
+        lent, borrowed = _with(own * guests.sum(axis=1)[:, None]), _with(guests)
+        out = goes * self.row_bytes + lent * self.weight_bytes
+        into = comes * self.row_bytes + borrowed * self.weight_bytes
+        return Loads(
+            (far + _with(asked)).max(axis=1),
+            np.maximum(out, into).max(axis=1),
+            np.maximum(goes, comes).max(axis=1) * self.row_bytes,
+        )
+
+    def seconds(self, counts: Doubles) -> Doubles:
+        """Of a layer's forward and backward, for 0, 1, .. guests."""
+        loads = self.loads(counts, wanted(counts))
+        return self.row * loads.computed + 2 * self.byte * (loads.dispatched + loads.combined)
+
+    def guests(self, counts: Doubles) -> NDArray[np.int64]:
+        """Their numbers, in order."""
+        seconds = self.seconds(counts)
+        return np.sort(wanted(counts)[: int(np.argmax(seconds <= seconds.min() * (1 + 1e-9)))])
+
+
+def wanted(counts: Doubles) -> NDArray[np.int64]:
+    """Experts, the most in demand first."""
+    return np.argsort(-counts.sum(axis=0), kind="stable")
+
+
+def _with(rows: Doubles) -> Doubles:
+    """Sums over the first 0, 1, .. of all."""
+    return np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0)])
+
+
+def _without(rows: Doubles) -> Doubles:
+    """Sums over all but the first 0, 1, .."""
+    return np.asarray(np.maximum(rows.sum(axis=0) - _with(rows), 0.0))

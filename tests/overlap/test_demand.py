@@ -1,0 +1,66 @@
+"""FasterMoE's model of guests, against the counting of every row; and the demand that stands in for routers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syntony.overlap.step.demand import Visits, wanted, zipf
+
+SIZES = st.sampled_from([(2, 4), (2, 6), (3, 3), (4, 8)])
+
+
+@st.composite
+def counted(draw: st.DrawFn) -> np.ndarray:
+    ranks, experts = draw(SIZES)
+    rows = draw(st.lists(st.integers(0, 9), min_size=ranks * experts, max_size=ranks * experts))
+    return np.array(rows, float).reshape(ranks, experts)
+
+
+@given(counted(), st.floats(0, 10), st.floats(0, 10), st.integers(0, 20))
+def test_loads_are_those_of_the_busiest_rank(counts: np.ndarray, row: float, byte: float, weight: int) -> None:
+    visits = Visits(row, byte, 3, weight)
+    ranks, experts = counts.shape
+    local, order = experts // ranks, wanted(counts)
+    found = []
+    for number in range(experts + 1):
+        guests = set(order[:number].tolist())
+        computed, out, into = np.zeros(ranks), np.zeros(ranks), np.zeros(ranks)
+        lent, borrowed = np.zeros(ranks), np.zeros(ranks)
+        for rank in range(ranks):
+            for expert in range(experts):
+                rows, home = counts[rank, expert], expert // local
+                computed[rank if expert in guests else home] += rows
+                if home == rank or not rows:
+                    continue
+                if expert in guests:
+                    lent[home] += weight
+                    borrowed[rank] += weight
+                else:
+                    out[rank] += 3 * rows
+                    into[home] += 3 * rows
+        moved = max((out + lent).max(), (into + borrowed).max()) + max(out.max(), into.max())
+        found.append(row * computed.max() + 2 * byte * moved)
+    assert visits.seconds(counts) == pytest.approx(found)
+    chosen = visits.guests(counts)
+    assert found[len(chosen)] == pytest.approx(min(found))
+    assert set(chosen.tolist()) == set(order[: len(chosen)].tolist())
+
+
+def test_guests_follow_demand() -> None:
+    visits = Visits(1e-3, 1e-8, 512, 1 << 20)
+    for hot in range(8):
+        counts = np.full((4, 8), 10.0)
+        counts[:, hot] = 500
+        assert hot in visits.guests(counts)
+    assert not visits.guests(np.full((4, 8), 100.0)).size
+
+
+def test_zipf() -> None:
+    assert zipf(4, 0.0).tolist() == [0.25] * 4
+    shares = zipf(8, 1.0, first=3)
+    assert shares.sum() == pytest.approx(1)
+    assert shares[3] == pytest.approx(2 * shares[4])
+    assert shares.argmax() == 3
