@@ -28,18 +28,23 @@ WorkPtr SyntonyBackend::barrier(const BarrierOptions& options) {
   return call.barrier(options);
 }
 
-void SyntonyBackend::monitoredBarrier(const BarrierOptions& options, bool /*wait_all_ranks*/) {
+void SyntonyBackend::monitoredBarrier(const BarrierOptions& options, bool wait_all_ranks) {
   CallOptions call;
   if (options.timeout != c10d::kUnsetTimeout) call.timeout = std::max(options.timeout, std::chrono::milliseconds(1));
   try {
     hooks_->watch([&] { return communicator().barrier(call); });
   } catch (const Error& error) {
-    if (error.kind() != Error::Kind::timeout) std::rethrow_exception(torch_error(std::current_exception()));
-    std::string missing;
-    for (const int late : error.ranks())
-      missing += ", Rank " + std::to_string(late) + " failed to pass monitoredBarrier";
-    TORCH_CHECK_WITH(DistBackendError, false, "[Rank ", rank_, "]: Rank ", rank_, " timed out in monitoredBarrier",
-                     missing, ": ", error.what());
+    const auto& missing = error.ranks();
+    if (error.kind() == Error::Kind::invalid || missing.empty()) {
+      std::rethrow_exception(torch_error(std::current_exception()));
+    }
+    const std::string who = wait_all_ranks ? c10::str("Ranks ", c10::Join(", ", missing))
+                                           : c10::str("Rank ", *std::ranges::min_element(missing));
+    TORCH_CHECK_WITH(DistBackendError, rank_ != 0, "[Rank 0]: ", who, " failed to pass monitoredBarrier: ",
+                     error.what());
+    TORCH_CHECK_WITH(DistBackendError, false, "[Rank ", rank_, "]: Rank ", rank_,
+                     " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: ",
+                     error.what());
   }
 }
 

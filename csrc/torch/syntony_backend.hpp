@@ -87,7 +87,7 @@ class SyntonyBackend : public c10d::Backend {
                         const AllToAllOptions& options) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const AllToAllOptions& options) override;
   WorkPtr barrier(const BarrierOptions& options) override;
-  /// A barrier that says who is missing in the words of torch's own; it always names all of them.
+  /// A barrier that says who is missing, on rank 0 in gloo's words, on the others after gloo's words.
   void monitoredBarrier(const BarrierOptions& options, bool wait_all_ranks) override;
 
   WorkPtr send(Tensors& tensors, int destination, int tag) override;

@@ -2,11 +2,10 @@
 
 import torch
 from accelerate import Accelerator, InitProcessGroupKwargs
-from report import BACKEND, Report, batch
+from report import BACKEND, Report, batch, layers
 
 accelerator = Accelerator(cpu=True, kwargs_handlers=[InitProcessGroupKwargs(backend=BACKEND)])
-torch.manual_seed(1)
-model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256))
+model = layers()
 model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
 report = Report()
 for step in range(20):

@@ -2,7 +2,7 @@
 
 import torch
 import torch.distributed as dist
-from report import BACKEND, Report, batch
+from report import BACKEND, Report, layers, train_step
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.distributed.optim import PostLocalSGDOptimizer
@@ -26,9 +26,7 @@ def in_two_halves(_: object, bucket: dist.GradBucket) -> torch.futures.Future[to
 
 
 for name in ("fp16", "bf16", "PowerSGD", "post-local SGD", "a user's own"):
-    torch.manual_seed(1)
-    layers = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256))
-    model = DistributedDataParallel(layers)
+    model = DistributedDataParallel(layers())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     if name == "fp16":
         model.register_comm_hook(None, default_hooks.fp16_compress_hook)
@@ -47,14 +45,7 @@ for name in ("fp16", "bf16", "PowerSGD", "post-local SGD", "a user's own"):
         model.register_comm_hook(None, in_two_halves)
     report = Report(name)
     for step in range(15):
-        data = batch(step, rank, 256)
-        optimizer.zero_grad()
-        loss = (model(data) - data).square().mean()
-        loss.backward()
-        optimizer.step()
-        mean = loss.detach().clone()
-        dist.all_reduce(mean)
-        report.step(mean / size)
+        train_step(report, model, optimizer, step)
     if rank == 0:
         report.tell()
 dist.destroy_process_group()

@@ -3,7 +3,7 @@
 import lightning
 import torch
 from lightning.pytorch.strategies import DDPStrategy
-from report import BACKEND, Report, batch
+from report import BACKEND, Report, batch, layers
 
 report = Report()
 
@@ -11,7 +11,7 @@ report = Report()
 class Model(lightning.LightningModule):
     def __init__(self) -> None:
         super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256))
+        self.layers = layers()
 
     def training_step(self, data: torch.Tensor, index: int) -> torch.Tensor:
         loss = (self.layers(data) - data).square().mean()

@@ -5,7 +5,7 @@ import tempfile
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from report import BACKEND, Report, batch
+from report import BACKEND, Report, batch, layers, mean
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -16,20 +16,13 @@ dist.init_process_group(BACKEND)
 rank, size = dist.get_rank(), dist.get_world_size()
 
 
-def mean(value: torch.Tensor, group: dist.ProcessGroup | None = None) -> torch.Tensor:
-    value = value.detach().clone()
-    dist.all_reduce(value, group=group)
-    return value / dist.get_world_size(group)
-
-
 def fsdp_tp() -> None:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     folder = [tempfile.mkdtemp() if rank == 0 else None]
     dist.broadcast_object_list(folder)
 
     def make() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-        torch.manual_seed(1)
-        model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256))
+        model = layers()
         parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
         fully_shard(model, mesh=mesh["dp"])
         return model, torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -56,10 +49,10 @@ def fsdp_tp() -> None:
 
 def pipeline() -> None:
     torch.manual_seed(1)
-    layers = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU()) for _ in range(size)]
-    stage = PipelineStage(layers[rank], rank, size, torch.device("cpu"))
+    stages = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU()) for _ in range(size)]
+    stage = PipelineStage(stages[rank], rank, size, torch.device("cpu"))
     schedule = Schedule1F1B(stage, n_microbatches=8, loss_fn=torch.nn.functional.mse_loss)
-    optimizer = torch.optim.SGD(layers[rank].parameters(), lr=0.5)
+    optimizer = torch.optim.SGD(stages[rank].parameters(), lr=0.5)
     report = Report("pipeline 1F1B")
     for step in range(15):
         data, losses = batch(step, 0, 256, rows=32), []

@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 
-from report import BACKEND, Report, batch
+from report import BACKEND, Report, batch, layers
 
 
 def replica(rank: int, lighthouse: str) -> None:
@@ -35,12 +35,11 @@ def replica(rank: int, lighthouse: str) -> None:
 
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     group = torchft.ProcessGroupGloo() if BACKEND == "gloo" else ProcessGroupByName()
-    torch.manual_seed(1)
-    layers = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 256))
+    plain = layers()
     manager = torchft.Manager(
         pg=group,
-        load_state_dict=layers.load_state_dict,
-        state_dict=layers.state_dict,
+        load_state_dict=plain.load_state_dict,
+        state_dict=plain.state_dict,
         min_replica_size=2,
         use_async_quorum=False,
         rank=0,
@@ -52,7 +51,7 @@ def replica(rank: int, lighthouse: str) -> None:
         hostname="127.0.0.1",
         init_sync=False,
     )
-    model = torchft.DistributedDataParallel(manager, layers)
+    model = torchft.DistributedDataParallel(manager, plain)
     optimizer = torchft.Optimizer(manager, torch.optim.SGD(model.parameters(), lr=0.1))
     report = Report()
     for step in range(15):
