@@ -21,11 +21,11 @@ STUBS := _core _solve _cuda _emulation
 CXX_FILES = $(shell find csrc tests/csrc/fuzz tests/csrc/faults tests/csrc/model -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
 .DEFAULT_GOAL := help
-.PHONY: help build stubs view-libraries programs demo wheel docs test test-all test-clients fuzz sanitize cuda nccl-tuner test-cuda lint tidy tidy-all format clean
+.PHONY: help build stubs view-libraries programs demo wheel docs test test-all test-clients fuzz sanitize test-aarch64 cuda nccl-tuner test-cuda lint tidy tidy-all format clean
 
 help: ## this list
 	@echo 'make TARGET [TORCH=$(TORCH)] [PYTHON=$(PYTHON)] [JOBS=$(JOBS)]'
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 12
 
 # ---- set-up: each stamp lies in what it vouches for, so deleting that is enough to redo it ---------------------------
 $(BIN)/python:
@@ -112,6 +112,9 @@ test-clients: $(CLIENTS)/installed ## accelerate, Lightning, DeepSpeed, Ray, .. 
 sanitize: programs ## the runtime under the address, undefined behaviour and thread sanitizers (minutes)
 	@$(PYTEST) -m 'soak or not soak' tests/csrc/test_tcp.py tests/csrc/runtime/test_sanitizers.py \
 	  tests/csrc/cuda/test_interpreter.py
+
+test-aarch64: build ## the core for 64-bit Arm, cross-compiled, under qemu-user; says why not where these are missing (minutes)
+	@$(PYTEST) -rs -m soak tests/csrc/test_aarch64.py
 
 cuda: build ## the CUDA executor for every GPU that nvcc knows of ours: all of it, no warning allowed
 	@cmake --build build/editable --parallel $(JOBS) --target syntony_cuda _cuda -- --quiet

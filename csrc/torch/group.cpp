@@ -2,6 +2,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "core/shm/shareable_memory.hpp"
+#include "torch/over_at_once.hpp"
 #include "torch/tensor_call.hpp"
 
 namespace syntony::glue {
@@ -40,11 +41,12 @@ void SyntonyBackend::monitoredBarrier(const BarrierOptions& options, bool wait_a
     }
     const std::string who = wait_all_ranks ? c10::str("Ranks ", c10::Join(", ", missing))
                                            : c10::str("Rank ", *std::ranges::min_element(missing));
-    TORCH_CHECK_WITH(DistBackendError, rank_ != 0, "[Rank 0]: ", who, " failed to pass monitoredBarrier: ",
-                     error.what());
-    TORCH_CHECK_WITH(DistBackendError, false, "[Rank ", rank_, "]: Rank ", rank_,
-                     " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: ",
-                     error.what());
+    TORCH_CHECK_WITH(DistBackendError, rank_ != 0, "[Rank 0]: ", who,
+                     " failed to pass monitoredBarrier: ", error.what());
+    TORCH_CHECK_WITH(
+        DistBackendError, false, "[Rank ", rank_, "]: Rank ", rank_,
+        " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: ",
+        error.what());
   }
 }
 
@@ -82,14 +84,15 @@ OnDevice& SyntonyBackend::on(const at::Device& device) {
 }
 
 void SyntonyBackend::abort() {
-  if (process_->forked()) return;
+  if (process_->forked() || !communicator_) return;
+  left_ = former_.has_value();
   const std::string why = "torch asked rank " + std::to_string(rank_) + " to abort the group";
   communicator_->abort(why);
   if (const std::scoped_lock lock(on_device_mutex_); on_device_) on_device_->abort(why);
 }
 
 void SyntonyBackend::shutdown() {
-  if (process_->forked()) return;
+  if (process_->forked() || !communicator_) return;
   in_torch_terms([&] {
     if (const std::scoped_lock lock(on_device_mutex_); on_device_) on_device_->shutdown();
     communicator_->shutdown();
@@ -125,6 +128,43 @@ BackendPtr SyntonyBackend::shrink(const Rows& excluded, int flags, const Options
   return made(options, [&](CommunicatorOptions call) { return communicator().shrink(gone, std::move(call)); });
 }
 
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+c10d::ReconfigureHandle SyntonyBackend::get_reconfigure_handle() const {
+  TORCH_CHECK(former_, "syntony rank ", rank_, ": this group was not made with enable_reconfigure=True");
+  return former_->handle;
+}
+
+WorkPtr SyntonyBackend::reconfigure(const c10d::ReconfigureOptions& options) {
+  const std::string own = get_reconfigure_handle();
+  std::vector<std::string> handles;
+  if (const auto* const any_order = std::get_if<0>(&options.handles)) {
+    handles.assign(any_order->begin(), any_order->end());
+    std::ranges::sort(handles);
+  } else {
+    handles = std::get<1>(options.handles);
+  }
+  const auto place = std::ranges::find(handles, own);
+  TORCH_CHECK(place != handles.end(), "syntony: the handles of the new group do not hold this rank's own, ", own);
+  TORCH_CHECK(formed_.insert(options.uuid).second, "syntony: uuid ", options.uuid,
+              " was already used to reconfigure this group; every call needs a new one");
+  shutdown();
+  {
+    const std::scoped_lock lock(on_device_mutex_);
+    on_device_.reset();
+  }
+  communicator_.reset();
+  rank_ = size_ = -1;
+  const auto rank = static_cast<std::size_t>(place - handles.begin());
+  communicator_ = former_->form(c10::str(options.uuid, "/", handles.front(), "/", handles.size()), rank, handles.size(),
+                                options.timeout.value_or(options_->timeout));
+  communicator_->set_timeout(options_->timeout);
+  rank_ = static_cast<int>(rank);
+  size_ = static_cast<int>(handles.size());
+  left_ = false;
+  return c10::make_intrusive<OverAtOnce>(rank_);
+}
+#endif
+
 at::Tensor SyntonyBackend::allocateTensor(long size, at::TensorOptions options) {
   TORCH_CHECK(options.device().is_cpu(), "syntony allocates CPU tensors, not tensors on ", options.device());
   TORCH_CHECK_VALUE(size >= 0, "syntony cannot allocate a tensor of ", size, " elements");
@@ -135,6 +175,7 @@ at::Tensor SyntonyBackend::allocateTensor(long size, at::TensorOptions options) 
 }
 
 c10d::ErrorType SyntonyBackend::getError() {
+  if (!communicator_ || left_) return c10d::ErrorType::SUCCESS;
   std::exception_ptr failure = communicator().error();
   if (const std::scoped_lock lock(on_device_mutex_); !failure && on_device_) failure = on_device_->error();
   if (!failure) return c10d::ErrorType::SUCCESS;

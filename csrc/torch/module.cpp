@@ -16,6 +16,20 @@ T value_in(const py::capsule& capsule, const char* name) {
   TORCH_CHECK_TYPE(named, "expected a capsule named ", name);
   return *capsule.get_pointer<T>();
 }
+
+/// Calls a function of Python's, which makes a Communicator's capsule; who calls and who lets go of it may lack the
+/// interpreter's lock.
+decltype(syntony::glue::SyntonyBackend::Former::form) former(const py::object& form) {
+  const std::shared_ptr<py::object> held(new py::object(form), [](py::object* object) {
+    const py::gil_scoped_acquire lock;
+    delete object;
+  });
+  return [held](const std::string& key, std::size_t rank, std::size_t size, std::chrono::milliseconds timeout) {
+    const py::gil_scoped_acquire lock;
+    const py::capsule group = (*held)(key, rank, size, timeout);
+    return value_in<std::shared_ptr<syntony::Communicator>>(group, syntony::kCommunicatorCapsule);
+  };
+}
 }  // namespace
 
 PYBIND11_MODULE(_torch, m) {
@@ -34,6 +48,15 @@ PYBIND11_MODULE(_torch, m) {
                  c10::make_intrusive<SyntonyBackend::Options>(timeout));
            }),
            py::arg("process"), py::arg("group"), py::arg("timeout"))
+      .def_static(
+          "reconfigurable",
+          [](const py::capsule& process, std::string handle, const py::object& form,
+             std::chrono::milliseconds timeout) {
+            return c10::make_intrusive<SyntonyBackend>(value_in<std::shared_ptr<Process>>(process, kProcessCapsule),
+                                                       SyntonyBackend::Former{std::move(handle), former(form)},
+                                                       c10::make_intrusive<SyntonyBackend::Options>(timeout));
+          },
+          py::arg("process"), py::arg("handle"), py::arg("form"), py::arg("timeout"))
       .def_property_readonly("options", &SyntonyBackend::getBackendOptions)  // not every torch binds it
       .def_property("title", &SyntonyBackend::title, &SyntonyBackend::set_title)
       .def("group", [](const SyntonyBackend& self) {

@@ -2,10 +2,13 @@
 // bytes go where, and what can go wrong on the way, is the Communicator's business.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -39,6 +42,15 @@ class SyntonyBackend : public c10d::Backend {
     }
   };
 
+  /// How a group is formed anew (torch's reconfigure): by whom this rank is known, and how the ranks meet that give the
+  /// same `key`.
+  struct Former {
+    std::string handle;
+    std::function<std::shared_ptr<Communicator>(const std::string& key, std::size_t rank, std::size_t size,
+                                                std::chrono::milliseconds timeout)>
+        form;
+  };
+
   SyntonyBackend(std::shared_ptr<Process> process, std::shared_ptr<Communicator> communicator,
                  c10::intrusive_ptr<Options> options)
       : c10d::Backend(static_cast<int>(communicator->rank()), static_cast<int>(communicator->size())),
@@ -47,14 +59,23 @@ class SyntonyBackend : public c10d::Backend {
         options_(std::move(options)) {
     init();
   }
+  /// A group that has no members before reconfigure() says who they are; until then its rank and size are -1.
+  SyntonyBackend(std::shared_ptr<Process> process, Former former, c10::intrusive_ptr<Options> options)
+      : c10d::Backend(-1, -1), process_(std::move(process)), options_(std::move(options)), former_(std::move(former)) {
+    init();
+  }
 
   [[nodiscard]] Communicator& communicator() const {
     TORCH_CHECK(!process_->forked(), "syntony rank ", rank_,
                 ": this process was forked from the one that made the group; a child must make its own");
+    TORCH_CHECK(communicator_, "syntony: this group has no members yet: reconfigure() it first");
     return *communicator_;
   }
   /// For Python, which makes a Communicator of it.
-  [[nodiscard]] const std::shared_ptr<Communicator>& shared() const { return communicator_; }
+  [[nodiscard]] const std::shared_ptr<Communicator>& shared() const {
+    (void)communicator();
+    return communicator_;
+  }
   [[nodiscard]] const std::shared_ptr<Process>& process() const { return process_; }
   [[nodiscard]] std::size_t self() const { return static_cast<std::size_t>(rank_); }
   /// Where calls on tensors of a device go that is not the CPU: one device for each group.
@@ -123,6 +144,19 @@ class SyntonyBackend : public c10d::Backend {
   bool supportsTensorAlloc(c10::DeviceIndex /*device*/) override { return true; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
 
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  /// Leaves the group there was, if any, and meets those whose handles are named: all of them reconfigure with the same
+  /// `uuid`, a new one. Only one thread may use the group meanwhile.
+  bool supportsReconfigure() const override { return former_.has_value(); }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override;
+  WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
+#endif
+#ifdef C10D_BACKEND_HAS_WINDOW
+  /// Memory that the ranks of one host map (torch/window.hpp). Collective.
+  bool supportsWindow() const override { return communicator().boxes().size() == 1; }
+  c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
+#endif
+
   /// Works then know how long they took. The hook hears of each that ends: on a completion thread, or the caller's.
   void enableCollectivesTiming() override { timing_ = true; }
   void registerOnCompletionHook(CompletionHook&& hook) override {
@@ -168,9 +202,10 @@ class SyntonyBackend : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override { return communicator().sequence(); }
   void setTimeout(std::chrono::milliseconds timeout) override {
     options_->timeout = timeout;
-    communicator().set_timeout(timeout);
+    if (communicator_) communicator().set_timeout(timeout);
   }
   c10d::ErrorType getError() override;
+  /// Fails the group on all ranks. One that can be reconfigured has been left by this rank then, and is no error here.
   void abort() override;
   void shutdown() override;
 
@@ -182,6 +217,9 @@ class SyntonyBackend : public c10d::Backend {
   std::shared_ptr<Process> process_;
   std::shared_ptr<Communicator> communicator_;
   c10::intrusive_ptr<Options> options_;
+  std::optional<Former> former_;
+  std::set<std::int64_t> formed_;   // uuids
+  std::atomic<bool> left_ = false;  // aborted here, to be reconfigured
   std::mutex coalescing_mutex_;
   std::optional<std::vector<WorkPtr>> coalesced_;
   std::mutex on_device_mutex_;

@@ -1,6 +1,6 @@
 """The torch.distributed backend over syntony._core. Built for one version of torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum
 
@@ -22,6 +22,13 @@ class SyntonyBackend(Backend):
 
     def __init__(self, process: object, group: object, timeout: timedelta) -> None:
         """`process` is syntony._core.Process.capsule(), `group` Communicator.capsule()."""
+
+    @staticmethod
+    def reconfigurable(
+        process: object, handle: str, form: Callable[[str, int, int, timedelta], object], timeout: timedelta
+    ) -> SyntonyBackend:
+        """A group without members before its first reconfigure() (torch 2.15). `form` meets the others: it is given a
+        key that only they know, this rank, their number and a time limit, and returns Communicator.capsule()."""
 
     def group(self) -> object:
         """For syntony._core.Communicator.of_capsule."""

@@ -25,5 +25,8 @@ extern const KernelTable kPortableKernels;
 extern const KernelTable kAvx2Kernels;    ///< needs AVX2 and F16C
 extern const KernelTable kAvx512Kernels;  ///< needs AVX-512 F, BW, DQ and VL
 #endif
+#ifdef __aarch64__
+extern const KernelTable kNeonKernels;
+#endif
 
 }  // namespace syntony

@@ -46,6 +46,9 @@ const KernelTable& choose_table() {
   if (has_avx512() && takes(kAvx512Kernels)) return kAvx512Kernels;
   if (has_avx2() && takes(kAvx2Kernels)) return kAvx2Kernels;
 #endif
+#ifdef __aarch64__
+  if (takes(kNeonKernels)) return kNeonKernels;
+#endif
   if (takes(kPortableKernels)) return kPortableKernels;
   throw std::invalid_argument("SYNTONY_ISA=" + std::string(wanted) + " is not available here; this machine has " +
                               available);

@@ -59,12 +59,14 @@ void interfaces(std::uint64_t) {
   expect("ib*,eth1", "ib0 eth1 lo");  // the order of the list
   expect("eth1,ib0", "eth1 ib0 lo");
   expect("^docker0,^ib*", "eth0 eth1 eth0 lo");
+  expect("^lo,docker", "eth0 eth1 ib0 eth0");  // NCCL's: all are excluded, and names are beginnings
+  expect("^=lo,=docker,eth", "ib0 docker0");
   expect("*,^eth*", "docker0 ib0 lo");
   expect("lo", "lo");
   require_in("leaves no interface", error_of([] { (void)chosen("wlan0,^lo"); }).what());
   require_in("docker0 172.17.0.1: not in the list", error_of([] { (void)chosen("wlan0,^lo"); }).what());
   require_in("ib1 10.3.0.4: down", error_of([] { (void)chosen("ib1,^lo"); }).what());
-  for (const std::string filter : {",", "eth0,", "^", "eth0,,eth1"}) {
+  for (const std::string filter : {",", "eth0,", "^", "^lo,", "eth0,,eth1"}) {
     const Error error = error_of([&] { (void)chosen(filter); });
     require(error.kind() == Error::Kind::invalid, "invalid");
     require_in("SYNTONY_SOCKET_IFNAME=" + filter, error.what());

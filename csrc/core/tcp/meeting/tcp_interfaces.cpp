@@ -31,6 +31,7 @@ struct Rule {
 std::vector<Rule> parse_rules(std::string_view filter) {
   std::vector<Rule> rules;
   if (filter.empty()) return rules;
+  const bool as_nccl = filter.starts_with('^');
   for (std::size_t begin = 0; begin <= filter.size();) {
     const std::size_t end = std::min(filter.find(',', begin), filter.size());
     Rule rule{filter.substr(begin, end - begin)};
@@ -38,7 +39,12 @@ std::vector<Rule> parse_rules(std::string_view filter) {
     if (rule.exclude) rule.name.remove_prefix(1);
     rule.prefix = rule.name.ends_with('*');
     if (rule.prefix) rule.name.remove_suffix(1);
-    if (rule.name.empty() && !rule.prefix) {
+    if (as_nccl) rule.exclude = rule.prefix = true;
+    if (rule.name.starts_with('=')) {
+      rule.name.remove_prefix(1);
+      rule.prefix = false;
+    }
+    if (rule.name.empty() && (as_nccl || !rule.prefix)) {
       throw Error(Error::Kind::invalid, "SYNTONY_SOCKET_IFNAME=" + std::string(filter) +
                                             " has an empty item; write names like eth0,ib*,^docker0");
     }

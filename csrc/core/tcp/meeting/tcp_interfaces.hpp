@@ -6,6 +6,9 @@
 //   name*    use those that begin like this   ib*
 //   ^item    do not use it                    ^docker0, ^veth*
 //
+// A list that begins with ^ is read as NCCL reads it: it excludes all its items, and names are beginnings (=name: the
+// whole name). ^lo,docker uses neither lo nor docker0.
+//
 // With at least one `use`, only what is used and not excluded counts, in the order of the list; with exclusions alone,
 // everything else counts. Without the list: every interface that is up, container bridges last (their address tends to
 // be the same on every host, so it is the least telling). Ranks of one machine meet on the loopback interface unless

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +27,28 @@ def create_backend(options: Any, backend_options: Any = None) -> SyntonyBackend:
     extension = load()
 
     timeout = options.timeout if backend_options is None else backend_options._timeout
-    seconds = timeout.total_seconds()
-    name, size = options.group_id or "default", options.group_size
-    try:
-        bootstrap = StoreBootstrap(options.store, options.group_rank, size, seconds)
-        group = Communicator.create(bootstrap, seconds, name, options.global_ranks_in_group)
-        group.set_priority(getattr(backend_options, "priority", None))
-    except (TimeoutError, _core.CommunicationError) as error:
-        raise dist.DistBackendError(f"group {name!r} of {size} ranks: {error}") from error
-    made: SyntonyBackend = extension.SyntonyBackend(process.current().capsule(), group.capsule(), timeout)
+    name = options.group_id or "default"
+
+    def form(store: Any, rank: int, size: int, seconds: float, job_ranks: Sequence[int]) -> Any:
+        try:
+            group = Communicator.create(StoreBootstrap(store, rank, size, seconds), seconds, name, job_ranks)
+            group.set_priority(getattr(backend_options, "priority", None))
+        except (TimeoutError, _core.CommunicationError) as error:
+            raise dist.DistBackendError(f"group {name!r} of {size} ranks: {error}") from error
+        return group.capsule()
+
+    made: SyntonyBackend
+    if getattr(options, "enable_reconfigure", False):  # torch 2.15: who is in it, reconfigure() will say
+
+        def form_anew(key: str, rank: int, size: int, limit: timedelta) -> Any:
+            return form(dist.PrefixStore(f"reconfigure/{key}", options.store), rank, size, limit.total_seconds(), ())
+
+        handle = secrets.token_hex(16)
+        made = extension.SyntonyBackend.reconfigurable(process.current().capsule(), handle, form_anew, timeout)
+    else:
+        ranks = options.global_ranks_in_group
+        group = form(options.store, options.group_rank, options.group_size, timeout.total_seconds(), ranks)
+        made = extension.SyntonyBackend(process.current().capsule(), group, timeout)
     return made
 
 

@@ -1,0 +1,73 @@
+// One-sided access between the ranks of a host: memory that all of them map, and signals that say what is in it.
+//
+//      rank 0                                      rank 1
+//      put(1, offset, bytes)   ── copies ──►       memory
+//      signal(1)               ── adds 1 ──►       count of rank 0's signals  ◄──  await(0, ..) sleeps until it is
+//      there
+//
+// What a rank has put before it signals, the one who has awaited the signal sees. Nothing else is ordered or protected:
+// two that write the same bytes at the same time, or read what is being written, are on their own.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/atomic.hpp"
+#include "core/group/communicator.hpp"
+#include "core/shm/process_watch.hpp"
+#include "core/shm/shareable_memory.hpp"
+
+namespace syntony {
+
+/// Thread-safe. Ends without the others: who still maps this rank's memory keeps it.
+class Window {
+ public:
+  /// Collective over `group`, which lives as long. `memory` may be empty, and differ in size from rank to rank; it lies
+  /// in ShareableMemory, which its owner keeps. Throws on all ranks: Error(invalid) where a rank's memory does not, or
+  /// where the ranks are on several hosts, Error(system) where a rank cannot map the others' memory.
+  Window(std::shared_ptr<Communicator> group, std::span<std::byte> memory);
+
+  /// The memory of a rank as it is mapped here.
+  [[nodiscard]] std::span<std::byte> of(std::uint32_t rank) const { return peers_[rank].memory; }
+  /// Keeps that mapping, beyond the Window.
+  [[nodiscard]] std::shared_ptr<const void> hold(std::uint32_t rank) const { return peers_[rank].mapped; }
+
+  /// Throws Error(invalid) beyond the end of that rank's memory.
+  void put(std::uint32_t rank, std::size_t offset, std::span<const std::byte> bytes) const;
+  void signal(std::uint32_t rank) const;
+
+  /// The number of the next signal of `rank` that nobody here has asked for yet.
+  [[nodiscard]] std::uint32_t next(std::uint32_t rank);
+  [[nodiscard]] bool arrived(std::uint32_t rank, std::uint32_t number) const;
+  /// Until that signal is there. Timeout 0: the group's. Throws Error: timeout or dead naming `rank`; the group's own.
+  void await(std::uint32_t rank, std::uint32_t number, std::chrono::milliseconds timeout) const;
+
+ private:
+  /// How often one rank has signalled another, which owns the memory it lies in. Zeros at first.
+  struct alignas(64) Count {
+    Atomic<std::uint32_t> signals;
+    Atomic<std::uint32_t> sleepers;
+  };
+  struct Peer {
+    std::span<std::byte> memory;
+    std::span<Count> counts;  // by who signals
+    std::shared_ptr<const void> mapped, mapped_counts;
+    pid_t process = 0;
+  };
+  /// Where a rank's memory lies, as it tells the others.
+  struct Place;
+
+  std::vector<Place> exchange(const Place& mine) const;
+  [[nodiscard]] std::string sentence(std::uint32_t rank, const std::string& what) const;
+
+  std::shared_ptr<Communicator> group_;
+  std::shared_ptr<ShareableMemory> counts_;
+  std::vector<Peer> peers_;
+  std::vector<Atomic<std::uint32_t>> asked_;  // signals, by rank
+};
+
+}  // namespace syntony
