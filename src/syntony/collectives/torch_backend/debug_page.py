@@ -70,4 +70,4 @@ def _compared(dumps: Sequence[Dump]) -> list[str]:
     if not dumps:
         return ["no group of Syntony's has a record"]
     behind = [*findings(dumps), *map(str, slow_ranks(dumps))]
-    return [*(behind or ["no rank is behind"]), "", table(dumps, last=20)]
+    return [*(behind or ["no rank is behind"]), "", *table(dumps, last=20)]
