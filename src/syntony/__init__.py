@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from syntony.collectives.p2p.over import over
     from syntony.collectives.recorder.records import counters, dump
     from syntony.collectives.torch_backend.backend import shrink_group
-    from syntony.collectives.torch_backend.debug_page import debug_handlers
+    from syntony.collectives.torch_backend.debug_handlers import debug_handlers
     from syntony.collectives.torch_backend.replace import replace
     from syntony.collectives.verbs import Work
     from syntony.synth.dsl.decorator import algorithm
@@ -94,7 +94,7 @@ _HOMES = {
     "algorithm": "synth.dsl.decorator",
     "bound": "api",
     "counters": "collectives.recorder.records",
-    "debug_handlers": "collectives.torch_backend.debug_page",
+    "debug_handlers": "collectives.torch_backend.debug_handlers",
     "dump": "collectives.recorder.records",
     "empty": "collectives.buffers",
     "load": "synth.formats.loading",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from syntony import Communicator, LocalBootstrap
-from syntony.collectives.torch_backend.debug_page import debug_handlers, records, told
+from syntony.collectives.torch_backend.debug_page import records, told
 
 
 def test_the_page_compares_the_records_of_all_ranks() -> None:
@@ -41,6 +41,8 @@ def test_the_page_stands_behind_torchs_own() -> None:
     debug = pytest.importorskip("torch.distributed.debug._debug_handlers")
     if not hasattr(debug, "default_handlers"):
         pytest.skip("this torch's debug server takes no handlers")
+    from syntony.collectives.torch_backend.debug_handlers import debug_handlers
+
     *others, ours = debug_handlers()
     assert len(others) == len(debug.default_handlers())
     assert [(link.path, link.label) for link in ours.nav_links()] == [("/syntony", "Syntony")]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from syntony.base.command import UserError
 from syntony.collectives.recorder.records import Dump, dump, findings, parse, table
@@ -19,31 +19,6 @@ from syntony.collectives.recorder.slow import slow_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-ENDPOINT = "syntony"
-
-
-def debug_handlers() -> list[Any]:
-    """The pages of torch's debug server and, last, Syntony's; call it on every rank, in the place of none:
-
-        torch.distributed.debug.start_debug_server(handlers=syntony.debug_handlers())
-
-    ImportError where torch has no debug server that takes handlers , or lacks what it needs (tabulate).
-    """
-    from torch._C import _distributed_c10d as c10d
-    from torch.distributed.debug._debug_handlers import default_handlers
-
-    from syntony.collectives.torch_backend.debug_handler import SyntonyHandler
-
-    register: Callable[[str, Callable[[Any, Any], None]], None] = c10d._register_handler
-    register(ENDPOINT, _answer)
-    return [*default_handlers(), SyntonyHandler()]
-
-
-def _answer(_: Any, response: Any) -> None:
-    """A rank's side: its flight records, as they are written to files."""
-    response.set_content(records(), "application/json")
-    response.set_status(200)
 
 
 def records() -> str:
