@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import random
 import time
 
 import numpy as np
 import pytest
 
 from syntony.base.command import UserError
+from syntony.overlap.policies.bayes import Bayes, improvement
 from syntony.overlap.policies.passes.defer import defer
 from syntony.overlap.policies.policy import Decided, Policy
-from syntony.overlap.policies.search import METHODS, chain_of, describe, improvement, planned, search, smaller
-from syntony.overlap.policies.table import POLICIES
+from syntony.overlap.policies.search import METHODS, chain_of, describe, planned, search, smaller
+from syntony.overlap.policies.table import POLICIES, policy
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.generate import generate
@@ -39,9 +42,9 @@ def test_it_ties_the_best_policy(cell: str) -> None:
     best = found.candidates[0]
     assert best.seconds == pytest.approx(simulate(best.plan, cost).seconds)
     best.plan.check()
-    for name, policy in POLICIES.items():
+    for name, one in POLICIES.items():
         try:
-            plan = policy.plan(graph, cost)
+            plan = one.plan(graph, cost)
         except UserError:
             continue
         if not plan.simulated:
@@ -129,3 +132,22 @@ def test_what_no_policy_can_plan_is_refused_alike_on_steps_of_all_sizes(blocks: 
     found = search(generate(dense(blocks), Layout(dp=2)), Cost(wires={}), 1.0, methods=())
     assert found.candidates == ()
     assert "says nothing about lane 'dp'" in found.refused["fifo"]
+
+
+def test_knobs_are_turned_to_the_fastest_with_few_trials() -> None:
+    seed = 2023
+    given = policy("bytescheduler", slice=3 << 20, credit=5 << 20)  # of no grid
+
+    def took(one: Policy) -> float:
+        return (
+            1 + abs(math.log2(one.values["slice"] / (1 << 20))) + abs(math.log2((1 + one.values["credit"]) / (4 << 20)))
+        )
+
+    bayes, tried = Bayes(given, random.Random(seed)), list[Policy]()
+    while len(tried) < 16 and (one := bayes.pick()) is not None:
+        tried.append(one)
+        bayes.tell(math.inf if one.values["credit"] == 0 else took(one))
+    assert tried[0].values == given.values, seed
+    assert len({describe(one) for one in tried}) == len(tried) <= 16, seed
+    assert took(bayes.best) == min(took(one) for one in tried if one.values["credit"]), seed
+    assert took(bayes.best) <= 2, (seed, describe(bayes.best))  # of 57 settings, from 1 to 25

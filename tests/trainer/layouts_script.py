@@ -51,6 +51,9 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
         "zero3, optimistic": ("parallel.dp=2", "parallel.zero=3", *OPTIMISTIC),
         "hybrid": ("parallel.dp=4", "parallel.zero=3", "parallel.replicas=2"),
         "bytescheduler": ("parallel.dp=2", "overlap.policy=bytescheduler", "overlap.knobs.slice=4K"),
+        "tuned": (
+            "parallel.dp=2", "parallel.zero=1", "overlap.policy=bytescheduler", "overlap.tune=2", "overlap.profile=1",
+        ),
         "dear, held out": ("parallel.dp=2", "overlap.policy=dear", "run.held_out=1"),
         "ooo": ("parallel.dp=2", "parallel.zero=1", "overlap.policy=ooo_backprop:first=2+need:slice=4K"),
         "syndicate": ("parallel.dp=4", "overlap.policy=syndicate", "overlap.profile=1", "run.backend=syntony"),

@@ -88,6 +88,7 @@ class Overlap:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     plan: str = ""  # a plan's file, instead
     profile: int = 2  # steps that are measured before, and forgotten
+    tune: int = 0  # steps of each setting of the policy's knobs that is tried while training; 0: none is
 
 
 @dataclass(frozen=True)
@@ -267,6 +268,11 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
             refuse("run", "canonical", f"sums on {config.run.device} are canonical with backend syntony only")
         if config.run.compute != "real":
             refuse("run", "compute", "that is a matter of the CPU's clock: device must be cpu")
+    tune, given = config.overlap.tune, config.overlap.plan or config.overlap.policy.partition(":")[0] == "search"
+    if tune == 1:
+        refuse("overlap", "tune", "the first step of a setting is not counted: it must be 0, or 2 or more")
+    if tune and (given or not config.overlap.profile):
+        refuse("overlap", "tune", "it turns the knobs of a policy: there must be no plan, no search, and a profile")
     if config.run.skew and config.run.compute != "emulated":
         refuse("run", "skew", "real tokens ask as their router says: compute must be emulated")
     if config.run.skew < 0:

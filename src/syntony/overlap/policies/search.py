@@ -16,17 +16,14 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from syntony.base.command import UserError
 from syntony.base.wording import unknown
 from syntony.overlap.policies import orders
+from syntony.overlap.policies.bayes import Bayes, settings
 from syntony.overlap.policies.passes.defer import defer
 from syntony.overlap.policies.passes.fuse import fuse_best
 from syntony.overlap.policies.policy import Decided, Policy
@@ -210,29 +207,16 @@ class _Search:
 
     def _grid(self, until: float) -> None:
         for *before, policy in self._tunable():
-            for values in _settings(policy):
+            for values in settings(policy):
                 if time.process_time() > until:
                     return
                 self.ask(*before, policy.with_knobs(**values))
 
     def _bayes(self, until: float) -> None:
         for *before, policy in self._tunable()[:3]:
-            choices = list(_settings(policy))
-            axes = [(name, knob.grid, max(1, len(knob.grid) - 1)) for name, knob in policy.knobs.items()]
-            points = np.array([[grid.index(one[name]) / last for name, grid, last in axes] for one in choices])
-            known: dict[int, float] = {}
-            while len(known) < len(choices) and time.process_time() < until:
-                fresh = [number for number in range(len(choices)) if number not in known]
-                measured = [number for number, value in known.items() if math.isfinite(value)]
-                if len(measured) < 3:
-                    pick = self._luck.choice(fresh)
-                else:
-                    values = np.array([known[number] for number in measured])
-                    expected = improvement(points[measured], values, points[fresh])
-                    pick = fresh[int(np.argmax(expected))]
-                    if expected.max() < 1e-6 * values.min():
-                        break
-                known[pick] = self.ask(*before, policy.with_knobs(**choices[pick]))
+            bayes = Bayes(policy, self._luck)
+            while time.process_time() < until and (one := bayes.pick()) is not None:
+                bayes.tell(self.ask(*before, one))
 
     def _walk(self, until: float) -> None:
         """From the best plan: an Op moves by a few places in the order of its lane."""
@@ -306,34 +290,6 @@ def describe(policy: Policy) -> str:
 
 def _maker(chain: tuple[Policy, ...]) -> str:
     return "+".join(map(describe, chain))
-
-
-def _settings(policy: Policy) -> Iterator[dict[str, Any]]:
-    names = list(policy.knobs)
-    for values in product(*(policy.knobs[name].grid for name in names)):
-        yield dict(zip(names, values, strict=True))
-
-
-_Points = NDArray[np.float64]
-
-
-def improvement(known: _Points, values: _Points, points: _Points) -> _Points:
-    """How much less than the least known value each point is expected to give: of a Gaussian process (squared
-    exponential kernel) through what is known; coordinates in [0, 1]."""
-    from scipy.linalg import cho_factor, cho_solve
-    from scipy.stats import norm
-
-    def kernel(a: _Points, b: _Points) -> _Points:
-        return np.asarray(np.exp(-((a[:, None] - b[None]) ** 2).sum(axis=-1) / (2 * 0.3**2)))
-
-    scale = float(values.std()) or 1.0
-    centred = (values - values.mean()) / scale
-    factor = cho_factor(kernel(known, known) + 1e-4 * np.eye(len(known)))
-    across = kernel(points, known)
-    mean = across @ cho_solve(factor, centred)
-    spread = np.sqrt(np.maximum(1.0 - (across * cho_solve(factor, across.T).T).sum(axis=1), 1e-12))
-    gain = centred.min() - mean
-    return np.asarray(scale * (gain * norm.cdf(gain / spread) + spread * norm.pdf(gain / spread)))
 
 
 def smaller(graph: Graph) -> Graph:

@@ -31,11 +31,12 @@ from syntony.trainer.config import Config
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run import text
 from syntony.trainer.run.checkpoint import Progress, digest, load, newest, save
-from syntony.trainer.run.choosing import chosen, given, wanted
+from syntony.trainer.run.choosing import Search, chosen, given, wanted
 from syntony.trainer.run.process import be_reproducible, keep_freed_memory
 from syntony.trainer.run.profile import cost_of, plain, profiled
 from syntony.trainer.run.progress import Line, Log, Seen
 from syntony.trainer.run.rank import Rank, World
+from syntony.trainer.run.tuning import Tuning
 
 Work = Callable[[Config, Mesh, World], None]
 
@@ -87,6 +88,11 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False) -> N
         show([_opening(config, rank, data, plan), *([f"resumed from {resume}"] if resume else [])])
     about = {"config": asdict(config), "text": data.digest, "plan": plan.hash, "estimate": estimate}
     log = Log(run.log if first else "", about, append=bool(resume))
+    tuning = None
+    if config.overlap.tune:
+        chain = wanted(config.overlap.policy, config.overlap.knobs)
+        assert not isinstance(chain, Search)
+        tuning = Tuning(rank, chain, cost, config.overlap.tune)
     tokens = config.data.microbatches * config.data.rows * config.model.context
     lines: list[Line] = []
     seen: list[Seen] = []  # steps that the other ranks have not heard of: every word costs a meeting of all
@@ -109,6 +115,12 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False) -> N
                 log.step(line)
             if speaks and not (saves and step % run.every):
                 show([str(lines[-1])])
+        turned = tuning.after(seconds) if tuning is not None and not last else None
+        if turned is not None:
+            rank.go_on(turned[1])
+            plan, estimate = turned[1], estimates(turned[1], cost)[0].seconds
+            if speaks:
+                show([f"step {step:5d} · from here on {turned[0]}"])
         if saves:
             save(rank, run.save, Progress(step + 1, run.seed, data.digest))
     rank.rest()

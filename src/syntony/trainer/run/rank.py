@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -245,6 +245,24 @@ class Rank:
             (mesh.place["tp"], mesh.size("tp")),
         )
 
+    def go_on(self, plan: Plan) -> None:
+        """Another plan from here on, with the same weights and what the optimizer remembers of them. Collective.
+
+        For the moment every rank has all of its layers whole. Raises UserError where a rank would have other weights.
+        """
+        self.rest()
+        sizes = {i: flat.elements for i, (_, flat) in self.parts_of(plan).items()}
+        counts, held = self.updates.counts(), list[tuple[int, str, Tensor]]()
+        for i, sharded in self.updates.layers.items():
+            if sizes.get(i) != sharded.flat.elements:
+                raise UserError(f"the plan has other weights in layer {sharded.layer.name!r}; a run cannot change them")
+            kinds = sorted({key for shard in sharded.shards for key in self.updates.memories(shard)})
+            held += [(i, kind, whole.clone()) for kind, whole in self._wholes(sharded, ("", *kinds))]
+        self.close()
+        self.begin(plan)
+        for i, kind, whole in held:
+            self.updates.restore(i, kind, whole, counts)
+
     def step(self, microbatches: Microbatches, rate: float | None, number: int = -1) -> list[float]:
         """One training step at a learning rate: the losses of this rank's microbatches, where it has the head.
 
@@ -281,15 +299,19 @@ class Rank:
 
         `layer.weight` and `layer.weight.exp_avg`, ..; all ranks of a `dp` group have the same.
         """
-        memories = self.updates.memories
         for sharded in self.updates.layers.values():
-            kinds = sorted({key for shard in sharded.shards for key in memories(shard)})
-            for key in ("", *kinds):
-                parts = [memories(shard)[key] if key else shard.weights for shard in sharded.shards]
-                views = sharded.flat.views(self.world.assembled(sharded, parts))
+            kinds = sorted({key for shard in sharded.shards for key in self.updates.memories(shard)})
+            for key, whole in self._wholes(sharded, ("", *kinds)):
+                views = sharded.flat.views(whole)
                 for weight, _ in sharded.flat.places:
                     label = sharded.layer.label(weight)
                     yield f"{label}.{key}" if key else label, weight, views[weight.name]
+
+    def _wholes(self, sharded: ShardedLayer, kinds: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+        """A layer's weights (kind ""), or what the optimizer remembers of them: its whole flat buffer."""
+        for kind in kinds:
+            parts = [self.updates.memories(shard)[kind] if kind else shard.weights for shard in sharded.shards]
+            yield kind, self.world.assembled(sharded, parts)
 
     def _sharded(self, index: int, plan: Plan, mesh: Mesh, layer: Layer, flat: Flat) -> ShardedLayer:
         """Of several ranks with the same weights, the first counts the squares of their gradients for the norm."""

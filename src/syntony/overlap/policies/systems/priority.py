@@ -30,12 +30,12 @@ def tictac(graph: Graph, cost: Cost, times: int) -> Decided:
 
 @published(
     "Peng et al., ByteScheduler, SOSP 2019",
-    missing="its Bayesian tuning while training",
     slice=(4 * M, SIZES),
     credit=(8 * M, (0, *SIZES)),
 )
 def bytescheduler(graph: Graph, cost: Cost, slice: int, credit: int) -> Decided:
-    """Partitions by priority, at most `credit` bytes in flight, which the order knows of."""
+    """Partitions by priority, at most `credit` bytes in flight, which the order knows of. The trainer's [overlap] tune
+    turns both while training, by a Gaussian process."""
     return Decided(sliced(defer(graph), slice), orders.need, dict.fromkeys(GRADIENTS, credit) if credit else {})
 
 
