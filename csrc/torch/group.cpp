@@ -57,6 +57,7 @@ WorkPtr SyntonyBackend::endCoalescing() {
     TORCH_CHECK(coalesced_, "syntony rank ", rank_, ": endCoalescing without startCoalescing");
     members = std::move(*coalesced_);
     coalesced_.reset();
+    coalescing_ = false;
   }
   const auto together = [&]<typename W>(const c10::intrusive_ptr<W>& work) -> WorkPtr {
     for (const WorkPtr& member : members) {

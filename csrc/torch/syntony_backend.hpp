@@ -121,12 +121,10 @@ class SyntonyBackend : public c10d::Backend {
     const std::scoped_lock lock(coalescing_mutex_);
     TORCH_CHECK(!coalesced_, "syntony rank ", rank_, ": startCoalescing inside another one");
     coalesced_.emplace();
+    coalescing_ = true;
   }
   WorkPtr endCoalescing() override;
-  [[nodiscard]] bool coalescing() {
-    const std::scoped_lock lock(coalescing_mutex_);
-    return coalesced_.has_value();
-  }
+  [[nodiscard]] bool coalescing() const { return coalescing_; }
   void coalesce(WorkPtr work) {
     const std::scoped_lock lock(coalescing_mutex_);
     if (coalesced_) coalesced_->push_back(std::move(work));
@@ -222,6 +220,7 @@ class SyntonyBackend : public c10d::Backend {
   std::atomic<bool> left_ = false;  // aborted here, to be reconfigured
   std::mutex coalescing_mutex_;
   std::optional<std::vector<WorkPtr>> coalesced_;
+  std::atomic<bool> coalescing_{false};  // whether there is one: asked in every call
   std::mutex on_device_mutex_;
   std::unique_ptr<OnDevice> on_device_;  // made by the first call on such a tensor
   const std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();

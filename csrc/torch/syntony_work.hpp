@@ -5,7 +5,6 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/record_function.h>
-#include <Python.h>
 
 #include <atomic>
 #include <chrono>
@@ -44,11 +43,11 @@ inline void report(Completions& completions, c10d::OpType type, std::uint64_t se
   if (completions.pending.fetch_sub(1) == 1) completions.pending.notify_all();
 }
 
-/// The last reference to a tensor may need the interpreter's lock. The thread that makes progress must never wait for
-/// it, so there the buffers are handed to a completion thread.
+/// The last reference to a tensor may need the interpreter's lock. The owner of progress must never wait for it, so he
+/// hands the buffers to a completion thread.
 inline std::shared_ptr<Buffers> shared_buffers(const std::shared_ptr<Process>& process) {
   return {new Buffers(), [process](Buffers* buffers) {
-            if (PyGILState_Check() == 0) return process->engine().completions().later([buffers] { delete buffers; });
+            if (process->engine().mine()) return process->engine().completions().later([buffers] { delete buffers; });
             delete buffers;
           }};
 }
@@ -155,12 +154,13 @@ class SyntonyWork : public c10d::Work {
     return c10::intrusive_ptr<SyntonyWork>::unsafe_reclaim_from_nonowning(this);
   }
   void settle() {
-    std::call_once(settled_, [this] {
-      ended_ = Clock::now();
-      if (!parts_.error()) buffers_->copy_back();
-      for (const auto& member : members_) member->settle();
-      if (recordFunctionEndCallback_) recordFunctionEndCallback_();
-    });
+    const std::scoped_lock lock(settling_);  // not std::call_once, which makes a system call each time
+    if (settled_) return;
+    ended_ = Clock::now();
+    if (!parts_.error()) buffers_->copy_back();
+    for (const auto& member : members_) member->settle();
+    if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+    settled_ = true;
   }
 
   std::shared_ptr<Process> process_;  // first: outlives all that runs on its progress engine
@@ -171,7 +171,8 @@ class SyntonyWork : public c10d::Work {
   Tensors outputs_;
   const Clock::time_point created_ = Clock::now();
   const std::uint64_t key_ = next_key();
-  std::once_flag settled_;
+  std::mutex settling_;
+  bool settled_ = false;
   std::atomic<Clock::time_point> ended_{Clock::time_point()};
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

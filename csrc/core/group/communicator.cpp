@@ -134,7 +134,7 @@ Lifetime Communicator::lifetime(const CallOptions& options) const {
 
 std::shared_ptr<Work> Communicator::finish(std::shared_ptr<Work> work, const CallOptions& options) const {
   if (options.async) {
-    group_->engine()->submitted();
+    group_->engine()->unattended();
   } else {
     group_->wait(*work);
   }
@@ -162,6 +162,7 @@ Selector::Selection Communicator::choose(const Call& call) {
   // Where ranks know only their own sizes nobody can relay.
   const std::string& named = call.options.algorithm;
   const bool automatic = named == "auto";
+  if (automatic && size() == 1) return {nullptr, true};
   const std::string algorithm = !automatic ? named : call.own_sizes_only() ? "direct" : asked(call.collective, named);
   Selector::Selection selection = selector_->select(call.collective, call.root, call.known_bytes(size()), algorithm);
   if (call.own_sizes_only() && (selection.shared || selection.program->needs_size_matrix())) {
@@ -183,13 +184,16 @@ StagedCall Communicator::staged(Call&& call, bool crossed, std::uint64_t counts)
 }
 
 std::shared_ptr<Work> Communicator::submit(StagedCall&& staged) {
+  if (size() == 1) {
+    const bool async = staged.call.options.async;
+    std::shared_ptr<Work> work = group_->run_alone(std::move(staged));
+    return async ? work : nullptr;
+  }
   if (!staged.call.options.async) {
     group_->run(std::move(staged));
     return nullptr;
   }
-  std::shared_ptr<Work> work = group_->launch(std::move(staged));
-  group_->engine()->submitted();
-  return work;
+  return group_->start(std::move(staged));
 }
 
 std::shared_ptr<Work> Communicator::submit(std::vector<StagedCall> parts) {

@@ -15,6 +15,7 @@ namespace syntony {
 namespace {
 
 using Clock = Work::Clock;
+constexpr std::size_t kFewBytes = std::size_t{64} << 10U;  // that a caller moves who does not want to wait
 constexpr std::chrono::milliseconds kLongestDrain{5000};
 constexpr std::chrono::milliseconds kLongestFinish{1000};
 constexpr std::chrono::microseconds kBreathInMemory{200};   // some rounds
@@ -122,20 +123,55 @@ std::shared_ptr<Work> Group::launch(std::vector<StagedCall> parts) {
   return whole;
 }
 
+std::shared_ptr<Work> Group::start(StagedCall&& call) {
+  const bool few = call.descriptor.elements * call.call.element_bytes() <= kFewBytes;
+  if (few && engine_->try_acquire()) {
+    std::shared_ptr<Work> work = enter_acquired(call);
+    engine_->pass_and_release();  // peers have our part, however late the caller waits
+    return work;
+  }
+  std::shared_ptr<Work> work = launch(std::move(call));
+  engine_->submitted();
+  return work;
+}
+
 void Group::run(StagedCall&& call) {
   std::shared_ptr<Work> work;
   if (engine_->try_acquire()) {
-    try {
-      work = enter(call);
-    } catch (...) {
-      engine_->release();
-      throw;
-    }
+    work = enter_acquired(call);
     engine_->drive_acquired(*work);
   } else {
     work = launch(std::move(call));
   }
   wait(*work);
+}
+
+std::shared_ptr<Work> Group::run_alone(StagedCall&& call) {
+  std::unique_lock lock(mutex_);
+  std::unique_ptr<Operation> operation = open(std::move(call), std::move(spare_));
+  lock.unlock();
+  std::shared_ptr<Work> work = operation->work;
+  for (const Block& block : operation->call.blocks) {
+    const std::size_t bytes = block.elements * operation->call.element_bytes();
+    const bool here = block.input != nullptr && block.output != nullptr && block.input != block.output;
+    if (here && bytes > 0) std::memcpy(block.output, block.input, bytes);
+  }
+  unpack(*operation);
+  work->finish(nullptr);
+  operation->call.options.keep_alive.reset();
+  operation->storage = {};
+  lock.lock();
+  spare_ = std::move(operation);
+  return work;
+}
+
+std::shared_ptr<Work> Group::enter_acquired(StagedCall& call) {
+  try {
+    return enter(call);
+  } catch (...) {
+    engine_->release();
+    throw;
+  }
 }
 
 void Group::wait(Work& work) {
@@ -264,7 +300,7 @@ std::uint32_t Group::slice_bytes(Priority priority, const PreparedProgram& progr
   return std::clamp(shape.credit / frames / kUnit * kUnit, kShortest, shape.slot_bytes);
 }
 
-// An operation of run(): where everything before it is done, it needs no queue.
+// An operation whose caller owns progress: where everything before it is done, it needs no queue.
 std::shared_ptr<Work> Group::enter(StagedCall& call) {
   std::unique_lock lock(mutex_);
   if (in_flight_.load(std::memory_order_acquire) > 0) {
@@ -454,16 +490,20 @@ void Group::finish(Operation& operation) {
       }
     }
   }
-  std::size_t unpacked = 0;  // bytes
-  for (const Block& block : operation.unpacked) {
-    const std::size_t bytes = block.elements * call.element_bytes();
-    if (bytes > 0) std::memcpy(block.output, call.blocks.front().output + unpacked, bytes);
-    unpacked += bytes;
-  }
+  unpack(operation);
   in_flight_.fetch_sub(1, std::memory_order_acq_rel);
   operation.work->finish(nullptr);
   operation.call.options.keep_alive.reset();
   operation.storage = {};
+}
+
+void Group::unpack(const Operation& operation) {
+  std::size_t unpacked = 0;
+  for (const Block& block : operation.unpacked) {
+    const std::size_t bytes = block.elements * operation.call.element_bytes();
+    if (bytes > 0) std::memcpy(block.output, operation.call.blocks.front().output + unpacked, bytes);
+    unpacked += bytes;
+  }
 }
 
 // Before the Work is done: its owner may end the process at once, which must not look like a death in the middle.

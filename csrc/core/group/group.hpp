@@ -72,8 +72,12 @@ class Group final : public Steppable {
   [[nodiscard]] std::exception_ptr error() const;
 
   std::shared_ptr<Work> launch(StagedCall&& call);
+  /// launch(), and what can be done at once where that is little.
+  std::shared_ptr<Work> start(StagedCall&& call);
   /// launch() and wait, for a caller that waits anyway. Throws the operation's error.
   void run(StagedCall&& call);
+  /// The same in a group of one rank, where inputs are the result; done when it returns.
+  std::shared_ptr<Work> run_alone(StagedCall&& call);
   /// For the caller of a synchronous operation, who takes its memory along: an exception of a signal's handler ends the
   /// group before it is passed on.
   void wait(Work& work);
@@ -122,6 +126,7 @@ class Group final : public Steppable {
   std::unique_ptr<Operation> open(StagedCall&& call, std::unique_ptr<Operation> used);
   std::shared_ptr<Work> submit(StagedCall&& call);
   std::shared_ptr<Work> enter(StagedCall& call);
+  std::shared_ptr<Work> enter_acquired(StagedCall& call);
   bool pass();
   template <typename Moving>
   bool watched(const Moving& move);
@@ -132,6 +137,7 @@ class Group final : public Steppable {
   bool advance(Level& level, Share share);
   bool advance(Operation& operation, Share share);
   void finish(Operation& operation);
+  static void unpack(const Operation& operation);
   void complete(Level& level);
   void fail(Error::Kind kind, const std::string& sentence, const std::vector<int>& ranks);
   void end(const Abort& reason);
@@ -177,7 +183,7 @@ class Group final : public Steppable {
 
   // The owner of progress only, from here.
   std::array<Level, kPriorities> levels_;
-  std::unique_ptr<Operation> spare_;  // of run(): used again and again
+  std::unique_ptr<Operation> spare_;  // of run() and start(), or with the mutex run_alone(): used again and again
   PointToPoint messages_;
   std::size_t messages_in_flight_ = 0;
   std::vector<std::unique_ptr<std::byte[]>> scratch_;  // by window, grown as needed

@@ -106,8 +106,9 @@ StagedCall stage(Call&& call, Selector::Selection&& selection, std::uint32_t ran
 }
 
 void fit(StagedCall& staged) {
+  if (staged.selection.shared) return;
   const Program& program = staged.selection.program->program();
-  if (staged.selection.shared || (program.in_place && program.out_of_place)) return;
+  if (program.in_place && program.out_of_place) return;
   each_input(staged, [&](Block& block, std::byte* copy, std::size_t bytes) {
     if (block.output == nullptr) return;
     const bool in_place = block.input == block.output;

@@ -78,6 +78,7 @@ class ProgressEngine::Backoff {
       if (!engine_.crowded_) adapt(engine_.spins_, idle_ <= spins, kFewestSpins, kMostSpins);
     }
     idle_ = 0;
+    watched_ = {};
     nap_ = kTendInterval;
     if (++moves_ % 1024 == 0) tend_if_due();  // one group's traffic must not hide another's trouble
   }
@@ -86,7 +87,7 @@ class ProgressEngine::Backoff {
     ++idle_;
     if (idle_ % kGlances == 0) glance();
     const unsigned spins = spins_now();
-    if (idle_ <= spins) {
+    if (idle_ <= spins || watches()) {
       pause();
     } else if ((idle_ <= spins + engine_.yields_ && !others_compute()) || engine_.holding_) {
       yield();
@@ -115,13 +116,12 @@ class ProgressEngine::Backoff {
   [[nodiscard]] bool lasts() const { return lasts_; }
 
  private:
-  // At least as long as a sleep and its end take, some 10 us: who sleeps makes his peers wait, who then sleep, too, and
-  // ranks that are done with a long pause would never find back to spinning.
   static constexpr unsigned kFewestSpins = 64;
   static constexpr unsigned kMostSpins = 1024;  // some 40 us in shared memory
   static constexpr unsigned kFewestYields = 32;
   static constexpr unsigned kMostYields = 128;
   static constexpr unsigned kGlances = 16;  // at the clock: one in so many idle turns
+  static constexpr std::chrono::microseconds kShortestWatch{50};
   static constexpr std::chrono::microseconds kLongestSpin{60};
   static constexpr std::chrono::microseconds kLongestWatch{300};  // spins and yields together
   static constexpr milliseconds kLongestYield{1};
@@ -129,6 +129,12 @@ class ProgressEngine::Backoff {
   static constexpr milliseconds kRespect{20};  // for those who compute, before yields are tried again
 
   [[nodiscard]] unsigned spins_now() const { return engine_.crowded_ ? 0 : engine_.spins_; }
+
+  /// A caller that is blocked has nothing else to do than to look, for as long as it would take to wake him: where he
+  /// slept, his peers would wait for him, and then sleep, too, and none of them would find back.
+  [[nodiscard]] bool watches() const {
+    return owner_ == Caller::driver && !engine_.crowded_ && watched_ < kShortestWatch;
+  }
 
   /// More patience where it was enough, less where it was not: what takes long is slept for from the start.
   static void adapt(unsigned& patience, bool enough, unsigned least, unsigned most) {
@@ -139,7 +145,7 @@ class ProgressEngine::Backoff {
   void glance() {
     const auto now = Work::Clock::now();
     if (idle_ == kGlances) idle_since_ = now;
-    const auto watched = now - idle_since_;
+    const Work::Clock::duration watched = watched_ = now - idle_since_;
     if (!engine_.crowded_ && idle_ <= engine_.spins_ && watched > kLongestSpin) {
       engine_.spins_ = std::max(idle_ / 2, kFewestSpins);
     }
@@ -171,7 +177,8 @@ class ProgressEngine::Backoff {
   ProgressEngine& engine_;
   const Caller owner_;
   unsigned idle_ = 0;
-  Work::Clock::time_point idle_since_;  // since its first turns
+  Work::Clock::time_point idle_since_;  // since its first turns,
+  Work::Clock::duration watched_{};     // and how long, when it last looked at the clock
   unsigned moves_ = 0;
   milliseconds nap_ = kTendInterval;
   Work::Clock::time_point last_tended_ = kNever;
@@ -185,6 +192,7 @@ ProgressEngine::ProgressEngine() : submit_(make_eventfd()), owner_poll_(make_epo
   watch(owner_poll_, doorbell_.get(), EPOLLIN);
   watch(owner_poll_, submit_.get(), EPOLLIN);
   watch(idle_poll_, submit_.get(), EPOLLIN);
+  watch(idle_poll_, grace_.timer().get(), EPOLLIN);
 }
 
 ProgressEngine::~ProgressEngine() {
@@ -240,7 +248,11 @@ void ProgressEngine::shared_with(std::size_t processes) {
   if (processes > usable_cpus()) crowded_ = true;
 }
 
-void ProgressEngine::submitted() { nudge(); }
+void ProgressEngine::submitted() {
+  if (!grace_.begin()) nudge();
+}
+
+void ProgressEngine::unattended() { nudge(); }
 
 void ProgressEngine::finished() {
   // The work was marked as done before; a driver that starts to wait looks at that after it has counted itself.
@@ -269,17 +281,40 @@ bool ProgressEngine::acquire(Caller caller, const Work* work, std::optional<Work
       return false;
     }
   }
-  owned_ = true;
-  driven_.store(caller == Caller::driver, std::memory_order_relaxed);
+  own(caller);
   return true;
+}
+
+// With the mutex.
+void ProgressEngine::own(Caller caller) {
+  owned_ = true;
+  owner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  driven_.store(caller == Caller::driver, std::memory_order_relaxed);
+  if (caller == Caller::driver) grace_.driven();
 }
 
 bool ProgressEngine::try_acquire() {
   const std::lock_guard lock(mutex_);
   if (owned_ || visiting_.load() != 0 || waiting_.load() != 0) return false;
-  owned_ = true;
-  driven_.store(true, std::memory_order_relaxed);
+  own(Caller::driver);
   return true;
+}
+
+// The thread, when the grace's timer has fired. Where somebody owns progress, what he leaves begins another grace.
+bool ProgressEngine::take_over() {
+  grace_.looks();
+  {
+    const std::lock_guard lock(mutex_);
+    if (owned_ || visiting_.load() != 0 || waiting_.load() != 0) {
+      grace_.in_vain();
+      return false;
+    }
+    own(Caller::thread);
+  }
+  if (any_busy() && grace_.over()) return true;
+  grace_.in_vain();
+  release();
+  return false;
 }
 
 void ProgressEngine::visit() {
@@ -288,17 +323,25 @@ void ProgressEngine::visit() {
   if (owner_asleep_.load()) nudge();
   role_.wait(lock, [this] { return !owned_; });
   visiting_.fetch_sub(1);
-  owned_ = true;
+  own(Caller::driver);
 }
 
+// Who submits after this has looked finds nobody who owns progress: take_over() looks with the mutex, too.
 void ProgressEngine::release() {
-  const bool more = any_busy() && !stop_;
+  bool more = false;
   {
     const std::lock_guard lock(mutex_);
+    more = any_busy() && !stop_;
     owned_ = false;
+    owner_.store({}, std::memory_order_relaxed);
   }
   role_.notify_all();
-  if (more) nudge();  // what is still in flight is the thread's
+  if (more) submitted();
+}
+
+void ProgressEngine::pass_and_release() {
+  pass();
+  release();
 }
 
 bool ProgressEngine::pass() {
@@ -400,10 +443,14 @@ void ProgressEngine::drive_acquired(const Work& work, std::optional<Work::Clock:
 void ProgressEngine::run_progress() {
   while (!stop_) {
     std::array<epoll_event, 16> events;
-    ::epoll_wait(idle_poll_.get(), events.data(), events.size(), -1);
-    acquire(Caller::thread, nullptr, std::nullopt);
-    drain(submit_);
-    tend(true);
+    const int count = ::epoll_wait(idle_poll_.get(), events.data(), events.size(), -1);
+    if (count == 1 && events.front().data.fd == grace_.timer().get()) {
+      if (!take_over()) continue;
+    } else {
+      acquire(Caller::thread, nullptr, std::nullopt);
+      drain(submit_);
+      tend(true);
+    }
     Backoff backoff(*this, Caller::thread);
     while (!stop_ && any_busy()) {
       if (waiting_ > 0 || visiting_ > 0) {  // a driver does it from here; release() wakes us when it leaves something

@@ -4,7 +4,8 @@
 // engine's own thread, or a caller that waits for its operation and so drives everything itself (no hand-over on the
 // latency path):
 //
-//      idle ---- async submit ----> progress engine's thread: pass, pass, .., sleep in epoll, pass ..
+//      idle ---- async submit ----> nobody, for a grace (grace.hpp); then, or at once where nobody will wait:
+//                                   progress engine's thread: pass, pass, .., sleep in epoll, pass ..
 //                                        | a caller wants to wait: the thread hands the role over
 //      sync call / Work::wait ----> caller: pass, pass .. until its work is done, then gives the role back
 //
@@ -30,6 +31,7 @@
 #include "core/priority.hpp"
 #include "core/process/unique_fd.hpp"
 #include "core/progress/completion_threads.hpp"
+#include "core/progress/grace.hpp"
 #include "core/progress/made_here.hpp"
 #include "core/progress/work.hpp"
 #include "core/shm/doorbell.hpp"
@@ -85,8 +87,11 @@ class ProgressEngine {
   /// So many processes of this host take part in a group. Where they are more than our cores, nobody spins: those one
   /// waits for need the core.
   void shared_with(std::size_t processes);
-  /// Something asynchronous was queued: the progress engine's thread takes it up.
+  /// Something asynchronous was queued: whoever waits for it drives it, and who has not come soon leaves it to the
+  /// progress engine's thread.
   void submitted();
+  /// Somebody will hear of its end without waiting for it, or peers wait for it: the thread takes it up now.
+  void unattended();
   /// What a thread that waits looks after meanwhile, every 100 ms and without owning progress: signals, in Python. What
   /// it throws ends the wait, not the operation. Set before the first group is added.
   void set_interrupt(std::function<void()> interrupt) { interrupt_ = std::move(interrupt); }
@@ -97,11 +102,15 @@ class ProgressEngine {
   /// not be done: the deadline has passed, somebody wants to visit, or it takes long.
   [[nodiscard]] bool try_acquire();
   void drive_acquired(const Work& work, std::optional<Work::Clock::time_point> deadline = std::nullopt);
+  /// One pass, for a caller that has acquired the role and goes on with something else.
+  void pass_and_release();
   void release();
   /// Some work became done: whoever waits for the role only to finish that work may go.
   void finished();
   /// Where callbacks of completed operations run.
   [[nodiscard]] CompletionThreads& completions() { return completions_; }
+  /// Does the calling thread own progress? Others wait for it then.
+  [[nodiscard]] bool mine() const { return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
   /// The owner of progress asks: is it a caller that waits (true) or the progress engine's thread?
   [[nodiscard]] bool driven() const { return driven_.load(std::memory_order_relaxed); }
   /// What peers ring to wake this process.
@@ -116,6 +125,8 @@ class ProgressEngine {
   static constexpr Work::Clock::time_point kNever = Work::Clock::time_point::min();
 
   bool acquire(Caller caller, const Work* work, std::optional<Work::Clock::time_point> deadline);
+  bool take_over();
+  void own(Caller caller);
   void visit();
   bool pass();
   bool pass(unsigned active);
@@ -130,13 +141,15 @@ class ProgressEngine {
   Doorbell doorbell_;    // rung by peers
   UniqueFd submit_;      // rung by threads of this process
   UniqueFd owner_poll_;  // epoll of a blocked owner: doorbell, submit, data, control
-  UniqueFd idle_poll_;   // epoll of the idle thread: submit, control
+  UniqueFd idle_poll_;   // epoll of the idle thread: submit, control, the grace's timer
+  Grace grace_;
 
   std::mutex mutex_;  // guards the role
   std::condition_variable role_;
   bool owned_ = false;
-  std::atomic<int> waiting_{0};   // drivers that want the role
-  std::atomic<int> visiting_{0};  // visitors that want it
+  std::atomic<std::thread::id> owner_{};  // written with the mutex; nobody: the default
+  std::atomic<int> waiting_{0};           // drivers that want the role
+  std::atomic<int> visiting_{0};          // visitors that want it
   std::atomic<bool> owner_asleep_{false};
   std::atomic<bool> stop_{false};
 

@@ -29,6 +29,7 @@ void Work::on_done(std::function<void()> callback) {
     const std::lock_guard lock(mutex_);
     if (!done()) {
       callbacks_.push_back(std::move(callback));
+      engine_.unattended();
       return;
     }
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from syntony.base.command import UserError
 from syntony.base.outputs import add_output, require_output
 from syntony.base.whole_file import is_special
 from syntony.base.wording import unknown
+from syntony.benchmarks.bench import vllm_kernels
 from syntony.benchmarks.bench.elements import ALIASES, ELEMENTS, Element
 from syntony.benchmarks.bench.measure import Effort
 from syntony.benchmarks.bench.reference import BITWISE, OPERATIONS
@@ -25,8 +27,9 @@ from syntony.benchmarks.mpi.libraries import LIBRARIES, installed
 
 ALGORITHMS = ("auto", *_core.algorithm_names("all_reduce"))
 """all_reduce has them all."""
-PEERS = ("gloo", "torch", *LIBRARIES)
-"""`torch` is our own torch backend; the name `mpi` stands for all MPI libraries that are installed."""
+PEERS = ("gloo", "torch", vllm_kernels.NAME, *LIBRARIES)
+"""`torch` is our own torch backend. The name `mpi` stands for all MPI libraries that are installed, `all` for all peers
+that are."""
 
 DEVICES = ("cpu", "cuda")
 
@@ -131,7 +134,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--peers",
         default="",
         metavar="P[,Q...]",
-        help=f"who competes: {', '.join(PEERS)}, mpi; cuda: {', '.join(CUDA_PEERS)}",
+        help=f"who competes: {', '.join(PEERS)}, mpi, all (that are installed); cuda: {', '.join(CUDA_PEERS)}",
     )
     what.add_argument("--ranks", type=int, default=None, metavar="N", help="processes to start here (2)")
     what.add_argument("-t", "--nthreads", type=int, default=None, dest="threads", metavar="N",
@@ -245,12 +248,31 @@ def _own(path: Path | None, shape: Shape, arguments: argparse.Namespace, of_seve
 
 def peers(text: str) -> tuple[str, ...]:
     """Names from a list with commas. Raises UserError for those that are unknown, or not installed."""
-    names = _listed("--peers", text, (*PEERS, "mpi"))
-    chosen = tuple(dict.fromkeys(one for name in names for one in (installed() if name == "mpi" else (name,))))
+    names = _listed("--peers", text, (*PEERS, "mpi", "all"))
+    found = {"mpi": installed, "all": _all_there}
+    chosen = tuple(dict.fromkeys(one for name in names for one in (found[name]() if name in found else (name,))))
     for name in chosen:
-        if name in LIBRARIES:
-            LIBRARIES[name].require()
+        _require_peer(name)
     return chosen
+
+
+def _all_there() -> tuple[str, ...]:
+    """The peers that are installed. Says on stderr how to get the others."""
+    there = []
+    for name in PEERS:
+        try:
+            _require_peer(name)
+            there.append(name)
+        except UserError as missing:
+            print(missing, file=sys.stderr)
+    return tuple(there)
+
+
+def _require_peer(name: str) -> None:
+    if name in LIBRARIES:
+        LIBRARIES[name].require()
+    elif name == vllm_kernels.NAME:
+        vllm_kernels.require()
 
 
 def _check_for_gpus(arguments: argparse.Namespace, shape: Shape) -> None:

@@ -15,12 +15,13 @@ from typing import Any
 from syntony.base.answer import tell_json
 from syntony.base.command import UserError
 from syntony.base.outputs import wrote
-from syntony.benchmarks.bench import table
+from syntony.benchmarks.bench import table, vllm_kernels
 from syntony.benchmarks.bench.contenders import Communicator, Contender, Syntony, TorchGroup
 from syntony.benchmarks.bench.measure import Bench
 from syntony.benchmarks.bench.measurement import Case
 from syntony.benchmarks.bench.options import Options
 from syntony.benchmarks.bench.records import Record
+from syntony.benchmarks.bench.vllm_kernels import VllmKernels
 from syntony.benchmarks.mpi.libraries import LIBRARIES
 from syntony.benchmarks.mpi.remote_peer import RemotePeer
 from syntony.collectives.bootstrap.launch import Exchange, RankError
@@ -84,7 +85,9 @@ def contenders_of(exchange: Exchange, options: Options, communicator: Communicat
 
 def peer(exchange: Exchange, name: str, timeout: float) -> Contender | RemotePeer:
     """The peer of that name (options.PEERS). Collective."""
-    return RemotePeer(exchange, name, timeout) if name in LIBRARIES else TorchGroup(exchange, name, timeout)
+    if name in LIBRARIES:
+        return RemotePeer(exchange, name, timeout)
+    return VllmKernels(exchange) if name == vllm_kernels.NAME else TorchGroup(exchange, name, timeout)
 
 
 def cases(options: Options, ranks: int) -> Iterator[Case]:
