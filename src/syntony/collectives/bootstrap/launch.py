@@ -1,6 +1,6 @@
 """Starts ranks on this machine, and answers for them.
 
-            launcher (hub)            every rank has a socket pair to the launcher, made before the fork:
+            launcher (hub)            every rank has a pipe to the launcher, made before the fork:
            /   |    |    \\            nothing listens, so no stranger can join, and a death is an end of file
        rank0 rank1 rank2 rank3
 
@@ -13,22 +13,21 @@ from __future__ import annotations
 
 import ctypes
 import os
-import pickle
 import selectors
 import signal
-import socket
-import struct
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any, NoReturn, Protocol
 
 from syntony.base.command import FailedError, UserError, tracebacks_wanted
 from syntony.base.stopping import be_a_child
 
-_LENGTH = struct.Struct("<Q")
 _PR_SET_PDEATHSIG = 1
 _CAUSE_WINDOW = 1.0  # seconds in which a death explains the errors that other ranks have reported
 
@@ -79,7 +78,7 @@ class HubExchange:
 
     rank: int
     size: int
-    connection: socket.socket
+    connection: Connection
 
     def all_gather(self, name: str, blob: bytes) -> list[bytes]:
         _send(self.connection, (name, blob))
@@ -94,7 +93,7 @@ class _Member:
     """What the launcher knows of one rank."""
 
     pid: int
-    connection: socket.socket
+    connection: Connection
     brought: tuple[str, bytes] | None = None  # its part of the gather under way
     outcome: Done | Failed | Died | None = None
     reaped: bool = False
@@ -111,7 +110,7 @@ def run_ranks(ranks: int, work: Callable[[Exchange], int], silence: float) -> in
     members: list[_Member] = []
     try:
         for rank in range(ranks):
-            ours, theirs = socket.socketpair()
+            ours, theirs = Pipe()
             pid = os.fork()
             if pid == 0:
                 for connection in (ours, *(member.connection for member in members)):
@@ -225,31 +224,14 @@ def _verdict(members: list[_Member], silence: float) -> Exception:
     return RankError(f"no sign of {who} for {silence:g} s; all ranks have been stopped (--timeout changes the limit)")
 
 
-def _send(connection: socket.socket, message: object) -> None:
-    payload = pickle.dumps(message)
-    try:
-        connection.sendall(_LENGTH.pack(len(payload)) + payload)
-    except (BrokenPipeError, ConnectionResetError):
-        return  # the reader's end of file tells it better
+def _send(connection: Connection, message: object) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):  # the reader's end of file tells it better
+        connection.send(message)
 
 
-def _receive(connection: socket.socket) -> Any:
+def _receive(connection: Connection) -> Any:
     """The next message, or None at the end of the stream."""
-    header = _read(connection, _LENGTH.size)
-    if header is None:
+    try:
+        return connection.recv()
+    except (EOFError, OSError):  # OSError: it ended within a message
         return None
-    payload = _read(connection, _LENGTH.unpack(header)[0])
-    return None if payload is None else pickle.loads(payload)
-
-
-def _read(connection: socket.socket, count: int) -> bytes | None:
-    parts = bytearray()
-    while len(parts) < count:
-        try:
-            piece = connection.recv(count - len(parts))
-        except ConnectionResetError:
-            return None
-        if not piece:
-            return None
-        parts += piece
-    return bytes(parts)
