@@ -42,7 +42,13 @@ _DENSE = "gpt:hidden=1024,blocks=4,heads=2,seq=512,vocab=4096"
         (_DENSE, 4, 4, 1e12),
         pytest.param(_DENSE, 4, 8, 0.4e9, marks=pytest.mark.sweep),
         pytest.param(_DENSE, 8, 8, 0.4e9, marks=pytest.mark.sweep),
-        pytest.param("gpt:hidden=512,blocks=4,heads=4,seq=256,experts=8,top_k=2", 8, 16, 1e12, marks=pytest.mark.sweep),
+        pytest.param(
+            "gpt:hidden=512,blocks=4,heads=4,seq=256,experts=8,top_k=2",
+            8,
+            16,
+            1e12,
+            marks=[pytest.mark.sweep, pytest.mark.timeout(1800)],
+        ),
     ],
 )
 def test_nothing_that_fits_is_faster(model: str, ranks: int, sequences: int, memory: float) -> None:
@@ -93,6 +99,7 @@ PUBLISHED = {  # layouts of those who trained them, and the machine's nearest he
 
 
 @pytest.mark.sweep
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("case", PUBLISHED)
 def test_at_least_as_fast_as_what_was_published(case: str) -> None:
     model, ranks, sequences, machine, layout, batch = PUBLISHED[case]

@@ -70,6 +70,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--interleave", action="store_true", default=None, help="also with time shifts, found as in CASSINI"
     )
     shifts.add_argument("--no-interleave", dest="interleave", action="store_false", help="whatever the file says")
+    parser.add_argument("--mltcp", action="store_true", help="also with shares that grow with what is sent, as MLTCP's")
     parser.add_argument("--top", type=count, default=8, metavar="N", help="number of links in the table (default 8)")
     add_trace(parser, ": jobs, messages, hottest links")
     add_heat_map(parser)
@@ -90,6 +91,7 @@ def _run(options: argparse.Namespace) -> int:
     from syntony.synth.traffic.critical_path import describe
     from syntony.synth.traffic.hot_links import hottest, table
     from syntony.synth.traffic.interleave import interleave
+    from syntony.synth.traffic.mltcp import mltcp
     from syntony.synth.traffic.run import run
 
     jobs = _read(options)
@@ -97,6 +99,7 @@ def _run(options: argparse.Namespace) -> int:
         plain = run(jobs.topology, jobs.jobs, jobs.choice, timeline=True)
         shifts = interleave(jobs.topology, jobs.jobs, jobs.choice) if jobs.interleave else None
         shifted = run(jobs.topology, jobs.jobs, jobs.choice, shifts.shifts, timeline=True) if shifts else None
+        unequal = mltcp(jobs.topology, jobs.jobs, jobs.choice) if options.mltcp else None
     # The run with shifts is drawn, if there is one.
     shown = shifted or plain
     if options.trace:
@@ -111,12 +114,12 @@ def _run(options: argparse.Namespace) -> int:
         shifted_lines = describe(shifted) if shifted else None
     heading = f"{len(jobs.jobs)} jobs" if len(jobs.jobs) > 1 else "1 job"
     story = [f"{heading} on {jobs.topology.name}, paths {jobs.choice} (simulated, alpha-beta model)"]
-    story += _jobs_table(plain, shifted, shifts)
+    story += _jobs_table(plain, shifted, shifts, unequal)
     story += ["", "hottest links" + (", interleaved" if shifted else ""), *table(links)]
     for what, why in (("why it takes as long", lines), ("and interleaved", shifted_lines)):
         story += ["", what, *(f"  {line}" for line in why)] if why else []
     story += [wrote(path) for path in (options.trace, options.heat_map) if path]
-    report = _report(plain, shifted, shifts) | {"critical_path": lines, "interleaved_path": shifted_lines}
+    report = _report(plain, shifted, shifts, unequal) | {"critical_path": lines, "interleaved_path": shifted_lines}
     tell(options, report, story)
     return 0
 
@@ -139,27 +142,38 @@ def write_heat_map(topology: Topology, use: NDArray[np.float64], seconds: float,
     write_text(path, heat_map(topology, use.tolist(), f"{topology.name}: mean use of its links over {time(seconds)}"))
 
 
-def _jobs_table(plain: Outcome, shifted: Outcome | None, shifts: Interleaving | None) -> list[str]:
+def _jobs_table(
+    plain: Outcome, shifted: Outcome | None, shifts: Interleaving | None, unequal: Outcome | None
+) -> list[str]:
     from syntony.base.text_table import aligned
     from syntony.base.wording import time
 
-    both = shifted is not None and shifts is not None
-    rows: list[tuple[str, ...]] = [("job", "iteration", *(("interleaved", "shift", "gain") if both else ()))]
+    heading = ["job", "iteration"]
+    heading += ["interleaved", "shift", "gain"] if shifted else []
+    heading += ["MLTCP", "at last", "gain"] if unequal else []
+    rows = [heading]
     for number, job in enumerate(plain.traffic.jobs):
         before = plain.iteration_seconds(number)
-        row: tuple[str, ...] = (job.name, time(before))
+        row = [job.name, time(before)]
         if shifted is not None and shifts is not None:
             after = shifted.iteration_seconds(number)
-            gain = before / after if after else 1.0
-            row = (*row, time(after), time(shifts.shifts[number].start), f"{gain:.2f}x")
+            row += [time(after), time(shifts.shifts[number].start), _gain(before, after)]
+        if unequal is not None:
+            last = float(unequal.iterations(number)[-1])
+            row += [time(unequal.iteration_seconds(number)), time(last), _gain(before, last)]
         rows.append(row)
-    lines = aligned(rows, "<>>>>", "  ")
-    lines.append(
-        f"  all done after {time(plain.seconds)}" + (f"; {time(shifted.seconds)} interleaved" if shifted else "")
-    )
+    lines = aligned(rows, "<" + ">" * (len(heading) - 1), "  ")
+    ends = [time(plain.seconds)]
+    ends += [f"{time(shifted.seconds)} interleaved"] if shifted else []
+    ends += [f"{time(unequal.seconds)} with MLTCP"] if unequal else []
+    lines.append(f"  all done after {'; '.join(ends)}")
     if shifts is not None and shifted is not None:
         lines += _left_over(shifts, plain)
     return lines
+
+
+def _gain(before: float, after: float) -> str:
+    return f"{before / after if after else 1.0:.2f}x"
 
 
 def _left_over(shifts: Interleaving, plain: Outcome) -> list[str]:
@@ -178,7 +192,9 @@ def _left_over(shifts: Interleaving, plain: Outcome) -> list[str]:
     ]
 
 
-def _report(plain: Outcome, shifted: Outcome | None, shifts: Interleaving | None) -> dict[str, Any]:
+def _report(
+    plain: Outcome, shifted: Outcome | None, shifts: Interleaving | None, unequal: Outcome | None
+) -> dict[str, Any]:
     shown = shifted or plain
     topology = shown.traffic.topology
     jobs = []
@@ -195,6 +211,11 @@ def _report(plain: Outcome, shifted: Outcome | None, shifts: Interleaving | None
                 "shift": shifts.shifts[number].start,
                 "period": shifts.shifts[number].period,
             }
+        if unequal is not None:
+            row["mltcp"] = {
+                "iteration_seconds": unequal.iteration_seconds(number),
+                "iterations": unequal.iterations(number).tolist(),
+            }
         jobs.append(row)
     report: dict[str, Any] = {
         "topology": topology.name,
@@ -202,6 +223,7 @@ def _report(plain: Outcome, shifted: Outcome | None, shifts: Interleaving | None
         "seed": shown.traffic.choice.seed,
         "seconds": plain.seconds,
         "interleaved_seconds": shifted.seconds if shifted else None,
+        "mltcp_seconds": unequal.seconds if unequal else None,
         "jobs": jobs,
         "links": [
             {
@@ -226,7 +248,7 @@ COMMANDS = (
     Command(
         ("traffic",),
         "time several jobs on one network: paths, collisions, interleaving",
-        "syntony traffic example --paths least-loaded --heat-map heat.svg",
+        "syntony traffic example --mltcp --heat-map heat.svg",
         _configure,
         _run,
     ),

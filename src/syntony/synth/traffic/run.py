@@ -90,7 +90,8 @@ class Outcome:
         hops = paths.path_offset[path + 1] - paths.path_offset[path]
         link = paths.link[ranges(paths.path_offset[path], hops)].astype(np.int64)
         part = flows.bytes[flow] / count[flow]
-        return np.repeat(flow, hops), link, np.repeat(part, hops)
+        weight = paths.weight[ranges(paths.path_offset[path], hops)]
+        return np.repeat(flow, hops), link, np.repeat(part, hops) * weight
 
     @cached_property
     def carried(self) -> NDArray[np.float64]:
