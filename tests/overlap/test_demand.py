@@ -49,6 +49,13 @@ def test_loads_are_those_of_the_busiest_rank(counts: np.ndarray, row: float, byt
     assert set(chosen.tolist()) == set(order[: len(chosen)].tolist())
 
 
+@given(counted(), st.floats(0, 10), st.floats(0, 10), st.integers(0, 20))
+def test_all_are_guests_or_none(counts: np.ndarray, row: float, byte: float, weight: int) -> None:
+    visits = Visits(row, byte, 3, weight, together=True)
+    none, *_, every = visits.seconds(counts)
+    assert len(visits.guests(counts)) == (counts.shape[1] if every < none * (1 - 1e-9) else 0)
+
+
 def test_guests_follow_demand() -> None:
     visits = Visits(1e-3, 1e-8, 512, 1 << 20)
     for hot in range(8):

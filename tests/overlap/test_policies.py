@@ -16,6 +16,8 @@ from syntony.overlap.policies import orders
 from syntony.overlap.policies.passes.cut import slice as cut_in_slices
 from syntony.overlap.policies.passes.defer import defer
 from syntony.overlap.policies.passes.fuse import fuse
+from syntony.overlap.policies.passes.relayout import split_reduce
+from syntony.overlap.policies.passes.tiles import update_by_slice
 from syntony.overlap.policies.policy import Decided, Standing
 from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.policies.table import LEFT_OUT, POLICIES, policy
@@ -234,6 +236,43 @@ def test_pace_fuses_for_the_step_in_which_it_preempts() -> None:
     assert better  # starts that cost make it fuse
 
 
+def test_schemoe_has_the_best_of_all_orders_of_a_layer() -> None:
+    (one, *_) = experts()
+    graph = generate([one], Layout(dp=4, ep=4))
+    for ratio, alpha in ((0.5, 0.0), (1.0, 0.0), (1.0, 0.01), (2.0, 0.0)):
+        cost = priced(graph, ratio, alpha)
+        plan = policy("schemoe", degree=2).plan(graph, cost)
+        best = simulate(plan, cost).seconds
+        moved, computed = plan.orders[0, "ep"], plan.orders[0, COMPUTE]
+        tried = 0
+        for lane in itertools.permutations(moved):
+            if any(lane.index(dep) > lane.index(key) for key in lane for dep in plan.graph[key].deps if dep in lane):
+                continue
+            if [key for key in lane if key.direction == "f"] != list(lane[:4]):
+                continue
+            orders = {**plan.orders, (0, "ep"): lane, (0, COMPUTE): computed}
+            with suppress(UserError):  # lanes that wait for each other
+                tried += 1
+                assert simulate(replace(plan, orders=orders), cost).seconds >= best * (1 - 1e-9)
+        assert tried > 30
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0])
+def test_updates_by_slices_hide_the_optimizer(ratio: float) -> None:
+    graph = split_reduce(generate(dense(), Layout(dp=4)))
+    cost = replace(priced(graph, ratio), memory=0.2 / WEIGHTS)
+    whole = cut_in_slices(graph, WEIGHTS // 4)
+    fused = update_by_slice(whole)
+    fused.check()
+    assert sum(op.kind is Kind.OPTIMIZE for op in fused) == 4 * 12
+    times = [simulate(Decided(one).plan("", {}, cost), cost).seconds for one in (whole, fused)]
+    assert times[1] < times[0] * 0.995
+    plan = policy("coconet", slice=WEIGHTS // 4).plan(graph, cost)
+    assert simulate(plan, cost).seconds <= min(times) * (1 + 1e-9)
+    for last in (op for op in fused if op.key.kind == "gather"):
+        assert [dep.part for dep in last.deps] == [last.key.part]  # a slice waits for itself
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_backwards_are_split_whatever_came_before(step: str) -> None:
     graph = generate(*STEPS[step])
@@ -372,6 +411,18 @@ def test_fastermoe_has_the_experts_in_demand_as_guests() -> None:
     assert not any(len(one.visits.guests(one.demand.counts)) for one in found if one.visits and one.demand)
     told = policy("fastermoe", hot=4).plan(large, priced(large))
     assert {layer.hot for layer in told.graph.layers if layer.expert} == {4}
+
+
+def test_tutel_switches_between_rows_and_experts() -> None:
+    graph = demanded(2.0, hidden=32)
+    cost = priced(demanded(0.0))
+    plan = policy("tutel").plan(graph, cost)
+    found = [layer for layer in plan.graph.layers if layer.visits and layer.demand]
+    assert len(found) == 3
+    assert all(len(one.visits.guests(one.demand.counts)) == 8 for one in found if one.visits and one.demand)
+    assert simulate(plan, cost).seconds < seconds(graph, cost, "gshard")
+    large = demanded(0.0, hidden=1 << 14)
+    assert not any(layer.visits for layer in policy("tutel").plan(large, priced(large)).graph.layers)
 
 
 def test_microbatches_side_by_side_share_experts_that_have_come() -> None:

@@ -16,9 +16,11 @@ import torch.distributed as dist
 
 from syntony.overlap.policies.orders import in_order, staggered
 from syntony.overlap.policies.passes.cut import chunk
+from syntony.overlap.policies.passes.cut import slice as cut_in_slices
 from syntony.overlap.policies.passes.experts import move_experts, with_guests
 from syntony.overlap.policies.passes.loop import loop
 from syntony.overlap.policies.passes.relayout import first_come
+from syntony.overlap.policies.passes.tiles import update_by_slice
 from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.layout import Clip
@@ -46,16 +48,19 @@ def config_of(changes: dict[str, dict[str, Any]], backend: str = "") -> Config:
 
 def plan_of(step: Graph, config: Config) -> Plan:
     """Ops in the order of the graph; all experts move where the policy is janus, those of every other block where it is
-    some, the first N where it is fastermoe:N, those in demand where it is guests:OPERATIONS PER SECOND; gathers and
-    scatters are taken apart where it is loop:WAYS, microbatches are cut in parts where the knobs say on which lanes,
-    and shuffled where the policy is interleave."""
+    some, the first N where it is fastermoe:N, those in demand where it is guests:OPERATIONS PER SECOND, all of a layer
+    or none where it is switched:SO; gathers and scatters are taken apart where it is loop:WAYS, updates come by slices
+    where it is tiles:BYTES, microbatches are cut in parts where the knobs say on which lanes, and shuffled where the
+    policy is interleave."""
     graph, cut = step, dict(config.overlap.knobs)
     name, _, hot = config.overlap.policy.partition(":")
     graph = move_experts(graph, int(hot or 0)) if name in ("janus", "fastermoe") else graph
     if name == "some":
         graph = move_experts(graph, layers=[i for i, layer in enumerate(graph.layers) if layer.moved][::2])
-    if name == "guests":
-        graph = with_guests(graph, Cost(float(hot), {lane: ring_wire(n, 2e5) for lane, n in graph.groups.items()}))
+    if name in ("guests", "switched"):
+        cost = Cost(float(hot), {lane: ring_wire(n, 2e5) for lane, n in graph.groups.items()})
+        graph = with_guests(graph, cost, together=name == "switched")
+    graph = update_by_slice(cut_in_slices(graph, int(hot))) if name == "tiles" else graph
     graph = loop(graph, int(hot)) if name == "loop" else graph
     graph = chunk(graph, cut["count"], cut["lanes"]) if cut else graph
     if name == "interleave":

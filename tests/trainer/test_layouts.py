@@ -19,6 +19,8 @@ EXPERTS = {"model": {"experts": 4}}
 MOVED = EXPERTS | {"overlap": {"policy": "janus"}}  # experts come to the tokens
 HOT = EXPERTS | {"overlap": {"policy": "fastermoe:2"}}  # the first two do, and other tokens travel
 GUESTS = EXPERTS | {"overlap": {"policy": "guests:1e6"}}  # those in demand do, as computing is slow
+SWITCHED = EXPERTS | {"overlap": {"policy": "switched:1e5"}}  # all of them do, or none
+TILES = {"overlap": {"policy": "tiles:4096"}}  # a slice is updated when its sum has come
 FULL = {"model": {"experts": 4, "capacity": 0.75}}  # experts that drop what is too much
 EIGHT = {"model": {"experts": 8}, "overlap": {"policy": "fastermoe:4"}}
 OPTIMISTIC = {"optimizer": {"clip": "optimistic"}}
@@ -38,6 +40,8 @@ def chunked(*lanes: str, policy: str = "") -> dict[str, Any]:
 EXACT = {
     2: {
         "dp2": split(dp=2),
+        "dp2 zero 1 by slices": TILES | split(dp=2, zero=1),
+        "dp2 zero 1 by slices, optimistic": TILES | split(dp=2, zero=1) | OPTIMISTIC,
         "ep2": EXPERTS | split(dp=2, ep=2),
         "ep2 in parts": EXPERTS | split(dp=2, ep=2) | chunked("ep"),
         "ep2 in pieces of rows": EXPERTS | split(dp=2, ep=2) | {"chunk": {"count": 4, "lanes": ["ep"]}},
@@ -52,6 +56,7 @@ EXACT = {
         "ep2 moved zero 3, recompute": MOVED | split(dp=2, ep=2, zero=3, recompute=True),
         "ep2 guests": GUESTS | split(dp=2, ep=2),
         "ep2 guests in groups of ranks": GUESTS | split(dp=2, ep=2) | chunked("ep"),
+        "ep2 switched": SWITCHED | split(dp=2, ep=2) | chunked("ep"),
         "ep2 full, guests": FULL | {"overlap": {"policy": "guests:1e6"}} | split(dp=2, ep=2),
         "ep2 guests, optimistic": GUESTS | split(dp=2, ep=2) | OPTIMISTIC,
         "ep2 guests zero 3, recompute": GUESTS | split(dp=2, ep=2, zero=3, recompute=True),

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import argparse
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from syntony.base.answer import tell, width
 from syntony.base.command import Command
 
+if TYPE_CHECKING:
+    from syntony.overlap.policies.policy import Policy
+
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     """It takes no arguments of its own."""
+
+
+def _lacks(policy: Policy) -> tuple[tuple[str, str], ...]:
+    return ("Missing", policy.missing), ("Simulated only", policy.simulated), ("Without", policy.without)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -21,8 +29,8 @@ def _run(options: argparse.Namespace) -> int:
 
     policies = [
         {
-            "name": one.name, "standing": one.standing, "missing": one.missing, "paper": one.paper, "about": one.about,
-            "knobs": one.values,
+            "name": one.name, "standing": one.standing, "missing": one.missing, "without": one.without,
+            "paper": one.paper, "about": one.about, "knobs": one.values,
         }
         for one in POLICIES.values()
     ]  # fmt: skip
@@ -31,11 +39,12 @@ def _run(options: argparse.Namespace) -> int:
     lines = [
         "policies (--policy NAME:KNOB=VALUE,..; joined by + they work one after another)",
         "  W: the whole idea of the paper; S: whole, simulated only; P: a part of it",
+        "  without: what would change the results, or is not about training",
     ]
     for one in POLICIES.values():
         knobs = ", ".join(f"{name}={value}" for name, value in one.values.items())
         about = " ".join(one.about.split()) + (f" [{knobs}]" if knobs else "")
-        told = [one.paper, about, *([f"Missing: {one.missing}."] if one.missing else [])]
+        told = [one.paper, about, *(f"{word}: {what}." for word, what in _lacks(one) if what)]
         first, *others = [line for text in told for line in wrap(text, width() - 22)]
         lines += [f"{one.standing} {one.name:<18}  {first}", *(f"{'':22}{line}" for line in others)]
     for name, reason in LEFT_OUT.items():

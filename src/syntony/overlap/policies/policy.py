@@ -61,6 +61,7 @@ class Policy:
 
     paper        authors, system, venue
     missing      what of the paper's idea it does not do; "": nothing
+    without      what it leaves out for good, as it would change what is learned, or is not about training; "": nothing
     simulated    why it can only be simulated; "": it runs
     """
 
@@ -72,6 +73,7 @@ class Policy:
     values: Mapping[str, Any]
     missing: str = ""
     simulated: str = ""
+    without: str = ""
 
     @property
     def standing(self) -> Standing:
@@ -95,7 +97,7 @@ class Policy:
 
 
 def published(
-    paper: str, missing: str = "", simulated: str = "", **knobs: tuple[Any, tuple[Any, ...]]
+    paper: str, missing: str = "", simulated: str = "", without: str = "", **knobs: tuple[Any, tuple[Any, ...]]
 ) -> Callable[[Decide], Policy]:
     """Makes a policy of the function that decides: its name, its docstring as `about`; a knob is its default, and the
     values that a search tries."""
@@ -105,7 +107,7 @@ def published(
         about = inspect.getdoc(decide) or ""
         name = decide.__name__
         values = {key: knob.default for key, knob in own.items()}
-        return Policy(name, paper, about, decide, own, values, missing, simulated)
+        return Policy(name, paper, about, decide, own, values, missing, simulated, without)
 
     return described
 

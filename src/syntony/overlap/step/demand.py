@@ -64,12 +64,14 @@ class Visits:
 
     row, byte    seconds of computing a row, forward and backward; seconds of a byte on a rank's wire
     row_bytes, weight_bytes    of what travels: a row, and an expert
+    together     all are, or none: rows travel or experts do (Hwang et al., Tutel, MLSys 2023, section 3.2)
     """
 
     row: float
     byte: float
     row_bytes: int
     weight_bytes: int
+    together: bool = False
 
     def loads(self, counts: Doubles, order: NDArray[np.int64]) -> Loads:
         """Of rows by rank and expert, with 0, 1, .. guests in this order."""
@@ -100,6 +102,8 @@ class Visits:
     def guests(self, counts: Doubles) -> NDArray[np.int64]:
         """Their numbers, in order."""
         seconds = self.seconds(counts)
+        if self.together:
+            seconds[1:-1] = np.inf
         return np.sort(wanted(counts)[: int(np.argmax(seconds <= seconds.min() * (1 + 1e-9)))])
 
 

@@ -121,7 +121,7 @@ PUBLISHED = (
         "coconet", "--model bert-large --layout dp=256 --batch 8 --machine "
         f"{_TENSOR},network=12.5e9,ranks=1", "serial", 1.3, 1.7,
         "Jangda et al., ASPLOS 2022: Adam and LAMB, 256 V100 (as remembered; to be checked)", "dp",
-        "its gain has kernels fused too, of which a simulated step knows nothing", True,
+        "no tile is smaller than a slice here; a launch that a fused kernel saves is not simulated", True,
     ),
     Published(
         "t3", "--model gpt:hidden=4096,heads=32,blocks=8,vocab=50257,seq=1024 --layout tp=8 --batch 16 --machine "

@@ -45,12 +45,14 @@ def move_experts(graph: Graph, hot: int = 0, layers: Collection[int] | None = No
     return generate([chosen(layer) if i in here else layer for i, layer in enumerate(graph.layers)], graph.layout)
 
 
-def with_guests(graph: Graph, cost: Cost) -> Graph:
+def with_guests(graph: Graph, cost: Cost, together: bool = False) -> Graph:
     """Experts are guests for a microbatch where that pays, by its counts; the step has as many as are expected to.
     Raises UserError where no layer has experts that are spread.
 
     Their weights travel in front of the rows, and their gradients behind the rows' own. So that all ranks choose alike,
     each is told what all ask for, not only what is asked of its own experts.
+
+    together    all of a layer's experts are, or none
     """
     layout, seconds = graph.layout, cost.seconds(graph)[0]
     spread = [i for i, layer in enumerate(graph.layers) if layer.demand is not None]
@@ -66,12 +68,12 @@ def with_guests(graph: Graph, cost: Cost) -> Graph:
     def hosted(i: int, layer: LayerSpec) -> LayerSpec:
         if layer.demand is None:
             return layer
-        return _hosted(layer, layer.demand, computing[i], line.beta / share)
+        return _hosted(layer, layer.demand, computing[i], line.beta / share, together)
 
     return generate([hosted(i, layer) for i, layer in enumerate(graph.layers)], layout)
 
 
-def _hosted(layer: LayerSpec, demand: Demand, seconds: float, byte: float) -> LayerSpec:
+def _hosted(layer: LayerSpec, demand: Demand, seconds: float, byte: float, together: bool) -> LayerSpec:
     """seconds: of computing a microbatch's rows, forward and backward; byte: of one on a rank's wire."""
     place = next(at for at, move in enumerate(layer.transfers) if move.name == "dispatch")
     counts, order = demand.counts, wanted(demand.counts)
@@ -79,7 +81,7 @@ def _hosted(layer: LayerSpec, demand: Demand, seconds: float, byte: float) -> La
     plain = Visits(0.0, byte, 1, 0).loads(counts, order)
     row_bytes = round(layer.transfers[place].bytes * (1 - 1 / demand.ranks) / plain.combined[0]) if away else 0
     weight_bytes = layer.weights * demand.ranks // demand.experts
-    visits = Visits(seconds / plain.computed[0], byte, row_bytes, weight_bytes)
+    visits = Visits(seconds / plain.computed[0], byte, row_bytes, weight_bytes, together)
     loads, guests = visits.loads(counts, order), len(visits.guests(counts))
     whole = demand.ranks / (demand.ranks - 1)
     moved = {"dispatch": loads.dispatched[guests] * whole, "combine": loads.combined[guests] * whole}

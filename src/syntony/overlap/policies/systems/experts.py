@@ -27,15 +27,16 @@ def gshard(graph: Graph, cost: Cost) -> Decided:
     return Decided(graph)
 
 
-@published(
-    "Hwang et al., Tutel, MLSys 2023",
-    missing="parallelism that is switched between iterations; its hierarchical all_to_all",
-    degree=(0, (0, *DEGREES)),
-)
+@published("Hwang et al., Tutel, MLSys 2023", degree=(0, (0, *DEGREES)))
 def tutel(graph: Graph, cost: Cost, degree: int) -> Decided:
-    """all_to_all and experts in `degree` chunks; 0: the best of 1, 2, 4, 8. Which all_to_all is the tuner's choice."""
+    """all_to_all and experts in `degree` chunks; 0: the best of 1, 2, 4, 8. Where that is expected to pay, parallelism
+    is switched from microbatch to microbatch, at no copy: tokens travel, or all experts do. Which all_to_all (`direct`,
+    or by level) is the tuner's choice."""
     lanes = inner_lanes(graph, "ep")
-    return best_of(cost, [Decided(chunk(graph, one, lanes)) for one in ([degree] if degree else DEGREES)])
+    asked = any(layer.demand is not None for layer in graph.layers)
+    forms = [graph, with_guests(graph, cost, together=True)] if asked else [graph]
+    found = [chunk(form, one, lanes) for form in forms for one in ([degree] if degree else DEGREES)]
+    return best_of(cost, map(Decided, found))
 
 
 @published("He et al., FasterMoE, PPoPP 2022", hot=(0, (0,)), degree=(2, DEGREES))
@@ -62,11 +63,12 @@ def pipemoe(graph: Graph, cost: Cost) -> Decided:
 
 @published(
     "Shi et al., ScheMoE, EuroSys 2024",
-    missing="its all_to_all beside itself on two levels; its compression, which loses digits",
+    without="its compression, which loses digits",
     degree=(2, DEGREES),
 )
 def schemoe(graph: Graph, cost: Cost, degree: int) -> Decided:
-    """Chunks in the best of the orders that come in question: as they are ready, the longest way first, by need."""
+    """Chunks in the best of the orders that come in question, which is the best of all for a layer: as they are ready,
+    the longest way first, by need. all_to_all within hosts runs beside that between them, as `direct` always does."""
     cut = chunk(graph, degree, inner_lanes(graph, "ep"))
     return best_of(cost, [Decided(cut, rule) for rule in (orders.fifo, orders.critical, orders.need)])
 

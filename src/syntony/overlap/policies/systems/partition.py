@@ -12,6 +12,7 @@ from syntony.overlap.policies.passes.defer import defer, over_the_cut
 from syntony.overlap.policies.passes.fuse import fuse
 from syntony.overlap.policies.passes.inner import in_turn, inner_lanes
 from syntony.overlap.policies.passes.loop import can_loop, loop
+from syntony.overlap.policies.passes.tiles import update_by_slice
 from syntony.overlap.policies.policy import LAST, Decided, best_of, published
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph
@@ -71,17 +72,17 @@ def dear(graph: Graph, cost: Cost, buffer: int) -> Decided:
     return Decided(defer(fuse(split, buffer) if buffer else split), orders.by_class(Kind.REDUCE_SCATTER))
 
 
-@published(
-    "Jangda et al., CoCoNet, ASPLOS 2022",
-    missing="its fused kernels, and the search over its transformations",
-    slice=(M, SIZES),
-    pieces=(2, DEGREES),
-)
+@published("Jangda et al., CoCoNet, ASPLOS 2022", slice=(M, SIZES), pieces=(2, DEGREES))
 def coconet(graph: Graph, cost: Cost, slice: int, pieces: int) -> Decided:
-    """all_reduce split around an optimizer of slices; products of matrices overlapped with their collectives."""
+    """The fastest program that its transformations lead to: all_reduce split, the optimizer on shards in between
+    (reorder), slice by slice as sums come (fuse); products of matrices beside their collectives (overlap), in pieces,
+    or shard by shard in the order of the product."""
     inner = [lane for lane in ("tp", "cp") if lane in graph.groups]
-    split = relayout.split_reduce(graph) if "dp" in graph.groups else graph
-    return Decided(sliced(in_turn(split, pieces, inner), slice))
+    split = [graph, *([relayout.split_reduce(graph)] if "dp" in graph.groups else [])]
+    beside = [in_turn(one, count, inner) for one in split for count in sorted({1, pieces})]
+    beside += [loop(one) for one in split if can_loop(one)]
+    cut = [sliced(one, slice) for one in beside]
+    return best_of(cost, [Decided(one) for whole in cut for one in (whole, update_by_slice(whole))])
 
 
 @published(

@@ -59,7 +59,7 @@ def poseidon(graph: Graph, cost: Cost) -> Decided:
 
 @published(
     "Sun et al., GradientFlow, 2019",
-    missing="its sparsification, which loses gradients",
+    without="its sparsification, which loses gradients",
     pool=(16 * M, (4 * M, 16 * M, 64 * M)),
 )
 def gradientflow(graph: Graph, cost: Cost, pool: int) -> Decided:

@@ -54,7 +54,7 @@ def pace(graph: Graph, cost: Cost, slice: int) -> Decided:
 
 @published(
     "Li et al., Lina, USENIX ATC 2023",
-    missing="its placing of experts for inference",
+    without="its placing of experts for inference: nothing is served here",
     slice=(M, SIZES),
     degree=(2, DEGREES),
 )
