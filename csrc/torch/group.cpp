@@ -39,6 +39,9 @@ void SyntonyBackend::monitoredBarrier(const BarrierOptions& options, bool wait_a
     if (error.kind() == Error::Kind::invalid || missing.empty()) {
       std::rethrow_exception(torch_error(std::current_exception()));
     }
+    // gloo's own sentence where there was no time to wait for anybody.
+    TORCH_CHECK_WITH(DistBackendError, rank_ != 0 || options.timeout.count() != 0, "[Rank 0]: Rank 0 ",
+                     "timed out in monitoredBarrier after ", options.timeout.count(), " ms: ", error.what());
     const std::string who = wait_all_ranks ? c10::str("Ranks ", c10::Join(", ", missing))
                                            : c10::str("Rank ", *std::ranges::min_element(missing));
     TORCH_CHECK_WITH(DistBackendError, rank_ != 0, "[Rank 0]: ", who,

@@ -184,7 +184,7 @@ StagedCall Communicator::staged(Call&& call, bool crossed, std::uint64_t counts)
 }
 
 std::shared_ptr<Work> Communicator::submit(StagedCall&& staged) {
-  if (size() == 1) {
+  if (size() == 1 && staged.selection.shared) {  // not a Program that somebody has asked for by name
     const bool async = staged.call.options.async;
     std::shared_ptr<Work> work = group_->run_alone(std::move(staged));
     return async ? work : nullptr;

@@ -24,6 +24,7 @@
 
 #include "core/error.hpp"
 #include "core/group/communicator.hpp"
+#include "core/process/host.hpp"
 #include "core/progress/progress_engine.hpp"
 #include "core/recorder/recorder_dump.hpp"
 
@@ -87,11 +88,14 @@ class ThreadBootstrap final : public syntony::Bootstrap {
   }
 
  private:
-  /// The introduction begins with the host's key, as length, ':', bytes: every host gets another.
-  [[nodiscard]] std::string on_its_host(const std::string& blob) const {
-    const std::size_t colon = blob.find(':');
-    const std::string key = blob.substr(colon + 1, std::stoul(blob)) + " " + hosts_.of(rank_);
-    return std::to_string(key.size()) + ":" + key + blob.substr(colon + 1 + std::stoul(blob));
+  /// An introduction's fields are lengths, ':', bytes; where it has this host's key it gets that of the rank's own
+  /// host.
+  [[nodiscard]] std::string on_its_host(std::string blob) const {
+    const auto field = [](const std::string& text) { return std::to_string(text.size()) + ":" + text; };
+    const std::string key = syntony::host_key();
+    const std::size_t place = blob.find(field(key));
+    require(place != std::string::npos, "an introduction has no key of a host");
+    return blob.replace(place, field(key).size(), field(key + " " + hosts_.of(rank_)));
   }
 
   Meeting& meeting_;

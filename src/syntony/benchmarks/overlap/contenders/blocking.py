@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from syntony.benchmarks.overlap.contenders.autograd import Autograd
 from syntony.benchmarks.overlap.contenders.ours import configured, microbatches
+from syntony.benchmarks.overlap.contenders.subjects import Weights
 from syntony.overlap.step.graph import CommSpec
 from syntony.overlap.step.op import Kind
 from syntony.trainer.config import Config
@@ -60,28 +61,21 @@ class _Point(torch.autograd.Function):
         return back, None, None, None, *(None for _ in ctx.kept)
 
 
-class Weights:
-    """Stands for syntony.trainer.model.model.ForwardContext where autograd does everything."""
+class _Weights(Weights):
+    """The same for layers that sleep, and for those that are told a microbatch's share of the loss."""
 
     def __init__(self, layer: BlockingLayer) -> None:
-        self._layer = layer
+        super().__init__(layer)
+        self._blocking = layer
         self.share, self.leaves, self.at_once, self.even = layer.share, dict[str, Tensor](), self.made, False
         self.weights = {weight.name: self[weight.name] for weight in layer.layer.weights}
-
-    def __getitem__(self, name: str) -> Tensor:
-        weight: Tensor = getattr(self._layer, name)
-        return weight
-
-    def linear(self, x: Tensor, name: str, block: int | None = None, source: int = 0) -> Tensor:
-        weight = self[name] if block is None else self[name][block]
-        return nn.functional.linear(x, weight.view(-1, weight.shape[-1]))
 
     def made(self, product: Product) -> None:
         """A layer that sleeps has a gradient."""
         parameter = getattr(self._layer, product.weight)
         parameter.grad = torch.empty_like(parameter)
         product.into(parameter.grad)
-        self._layer.arrived(product.weight)
+        self._blocking.arrived(product.weight)
 
 
 class BlockingLayer(nn.Module):
@@ -102,7 +96,7 @@ class BlockingLayer(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """As the trainer's segments."""
-        context: Any = Weights(self)
+        context: Any = _Weights(self)
         for place, segment in enumerate(self.layer.segments):
             tensors = segment(context, *tensors)
             if place < len(self.layer.transfers):

@@ -42,20 +42,26 @@ def real(rows: int, **sizes: Any) -> Subject:
 SUBJECTS: dict[str, Callable[..., Subject]] = {"emulated": emulated, "real": real}
 
 
-class _Weights:
-    """Stands for syntony.trainer.model.model.ForwardContext where autograd does everything."""
+class Weights:
+    """Stands for syntony.trainer.model.layer.ForwardContext where autograd does everything. `layer` has the weights as
+    parameters."""
 
     share = 1.0
+    piece = 0
 
-    def __init__(self, layer: TorchLayer) -> None:
+    def __init__(self, layer: nn.Module) -> None:
         self._layer = layer
 
     def __getitem__(self, name: str) -> Tensor:
         weight: Tensor = getattr(self._layer, name)
         return weight
 
-    def linear(self, x: Tensor, name: str, *_: Any) -> Tensor:
-        weight = self[name]
+    def pieces(self) -> None:
+        """Sequences are whole."""
+
+    def linear(self, x: Tensor, name: str, block: int | None = None, source: int = 0) -> Tensor:
+        """As ForwardContext's."""
+        weight = self[name] if block is None else self[name][block]
         return nn.functional.linear(x, weight.view(-1, weight.shape[-1]))
 
 
@@ -71,7 +77,7 @@ class TorchLayer(nn.Module):
 
     def forward(self, *tensors: Tensor) -> Tensor:
         """x to x; the embedding's tokens to x; the head's x and targets to the loss."""
-        return self._segment(_Weights(self), *tensors)[0]
+        return self._segment(Weights(self), *tensors)[0]
 
 
 class Transformer(nn.Module):
