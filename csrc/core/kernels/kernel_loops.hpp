@@ -7,9 +7,9 @@
 //        ...                                     all k blocks are read before dst's is written, so dst may be
 //     sources[k-1][ block ] --op--> acc ---> dst any of the sources
 //
-// The last, partial block goes through a zero-padded copy, so every element sees the same instructions and the result
-// does not depend on where in the buffer it stands. Compile with -ffp-contract=off: a fused multiply-add in one table
-// and not in another would make ranks disagree.
+// The last, partial block (and a first one, up to dst's first cache line) goes through a zero-padded copy, so every
+// element sees the same instructions and the result does not depend on where in the buffer it stands. Compile with
+// -ffp-contract=off: a fused multiply-add in one table and not in another would make ranks disagree.
 #pragma once
 
 #include <cstddef>
@@ -123,20 +123,32 @@ class Block {
   typename Format::Wide part_[kParts];
 };
 
+constexpr std::size_t kShort = 2048;
+
+/// Whole elements before the first line of `dst`, so that stores do not straddle lines; 0 where it has none.
+inline std::size_t bytes_before_line(const std::byte* dst) {
+  constexpr std::size_t kLine = 64, kLongestElement = 16;
+  const std::size_t bytes = (kLine - reinterpret_cast<std::uintptr_t>(dst) % kLine) % kLine;
+  return bytes % kLongestElement == 0 ? bytes : 0;
+}
+
 template <class Format, class Op>
 void reduce_loop(std::byte* dst, const std::byte* const* sources, std::size_t operands, std::size_t bytes) {
   using B = Block<Format>;
+  const auto partial = [&](std::size_t at, std::size_t part) {
+    B acc = B::partial(sources[0] + at, part);
+    for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B::partial(sources[k] + at, part));
+    acc.store_partial(dst + at, part);
+  };
   std::size_t at = 0;
+  const std::size_t lead = bytes_before_line(dst);
+  if (lead != 0 && lead < B::kBytes && bytes > kShort) partial(0, at = lead);
   for (; bytes - at >= B::kBytes; at += B::kBytes) {
     B acc(sources[0] + at);
     for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B(sources[k] + at));
     acc.store(dst + at);
   }
-  if (const std::size_t rest = bytes - at; rest != 0) {
-    B acc = B::partial(sources[0] + at, rest);
-    for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B::partial(sources[k] + at, rest));
-    acc.store_partial(dst + at, rest);
-  }
+  if (const std::size_t rest = bytes - at; rest != 0) partial(at, rest);
 }
 
 template <class Format, class F>

@@ -17,6 +17,7 @@
 #include "core/error.hpp"
 #include "core/process/host.hpp"
 #include "core/process/unique_fd.hpp"
+#include "core/shm/shm_segment.hpp"
 
 namespace syntony {
 namespace {
@@ -64,8 +65,9 @@ void PeerMemory::trim() {
 }
 
 std::span<std::byte> PeerMemory::room(std::size_t bytes) {
-  if (room_.size() < bytes) room_.resize(bytes);
-  return std::span(room_).first(bytes);
+  if (room_.size() < bytes + kCacheLine) room_.resize(bytes + kCacheLine);
+  const std::size_t skipped = (kCacheLine - reinterpret_cast<std::uintptr_t>(room_.data()) % kCacheLine) % kCacheLine;
+  return std::span(room_).subspan(skipped, bytes);
 }
 
 BufferAddress PeerMemory::address_of(const std::byte* data, std::size_t bytes) {

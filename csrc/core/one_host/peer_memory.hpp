@@ -65,7 +65,7 @@ class PeerMemory {
 
   /// Whether all ranks can read all others' memory, once they have told each other.
   std::optional<bool> open_to_all;
-  /// Room to read into, kept for the next operation.
+  /// Room to read into, from a cache line's begin on; kept for the next operation.
   [[nodiscard]] std::span<std::byte> room(std::size_t bytes);
 
  private:

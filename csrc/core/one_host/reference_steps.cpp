@@ -6,11 +6,14 @@
 //      collect    (all_reduce)       copy the shares that the others added up, from their outputs
 //      close                         show whether one could read what one needed; the peers are done with one's buffers
 //
+// Sums of less than a cache are taken in two rounds: inputs are read whole, and added up behind the last round, when
+// nobody reads the memory any more where the sum may go.
+//
 // Where some rank cannot read some other's memory, the offer says so, and all take the steps through copies instead.
-// Where a buffer is such that nobody can (memory of a device, secret memory): what only moves is tried, and when it
-// failed, moved through copies from the start, as nothing that is still needed was overwritten; what is added up may
-// lie where the sum goes, so its owner looks beforehand. What lies in registered memory is mapped and read in place,
-// the rest is read by the system (peer_memory.hpp).
+// Where a buffer is such that nobody can (memory of a device, secret memory): what is moved, or read whole, is tried,
+// and when that failed, all goes through copies from the start, as nothing that is still needed was overwritten; what
+// is added up in shares may lie where the sum goes, so its owner looks beforehand. What lies in registered memory is
+// mapped and read in place, the rest is read by the system (peer_memory.hpp).
 #include <algorithm>
 #include <span>
 #include <vector>
@@ -42,7 +45,8 @@ static_assert(sizeof(Offer) <= StageBuffer::kInlineBytes);
 
 class ReferenceSteps final : public SharedSteps {
  public:
-  explicit ReferenceSteps(const SharedJob& job) : job_(job), memory_(job.rounds.memory()) {
+  ReferenceSteps(const SharedJob& job, bool whole)
+      : job_(job), memory_(job.rounds.memory()), shares_(job.facts.reduces && !whole), whole_(whole) {
     if (!memory_.open_to_all) phase_ = Phase::introduce;
     memory_.trim();
   }
@@ -74,7 +78,7 @@ class ReferenceSteps final : public SharedSteps {
       case Phase::offer:
         if (!agreed_ && !agree()) return true;
         agreed_ = true;
-        return job_.facts.reduces ? add() : copy_next();
+        return shares_ ? add() : copy_next();
       case Phase::collect:
         return copy_next();
       case Phase::close:
@@ -123,9 +127,9 @@ class ReferenceSteps final : public SharedSteps {
     } else if (job_.shows) {
       const Block& block = job_.block(job_.rank, 0);
       offer.buffer = address_of(block.input, block);
-      if (job_.facts.reduces) beside(buffer, others++) = address_of(block.output, block);
+      if (shares_) beside(buffer, others++) = address_of(block.output, block);
     }
-    if (offer.reads_all == 0 || !job_.facts.reduces) return;
+    if (offer.reads_all == 0 || !shares_) return;
     const bool readable = PeerMemory::readable(std::span(&offer.buffer, 1)) &&
                           PeerMemory::readable(std::span(&beside(buffer, 0), others));
     offer.readable = readable ? 1 : 0;
@@ -148,7 +152,7 @@ class ReferenceSteps final : public SharedSteps {
       return false;
     }
     for (std::uint32_t from = 0; from < job_.ranks; ++from) check_length(from);
-    if (!job_.facts.reduces) plan_copies();
+    if (!shares_) plan_copies();
     return true;
   }
 
@@ -176,12 +180,26 @@ class ReferenceSteps final : public SharedSteps {
       const std::uint32_t from = (job_.rank + step) % job_.ranks;  // not all from the same rank at once
       if (!job_.reads_from(from)) continue;
       const Block& block = job_.block(from, job_.rank);
-      if (from == job_.rank) {
-        if (block.output != block.input) copies_.push_back({from, {}, block.output, block.elements, block.input});
-      } else {
-        copies_.push_back({from, input_of(from), block.output, block.elements});
+      if (from != job_.rank) {
+        copies_.push_back({from, input_of(from), whole_ ? read_whole(from) : block.output, block.elements});
+      } else if (!whole_ && block.output != block.input) {
+        copies_.push_back({from, {}, block.output, block.elements, block.input});
       }
     }
+  }
+
+  /// Where what a sum takes of `from` is read to.
+  [[nodiscard]] std::byte* read_whole(std::uint32_t from) const {
+    const std::size_t bytes = job_.block(0, job_.rank).elements * job_.element_bytes;
+    const std::size_t pitch = (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+    const std::uint32_t place = from < job_.rank ? from : from - 1;
+    return memory_.room((job_.ranks - 1) * pitch).subspan(place * pitch).data();
+  }
+
+  void add_whole() {
+    const Block& block = job_.block(0, job_.rank);
+    job_.reduce_all(block.output, block.elements,
+                    [&](std::uint32_t from) { return from == job_.rank ? block.input : read_whole(from); });
   }
 
   /// One part of this rank's share of the sum, or of its block of a reduce_scatter.
@@ -280,10 +298,12 @@ class ReferenceSteps final : public SharedSteps {
         return;
       }
     }
+    if (whole_ && job_.reads) add_whole();
   }
 
   SharedJob job_;
   PeerMemory& memory_;
+  const bool shares_, whole_;  // how a sum is taken; neither: nothing is added
   Phase phase_ = Phase::offer;
   bool reads_all_ = true;
   bool agreed_ = false;
@@ -296,6 +316,8 @@ class ReferenceSteps final : public SharedSteps {
 
 }  // namespace
 
-std::unique_ptr<SharedSteps> reference_steps(const SharedJob& job) { return std::make_unique<ReferenceSteps>(job); }
+std::unique_ptr<SharedSteps> reference_steps(const SharedJob& job, bool whole) {
+  return std::make_unique<ReferenceSteps>(job, whole);
+}
 
 }  // namespace syntony

@@ -11,8 +11,9 @@ namespace syntony {
 
 enum class SharedWay : std::uint8_t {
   exchange,   // in pieces, through copies that stay in cache (staged_steps.cpp);
-  two_shot,   // sums of which every rank takes a share
-  reference,  // straight from the peers' buffers (reference_steps.cpp)
+  two_shot,   // the same, of sums of which every rank takes a share;
+  whole,      // sums of what is first read from the peers' buffers (reference_steps.cpp);
+  reference,  // straight from these buffers to where it is wanted, sums in shares
 };
 
 /// What a rank shows in a round, at most.

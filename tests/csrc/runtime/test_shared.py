@@ -23,6 +23,7 @@ from tests.csrc.runtime.harness import Rank, run_as_processes, run_as_threads
 # Bytes of a block: in the stamp's line, shown once, in pieces, as shares of a sum, read from the peers' own buffers.
 BOUNDARIES = (4, 8, 24, 48, 52, 4096, 16_380, 16_384, 65_536, 131_072, 131_076, 262_140, 262_144, 400_000, 1_500_004)
 PR_SET_PTRACER = 0x59616D61
+WHOLE = 256 << 10  # two ranks read it all before they add
 LARGE = 16 << 20  # everything is read from the peers' buffers, and written past the caches
 
 
@@ -77,17 +78,18 @@ def registered(rank: Rank) -> None:
         parts = {peer: all_of_them[peer * 300_000 :][:300_000] for peer in range(group.size)}
         group.run("all_gather", "uint8", [300_000] * group.size, {rank.rank: mine}, parts)
         assert all((part == peer + turn).all() for peer, part in parts.items()), turn
-    for in_place in (True, False):
-        memory, other = _core.allocate(LARGE), _core.allocate(LARGE)
-        memory.view(np.int32)[:] = np.arange(LARGE // 4) + rank.rank
+    for size, in_place in itertools.product((WHOLE, LARGE), (True, False)):
+        memory, other = _core.allocate(size), _core.allocate(size)
+        memory.view(np.int32)[:] = np.arange(size // 4) + rank.rank
         target = memory if in_place else other
-        group.run("all_reduce", "int32", [LARGE // 4], {0: memory}, {0: target})
-        assert (target.view(np.int32) == np.arange(LARGE // 4) * group.size + sum(range(group.size))).all()
+        group.run("all_reduce", "int32", [size // 4], {0: memory}, {0: target})
+        assert (target.view(np.int32) == np.arange(size // 4) * group.size + sum(range(group.size))).all()
     group.shutdown()
 
 
-def test_registered_buffers_are_read_in_place() -> None:
-    run_as_processes(registered, 3)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_registered_buffers_are_read_in_place(ranks: int) -> None:
+    run_as_processes(registered, ranks)
 
 
 def first_ones_in_flight(rank: Rank) -> None:
@@ -193,15 +195,17 @@ def unreadable_on_one(rank: Rank) -> None:
         parts = {peer: everything[peer * pieces :][:pieces] for peer in range(group.size)}
         group.run("all_gather", "uint8", [pieces] * group.size, {rank.rank: mine}, parts)
         assert all((part == peer + turn).all() for peer, part in parts.items()), turn
-    total = secret_memory(LARGE) if rank.rank == 1 else np.zeros(LARGE, np.uint8)
-    total.view(np.int32)[:] = np.arange(LARGE // 4) + rank.rank
-    group.all_reduce(total.view(np.int32))
-    assert (total.view(np.int32) == np.arange(LARGE // 4) * group.size + sum(range(group.size))).all()
+    for size in (WHOLE, LARGE):
+        total = secret_memory(size) if rank.rank == 1 else np.zeros(size, np.uint8)
+        total.view(np.int32)[:] = np.arange(size // 4) + rank.rank
+        group.all_reduce(total.view(np.int32))
+        assert (total.view(np.int32) == np.arange(size // 4) * group.size + sum(range(group.size))).all()
     group.shutdown()
 
 
-def test_memory_that_nobody_can_read_goes_through_copies() -> None:
-    run_as_processes(unreadable_on_one, 3)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_memory_that_nobody_can_read_goes_through_copies(ranks: int) -> None:
+    run_as_processes(unreadable_on_one, ranks)
 
 
 def never_read(rank: Rank) -> None:

@@ -85,8 +85,9 @@ def work_of(collective: str, ranks: int, size: int) -> Work:
     sums = _core.COLLECTIVES[collective]["reduces"]
     block = size if collective == "all_reduce" else max(1, size // ranks)
     way = _core.shared_way(collective, ranks, block)
-    if way == "reference":
-        return Work(way, 3 if collective == "all_reduce" else 2, _by_reference(collective, ranks, block))
+    if way in ("whole", "reference"):
+        shares = way == "reference" and collective == "all_reduce"
+        return Work(way, 3 if shares else 2, _by_reference(sums, ranks, block, shares))
     to_each = 1 if collective in ("all_reduce", "all_gather") else ranks
     piece = min(block, _core.SHARED_PIECE_BYTES // to_each)
     pieces, span = block / piece, _whole_lines(block)
@@ -107,22 +108,20 @@ def work_of(collective: str, ranks: int, size: int) -> Work:
     return Work(way, math.ceil(pieces), (shown, *taken))
 
 
-def _by_reference(collective: str, ranks: int, block: int) -> tuple[Phase, ...]:
-    if not _core.COLLECTIVES[collective]["reduces"]:
+def _by_reference(sums: bool, ranks: int, block: int, shares: bool) -> tuple[Phase, ...]:
+    if not sums:
         piece = _whole_lines(block)
         return (
             Phase("fetch", "read", piece, ranks - 1),
             Phase("own", "stream" if block >= _STREAMED_OWN else "copy", piece, 1),
         )
-    share = block // ranks if collective == "all_reduce" else block
+    share = _whole_lines(block // ranks if shares else block)
     phases = (
-        Phase("fetch", "read", _whole_lines(share), ranks - 1),
+        Phase("fetch", "read", share, ranks - 1),
         # What was read lies in cache; the sum goes to memory as a copy would.
-        Phase("add", "stream" if block >= _STREAMED else "copy", _whole_lines(share), 1),
+        Phase("add", "stream" if block >= _STREAMED else "copy", share, 1),
     )
-    if collective == "reduce_scatter":
-        return phases
-    return (*phases, Phase("fetch", "reread", _whole_lines(share), ranks - 1))
+    return (*phases, Phase("fetch", "reread", share, ranks - 1)) if shares else phases
 
 
 def _whole_lines(size: int) -> int:
