@@ -27,6 +27,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "simulate": ("syntony.synth.commands",),
             "compare": ("syntony.synth.commands.compare",),
             "traffic": ("syntony.synth.commands",),
+            "congestion": ("syntony.synth.commands",),
             "place": ("syntony.synth.commands",),
             "convert": ("syntony.synth.commands",),
             "advise": ("syntony.synth.commands.advise",),

@@ -50,6 +50,7 @@ CHEAP = {
     "verify": "verify s.json",
     "simulate": "simulate s.json --size 1M --utilization --trace t.json",
     "compare": "compare ring s.json --sizes 1K,1M",
+    "congestion": "congestion clos:leaves=2,hosts=6,spines=2 --senders 3 --seconds 0.001",
     "traffic": "traffic example --heat-map heat.svg",
     "place": "place dgx-a100:2 --axes dp8xtp2 --size 1M",
     "convert": "convert s.json --to msccl-xml -o s.xml",

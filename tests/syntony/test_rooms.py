@@ -13,8 +13,8 @@ SOURCE = Path(__file__).parents[2] / "src"
 ROOMS = ("base", "topologies", "synth", "collectives", "overlap", "trainer", "lab", "view", "benchmarks")
 """From the ground up: a room imports only what stands before it. The front door (`syntony` itself) imports all."""
 SYNTH = (
-    "model", "symmetry", "bounds", "checker", "lowering", "simulation", "traffic", "engines", "placement", "formats",
-    "nccl", "dsl", "commands",
+    "model", "symmetry", "bounds", "checker", "lowering", "simulation", "traffic", "congestion", "engines", "placement",
+    "formats", "nccl", "dsl", "commands",
 )  # fmt: skip
 """The same within synth."""
 

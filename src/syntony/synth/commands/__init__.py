@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syntony.synth.commands import bound, files, place, portfolio, repair, simulate, synth, traffic
+from syntony.synth.commands import bound, congestion, files, place, portfolio, repair, simulate, synth, traffic
 
 COMMANDS = (
     bound.COMMAND,
@@ -12,5 +12,6 @@ COMMANDS = (
     *place.COMMANDS,
     *simulate.COMMANDS,
     *traffic.COMMANDS,
+    congestion.COMMAND,
     *files.COMMANDS,
 )
