@@ -91,3 +91,12 @@ def launch(ranks: int, path: Path, arguments: list[str]) -> int:
         print(f"== {script.stem}", flush=True)
         good &= run(ranks, str(script), arguments, abrupt="gloo" in arguments)
     return 0 if good else 1
+
+
+def torchrun(ranks: int, words: list[str], fresh: bool) -> int:
+    """What running.torchrun() starts: its agent is this process, and the ranks are forked from it unless `fresh`."""
+    from torch.distributed.run import main
+
+    how = () if fresh else ("--start-method", "fork", "--run-path")
+    main(["--standalone", "--nproc-per-node", str(ranks), *how, *words])
+    return 0

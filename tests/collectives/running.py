@@ -1,4 +1,12 @@
-"""Starts the scripts of these tests and reads what they say."""
+"""Starts the scripts and commands of these tests and reads what they say.
+
+    run_python    a Python of its own: where what it imports, or how it starts and ends, is the matter
+    run_command   `syntony WORDS`
+    torchrun      torchrun: an agent, and ranks that may be fresh ones
+    launch        ranks without an agent
+
+All but the first are forked from a process that has imported torch already, which takes seconds of every other.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +15,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from syntony.__main__ import main
 from tests.collectives.launch import launch as launch_here
+from tests.collectives.launch import torchrun as torchrun_here
 from tests.forked import run
 
 HERE = Path(__file__).parent
@@ -24,6 +34,26 @@ def run_python(*arguments: object, timeout: float = 120.0, **environment: str) -
         text=True,
         timeout=timeout,
     )
+
+
+def run_command(*words: object, timeout: float = 120.0, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `syntony WORDS`, one thread per process."""
+    settings = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **environment}
+    return run(_command, [*map(str, words)], timeout=timeout, torch=True, **settings)
+
+
+def _command(words: list[str]) -> int:
+    sys.argv = ["syntony", *words]
+    return main()
+
+
+def torchrun(
+    ranks: int, *words: object, fresh: bool = False, timeout: float = 120.0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs torchrun on one host: WORDS are its options, a script, and the script's arguments. `fresh`: each rank is a
+    Python of its own, which imports torch by itself."""
+    settings = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **environment}
+    return run(torchrun_here, ranks, [*map(str, words)], fresh, timeout=timeout, torch=True, **settings)
 
 
 def launch(ranks: int, script: str | Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syntony.__main__ import main
-from tests.collectives.running import run_python
+from tests.collectives.running import torchrun
 from tests.collectives.test_recorder import torchfrtrace
 
 pytest.importorskip("torch.distributed")
@@ -56,12 +56,6 @@ def installed() -> None:
         pytest.skip("syntony is not installed (make build), so torch cannot find it by itself")
 
 
-def torchrun(script: Path, ranks: int, *options: str, **environment: str) -> tuple[int, str, str]:
-    words = ("--standalone", "--nproc-per-node", ranks, *options, script)
-    done = run_python("-m", "torch.distributed.run", *words, timeout=280, **environment)
-    return done.returncode, done.stdout, done.stderr
-
-
 @pytest.mark.alone  # a time-out of two seconds
 def test_a_stuck_rank_is_named_by_errors_records_and_torchs_analyzer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -70,12 +64,12 @@ def test_a_stuck_rank_is_named_by_errors_records_and_torchs_analyzer(
     script, records = tmp_path / "stuck.py", tmp_path / "records"
     script.write_text(STUCK)
     records.mkdir()
-    code, _, errors = torchrun(script, 3, SYNTONY_TRACE_DIR=str(records))
-    assert code != 0
+    done = torchrun(3, script, fresh=True, timeout=280, SYNTONY_TRACE_DIR=str(records))
+    assert done.returncode != 0
     said = re.findall(
-        r"all_reduce #5 .+ timed out after \S+ s on rank \d+; rank 2 \(process \d+ on \S+\) has not .+", errors
+        r"all_reduce #5 .+ timed out after \S+ s on rank \d+; rank 2 \(process \d+ on \S+\) has not .+", done.stderr
     )
-    assert said, errors[-3000:]
+    assert said, done.stderr[-3000:]
     assert "(its last: all_reduce #4 (sum of 1000 x float32))" in said[0]
 
     assert main(["trace", str(records)]) == 1
@@ -92,7 +86,7 @@ def test_a_stuck_rank_is_named_by_errors_records_and_torchs_analyzer(
 def test_torchrun_restarts_a_job_whose_rank_was_killed(tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
-    code, out, errors = torchrun(script, 2, "--max-restarts=1")
-    assert code == 0, errors[-3000:]
-    assert sorted(re.findall(r"finished: rank (\d)", out)) == ["0", "1"]
-    assert re.search(r"rank 1 \(process \d+ on \S+\) died", errors), errors[-3000:]
+    done = torchrun(2, "--max-restarts=1", script, fresh=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(re.findall(r"finished: rank (\d)", done.stdout)) == ["0", "1"]
+    assert re.search(r"rank 1 \(process \d+ on \S+\) died", done.stderr), done.stderr[-3000:]

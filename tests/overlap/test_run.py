@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,18 +10,15 @@ import pytest
 from syntony.__main__ import main
 from syntony.overlap.formats.chakra import read_chakra
 from syntony.overlap.step.op import COMPUTE
+from tests.collectives.running import run_command
 
 ROOT = Path(__file__).parents[2]
 TINY = [str(ROOT / "src/syntony/trainer/configs/tiny.toml"), "--set", "parallel.dp=2", "--set", "optimizer.clip=off"]
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "syntony", "overlap", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-
-
-def test_policies_take_turns(tmp_path: Path) -> None:
-    done = _run("run", *TINY, "--policies", "ddp,dear", "--steps", "2", "--rounds", "2", "--json", "-o", str(tmp_path))
+def test_policies_take_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    once = ("--steps", "2", "--rounds", "2", "--json", "-o", tmp_path)
+    done = run_command("overlap", "run", *TINY, "--policies", "ddp,dear", *once)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["policies"]
     assert {row["policy"] for row in rows} == {"ddp", "dear"}
@@ -37,9 +32,8 @@ def test_policies_take_turns(tmp_path: Path) -> None:
         events = json.loads((tmp_path / f"{row['policy']}.json").read_text())["traceEvents"]
         titles = {event["args"]["name"] for event in events if event["name"] == "process_name"}
         assert titles == {"device 0, planned", "rank 0, measured", "rank 1, measured"}
-    told = _run("explain", str(tmp_path / "ddp.et"))
-    assert told.returncode == 0, told.stderr
-    assert "did it overlap?" in told.stdout
+    assert main(["overlap", "explain", str(tmp_path / "ddp.et")]) == 0
+    assert "did it overlap?" in capsys.readouterr().out
 
 
 def test_refusals(capsys: pytest.CaptureFixture[str]) -> None:

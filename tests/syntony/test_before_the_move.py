@@ -15,7 +15,7 @@ from syntony.__main__ import main
 from syntony.collectives.tuner import settings, table
 from syntony.collectives.tuner.grammar import show
 from syntony.overlap.step.plan import Plan
-from tests.collectives.running import run_python
+from tests.collectives.running import run_command
 
 OLD = Path(__file__).parents[1] / "data" / "before_the_move"
 SECONDS = {
@@ -85,7 +85,7 @@ def test_a_checkpoint(tmp_path: Path) -> None:
         "model.blocks=1 model.width=4 model.heads=1 model.context=8 data.rows=2 optimizer.name=SGD run.steps=2 "
         f"data.source={OLD / 'dgx1.json'} run.resume={OLD / 'step-2'}"
     )
-    done = run_python("-m", "syntony", "train", "tiny", *(f"--set={word}" for word in words.split()), timeout=100)
+    done = run_command("train", "tiny", *(f"--set={word}" for word in words.split()), timeout=100)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"resumed from {OLD / 'step-2'}" in done.stdout
     assert "weights sha256 5d7a32a584a53dc36cc71f238ebec7d4be53946add57344b69e01c6922bc0b3a" in done.stdout

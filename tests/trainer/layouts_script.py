@@ -1,12 +1,12 @@
-"""Trains the same small model in many layouts: forks ranks for each, prints `name sha256`. Arguments: text, folder."""
+"""Trains the same small model in many layouts: forks ranks for each, prints `name sha256`."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-import sys
 import time
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -102,10 +102,9 @@ def quietly(config: Config, exchange, into: Path) -> int:
     return code
 
 
-def main() -> None:
-    text, folder = sys.argv[1:3]
-    wanted = sys.argv[3:]
-    toml = Path(folder) / "small.toml"
+def main(text: Path, folder: Path, wanted: Collection[str]) -> None:
+    """Layouts of those names, or all, on that text; what they save goes into the folder."""
+    toml = folder / "small.toml"
     toml.write_text(TOML.format(text=text))
     os.environ["PYTHONWARNINGS"] = "ignore"
     torch.set_num_threads(1)
@@ -114,11 +113,7 @@ def main() -> None:
             if wanted and name not in wanted:
                 continue
             config = load(toml, [setting.format(folder=folder) for setting in settings])
-            said, begin = Path(folder) / "said", time.monotonic()
+            said, begin = folder / "said", time.monotonic()
             run_ranks(config.world, partial(quietly, config, into=said), 60.0)
             digest = said.read_text().strip().splitlines()[-1].split()[-1]
             print(f"{group or 'same'}\t{name}\t{digest}\t{time.monotonic() - begin:.1f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

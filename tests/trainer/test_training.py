@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.collectives.running import run_python
+from tests.collectives.running import run_command
+from tests.forked import run
 
 pytest.importorskip("torch.distributed")
 
+from tests.trainer import layouts_script
 from tests.trainer.layouts_script import LAYOUTS
 
 SAMPLE = (
@@ -26,7 +28,7 @@ SAMPLE = (
 @pytest.mark.parametrize("names", [SAMPLE, pytest.param((), marks=pytest.mark.sweep)], ids=["sample", "all"])
 def test_the_same_weights_whatever_the_layout(names: tuple[str, ...], tmp_path: Path) -> None:
     text = shutil.copy(typing.__file__, tmp_path / "text.py")
-    done = run_python("-m", "tests.trainer.layouts_script", text, tmp_path, *names, timeout=280)
+    done = run(layouts_script.main, text, tmp_path, names, timeout=280, torch=True)
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     digests = {name: (group, digest) for group, name, digest, _ in rows}
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-3000:]}"
@@ -42,14 +44,14 @@ def test_a_run_whose_messages_cross_starts(tmp_path: Path) -> None:
     text = shutil.copy(typing.__file__, tmp_path / "text.py")
     settings = ("parallel.pp=4", "parallel.schedule=dualpipe_v", "data.microbatches=8", "model.blocks=6", "run.steps=1")
     words = [word for setting in (*settings, f"data.source={text}") for word in ("--set", setting)]
-    done = run_python("-m", "syntony", "train", "src/syntony/trainer/configs/tiny.toml", *words, timeout=100)
+    done = run_command("train", "src/syntony/trainer/configs/tiny.toml", *words, timeout=100)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "weights sha256" in done.stdout
 
 
 def test_a_configuration_is_named_and_json_tells_what_came_of_it() -> None:
     """From any folder; one object on one line, and nothing on the way."""
-    done = run_python("-m", "syntony", "train", "tiny", "--set", "run.steps=2", "--set", "overlap.profile=0", "--json")
+    done = run_command("train", "tiny", "--set", "run.steps=2", "--set", "overlap.profile=0", "--json")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
     told = json.loads(done.stdout)

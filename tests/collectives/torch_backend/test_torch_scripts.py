@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.collectives.running import HERE, launch, run_python
+from tests.collectives.running import HERE, launch, run_python, torchrun
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch.distributed")
@@ -67,7 +67,7 @@ def test_torchrun_without_an_import(tmp_path: Path) -> None:
         "dist.destroy_process_group()\n"
         "print('done')\n"
     )
-    done = run_python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, script)
+    done = torchrun(2, script, fresh=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("done") == 2
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.collectives.running import launch
 
 pytest.importorskip("torch")
 
@@ -40,7 +40,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("| ").split(" | ")]
 
 
-def test_the_table_says_what_is_taken() -> None:
+def test_the_table_says_what_is_taken(tmp_path: Path) -> None:
     section = PAGE.read_text().split("## Types")[1].split("\n## ")[0]
     head, _, *rows = [cells(line) for line in section.splitlines() if line.startswith("|")]
     columns = [re.findall(r"`(\w+)`", cell) for cell in head[1:]]
@@ -51,7 +51,8 @@ def test_the_table_says_what_is_taken() -> None:
     }
     assert len(promised) == 21
     operations = [op for ops in columns for op in ops]
-    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, json.dumps(list(promised)), json.dumps(operations)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = launch(1, script, json.dumps(list(promised)), json.dumps(operations))
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == promised
