@@ -19,11 +19,13 @@ from syntony.overlap.policies.passes.cut import chunk
 from syntony.overlap.policies.passes.cut import slice as cut_in_slices
 from syntony.overlap.policies.passes.experts import move_experts, with_guests
 from syntony.overlap.policies.passes.loop import loop
+from syntony.overlap.policies.passes.recompute import keep
 from syntony.overlap.policies.passes.relayout import first_come
 from syntony.overlap.policies.passes.tiles import update_by_slice
 from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.layout import Clip
+from syntony.overlap.step.op import Kind
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config, Data, Model, Optimizer, Overlap, Parallel, Run
 from syntony.trainer.parallel.context_parallel.split import positions
@@ -50,8 +52,8 @@ def plan_of(step: Graph, config: Config) -> Plan:
     """Ops in the order of the graph; all experts move where the policy is janus, those of every other block where it is
     some, the first N where it is fastermoe:N, those in demand where it is guests:OPERATIONS PER SECOND, all of a layer
     or none where it is switched:SO; gathers and scatters are taken apart where it is loop:WAYS, updates come by slices
-    where it is tiles:BYTES, microbatches are cut in parts where the knobs say on which lanes, and shuffled where the
-    policy is interleave."""
+    where it is tiles:BYTES, every Nth segment is kept where it is kept:N, microbatches are cut in parts where the knobs
+    say on which lanes, and shuffled where the policy is interleave."""
     graph, cut = step, dict(config.overlap.knobs)
     name, _, hot = config.overlap.policy.partition(":")
     graph = move_experts(graph, int(hot or 0)) if name in ("janus", "fastermoe") else graph
@@ -61,6 +63,9 @@ def plan_of(step: Graph, config: Config) -> Plan:
         cost = Cost(float(hot), {lane: ring_wire(n, 2e5) for lane, n in graph.groups.items()})
         graph = with_guests(graph, cost, together=name == "switched")
     graph = update_by_slice(cut_in_slices(graph, int(hot))) if name == "tiles" else graph
+    if name == "kept":
+        again = sorted({(op.layer, op.segment) for op in graph if op.kind is Kind.RECOMPUTE})
+        graph = keep(graph, again[:: int(hot)])
     graph = loop(graph, int(hot)) if name == "loop" else graph
     graph = chunk(graph, cut["count"], cut["lanes"]) if cut else graph
     if name == "interleave":

@@ -20,6 +20,7 @@ MOVED = EXPERTS | {"overlap": {"policy": "janus"}}  # experts come to the tokens
 HOT = EXPERTS | {"overlap": {"policy": "fastermoe:2"}}  # the first two do, and other tokens travel
 GUESTS = EXPERTS | {"overlap": {"policy": "guests:1e6"}}  # those in demand do, as computing is slow
 SWITCHED = EXPERTS | {"overlap": {"policy": "switched:1e5"}}  # all of them do, or none
+KEPT = {"overlap": {"policy": "kept:2"}}  # activations of every other segment, others are computed again
 TILES = {"overlap": {"policy": "tiles:4096"}}  # a slice is updated when its sum has come
 FULL = {"model": {"experts": 4, "capacity": 0.75}}  # experts that drop what is too much
 EIGHT = {"model": {"experts": 8}, "overlap": {"policy": "fastermoe:4"}}
@@ -42,6 +43,9 @@ EXACT = {
         "dp2": split(dp=2),
         "dp2 zero 1 by slices": TILES | split(dp=2, zero=1),
         "dp2 zero 1 by slices, optimistic": TILES | split(dp=2, zero=1) | OPTIMISTIC,
+        "dp2 some kept": KEPT | split(dp=2, recompute=True),
+        "pp2 zbv some kept": KEPT | split(pp=2, schedule="zbv", recompute=True),
+        "ep2 some kept": EXPERTS | KEPT | split(dp=2, ep=2, recompute=True),
         "ep2": EXPERTS | split(dp=2, ep=2),
         "ep2 in parts": EXPERTS | split(dp=2, ep=2) | chunked("ep"),
         "ep2 in pieces of rows": EXPERTS | split(dp=2, ep=2) | {"chunk": {"count": 4, "lanes": ["ep"]}},
@@ -95,6 +99,7 @@ CLOSE = {
     2: {
         "tp2": split(tp=2, sequence=False),
         "tp2 sequence": split(tp=2),
+        "tp2 some kept": KEPT | split(tp=2, recompute=True),
         "tp2 in parts": split(tp=2) | chunked("tp"),
         "tp2 interleaved": split(tp=2) | chunked("tp", policy="interleave"),
         "tp2 experts": EXPERTS | split(tp=2),

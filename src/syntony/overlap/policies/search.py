@@ -318,6 +318,7 @@ def _heavier(layer: LayerSpec, times: int) -> LayerSpec:
         segments=tuple(amount * times for amount in layer.segments),
         transfers=tuple(replace(transfer, bytes=transfer.bytes * times) for transfer in layer.transfers),
         activations=layer.activations * times,
+        shares=tuple(share * times for share in layer.shares),
         products=layer.products * times,
         inputs=layer.inputs * times,
         shared=layer.shared * times,

@@ -32,17 +32,19 @@ from syntony.overlap.step.pipelines import pipeline
 from syntony.overlap.step.tasks import Pipeline, Times
 
 
-def generate(layers: Sequence[LayerSpec], layout: Layout, order: Pipeline | None = None) -> Graph:
+def generate(
+    layers: Sequence[LayerSpec], layout: Layout, order: Pipeline | None = None, chunks: tuple[range, ...] = ()
+) -> Graph:
     """The step of these layers. Raises UserError where they do not fit the layout.
 
     order    of the pipeline's tasks; default: what `layout.schedule` says, searched with the layers' operations
+    chunks   the layers of each; default: `split`
     """
     _check(layers, layout)
     if order is None:
         times = times_of(layers)
         order = pipeline(layout.schedule, layout.pp, layout.loops, layout.microbatches, times, layout.slices)
-    chunks = split(layers, len(order.places))
-    step = _Step(layers, layout, order, chunks)
+    step = _Step(layers, layout, order, chunks or split(layers, len(order.places)))
     graph = Graph(tuple(step.ops()), tuple(layers), layout)
     graph.check()
     return graph

@@ -64,6 +64,7 @@ class LayerSpec:
     shared       bytes of its weights, the last ones, whose gradients `tp` sums: its ranks see parts of the sequence
     backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation;
                  the second is 0 where nobody can make the two apart
+    shares       bytes of `activations` by segment; empty: in proportion to their operations
     products     bytes of `activations` that are there still after the backward for inputs, for that of weights
     inputs       bytes that a forward leaves that will be computed again
     """
@@ -85,6 +86,14 @@ class LayerSpec:
     backward: tuple[float, float] = (1.0, 1.0)
     products: int = 0
     inputs: int = 0
+    shares: tuple[int, ...] = ()
+
+    def left(self, segment: int) -> float:
+        """Bytes that a segment's forward leaves for its backward."""
+        if self.shares:
+            return self.shares[segment]
+        whole = sum(self.segments)
+        return self.activations * (self.segments[segment] / whole if whole else 1 / len(self.segments))
 
 
 def hot_numbers(experts: int, ranks: int) -> list[int]:

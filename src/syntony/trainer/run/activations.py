@@ -34,6 +34,7 @@ class Held:
     activations: int
     products: int
     inputs: int
+    shares: tuple[int, ...]  # of `activations`, by segment
 
 
 def held(layers: Sequence[Layer], flats: Sequence[Flat], batch: Tensors, dtype: torch.dtype) -> list[Held]:
@@ -53,12 +54,14 @@ def held(layers: Sequence[Layer], flats: Sequence[Flat], batch: Tensors, dtype: 
     lasting, rows, found = one.storages.keys() & two.storages.keys(), len(batch[0]), {}
     for kind in chosen:
         few, many = ([trial.bytes(keys - lasting) for keys in trial.of[kind]] for trial in (one, two))
-        found[kind] = Held(*(a + (rows - 1) * (b - a) for a, b in zip(few, many, strict=True)))
+        whole, products, inputs, *shares = (a + (rows - 1) * (b - a) for a, b in zip(few, many, strict=True))
+        found[kind] = Held(whole, products, inputs, tuple(shares))
     return [found[kind] for kind in kinds]
 
 
 class _Trial:
-    """One microbatch's forward, with all its memory kept. `of`: by kind of layer the storages of each field of Held."""
+    """One microbatch's forward, with all its memory kept. `of`: by kind of layer the storages of each field of Held; of
+    its shares each."""
 
     def __init__(self, layers: Mapping[str, Layer], weights: Mapping[str, Views], batch: Tensors) -> None:
         self.storages: dict[int, torch.UntypedStorage] = {}
@@ -67,7 +70,7 @@ class _Trial:
         tensors: Tensors = (tokens,)
         for kind, layer in layers.items():
             before = set(self.storages)
-            aside, products, inputs = set[int](), set[int](), set[int]()
+            aside, products, inputs, shares = set[int](), set[int](), set[int](), list[set[int]]()
             tensors = (*tensors, targets) if kind == "head" else tensors
             for number, segment in enumerate(layer.segments):
                 context, saved = _Watched(weights[kind], even=True), list[Tensor]()
@@ -76,14 +79,16 @@ class _Trial:
                     outputs = segment(context, *given)
                 inputs |= self._keys(given)
                 products |= self._keys(context.factors)
-                aside |= self._keys((*given, *saved, *outputs, *context.leaves.values()))
+                fresh = self._keys((*given, *saved, *outputs, *context.leaves.values())) - before - text - aside
+                shares.append(fresh)
+                aside |= fresh
                 tensors = tuple(tensor.detach() for tensor in outputs)
                 if number < len(layer.transfers):
                     x, *rest = tensors
                     if layer.spec.transfers[number].forward is not None:
                         x = _moved(layer.transfers[number], x, tuple(rest))
                     tensors = (x, *rest)
-            self.of[kind] = aside - before - text, products, inputs - taken - text
+            self.of[kind] = aside, products, inputs - taken - text, *shares
             taken |= inputs
 
     def _keys(self, tensors: Iterable[Tensor]) -> set[int]:

@@ -9,7 +9,7 @@ from syntony.overlap.policies import orders
 from syntony.overlap.policies.passes import relayout
 from syntony.overlap.policies.passes.backward import delay_weight_grad, last_backwards, split_backward
 from syntony.overlap.policies.passes.defer import defer
-from syntony.overlap.policies.passes.recompute import hide_recompute
+from syntony.overlap.policies.passes.recompute import balanced, hide_recompute, within_memory
 from syntony.overlap.policies.policy import Decided, best_of, published
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph
@@ -51,11 +51,11 @@ def zero_bubble(graph: Graph, cost: Cost, memory: str) -> Decided:
     return Decided(relayout.reorder_pipeline(graph, f"zb{memory}", cost))
 
 
-@published(
-    "Chen et al., Lynx, 2024",
-    missing="recomputation per segment under a limit of memory, by its exact program",
-    ahead=(4, (1, 2, 4, 8, 16)),
-)
-def lynx(graph: Graph, cost: Cost, ahead: int) -> Decided:
-    """Activations are computed again while the device waits for communication, up to `ahead` ops early."""
-    return Decided(hide_recompute(graph, ahead), movable=(Kind.RECOMPUTE,))
+@published("Chen et al., Lynx, 2024", memory=(0, (0,)), ahead=(4, (1, 2, 4, 8, 16)), alike=(1, (1,)))
+def lynx(graph: Graph, cost: Cost, memory: int, ahead: int, alike: int) -> Decided:
+    """Activations are computed again while the device waits for communication, up to `ahead` ops early. Which, segment
+    by segment, is what costs least in `memory` bytes (0: all are), by an integer program for all layers that are alike,
+    or (alike=0) for each; layers go to other stages where that balances what is computed again."""
+    if not memory:
+        return Decided(hide_recompute(graph, ahead), movable=(Kind.RECOMPUTE,))
+    return balanced(graph, cost, lambda one: within_memory(one, cost, memory, ahead, bool(alike)))
