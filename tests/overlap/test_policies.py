@@ -16,6 +16,7 @@ from syntony.overlap.policies import orders
 from syntony.overlap.policies.passes.cut import slice as cut_in_slices
 from syntony.overlap.policies.passes.defer import defer
 from syntony.overlap.policies.passes.fuse import fuse
+from syntony.overlap.policies.passes.motifs import FORMS, with_sums
 from syntony.overlap.policies.passes.recompute import hidden, keep, within_memory
 from syntony.overlap.policies.passes.relayout import split_reduce
 from syntony.overlap.policies.passes.tiles import update_by_slice
@@ -358,6 +359,33 @@ def test_memory_changes_with_the_policy() -> None:
     assert bytes_again < kept_bytes * 0.8
 
 
+def two_levels(graph: Graph, ratio: float) -> Cost:
+    """Boxes of two ranks, in which a link of its own is six times as fast as the network."""
+    flat = priced(graph, ratio)
+    (network,) = {1 / flat.wires["dp"].kinds[Kind.SEND].beta}
+    levels = {"dp": ring_wire(2, 6 * network, link="box"), "replicas": ring_wire(2, network)}
+    return replace(flat, wires={"dp": flat.wires["dp"]}, level=lambda layout: {**flat.wires, **levels})
+
+
+def test_sums_are_chosen_layer_by_layer() -> None:
+    layers = [replace(layer, weights=WEIGHTS // (1 + 3 * (i % 3))) for i, layer in enumerate(dense(9))]
+    graph = generate(layers, Layout(dp=4))
+    cost = two_levels(graph, 2.5)
+    alike = {
+        form: simulate(Decided(defer(with_sums(graph, (form,) * 9, 2)), orders.critical).plan("", {}, cost), cost)
+        for form in FORMS
+    }
+    for name in ("syndicate", "centauri"):
+        plan = policy(name, slice=WEIGHTS // 4).plan(graph, cost)
+        plan.check()
+        assert plan.hash == policy(name, slice=WEIGHTS // 4).plan(graph, cost).hash
+        assert Plan.from_text(plan.text) == plan
+        assert simulate(plan, cost).seconds < min(one.seconds for one in alike.values())
+    still = simulate(policy("syndicate", moves=0).plan(graph, cost), cost).seconds
+    walk = policy("syndicate").plan(graph, cost)
+    assert simulate(walk, cost).seconds < still * 0.99
+
+
 def test_lynx_computes_again_what_costs_least_within_its_memory() -> None:
     large = [replace(layer, activations=8 * MOVED, inputs=MOVED) for layer in tensor(3)]
     graph = generate(large, Layout(tp=4, microbatches=2, recompute=True))
@@ -494,7 +522,7 @@ def test_microbatches_side_by_side_share_experts_that_have_come() -> None:
         ("interleave", "recompute", {}, "orders steps with pp=1 and recompute=false"),
         ("lynx", "tp", {}, "set recompute=true"),
         ("fastermoe", "dp x ep", {"hot": 3}, "of layer layer0 it can be 2, 4: of each rank of ep=2"),
-        ("syndicate", "dp", {"local": 3}, "must divide the 4 ranks"),
+        ("syndicate", "dp", {"local": 3}, "local is 3; it must divide the 4 ranks"),
     ],
 )
 def test_refusals(name: str, step: str, knobs: dict[str, object], message: str) -> None:

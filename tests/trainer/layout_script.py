@@ -19,6 +19,7 @@ from syntony.overlap.policies.passes.cut import chunk
 from syntony.overlap.policies.passes.cut import slice as cut_in_slices
 from syntony.overlap.policies.passes.experts import move_experts, with_guests
 from syntony.overlap.policies.passes.loop import loop
+from syntony.overlap.policies.passes.motifs import FORMS, with_sums
 from syntony.overlap.policies.passes.recompute import keep
 from syntony.overlap.policies.passes.relayout import first_come
 from syntony.overlap.policies.passes.tiles import update_by_slice
@@ -52,8 +53,9 @@ def plan_of(step: Graph, config: Config) -> Plan:
     """Ops in the order of the graph; all experts move where the policy is janus, those of every other block where it is
     some, the first N where it is fastermoe:N, those in demand where it is guests:OPERATIONS PER SECOND, all of a layer
     or none where it is switched:SO; gathers and scatters are taken apart where it is loop:WAYS, updates come by slices
-    where it is tiles:BYTES, every Nth segment is kept where it is kept:N, microbatches are cut in parts where the knobs
-    say on which lanes, and shuffled where the policy is interleave."""
+    where it is tiles:BYTES, every Nth segment is kept where it is kept:N, layers sum in turn in each form where it is
+    sums:RANKS OF A BOX, microbatches are cut in parts where the knobs say on which lanes, and shuffled where the policy
+    is interleave."""
     graph, cut = step, dict(config.overlap.knobs)
     name, _, hot = config.overlap.policy.partition(":")
     graph = move_experts(graph, int(hot or 0)) if name in ("janus", "fastermoe") else graph
@@ -66,6 +68,9 @@ def plan_of(step: Graph, config: Config) -> Plan:
     if name == "kept":
         again = sorted({(op.layer, op.segment) for op in graph if op.kind is Kind.RECOMPUTE})
         graph = keep(graph, again[:: int(hot)])
+    if name == "sums":
+        forms = FORMS if int(hot) > 1 else FORMS[:2]
+        graph = with_sums(graph, [forms[i % len(forms)] for i in range(len(graph.layers))], int(hot))
     graph = loop(graph, int(hot)) if name == "loop" else graph
     graph = chunk(graph, cut["count"], cut["lanes"]) if cut else graph
     if name == "interleave":

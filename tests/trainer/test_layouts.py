@@ -20,6 +20,7 @@ MOVED = EXPERTS | {"overlap": {"policy": "janus"}}  # experts come to the tokens
 HOT = EXPERTS | {"overlap": {"policy": "fastermoe:2"}}  # the first two do, and other tokens travel
 GUESTS = EXPERTS | {"overlap": {"policy": "guests:1e6"}}  # those in demand do, as computing is slow
 SWITCHED = EXPERTS | {"overlap": {"policy": "switched:1e5"}}  # all of them do, or none
+SUMS = {box: {"overlap": {"policy": f"sums:{box}"}} for box in (1, 2)}  # each layer's of another form
 KEPT = {"overlap": {"policy": "kept:2"}}  # activations of every other segment, others are computed again
 TILES = {"overlap": {"policy": "tiles:4096"}}  # a slice is updated when its sum has come
 FULL = {"model": {"experts": 4, "capacity": 0.75}}  # experts that drop what is too much
@@ -43,6 +44,8 @@ EXACT = {
         "dp2": split(dp=2),
         "dp2 zero 1 by slices": TILES | split(dp=2, zero=1),
         "dp2 zero 1 by slices, optimistic": TILES | split(dp=2, zero=1) | OPTIMISTIC,
+        "dp2 sums of two forms": SUMS[1] | split(dp=2),
+        "dp2 sums of two forms, optimistic": SUMS[1] | split(dp=2) | OPTIMISTIC,
         "dp2 some kept": KEPT | split(dp=2, recompute=True),
         "pp2 zbv some kept": KEPT | split(pp=2, schedule="zbv", recompute=True),
         "ep2 some kept": EXPERTS | KEPT | split(dp=2, ep=2, recompute=True),
@@ -71,6 +74,9 @@ EXACT = {
         **{f"pp2 {name}": split(pp=2, schedule=name, loops=2 if name in TWICE else 1) for name in SCHEDULES},
     },
     4: {
+        "dp4 sums of all forms": SUMS[2] | split(dp=4),
+        "dp4 sums of all forms, optimistic": SUMS[2] | split(dp=4) | OPTIMISTIC,
+        "dp4 x ep2 sums of all forms": EXPERTS | SUMS[2] | split(dp=4, ep=2),
         "dp2 x pp2": split(dp=2, pp=2),
         "pp4 zbv": split(pp=4, schedule="zbv"),
         "pp4 chimera": split(pp=4, schedule="chimera"),
@@ -120,6 +126,10 @@ CLOSE = {
 }
 
 
+SOME = (
+    *("dp4 sums of all forms", "dp2 x pp2", "ep4 in pieces of rows", "ep4 moved", "dp4 x ep2 hot zero 3"),
+    "dp2 x pp2 x ep2",
+)
 MORE = ("ep2 some moved", "ep2 full", "ep2 full in pieces of rows", "ep2 full, moved", "tp2 full")
 
 
@@ -171,7 +181,18 @@ def alone(experts: int, capacity: float) -> tuple[str, list[float]]:
         (2, "syntony", MORE),
         (2, "syntony", [name for name in CLOSE[2] if name not in MORE]),
         (2, "gloo", ["ep2", "pp2 zb1p", "tp2 sequence", "cp2 ring"]),
-        (4, "syntony", ["dp2 x pp2", "ep4 in pieces of rows", "ep4 moved", "dp4 x ep2 hot zero 3", "dp2 x pp2 x ep2"]),
+        (
+            4,
+            "syntony",
+            [
+                "dp4 sums of all forms",
+                "dp2 x pp2",
+                "ep4 in pieces of rows",
+                "ep4 moved",
+                "dp4 x ep2 hot zero 3",
+                "dp2 x pp2 x ep2",
+            ],
+        ),
         (4, "syntony", ["dp2 x tp2", "cp2 x tp2 zero 3", "ep2 x tp2 hot"]),
         pytest.param(4, "syntony", EXACT[4].keys(), marks=pytest.mark.sweep),
         pytest.param(4, "syntony", CLOSE[4].keys(), marks=pytest.mark.sweep),

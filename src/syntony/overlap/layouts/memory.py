@@ -29,6 +29,8 @@ def optimizer_bytes(element: int) -> int:
 
 def shards(layer: LayerSpec, layout: Layout) -> int:
     """Among how many ranks what is sharded of the layer is divided."""
+    if layer.sums in ("whole", "split"):
+        return 1 if layer.sums == "whole" else layout.sizes["dp"] * layout.replicas
     return layout.sizes["edp" if layer.expert and layout.ep > 1 else "dp"]
 
 

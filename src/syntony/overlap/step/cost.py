@@ -104,11 +104,12 @@ class Cost:
 
     def wires_of(self, graph: Graph) -> Mapping[str, Wire]:
         """By lane of the graph."""
-        if graph.layout is None or graph.layout.replicas == 1 or "replicas" in self.wires:
+        if graph.layout is None or graph.layout.replicas == 1 or "dp" not in self.wires:
             return self.wires
-        if self.level is not None:
-            return self.level(graph.layout)
-        return {**self.wires, "replicas": self.wires["dp"]} if "dp" in self.wires else self.wires
+        flat = {"data": self.wires["dp"], "replicas": self.wires["dp"]}
+        if self.level is not None and "replicas" not in self.wires:
+            return {**flat, **self.level(graph.layout)}
+        return {**flat, **self.wires}
 
     def _known(self, graph: Graph, key: OpKey) -> float | None:
         """Measured seconds; of half a backward, its share of the whole, and of a whole one, its halves."""

@@ -406,11 +406,14 @@ class _Step:
     def _group(self, i: int) -> tuple[str, int]:
         """Which lane sums the layer's gradients, among how many ranks."""
         lane = "ep" if i >= self.count else "edp" if self.layers[i].expert and self.layout.ep > 1 else "dp"
+        if lane == "dp" and self.layout.replicas > 1 and self.layers[i].sums in ("whole", "split"):
+            lane = "data"
         return lane, self.groups.get(lane, 1)
 
     def _level(self, i: int) -> int:
-        """What is sharded of the layer: as `Layout.zero`, but for experts that come to the tokens."""
-        return 3 if i >= self.count else self.layout.zero
+        """What is sharded of the layer: as `Layout.zero`, but for experts that come to the tokens, or by choice."""
+        sums = self.layers[i].sums
+        return 3 if i >= self.count else 0 if sums == "whole" else max(self.layout.zero, int(bool(sums)))
 
     def _sharded(self, i: int, level: int) -> bool:
         return self._level(i) >= level and self._group(i)[1] > 1 and self.layers[i].weights > 0

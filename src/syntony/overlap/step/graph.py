@@ -60,6 +60,8 @@ class LayerSpec:
     demand       of experts that are spread: what is asked of them; None: of no such layer
     visits       experts in demand are guests of the ranks that ask for them, chosen for each microbatch by its counts;
                  None: they stay
+    sums         how its gradients are summed, where a policy has chosen: `whole`, `split` around its update, or by
+                 `level`; "": as the layout says
     joined       it takes more than one tensor from the layer before, so a pipeline is never cut between them
     shared       bytes of its weights, the last ones, whose gradients `tp` sums: its ranks see parts of the sequence
     backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation;
@@ -87,6 +89,7 @@ class LayerSpec:
     products: int = 0
     inputs: int = 0
     shares: tuple[int, ...] = ()
+    sums: str = ""
 
     def left(self, segment: int) -> float:
         """Bytes that a segment's forward leaves for its backward."""

@@ -5,8 +5,9 @@
 Where attention is usp, the group `heads` trades heads and `cp` is a ring, heads x cp ranks together.
 
 The group `dp` sums gradients, over dp x cp ranks; with `replicas`, weights are sharded over dp x cp / replicas of them,
-and `replicas` sums the shards of the replicas. Where pipelines run in both directions (Chimera), a layer is on two
-devices, which both are in its group `dp`. Experts are spread over `ep` of those ranks; their copies meet in `edp`.
+and `replicas` sums the shards of the replicas; `data` is all of them, for layers that a policy sums at once. Where
+pipelines run in both directions (Chimera), a layer is on two devices, which both are in its group `dp`. Experts are
+spread over `ep` of those ranks; their copies meet in `edp`.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Parallel:
         return {
             "dp": data // self.replicas * self.copies,
             "replicas": self.replicas,
+            "data": data if self.replicas > 1 else 1,
             "edp": data // self.ep,
             "tp": self.tp,
             "ep": self.ep,

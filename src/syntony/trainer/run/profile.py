@@ -89,7 +89,7 @@ def cost_of(step: Graph, found: Mapping[OpKey, list[float]], seen: Mapping[tuple
 def _by_level(wires: Mapping[str, Wire], ranks: int, layout: Layout) -> Mapping[str, Wire]:
     """Of a layout with replicas, by what so many ranks took as one `dp` group: of n ranks, a rank sends n - 1 messages
     of a phase, and (n - 1) / n of the bytes."""
-    found = dict(wires)
+    found = {**wires, "data": wires["dp"]}
     for lane in ("dp", "replicas"):
         n = layout.groups.get(lane, 1)
         messages, share = (n - 1) / (ranks - 1), (1 - 1 / n) / (1 - 1 / ranks)

@@ -109,7 +109,7 @@ class World:
         if self.mesh.world == 1:
             return {}
         mesh, words = self.mesh.under(plan.graph.layout), urgency(plan)
-        still = [lane for lane in ("dp", "edp", "ep") if (lane, mesh.size(lane)) not in self._still]
+        still = [lane for lane in ("dp", "edp", "ep", "data") if (lane, mesh.size(lane)) not in self._still]
         for name, group in mesh.groups(tuple(f"{lane}.still" for lane in still), self._timeout).items():
             lane = name.partition(".")[0]
             self._still[lane, mesh.size(lane)] = group
@@ -317,6 +317,12 @@ class Rank:
         """Of several ranks with the same weights, the first counts the squares of their gradients for the norm."""
         zero = plan.graph.layout.zero if plan.graph.layout is not None else 0
         lane, place, copies = "dp", "within", "replicas" if zero else "data"
+        sums = plan.graph.layers[index].sums if index < len(plan.graph.layers) else ""
+        if sums:
+            zero = 0 if sums == "whole" else max(zero, 1)
+            flat_out = sums != "level" and mesh.layout.replicas > 1
+            lane, place = ("data", "data") if flat_out else ("dp", "within")
+            copies = "data" if not zero else "" if flat_out else "replicas"
         if layer.expert:
             lane, place, copies = "edp", "edp", "" if zero else "edp"
         if index >= len(plan.graph.layers):

@@ -17,7 +17,7 @@ from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op, Piece
 from syntony.overlap.step.op_key import OpKey
 
-GRADIENTS = ("dp", "edp", "replicas")  # lanes on which gradients and weights move
+GRADIENTS = ("dp", "edp", "replicas", "data")  # lanes on which gradients and weights move
 ALIGNMENT = 256  # bytes: what a rank's share of a part is a multiple of (64 elements)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import gcd
 
 from syntony.overlap.policies import orders
 from syntony.overlap.policies.knob import DEGREES, SIZES, M
-from syntony.overlap.policies.passes import relayout
+from syntony.overlap.policies.passes import motifs, relayout
 from syntony.overlap.policies.passes.cut import slice as sliced
 from syntony.overlap.policies.passes.defer import defer, over_the_cut
 from syntony.overlap.policies.passes.fuse import fuse
@@ -14,6 +16,7 @@ from syntony.overlap.policies.passes.inner import in_turn, inner_lanes
 from syntony.overlap.policies.passes.loop import can_loop, loop
 from syntony.overlap.policies.passes.tiles import update_by_slice
 from syntony.overlap.policies.policy import LAST, Decided, best_of, published
+from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind
@@ -34,34 +37,33 @@ def collective_matmul(graph: Graph, cost: Cost, ways: int, pieces: int) -> Decid
     return best_of(cost, [Decided(loop(graph, way), orders.critical) for way in ([ways] if ways else (1, 2))])
 
 
-@published(
-    "Mahajan et al., SYNDICATE, NSDI 2023",
-    missing="motifs (split, level, order) as moves of its search, both levels optimized together",
-    slice=(M, SIZES),
-    local=(2, (1, 2, 4, 8)),
-)
-def syndicate(graph: Graph, cost: Cost, slice: int, local: int) -> Decided:
-    """Pieces of collectives packed on the networks of two levels at once."""
-    return Decided(sliced(defer(relayout.by_level(graph, local)), slice), orders.critical)
+@published("Mahajan et al., SYNDICATE, NSDI 2023", slice=(M, SIZES), local=(2, (1, 2, 4, 8)), moves=(40, (40,)))
+def syndicate(graph: Graph, cost: Cost, slice: int, local: int, moves: int) -> Decided:
+    """Each layer's sum whole, split around its update or by levels of `local` ranks, in slices, sooner or later: all of
+    that together is changed in `moves` moves of a random walk (MCMC), from the best that is alike for all layers."""
+    forms, step = motifs.forms_of(graph, local), simulate(Decided(graph).plan("", {}, cost), cost).seconds
+
+    def decided(one: motifs.Motifs) -> Decided:
+        cut = motifs.in_slices(defer(motifs.with_sums(graph, one.forms, local)), one.slices)
+        return Decided(cut, motifs.led(orders.critical, one.lead, step))
+
+    alike = [motifs.Motifs.alike(graph, form, slice) for form in forms]
+    return motifs.walked(alike, forms, (0, *SIZES), cost, decided, moves)
 
 
-@published(
-    "Chen et al., Centauri, ASPLOS 2024",
-    missing="a choice for each operation in its three tiers; tensor and expert parallelism by level",
-    slice=(M, SIZES),
-    local=(2, (1, 2, 4, 8)),
-    degree=(2, DEGREES),
-)
+@published("Chen et al., Centauri, ASPLOS 2024", slice=(M, SIZES), local=(2, (1, 2, 4, 8)), degree=(2, DEGREES))
 def centauri(graph: Graph, cost: Cost, slice: int, local: int, degree: int) -> Decided:
-    """Partitions by primitive, by level and by workload, each taken where it is simulated faster."""
-    levels = [graph]
-    if "dp" in graph.groups:
-        levels += [relayout.split_reduce(graph)]
-        levels += [relayout.by_level(graph, local)] if graph.groups["dp"] % local == 0 else []
+    """Tier by tier, what is simulated fastest: each layer's sum whole, split (primitive) or by level (group), in slices
+    (workload); products beside what they wait for, in pieces; updates over the cut between steps. Tensor and expert
+    parallelism go by level inside their collectives' algorithms."""
     inner = [lane for lane in ("tp", "ep", "cp") if lane in graph.groups]
-    cut = [in_turn(level, count, inner) for level in levels for count in sorted({1, degree})]
-    found = [sliced(one, slice) for level in cut for one in over_the_cut(level)]
-    return best_of(cost, [Decided(one, orders.need, priorities=LAST) for one in found])
+    forms = motifs.forms_of(graph, gcd(local, graph.groups["dp"])) if "dp" in graph.groups else ("",)
+
+    def decided(chosen: Sequence[str], count: int) -> Decided:
+        found = over_the_cut(in_turn(motifs.with_sums(graph, chosen, local), count, inner))
+        return best_of(cost, [Decided(sliced(one, slice), orders.need, priorities=LAST) for one in found])
+
+    return motifs.by_layer(graph, cost, forms, sorted({1, degree}), decided)
 
 
 @published("Zhang et al., DeAR, ICDCS 2023", buffer=(4 * M, (0, *SIZES)))
