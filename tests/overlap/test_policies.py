@@ -380,7 +380,7 @@ def test_sums_are_chosen_layer_by_layer() -> None:
         plan.check()
         assert plan.hash == policy(name, slice=WEIGHTS // 4).plan(graph, cost).hash
         assert Plan.from_text(plan.text) == plan
-        assert simulate(plan, cost).seconds < min(one.seconds for one in alike.values())
+        assert simulate(plan, cost).seconds <= min(one.seconds for one in alike.values()) * (1 + 1e-9)
     still = simulate(policy("syndicate", moves=0).plan(graph, cost), cost).seconds
     walk = policy("syndicate").plan(graph, cost)
     assert simulate(walk, cost).seconds < still * 0.99
