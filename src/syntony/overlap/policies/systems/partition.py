@@ -60,8 +60,9 @@ def centauri(graph: Graph, cost: Cost, slice: int, local: int, degree: int) -> D
     forms = motifs.forms_of(graph, gcd(local, graph.groups["dp"])) if "dp" in graph.groups else ("",)
 
     def decided(chosen: Sequence[str], count: int) -> Decided:
-        found = over_the_cut(in_turn(motifs.with_sums(graph, chosen, local), count, inner))
-        return best_of(cost, [Decided(sliced(one, slice), orders.need, priorities=LAST) for one in found])
+        whole = over_the_cut(in_turn(motifs.with_sums(graph, chosen, local), count, inner))
+        found = [cut for one in whole for cut in (one, sliced(one, slice))]
+        return best_of(cost, [Decided(one, orders.need, priorities=LAST) for one in found])
 
     return motifs.by_layer(graph, cost, forms, sorted({1, degree}), decided)
 
