@@ -14,20 +14,31 @@ constexpr std::size_t kShort = 2048;  // up to here memcpy takes vector register
 #if defined(__x86_64__)
 constexpr std::size_t kBlock = 256;
 
-__attribute__((target("avx512f"))) void copy_blocks_avx512(std::byte* to, const std::byte* from, std::size_t bytes) {
+// With `kPast` the stores go past the caches, and `to` begins at a line.
+
+template <bool kPast>
+__attribute__((target("avx512f"))) void blocks_avx512(std::byte* to, const std::byte* from, std::size_t bytes) {
+  const auto store = [](std::byte* at, __m512i line) __attribute__((target("avx512f"), always_inline)) {
+    kPast ? _mm512_stream_si512(reinterpret_cast<__m512i*>(at), line) : _mm512_storeu_si512(at, line);
+  };
   for (std::size_t at = 0; at < bytes; at += kBlock) {
     const __m512i a = _mm512_loadu_si512(from + at);
     const __m512i b = _mm512_loadu_si512(from + at + 64);
     const __m512i c = _mm512_loadu_si512(from + at + 128);
     const __m512i d = _mm512_loadu_si512(from + at + 192);
-    _mm512_storeu_si512(to + at, a);
-    _mm512_storeu_si512(to + at + 64, b);
-    _mm512_storeu_si512(to + at + 128, c);
-    _mm512_storeu_si512(to + at + 192, d);
+    store(to + at, a);
+    store(to + at + 64, b);
+    store(to + at + 128, c);
+    store(to + at + 192, d);
   }
+  if (kPast) _mm_sfence();
 }
 
-__attribute__((target("avx2"))) void copy_blocks_avx2(std::byte* to, const std::byte* from, std::size_t bytes) {
+template <bool kPast>
+__attribute__((target("avx2"))) void blocks_avx2(std::byte* to, const std::byte* from, std::size_t bytes) {
+  const auto store = [](__m256i* at, __m256i half) __attribute__((target("avx2"), always_inline)) {
+    kPast ? _mm256_stream_si256(at, half) : _mm256_storeu_si256(at, half);
+  };
   for (std::size_t at = 0; at < bytes; at += kBlock / 2) {
     const auto* const source = reinterpret_cast<const __m256i*>(from + at);
     auto* const target = reinterpret_cast<__m256i*>(to + at);
@@ -35,91 +46,51 @@ __attribute__((target("avx2"))) void copy_blocks_avx2(std::byte* to, const std::
     const __m256i b = _mm256_loadu_si256(source + 1);
     const __m256i c = _mm256_loadu_si256(source + 2);
     const __m256i d = _mm256_loadu_si256(source + 3);
-    _mm256_storeu_si256(target, a);
-    _mm256_storeu_si256(target + 1, b);
-    _mm256_storeu_si256(target + 2, c);
-    _mm256_storeu_si256(target + 3, d);
+    store(target, a);
+    store(target + 1, b);
+    store(target + 2, c);
+    store(target + 3, d);
   }
-}
-
-// `to` begins at a line, in the next two.
-__attribute__((target("avx512f"))) void stream_blocks_avx512(std::byte* to, const std::byte* from, std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += kBlock) {
-    const __m512i a = _mm512_loadu_si512(from + at);
-    const __m512i b = _mm512_loadu_si512(from + at + 64);
-    const __m512i c = _mm512_loadu_si512(from + at + 128);
-    const __m512i d = _mm512_loadu_si512(from + at + 192);
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), a);
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at + 64), b);
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at + 128), c);
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at + 192), d);
-  }
-  _mm_sfence();
-}
-
-__attribute__((target("avx2"))) void stream_blocks_avx2(std::byte* to, const std::byte* from, std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += kBlock / 2) {
-    const auto* const source = reinterpret_cast<const __m256i*>(from + at);
-    auto* const target = reinterpret_cast<__m256i*>(to + at);
-    const __m256i a = _mm256_loadu_si256(source);
-    const __m256i b = _mm256_loadu_si256(source + 1);
-    const __m256i c = _mm256_loadu_si256(source + 2);
-    const __m256i d = _mm256_loadu_si256(source + 3);
-    _mm256_stream_si256(target, a);
-    _mm256_stream_si256(target + 1, b);
-    _mm256_stream_si256(target + 2, c);
-    _mm256_stream_si256(target + 3, d);
-  }
-  _mm_sfence();
+  if (kPast) _mm_sfence();
 }
 
 /// Copies whole blocks and says how many bytes those were.
+template <bool kPast>
 std::size_t copy_blocks(std::byte* to, const std::byte* from, std::size_t bytes) {
   const std::size_t whole = bytes / kBlock * kBlock;
   if (__builtin_cpu_supports("avx512f") != 0) {
-    copy_blocks_avx512(to, from, whole);
+    blocks_avx512<kPast>(to, from, whole);
   } else if (__builtin_cpu_supports("avx2") != 0) {
-    copy_blocks_avx2(to, from, whole);
-  } else {
-    return 0;
-  }
-  return whole;
-}
-std::size_t stream_blocks(std::byte* to, const std::byte* from, std::size_t bytes) {
-  const std::size_t whole = bytes / kBlock * kBlock;
-  if (__builtin_cpu_supports("avx512f") != 0) {
-    stream_blocks_avx512(to, from, whole);
-  } else if (__builtin_cpu_supports("avx2") != 0) {
-    stream_blocks_avx2(to, from, whole);
+    blocks_avx2<kPast>(to, from, whole);
   } else {
     return 0;
   }
   return whole;
 }
 #else
-std::size_t copy_blocks(std::byte* /*to*/, const std::byte* /*from*/, std::size_t /*bytes*/) { return 0; }
-std::size_t stream_blocks(std::byte* /*to*/, const std::byte* /*from*/, std::size_t /*bytes*/) { return 0; }
+template <bool kPast>
+std::size_t copy_blocks(std::byte* /*to*/, const std::byte* /*from*/, std::size_t /*bytes*/) {
+  return 0;
+}
 #endif
 
-/// memcpy, but the whole blocks from the first line of `to` on by `blocks`. Stores that do not straddle lines are what
+/// memcpy, but the whole blocks from the first line of `to` on by registers. Stores that do not straddle lines are what
 /// counts: the first bytes come first.
-template <typename Blocks>
-void copy_by(const Blocks& blocks, std::byte* to, const std::byte* from, std::size_t bytes) {
+template <bool kPast>
+void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::size_t done = 0;
   if (bytes > kShort) {
     done = (64 - reinterpret_cast<std::size_t>(to) % 64) % 64;
     std::memcpy(to, from, done);
-    done += blocks(to + done, from + done, bytes - done);
+    done += copy_blocks<kPast>(to + done, from + done, bytes - done);
   }
   std::memcpy(to + done, from + done, bytes - done);
 }
 
 }  // namespace
 
-void vector_copy(std::byte* to, const std::byte* from, std::size_t bytes) { copy_by(copy_blocks, to, from, bytes); }
+void vector_copy(std::byte* to, const std::byte* from, std::size_t bytes) { copy<false>(to, from, bytes); }
 
-void streaming_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-  copy_by(stream_blocks, to, from, bytes);
-}
+void streaming_copy(std::byte* to, const std::byte* from, std::size_t bytes) { copy<true>(to, from, bytes); }
 
 }  // namespace syntony
