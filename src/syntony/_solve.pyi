@@ -208,7 +208,7 @@ def simulate_lanes(program: object, every_slice: bool) -> dict[str, Any]:
     Simulates a Program's lanes on fairly shared links: a SimProgram in, the columns of LaneTimes out.
     """
 
-def simulate_steps(**columns: Any) -> dict[str, Any]:
+def simulate_steps(step: object, steps: int) -> dict[str, Any]:
     """
-    Simulates steps of training: the columns of StepPlan (csrc/solve/simulate/step_timeline.hpp) in, times out.
+    Simulates steps of training: an overlap.predict.sim_step.SimStep in, the columns of StepTimes out.
     """

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syntony import _solve
 from syntony.base.command import UserError
 from syntony.overlap.policies.orders import in_order
 from syntony.overlap.policies.passes.backward import split_backward
-from syntony.overlap.predict.simulation import Wait, columns_of, simulate
+from syntony.overlap.predict.sim_step import simulate_sim_step
+from syntony.overlap.predict.simulation import Wait, sim_step_of, simulate
 from syntony.overlap.step.cost import Cost, Linear, Wire, ring_wire
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph, LayerSpec
@@ -116,11 +116,11 @@ def plans(draw: st.DrawFn) -> tuple[Plan, Cost]:
 @given(plans())
 def test_equals_the_reference(case: tuple[Plan, Cost]) -> None:
     plan, cost = case
-    columns = columns_of(plan.graph, cost, plan.orders, plan.windows, plan.priorities)
-    times = _solve.simulate_steps(**columns, steps=STEPS)
+    step_ = sim_step_of(plan.graph, cost, plan.orders, plan.windows, plan.priorities)
+    times = simulate_sim_step(step_, STEPS)
     want = reference(plan, cost)
     found = {
-        (step, op.key): (times["start"][step * len(plan.graph) + row], times["end"][step * len(plan.graph) + row])
+        (step, op.key): (times.start[step, row], times.end[step, row])
         for step in range(STEPS)
         for row, op in enumerate(plan.graph)
     }
@@ -144,8 +144,8 @@ def test_pipelines_take_what_their_schedules_say(schedule: str, message: float) 
     layers = [LayerSpec(f"chunk{i}", 0, (1.0,), output=4) for i in range(chunks)]
     graph = generate(layers, Layout(pp=p, microbatches=m, schedule=schedule), order)
     cost = Cost(1.0, {"pp": Wire(dict.fromkeys((Kind.SEND, Kind.RECV), Linear(message, 0.0)))})
-    times = _solve.simulate_steps(**columns_of(graph, cost, in_order(graph), {}, {}), steps=1)
-    assert times["end"].max() == pytest.approx(finish(order, Times(1.0, 1.0, 1.0, message)))
+    times = simulate_sim_step(sim_step_of(graph, cost, in_order(graph), {}, {}), 1)
+    assert times.end.max() == pytest.approx(finish(order, Times(1.0, 1.0, 1.0, message)))
 
 
 def test_updates_without_a_flush_leave_no_bubble() -> None:

@@ -12,42 +12,35 @@ using namespace nb::literals;
 namespace syntony {
 namespace {
 
-nb::dict simulate_steps(const Column<std::int64_t>& order_offset, const Column<std::int32_t>& order,
-                        const Column<std::uint8_t>& free, const Column<std::uint8_t>& serial,
-                        const Column<double>& window, const Column<std::int32_t>& rank,
-                        const Column<std::int32_t>& device, const Column<double>& overhead,
-                        const Column<std::uint8_t>& computes, const Column<double>& priority,
-                        const Column<double>& seconds, const Column<double>& latency, const Column<double>& bytes,
-                        const Column<std::int64_t>& dep_offset, const Column<std::int32_t>& dep,
-                        const Column<std::int64_t>& lag_offset, const Column<std::int32_t>& lag,
-                        const Column<std::int32_t>& partner, const Column<std::int32_t>& out,
-                        const Column<std::int32_t>& into, double contention, std::int32_t steps) {
-  const StepPlan plan{.order_offset = span_of(order_offset),
-                      .order = span_of(order),
-                      .free = span_of(free),
-                      .serial = span_of(serial),
-                      .window = span_of(window),
-                      .rank = span_of(rank),
-                      .device = span_of(device),
-                      .overhead = span_of(overhead),
-                      .computes = span_of(computes),
-                      .priority = span_of(priority),
-                      .seconds = span_of(seconds),
-                      .latency = span_of(latency),
-                      .bytes = span_of(bytes),
-                      .dep_offset = span_of(dep_offset),
-                      .dep = span_of(dep),
-                      .lag_offset = span_of(lag_offset),
-                      .lag = span_of(lag),
-                      .partner = span_of(partner),
-                      .out = span_of(out),
-                      .into = span_of(into),
-                      .contention = contention,
-                      .steps = steps};
+nb::dict simulate_steps(nb::handle columns, std::int32_t steps) {
+  SimStep step;
+  ColumnsOf of(columns);
+  of.read(step.order_offset, "order_offset");
+  of.read(step.order, "order");
+  of.read(step.free, "free");
+  of.read(step.serial, "serial");
+  of.read(step.window, "window");
+  of.read(step.rank, "rank");
+  of.read(step.device, "device");
+  of.read(step.overhead, "overhead");
+  of.read(step.computes, "computes");
+  of.read(step.priority, "priority");
+  of.read(step.seconds, "seconds");
+  of.read(step.latency, "latency");
+  of.read(step.bytes, "bytes");
+  of.read(step.dep_offset, "dep_offset");
+  of.read(step.dep, "dep");
+  of.read(step.lag_offset, "lag_offset");
+  of.read(step.lag, "lag");
+  of.read(step.partner, "partner");
+  of.read(step.out, "out");
+  of.read(step.into, "into");
+  step.contention = nb::cast<double>(columns.attr("contention"));
+  step.steps = steps;
   StepTimes found;
   {
     const nb::gil_scoped_release unlocked;
-    found = simulate(plan);
+    found = simulate(step);
   }
   nb::dict result;
   result["ready"] = array_of(std::move(found.ready));
@@ -63,8 +56,7 @@ nb::dict simulate_steps(const Column<std::int64_t>& order_offset, const Column<s
 }  // namespace syntony
 
 void bind_overlap(nb::module_& m) {
-  m.def("simulate_steps", &syntony::simulate_steps, nb::kw_only(), "order_offset"_a, "order"_a, "free"_a, "serial"_a,
-        "window"_a, "rank"_a, "device"_a, "overhead"_a, "computes"_a, "priority"_a, "seconds"_a, "latency"_a, "bytes"_a,
-        "dep_offset"_a, "dep"_a, "lag_offset"_a, "lag"_a, "partner"_a, "out"_a, "into"_a, "contention"_a, "steps"_a,
-        "Simulates steps of training: the columns of StepPlan (csrc/solve/simulate/step_timeline.hpp) in, times out.");
+  m.def("simulate_steps", &syntony::simulate_steps, "step"_a, "steps"_a,
+        nb::sig("def simulate_steps(step: object, steps: int) -> dict[str, typing.Any]"),
+        "Simulates steps of training: an overlap.predict.sim_step.SimStep in, the columns of StepTimes out.");
 }

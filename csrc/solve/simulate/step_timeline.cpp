@@ -76,7 +76,7 @@ struct Processor {
 
 class Simulation {
  public:
-  explicit Simulation(const StepPlan& plan)
+  explicit Simulation(const SimStep& plan)
       : plan_(plan),
         rows_(plan.rows()),
         places_(rows_ * static_cast<std::size_t>(plan.steps)),
@@ -388,7 +388,7 @@ class Simulation {
     become_ready(place);
   }
 
-  const StepPlan& plan_;
+  const SimStep& plan_;
   std::size_t rows_, places_;
   Followers after_, after_lag_;
   std::vector<std::int64_t> missing_;
@@ -411,7 +411,7 @@ void require(bool good, const char* column) {
   if (!good) throw std::invalid_argument(std::string("column ") + column + " does not fit the others");
 }
 
-void check(const StepPlan& plan) {
+void check(const SimStep& plan) {
   const std::size_t rows = plan.rows(), queues = plan.queues();
   const auto numbers = [](std::span<const std::int32_t> column, std::int64_t least, std::size_t limit) {
     return std::ranges::all_of(
@@ -460,7 +460,7 @@ void check(const StepPlan& plan) {
 
 }  // namespace
 
-StepTimes simulate(const StepPlan& plan) {
+StepTimes simulate(const SimStep& plan) {
   check(plan);
   return Simulation(plan).run();
 }

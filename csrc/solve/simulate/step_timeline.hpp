@@ -15,7 +15,7 @@
 
 namespace syntony {
 
-struct StepPlan {
+struct SimStep {
   std::span<const std::int64_t> order_offset;  // per queue,
   std::span<const std::int32_t> order;         // its rows, first to last
   std::span<const std::uint8_t> free;          // per queue: finds its own order
@@ -61,6 +61,6 @@ struct StepTimes {
 };
 
 /// Throws std::invalid_argument naming the column, where the columns do not fit together.
-StepTimes simulate(const StepPlan& plan);
+StepTimes simulate(const SimStep& plan);
 
 }  // namespace syntony

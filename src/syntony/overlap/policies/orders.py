@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from syntony import _solve
 from syntony.base.command import UserError
-from syntony.overlap.predict.simulation import columns_of
+from syntony.overlap.predict.sim_step import simulate_sim_step
+from syntony.overlap.predict.simulation import sim_step_of
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph, in_turn
 from syntony.overlap.step.op import COMPUTE, Kind, Op
@@ -154,11 +154,11 @@ def listed(
         if kept:
             sooner = {key: urgency.get(key, 0.0) - 1e16 for key in loose}
             asked |= {key: 1.0 if graph[key].kind is Kind.RECOMPUTE else at for key, at in sooner.items()}
-    columns = columns_of(
+    step = sim_step_of(
         graph.with_ops(_chained(graph, movable)), cost, orders, windows or {}, priorities or {}, asked, lanes
     )
-    times = _solve.simulate_steps(**columns, steps=5)
-    launch, ready, end = (times[column].reshape(5, -1)[3] for column in ("launch", "ready", "end"))
+    times = simulate_sim_step(step, 5)
+    launch, ready, end = (column[3] for column in (times.launch, times.ready, times.end))
     rows = {op.key: row for row, op in enumerate(graph)}
     found = {}
     for lane, keys in orders.items():

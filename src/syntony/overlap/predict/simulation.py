@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony import _solve
 from syntony.base.command import UserError
+from syntony.overlap.predict.sim_step import SimStep, StepTimes, simulate_sim_step
 from syntony.overlap.step.cost import Cost, Doubles
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import COMPUTE, Kind, Op
@@ -79,21 +79,20 @@ class Timeline:
 
 def simulate(plan: Plan, cost: Cost, steps: int = 5) -> Timeline:
     """The steady step, after at least `steps` - 2 others. Raises UserError where Ops would wait forever."""
-    columns = columns_of(plan.graph, cost, plan.orders, plan.windows, plan.priorities)
+    step = sim_step_of(plan.graph, cost, plan.orders, plan.windows, plan.priorities)
     for count in (steps, 4 * steps):
-        times = _solve.simulate_steps(**columns, steps=count)
-        ends = times["end"].reshape(count, -1)
-        if np.isinf(ends).any():
-            raise _stuck(plan, ends)
-        finish = ends.max(axis=1, initial=0.0)
+        times = simulate_sim_step(step, count)
+        if np.isinf(times.end).any():
+            raise _stuck(plan, times.end)
+        finish = times.end.max(axis=1, initial=0.0)
         last = finish[-2] - finish[-3]
         if abs(finish[-3] - finish[-4] - last) <= 1e-6 * last:
             break
         last = (finish[-2] - finish[count // 2]) / (count - 2 - count // 2)  # it alternates
-    return _timeline(plan, cost, times, count, float(last))
+    return _timeline(plan, cost, times, count - 2, float(last))
 
 
-def columns_of(
+def sim_step_of(
     graph: Graph,
     cost: Cost,
     orders: Mapping[Lane, Iterable[OpKey]],
@@ -101,8 +100,8 @@ def columns_of(
     priorities: Mapping[str, int],
     urgency: Mapping[OpKey, float] | None = None,
     choosing: Iterable[str] = (),
-) -> dict[str, Any]:
-    """The columns of StepPlan but `steps`.
+) -> SimStep:
+    """The columns that the core simulates.
 
     choosing    lanes that find their own order, by the `urgency` of Ops (the lower, the sooner), then readiness
     """
@@ -138,29 +137,29 @@ def columns_of(
                 raise UserError(f"op {op.key!r} receives what no op sends")
             partner[row], partner[other] = other, row
     chosen = set(choosing)
-    return {
-        "order_offset": _offsets(queues.values()),
-        "order": np.fromiter((row for rows in queues.values() for row in rows), np.int32),
-        "free": np.array([op.lane in chosen for op in firsts], np.uint8),
-        "serial": np.array([op.lane == COMPUTE for op in firsts], np.uint8),
-        "window": np.array([float(windows.get(op.lane, 0)) for op in firsts]),
-        "rank": np.array([priorities.get(op.lane, 0) for op in firsts], np.int32),
-        "device": np.array([places[op.device] for op in firsts], np.int32),
-        "overhead": np.array([0.0 if op.lane == COMPUTE or graph.triggered else cost.overhead for op in firsts]),
-        "computes": np.array([op.lane == COMPUTE for op in firsts], np.uint8),
-        "priority": np.array([urgency.get(op.key, 0.0) for op in ops]) if urgency else np.zeros(len(ops)),
-        "seconds": seconds,
-        "latency": latency,
-        "bytes": np.array([op.amount if op.kind.moves else 0.0 for op in ops]),
-        "dep_offset": _offsets(op.deps for op in ops),
-        "dep": np.fromiter((row_of[key] for op in ops for key in op.deps), np.int32),
-        "lag_offset": _offsets(op.lagged for op in ops),
-        "lag": np.fromiter((row_of[key] for op in ops for key in op.lagged), np.int32),
-        "partner": partner,
-        "out": np.array([link(op, "out") for op in ops], np.int32),
-        "into": np.array([link(op, "into") for op in ops], np.int32),
-        "contention": cost.contention,
-    }
+    return SimStep(
+        order_offset=_offsets(queues.values()),
+        order=np.fromiter((row for rows in queues.values() for row in rows), np.int32),
+        free=np.array([op.lane in chosen for op in firsts], np.uint8),
+        serial=np.array([op.lane == COMPUTE for op in firsts], np.uint8),
+        window=np.array([float(windows.get(op.lane, 0)) for op in firsts]),
+        rank=np.array([priorities.get(op.lane, 0) for op in firsts], np.int32),
+        device=np.array([places[op.device] for op in firsts], np.int32),
+        overhead=np.array([0.0 if op.lane == COMPUTE or graph.triggered else cost.overhead for op in firsts]),
+        computes=np.array([op.lane == COMPUTE for op in firsts], np.uint8),
+        priority=np.array([urgency.get(op.key, 0.0) for op in ops]) if urgency else np.zeros(len(ops)),
+        seconds=seconds,
+        latency=latency,
+        bytes=np.array([op.amount if op.kind.moves else 0.0 for op in ops]),
+        dep_offset=_offsets(op.deps for op in ops),
+        dep=np.fromiter((row_of[key] for op in ops for key in op.deps), np.int32),
+        lag_offset=_offsets(op.lagged for op in ops),
+        lag=np.fromiter((row_of[key] for op in ops for key in op.lagged), np.int32),
+        partner=partner,
+        out=np.array([link(op, "out") for op in ops], np.int32),
+        into=np.array([link(op, "into") for op in ops], np.int32),
+        contention=cost.contention,
+    )
 
 
 def _offsets(rows: Iterable[Any]) -> Integers:
@@ -182,13 +181,12 @@ def _stuck(plan: Plan, ends: Doubles) -> UserError:
     return UserError(f"ops wait forever for the other end of a message: {', '.join(map(str, sorted(never)[:4]))}")
 
 
-def _timeline(plan: Plan, cost: Cost, times: Any, steps: int, seconds: float) -> Timeline:
+def _timeline(plan: Plan, cost: Cost, times: StepTimes, shown: int, seconds: float) -> Timeline:
+    """Of the step `shown`."""
     ops, count = plan.graph.ops, len(plan.graph)
-    columns = {name: times[name].reshape(steps, count) for name in times}
-    shown = steps - 2
     computes = np.array([op.lane == COMPUTE for op in ops], bool)
-    begin = float(columns["start"][shown][computes if computes.any() else slice(None)].min(initial=np.inf))
-    start, end = columns["start"][shown], columns["end"][shown]
+    begin = float(times.start[shown][computes if computes.any() else slice(None)].min(initial=np.inf))
+    start, end = times.start[shown], times.end[shown]
     busy: dict[Lane, float] = {}
     for op, took in zip(ops, (end - start).tolist(), strict=True):
         busy[op.device, op.lane] = busy.get((op.device, op.lane), 0.0) + took
@@ -203,22 +201,22 @@ def _timeline(plan: Plan, cost: Cost, times: Any, steps: int, seconds: float) ->
     exposed = np.zeros(count)
     for one in plan.graph.devices:
         mine = np.flatnonzero(device == one)
-        peak[one] = _peak(columns, mine, holds, frees, late, place, shown)
+        peak[one] = _peak(times, mine, holds, frees, late, place, shown)
         works, moves = mine[computes[mine]], mine[~computes[mine]]
-        order = np.argsort(columns["start"][:, works], axis=None)
-        starts, ends = columns["start"][:, works].ravel()[order], columns["end"][:, works].ravel()[order]
+        order = np.argsort(times.start[:, works], axis=None)
+        starts, ends = times.start[:, works].ravel()[order], times.end[:, works].ravel()[order]
         exposed[moves] = (
             end[moves] - start[moves] - (_worked(end[moves], starts, ends) - _worked(start[moves], starts, ends))
         )
-    blame = columns["blame"][shown]
+    blame = times.blame[shown]
     return Timeline(
         plan,
         cost,
-        columns["ready"][shown] - begin,
-        columns["launch"][shown] - begin,
+        times.ready[shown] - begin,
+        times.launch[shown] - begin,
         start - begin,
         end - begin,
-        columns["wait"][shown],
+        times.wait[shown],
         np.where(blame < 0, blame, blame % max(count, 1)),
         seconds,
         busy,
@@ -236,7 +234,7 @@ def _worked(moments: Doubles, starts: Doubles, ends: Doubles) -> Doubles:
 
 
 def _peak(
-    columns: Mapping[str, Any],
+    times: StepTimes,
     mine: Integers,
     holds: Doubles,
     frees: Doubles,
@@ -249,13 +247,13 @@ def _peak(
     late    what gives back what the step before has taken: nothing in the first step
     place   in the order of the compute lane, where some Ops may take no time; -1: it moves
     """
-    moment = np.concatenate([columns["launch"][:, mine].ravel(), columns["end"][:, mine].ravel()])
-    steps, count = columns["launch"].shape
+    moment = np.concatenate([times.launch[:, mine].ravel(), times.end[:, mine].ravel()])
+    steps, count = times.launch.shape
     change = np.concatenate([np.tile(holds[mine], steps), -frees[mine] * ~late[mine], np.tile(-frees[mine], steps - 1)])
     turn = 2 * (np.arange(steps)[:, None] * count + place[mine])
     moves = place[mine] < 0
     turns = np.concatenate([np.where(moves, 2 * steps * count, turn).ravel(), np.where(moves, -1, turn + 1).ravel()])
     order = np.lexsort((turns, moment))
     held = np.cumsum(change[order])
-    shows = moment[order] >= columns["launch"][shown][mine].min(initial=np.inf)
+    shows = moment[order] >= times.launch[shown][mine].min(initial=np.inf)
     return float(held[shows].max(initial=0.0))

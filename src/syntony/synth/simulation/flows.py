@@ -25,6 +25,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from syntony.base.columns import Columns, Float64, Int32, Int64, UInt8
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.signedinteger]
 
@@ -42,24 +44,19 @@ class PathPolicy(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Paths:
+class Paths(Columns):
     """Sets of paths over links.
 
-    set_offset   int64 (S+1,)  set s is the paths set_offset[s] .. set_offset[s+1], at least one
-    path_offset  int64 (P+1,)  path p is the links link[path_offset[p]:path_offset[p+1]]
-    link         int32         links, flat
-    weight       float64       beside `link`: the bytes that the link carries per byte of the flow; 1 for a plain path
+    set_offset   (S+1,)  set s is the paths set_offset[s] .. set_offset[s+1], at least one
+    path_offset  (P+1,)  path p is the links link[path_offset[p]:path_offset[p+1]]
+    link         links, flat
+    weight       beside `link`: the bytes that the link carries per byte of the flow; 1 for a plain path
     """
 
-    set_offset: Integers
-    path_offset: Integers
-    link: Integers
-    weight: Floats
-
-    def __post_init__(self) -> None:
-        for name, dtype in (("set_offset", np.int64), ("path_offset", np.int64), ("link", np.int32)):
-            object.__setattr__(self, name, _column(getattr(self, name), dtype))
-        object.__setattr__(self, "weight", _column(self.weight, np.float64))
+    set_offset: Int64
+    path_offset: Int64
+    link: Int32
+    weight: Float64
 
     @staticmethod
     def of(sets: Sequence[Sequence[Sequence[int]]]) -> Paths:
@@ -87,7 +84,7 @@ class Paths:
 
 
 @dataclass(frozen=True, eq=False)
-class Flows:
+class Flows(Columns):
     """What is to be simulated. Construction checks nothing but lengths that NumPy needs; `simulate_flows` refuses
     columns that do not fit together (ValueError, naming column and row).
 
@@ -105,22 +102,18 @@ class Flows:
     capacity           float64 (L,)    bytes/s of every link
     """
 
-    bytes: Floats
-    latency: Floats
-    release: Floats
-    after_offset: Integers
-    after: Integers
-    after_left_offset: Integers
-    after_left: Integers
-    set: Integers
-    policy: NDArray[np.uint8]
-    job: Integers
+    bytes: Float64
+    latency: Float64
+    release: Float64
+    after_offset: Int64
+    after: Int32
+    after_left_offset: Int64
+    after_left: Int32
+    set: Int32
+    policy: UInt8
+    job: Int32
     paths: Paths
-    capacity: Floats
-
-    def __post_init__(self) -> None:
-        for name, dtype in _DTYPES.items():
-            object.__setattr__(self, name, _column(getattr(self, name), dtype))
+    capacity: Float64
 
     def __len__(self) -> int:
         return len(self.bytes)
@@ -201,28 +194,6 @@ def cut(waiter: Integers, awaited: Integers, count: int) -> tuple[Integers, Inte
     order = np.argsort(waiter, kind="stable")
     offset = np.concatenate(([0], np.cumsum(np.bincount(waiter, minlength=count))))
     return offset, awaited[order]
-
-
-_DTYPES: dict[str, type[np.generic]] = {
-    "bytes": np.float64,
-    "latency": np.float64,
-    "release": np.float64,
-    "after_offset": np.int64,
-    "after": np.int32,
-    "after_left_offset": np.int64,
-    "after_left": np.int32,
-    "set": np.int32,
-    "policy": np.uint8,
-    "job": np.int32,
-    "capacity": np.float64,
-}
-
-
-def _column(values: ArrayLike, dtype: type[np.generic]) -> NDArray[np.generic]:
-    """A read-only, contiguous column."""
-    column = np.ascontiguousarray(values, dtype).view()
-    column.setflags(write=False)
-    return column
 
 
 def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.base.columns import Columns, Float64, Int32, Int64, UInt8
 from syntony.synth.simulation.flows import PathPolicy, Paths
 
 Floats = NDArray[np.float64]
@@ -14,7 +15,7 @@ Integers = NDArray[np.signedinteger]
 
 
 @dataclass(frozen=True, eq=False)
-class SimProgram:
+class SimProgram(Columns):
     """A Program as the simulator sees it.
 
     Lanes, rows (instructions) and connections are numbered through; an offset column of k + 1 entries cuts another
@@ -39,35 +40,31 @@ class SimProgram:
     striped                   a message goes over all flows of its connection at once, in equal parts
     """
 
-    lane_offset: Integers
-    lane_slices: Integers
-    skew: Integers
-    out: Integers
-    into: Integers
-    signals: Integers
-    need_offset: Integers
-    need: Integers
-    chunk_offset: Integers
-    chunk: Integers
-    chunk_bytes: Floats
-    slice_bytes: Floats
-    kind: Integers
-    feeder: Integers
-    drainer: Integers
-    flow_offset: Integers
-    flow: Integers
-    route: Integers
+    lane_offset: Int64
+    lane_slices: Int64
+    skew: Int64
+    out: Int32
+    into: Int32
+    signals: UInt8
+    need_offset: Int64
+    need: Int32
+    chunk_offset: Int64
+    chunk: Int32
+    chunk_bytes: Float64
+    slice_bytes: Float64
+    kind: UInt8
+    feeder: Int32
+    drainer: Int32
+    flow_offset: Int64
+    flow: Int32
+    route: Int32
     paths: Paths
-    latency: Floats
-    capacity: Floats
+    latency: Float64
+    capacity: Float64
     fifo_depth: int
     buffered: bool = False
     striped: bool = False
     policy: PathPolicy = PathPolicy.fixed
-
-    def __post_init__(self) -> None:
-        for name, dtype in _DTYPES.items():
-            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,27 +105,3 @@ def simulate_sim_program(program: SimProgram, *, every_slice: bool = False) -> L
     from syntony import _solve
 
     return LaneTimes(**_solve.simulate_lanes(program, every_slice))
-
-
-_DTYPES: dict[str, type[np.generic]] = {
-    "lane_offset": np.int64,
-    "lane_slices": np.int64,
-    "skew": np.int64,
-    "out": np.int32,
-    "into": np.int32,
-    "signals": np.uint8,
-    "need_offset": np.int64,
-    "need": np.int32,
-    "chunk_offset": np.int64,
-    "chunk": np.int32,
-    "chunk_bytes": np.float64,
-    "slice_bytes": np.float64,
-    "kind": np.uint8,
-    "feeder": np.int32,
-    "drainer": np.int32,
-    "flow_offset": np.int64,
-    "flow": np.int32,
-    "route": np.int32,
-    "latency": np.float64,
-    "capacity": np.float64,
-}
