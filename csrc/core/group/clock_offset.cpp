@@ -1,6 +1,7 @@
 #include "core/group/clock_offset.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <limits>
 
@@ -23,12 +24,13 @@ std::int64_t hear(Communicator& group, std::uint32_t rank) {
   return time;
 }
 
-std::int64_t ask(Communicator& group) {
+/// How far a rank's clock is ahead of ours.
+std::int64_t ask(Communicator& group, std::uint32_t rank) {
   std::int64_t soonest = std::numeric_limits<std::int64_t>::max(), offset = 0;
   for (int question = 0; question < kQuestions; ++question) {
     const std::int64_t asked = nanoseconds_now();
-    say(group, 0, asked);
-    const std::int64_t theirs = hear(group, 0);
+    say(group, rank, asked);
+    const std::int64_t theirs = hear(group, rank);
     const std::int64_t heard = nanoseconds_now();
     if (heard - asked >= soonest) continue;
     soonest = heard - asked;
@@ -37,24 +39,27 @@ std::int64_t ask(Communicator& group) {
   return offset;
 }
 
+void answer(Communicator& group, std::uint32_t rank, std::int64_t offset) {
+  for (int question = 0; question < kQuestions; ++question) {
+    static_cast<void>(hear(group, rank));
+    say(group, rank, nanoseconds_now() + offset);
+  }
+}
+
 }  // namespace
 
 std::int64_t clock_offset_to_rank_0(Communicator& group) {
   const auto& boxes = group.boxes();
   if (boxes.size() == 1) return 0;
-  if (group.rank() == 0) {
-    for (std::size_t box = 1; box < boxes.size(); ++box) {
-      for (int question = 0; question < kQuestions; ++question) {
-        static_cast<void>(hear(group, boxes[box].front()));
-        say(group, boxes[box].front(), nanoseconds_now());
-      }
-    }
-  }
   const auto mine =
       std::ranges::find_if(boxes, [&](const auto& box) { return std::ranges::find(box, group.rank()) != box.end(); });
-  if (mine == boxes.begin()) return 0;
   if (group.rank() != mine->front()) return hear(group, mine->front());
-  const std::int64_t offset = ask(group);
+  const auto box = static_cast<std::size_t>(mine - boxes.begin());
+  const std::int64_t offset = box == 0 ? 0 : ask(group, boxes[box & (box - 1)].front());
+  const std::size_t lowest = box == 0 ? std::bit_ceil(boxes.size()) : box & (~box + 1);
+  for (std::size_t step = lowest / 2; step > 0; step /= 2) {
+    if (box + step < boxes.size()) answer(group, boxes[box + step].front(), offset);
+  }
   for (const std::uint32_t rank : *mine) {
     if (rank != group.rank()) say(group, rank, offset);
   }

@@ -242,9 +242,10 @@ void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
   }
   const TcpIdentity identity{.token = token_, .group = GroupMarks(token_).group, .rank = rank_, .ranks = size_};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  std::vector<TcpPeer> peers = connect_mesh(std::move(listener), options, identity, published, remote, left);
-  planes_.push_back(std::make_unique<TcpControl>(identity, peers));
-  transports_.push_back(std::make_unique<TcpTransport>(shape_, identity, peers));
+  meeting_ = std::make_unique<TcpMeeting>(std::move(listener), options, identity, published, remote, left);
+  std::vector<TcpPeer> peers = meeting_->connect_control();
+  planes_.push_back(std::make_unique<TcpControl>(identity, peers, meeting_.get()));
+  transports_.push_back(std::make_unique<TcpTransport>(shape_, identity, peers, meeting_.get()));
   for (const std::uint32_t rank : remote) by_peer_[rank] = transports_.back().get();
 }
 

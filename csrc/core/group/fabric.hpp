@@ -4,7 +4,8 @@
 //      2. rank 0's token becomes the group's secret, mixed with what the ranks know beside it (SYNTONY_SECRET, a secret
 //      of
 //         the bootstrap's or of the group that they come from); equal hosts become boxes
-//      3. each box of several ranks makes a ShmSegment; each pair of ranks in different boxes connects by TCP
+//      3. each box of several ranks makes a ShmSegment; each pair of ranks in different boxes connects by TCP,
+//         for control at once and for data when the first of both sends
 //         (TCP endpoints are published only where there are several boxes)
 //      4. a last all_gather: nobody sends before everybody can receive. It carries each rank's metadata
 //
@@ -93,6 +94,7 @@ class Fabric {
   std::vector<std::string> names_;     // by rank
   std::vector<std::string> metadata_;  // by rank
   std::unique_ptr<class ShmSegment> segment_;
+  std::unique_ptr<class TcpMeeting> meeting_;
   std::vector<std::unique_ptr<Transport>> transports_;
   std::array<std::unique_ptr<SharedRounds>, kPriorities> shared_rounds_;
   std::vector<std::unique_ptr<ControlPlane>> planes_;

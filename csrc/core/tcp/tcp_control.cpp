@@ -17,6 +17,7 @@ namespace syntony {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestGoodbye{1000};
+constexpr std::size_t kMeeting = ~std::size_t{0};  // its mark in the epoll set, in the place of a peer's
 constexpr int kReadsAtOnce = 16;  // before another peer, and whatever else the owner of progress has to do
 
 epoll_event interest(std::uint32_t events, std::size_t peer) {
@@ -28,8 +29,8 @@ epoll_event interest(std::uint32_t events, std::size_t peer) {
 
 }  // namespace
 
-TcpControl::TcpControl(const TcpIdentity& identity, std::span<TcpPeer> peers)
-    : identity_(identity), epoll_(epoll_create1(EPOLL_CLOEXEC)), descriptor_(epoll_.get()) {
+TcpControl::TcpControl(const TcpIdentity& identity, std::span<TcpPeer> peers, TcpMeeting* meeting)
+    : identity_(identity), meeting_(meeting), epoll_(epoll_create1(EPOLL_CLOEXEC)), descriptor_(epoll_.get()) {
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
   for (TcpPeer& other : peers) {
     Peer& peer = peers_.emplace_back();
@@ -41,6 +42,11 @@ TcpControl::TcpControl(const TcpIdentity& identity, std::span<TcpPeer> peers)
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer.socket.get(), &event) != 0) {
       throw system_error("cannot watch a socket", errno);
     }
+  }
+  if (meeting_ == nullptr) return;
+  epoll_event event = interest(EPOLLIN, kMeeting);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, meeting_->descriptor(), &event) != 0) {
+    throw system_error("cannot watch for connections", errno);
   }
 }
 
@@ -165,6 +171,10 @@ void TcpControl::progress() {
   std::array<epoll_event, 64> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {
+    if (events[static_cast<std::size_t>(i)].data.u64 == kMeeting) {
+      meeting_->progress();
+      continue;
+    }
     Peer& peer = peers_[events[static_cast<std::size_t>(i)].data.u64];
     if ((events[static_cast<std::size_t>(i)].events & EPOLLOUT) != 0) write(peer);
     read(peer);

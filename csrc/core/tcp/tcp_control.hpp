@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "core/control.hpp"
-#include "core/tcp/meeting/tcp_mesh.hpp"
+#include "core/tcp/meeting/tcp_meeting.hpp"
 
 namespace syntony {
 
@@ -35,8 +35,9 @@ class TcpControl final : public ControlPlane {
   /// How many of its own operations of each priority a rank remembers.
   static constexpr std::size_t kRemembered = 16;
 
-  /// Takes the control sockets of `peers`. Throws Error(system).
-  TcpControl(const TcpIdentity& identity, std::span<TcpPeer> peers);
+  /// Takes the control sockets of `peers`. `meeting`, which outlives this, is served by progress(): so whoever dials
+  /// this rank is let in while it does something else. Throws Error(system).
+  TcpControl(const TcpIdentity& identity, std::span<TcpPeer> peers, TcpMeeting* meeting = nullptr);
 
   [[nodiscard]] std::span<const std::uint32_t> peers() const override { return ranks_; }
   void announce(const Descriptor& started) override;
@@ -89,6 +90,7 @@ class TcpControl final : public ControlPlane {
   void finish(Peer& peer, PeerStatus::State state, std::string end);
 
   TcpIdentity identity_;
+  TcpMeeting* meeting_;
   UniqueFd epoll_;
   int descriptor_ = -1;
   std::vector<std::uint32_t> ranks_;

@@ -22,6 +22,11 @@ iovec piece(const std::byte* data, std::size_t bytes) { return {const_cast<std::
 
 }  // namespace
 
+void TcpFlow::open(UniqueFd socket) {
+  socket_ = std::move(socket);
+  readable_ = writable_ = true;
+}
+
 void TcpFlow::push(const FramePrefix& credit) { outbox_.push_back({.prefix = credit, .header = {}}); }
 
 void TcpFlow::push(const FramePrefix& prefix, const FrameHeader& header, const std::byte* payload) {

@@ -1,4 +1,5 @@
-// One data socket: frames queued for writing, and the reading of frames straight into their slots.
+// One data socket, perhaps not yet connected: frames queued for writing, and the reading of frames straight into their
+// slots.
 //
 //   writing   sendmsg of [prefix header payload] [prefix header payload] [credit] ..  from where they lie, no copy
 //   reading   readv into  [rest of the payload, in its slot] [4 KiB aside]            the bytes aside hold the next
@@ -30,9 +31,9 @@ class FrameSink {
 
 class TcpFlow {
  public:
-  explicit TcpFlow(UniqueFd socket) : socket_(std::move(socket)) {}
-
   [[nodiscard]] int socket() const { return socket_.get(); }
+  /// Before, nothing is read and what is queued stays queued.
+  void open(UniqueFd socket);
 
   /// Queues a credit, or a frame whose payload must stay as it is until its credit has come back.
   void push(const FramePrefix& credit);
@@ -78,8 +79,8 @@ class TcpFlow {
   void await_payload();
 
   UniqueFd socket_;
-  bool readable_ = true;
-  bool writable_ = true;
+  bool readable_ = false;
+  bool writable_ = false;
   bool hung_up_ = false;  // end of file lies behind what is still to be read
   int failure_ = 0;
 

@@ -7,16 +7,28 @@
 
 namespace syntony {
 
-TcpLink::TcpLink(const StreamShape& shape, const TcpIdentity& identity, std::uint32_t rank, std::string endpoint,
-                 std::vector<UniqueFd> sockets)
+TcpLink::TcpLink(const StreamShape& shape, const TcpIdentity& identity, std::uint32_t rank, std::size_t flows,
+                 std::function<void()> call)
     : shape_(shape),
       identity_(identity),
       rank_(rank),
-      endpoint_(std::move(endpoint)),
+      call_(std::move(call)),
+      flows_(flows),
       senders_(std::size_t{shape.channels} * shape.windows),
-      receivers_(std::size_t{shape.channels} * shape.windows) {
-  flows_.reserve(sockets.size());
-  for (UniqueFd& socket : sockets) flows_.emplace_back(std::move(socket));
+      receivers_(std::size_t{shape.channels} * shape.windows) {}
+
+void TcpLink::open(std::size_t flow, UniqueFd socket, std::string endpoint) {
+  if (!lost_.empty()) return;
+  called_ = true;
+  endpoint_ = std::move(endpoint);
+  flows_.at(flow).open(std::move(socket));
+}
+
+void TcpLink::give_up(const Error& why) {
+  if (!lost_.empty()) return;
+  lost_ = "cannot be reached (" + std::string(why.what()) + ")";
+  for (TcpFlow& flow : flows_) flow.forget_unsent();
+  fault_ = why;
 }
 
 TcpSender& TcpLink::sender(StreamKey key) {
@@ -42,6 +54,7 @@ void TcpLink::post(StreamKey key, std::uint64_t number, const FrameHeader& heade
   // A message's slices are dealt to the flows from the same one on, whatever the operation: so those of an operation
   // are on every flow before those of the operations after it, which never share the wire with it by halves.
   flows_[(header.slice + key.channel) % flows_.size()].push(prefix, header, payload);
+  if (!std::exchange(called_, true)) call_();
 }
 
 void TcpLink::owe_credit(TcpReceiver& receiver) {
@@ -62,7 +75,11 @@ bool TcpLink::unsent() const {
   return !owed_.empty() || std::ranges::any_of(flows_, [](const TcpFlow& flow) { return flow.unsent_entries() > 0; });
 }
 
-TcpFlow& TcpLink::flow_for_credit() { return *std::ranges::min_element(flows_, {}, &TcpFlow::unsent_entries); }
+TcpFlow& TcpLink::flow_for_credit() {
+  return *std::ranges::min_element(flows_, {}, [](const TcpFlow& flow) {
+    return std::pair(flow.socket() < 0, flow.unsent_entries());  // one is open: it has brought what is credited
+  });
+}
 
 bool TcpLink::write() {
   // Credits of one pass travel with its frames, in the same system call.
@@ -149,7 +166,9 @@ bool TcpLink::credited(const FramePrefix& prefix) {
 
 // ---- ends
 
-std::string TcpLink::peer() const { return "rank " + std::to_string(rank_) + " at " + endpoint_; }
+std::string TcpLink::peer() const {
+  return "rank " + std::to_string(rank_) + (endpoint_.empty() ? "" : " at " + endpoint_);
+}
 
 void TcpLink::lose(int failure) {
   if (!lost_.empty()) return;

@@ -1,6 +1,8 @@
-// All that one rank shares with one other over TCP: the data sockets and the streams that run over them.
+// All that one rank shares with one other over TCP: the data sockets and the streams that run over them. The sockets
+// are made when the first of the two has something to send, and frames wait until they are there.
 //
 // How it ends, precisely:
+//   - The sockets cannot be made: that is a fault, of the kind that the meeting tells (tcp_meeting.hpp).
 //   - The peer closes or its process dies: frames that arrived whole stay readable, half a frame never shows. The link
 //     no longer sends: reserve() and commit() throw Error(dead). If frames were still waiting for the kernel they are
 //     lost, and that is a fault; credits that were waiting are no loss.
@@ -9,13 +11,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/tcp/meeting/tcp_mesh.hpp"
+#include "core/tcp/meeting/tcp_meeting.hpp"
 #include "core/tcp/tcp_flow.hpp"
 #include "core/tcp/tcp_stream.hpp"
 
@@ -23,8 +26,9 @@ namespace syntony {
 
 class TcpLink final : private FrameSink {
  public:
-  TcpLink(const StreamShape& shape, const TcpIdentity& identity, std::uint32_t rank, std::string endpoint,
-          std::vector<UniqueFd> sockets);
+  /// Of so many sockets, none of which is open yet. `call` is asked for them once there is something to send.
+  TcpLink(const StreamShape& shape, const TcpIdentity& identity, std::uint32_t rank, std::size_t flows,
+          std::function<void()> call);
 
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] TcpSender& sender(StreamKey key);
@@ -37,6 +41,9 @@ class TcpLink final : private FrameSink {
   void require_open() const;
 
   // For the transport.
+  void open(std::size_t flow, UniqueFd socket, std::string endpoint);
+  /// No socket will ever be opened: `why` names the rank. What waits for one is lost.
+  void give_up(const Error& why);
   [[nodiscard]] std::vector<TcpFlow>& flows() { return flows_; }
   /// Hands credits and frames to the kernel. True when anything moved.
   bool write();
@@ -68,13 +75,15 @@ class TcpLink final : private FrameSink {
   StreamShape shape_;
   TcpIdentity identity_;
   std::uint32_t rank_;
-  std::string endpoint_;
+  std::function<void()> call_;
+  std::string endpoint_;  // empty until a socket is open
   std::vector<TcpFlow> flows_;
   std::vector<std::unique_ptr<TcpSender>> senders_;      // [channel * windows + window], made when first used
   std::vector<std::unique_ptr<TcpReceiver>> receivers_;  // likewise
   std::vector<TcpReceiver*> owed_;                       // receivers that owe a credit
   std::string lost_;                                     // why it cannot send any more; empty while it can
-  std::string complaint_;                                // what the peer sent that cannot be believed
+  bool called_ = false;
+  std::string complaint_;  // what the peer sent that cannot be believed
   std::optional<Error> fault_;
 };
 

@@ -13,32 +13,68 @@
 
 namespace syntony {
 
-TcpTransport::TcpTransport(const StreamShape& shape, const TcpIdentity& identity, std::span<TcpPeer> peers)
-    : epoll_(epoll_create1(EPOLL_CLOEXEC)), descriptor_(epoll_.get()), link_of_rank_(shape.ranks) {
+TcpTransport::TcpTransport(const StreamShape& shape, const TcpIdentity& identity, std::span<TcpPeer> peers,
+                           TcpMeeting* meeting)
+    : shape_(shape),
+      identity_(identity),
+      meeting_(meeting),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      descriptor_(epoll_.get()),
+      link_of_rank_(shape.ranks, kStranger) {
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
   for (TcpPeer& peer : peers) {
-    links_.push_back(
-        std::make_unique<TcpLink>(shape, identity, peer.rank, peer.endpoint, std::exchange(peer.flows, {})));
-    TcpLink& link = *links_.back();
-    link_of_rank_.at(peer.rank) = &link;
-    for (std::size_t flow = 0; flow < link.flows().size(); ++flow) {
-      const FlowPlace place{static_cast<std::uint32_t>(links_.size() - 1), static_cast<std::uint32_t>(flow)};
-      epoll_event event{};
-      event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-      event.data.u64 = std::bit_cast<std::uint64_t>(place);
-      if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, link.flows()[flow].socket(), &event) != 0) {
-        throw system_error("cannot watch a socket", errno);
-      }
-      readable_.push_back(place);
+    link_of_rank_.at(peer.rank) = kNoLink;
+    if (peer.flows.empty()) continue;
+    TcpLink& link = make_link(peer.rank, peer.flows.size());
+    for (std::size_t flow = 0; flow < peer.flows.size(); ++flow) {
+      open(link, flow, std::move(peer.flows[flow]), peer.endpoint);
     }
+    peer.flows.clear();
+  }
+  if (meeting_ == nullptr) return;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = std::bit_cast<std::uint64_t>(kMeeting);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, meeting_->descriptor(), &event) != 0) {
+    throw system_error("cannot watch for connections", errno);
   }
 }
 
 TcpLink& TcpTransport::link_to(std::uint32_t peer) {
-  if (peer >= link_of_rank_.size() || link_of_rank_[peer] == nullptr) {
+  if (peer >= link_of_rank_.size() || link_of_rank_[peer] == kStranger) {
     throw Error(Error::Kind::invalid, "rank " + std::to_string(peer) + " is not reached by TCP");
   }
-  return *link_of_rank_[peer];
+  if (link_of_rank_[peer] == kNoLink) return make_link(peer, meeting_->flows_with(peer));
+  return *links_[link_of_rank_[peer]];
+}
+
+TcpLink& TcpTransport::make_link(std::uint32_t peer, std::size_t flows) {
+  link_of_rank_[peer] = static_cast<std::uint32_t>(links_.size());
+  return *links_.emplace_back(
+      std::make_unique<TcpLink>(shape_, identity_, peer, flows, [this, peer] { meeting_->call(peer); }));
+}
+
+void TcpTransport::open(TcpLink& link, std::size_t flow, UniqueFd socket, std::string endpoint) {
+  const FlowPlace place{link_of_rank_[link.rank()], static_cast<std::uint32_t>(flow)};
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.u64 = std::bit_cast<std::uint64_t>(place);
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+    throw system_error("cannot watch a socket", errno);
+  }
+  link.open(flow, std::move(socket), std::move(endpoint));
+  if (link.flows()[flow].readable()) readable_.push_back(place);
+}
+
+/// What concerns connections that are being made.
+void TcpTransport::meet() {
+  if (std::exchange(knocked_, false) || meeting_->calling()) meeting_->progress();
+  for (TcpArrival& arrival : meeting_->take_arrivals()) {
+    open(link_to(arrival.rank), arrival.flow, std::move(arrival.socket), std::move(arrival.endpoint));
+  }
+  for (const Error& failure : meeting_->take_failures()) {
+    link_to(static_cast<std::uint32_t>(failure.ranks().front())).give_up(failure);
+  }
 }
 
 Sender& TcpTransport::sender(std::uint32_t peer, std::uint32_t channel, std::uint32_t window) {
@@ -52,6 +88,7 @@ Receiver& TcpTransport::receiver(std::uint32_t peer, std::uint32_t channel, std:
 bool TcpTransport::progress() {
   // Events first: what became writable is written now, so that `false` means that only a new event can change anything.
   notice_events();
+  if (meeting_ != nullptr) meet();
   bool moved = write_all();
   std::size_t kept = 0;
   for (const FlowPlace place : readable_) {  // what is kept moves down to a place that has been read
@@ -86,6 +123,10 @@ void TcpTransport::notice_events() {
   for (int i = 0; i < count; ++i) {
     const auto place =
         std::bit_cast<FlowPlace>(static_cast<std::uint64_t>(events[static_cast<std::size_t>(i)].data.u64));
+    if (place.link == kMeeting.link) {
+      knocked_ = true;
+      continue;
+    }
     TcpFlow& flow = links_[place.link]->flows()[place.flow];
     const bool listed = flow.readable();
     flow.became_ready(events[static_cast<std::size_t>(i)].events);

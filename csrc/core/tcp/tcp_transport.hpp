@@ -1,11 +1,13 @@
 // Transport (transport.hpp) over TCP: to each rank of another machine several sockets, over which the frames of a
 // stream are spread, so that one connection's window or one core's interrupt is not the limit.
 //
-//      TcpTransport -- TcpLink (one per rank) -- TcpFlow (one per socket)
+//      TcpTransport -- TcpLink (one per neighbour) -- TcpFlow (one per socket)
 //                                            \-- TcpSender, TcpReceiver (one per stream in use)
 //
 // One epoll set inside, edge-triggered, tells which sockets are worth a system call, so that an idle progress() costs
 // one; and the set itself is the only descriptor that the owner has to watch, for reading.
+//
+// A rank becomes a neighbour when a stream to or from it is asked for, and is connected when one of both sends.
 //
 // progress() throws Error(dead) when frames are lost because a connection is (tcp_link.hpp says when exactly) and
 // Error(mismatch) when a peer sends what cannot be believed: once for each peer, after everything else was served. That
@@ -18,15 +20,17 @@
 #include <span>
 #include <vector>
 
-#include "core/tcp/meeting/tcp_mesh.hpp"
+#include "core/tcp/meeting/tcp_meeting.hpp"
 #include "core/tcp/tcp_link.hpp"
 
 namespace syntony {
 
 class TcpTransport final : public Transport {
  public:
-  /// Takes the data sockets of `peers`. Throws Error(system).
-  TcpTransport(const StreamShape& shape, const TcpIdentity& identity, std::span<TcpPeer> peers);
+  /// Takes the data sockets of `peers`, where they have any. The others `meeting` makes, which outlives this.
+  /// Throws Error(system).
+  TcpTransport(const StreamShape& shape, const TcpIdentity& identity, std::span<TcpPeer> peers,
+               TcpMeeting* meeting = nullptr);
 
   /// Throws Error(invalid) for a rank that is not among the peers, and std::out_of_range for a channel or window that
   /// the shape has not.
@@ -49,15 +53,26 @@ class TcpTransport final : public Transport {
     std::uint32_t flow;
   };
 
+  static constexpr std::uint32_t kNoLink = 0xffffffff;    // not made yet
+  static constexpr std::uint32_t kStranger = 0xfffffffe;  // TCP does not reach it
+  static constexpr FlowPlace kMeeting{kNoLink, kNoLink};  // the meeting's mark in the epoll set
+
   [[nodiscard]] TcpLink& link_to(std::uint32_t peer);
+  TcpLink& make_link(std::uint32_t peer, std::size_t flows);
+  void open(TcpLink& link, std::size_t flow, UniqueFd socket, std::string endpoint);
+  void meet();
   bool write_all();
   void notice_events();
 
+  StreamShape shape_;
+  TcpIdentity identity_;
+  TcpMeeting* meeting_;
   UniqueFd epoll_;
   int descriptor_ = -1;
   std::vector<std::unique_ptr<TcpLink>> links_;
-  std::vector<TcpLink*> link_of_rank_;  // nullptr where TCP does not reach
-  std::vector<FlowPlace> readable_;     // flows worth reading
+  std::vector<std::uint32_t> link_of_rank_;  // index into links_, or one of the above
+  std::vector<FlowPlace> readable_;          // flows worth reading
+  bool knocked_ = false;                     // something concerns the meeting
 };
 
 }  // namespace syntony

@@ -1,6 +1,6 @@
 // The bytes on a TCP connection of a group. Everything is little-endian, as in memory.
 //
-//   connecting     higher rank: Hello ->   <- Ack   Answer ->   <- Welcome :lower rank
+//   connecting     who dials: Hello ->   <- Ack   Answer ->   <- Welcome :who accepts
 //   data socket    FramePrefix(data), FrameHeader, payload | FramePrefix(credit)   in any mixture
 //   control socket ControlPrefix, body
 //
@@ -54,7 +54,7 @@ struct TcpIdentity {
 inline constexpr std::uint32_t kHelloMagic = 0x48535953;    // "SYSH"
 inline constexpr std::uint32_t kAckMagic = 0x41535953;      // "SYSA"
 inline constexpr std::uint32_t kWelcomeMagic = 0x57535953;  // "SYSW"
-inline constexpr std::uint16_t kWireVersion = 4;            // 3: proofs in the place of tokens; 4: Answer and Welcome
+inline constexpr std::uint16_t kWireVersion = 5;            // 4: Answer and Welcome; 5: either rank of a pair dials
 inline constexpr std::uint16_t kControlFlow = 0xffff;
 
 using Nonce = std::array<std::uint64_t, 2>;  // random, used once
@@ -114,11 +114,10 @@ template <typename Message>
   return {sip_hash(proof_of(ack, token, hello.nonce), "syntony answer")};
 }
 
-/// Whether a Hello comes from a rank of this group that dials `self`, or repeats one that did: of every pair the higher
-/// rank dials.
+/// Whether a Hello comes from a rank of this group that dials `self`, or repeats one that did.
 [[nodiscard]] inline bool admissible(const Hello& hello, const TcpIdentity& self) {
   return hello.magic == kHelloMagic && hello.version == kWireVersion && hello.proof == proof_of(hello, self.token) &&
-         hello.group == self.group && hello.to == self.rank && hello.from > self.rank && hello.from < self.ranks;
+         hello.group == self.group && hello.to == self.rank && hello.from != self.rank && hello.from < self.ranks;
 }
 
 struct FramePrefix {

@@ -9,7 +9,7 @@
 #include <exception>
 #include <thread>
 
-#include "core/tcp/meeting/tcp_mesh.hpp"
+#include "core/tcp/meeting/tcp_meeting.hpp"
 #include "fuzz/knock.hpp"
 #include "fuzz/target.hpp"
 
@@ -26,7 +26,8 @@ class House {
     waiting_ = std::thread([this] {
       try {
         const std::array<std::uint32_t, 1> remote{1};
-        peers_ = connect_mesh(std::move(listener_), options(), {kToken, 7, 0, 2}, published_, remote, kForever);
+        peers_ =
+            TcpMeeting(std::move(listener_), options(), {kToken, 7, 0, 2}, published_, remote, kForever).connect_all();
       } catch (const std::exception& error) {
         fault(std::string("the rank that waits gave up: ") + error.what());
       }
@@ -45,7 +46,8 @@ class House {
     TcpListener listener(options());
     const std::array<std::uint32_t, 1> remote{0};
     const auto peers =
-        connect_mesh(std::move(listener), options(), {kToken, 7, 1, 2}, published_, remote, std::chrono::seconds(60));
+        TcpMeeting(std::move(listener), options(), {kToken, 7, 1, 2}, published_, remote, std::chrono::seconds(60))
+            .connect_all();
     waiting_.join();
     require(peers_.size() == 1 && peers.size() == 1 && peers_[0].control && peers_[0].flows[1], "not connected");
     const char told = 'x';

@@ -201,8 +201,95 @@ void undelivered(std::uint64_t) {
   });
 }
 
-constexpr std::array kFailureTests{Test{"nonsense", nonsense}, Test{"noise", noise}, Test{"dead_peer", dead_peer},
-                                   Test{"half_a_frame", half_a_frame}, Test{"undelivered", undelivered}};
+/// Rank 1 is gone, without a goodbye, before rank 0 has anything for it.
+void gone_before_the_first_frame(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    std::vector<TcpPeer> peers;
+    std::unique_ptr<TcpMeeting> meeting = rank.meet_for_control({}, peers);
+    TcpTransport transport(kShape, rank.identity(), peers, meeting.get());
+    rank.meet();
+    if (rank.rank == 1) meeting.reset();
+    rank.meet();
+    if (rank.rank == 1) return;
+    Sender& sender = transport.sender(1, 0, 0);
+    require(sender.reserve(10) != nullptr, "nobody knows yet");
+    const Error error = error_of([&] {
+      sender.commit(rank.header(0, 10));
+      for (const Clock::time_point end = Clock::now() + kPatience; Clock::now() < end;) transport.progress();
+    });
+    require(error.kind() == Error::Kind::dead && error.ranks() == std::vector<int>{1}, error.what());
+    require_in("rank 1 at 127.0.0.1:", error.what());
+    require_in("refused the connection", error.what());
+    require(!transport.progress() || !transport.progress(), "said once");
+    require(transport.drain(kPatience), "nothing is on its way any more");
+    require_in("rank 1 cannot be reached", error_of([&] { (void)sender.reserve(0); }).what());
+  });
+}
+
+/// Rank 1 has nothing to do with its data and only tends its control plane: rank 0 can send and go.
+void sent_to_an_idle_rank(std::uint64_t) {
+  run_ranks(2, [](Rank& rank) {
+    std::vector<TcpPeer> peers;
+    const std::unique_ptr<TcpMeeting> meeting = rank.meet_for_control({}, peers);
+    TcpTransport transport(kShape, rank.identity(), peers, meeting.get());
+    TcpControl control(rank.identity(), peers, meeting.get());
+    if (rank.rank == 0) {
+      Sender& sender = transport.sender(1, 0, 0);
+      require(sender.reserve(1000) != nullptr, "room");
+      sender.commit(rank.header(0, 1000));
+      require(transport.unsent(), "not yet");
+      require(transport.drain(kPatience), "delivered");
+      control.leave();
+      return;
+    }
+    eventually([&] { return control.progress(), control.status(0).state == PeerStatus::State::left; }, "a goodbye");
+    Receiver& receiver = transport.receiver(0, 0, 0);
+    eventually([&] { return transport.progress(), receiver.front() != nullptr; }, "what was sent before");
+    require(receiver.front()->length == 1000, "whole");
+  });
+}
+
+/// Both ranks of every pair have something for the other at the same moment: one connection comes of it, and all
+/// arrives.
+void both_at_once(std::uint64_t) {
+  for (int turn = 0; turn < 10; ++turn) {
+    run_ranks(4, [](Rank& rank) {
+      const StreamShape shape{.ranks = 4, .channels = 1, .windows = 1, .depth = 4, .slot_bytes = 1000};
+      std::vector<TcpPeer> peers;
+      const std::unique_ptr<TcpMeeting> meeting = rank.meet_for_control({.flows = 3}, peers);
+      TcpTransport transport(shape, rank.identity(), peers, meeting.get());
+      rank.meet();
+      for (const std::uint32_t other : rank.others()) {
+        Sender& sender = transport.sender(other, 0, 0);
+        for (std::uint32_t slice = 0; slice < 3; ++slice) {
+          require(sender.reserve(1000) != nullptr, "room");
+          FrameHeader header = rank.header(0, 1000);
+          header.slice = slice;  // on each of the flows
+          sender.commit(header);
+        }
+      }
+      for (const std::uint32_t other : rank.others()) {
+        Receiver& receiver = transport.receiver(other, 0, 0);
+        for (std::uint32_t slice = 0; slice < 3; ++slice) {
+          eventually([&] { return transport.progress(), receiver.front() != nullptr; }, "it arrives");
+          require(receiver.front()->slice == slice, "in order");
+          receiver.release();
+        }
+      }
+      require(transport.drain(kPatience), "credits too");
+      rank.meet();
+    });
+  }
+}
+
+constexpr std::array kFailureTests{Test{"nonsense", nonsense},
+                                   Test{"noise", noise},
+                                   Test{"dead_peer", dead_peer},
+                                   Test{"half_a_frame", half_a_frame},
+                                   Test{"undelivered", undelivered},
+                                   Test{"gone_before_the_first_frame", gone_before_the_first_frame},
+                                   Test{"sent_to_an_idle_rank", sent_to_an_idle_rank},
+                                   Test{"both_at_once", both_at_once}};
 
 }  // namespace
 

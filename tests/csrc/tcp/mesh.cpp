@@ -55,7 +55,7 @@ void mesh_of_some(std::uint64_t) {
     TcpListener listener = rank.publish();
     const std::vector<std::uint32_t> remote{rank.rank < 2 ? 3U : 1U, rank.rank < 2 ? 2U : 0U};
     const auto peers =
-        connect_mesh(std::move(listener), {}, rank.identity(), rank.gathering.published, remote, kPatience);
+        TcpMeeting(std::move(listener), {}, rank.identity(), rank.gathering.published, remote, kPatience).connect_all();
     require(peers.size() == 2 && peers[0].rank == remote[0] && peers[1].rank == remote[1], "the two remote ranks");
     require(peers[0].control && peers[1].control, "connected");
     rank.meet();
@@ -260,7 +260,8 @@ void no_descriptors(std::uint64_t) {
     rank.meet();
     const std::array<std::uint32_t, 1> remote{1};
     const auto peers =
-        connect_mesh(std::move(listener), {.flows = 1}, rank.identity(), rank.gathering.published, remote, kPatience);
+        TcpMeeting(std::move(listener), {.flows = 1}, rank.identity(), rank.gathering.published, remote, kPatience)
+            .connect_all();
     require(peers[0].control && peers[0].flows[0], "connected");
     require(setrlimit(RLIMIT_NOFILE, &before) == 0, "as before");
     rank.meet();
@@ -474,7 +475,7 @@ void early_leaver(std::uint64_t) {
   run_ranks(3, [](Rank& rank) {
     TcpListener listener = rank.publish();
     const auto connect_with = [&](TcpListener own, std::vector<std::uint32_t> remote) {
-      return connect_mesh(std::move(own), {}, rank.identity(), rank.gathering.published, remote, kPatience);
+      return TcpMeeting(std::move(own), {}, rank.identity(), rank.gathering.published, remote, kPatience).connect_all();
     };
     std::vector<TcpPeer> peers;
     if (rank.rank == 2) {

@@ -57,7 +57,16 @@ std::vector<syntony::TcpPeer> Rank::connect(const syntony::TcpOptions& options, 
 
 std::vector<syntony::TcpPeer> Rank::connect(syntony::TcpListener listener, const syntony::TcpOptions& options,
                                             milliseconds timeout) {
-  return syntony::connect_mesh(std::move(listener), options, identity(), gathering.published, others(), timeout);
+  return syntony::TcpMeeting(std::move(listener), options, identity(), gathering.published, others(), timeout)
+      .connect_all();
+}
+
+std::unique_ptr<syntony::TcpMeeting> Rank::meet_for_control(const syntony::TcpOptions& options,
+                                                            std::vector<syntony::TcpPeer>& peers) {
+  auto meeting = std::make_unique<syntony::TcpMeeting>(publish(options), options, identity(), gathering.published,
+                                                       others(), kPatience);
+  peers = meeting->connect_control();
+  return meeting;
 }
 
 std::vector<std::uint32_t> Rank::others() const {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/error.hpp"
-#include "core/tcp/meeting/tcp_mesh.hpp"
+#include "core/tcp/meeting/tcp_meeting.hpp"
 #include "core/tcp/tcp_control.hpp"
 #include "core/tcp/tcp_transport.hpp"
 
@@ -63,6 +63,9 @@ class Rank {
   std::vector<syntony::TcpPeer> connect(const syntony::TcpOptions& options = {}, milliseconds timeout = kPatience);
   std::vector<syntony::TcpPeer> connect(syntony::TcpListener listener, const syntony::TcpOptions& options = {},
                                         milliseconds timeout = kPatience);
+  /// Connected for control; data sockets are made when first needed.
+  std::unique_ptr<syntony::TcpMeeting> meet_for_control(const syntony::TcpOptions& options,
+                                                        std::vector<syntony::TcpPeer>& peers);
   void meet() { gathering.barrier.arrive_and_wait(); }
 
   [[nodiscard]] syntony::TcpIdentity identity() const {

@@ -46,6 +46,7 @@ bool holds(const std::byte* data, std::uint32_t length, std::mt19937_64 random) 
 struct Scenario {
   StreamShape shape;
   TcpOptions options;
+  bool when_needed = false;  // data sockets are made when first needed
   std::vector<Traffic> traffic;
 };
 
@@ -61,6 +62,7 @@ Scenario random_scenario(std::uint64_t seed) {
                     .depth = pick(1, 7),
                     .slot_bytes = std::array{1U, 64U, 1000U, 4097U, 65536U, 200'000U}[pick(0, 5)]};
   scenario.options.flows = pick(1, 4);
+  scenario.when_needed = pick(0, 1) == 1;
   if (pick(0, 1) == 1) scenario.options.send_buffer = scenario.options.receive_buffer = 4608;  // partial reads, writes
   for (std::uint32_t source = 0; source < scenario.shape.ranks; ++source) {
     for (std::uint32_t destination = 0; destination < scenario.shape.ranks; ++destination) {
@@ -150,9 +152,15 @@ class Courier {
 void streams(std::uint64_t seed) {
   const Scenario scenario = random_scenario(seed);
   run_ranks(scenario.shape.ranks, [&scenario](Rank& rank) {
-    std::vector<TcpPeer> peers = rank.connect(scenario.options);
-    TcpTransport transport(scenario.shape, rank.identity(), peers);
-    TcpControl control(rank.identity(), peers);
+    std::vector<TcpPeer> peers;
+    std::unique_ptr<TcpMeeting> meeting;
+    if (scenario.when_needed) {
+      meeting = rank.meet_for_control(scenario.options, peers);
+    } else {
+      peers = rank.connect(scenario.options);
+    }
+    TcpTransport transport(scenario.shape, rank.identity(), peers, meeting.get());
+    TcpControl control(rank.identity(), peers, meeting.get());
     Courier courier(rank, scenario, transport);
     eventually([&] { return courier.step(); }, "all frames arrive");
     // Going now, without meeting the others, must lose nothing, even while some of them are still connecting.
@@ -307,7 +315,8 @@ void filled_room(std::uint64_t) {
   constexpr std::size_t kFirst = 12'000, kRest = 5'000;
   auto [near, far] = connected();
   const int socket = far.get();
-  TcpFlow flow(std::move(far));
+  TcpFlow flow;
+  flow.open(std::move(far));
   Frames frames;
 
   std::vector<std::byte> bytes(kHead + kFirst + kAside + kRest);

@@ -1,0 +1,181 @@
+// Making connections: at each address of a rank in turn, until one answers as that rank.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/process/host.hpp"
+#include "core/tcp/meeting/tcp_handshake.hpp"
+#include "core/tcp/meeting/tcp_socket.hpp"
+
+namespace syntony {
+namespace {
+
+/// A rank may have been dropped among too many strangers: whoever hangs up before an answer is tried so often, after a
+/// pause that doubles. (One that has failed does not listen any more, and refuses the second time.)
+constexpr int kMostHangUps = 6;
+constexpr std::chrono::milliseconds kFirstPause{10};
+constexpr const char* kNoRank = "answered, but not as a rank of this group";
+
+std::string refusal(int error_number) {
+  const bool refused = error_number == ECONNREFUSED;
+  return std::string(refused ? "refused the connection" : "cannot be reached") + " (" + sentence_of(error_number) + ")";
+}
+
+}  // namespace
+
+void TcpMeeting::plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndpoints& theirs,
+                           Clock::time_point deadline) {
+  Dial& dial = dials_.emplace_back();
+  dial.rank = rank;
+  dial.flow = flow;
+  dial.deadline = deadline;
+  // The control connection goes where the first data connection does.
+  for (const TcpAddress& address :
+       theirs.reachable_from(listener_.endpoints(), flow == kControlFlow ? 0 : std::size_t{flow})) {
+    dial.candidates.push_back({.address = address});
+  }
+}
+
+/// Of its data sockets.
+void TcpMeeting::cancel_dials(std::uint32_t rank) {
+  for (Dial& dial : dials_) {
+    if (dial.rank != rank || dial.flow == kControlFlow) continue;
+    drop(dial.socket);
+    dial.over = true;
+  }
+}
+
+void TcpMeeting::go_on(Dial& dial, Clock::time_point now) {
+  if (dial.over) return;
+  if (std::exchange(dial.ready, false)) {
+    advance(dial);
+  } else if (now >= dial.deadline) {
+    fail(dial.rank, unanswered(dial));
+  } else if (!dial.connected && now >= dial.give_up) {
+    dial.pausing ? attempt(dial) : try_another(dial);
+  }
+}
+
+void TcpMeeting::attempt(Dial& dial) {
+  Candidate& candidate = dial.candidates[dial.current];
+  dial.connected = dial.answered = dial.pausing = false;
+  dial.received = 0;
+  dial.give_up = Clock::now() + dial.patience;
+  dial.socket = open_tcp_socket(candidate.address.family());
+  size_buffers(dial.socket.get(), options_);
+  if (::connect(dial.socket.get(), candidate.address.get(), candidate.address.length()) != 0 && errno != EINPROGRESS &&
+      errno != EINTR) {
+    candidate.refused = errno;
+    return reject(dial, refusal(errno));
+  }
+  watch(dial.socket.get(), EPOLLOUT);
+}
+
+/// The current address is out for good.
+void TcpMeeting::reject(Dial& dial, const std::string& why) {
+  dial.candidates[dial.current].refusal = why;
+  try_another(dial);
+}
+
+/// Whoever listens there has heard our Hello, or not even that, and hung up.
+void TcpMeeting::pause(Dial& dial, const std::string& why) {
+  Candidate& candidate = dial.candidates[dial.current];
+  if (++candidate.hang_ups == kMostHangUps) return reject(dial, why);
+  drop(dial.socket);
+  dial.connected = false;
+  dial.pausing = true;
+  dial.give_up = Clock::now() + kFirstPause * (1U << static_cast<unsigned>(candidate.hang_ups - 1));
+}
+
+void TcpMeeting::try_another(Dial& dial) {
+  drop(dial.socket);
+  const std::size_t count = dial.candidates.size();
+  for (std::size_t step = 1; step <= count; ++step) {
+    const std::size_t next = (dial.current + step) % count;
+    if (!dial.candidates[next].refusal.empty()) continue;
+    if (next <= dial.current) dial.patience *= 2;
+    dial.current = next;
+    return attempt(dial);
+  }
+  fail(dial.rank, unreachable(dial));
+}
+
+void TcpMeeting::advance(Dial& dial) {
+  if (!dial.connected && !introduce(dial)) return;
+  if (!dial.answered && !answer(dial)) return;
+  const Reading reading = read_on(dial.socket.get(), dial.welcome, dial.received);
+  if (reading == Reading::pending) return;
+  if (reading == Reading::failed) return hung_up(dial);
+  if (dial.welcome.magic != kWelcomeMagic) return reject(dial, kNoRank);
+  dial.over = true;
+  settle(dial.rank, dial.flow, std::move(dial.socket), dial.candidates[dial.current].address);
+}
+
+/// What a read that failed with errno means.
+void TcpMeeting::hung_up(Dial& dial) {
+  // NOLINTNEXTLINE(clang-analyzer-unix.Errno): read_on sets it, 0 where the other end has closed
+  pause(dial, errno == 0 ? "closed the connection: its group has failed, or another group listens there"
+                         : "broke the connection (" + sentence_of(errno) + ")");
+}
+
+/// Answers the Ack. False if it is not there yet, or wrong.
+bool TcpMeeting::answer(Dial& dial) {
+  const Reading reading = read_on(dial.socket.get(), dial.ack, dial.received);
+  if (reading == Reading::pending) return false;
+  if (reading == Reading::failed) return hung_up(dial), false;
+  const Ack& ack = dial.ack;
+  if (ack.magic != kAckMagic || ack.version != kWireVersion ||
+      ack.proof != proof_of(ack, identity_.token, dial.hello.nonce) || ack.from != dial.rank || ack.flow != dial.flow) {
+    return reject(dial, kNoRank), false;
+  }
+  const std::size_t flows = pair_of(dial.rank).flows;
+  if (ack.flows != flows) return fail(dial.rank, disagreement(dial.rank, ack.flows, flows)), false;
+  if (!write_whole(dial.socket.get(), answer_to(ack, dial.hello, identity_.token))) return hung_up(dial), false;
+  dial.received = 0;
+  return dial.answered = true;
+}
+
+/// Says Hello now that the connection stands. False if it does not.
+bool TcpMeeting::introduce(Dial& dial) {
+  int failure = 0;
+  socklen_t length = sizeof(failure);
+  if (getsockopt(dial.socket.get(), SOL_SOCKET, SO_ERROR, &failure, &length) != 0) failure = errno;
+  dial.hello = proven(Hello{.flow = dial.flow,
+                            .nonce = random_token(),
+                            .group = identity_.group,
+                            .from = identity_.rank,
+                            .to = dial.rank,
+                            .flows = pair_of(dial.rank).flows},
+                      identity_.token);
+  if (failure == 0 && !write_whole(dial.socket.get(), dial.hello)) failure = errno;
+  dial.candidates[dial.current].refused = failure;
+  if (failure != 0) return reject(dial, refusal(failure)), false;
+  watch(dial.socket.get(), EPOLLIN, false);
+  return dial.connected = true;
+}
+
+/// While the group forms, a rank that refuses may never have been there; later it has gone.
+Error TcpMeeting::unreachable(const Dial& dial) const {
+  const bool gone = !forming_ && std::ranges::any_of(dial.candidates, [](const Candidate& candidate) {
+    return candidate.refused == ECONNREFUSED || candidate.hang_ups > 0;
+  });
+  std::string sentence = "rank " + std::to_string(dial.rank);
+  for (const Candidate& candidate : dial.candidates) {
+    sentence +=
+        (&candidate == dial.candidates.data() ? " at " : "; at ") + candidate.address.text() + " " + candidate.refusal;
+  }
+  return Error(gone ? Error::Kind::dead : Error::Kind::system,
+               sentence + "; has its process ended, or does a firewall stand between?", {static_cast<int>(dial.rank)});
+}
+
+Error TcpMeeting::unanswered(const Dial& dial) const {
+  return Error(Error::Kind::timeout,
+               "rank " + std::to_string(dial.rank) + " at " + dial.candidates[dial.current].address.text() +
+                   " has not answered a connection for " + std::to_string(timeout_.count()) +
+                   " ms; does a firewall stand between?",
+               {static_cast<int>(dial.rank)});
+}
+
+}  // namespace syntony

@@ -1,0 +1,118 @@
+// Receiving connections: who is at the door, and whether it is a rank of this group.
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/process/host.hpp"
+#include "core/tcp/meeting/tcp_handshake.hpp"
+#include "core/tcp/meeting/tcp_socket.hpp"
+
+namespace syntony {
+namespace {
+
+constexpr std::chrono::seconds kLongestSilence{5};
+
+Error doubled(std::uint32_t rank, int before, const TcpAddress& now) {
+  return Error(Error::Kind::mismatch,
+               "two processes claim to be rank " + std::to_string(rank) + " of this group: one connected from " +
+                   TcpAddress::remote(before).text() + ", another from " + now.text() +
+                   "; every process needs a rank of its own",
+               {static_cast<int>(rank)});
+}
+
+}  // namespace
+
+/// So many at once that those who are here already are not kept waiting. True when there may be more.
+bool TcpMeeting::receive_guests(int listening) {
+  for (std::size_t turn = 0; turn < kMostGuests; ++turn) {
+    sockaddr_storage from{};
+    socklen_t length = sizeof(from);
+    UniqueFd socket(accept4(listening, reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) {
+      // A connection that died in the queue (ECONNABORTED and its like) is no concern of ours; no descriptors is,
+      // unless it is strangers that hold them.
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        if (guests_.empty()) throw system_error("cannot accept a connection", errno);
+        drop(guests_.front().socket);
+        guests_.erase(guests_.begin());
+        continue;
+      }
+      if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINVAL || errno == EBADF) return false;
+      continue;
+    }
+    const TcpAddress address = TcpAddress::from(reinterpret_cast<sockaddr*>(&from)).value_or(TcpAddress{});
+    watch(socket.get(), EPOLLIN);
+    Guest guest{.socket = std::move(socket), .address = address, .deadline = Clock::now() + kLongestSilence};
+    welcome(guest);  // a rank's Hello is usually there already
+    if (!guest.socket) continue;
+    if (guests_.size() == kMostGuests) {  // first those who have not said a right Hello
+      auto stranger = std::ranges::find(guests_, false, &Guest::challenged);
+      if (stranger == guests_.end()) stranger = guests_.begin();
+      drop(stranger->socket);
+      guests_.erase(stranger);
+    }
+    guests_.push_back(std::move(guest));
+  }
+  return true;
+}
+
+/// A stranger is dropped without an answer, and who repeats what a rank once said after a first one.
+void TcpMeeting::welcome(Guest& guest) {
+  if (guest.parked) return drop(guest.socket);  // it has hung up
+  if (!guest.challenged && !challenge(guest)) return;
+  const Reading reading = read_on(guest.socket.get(), guest.answer, guest.received);
+  if (reading == Reading::pending) return;
+  const Hello& hello = guest.hello;
+  if (reading == Reading::failed || guest.answer != answer_to(guest.ack, hello, identity_.token)) {
+    return drop(guest.socket);
+  }
+  if (!comes_first(guest)) return;
+  if (!write_whole(guest.socket.get(), Welcome{})) return drop(guest.socket);
+  settle(hello.from, hello.flow, std::move(guest.socket), guest.address);
+}
+
+/// Answers a right Hello, and asks for a proof that nobody can have recorded. False if it is not there yet, or wrong.
+bool TcpMeeting::challenge(Guest& guest) {
+  const Reading reading = read_on(guest.socket.get(), guest.hello, guest.received);
+  const Hello& hello = guest.hello;
+  if (guest.received >= sizeof(hello.magic) && hello.magic != kHelloMagic) return drop(guest.socket), false;
+  if (reading == Reading::pending) return false;
+  if (reading == Reading::failed || !admissible(hello, identity_) || !expects(hello.from)) {
+    return drop(guest.socket), false;
+  }
+  const std::uint32_t flows = pair_of(hello.from).flows;
+  const Ack ack{.flow = hello.flow, .nonce = random_token(), .from = identity_.rank, .flows = flows};
+  guest.ack = proven(ack, identity_.token, hello.nonce);
+  if (!write_whole(guest.socket.get(), guest.ack)) return drop(guest.socket), false;
+  if (hello.flows != flows) return fail(hello.from, disagreement(hello.from, hello.flows, flows)), false;
+  if (hello.flow != kControlFlow && hello.flow >= flows) return drop(guest.socket), false;
+  guest.received = 0;
+  return guest.challenged = true;
+}
+
+/// Whether this socket is the one that counts. Both ranks may have begun to dial: then those of the higher one do.
+bool TcpMeeting::comes_first(Guest& guest) {
+  const Hello& hello = guest.hello;
+  Pair& pair = pair_of(hello.from);
+  const auto before = std::ranges::find_if(
+      arrivals_, [&](const TcpArrival& arrival) { return arrival.rank == hello.from && arrival.flow == hello.flow; });
+  if (before != arrivals_.end()) {
+    if (!end_of(before->socket.get())) {
+      return fail(hello.from, doubled(hello.from, before->socket.get(), guest.address)), false;
+    }
+    forget(*before);
+    arrivals_.erase(before);
+  }
+  if (hello.flow == kControlFlow) return !pair.control || (drop(guest.socket), false);
+  if (pair.met >= pair.flows || pair.link == Link::failed) return drop(guest.socket), false;
+  if (pair.link == Link::ours) {
+    if (identity_.rank > hello.from) return guest.parked = true, false;
+    cancel_dials(hello.from);
+  }
+  pair.link = Link::theirs;
+  return true;
+}
+
+}  // namespace syntony

@@ -1,0 +1,102 @@
+// What the two sides of a handshake (tcp_wire.hpp) share: connections that are being received, connections that are
+// being made, and messages that may come in pieces.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "core/tcp/meeting/tcp_meeting.hpp"
+
+namespace syntony {
+
+/// Strangers that connect and stay silent are kept waiting, but only so many of them and only so long: a rank says its
+/// Hello at once.
+inline constexpr std::size_t kMostGuests = 256;
+/// How long an address may leave a connection attempt unanswered before the next one is tried; doubled in every round.
+inline constexpr std::chrono::milliseconds kFirstPatience{1000};
+
+/// A connection being received: somebody who has not yet proven to be a rank, now.
+struct TcpMeeting::Guest {
+  UniqueFd socket;  // empty once welcomed or dropped
+  TcpAddress address;
+  Clock::time_point deadline;
+  Hello hello{};
+  Ack ack{};  // what it was told, once its Hello is right
+  Answer answer{};
+  std::size_t received = 0;  // of the message that is its turn
+  bool challenged = false;   // told the Ack
+  bool parked = false;       // a rank that we dial ourselves, and ours count: it hangs up when it has heard us
+  bool ready = false;        // something to read
+};
+
+struct TcpMeeting::Candidate {
+  TcpAddress address;
+  std::string
+      refusal{};    // NOLINT(readability-redundant-member-init): why it is out for good; empty while there is hope
+  int refused = 0;  // the errno behind it
+  int hang_ups = 0;
+};
+
+/// A connection being made: one socket of one pair.
+struct TcpMeeting::Dial {
+  std::uint32_t rank = 0;
+  std::uint16_t flow = 0;
+  std::vector<Candidate> candidates;
+  std::size_t current = 0;
+  Clock::duration patience = kFirstPatience;
+  Clock::time_point give_up;   // of this attempt, until it is connected; or the end of a pause
+  Clock::time_point deadline;  // of all attempts
+  bool connected = false;      // then it waits for the Ack
+  bool pausing = false;        // before the same address is tried again
+  bool over = false;           // settled, given up or not wanted any more
+  UniqueFd socket;             // empty while pausing and once over
+  Hello hello;
+  Ack ack;
+  Welcome welcome;
+  std::size_t received = 0;  // of the message that is its turn
+  bool answered = false;     // the Ack: now the Welcome's
+  bool ready = false;        // something to read, or connected at last
+};
+
+enum class Reading { pending, complete, failed };
+
+/// Reads on into `message`; `failed` at end of file or error, with errno set (0 for end of file).
+template <typename Message>
+Reading read_on(int socket, Message& message, std::size_t& received) {
+  while (received < sizeof(Message)) {
+    const ssize_t n =
+        recv(socket, reinterpret_cast<std::byte*>(&message) + received, sizeof(Message) - received, MSG_DONTWAIT);
+    if (n > 0) {
+      received += static_cast<std::size_t>(n);
+    } else if (n < 0 && errno == EINTR) {
+      continue;
+    } else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      return Reading::pending;
+    } else {
+      if (n == 0) errno = 0;
+      return Reading::failed;
+    }
+  }
+  return Reading::complete;
+}
+
+/// A message of a few bytes into an empty socket buffer: whole or not at all.
+template <typename Message>
+bool write_whole(int socket, const Message& message) {
+  return send(socket, &message, sizeof(message), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof(message));
+}
+
+/// The errno with which a connection broke, 0 when the other side closed it; empty while it stands.
+[[nodiscard]] inline std::optional<int> end_of(int socket) {
+  std::byte first{};
+  const ssize_t n = recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (n == 0) return 0;
+  if (n > 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return std::nullopt;
+  return errno;
+}
+
+}  // namespace syntony

@@ -1,0 +1,287 @@
+#include "core/tcp/meeting/tcp_meeting.hpp"
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "core/tcp/meeting/tcp_handshake.hpp"
+#include "core/tcp/meeting/tcp_socket.hpp"
+
+namespace syntony {
+namespace {
+
+/// Times that progress() looks again where there was more than it takes at once: a flood of strangers ends nowhere.
+constexpr int kMostLooks = 4;
+
+TcpEndpoints endpoints_of(std::uint32_t rank, const std::string& published) {
+  try {
+    return TcpEndpoints::parse(published);
+  } catch (const Error& error) {
+    throw Error(Error::Kind::system, "rank " + std::to_string(rank) + " published no usable address: " + error.what(),
+                {static_cast<int>(rank)});
+  }
+}
+
+/// Where they can be dialed from `ours`. Throws Error(system) where nowhere.
+TcpEndpoints dialable(std::uint32_t rank, const std::string& published, const TcpEndpoints& ours) {
+  TcpEndpoints theirs = endpoints_of(rank, published);
+  if (!theirs.reachable_from(ours).empty()) return theirs;
+  throw Error(Error::Kind::system,
+              "rank " + std::to_string(rank) +
+                  " published no address that another machine can reach; is SYNTONY_SOCKET_IFNAME right there?",
+              {static_cast<int>(rank)});
+}
+
+}  // namespace
+
+TcpMeeting::TcpMeeting(TcpListener listener, const TcpOptions& options, const TcpIdentity& identity,
+                       std::span<const std::string> published, std::span<const std::uint32_t> remote,
+                       std::chrono::milliseconds timeout)
+    : listener_(std::move(listener)),
+      options_(options),
+      identity_(identity),
+      timeout_(timeout),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) throw system_error("cannot make an epoll set", errno);
+  for (const UniqueFd& socket : listener_.sockets()) watch(socket.get(), EPOLLIN);
+  for (const std::uint32_t rank : remote) {
+    const TcpEndpoints theirs = endpoints_of(rank, published[rank]);
+    const std::uint32_t flows = options.flows > 0 ? options.flows : listener_.endpoints().flows_with(theirs);
+    pairs_.push_back({.rank = rank, .flows = static_cast<std::uint16_t>(flows)});
+    published_.push_back(published[rank]);
+  }
+}
+
+TcpMeeting::~TcpMeeting() = default;
+
+// ---- while the group forms
+
+std::vector<TcpPeer> TcpMeeting::connect(bool all) {
+  const Clock::time_point deadline = Clock::now() + timeout_;
+  forming_ = true;
+  for (std::size_t place = 0; place < pairs_.size(); ++place) {
+    Pair& pair = pairs_[place];
+    pair.wanted = static_cast<std::uint16_t>(1 + (all ? pair.flows : 0));
+    if (pair.rank > identity_.rank) continue;
+    const TcpEndpoints theirs = dialable(pair.rank, published_[place], listener_.endpoints());
+    for (std::uint16_t flow = 0; all && flow < pair.flows; ++flow) {
+      plan_dial(pair.rank, flow, theirs, Clock::time_point::max());
+    }
+    if (all) pair.link = Link::ours;
+    plan_dial(pair.rank, kControlFlow, theirs, Clock::time_point::max());
+  }
+  for (Dial& dial : dials_) attempt(dial);
+  const auto throw_failure = [this] {
+    if (failures_.empty()) return;
+    // A disagreement explains the others' ends, not the other way round.
+    const auto mismatch = std::ranges::find(failures_, Error::Kind::mismatch, &Error::kind);
+    throw Error(mismatch != failures_.end() ? *mismatch : failures_.front());
+  };
+  throw_failure();
+  while (!complete()) {
+    if (Clock::now() >= deadline) throw late();
+    Clock::time_point until = deadline;
+    for (const Guest& guest : guests_) until = std::min(until, guest.deadline);
+    for (const Dial& dial : dials_) {
+      if (!dial.connected) until = std::min(until, dial.give_up);
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    serve(static_cast<int>(std::clamp<std::chrono::milliseconds::rep>(left.count(), 0, 60'000)));
+    throw_failure();
+    for (const int socket : std::exchange(stirring_, {})) {
+      const auto control =
+          std::ranges::find(arrivals_, socket, [](const TcpArrival& arrival) { return arrival.socket.get(); });
+      if (control != arrivals_.end()) require_alive(*control);
+    }
+  }
+  forming_ = false;
+  std::vector<TcpPeer> peers;
+  std::vector<TcpArrival> early;  // data of ranks that are faster than we
+  for (const Pair& pair : pairs_) {
+    peers.push_back({.rank = pair.rank, .endpoint = {}, .control = {}, .flows = {}});
+    if (all) peers.back().flows.resize(pair.flows);
+  }
+  for (TcpArrival& arrival : std::exchange(arrivals_, {})) {
+    TcpPeer& peer = *std::ranges::find(peers, arrival.rank, &TcpPeer::rank);
+    if (arrival.flow == kControlFlow) {
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, arrival.socket.get(), nullptr);
+      peer.endpoint = std::move(arrival.endpoint);
+      peer.control = std::move(arrival.socket);
+    } else if (all) {
+      peer.flows[arrival.flow] = std::move(arrival.socket);
+    } else {
+      early.push_back(std::move(arrival));
+    }
+  }
+  arrivals_ = std::move(early);
+  return peers;
+}
+
+const TcpMeeting::Pair& TcpMeeting::pair_of(std::uint32_t rank) const {
+  return *std::ranges::find(pairs_, rank, &Pair::rank);
+}
+
+TcpMeeting::Pair& TcpMeeting::pair_of(std::uint32_t rank) { return *std::ranges::find(pairs_, rank, &Pair::rank); }
+
+bool TcpMeeting::expects(std::uint32_t rank) const {
+  return std::ranges::find(pairs_, rank, &Pair::rank) != pairs_.end();
+}
+
+bool TcpMeeting::complete() const {
+  return std::ranges::all_of(
+      pairs_, [](const Pair& pair) { return pair.control && (pair.wanted == 1 || pair.met + 1 == pair.wanted); });
+}
+
+/// A rank that is connected already but ends now will not come back: no need to wait for the deadline.
+void TcpMeeting::require_alive(const TcpArrival& control) const {
+  // Bytes to read are messages to this group: a goodbye, perhaps, of one that was faster than the others.
+  const std::optional<int> end = end_of(control.socket.get());
+  if (!end) return;
+  std::vector<int> ranks{static_cast<int>(control.rank)};
+  std::string sentence = "rank " + std::to_string(control.rank) + " at " + control.endpoint +
+                         " ended before the group was connected (" +
+                         (*end == 0 ? std::string("it closed its connection") : sentence_of(*end)) + ")";
+  const std::string others = missing(ranks);
+  throw Error(Error::Kind::dead, others.empty() ? sentence : sentence + "; still missing: " + others, ranks);
+}
+
+/// "rank 3 (1 of 3 connections), rank 4 (0 of 3 connections)"; their ranks are added to `ranks`.
+std::string TcpMeeting::missing(std::vector<int>& ranks) const {
+  std::string sentence;
+  for (const Pair& pair : pairs_) {
+    const int open = (pair.control ? 1 : 0) + (pair.wanted > 1 ? pair.met : 0);
+    if (open == pair.wanted) continue;
+    ranks.push_back(static_cast<int>(pair.rank));
+    sentence += (sentence.empty() ? "rank " : ", rank ") + std::to_string(pair.rank);
+    const auto dial =
+        std::ranges::find_if(dials_, [&](const Dial& one) { return one.rank == pair.rank && !one.candidates.empty(); });
+    if (dial != dials_.end()) sentence += " at " + dial->candidates[dial->current].address.text();
+    sentence += " (" + std::to_string(open) + " of " + std::to_string(pair.wanted) + " connections)";
+  }
+  return sentence;
+}
+
+Error TcpMeeting::late() const {
+  std::vector<int> ranks;
+  const std::string who = missing(ranks);
+  return Error(Error::Kind::timeout,
+               "no connection within " + std::to_string(timeout_.count()) + " ms with " + who + "; have they started?",
+               ranks);
+}
+
+Error TcpMeeting::disagreement(std::uint32_t rank, std::uint32_t theirs, std::size_t ours) const {
+  return Error(Error::Kind::mismatch,
+               "rank " + std::to_string(rank) + " opens " + std::to_string(theirs) + " data connections per pair, " +
+                   "rank " + std::to_string(identity_.rank) + " opens " + std::to_string(ours) +
+                   "; SYNTONY_TCP_FLOWS must be equal on all ranks",
+               {static_cast<int>(rank)});
+}
+
+// ---- at any time
+
+void TcpMeeting::call(std::uint32_t rank) {
+  Pair& pair = pair_of(rank);
+  if (pair.link != Link::none) return;
+  const std::string& published = published_[static_cast<std::size_t>(&pair - pairs_.data())];
+  const TcpEndpoints theirs = dialable(rank, published, listener_.endpoints());
+  pair.link = Link::ours;
+  const std::size_t first = dials_.size();
+  for (std::uint16_t flow = 0; flow < pair.flows; ++flow) plan_dial(rank, flow, theirs, Clock::now() + timeout_);
+  for (std::size_t dial = first; dial < dials_.size(); ++dial) {
+    if (!dials_[dial].over) attempt(dials_[dial]);
+  }
+}
+
+void TcpMeeting::progress() { serve(0); }
+
+void TcpMeeting::serve(int milliseconds) {
+  bool more = true;
+  for (int turn = 0; more && turn < kMostLooks; ++turn, milliseconds = 0) {
+    more = look(milliseconds);
+    for (Guest& guest : guests_) {
+      if (std::exchange(guest.ready, false)) welcome(guest);
+    }
+    const Clock::time_point now = Clock::now();
+    for (Dial& dial : dials_) go_on(dial, now);
+    for (Guest& guest : guests_) {
+      if (guest.socket && now >= guest.deadline) drop(guest.socket);
+    }
+    std::erase_if(guests_, [](const Guest& guest) { return !guest.socket; });
+    std::erase_if(dials_, &Dial::over);
+    for (const int socket : std::exchange(knocking_, {})) more |= receive_guests(socket);
+  }
+  if (!forming_) stirring_.clear();
+}
+
+/// Guests and dials then know whether something concerns them. True when there may be more to see.
+bool TcpMeeting::look(int milliseconds) {
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), milliseconds);
+  if (count < 0 && errno != EINTR) throw system_error("cannot wait for connections", errno);
+  for (int i = 0; i < count; ++i) note(events[static_cast<std::size_t>(i)].data.fd);
+  return count == static_cast<int>(events.size());
+}
+
+void TcpMeeting::note(int descriptor) {
+  const auto is = [descriptor](const auto& one) { return one.socket.get() == descriptor; };
+  if (const auto guest = std::ranges::find_if(guests_, is); guest != guests_.end()) {
+    guest->ready = true;
+  } else if (const auto dial = std::ranges::find_if(dials_, is); dial != dials_.end()) {
+    dial->ready = true;
+  } else if (std::ranges::find(listener_.sockets(), descriptor, &UniqueFd::get) != listener_.sockets().end()) {
+    knocking_.push_back(descriptor);
+  } else {
+    stirring_.push_back(descriptor);
+  }
+}
+
+void TcpMeeting::settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address) {
+  Pair& pair = pair_of(rank);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
+  if (flow == kControlFlow) {
+    tune_control_socket(socket.get(), options_);
+    pair.control = true;
+    if (forming_) watch(socket.get(), EPOLLRDHUP | EPOLLET);
+  } else {
+    tune_data_socket(socket.get(), options_);
+    ++pair.met;
+  }
+  arrivals_.push_back({.rank = rank, .flow = flow, .socket = std::move(socket), .endpoint = address.text()});
+}
+
+/// It has ended, and another one comes in its place.
+void TcpMeeting::forget(const TcpArrival& arrival) {
+  Pair& pair = pair_of(arrival.rank);
+  if (arrival.flow == kControlFlow) {
+    pair.control = false;
+  } else {
+    --pair.met;
+  }
+}
+
+/// Everything else about this rank is over. While the group forms, all is, once the others have had their turn.
+void TcpMeeting::fail(std::uint32_t rank, const Error& error) {
+  failures_.push_back(error);
+  pair_of(rank).link = Link::failed;
+  cancel_dials(rank);
+}
+
+void TcpMeeting::watch(int socket, std::uint32_t events, bool fresh) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = socket;
+  if (::epoll_ctl(epoll_.get(), fresh ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, socket, &event) != 0) {
+    throw system_error("cannot watch a socket", errno);
+  }
+}
+
+/// A child of ours may still hold it, and with it the place in the set.
+void TcpMeeting::drop(UniqueFd& socket) const {
+  if (socket) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
+  socket.reset();
+}
+
+}  // namespace syntony

@@ -1,0 +1,181 @@
+// How the ranks of a group that share no machine get connected:
+//
+//      rank 0        rank 1        rank 2          while the group forms, of every pair the lower rank accepts and the
+//     accepts <====== dials                        higher dials one control socket
+//     accepts <==================== dials
+//                   accepts <====== dials
+//      dials ======> accepts                       later, who first has data for another dials `flows` data sockets;
+//                                                  should both at once, those of the higher rank count
+//
+// So a rank has as many data sockets as it has neighbours in the algorithms that run. Every socket is opened by a
+// handshake that proves both ends to belong to this group. One epoll set does all of it at once. Whoever sends anything
+// but the right Hello is dropped unheard, and never disturbs the others: silent ones after a few seconds, or earlier
+// where many wait. Should a rank be dropped among them, it dials again. A rank with several addresses is tried at each
+// of them.
+//
+// A group's use of it:
+//
+//   const TcpOptions options = TcpOptions::from_environment();
+//   TcpListener listener(options);
+//   const std::vector<std::string> published = bootstrap.all_gather("tcp", listener.published());
+//   const TcpIdentity identity{.token = token, .group = 7, .rank = bootstrap.rank(), .ranks = bootstrap.size()};
+//   TcpMeeting meeting(std::move(listener), options, identity, published, remote_ranks, std::chrono::seconds(30));
+//   std::vector<TcpPeer> peers = meeting.connect_control();
+//   TcpTransport transport(shape, identity, peers, &meeting);  // calls for data sockets when it has something to send
+//   TcpControl control(identity, peers, &meeting);             // takes the control sockets; both serve who dials us
+//
+//   Sender& sender = transport.sender(peer, channel, window);
+//   if (std::byte* room = sender.reserve(bytes)) {
+//     std::memcpy(room, data, bytes);
+//     sender.commit({.token = identity.frame_token(), .group = identity.group, .channel = channel, .length = bytes});
+//   }
+//   while (transport.progress()) {
+//   }
+//   Receiver& receiver = transport.receiver(peer, channel, window);
+//   if (const FrameHeader* header = receiver.front()) {
+//     use(receiver.payload(), header->length);
+//     receiver.release();
+//   }
+//   ...
+//   transport.drain(std::chrono::seconds(1));  // in this order: what was sent arrives, then the goodbye,
+//   control.leave();                           // then the destructors close the sockets
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.hpp"
+#include "core/tcp/meeting/tcp_listener.hpp"
+#include "core/tcp/tcp_wire.hpp"
+
+namespace syntony {
+
+/// The sockets to one rank.
+struct TcpPeer {
+  std::uint32_t rank = 0;
+  std::string endpoint;  // its end of the control connection, for messages
+  UniqueFd control;
+  std::vector<UniqueFd> flows;  // empty where data sockets are made when first needed
+};
+
+/// One socket, opened by a handshake.
+struct TcpArrival {
+  std::uint32_t rank = 0;
+  std::uint16_t flow = 0;
+  UniqueFd socket;
+  std::string endpoint;  // its other end
+};
+
+/// Not thread-safe: while the group forms its maker uses it, then whoever owns progress.
+class TcpMeeting {
+ public:
+  /// Between this rank and `remote` (ranks of the group, not this one), which must do the same at the same time.
+  /// `published[r]` is what rank r's TcpListener::published() said; entries of ranks not in `remote` are not read.
+  /// Throws Error(system) for an entry that is not understood.
+  TcpMeeting(TcpListener listener, const TcpOptions& options, const TcpIdentity& identity,
+             std::span<const std::string> published, std::span<const std::uint32_t> remote,
+             std::chrono::milliseconds timeout);
+  ~TcpMeeting();
+  TcpMeeting(const TcpMeeting&) = delete;
+  TcpMeeting& operator=(const TcpMeeting&) = delete;
+
+  /// Waits for the control sockets of all; in the order of `remote`. Throws Error naming the ranks: `system` when one
+  /// has no address or cannot be reached at any, `dead` when one ended meanwhile, `mismatch` when SYNTONY_TCP_FLOWS
+  /// differ or two processes claim to be the same rank, `timeout` for those that did not come.
+  [[nodiscard]] std::vector<TcpPeer> connect_control() { return connect(false); }
+  /// For the data sockets, too.
+  [[nodiscard]] std::vector<TcpPeer> connect_all() { return connect(true); }
+
+  /// Data sockets of a pair.
+  [[nodiscard]] std::size_t flows_with(std::uint32_t rank) const { return pair_of(rank).flows; }
+  /// Begins to make the data sockets to a rank, unless somebody has begun already. Throws Error(system) for a rank that
+  /// published no address.
+  void call(std::uint32_t rank);
+  /// Goes on with what is being made, and serves who dials us. Non-blocking.
+  void progress();
+  /// progress() has to be called again and again, events or not.
+  [[nodiscard]] bool calling() const { return !dials_.empty(); }
+  /// Data sockets made since the last call.
+  [[nodiscard]] std::vector<TcpArrival> take_arrivals() { return std::exchange(arrivals_, {}); }
+  /// Why data sockets could not be made, since the last call: each names one rank.
+  [[nodiscard]] std::vector<Error> take_failures() { return std::exchange(failures_, {}); }
+  /// Readable when progress() has something to do.
+  [[nodiscard]] int descriptor() const { return epoll_.get(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Guest;
+  struct Candidate;
+  struct Dial;
+  enum class Link : std::uint8_t { none, ours, theirs, failed };  // who makes, or has made, the data sockets
+  struct Pair {
+    std::uint32_t rank = 0;
+    std::uint16_t flows = 0;
+    std::uint16_t met = 0;     // data sockets that stand, or have stood
+    std::uint16_t wanted = 0;  // sockets that connect() waits for
+    bool control = false;      // its control socket stands
+    Link link = Link::none;
+  };
+
+  // The meeting (tcp_meeting.cpp).
+  [[nodiscard]] std::vector<TcpPeer> connect(bool all);
+  [[nodiscard]] const Pair& pair_of(std::uint32_t rank) const;
+  [[nodiscard]] Pair& pair_of(std::uint32_t rank);
+  [[nodiscard]] bool expects(std::uint32_t rank) const;
+  [[nodiscard]] bool complete() const;
+  void serve(int milliseconds);
+  [[nodiscard]] bool look(int milliseconds);
+  void note(int descriptor);
+  void settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address);
+  void forget(const TcpArrival& arrival);
+  void watch(int socket, std::uint32_t events, bool fresh = true) const;
+  void drop(UniqueFd& socket) const;
+  void require_alive(const TcpArrival& control) const;
+  void fail(std::uint32_t rank, const Error& error);
+  [[nodiscard]] std::string missing(std::vector<int>& ranks) const;
+  [[nodiscard]] Error late() const;
+  [[nodiscard]] Error disagreement(std::uint32_t rank, std::uint32_t theirs, std::size_t ours) const;
+
+  // Receiving (tcp_guests.cpp).
+  [[nodiscard]] bool receive_guests(int listening);
+  void welcome(Guest& guest);
+  [[nodiscard]] bool challenge(Guest& guest);
+  [[nodiscard]] bool comes_first(Guest& guest);
+
+  // Dialing (tcp_dials.cpp).
+  void plan_dial(std::uint32_t rank, std::uint16_t flow, const TcpEndpoints& theirs, Clock::time_point deadline);
+  void cancel_dials(std::uint32_t rank);
+  void go_on(Dial& dial, Clock::time_point now);
+  void attempt(Dial& dial);
+  void reject(Dial& dial, const std::string& why);
+  void pause(Dial& dial, const std::string& why);
+  void try_another(Dial& dial);
+  void hung_up(Dial& dial);
+  void advance(Dial& dial);
+  [[nodiscard]] bool introduce(Dial& dial);
+  [[nodiscard]] bool answer(Dial& dial);
+  [[nodiscard]] Error unreachable(const Dial& dial) const;
+  [[nodiscard]] Error unanswered(const Dial& dial) const;
+
+  TcpListener listener_;
+  TcpOptions options_;
+  TcpIdentity identity_;
+  std::vector<std::string> published_;  // by pair
+  std::chrono::milliseconds timeout_;
+  UniqueFd epoll_;
+  bool forming_ = false;     // inside connect()
+  std::vector<Pair> pairs_;  // in the order of `remote`
+  std::vector<Guest> guests_;
+  std::vector<Dial> dials_;
+  std::vector<TcpArrival> arrivals_;
+  std::vector<Error> failures_;
+  std::vector<int> knocking_;  // listening sockets with somebody at the door
+  std::vector<int> stirring_;  // while forming: control sockets that ended, perhaps
+};
+
+}  // namespace syntony
