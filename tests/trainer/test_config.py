@@ -93,4 +93,6 @@ def test_our_own_files_load() -> None:
 
 
 def test_every_key_has_a_section() -> None:
-    assert {each.name for each in fields(Config)} == {"model", "data", "optimizer", "parallel", "overlap", "run"}
+    assert {each.name for each in fields(Config)} == {
+        "model", "data", "optimizer", "parallel", "overlap", "run", "elastic",
+    }  # fmt: skip

@@ -6,7 +6,9 @@ the pipeline's schedule are looked for (overlap/layouts). Every rank comes to th
 
 from __future__ import annotations
 
+import math
 import os
+from contextlib import suppress
 from dataclasses import fields, replace
 
 from syntony.base.command import UserError
@@ -28,6 +30,30 @@ def laid_out(config: Config, setting: str, ranks: int | None) -> Config:
     if said != "auto":
         raise UserError(f"--set {setting}: it must be parallel=auto, or parallel.key=value such as parallel.dp=2")
     world = int(os.environ.get("WORLD_SIZE", ranks or os.cpu_count() or 1))
+    return _fastest(config, setting, world, changes)
+
+
+def fewer(config: Config, ranks: int) -> Config:
+    """The configuration for so many ranks at most: the parallelisms as they are and another number of replicas of the
+    model, as many as the batch can be dealt to; where there is no whole replica left, the layout that is predicted to
+    be the fastest. Every rank comes to the same answer. Raises UserError where no layout fits.
+    """
+    given = config.parallel
+    for dp in range(ranks // (given.ranks // given.dp), 0, -1):
+        data = dp * given.cp
+        sizes = replace(given, dp=dp, ep=math.gcd(given.ep, data), replicas=math.gcd(given.replicas, data))
+        found = replace(config, parallel=sizes)
+        with suppress(UserError):
+            checked(found, lambda section, key: "")
+            assert found.layout.ranks == sizes.ranks
+            return found
+    for count in range(ranks, 1, -1):
+        with suppress(UserError):
+            return _fastest(config, "parallel=auto", count)
+    return replace(config, parallel=Parallel())
+
+
+def _fastest(config: Config, setting: str, world: int, changes: str = "") -> Config:
     local = int(os.environ.get("LOCAL_WORLD_SIZE", world))
     machine = replace(machine_of(f"cpu:{changes}"), **({} if "ranks=" in changes else {"ranks": local}))
     data, policy = config.data, config.overlap.policy

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from syntony.base.arguments import count
-from syntony.base.command import Command, FailedError
+from syntony.base.command import Command, FailedError, UserError
 from syntony.base.outputs import add_output
 
 if TYPE_CHECKING:
@@ -31,11 +32,20 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _configure_train(parser: argparse.ArgumentParser) -> None:
+    _configure(parser)
+    parser.add_argument("--restarts", type=count, default=0, metavar="N",
+                        help="so many ranks that are lost get a process anew, with [elastic] copies")  # fmt: skip
+    parser.add_argument("--join", default="", metavar="HOST:PORT",
+                        help="as one more rank of the run whose [elastic] door that is")  # fmt: skip
+
+
 def _train(arguments: argparse.Namespace) -> int:
-    return _start(arguments, None)
+    return _start(arguments, None, arguments.restarts, arguments.join)
 
 
-def _start(arguments: argparse.Namespace, work: Work | None) -> int:
+def _start(arguments: argparse.Namespace, work: Work | None, restarts: int = 0, door: str = "") -> int:
+    from syntony.collectives.bootstrap.launch import Replacing
     from syntony.collectives.bootstrap.rendezvous import work_on_ranks
     from syntony.trainer.config import load
 
@@ -45,16 +55,28 @@ def _start(arguments: argparse.Namespace, work: Work | None) -> int:
         from syntony.trainer.automatic import laid_out
 
         config = laid_out(config, automatic[-1], arguments.ranks)
+    from syntony.trainer.elastic.door import own_door
     from syntony.trainer.run.loop import train, train_as_json
 
     if work is None and arguments.json:
         work = train_as_json
+    if (restarts or door) and not config.elastic.copies:
+        raise UserError("a run that ranks may join keeps copies of its state: --set elastic.copies=1")
+    if door:
+        return train(replace(config, elastic=replace(config.elastic, door=door)), None, work, door)
+    replacing = None
+    if config.elastic.copies and work in (None, train_as_json):
+        if restarts and "RANK" in os.environ:
+            raise UserError("--restarts, but another launcher has started the ranks: it is to start them anew")
+        if restarts and not config.elastic.door:
+            config = replace(config, elastic=replace(config.elastic, door=own_door()))
+        replacing = Replacing(restarts, lambda _: train(config, None, work, config.elastic.door))
     ranks = arguments.ranks or config.world
     if ranks == 1 and "RANK" not in os.environ:
         return train(config, None, work)
     silence = 1e6  # ranks meet in their own groups, whose timeout is `run.timeout`
     try:
-        code = work_on_ranks(ranks, partial(train, config, work=work), config.run.timeout, silence)
+        code = work_on_ranks(ranks, partial(train, config, work=work), config.run.timeout, silence, replacing)
     except FailedError as failure:
         if "RANK" not in os.environ:
             raise
@@ -93,7 +115,7 @@ COMMANDS = (
         ("train",),
         "train a transformer, data, tensor, pipeline, expert and context parallel",
         "syntony train tiny",
-        _configure,
+        _configure_train,
         _train,
     ),
     Command(

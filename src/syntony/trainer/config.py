@@ -115,6 +115,17 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Elastic:
+    """A run that goes on when ranks are lost: their state is copied into the memory of others while it trains."""
+
+    copies: int = (
+        0  # of every shard, on other hosts where there are some; so many losses at a time are survived. 0: none
+    )
+    every: int = 1  # steps from one copy to the next
+    door: str = ""  # HOST:PORT at which ranks may join, of a host of this run
+
+
+@dataclass(frozen=True)
 class Config:
     """All of it. Read with `load`."""
 
@@ -124,6 +135,7 @@ class Config:
     parallel: Parallel = field(default=Parallel())
     overlap: Overlap = Overlap()
     run: Run = Run()
+    elastic: Elastic = Elastic()
 
     @property
     def world(self) -> int:
@@ -277,6 +289,17 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
         refuse("run", "skew", "real tokens ask as their router says: compute must be emulated")
     if config.run.skew < 0:
         refuse("run", "skew", "it must be 0 or above, such as 1.0")
+    if config.elastic.copies:
+        if config.run.backend != "syntony":
+            refuse("elastic", "copies", "ranks are told of a loss by [run] backend syntony only")
+        if config.overlap.plan or config.overlap.tune:
+            refuse("elastic", "copies", "those who are left need another plan: [overlap] plan and tune must not be set")
+    if config.elastic.door:
+        host, _, port = config.elastic.door.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+            refuse("elastic", "door", "it must be HOST:PORT, such as 10.0.0.1:29600")
+        if not config.elastic.copies:
+            refuse("elastic", "door", "who joins needs the state of those who are there: copies must be 1 or more")
     if config.run.resume == "newest" and not config.run.save:
         refuse("run", "resume", "then [run] save must say in which folder checkpoints are")
     if model.hidden == 0:

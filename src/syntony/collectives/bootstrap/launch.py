@@ -6,7 +6,7 @@
 
 The ranks meet through the hub: `all_gather(name, blob)` is all that a Communicator needs to bootstrap, and all that
 a benchmark or a probe needs to add up its results. Whatever happens to one rank ends the whole run: the others are
-killed, and the launcher says which rank it was.
+killed, and the launcher says which rank it was; unless the ranks can do without it (Replacing).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from types import UnionType
 from typing import Any, NoReturn, Protocol
 
 from syntony.base.command import FailedError, UserError, tracebacks_wanted
@@ -99,8 +100,21 @@ class _Member:
     reaped: bool = False
 
 
-def run_ranks(ranks: int, work: Callable[[Exchange], int], silence: float) -> int:
+@dataclass(frozen=True)
+class Replacing:
+    """Ranks that have met go on when one of them dies, as long as one is left; so many of the dead are replaced.
+
+    work    of a process that takes a dead one's place: its Exchange leads to nobody, the others are found without it
+    """
+
+    times: int
+    work: Callable[[Exchange], int]
+
+
+def run_ranks(ranks: int, work: Callable[[Exchange], int], silence: float, replacing: Replacing | None = None) -> int:
     """Forks `ranks` processes that each run `work(exchange)`, and returns the largest of their exit codes.
+
+    replacing    None: a death is the end of all
 
     Raises RankError, naming the rank, when one dies or fails, or when some keep the others waiting for more than
     `silence` seconds; UserError when a rank says that the user is mistaken. No process is left in any case.
@@ -109,16 +123,9 @@ def run_ranks(ranks: int, work: Callable[[Exchange], int], silence: float) -> in
     sys.stderr.flush()
     members: list[_Member] = []
     try:
-        for rank in range(ranks):
-            ours, theirs = Pipe()
-            pid = os.fork()
-            if pid == 0:
-                for connection in (ours, *(member.connection for member in members)):
-                    connection.close()
-                _be_a_rank(HubExchange(rank, ranks, theirs), work)
-            theirs.close()
-            members.append(_Member(pid, ours))
-        _serve(members, silence)
+        for _ in range(ranks):
+            _start(members, ranks, work)
+        _serve(members, silence, replacing)
         return max(member.outcome.code for member in members if isinstance(member.outcome, Done))
     finally:
         for member in members:
@@ -127,6 +134,18 @@ def run_ranks(ranks: int, work: Callable[[Exchange], int], silence: float) -> in
                 if not isinstance(member.outcome, Done):
                     os.kill(member.pid, signal.SIGKILL)
                 os.waitpid(member.pid, 0)
+
+
+def _start(members: list[_Member], ranks: int, work: Callable[[Exchange], int]) -> None:
+    """Forks the next one."""
+    ours, theirs = Pipe()
+    pid = os.fork()
+    if pid == 0:
+        for connection in (ours, *(member.connection for member in members)):
+            connection.close()
+        _be_a_rank(HubExchange(len(members), ranks, theirs), work)
+    theirs.close()
+    members.append(_Member(pid, ours))
 
 
 def _be_a_rank(exchange: HubExchange, work: Callable[[Exchange], int]) -> NoReturn:
@@ -147,8 +166,9 @@ def _be_a_rank(exchange: HubExchange, work: Callable[[Exchange], int]) -> NoRetu
         os._exit(0)
 
 
-def _serve(members: list[_Member], silence: float) -> None:
+def _serve(members: list[_Member], silence: float, replacing: Replacing | None) -> None:
     """Relays gathers until all ranks are done. Raises what `_verdict` says when they will not be."""
+    ranks, left = len(members), replacing.times if replacing is not None else 0
     with selectors.DefaultSelector() as selector:
         for member in members:
             selector.register(member.connection, selectors.EVENT_READ, member)
@@ -164,18 +184,33 @@ def _serve(members: list[_Member], silence: float) -> None:
                 if message is None:
                     selector.unregister(member.connection)
                     _bury(member)
+                    if replacing is not None and left and _go_on(members) and isinstance(member.outcome, Died):
+                        left -= 1
+                        _start(members, ranks, replacing.work)
+                        selector.register(members[-1].connection, selectors.EVENT_READ, members[-1])
                 elif isinstance(message, Done | Failed):
                     member.outcome = message
                 else:
                     member.brought = message
                     if _relay(members):
                         deadline = time.monotonic() + silence
-            if any(isinstance(member.outcome, Died) for member in members):
+            died = any(isinstance(member.outcome, Died) for member in members)
+            if died and not (replacing is not None and _go_on(members)):
                 break
             if not failing and any(isinstance(member.outcome, Failed) for member in members):
                 failing, deadline = True, time.monotonic() + _CAUSE_WINDOW
-    if not all(isinstance(member.outcome, Done) for member in members):
-        raise _verdict(members, silence)
+    fine: type | UnionType = Done if replacing is None else Done | Died
+    if not all(isinstance(member.outcome, fine) for member in members) or not any(
+        isinstance(member.outcome, Done) for member in members
+    ):
+        raise _verdict(members, silence, fine)
+
+
+def _go_on(members: list[_Member]) -> bool:
+    """Whether there are ranks that can do without one that has died: some are left, and none waits for it here."""
+    return any(not isinstance(member.outcome, Died) for member in members) and not any(
+        member.brought is not None for member in members if member.outcome is None
+    )
 
 
 def _relay(members: list[_Member]) -> bool:
@@ -206,10 +241,12 @@ def _bury(member: _Member) -> None:
         member.outcome = Died(how)
 
 
-def _verdict(members: list[_Member], silence: float) -> Exception:
-    """The one sentence that names rank and cause: a death before a mistake before an error before silence."""
+def _verdict(members: list[_Member], silence: float, fine: type | UnionType) -> Exception:
+    """The one sentence that names rank and cause: a death before a mistake before an error before silence. What is
+    `fine` is no cause, unless it has happened to all."""
+    all_fine = all(isinstance(member.outcome, fine) for member in members)
     for rank, member in enumerate(members):
-        if isinstance(member.outcome, Died):
+        if isinstance(member.outcome, Died) and (all_fine or not isinstance(member.outcome, fine)):
             return RankError(
                 f"rank {rank} (process {member.pid}) {member.outcome.how}; the other ranks have been stopped"
             )

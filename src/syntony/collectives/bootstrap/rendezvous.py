@@ -6,18 +6,24 @@ import os
 from collections.abc import Callable
 
 from syntony.base.command import UserError
-from syntony.collectives.bootstrap.launch import Exchange, run_ranks
+from syntony.collectives.bootstrap.launch import Exchange, Replacing, run_ranks
 
 
-def work_on_ranks(ranks: int | None, work: Callable[[Exchange], int], timeout: float, silence: float) -> int:
+def work_on_ranks(
+    ranks: int | None,
+    work: Callable[[Exchange], int],
+    timeout: float,
+    silence: float,
+    replacing: Replacing | None = None,
+) -> int:
     """The exit code of a command whose `work` is one rank's: of this process under a launcher, else of each of `ranks`
     (2) that are started here.
 
-    `timeout`: seconds to reach the launcher's other ranks; `silence`: run_ranks'. Raises UserError, and RankError that
-    names who failed.
+    `timeout`: seconds to reach the launcher's other ranks; `silence`, `replacing`: run_ranks'. Raises UserError, and
+    RankError that names who failed.
     """
     exchange = exchange_of_this_rank(ranks, timeout)
-    return work(exchange) if exchange is not None else run_ranks(ranks or 2, work, silence)
+    return work(exchange) if exchange is not None else run_ranks(ranks or 2, work, silence, replacing)
 
 
 def exchange_of_this_rank(ranks: int | None, timeout: float) -> Exchange | None:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from syntony.base.command import UserError
 from syntony.base.whole_file import beside
+from syntony.trainer.parallel.data_parallel.sharded_layer import ShardedLayer
 from syntony.trainer.run.rank import Rank
 
 
@@ -123,14 +124,22 @@ def load(rank: Rank, folder: str) -> Progress:
         dcp.load(tensors, storage_reader=reader, no_dist=True)
     counts = {name.partition(".")[2]: value for name, value in tensors.items() if name.startswith("optimizer.")}
     for sharded in rank.updates.layers.values():
-        first, _ = sharded.flat.places[0]
-        stem = sharded.layer.label(first)
-        kinds = sorted(name[len(stem) + 1 :] for name in tensors if name.startswith(f"{stem}."))
-        for kind in ("", *kinds):
-            flat = torch.zeros(sharded.flat.elements)
-            for weight, at in sharded.flat.places:
-                source = tensors[".".join(filter(None, (sharded.layer.label(weight), kind)))]
-                flat[at : at + weight.elements] = source[weight.place].flatten()
-            rank.updates.restore(sharded.index, kind, flat, counts)
+        restore(rank, sharded, tensors, counts)
     torch.set_rng_state(tensors["rng"])
     return Progress(**json.loads(bytes(tensors["trainer"].numpy())))
+
+
+def restore(rank: Rank, sharded: ShardedLayer, tensors: Mapping[str, Tensor], counts: Mapping[str, Tensor]) -> None:
+    """Puts whole tensors, by their names in a checkpoint, in the place of what a rank has of one layer.
+
+    counts    what the optimizer counts
+    """
+    first, _ = sharded.flat.places[0]
+    stem = sharded.layer.label(first)
+    kinds = sorted(name[len(stem) + 1 :] for name in tensors if name.startswith(f"{stem}."))
+    for kind in ("", *kinds):
+        flat = torch.zeros(sharded.flat.elements)
+        for weight, at in sharded.flat.places:
+            source = tensors[".".join(filter(None, (sharded.layer.label(weight), kind)))]
+            flat[at : at + weight.elements] = source[weight.place].flatten()
+        rank.updates.restore(sharded.index, kind, flat, counts)

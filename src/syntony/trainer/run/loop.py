@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from syntony._core import CommunicationError
 from syntony.base.answer import show, tell_json
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap.launch import Exchange, RankError
@@ -28,6 +30,7 @@ from syntony.overlap.run.plan_runner import HEARD, OverlapError
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config
+from syntony.trainer.elastic.company import Company
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run import text
 from syntony.trainer.run.checkpoint import Progress, digest, load, newest, save
@@ -41,33 +44,47 @@ from syntony.trainer.run.tuning import Tuning
 Work = Callable[[Config, Mesh, World], None]
 
 
-def train(config: Config, exchange: Exchange | None, work: Work | None = None) -> int:
+def train(config: Config, exchange: Exchange | None, work: Work | None = None, door: str = "") -> int:
     """One rank's part of the run; alone without an exchange. Raises UserError; RankError naming op and step.
 
     work    what to do instead of training
+    door    of a run that this rank joins
     """
     be_reproducible(config.run.threads)
     keep_freed_memory()
     torch.manual_seed(config.run.seed)
+    goes_on = config.elastic.copies and work in (None, train_as_json) and (door or exchange)
+    if not goes_on:
+        _work(config, exchange, work or _train)
+        return 0
+    company = Company.found(config, exchange) if exchange is not None else Company.join(config, door)
+    if company is not None:  # else it has ended while we stood at the door
+        as_json = work is train_as_json
+        company.work(partial(_work, work=partial(_train, as_json=as_json, company=company)))
+    return 0
+
+
+def _work(config: Config, exchange: Exchange | None, work: Work) -> None:
+    """In a torch group of the ranks."""
     with _group(config, exchange) as place:
         mesh = Mesh(config.parallel, place)
         world = World(mesh, config.run.timeout)
         try:
             with _computing_on(config.run.device):
-                (work or _train)(config, mesh, world)
+                work(config, mesh, world)
         except OverlapError as error:
             world.abort(f"{HEARD}{error}")
             raise RankError(f"rank {place} stops: {error}") from error
-        except dist.DistError as error:
+        except (dist.DistError, CommunicationError) as error:
+            world.abort(f"{HEARD}{error}")
             raise RankError(f"rank {place} stops, between two steps: {error}") from error
-    return 0
 
 
-def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False) -> None:
+def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False, company: Company | None = None) -> None:
     run, first = config.run, mesh.rank == 0
     speaks = first and not as_json
     world.agree("configuration", json.dumps(asdict(config), sort_keys=True))
-    data = text.read(config.data, config.model.context, bool(run.held_out))
+    data = company.text() if company else text.read(config.data, config.model.context, bool(run.held_out))
     world.agree("text", data.digest)
     rank = Rank(config, mesh, world)
     _check_memory(config, rank)
@@ -76,18 +93,23 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False) -> N
     world.agree("plan", plan.hash)
     _check_memory(config, rank, plan)
     rank.begin(plan)
-    done = 0
-    resume = world.tell(newest(run.save)) if run.resume == "newest" else run.resume
+    went_on = company.restore(rank) if company else None
+    done, resume = went_on or 0, ""
+    if went_on is None:
+        resume = world.tell(newest(run.save)) if run.resume == "newest" else run.resume
     if resume:
         before = load(rank, resume)
         if before.digest != data.digest:
             raise UserError(f"[run] resume: {resume} was trained on another text than [data] source says")
         done = before.step
+    copies = company.copies(rank, cost) if company else None
     estimate = estimates(plan, cost)[0].seconds if cost.measured else 0.0
-    if speaks:
+    if speaks and went_on is None:
         show([_opening(config, rank, data, plan), *([f"resumed from {resume}"] if resume else [])])
+    elif speaks and company:
+        show([f"{company.news}; {mesh.world} go on from step {done}"])
     about = {"config": asdict(config), "text": data.digest, "plan": plan.hash, "estimate": estimate}
-    log = Log(run.log if first else "", about, append=bool(resume))
+    log = Log(run.log if first else "", about, append=bool(resume) or went_on is not None)
     tuning = None
     if config.overlap.tune:
         chain = wanted(config.overlap.policy, config.overlap.knobs)
@@ -99,7 +121,11 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False) -> N
     for step in range(done, run.steps):
         begin = time.monotonic()
         rank.interpreter.spans.clear()
+        if copies:
+            copies.begin(step)
         losses = rank.step(batch(step), rate(config, step), step)
+        if copies:
+            copies.end()
         seconds = time.monotonic() - begin
         rank.runner.records()
         exposed = sum(span.begin - span.ready for span in rank.interpreter.spans)
@@ -123,6 +149,8 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False) -> N
                 show([f"step {step:5d} · from here on {turned[0]}"])
         if saves:
             save(rank, run.save, Progress(step + 1, run.seed, data.digest))
+        if company and not last:
+            company.after(step, rank)
     rank.rest()
     saved = None
     if run.save and done < run.steps:
@@ -193,8 +221,8 @@ def _opening(config: Config, rank: Rank, data: text.Text, plan: Plan) -> str:
 
 
 def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
-    """Refuses what this machine cannot hold: weights, gradients, optimizer, and what the plan (None: the step as it is
-    recorded) has of activations, gathered weights and sharded gradients at most."""
+    """Refuses what this machine cannot hold: weights, gradients, optimizer, copies of these, and what the plan (None:
+    the step as it is recorded) has of activations, gathered weights and sharded gradients at most."""
     sizes = config.parallel
     turns = math.ceil(math.log2(config.data.microbatches * sizes.slices // (sizes.dp * sizes.copies)))
     layout = (plan.graph.layout if plan else None) or config.layout
@@ -203,7 +231,8 @@ def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
     for i, (_, flat) in (rank.parts_of(plan) if plan else rank.parts).items():
         zero, shards = (3, sizes.ep) if plan and i >= len(plan.graph.layers) else every
         state = sum(1 / shards if zero >= level else 1 for level in (3, 1, 1))
-        lasting += 4 * flat.elements * (state + turns + (zero < 2)) * sizes.copies / sizes.pp
+        kept = 2 * 3 * (config.elastic.copies + 1) / every[1] if config.elastic.copies else 0  # versions; with memories
+        lasting += 4 * flat.elements * (state + turns + (zero < 2) + kept) * sizes.copies / sizes.pp
     _refuse_above_free(rank, lasting, 0.0)  # before anything of that size is tried
     plan = plan or replace(plain(rank.recorded()), windows={})  # in pipelines one window for all peers can wait forever
     peak = simulate(plan, cost_of(plan.graph, {}, {})).peak
@@ -259,14 +288,24 @@ def _group(config: Config, exchange: Exchange | None) -> Iterator[int]:
     if exchange is None or ranks == 1:
         yield 0
         return
-    host = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    here = _own_address()
     wait = timedelta(seconds=config.run.timeout)
-    store = dist.TCPStore(host, 0, is_master=True, timeout=wait, wait_for_workers=False) if exchange.rank == 0 else None
-    (port, *_) = exchange.all_gather("store", str(store.port).encode() if store is not None else b"")
+    store = dist.TCPStore(here, 0, is_master=True, timeout=wait, wait_for_workers=False) if exchange.rank == 0 else None
+    (where, *_) = exchange.all_gather("store", f"{here} {store.port}".encode() if store is not None else b"")
     if store is None:
+        host, port = where.decode().split()
         store = dist.TCPStore(host, int(port), timeout=wait)
     dist.init_process_group(config.run.backend, store=store, rank=exchange.rank, world_size=ranks, timeout=wait)
     try:
         yield exchange.rank
     finally:
         dist.destroy_process_group()
+
+
+def _own_address() -> str:
+    """This host's, as the host at MASTER_ADDR sees it, whether that is still there or not."""
+    master = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    family, kind, _, _, where = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(where)  # asks for a route, sends nothing
+        return str(probe.getsockname()[0])

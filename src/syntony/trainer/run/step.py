@@ -122,6 +122,7 @@ class Interpreter:
         self.step = -1
         self.spans: list[Record] = []  # of compute ops
         self.watch: Callable[[Kept | None], None] = lambda kept: None  # told of segments that ran, and of backwards
+        self.between: Callable[[Op], None] = lambda op: None  # called before each op, for what goes on beside the step
 
     def run(self, microbatches: Sequence[tuple[Tensor, Tensor]], number: int = -1) -> Tensor | None:
         """One step on this rank's microbatches (tokens, targets): their losses, where the device has the head.
@@ -144,6 +145,7 @@ class Interpreter:
                 self._begin_gather(key)
         for task in self.compiled.tasks:
             op = task.op
+            self.between(op)
             ready = time.monotonic()
             self._await(task)
             begin = time.monotonic()

@@ -60,6 +60,7 @@ class Updates:
         self.rate: float | None = None  # of this step; None: its gradients are void
         self.spent: dict[int, float] = {}  # seconds in optimizers, by layer
         self.norm = 0.0  # of the last gradients whose norm is known
+        self.before: Callable[[int], None] = lambda index: None  # called with a layer whose gradients are complete
         ops = [plan.graph[key] for (owner, _), keys in plan.orders.items() if owner == device for key in keys]
         moving = [op for op in ops if op.pieces and op.kind.moves]
         self._shares = {op.layer: op for op in ops if op.lane == "tp" and op.microbatch < 0 and op.kind.moves}
@@ -100,6 +101,7 @@ class Updates:
 
     def complete(self, index: int) -> None:
         """This rank's own gradient of a layer is there."""
+        self.before(index)
         sharded = self.layers[index]
         sharded.summed = sharded.tree.take(keep_spare=sharded.zero < 2)
         for shard in sharded.shards:

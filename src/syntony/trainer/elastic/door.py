@@ -1,0 +1,206 @@
+"""Where ranks that come back knock: HOST:PORT of the job, at the first of its ranks on that host.
+
+    who wants to join                                             the door
+    a number used once                               ──────────►
+                                                     ◄──────────  a number used once
+    HMAC(secret, both numbers, "joins")              ──────────►
+                                                     ◄──────────  HMAC(secret, both numbers, "opens")
+    waits                                                         .. until a step ends
+                                                     ◄──────────  {"rank": 3, "ranks": 4, "port": 40123}
+    then all meet at HOST and that port (TcpBootstrap), those who were there and those who join
+
+Both prove that they know the job's secret and neither tells it (bootstrap/tcp_bootstrap.py says which that is).
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import json
+import os
+import secrets
+import select
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+
+from syntony.base.command import UserError
+from syntony.collectives.bootstrap.user_secret import given_secret
+
+_NONCE = 32  # bytes, as of the proofs
+_HANDSHAKE = 10.0  # seconds that somebody at the door has to prove who it is
+_LENGTH = struct.Struct("<I")
+_LARGEST = 1 << 10  # bytes of an invitation
+_PAUSE = 0.1  # seconds between two tries to reach a door
+
+
+def split(door: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = door.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def is_here(door: str) -> bool:
+    """Whether this machine has the door's address."""
+    try:
+        _bound(split(door)[0], 0).close()
+    except OSError:
+        return False
+    return True
+
+
+def free_port(door: str) -> int:
+    """A port of the door's address that nobody listens at."""
+    with _bound(split(door)[0], 0) as found:
+        return int(found.getsockname()[1])
+
+
+def own_door() -> str:
+    """One on this machine, for ranks that are all here."""
+    return f"127.0.0.1:{free_port('127.0.0.1:0')}"
+
+
+class Door:
+    """Lets in who knows the secret, when asked to. UserError where the port is taken."""
+
+    def __init__(self, door: str) -> None:
+        self._door, self._secret = door, _secret()
+        self._waiting: list[socket.socket] = []
+        self._changed = threading.Lock()  # guards them
+        host, port = split(door)
+        try:
+            self._listener = _bound(host, port)
+            self._listener.listen(64)
+        except OSError as error:
+            raise UserError(f"[elastic] door: cannot listen at {door}: {error.strerror}") from None
+        threading.Thread(target=self._accept, name="syntony-door", daemon=True).start()
+
+    @property
+    def waiting(self) -> int:
+        """How many are at the door, and have not gone again."""
+        if not self._waiting:
+            return 0
+        with self._changed:
+            for connection in select.select(self._waiting, [], [], 0)[0]:  # they have nothing to say: it has ended
+                self._waiting.remove(connection)
+                connection.close()
+            return len(self._waiting)
+
+    def admit(self, ranks: int, port: int) -> int:
+        """Invites all who wait to meet `ranks` others at a port of this host; returns how many they are."""
+        self.waiting  # noqa: B018
+        with self._changed:
+            guests, self._waiting = self._waiting, []
+        for number, guest in enumerate(guests):
+            said = json.dumps({"rank": ranks + number, "ranks": ranks + len(guests), "port": port}).encode()
+            with guest, suppress(OSError):
+                guest.sendall(_LENGTH.pack(len(said)) + said)
+        return len(guests)
+
+    def close(self) -> None:
+        """Nobody is let in any more."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listener.close()
+        with self._changed:
+            for connection in self._waiting:
+                connection.close()
+            self._waiting.clear()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+                    time.sleep(_PAUSE)  # descriptors come back when somebody closes some, which nothing announces
+                    continue
+                if error.errno == errno.ECONNABORTED:
+                    continue
+                return
+            threading.Thread(target=self._greet, args=(connection,), name="syntony-door", daemon=True).start()
+
+    def _greet(self, connection: socket.socket) -> None:
+        try:
+            connection.settimeout(_HANDSHAKE)
+            theirs, mine = _read(connection, _NONCE), secrets.token_bytes(_NONCE)
+            connection.sendall(mine)
+            if not hmac.compare_digest(_read(connection, _NONCE), _proof(self._secret, theirs + mine, b"joins")):
+                raise ConnectionError("a stranger")
+            connection.sendall(_proof(self._secret, theirs + mine, b"opens"))
+            connection.settimeout(None)
+        except OSError:
+            connection.close()
+            return
+        with self._changed:
+            self._waiting.append(connection)
+
+
+def knock(door: str, timeout: float) -> tuple[int, int, int] | None:
+    """Waits at a door until it opens: this rank's number, how many ranks meet, and at which port of the door's host.
+
+    None when it closes for good. Raises UserError when nobody answers for `timeout` seconds, or another job does.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection = socket.create_connection(split(door), timeout=_HANDSHAKE)
+            break
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise UserError(f"--join {door}: nobody opens there: {error.strerror or error}") from None
+            time.sleep(_PAUSE)
+    with connection:
+        mine, secret = secrets.token_bytes(_NONCE), _secret()
+        try:
+            connection.sendall(mine)
+            both = mine + _read(connection, _NONCE)
+            connection.sendall(_proof(secret, both, b"joins"))
+            if not hmac.compare_digest(_read(connection, _NONCE), _proof(secret, both, b"opens")):
+                raise ConnectionError("another secret")
+        except OSError:
+            raise UserError(
+                f"--join {door}: what listens there is no job with our secret: SYNTONY_SECRET should be set to one "
+                "value at all ranks of the job, as SYNTONY_JOB; without it, the user's own is taken"
+            ) from None
+        connection.settimeout(None)
+        try:
+            (size,) = _LENGTH.unpack(_read(connection, _LENGTH.size))
+            said = json.loads(_read(connection, min(size, _LARGEST)))
+        except OSError:
+            return None
+        return int(said["rank"]), int(said["ranks"]), int(said["port"])
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, kind, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    found = socket.socket(family, kind)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(where)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def _secret() -> bytes:
+    job = os.environ.get("SYNTONY_JOB") or os.environ.get("SLURM_JOB_ID", "")
+    return hmac.digest(given_secret().encode(), job.encode(), "sha256")
+
+
+def _proof(secret: bytes, numbers: bytes, role: bytes) -> bytes:
+    return hmac.digest(secret, b"syntony door" + numbers + role, "sha256")
+
+
+def _read(connection: socket.socket, length: int) -> bytes:
+    """Raises OSError where it ends before."""
+    data = bytearray()
+    while len(data) < length:
+        piece = connection.recv(length - len(data))
+        if not piece:
+            raise ConnectionError("the connection was closed")
+        data += piece
+    return bytes(data)
