@@ -12,6 +12,7 @@
 
 #include "core/group/agreement.hpp"
 #include "core/one_host/shared_rounds.hpp"
+#include "core/process/usable_cpus.hpp"
 #include "core/recorder/recorder.hpp"
 #include "core/shm/shm_board.hpp"
 #include "core/shm/shm_segment.hpp"
@@ -222,10 +223,11 @@ void Fabric::meet_on_host(const std::vector<Member>& members, UniqueFd entrance,
   segment_ = std::make_unique<ShmSegment>(neighbours, rank_, std::move(entrance), doorbell, shape_, deadline);
   planes_.push_back(std::make_unique<ShmBoard>(*segment_, rank_, processes));
   auto transport = std::make_unique<ShmTransport>(*segment_, rank_);
+  const unsigned looks = box.size() <= usable_cpus() ? SharedRounds::kTravels : 1;
   for (const Priority priority : kMostUrgentFirst) {
     if (boxes_.size() > 1) break;
     shared_rounds_[index_of(priority)] =
-        std::make_unique<SharedRounds>(*segment_, *transport, rank_, processes, priority);
+        std::make_unique<SharedRounds>(*segment_, *transport, rank_, processes, priority, looks);
   }
   transports_.push_back(std::move(transport));
   for (const std::uint32_t rank : box) {

@@ -308,12 +308,15 @@ std::shared_ptr<Work> Group::enter(StagedCall& call) {
     return launch(std::move(call));
   }
   std::unique_ptr<Operation> operation = open(std::move(call), std::move(spare_));
+  const Clock::time_point created = operation->lifetime.created;
+  const bool shared = operation->selection.shared;
   in_flight_.fetch_add(1, std::memory_order_acq_rel);
   lock.unlock();
   std::shared_ptr<Work> work = operation->work;
   const Priority priority = operation->descriptor.priority;
   watched([&] {
     admit(levels_[index_of(priority)], std::move(operation));
+    if (shared) work->record().started(created);  // it moves with the next pass: no clock is read for that
     return false;
   });
   set_active(priority, true);

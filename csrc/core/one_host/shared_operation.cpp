@@ -41,6 +41,7 @@ bool SharedOperation::step() {
   }
   if (shown_) {
     if (!arrived()) return moved;
+    rounds_.fetch_next();
     if (steps_->read()) shown_ = false;
   }
   done_ = !shown_ && steps_->done();

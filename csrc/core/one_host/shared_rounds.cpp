@@ -5,17 +5,19 @@
 namespace syntony {
 
 SharedRounds::SharedRounds(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank,
-                           std::vector<pid_t> processes, Priority priority)
-    : segment_(segment),
-      transport_(transport),
+                           std::vector<pid_t> processes, Priority priority, unsigned looks)
+    : transport_(transport),
+      looks_(looks),
       rank_(rank),
       priority_(priority),
       seen_(segment.ranks().size(), 0),
-      memory_(std::move(processes)) {}
-
-StageBuffer& SharedRounds::buffer(std::uint32_t rank, std::uint64_t round) const {
-  return segment_.stage_buffer(rank, priority_, round % 2);
+      memory_(std::move(processes)) {
+  for (std::uint32_t peer = 0; peer < ranks(); ++peer) {
+    buffers_.push_back({&segment.stage_buffer(peer, priority, 0), &segment.stage_buffer(peer, priority, 1)});
+  }
 }
+
+StageBuffer& SharedRounds::buffer(std::uint32_t rank, std::uint64_t round) const { return *buffers_[rank][round % 2]; }
 
 StageBuffer& SharedRounds::buffer(std::uint32_t rank) const { return buffer(rank, round_); }
 StageBuffer& SharedRounds::next() { return buffer(rank_, round_ + 1); }
@@ -26,7 +28,9 @@ bool SharedRounds::published(std::uint32_t peer) const {
 
 bool SharedRounds::arrived(std::uint32_t peer) {
   if (peer == rank_ || seen_[peer] >= round_) return true;
-  if (!published(peer)) return false;
+  for (unsigned looks = 0; !published(peer);) {
+    if (++looks >= looks_) return false;
+  }
   if (buffer(peer).fingerprint != stamp_.fingerprint) throw SharedMismatch(peer, priority_, stamp_.sequence);
   seen_[peer] = round_;
   return true;
@@ -37,6 +41,15 @@ bool SharedRounds::all_arrived() {
     if (!arrived(peer)) return false;
   }
   return true;
+}
+
+void SharedRounds::fetch_next() const {
+  const StageBuffer& next = buffer(rank_, round_ + 1);
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" ::"m"(next.stamp));
+#else
+  __builtin_prefetch(&next, 1);
+#endif
 }
 
 void SharedRounds::publish(const Stamp& operation) {

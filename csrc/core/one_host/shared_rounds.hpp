@@ -17,6 +17,7 @@
 // Touched by the group's owner of progress only; nothing here blocks.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -47,9 +48,12 @@ struct Stamp {
 class SharedRounds {
  public:
   /// `segment` must hold all ranks of the group; `transport` wakes them. Both must outlive this.
-  /// `processes`: by rank.
+  /// `processes`: by rank. `looks`: how often arrived() looks at a peer's line.
   SharedRounds(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank, std::vector<pid_t> processes,
-               Priority priority);
+               Priority priority, unsigned looks = 1);
+  /// Looks that what a peer has just written takes to come from its core, some 100 ns: less than a turn of the progress
+  /// engine, which would find it late. Not where peers need the core to write.
+  static constexpr unsigned kTravels = 100;
 
   [[nodiscard]] std::uint32_t rank() const { return rank_; }
   [[nodiscard]] std::uint32_t ranks() const { return static_cast<std::uint32_t>(seen_.size()); }
@@ -62,6 +66,8 @@ class SharedRounds {
   [[nodiscard]] bool published(std::uint32_t peer) const;  // the same, without the comparison
   /// and when all have, so that next() may be written.
   [[nodiscard]] bool all_arrived();
+  /// Peers have read what next() held: its line comes here, to be written as soon as there is something to show.
+  void fetch_next() const;
   /// This rank's buffer of the next round.
   [[nodiscard]] StageBuffer& next();
   /// Makes what was written the peers'.
@@ -79,8 +85,9 @@ class SharedRounds {
  private:
   [[nodiscard]] StageBuffer& buffer(std::uint32_t rank, std::uint64_t round) const;
 
-  const ShmSegment& segment_;
   ShmTransport& transport_;
+  std::vector<std::array<StageBuffer*, 2>> buffers_;  // by rank
+  unsigned looks_;
   std::uint32_t rank_;
   Priority priority_;
   std::uint64_t round_ = 0;          // the last that this rank has published,

@@ -10,7 +10,7 @@ constexpr std::size_t kMovedBytes = std::size_t{16} << 10U;
 constexpr std::size_t kAddedBytes = std::size_t{128} << 10U;
 constexpr std::size_t kAddedByTwo = std::size_t{64} << 10U;
 // Two ranks read all they add as long as it stays in their caches; more would read more than their shares.
-constexpr std::size_t kWholeBytes = std::size_t{512} << 10U;
+constexpr std::size_t kWholeBytes = std::size_t{256} << 10U;
 // Shares of a sum for all, just written, are read, too: no less than through copies, until those leave the cache.
 constexpr std::size_t kAddedForAllBytes = std::size_t{12} << 20U;
 // Bytes that all ranks together bring to a sum: beyond, to read only one's share of them pays.

@@ -13,6 +13,10 @@ namespace {
 constexpr std::size_t kDefaultEntries = 2000;
 constexpr std::size_t kMostEntries = 1'000'000;
 
+std::int64_t nanoseconds(std::chrono::steady_clock::duration time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+
 /// For a counter with one writer.
 template <typename Number>
 void add(std::atomic<Number>& counter, Number amount) {
@@ -99,9 +103,6 @@ Recorder::Facts Recorder::Facts::of(const Call& call, const Descriptor& descript
 }
 
 void Recorder::Facts::live(const Lifetime& lifetime) {
-  const auto nanoseconds = [](std::chrono::steady_clock::duration time) {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-  };
   created = nanoseconds(lifetime.created.time_since_epoch());
   timeout = nanoseconds(lifetime.deadline - lifetime.created);
 }
@@ -133,9 +134,14 @@ void Recorder::Ticket::admitted() const {
 }
 
 void Recorder::Ticket::started() const {
-  if (slot_ == nullptr || slot_->started_.load(std::memory_order_relaxed) != 0) return;
+  if (slot_ != nullptr && slot_->started_.load(std::memory_order_relaxed) == 0)
+    started(std::chrono::steady_clock::now());
+}
+
+void Recorder::Ticket::started(std::chrono::steady_clock::time_point at) const {
+  if (slot_ == nullptr) return;
   // Release, as who reads it beside the facts of another operation must see that they have changed meanwhile.
-  slot_->started_.store(nanoseconds_now(), std::memory_order_release);
+  slot_->started_.store(nanoseconds(at.time_since_epoch()), std::memory_order_release);
   slot_->state_.store(State::started, std::memory_order_release);
 }
 

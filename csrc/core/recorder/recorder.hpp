@@ -98,6 +98,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
     Ticket(Recorder* recorder, Slot* slot) : recorder_(recorder), slot_(slot) {}
     void admitted() const;
     void started() const;  // the first call counts
+    void started(std::chrono::steady_clock::time_point at) const;
     void finished(bool failed, bool by_caller) const;
 
    private:
