@@ -44,7 +44,7 @@ _FINALISTS = 4
 _SIDE_BY_SIDE = ("dualpipe", "interleave")
 """Policies that have one microbatch's backward beside another's forward, also without a pipeline."""
 _SLOW = (
-    *("need", "pace", "collective_matmul", "centauri", "coconet", "t3", "ooo_backprop", "oases", "domino"),
+    *("need", "pace", "collective_matmul", "syndicate", "centauri", "coconet", "t3", "ooo_backprop", "oases", "domino"),
     "interleave",
 )
 """Policies that try several plans, or cut every layer: asked last."""

@@ -29,6 +29,7 @@ from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op_key import OpKey
 
 FORMS = ("whole", "split", "level")
+_SMALL = 1000  # ops of a step for which all moves are made; of larger ones, as much fewer
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ def walked(
     luck, layers = random.Random(0), range(len(begin[0].forms))
     now, here = min(((_seconds(decided(one), cost), one) for one in begin), key=lambda found: found[0])
     least, best = now, here
+    moves = moves * _SMALL // max(_SMALL, len(decided(here).graph))
     for move in range(moves):
         which = layers if luck.random() < 0.25 else [luck.choice(layers)]
         what = luck.choice(("forms", "slices", "lead"))
