@@ -1,10 +1,11 @@
-// Local searches for Python that mend or balance what exists: trees after a loss, paths that share links.
+// Local searches for Python: trees mended after a loss, paths that share links, trees that negotiate for them.
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
 
 #include "bindings/columns.hpp"
 #include "solve/graph/balanced_paths.hpp"
+#include "solve/trees/negotiated.hpp"
 #include "solve/trees/regraft.hpp"
 
 namespace nb = nanobind;
@@ -35,6 +36,27 @@ void bind_mending(nb::module_& m) {
       "nodes"_a, "tails"_a, "heads"_a, "capacities"_a, "source"_a, "target"_a, "weight"_a, "path_offset"_a,
       "path_link"_a, "time"_a, "tolerance"_a, "seconds"_a,
       "One path per demand, balanced over the links by exponential prices. ValueError where no path leads.");
+  using syntony::NegotiatedTrees;
+  nb::class_<NegotiatedTrees>(m, "NegotiatedTrees", "Hops of trees; see csrc/solve/trees/negotiated.hpp.")
+      .def_prop_ro(
+          "hop", [](const NegotiatedTrees& trees) { return syntony::array_of(trees.hop); }, nb::rv_policy::move)
+      .def_ro("busy", &NegotiatedTrees::busy)
+      .def_ro("depth", &NegotiatedTrees::depth);
+  m.def(
+      "negotiated_trees",
+      [](std::uint32_t receivers, const Column<std::int32_t>& src, const Column<std::int32_t>& dst,
+         const Column<double>& delay, const Column<std::int64_t>& offset, const Column<std::int32_t>& link,
+         const Column<double>& seconds, const Column<std::int64_t>& root, const Column<double>& weight,
+         const Column<std::uint8_t>& backwards, double time, double patience, std::uint32_t rounds) {
+        const nb::gil_scoped_release unlocked;
+        return syntony::negotiated_trees({receivers, span_of(src), span_of(dst), span_of(delay), span_of(offset),
+                                          span_of(link), span_of(seconds), span_of(root), span_of(weight),
+                                          span_of(backwards), time, patience, rounds});
+      },
+      "receivers"_a, "src"_a, "dst"_a, "delay"_a, "offset"_a, "link"_a, "seconds"_a, "root"_a, "weight"_a,
+      "backwards"_a, "time"_a, "patience"_a, "rounds"_a,
+      "Spanning trees that share links so that none is busy for longer than `time`, nearly, and are shallow. "
+      "ValueError where a receiver cannot be reached.");
   m.def(
       "regraft",
       [](std::uint32_t nodes, std::uint32_t receivers, const Column<std::int32_t>& tails,

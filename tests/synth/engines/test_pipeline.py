@@ -1,26 +1,27 @@
-"""Engine pipeline, and what it is made of: slices, list scheduling, trees in a reservation table."""
+"""Engine pipeline, and what it is made of: slices, list scheduling, trees that negotiate."""
 
 from __future__ import annotations
 
 import random
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syntony import _solve
 from syntony.synth.checker import check_program, check_schedule
 from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.pipeline import search as pipeline
 from syntony.synth.engines.pipeline.list_scheduling import by_urgency
+from syntony.synth.engines.pipeline.negotiation import Negotiation
 from syntony.synth.engines.pipeline.slicing import in_slices
-from syntony.synth.engines.pipeline.trees import Grower, Hop, ReservationTable, pack
 from syntony.synth.lowering.lower import lower
 from syntony.synth.model.collective import Collective
-from syntony.synth.model.routes import Route
+from syntony.synth.model.network import Network
+from syntony.synth.model.routes import routes_of
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.model.target import CPU
 from syntony.synth.simulation.schedule_simulator import simulate
@@ -95,35 +96,71 @@ def test_slices_in_any_order_are_right(data: st.DataObject, slices: int, size: i
     assert sorted(ordered.transfers.value.tolist()) == sorted(cut.transfers.value.tolist())
 
 
-def hop(src: int, dst: int, link: int, slots: int = 1) -> Hop:
-    return Hop(Route(src, dst, (link,), 0.0, Fraction(1)), (slots,))
+@pytest.mark.parametrize("kind", KINDS)
+def test_forests_are_trees_of_all_ranks(kind: str) -> None:
+    topology = parse("torus:3x3,bandwidth=1e9x3e9")
+    collective = Collective.make(kind, 9, root=4 if kind in ("broadcast", "reduce") else 0)
+    negotiation = Negotiation.of(Network(topology, collective), 1 << 20, Budget())
+    assert negotiation is not None
+    numbers = set()
+    for trees in negotiation.forests():
+        numbers.add(len(trees))
+        for tree in trees:
+            assert not collective.rooted or tree.root == collective.root
+            for way, backwards in ((tree.up, True), (tree.down, False)):
+                assert bool(way) == (collective.combining if backwards else kind not in ("reduce", "reduce_scatter"))
+                depth = {tree.root: 0}
+                for route, time in way:
+                    here, there = (route.dst, route.src) if backwards else (route.src, route.dst)
+                    assert time == depth[here]
+                    assert there not in depth
+                    depth[there] = time + 1
+                assert len(depth) == (9 if way else 1)
+    assert len(numbers) > 1
 
 
-def test_a_reservation_table_wraps_round() -> None:
-    table = ReservationTable(4, 1)
-    way = hop(0, 1, 0, slots=3)
-    assert table.earliest(way, 6, backwards=False) == 6
-    table.reserve(way, 6, backwards=False)  # slots 2, 3, 0
-    assert table.left(way) == 1
-    assert table.earliest(way, 0, backwards=False) is None
-    single = hop(0, 1, 0)
-    assert table.earliest(single, 2, backwards=False) == 5
-    assert table.earliest(single, 0, backwards=True) == 2  # from slot -2 back to -3, which is slot 1
-    assert table.earliest(hop(0, 1, 0, slots=5), 0, backwards=False) is None
+def test_the_patient_load_links_evenly_and_the_impatient_are_shallow() -> None:
+    topology = parse("star:8")
+    hops = [(src, dst) for src in range(8) for dst in range(8) if src != dst]
+    src, dst = np.asarray(hops, np.int32).T
+    routes = {
+        (route.src, route.dst): route for route in routes_of(Network(topology, Collective.make("broadcast", 8))).routes
+    }
+    links = np.asarray([link for hop in hops for link in routes[hop].links], np.int32)
+    offset = np.concatenate(([0], np.cumsum([len(routes[hop].links) for hop in hops])))
+
+    def grown(patience: float, time: float) -> _solve.NegotiatedTrees:
+        return _solve.negotiated_trees(
+            8, src.copy(), dst.copy(), np.full(len(hops), 10.0), offset, links, np.ones(len(topology.links)),
+            np.zeros(2, np.int64), np.full(2, 0.5), np.zeros(2, np.uint8), time, patience, 24,
+        )  # fmt: skip
+
+    patient, impatient = grown(1e-6, 1.0), grown(1e6, 10.0)
+    assert patient.busy < impatient.busy
+    assert patient.depth > impatient.depth
+    assert impatient.depth == pytest.approx(10.0)  # all hang on the root
+    assert impatient.busy == pytest.approx(7.0)
 
 
-def test_trees_share_no_slot() -> None:
-    hops = [hop(a, (a + d) % 4, 2 * a + (d > 0)) for a in range(4) for d in (1, -1)]
-    table = ReservationTable(6, 8)
-    trees = pack(Grower(hops, 4), table, [[0, 1, 2, 3]] * 4, True, True)
-    assert trees is not None
-    taken = set()
-    for tree in trees:
-        assert len(tree.up) == len(tree.down) == 3
-        for backwards, way in ((True, tree.up), (False, tree.down)):
-            for step, time in way:
-                slot = (step.route.links[0], (-time - 1 if backwards else time) % 6)
-                assert slot not in taken
-                taken.add(slot)
-    assert pack(Grower(hops, 4), ReservationTable(1, 8), [[0]] * 4, True, True) is None
-    assert np.ptp([len(tree.up) for tree in trees]) == 0
+def test_all_reduce_on_a_mesh_has_the_roots_of_the_best_trees() -> None:
+    negotiation = Negotiation.of(Network(parse("mesh:3x3"), Collective.make("all_reduce", 9)), 1 << 20, Budget())
+    assert negotiation is not None
+    assert negotiation.time == pytest.approx((1 << 20) / 1.5e9)  # composed of two halves, 1.125e9
+    assert negotiation.shares is not None
+    assert negotiation.shares.sum() == pytest.approx(1)
+
+
+def test_wrong_columns_are_refused() -> None:
+    one, hop = np.ones(1), np.zeros(1, np.int32)
+    nothing, root, way = np.asarray([0, 1]), np.zeros(1, np.int64), np.zeros(1, np.uint8)
+    with pytest.raises(ValueError, match="a receiver cannot be reached"):
+        _solve.negotiated_trees(3, hop, hop + 1, one, nothing, hop, one, root, one, way, 1.0, 0.1, 2)
+    with pytest.raises(ValueError, match="a hop ends at no receiver"):
+        _solve.negotiated_trees(1, hop, hop + 1, one, nothing, hop, one, root, one, way, 1.0, 0.1, 2)
+
+
+def test_slices_that_are_due_one_after_another_overlap_sums_and_copies() -> None:
+    topology = parse("mesh:4x4,bandwidth=50e9")
+    schedule = in_slices(forest.run(topology, Collective.make("all_reduce", 16), 1 << 20, Budget()), 2)
+    times = [simulate(valid(by_urgency(schedule, 1 << 20, slices)), 1 << 20).seconds for slices in (1, 2)]
+    assert times[1] < times[0]

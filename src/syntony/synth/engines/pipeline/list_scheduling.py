@@ -6,6 +6,9 @@
 No link is idle while a transfer is ready for it. Of several ready transfers, the one with the longest remaining path
 goes first (critical path first: Graham, "Bounds on multiprocessing timing anomalies", 1969). The times at which
 transfers begin, for one size, become their steps, which are the order of lanes for every size.
+
+Where chunks are slices of larger ones, each slice may be due a little later than the one before: as much later as the
+busiest link is busy with a slice. So an all_reduce copies its first slices while it still sums the last.
 """
 
 from __future__ import annotations
@@ -22,12 +25,15 @@ from syntony.synth.simulation.moves import moves_of, waits_of
 from syntony.synth.symmetry.groups import expand
 
 
-def by_urgency(schedule: Schedule, size: int) -> Schedule:
-    """The whole schedule with steps by list scheduling for `size` bytes; its bounds and proof stay."""
+def by_urgency(schedule: Schedule, size: int, stages: int = 1) -> Schedule:
+    """The whole schedule with steps by list scheduling for `size` bytes; its bounds and proof stay.
+
+    stages   every so many chunks follow each other: each is due a little later than the one before
+    """
     whole = expand(schedule)
     if not len(whole.transfers):
         return whole
-    plan = _Plan(whole, size)
+    plan = _Plan(whole, size, stages)
     start = plan.starts()
     # A transfer that waits begins later; if neither alpha nor bytes take time, its position in the chain decides.
     step = np.unique(np.stack([start, plan.depth], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
@@ -52,7 +58,7 @@ def by_urgency(schedule: Schedule, size: int) -> Schedule:
 class _Plan:
     """Nodes are the transfers, then the sums of what they deliver; a node waits for others to arrive."""
 
-    def __init__(self, schedule: Schedule, size: int) -> None:
+    def __init__(self, schedule: Schedule, size: int, stages: int) -> None:
         moves = moves_of(schedule)
         waiter, awaited, sums = waits_of(moves, schedule.collective)
         count = len(moves) + sums
@@ -80,6 +86,13 @@ class _Plan:
         for node in reversed(order):
             after = max((self._urgency[later] for later in self._next[node]), default=0.0)
             self._urgency[node] = self._seconds[node] + self._latency[node] + after
+        if stages > 1:
+            busy = np.zeros(len(bandwidth))
+            for route, seconds in zip(self._routes, self._seconds, strict=False):
+                busy[list(route)] += seconds
+            period = float(busy.max()) / stages
+            for node, held in enumerate(chunk):
+                self._urgency[node] -= held % stages * period
         self.depth = np.asarray(depth[: self._transfers])
 
     def _in_order(self) -> list[int]:

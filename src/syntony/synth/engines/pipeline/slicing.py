@@ -24,31 +24,37 @@ from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import Values
 from syntony.synth.symmetry.groups import expand
 
-SLICES = (1, 2, 4, 8)
-MANY_SLICES = (*SLICES, 16, 32, 64, 128)
+SLICES = (1, 2, 4, 8, 16, 32, 64, 128)
 """That a chunk is cut into, as long as they are of"""
 LEAST_BYTES = 2048
 """or more, and there are at most"""
-MOST_TRANSFERS = 16_000
+MOST_TRANSFERS = 20_000
 """altogether. What is longer streams anyway (skews, csrc/core/program/program.hpp)."""
 
 
-def ordered(schedule: Schedule, size: int) -> Iterator[Schedule]:
-    """The schedule in several numbers of slices, each by urgency at `size` bytes, with its bounds but no proof."""
-    for _, cut in _cuts(expand(schedule), size, SLICES):
-        yield by_urgency(cut, size)
+def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[Schedule]:
+    """The schedule in several numbers of slices at `size` bytes, with its bounds but no proof, each in some orders: by
+    urgency and stage, as the schedule has it, and by urgency.
 
-
-def streamed(schedule: Schedule, size: int) -> Iterator[Schedule]:
-    """More numbers of slices, each as the schedule has them, one behind the other, and by urgency.
-
-    Trees that share no link stream best one slice behind the other; where they meet, urgency decides better.
+    Trees that share no link stream best as the schedule has them, one slice behind the other; where they meet, urgency
+    decides better. `stages`: every so many chunks of the schedule follow each other, as slices do.
     """
     if len(schedule.transfers) <= MOST_TRANSFERS:
-        for slices, cut in _cuts(expand(schedule), size, MANY_SLICES):
+        for slices, cut in _cuts(expand(schedule), size, SLICES):
+            for each in sorted({slices, slices * stages} - {1}):
+                yield by_urgency(cut, size, each)
             if slices > 1:
                 yield cut
             yield by_urgency(cut, size)
+
+
+def glanced(schedule: Schedule, size: int, stages: int, transfers: int) -> Iterator[Schedule]:
+    """The schedule in as many slices as have that many transfers, by urgency and stage, and as it is."""
+    whole = expand(schedule)
+    cuts = [cut for cut in _cuts(whole, size, SLICES) if len(cut[1].transfers) <= transfers]
+    slices, cut = cuts[-1] if cuts else (1, whole)
+    yield cut
+    yield by_urgency(cut, size, slices * stages)
 
 
 def _cuts(whole: Schedule, size: int, numbers: Sequence[int]) -> Iterator[tuple[int, Schedule]]:
