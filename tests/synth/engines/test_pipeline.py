@@ -100,7 +100,7 @@ def test_slices_in_any_order_are_right(data: st.DataObject, slices: int, size: i
 def test_forests_are_trees_of_all_ranks(kind: str) -> None:
     topology = parse("torus:3x3,bandwidth=1e9x3e9")
     collective = Collective.make(kind, 9, root=4 if kind in ("broadcast", "reduce") else 0)
-    negotiation = Negotiation.of(Network(topology, collective), 1 << 20, Budget())
+    negotiation = Negotiation.of(Network(topology, collective), 1 << 20, 1e-9, Budget())
     assert negotiation is not None
     numbers = set()
     for trees in negotiation.forests():
@@ -143,7 +143,7 @@ def test_the_patient_load_links_evenly_and_the_impatient_are_shallow() -> None:
 
 
 def test_all_reduce_on_a_mesh_has_the_roots_of_the_best_trees() -> None:
-    negotiation = Negotiation.of(Network(parse("mesh:3x3"), Collective.make("all_reduce", 9)), 1 << 20, Budget())
+    negotiation = Negotiation.of(Network(parse("mesh:3x3"), Collective.make("all_reduce", 9)), 1 << 20, 1e-10, Budget())
     assert negotiation is not None
     assert negotiation.time == pytest.approx((1 << 20) / 1.5e9)  # composed of two halves, 1.125e9
     assert negotiation.shares is not None
@@ -164,3 +164,14 @@ def test_slices_that_are_due_one_after_another_overlap_sums_and_copies() -> None
     schedule = in_slices(forest.run(topology, Collective.make("all_reduce", 16), 1 << 20, Budget()), 2)
     times = [simulate(valid(by_urgency(schedule, 1 << 20, slices)), 1 << 20).seconds for slices in (1, 2)]
     assert times[1] < times[0]
+
+
+def test_what_is_better_is_told_while_the_search_goes_on() -> None:
+    told: list[Schedule] = []
+    topology, collective = parse("mesh:3x3,bandwidth=50e9"), Collective.make("all_reduce", 9)
+    found = pipeline.run(topology, collective, 1 << 20, Budget(better=told.append))
+    times = [simulate(valid(schedule), 1 << 20).seconds for schedule in told]
+    assert len(times) > 1
+    assert times == sorted(times, reverse=True)
+    assert simulate(found, 1 << 20).seconds <= times[-1]
+    assert all(schedule.bounds and schedule.engine == "pipeline" for schedule in told)

@@ -227,7 +227,7 @@ class _Agenda:
         self._insatiable = [candidate.engine for candidate in candidates if candidate.insatiable]
         self._first = True
         self._asked: set[str] = set()  # of those that answer soon
-        self._uncut: list[Found] = []
+        self._uncut: dict[str, Found] = {}  # by engine, what it found last
 
     def prompt(self) -> Iterator[Question]:
         """Those to be asked in this process, on a small network: they answer before a worker has begun."""
@@ -239,7 +239,9 @@ class _Agenda:
     def next(self, busy: Sequence[Question | Cutting], most: int) -> Question | Cutting | None:
         """The next question, when of `most` workers those are busy with others; None: there is none (for now)."""
         left = SEARCHING * self._budget.left()
-        others = self._soon or self._uncut
+        at_work = {one.engine for one in busy}
+        uncut = [one for engine, one in self._uncut.items() if engine not in at_work]
+        others = self._soon or uncut
         engrossed = sum(isinstance(one, Question) and one.cuts for one in busy)
         if self._insatiable and (not others or (most > 1 and not engrossed)):
             room = most - len(busy) - bool(others)
@@ -250,17 +252,17 @@ class _Agenda:
             self._asked.add(engine)
             left, self._first = left if self._first else left * PATIENCE, False
             return Question(engine, self._topology, self._collective, self._size, left, cuts=False)
-        if self._uncut:
-            best = min(self._uncut, key=lambda one: one.seconds)
-            self._uncut.remove(best)
+        if uncut:
+            best = min(uncut, key=lambda one: one.seconds)
+            del self._uncut[best.engine]
+            self._asked.discard(best.engine)
             return Cutting(best, self._size, left)
         return None
 
     def hear(self, answer: Found | Refused) -> None:
         """Remembers what can be cut."""
         if isinstance(answer, Found) and answer.engine in self._asked:
-            self._uncut.append(answer)
-        self._asked.discard(answer.engine)
+            self._uncut[answer.engine] = answer
 
 
 def most_workers() -> int:

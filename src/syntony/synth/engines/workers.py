@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
@@ -64,9 +64,17 @@ class Question:
     seconds: float
     cuts: bool = True
 
-    def answers(self) -> Iterator[Found | Refused]:
-        """Asks the engine, in this process: what it finds, and then cuts of that, each if it is faster."""
-        budget = Budget(self.seconds)
+    def answers(self, better: Callable[[Found], None] | None = None) -> Iterator[Found | Refused]:
+        """Asks the engine, in this process: what it finds, and then cuts of that, each if it is faster.
+
+        `better` is told what an engine that says so has found before it ends.
+        """
+
+        def tell(schedule: Schedule) -> None:
+            if better is not None:
+                better(Found(self.engine, schedule, seconds_at(schedule, self.size)))
+
+        budget = Budget(self.seconds, better=tell if better else None)
         try:
             schedule = engine_named(self.engine).run(self.topology, self.collective, self.size, budget)
         except EngineError as error:
@@ -91,8 +99,8 @@ class Cutting:
         """Whose schedule it is."""
         return self.found.engine
 
-    def answers(self) -> Iterator[Found | Refused]:
-        """The cuts, in this process, each if it is faster than those before."""
+    def answers(self, better: Callable[[Found], None] | None = None) -> Iterator[Found | Refused]:
+        """The cuts, in this process, each if it is faster than those before; they are all that is told."""
         return _cuts(self.found, self.size, Budget(self.seconds))
 
 
@@ -219,7 +227,7 @@ def _work(connection: Connection) -> None:
     while True:
         question = connection.recv()
         try:
-            for answer in question.answers():
+            for answer in question.answers(connection.send):
                 connection.send(answer)
             connection.send(None)
         except Exception:

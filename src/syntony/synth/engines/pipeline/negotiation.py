@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from syntony import _solve
 from syntony.base.deadline import Deadline
 from syntony.synth.bounds.references import best_trees
-from syntony.synth.bounds.throughput import throughput
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.routes import Route, routes_of
@@ -65,13 +64,12 @@ class Negotiation:
     shares: NDArray[np.float64] | None
 
     @staticmethod
-    def of(network: Network, size: int, deadline: Deadline) -> Negotiation | None:
-        """None where there is nothing to spread, or blocks are unequal."""
+    def of(network: Network, size: int, per_byte: float, deadline: Deadline) -> Negotiation | None:
+        """None where there is nothing to spread, or blocks are unequal. `per_byte`: seconds that it needs at least."""
         collective = network.collective
         blocks = np.bincount(collective.chunks.block, collective.chunks.weight)
         if collective.ranks == 1 or len(set(blocks.tolist())) > 1:
             return None
-        per_byte = float(throughput(network, deadline=deadline).seconds_per_byte)
         shares = None
         if collective.kind == "all_reduce":
             best = best_trees(network, branching=False, deadline=Deadline(deadline.left() / 4))

@@ -22,12 +22,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from syntony.synth.bounds.distance import latency
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.pipeline.negotiation import Negotiation, Tree
 from syntony.synth.engines.pipeline.slicing import glanced, streamed
+from syntony.synth.model.bound import Bounds
 from syntony.synth.model.collective import ChunkTable, Collective
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule, Transfer, Transfers
@@ -39,10 +41,12 @@ ENGINE = "pipeline"
 
 GLANCE = 4_000
 """Transfers with which"""
-GLANCED = 12
+GLANCED = 8
 """the best forests are tried, before"""
 FINALISTS = 3
 """so many are cut in all ways."""
+GAIN = 0.99
+"""What is better by less is not worth telling while the search goes on."""
 
 
 def run(topology: Topology, collective: Collective, size: int, budget: Budget) -> Schedule:
@@ -52,35 +56,50 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     if collective.kind in ("all_to_all", "gather", "scatter"):
         raise EngineError(f"engine pipeline packs trees, which {collective.kind} does not need; use --engine flow")
     best: tuple[float, Schedule] | None = None
-    for schedule in _candidates(topology, collective, size, budget):
+    bounds = bounds_of(topology, collective, budget.for_bounds())
+    for schedule in _candidates(topology, collective, size, bounds, budget):
         seconds = simulate(schedule, size).seconds
         if best is None or seconds < best[0]:
-            best = seconds, schedule
+            told = budget.better is not None and (best is None or seconds < GAIN * best[0])
+            best = seconds, _bounded(schedule, bounds)
+            if told and budget.better is not None:
+                budget.better(best[1])
         if not budget.left():
             break
     if best is None:
         raise OutOfTimeError(f"engine pipeline found no schedule in {budget.timeout:g} s; give more with --timeout")
-    return replace(
-        best[1], engine=ENGINE, bounds=bounds_of(best[1].topology, best[1].collective, budget.for_bounds()), proof=""
-    )
+    return best[1]
 
 
-def _candidates(topology: Topology, collective: Collective, size: int, budget: Budget) -> Iterator[Schedule]:
-    """What the other engines find, each forest at a glance, and then all cuts of the best."""
+def _bounded(schedule: Schedule, bounds: Bounds) -> Schedule:
+    """With the bounds of the collective, whose chunks were cut."""
+    farthest = latency(Network(schedule.topology, schedule.collective))
+    return replace(schedule, engine=ENGINE, bounds=replace(bounds, latency=farthest), proof="")
+
+
+def _candidates(
+    topology: Topology, collective: Collective, size: int, bounds: Bounds, budget: Budget
+) -> Iterator[Schedule]:
+    """Each forest at a glance, then what the other engines find, and then all cuts of the best."""
     uncut: list[tuple[Schedule, int]] = []
-    for engine in (greedy, forest):
-        with suppress(EngineError):
-            uncut.append((engine.run(topology, collective, size, budget), 1))
-            yield uncut[-1][0]
-    negotiation = Negotiation.of(Network(topology, collective), size, budget)
+    times: list[tuple[float, int]] = []
+
+    def glances(schedule: Schedule, stages: int) -> Iterator[Schedule]:
+        uncut.append((schedule, stages))
+        for glance in glanced(schedule, size, stages, GLANCE):
+            times.append((simulate(glance, size).seconds, len(uncut) - 1))
+            yield glance
+
+    network = Network(topology, collective)
+    negotiation = Negotiation.of(network, size, float(bounds.throughput.seconds_per_byte), budget)
     for trees in negotiation.forests()[:GLANCED] if negotiation else ():
         stages = len(trees) if collective.rooted else len(trees) // collective.ranks
-        uncut.append((_schedule(topology, collective, trees), stages))
-    times = []
-    for number, (schedule, stages) in enumerate(uncut):
-        for glance in glanced(schedule, size, stages, GLANCE):
-            times.append((simulate(glance, size).seconds, number))
-            yield glance
+        yield from glances(_schedule(topology, collective, trees), stages)
+    for engine in (greedy, forest):
+        with suppress(EngineError):
+            schedule = engine.run(topology, collective, size, budget)
+            yield schedule
+            yield from glances(schedule, 1)
     finalists = list(dict.fromkeys(number for _, number in sorted(times)))[:FINALISTS]
     for number in finalists:
         yield from streamed(uncut[number][0], size, uncut[number][1])
