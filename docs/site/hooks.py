@@ -135,7 +135,9 @@ def _api() -> str:
 
 
 def _glossary() -> str:
-    """The tables under "The words" in ARCHITECTURE.md: one source for both."""
-    text = (ROOT / "ARCHITECTURE.md").read_text()
+    """The tables of words in ARCHITECTURE.md and docs/inside.md as one: one source for both."""
+    text, inside = ((ROOT / page).read_text() for page in ("ARCHITECTURE.md", "docs/inside.md"))
     words = text[text.index("## The words") : text.index("## Three journeys")]
-    return words.replace("## The words", "# Glossary", 1)
+    others = inside[inside.index("## The other words") : inside.index("## The engines")]
+    head, *rows = (line for table in (words, others) for line in table.splitlines() if line.startswith("| "))
+    return "\n".join(["# Glossary\n", head, "|---|---|---|", *(row for row in rows if row != head)]) + "\n"
