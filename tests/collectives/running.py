@@ -56,6 +56,8 @@ def torchrun(
     return run(torchrun_here, ranks, [*map(str, words)], fresh, timeout=timeout, torch=True, **settings)
 
 
-def launch(ranks: int, script: str | Path, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs a script on several forked ranks (launch.py)."""
-    return run(launch_here, ranks, Path(script), [*map(str, arguments)], torch=True, **environment)
+def launch(
+    ranks: int, script: str | Path, *arguments: object, timeout: float = 120.0, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a script on several forked ranks (launch.py); `timeout` in seconds."""
+    return run(launch_here, ranks, Path(script), [*map(str, arguments)], torch=True, timeout=timeout, **environment)

@@ -1,6 +1,7 @@
 """One rank of test_layouts.py: trains a tiny model in several layouts, one after another.
 
-layout_script.py BACKEND CASES    CASES: JSON, [[name, {section: {key: value}}], ..]; rank 0 prints name, sha256, losses
+layout_script.py BACKEND CASES [STEPS]    CASES: JSON, [[name, {section: {key: value}}], ..]
+Rank 0 prints name, sha256, losses.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run.process import be_reproducible
 from syntony.trainer.run.rank import Rank, World
 
-STEPS = 2
 TINY = {"blocks": 6, "width": 32, "heads": 4, "hidden": 64, "context": 16, "vocabulary": 64}
 
 
@@ -79,7 +79,7 @@ def plan_of(step: Graph, config: Config) -> Plan:
     return Plan("in order", graph, in_order(graph), clip=Clip(config.optimizer.clip))
 
 
-def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
+def trained(config: Config, rank: int, steps: int = 2) -> tuple[str, list[float]] | None:
     """sha256 of all weights after some steps, and the mean losses; on rank 0."""
     mesh = Mesh(config.parallel, rank)
     world = World(mesh, 30.0)
@@ -88,7 +88,7 @@ def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
     turns = config.data.microbatches // config.parallel.dp
     here = positions(mesh, config.model.context)
     losses = []
-    for step in range(STEPS):
+    for step in range(steps):
         batch: list[tuple[torch.Tensor, torch.Tensor]] = []
         for turn in range(turns):
             source = torch.Generator().manual_seed(1000 * step + mesh.place["dp"] * turns + turn)
@@ -118,17 +118,18 @@ def trained(config: Config, rank: int) -> tuple[str, list[float]] | None:
         digest.update(name.encode() + wholes[name].numpy().tobytes())
     means = [
         [value for _, found in gathered for _, at, values in found if at == step for value in values]
-        for step in range(STEPS)
+        for step in range(steps)
     ]
     return digest.hexdigest(), [sum(values) / len(values) for values in means]
 
 
 def main() -> None:
     backend, cases = sys.argv[1], json.loads(sys.argv[2])
+    steps = int(sys.argv[3]) if len(sys.argv) > 3 else 2
     be_reproducible(1)
     dist.init_process_group(backend)
     for name, changes in cases:
-        found = trained(config_of(changes, backend), dist.get_rank())
+        found = trained(config_of(changes, backend), dist.get_rank(), steps)
         if found:
             print(json.dumps([name, *found]), flush=True)
     dist.destroy_process_group()

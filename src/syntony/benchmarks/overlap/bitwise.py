@@ -25,6 +25,7 @@ BASE = ("model.blocks=6", "data.rows=1", "data.microbatches=8", "overlap.profile
 EXPERTS = ("model.experts=4",)
 TWICE = ("interleaved", "breadth_first")  # two chunks per device
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "v_half", "v_min", "dualpipe_v")
+SCHEDULES += ("chimera", "hanayo")
 POLICIES = ("need", "p3", "tictac", "bytescheduler", "pace", "ddp", "gradientflow", "dear", "centauri", "ooo_backprop")
 
 
@@ -54,6 +55,9 @@ CLOSELY = {
     "tp 2, sequence": ("parallel.tp=2",),
     "cp 2 ring": ("parallel.cp=2",),
     "cp 2 ulysses": ("parallel.cp=2", "parallel.attention=ulysses"),
+    "cp 4 striped": ("parallel.cp=4", "parallel.attention=striped"),
+    "cp 4 usp": ("parallel.cp=4", "parallel.attention=usp", "parallel.traders=2"),
+    "pp 4 seq1f1b": ("parallel.pp=4", "parallel.schedule=seq1f1b", "parallel.slices=2"),
     "dp 2 x tp 2": ("parallel.dp=2", "parallel.tp=2"),
 }
 

@@ -1,6 +1,7 @@
 """The fastest layout that fits the memory.
 
-    all candidates --forecast--> the best of each tp x cp x pp x ep --wires of the topology--> forecast again
+    all candidates --forecast, neighbours of the best first--> the best of each tp x cp x pp x ep
+        --wires of the topology--> forecast again
         --simulated, best forecast first, until no forecast promises more or time is out--> the fastest
         --policies in turn on it, as long as there is time--> its plan
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from random import Random
 from time import monotonic
 
@@ -115,8 +117,7 @@ def search(
     deadline = monotonic() + seconds
     forecasters = _Forecasters(asked)
     wanted = [one for one in candidates(asked) if among(one)]
-    Random(0).shuffle(wanted)  # so that those that there is no time for are of every kind
-    guesses = list(forecasters.guesses(wanted, rough, deadline - 0.7 * seconds))
+    guesses = forecasters.best_first(wanted, rough, deadline - 0.7 * seconds)
     fitting = sorted(_fitting(asked, guesses), key=lambda guess: guess.forecast.seconds)
     if not fitting:
         raise _too_large(asked, guesses)
@@ -181,6 +182,36 @@ class _Forecasters:
                 if forecast.memory <= self._asked.memory:
                     break
 
+    def best_first(self, wanted: Sequence[Candidate], costs: Costs, until: float) -> list[_Guess]:
+        """All, if there is time: those first that differ in one knob from the best found so far, and as many others."""
+        lines: dict[tuple[object, ...], list[int]] = {}
+        knobs = [_knobs(one) for one in wanted]
+        for number, values in enumerate(knobs):
+            for knob in range(len(values)):
+                lines.setdefault((knob, *values[:knob], *values[knob + 1 :]), []).append(number)
+        found, heap, left = list[_Guess](), list[tuple[float, float, int]](), dict.fromkeys(range(len(wanted)))
+
+        def look(number: int) -> None:
+            del left[number]
+            mine = list(self.guesses([wanted[number]], costs, until))
+            best = min(mine, key=lambda guess: guess.forecast.memory)
+            too_much = max(0.0, best.forecast.memory - self._asked.memory)
+            heappush(heap, (too_much, best.forecast.seconds, number))
+            found.extend(mine)
+
+        others = list(range(len(wanted)))
+        Random(0).shuffle(others)
+        while left and (not found or monotonic() < until):
+            while others[-1] not in left:
+                others.pop()
+            look(others[-1])
+            values = knobs[heappop(heap)[2]]
+            near = (lines[knob, *values[:knob], *values[knob + 1 :]] for knob in range(len(values)))
+            for number in sorted({number for line in near for number in line} & left.keys()):
+                if monotonic() < until:
+                    look(number)
+        return found
+
     def simulated(self, guess: _Guess, costs: Costs, policy: str) -> Choice:
         """Raises UserError where the policy has nothing to do with the step."""
         layout, batch = guess.candidate
@@ -202,6 +233,15 @@ class _Forecasters:
         if key not in self._costs:
             self._costs[key] = costs(layout)
         return self._costs[key], self._costs[key].wires
+
+
+def _knobs(one: Candidate) -> tuple[object, ...]:
+    """What sets a candidate apart from its neighbours, who differ in one of these."""
+    layout = one.layout
+    return (
+        layout.tp, layout.cp, layout.pp, layout.ep, (layout.attention, layout.traders), layout.zero,
+        (layout.schedule, layout.loops), one.batch,
+    )  # fmt: skip
 
 
 def _fitting(asked: Question, guesses: Iterable[_Guess]) -> list[_Guess]:

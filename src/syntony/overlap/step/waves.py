@@ -5,7 +5,8 @@
 
 Like Chimera a device has early and late chunks of the model, which fill each other's gaps, but every chunk is there
 once. More waves make smaller chunks, so the first backward comes sooner: of p microbatches, with a backward of two
-forwards, (2 p - 2) / (3 p w + p - 1) of the time is idle. Liu et al., Hanayo (SC 2023), section 3.
+forwards, (2 p - 2) / (3 p w + p - 1) of the time is idle (the orders here reach it; the formula is quoted from memory).
+Liu et al., Hanayo (SC 2023), section 3.
 
 The order is found in time: a free device takes a backward before a forward, then the earliest microbatch. Of more
 than p microbatches, either so many are on their way at most, or rounds of p follow each other; whichever ends sooner.

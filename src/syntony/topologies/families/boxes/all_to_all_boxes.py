@@ -117,5 +117,5 @@ ASCEND_910B = _family(
     ),
     "Huawei Atlas 800T A2 boxes: 8 Ascend 910B all to all on HCCS, a port of 200 Gb/s each",
     "Huawei Atlas 800T A2 product description: 392 GB/s of HCCS per chip over seven links, both directions together, "
-    "8 ports of 200 Gb/s RoCE; latency: none published, as NVLink in TACCL (NSDI'23)",
+    "8 ports of 200 Gb/s RoCE (both quoted from memory); latency: none published, as NVLink in TACCL (NSDI'23)",
 )

@@ -139,7 +139,8 @@ FRONTIER = Family(
     ),
     summary="Frontier: nodes of eight MI250X dies and four NICs in Slingshot's dragonfly",
     source="Atchley et al., Frontier: Exploring Exascale (SC'23): 74 groups of 128 nodes, four NICs of 25e9 bytes/s, "
-    "57 % of a group's injection between groups; node: OLCF's user guide, as in LUMI's; which switch has which cable "
+    "57 % of a group's injection between groups; node: OLCF's user guide, 200 GB/s in a module, 50 or 100 between; "
+    "which switch has which cable "
     "is not published; latencies: none published, xGMI as NVLink in TACCL (NSDI'23) table 1, fabric as `dragonfly`",
     example="frontier:groups=2,switches=2,nodes=1",
 )

@@ -44,7 +44,7 @@ GRAPHCORE_POD = Family(
     ),
     summary="Graphcore Pods: machines of four IPUs, IPU-Links in a closed ladder",
     source="Graphcore, IPU-M2000 and Pod64 reference design: ten IPU-Links of 64 GB/s per IPU, both directions in "
-    "one; a ladder closed to a 2D torus over a rack. A rung is taken as four links, a rail as two; latency: "
-    "none published, half of NVLink's in TACCL (NSDI'23) table 1",
+    "one; a ladder closed to a 2D torus over a rack (quoted from memory). A rung is taken as four links, a rail as "
+    "two; latency: none published, half of NVLink's in TACCL (NSDI'23) table 1",
     example="graphcore-pod:4",
 )
