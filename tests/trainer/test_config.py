@@ -23,6 +23,7 @@ CONFIGS = Path(__file__).parents[2] / "src/syntony/trainer/configs"
         ("[parallel]\nsequence = 1", "it must be true or false"),
         ("[model]\nactivation = 'relu'", r"2: \[model\] activation is 'relu'; it must be one of 'swiglu', 'gelu'"),
         ("[model]\n# one\nheads = 3", r"3: \[model\] heads is 3; it must divide width, which is 128"),
+        ("[model]\nkv = 3", r"2: \[model\] kv is 3; it must divide heads, which is 4"),
         ("[model]\ntogether = 3", r"2: \[model\] together is 3; it must divide blocks, which is 4"),
         ("[model]\ntogether = 2\nexperts = 4", r"2: \[model\] together is 2; blocks in which something travels"),
         ("[model]\ntogether = 2\n[parallel]\ntp = 2", r"2: \[model\] together is 2; blocks in which something"),

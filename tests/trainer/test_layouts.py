@@ -25,6 +25,7 @@ KEPT = {"overlap": {"policy": "kept:2"}}  # activations of every other segment, 
 TILES = {"overlap": {"policy": "tiles:4096"}}  # a slice is updated when its sum has come
 FULL = {"model": {"experts": 4, "capacity": 0.75}}  # experts that drop what is too much
 EIGHT = {"model": {"experts": 8}, "overlap": {"policy": "fastermoe:4"}}
+GROUPED = {"model": {"kv": 2}}  # two heads share keys and values
 OPTIMISTIC = {"optimizer": {"clip": "optimistic"}}
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "v_half", "v_min", "dualpipe_v"]
 SCHEDULES += ["chimera", "hanayo"]
@@ -49,6 +50,7 @@ EXACT = {
         "dp2 some kept": KEPT | split(dp=2, recompute=True),
         "pp2 zbv some kept": KEPT | split(pp=2, schedule="zbv", recompute=True),
         "ep2 some kept": EXPERTS | KEPT | split(dp=2, ep=2, recompute=True),
+        "dp2 grouped": GROUPED | split(dp=2, zero=2),
         "ep2": EXPERTS | split(dp=2, ep=2),
         "ep2 in parts": EXPERTS | split(dp=2, ep=2) | chunked("ep"),
         "ep2 in pieces of rows": EXPERTS | split(dp=2, ep=2) | {"chunk": {"count": 4, "lanes": ["ep"]}},
@@ -114,6 +116,7 @@ CLOSE = {
         "tp2 experts": EXPERTS | split(tp=2),
         "tp2 full": FULL | split(tp=2),
         "cp2 ring": split(cp=2),
+        "cp2 ring, grouped": GROUPED | split(cp=2),
         "cp2 ulysses": split(cp=2, attention="ulysses"),
         "pp2 seq1f1b": split(pp=2, schedule="seq1f1b", slices=2),
         "pp2 terapipe": split(pp=2, schedule="terapipe", slices=4),
@@ -122,6 +125,7 @@ CLOSE = {
         "dp2 x tp2": split(dp=2, tp=2),
         "pp2 x tp2": split(pp=2, tp=2, sequence=False, schedule="1f1b"),
         "cp2 x tp2 zero 3": split(cp=2, tp=2, zero=3),
+        "cp4 ulysses, grouped": GROUPED | split(cp=4, attention="ulysses"),
         "cp4 striped": split(cp=4, attention="striped"),
         "cp4 plain": split(cp=4, attention="plain"),
         "cp4 usp": split(cp=4, attention="usp", traders=2),
@@ -178,9 +182,13 @@ def test_shards_give_the_bits_of_the_whole(ranks: int) -> None:
         assert found[f"{number} A"] == found[f"{number} W"], apart
 
 
+def alone(case: dict[str, Any], steps: int = 2) -> tuple[str, list[float]]:
+    return _alone(json.dumps(case.get("model", {}), sort_keys=True), steps)
+
+
 @functools.cache
-def alone(experts: int, capacity: float, steps: int = 2) -> tuple[str, list[float]]:
-    case = [("alone", {"model": {"experts": experts, "capacity": capacity}} if experts else {})]
+def _alone(model: str, steps: int) -> tuple[str, list[float]]:
+    case = [("alone", {"model": json.loads(model)})]
     _, digest, losses = json.loads(launch(1, layout_script.__file__, "gloo", json.dumps(case), steps).stdout)
     return digest, losses
 
@@ -216,8 +224,7 @@ def test_layouts_train_alike(ranks: int, backend: str, names: Collection[str]) -
     found = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
     assert found.keys() == cases.keys(), f"{done.stdout}\n{done.stderr[-3000:]}"
     for name, case in cases.items():
-        model = case.get("model", {})
-        digest, losses = alone(model.get("experts", 0), model.get("capacity", 0.0))
+        digest, losses = alone(case)
         assert found[name][1] == pytest.approx(losses, rel=1e-5), name
         assert (found[name][0] == digest) == (name in EXACT[ranks]), name
 
@@ -231,7 +238,6 @@ def test_after_two_hundred_steps(ranks: int, name: str) -> None:
     done = launch(ranks, layout_script.__file__, "syntony", json.dumps([(name, case)]), 200, timeout=1800.0)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-3000:]}"
     _, digest, losses = json.loads(done.stdout)
-    model = case.get("model", {})
-    wanted, expected = alone(model.get("experts", 0), model.get("capacity", 0.0), 200)
+    wanted, expected = alone(case, 200)
     assert losses == pytest.approx(expected, rel=DRIFT)
     assert (digest == wanted) == (name in EXACT[ranks])

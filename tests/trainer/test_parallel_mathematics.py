@@ -73,6 +73,26 @@ def test_rings_of_traders(ranks: int, traders: int) -> None:
     check(tiny(), cp=ranks, attention="usp", traders=traders)
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"tp": 2},
+        {"cp": 2},
+        {"cp": 2, "attention": "ulysses"},
+        {"cp": 4, "attention": "ulysses"},
+        {"cp": 4, "attention": "usp", "traders": 2},
+        {"cp": 2, "tp": 2, "attention": "ulysses"},
+        {"cp": 4, "attention": "striped"},
+    ],
+)
+@pytest.mark.parametrize("kv", [1, 2])
+def test_grouped_queries(kv: int, sizes: dict[str, object]) -> None:
+    """Eight heads that share one or two heads of keys and values, which are fewer than some ranks trade."""
+    if kv % int(str(sizes.get("tp", 1))):
+        pytest.skip("tp must divide them")
+    check(tiny(width=32, heads=8, kv=kv), **sizes)
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_expert_parallel(ranks: int) -> None:
     check(tiny(experts=8), dp=ranks, ep=ranks)

@@ -29,7 +29,7 @@ from syntony.trainer.run.compiled_step import compiled
 from syntony.trainer.run.rank import Rank
 
 SMALL = {"blocks": 4, "width": 32, "heads": 4, "hidden": 64, "context": 16}
-MODELS = (SMALL, SMALL | {"experts": 4}, SMALL | {"experts": 4, "top": 1}, SMALL | {"together": 2})
+MODELS = (SMALL, SMALL | {"experts": 4}, SMALL | {"experts": 4, "top": 1}, SMALL | {"together": 2}, SMALL | {"kv": 2})
 LAYOUTS: tuple[dict[str, Any], ...] = (
     {"dp": 2}, {"dp": 4, "zero": 1}, {"dp": 4, "zero": 3}, {"dp": 4, "zero": 2, "replicas": 2},
     {"dp": 2, "recompute": True},

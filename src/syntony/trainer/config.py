@@ -33,6 +33,7 @@ class Model:
     blocks: int = 4
     width: int = 128
     heads: int = 4
+    kv: int = 0  # heads of keys and values, each for as many neighbouring heads (grouped-query attention); 0: all
     hidden: int = 0  # of the MLP; 0: 4 widths, or 8/3 of one for swiglu, as a multiple of 64
     context: int = 128
     vocabulary: int = 256
@@ -48,12 +49,17 @@ class Model:
     together: int = 1  # so many blocks are one layer, of fewer and longer ops: for many thin ones
 
     @property
+    def sharing(self) -> int:
+        """How many heads have the same keys and values."""
+        return self.heads // (self.kv or self.heads)
+
+    @property
     def spec(self) -> ModelSpec:
         """Its shape, as the planner has it."""
         gated, learned = self.activation == "swiglu", self.positions == "learned"
         return ModelSpec(
-            self.width, self.blocks, self.heads, self.heads, self.hidden, self.vocabulary, self.context, gated,
-            self.experts, self.top if self.experts else 0, learned=learned, together=self.together,
+            self.width, self.blocks, self.heads, self.kv or self.heads, self.hidden, self.vocabulary, self.context,
+            gated, self.experts, self.top if self.experts else 0, learned=learned, together=self.together,
         )  # fmt: skip
 
 
@@ -248,6 +254,8 @@ def checked(config: Config, where: Callable[[str, str], str]) -> Config:
                 refuse(section.name, each.name, f"it must be {_LEAST.get(each.name, 0)} or more")
     if model.width % model.heads:
         refuse("model", "heads", f"it must divide width, which is {model.width}")
+    if model.kv and model.heads % model.kv:
+        refuse("model", "kv", f"it must divide heads, which is {model.heads}")
     if model.positions == "rotary" and model.width // model.heads % 2:
         refuse("model", "heads", "rotary positions need an even width / heads")
     if model.experts and model.top > model.experts:

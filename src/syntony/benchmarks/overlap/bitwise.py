@@ -24,8 +24,8 @@ CLOSE = 1e-5
 BASE = ("model.blocks=6", "data.rows=1", "data.microbatches=8", "overlap.profile=1", "run.timeout=3600")  # however busy
 EXPERTS = ("model.experts=4",)
 TWICE = ("interleaved", "breadth_first")  # two chunks per device
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "v_half", "v_min", "dualpipe_v")
-SCHEDULES += ("chimera", "hanayo")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zb2p", "zbv", "v_half", "v_min", "dualpipe_v",
+             "chimera", "hanayo")  # fmt: skip
 POLICIES = ("need", "p3", "tictac", "bytescheduler", "pace", "ddp", "gradientflow", "dear", "centauri", "ooo_backprop")
 
 

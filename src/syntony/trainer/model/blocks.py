@@ -45,38 +45,53 @@ def embedding(model: Model) -> Branch:
 
 
 def attention(model: Model, index: int) -> Branch:
-    """Segments: norm | qkv | attend | project | add. Tensors between: (rows, length, width), and qkv with 3 widths."""
-    width, depth = model.width, model.width // model.heads
+    """Segments: norm | qkv | attend | project | add. Tensors between: (rows, length, width), and what qkv makes: for
+    every head of keys and values, those of the queries that share it, then its key and its value, (rows, length,
+    sharing + 2, kv, depth) in one."""
+    width = model.width
     spread = 0.02
     weights = (
-        Weight("qkv", (3, width, width), spread),
+        Weight("qkv", (model.sharing + 2, width // model.sharing, width), spread),
         Weight("project", (width, width), spread / math.sqrt(2 * model.blocks)),
         Weight("norm", (width,), 0),
     )
-    rotary = model.positions == "rotary"
 
     def qkv(context: ForwardContext, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         return context.linear(h, "qkv"), x
 
-    def attend(context: ForwardContext, made: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        pieces, (q, k, v) = context.pieces(), heads_of(made, depth)
-        if pieces is None:
-            return causal((q, k, v), rotary), x
-        begin = context.piece * q.shape[2]
-        q, k = (rotated(each, begin) if rotary else each for each in (q, k))
-        return pieces.attend(context.piece, q, k, v).transpose(1, 2).flatten(2), x
-
     def project(context: ForwardContext, o: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         return context.linear(o, "project"), x
 
-    return Branch("attention", index, weights, (normed, qkv, attend, project, added), (None,) * 4)
+    return Branch(
+        "attention", index, weights, (normed, qkv, attending(model, model.sharing), project, added), (None,) * 4
+    )
 
 
-def heads_of(made: Tensor, depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v, each (rows, heads, length, depth), of (rows, length, 3 x heads x depth)."""
+def attending(model: Model, sharing: int) -> Callable[[ForwardContext, Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """The segment attend, where so many heads share keys and values: (made, x) -> (rows, length, heads x depth), x."""
+    depth, rotary = model.width // model.heads, model.positions == "rotary"
+
+    def attend(context: ForwardContext, made: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        pieces, (q, k, v) = context.pieces(), heads_of(made, depth, sharing)
+        if pieces is None:
+            return causal((q, shared(k, sharing), shared(v, sharing)), rotary), x
+        begin = context.piece * q.shape[2]
+        q, k = (rotated(each, begin) if rotary else each for each in (q, k))
+        o = pieces.attend(context.piece, q, shared(k, sharing), shared(v, sharing))
+        return o.transpose(1, 2).flatten(2), x
+
+    return attend
+
+
+def heads_of(made: Tensor, depth: int, sharing: int) -> tuple[Tensor, Tensor, Tensor]:
+    """q (rows, heads, length, depth), k and v (rows, kv, length, depth) of what qkv makes; heads that share keys and
+    values are neighbours."""
     rows, length, _ = made.shape
-    q, k, v = made.view(rows, length, 3, -1, depth).permute(2, 0, 3, 1, 4)
-    return q, k, v
+    parts = made.view(rows, length, sharing + 2, -1, depth).permute(2, 0, 3, 1, 4)
+    if sharing == 1:
+        q, k, v = parts
+        return q, k, v
+    return parts[:sharing].permute(1, 2, 0, 3, 4).flatten(1, 2), parts[sharing], parts[sharing + 1]
 
 
 def causal(qkv: tuple[Tensor, Tensor, Tensor], rotary: bool) -> Tensor:
@@ -86,6 +101,11 @@ def causal(qkv: tuple[Tensor, Tensor, Tensor], rotary: bool) -> Tensor:
         q, k = rotated(q), rotated(k)
     o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     return o.transpose(1, 2).flatten(2)
+
+
+def shared(x: Tensor, sharing: int) -> Tensor:
+    """Keys or values (rows, kv, length, depth), for every head that has them."""
+    return x if sharing == 1 else x.repeat_interleave(sharing, 1)
 
 
 def rotated(x: Tensor, start: int = 0, step: int = 1) -> Tensor:

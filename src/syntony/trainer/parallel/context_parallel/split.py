@@ -7,8 +7,9 @@
 
 Ulysses: ranks hold all heads of a part of the sequence; an all_to_all makes of it a part of the heads for all of the
 sequence, a second one undoes that. A rank sends 4 (n-1)/n of its activations whatever the length; heads must divide by
-the ranks. Jacobs et al., DeepSpeed Ulysses (2023), section 3.1. Both on a grid: Fang and Zhao, USP (2024), section 4:
-what neighbours trade stays on fast wires, and rings have fewer and longer steps.
+the ranks. Of fewer heads of keys and values than ranks, copies travel. Jacobs et al., DeepSpeed Ulysses (2023), section
+3.1. Both on a grid: Fang and Zhao, USP (2024), section 4: what neighbours trade stays on fast wires, and rings have
+fewer and longer steps.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from syntony.base.command import UserError
 from syntony.trainer.config import Model
-from syntony.trainer.model.blocks import heads_of, rotated
+from syntony.trainer.model.blocks import attending, heads_of, rotated, shared
 from syntony.trainer.model.layer import Branch, ForwardContext, Move, Run, Transfer
 from syntony.trainer.parallel.context_parallel import ring
 from syntony.trainer.parallel.mesh import Mesh
@@ -65,6 +66,18 @@ def _check(model: Model, mesh: Mesh) -> None:
             f"[parallel] attention {layout.attention} trades heads between {layout.trading} ranks, which must divide "
             f"a rank's heads, and these are {heads}"
         )
+    kv = heads // model.sharing
+    if kv % layout.trading and layout.trading % kv:
+        raise UserError(
+            f"[parallel] attention {layout.attention} trades heads between {layout.trading} ranks; a rank's heads of "
+            f"keys and values must be a multiple of them or divide them, and these are {kv}"
+        )
+
+
+def _traded_sharing(model: Model, mesh: Mesh) -> int:
+    """How many heads share keys and values once these are as many as the ranks that trade them, at least."""
+    kv = model.heads // model.sharing // mesh.size("tp")
+    return model.sharing // max(1, mesh.layout.trading // kv)
 
 
 def _place(here: Tensor, length: int) -> Run:
@@ -118,8 +131,9 @@ class Shift(Transfer):
 
 def _attention(branch: Branch, model: Model, mesh: Mesh) -> Branch:
     """The branch with what trades heads (ulysses), what goes round (ring), or both."""
-    layout, depth = mesh.layout, model.width // model.heads
-    norm, qkv, whole, project, add = branch.segments
+    layout, depth, sharing = mesh.layout, model.width // model.heads, _traded_sharing(model, mesh)
+    norm, qkv, _, project, add = branch.segments
+    whole = attending(model, sharing)
     enter, *_, after, leave = branch.points
     runs: list[Run] = [norm]
     points: list[Transfer | None] = [enter]
@@ -128,7 +142,8 @@ def _attention(branch: Branch, model: Model, mesh: Mesh) -> Branch:
 
         def by_heads(context: ForwardContext, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
             made, _ = qkv(context, h, x)
-            return made.view(*made.shape[:2], 3, -1, depth), x
+            each = made.view(*made.shape[:2], model.sharing + 2, -1, depth)
+            return each if sharing == model.sharing else _copied(each, model.sharing, model.sharing // sharing), x
 
         def flat(context: ForwardContext, made: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
             return made.flatten(2), x
@@ -159,9 +174,18 @@ def _attention(branch: Branch, model: Model, mesh: Mesh) -> Branch:
     return replace(branch, segments=tuple(runs), points=(*points, after, leave))
 
 
+def _copied(made: Tensor, sharing: int, copies: int) -> Tensor:
+    """(rows, length, sharing + 2, kv, depth) -> (rows, length, sharing / copies + 2, kv x copies, depth): more heads of
+    keys and values, equal ones beside each other, each for fewer queries."""
+    q, kv = made[:, :, :sharing], made[:, :, sharing:].repeat_interleave(copies, 3)
+    rows, length, _, heads, depth = made.shape
+    q = q.reshape(rows, length, copies, sharing // copies, heads, depth).permute(0, 1, 3, 4, 2, 5).flatten(3, 4)
+    return torch.cat((q, kv), 2)
+
+
 def _ring(qkv: Run, model: Model, mesh: Mesh) -> list[Run]:
     """made | step 1 | .. : the first makes q, k and v of what `qkv` makes, the last hands on the output."""
-    layout, depth = mesh.layout, model.width // model.heads
+    layout, depth, sharing = mesh.layout, model.width // model.heads, _traded_sharing(model, mesh)
     rank, ranks, form = mesh.place["cp"] // layout.trading, layout.rings, layout.attention
     held, tokens = ring.runs(form, rank, ranks, model.context), model.context // ranks
 
@@ -172,9 +196,12 @@ def _ring(qkv: Run, model: Model, mesh: Mesh) -> list[Run]:
         return torch.cat([rotated(part, run.begin, run.step) for part, run in parts], 2)
 
     def made(context: ForwardContext, h: Tensor, x: Tensor) -> tuple[Tensor, ...]:
-        q, k, v = heads_of(qkv(context, h, x)[0], depth)
+        q, k, v = heads_of(qkv(context, h, x)[0], depth, sharing)
         kv = torch.stack((turned(k), v), 1)
         return kv, kv, turned(q), x
+
+    def each(kv: Tensor) -> tuple[Tensor, Tensor]:
+        return shared(kv[:, 0], sharing), shared(kv[:, 1], sharing)
 
     def step(number: int) -> Run:
         there, last = ring.seen(form, rank, (rank - number) % ranks, tokens), number == ranks - 1
@@ -183,11 +210,11 @@ def _ring(qkv: Run, model: Model, mesh: Mesh) -> list[Run]:
             if number == 1:
                 own, q, x = rest
                 here = ring.seen(form, rank, rank, tokens)
-                state = ring.attend(q, own[:, 0], own[:, 1], here, ring.begin(q), last=False)
+                state = ring.attend(q, *each(own), here, ring.begin(q), last=False)
             else:
                 q, x, *others = rest
                 state = (others[0], others[1], others[2])
-            state = ring.attend(q, kv[:, 0], kv[:, 1], there, state, last)
+            state = ring.attend(q, *each(kv), there, state, last)
             return (state[0].transpose(1, 2).flatten(2), x) if last else (kv, q, x, *state)
 
         return run

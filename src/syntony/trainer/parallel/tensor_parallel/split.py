@@ -75,7 +75,7 @@ def tensor_parallel(branches: Sequence[Branch], model: Model, mesh: Mesh) -> lis
 
 def _check(model: Model, mesh: Mesh) -> None:
     ranks = mesh.size("tp")
-    for name in ("heads", "hidden"):
+    for name in ("heads", "kv", "hidden"):
         if getattr(model, name) % ranks:
             raise UserError(f"[parallel] tp is {ranks}; it must divide [model] {name}, which is {getattr(model, name)}")
     length = model.context // (mesh.layout.cp * mesh.layout.slices)
