@@ -337,7 +337,8 @@ class Interpreter:
         crossing.put(task.part, task.parts, lambda: load)
         for planned in [each for each in compiled.parts[key] if crossing.has(*compiled.places[each])]:
             mine = crossing.take(*compiled.places[planned])
-            if transfer is _ROWS:  # a message to another device
+            if transfer is _ROWS:  # a message to another device; nobody has waited for the last step's to end
+                self._runner.wait(planned)
                 self._runner.ready(planned, mine.x.contiguous())
                 continue
             move = (transfer.forward if key.direction == FORWARD else transfer.backward)(mine.x, mine.kept)
