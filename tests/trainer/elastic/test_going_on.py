@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 import typing
@@ -19,7 +20,6 @@ ZERO = ["parallel.dp=4", "parallel.zero=3"]
 HYBRID = ["parallel.dp=4", "parallel.zero=2", "parallel.replicas=2"]
 PIPELINE = ["parallel.dp=2", "parallel.pp=2"]
 SAMPLE: list[tuple[str, list[str], list[list[int]], int]] = [
-    ("undisturbed", ["elastic.copies=0"], [], 0),
     ("nobody is lost", ZERO, [], 0),
     ("rank 0, before it has copied", ZERO, [[0, 3, 0]], 0),
     ("rank 3, in the middle of a step", HYBRID, [[3, 3, 9]], 0),
@@ -52,12 +52,14 @@ def losses(lines: list[str]) -> dict[str, str]:
 
 @pytest.mark.parametrize("more", [False, pytest.param(True, marks=pytest.mark.sweep)], ids=["sample", "all"])
 def test_the_same_weights_whoever_is_lost(more: bool, tmp_path: Path) -> None:
-    cases = [SAMPLE[0], *(MORE if more else SAMPLE[1:])]
+    chosen = MORE if more else SAMPLE
+    alone = {
+        what: (what, [*what.split(), "elastic.copies=0"], [], 0) for what in ("", "run.steps=30", "model.experts=4")
+    }
+    cases = [*alone.values(), *chosen]
     found = ended(cases, tmp_path)
-    digest, lines = found["undisturbed"]
-    for name, settings, kills, _ in cases[1:]:
-        if "run.steps=30" in settings or "model.experts=4" in settings:
-            continue
+    for name, settings, kills, _ in chosen:
+        digest, lines = found[next((setting for setting in settings if setting in alone), "")]
         assert found[name][0] == digest, name
         again = losses(found[name][1])
         assert again.items() <= losses(lines).items(), name
@@ -65,3 +67,16 @@ def test_the_same_weights_whoever_is_lost(more: bool, tmp_path: Path) -> None:
     if not more:
         lines = found["lost and replaced"][1]
         assert any("rank joined; 4 go on from step" in line for line in lines), lines
+
+
+@pytest.mark.soak
+def test_a_hundred_deaths(tmp_path: Path) -> None:
+    """Each is replaced before the next one; the weights are those of a run left alone."""
+    text, seed = shutil.copy(typing.__file__, tmp_path / "text.py"), random.randrange(1 << 32)
+    script = "tests.trainer.elastic.soak_script"
+    done = run_python("-m", script, text, tmp_path, 100, 500, seed, timeout=280)
+    assert done.returncode == 0, f"seed {seed}: {done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    alone, weights, went_on, grew = json.loads(done.stdout)
+    print(f"seed {seed}: goes on after {max(went_on):.2f} s at most, with all ranks after {max(grew):.2f} s")
+    assert weights == alone, seed
+    assert len(grew) == 100, seed
