@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import Parameter
 
 from syntony.collectives.communicator import Communicator
 from syntony.collectives.verbs import Work
@@ -78,6 +79,15 @@ class _Source:
     at: int
 
 
+@dataclass(frozen=True)
+class _Copying:
+    """What is copied of a layer, as long as these are what the optimizer remembers of its slices."""
+
+    memories: list[tuple[Parameter, str, Tensor | None]]
+    into: list[Tensor]
+    out: list[Tensor]
+
+
 class Copies:
     """The copies of one rank, under one layout.
 
@@ -110,6 +120,7 @@ class Copies:
         self._arriving = [bundle for bundle in held.bundles if me in bundle.wards]
         self._sources: dict[int, dict[Bundle, list[_Source]]] = {}
         self._find_sources([bundle for bundle in held.bundles if me in bundle.live])
+        self._copyings: dict[tuple[int, int], _Copying] = {}  # by layer, and where the version's room is
         self._step = -1
         self._due = self._opened = False  # a version is to be made; is being made
         self._sealed: int | None = None  # the step of a version that is all on its way
@@ -188,43 +199,49 @@ class Copies:
         if index in self._copied:
             return
         self._copied.add(index)
-        into: list[Tensor] = []
-        out: list[Tensor] = []
-        kinds, slices = self._held.table.kinds, self._rank.updates.slices
-        bundles = self._sources.get(index, {})
-        for bundle, sources in bundles.items():
-            buffer = self._held.buffer(bundle)
-            for source in sources:
-                size = source.end - source.begin
-                into.append(buffer[source.at : source.at + size])
-                out.append(source.shard.weights[source.begin : source.end])
-                for number, kind in enumerate(kinds, start=1):
-                    place = buffer[source.at + number * size :][:size]
-                    for (part, _), parameter in zip(source.shard.parts, source.shard.parameters, strict=True):
-                        first, last = max(part.start, source.begin), min(part.stop, source.end)
-                        if first < last:
-                            there = place[first - source.begin : last - source.begin]
-                            self._remembered(slices.state(parameter).get(kind), part, first, last, there, into, out)
-                counts = slices.state(source.shard.parameters[0])
-                if not self._held.counts:
-                    self._held.counts.update({name: value.clone() for name, value in counts.items() if not value.dim()})
-        if into:
-            torch._foreach_copy_(into, out)
+        bundles = self._sources.get(index)
+        if not bundles:
+            return
+        slices, where = self._rank.updates.slices, (index, self._held.buffer(next(iter(bundles))).data_ptr())
+        copying = self._copyings.get(where)
+        if copying is None or any(slices.state(p).get(kind) is not memory for p, kind, memory in copying.memories):
+            copying = self._copyings[where] = self._copying(bundles)
+        torch._foreach_copy_(copying.into, copying.out)
+        if not self._held.counts:
+            counts = slices.state(copying.memories[0][0]) if copying.memories else {}
+            self._held.counts.update({name: value.clone() for name, value in counts.items() if not value.dim()})
         for bundle in bundles:
             self._held.mark(bundle)
             if bundle.live[0] == self._rank.mesh.rank:
                 self._waiting += [(bundle, ward) for ward in bundle.wards]
 
-    @staticmethod
-    def _remembered(
-        memory: Tensor | None, part: slice, first: int, last: int, there: Tensor, into: list[Tensor], out: list[Tensor]
-    ) -> None:
-        """Elements [first, last) of a shard, of whose `part` this is remembered; None: nothing yet."""
-        if memory is None:
-            there.zero_()
-        else:
-            into.append(there)
-            out.append(memory[first - part.start : last - part.start])
+    def _copying(self, bundles: Mapping[Bundle, list[_Source]]) -> _Copying:
+        """From where to where, into the version that is open."""
+        found = _Copying([], [], [])
+        slices = self._rank.updates.slices
+        for bundle, sources in bundles.items():
+            buffer = self._held.buffer(bundle)
+            for source in sources:
+                size = source.end - source.begin
+                found.into.append(buffer[source.at : source.at + size])
+                found.out.append(source.shard.weights[source.begin : source.end])
+                for number, kind in enumerate(self._held.table.kinds, start=1):
+                    place = buffer[source.at + number * size :][:size]
+                    for (part, _), parameter in zip(source.shard.parts, source.shard.parameters, strict=True):
+                        first, last = max(part.start, source.begin), min(part.stop, source.end)
+                        if first >= last:
+                            continue
+                        there, memory = (
+                            place[first - source.begin : last - source.begin],
+                            slices.state(parameter).get(kind),
+                        )
+                        found.memories.append((parameter, kind, memory))
+                        if memory is None:  # nothing yet
+                            there.zero_()
+                        else:
+                            found.into.append(there)
+                            found.out.append(memory[first - part.start : last - part.start])
+        return found
 
     def _send(self, budget: float) -> None:
         """So many bytes, or a bundle more than that."""
