@@ -37,7 +37,7 @@ def collective_matmul(graph: Graph, cost: Cost, ways: int, pieces: int) -> Decid
     return best_of(cost, [Decided(loop(graph, way), orders.critical) for way in ([ways] if ways else (1, 2))])
 
 
-@published("Mahajan et al., SYNDICATE, NSDI 2023", slice=(M, SIZES), local=(2, (1, 2, 4, 8)), moves=(40, (40,)))
+@published("Mahajan et al., SYNDICATE, NSDI 2023", slice=(M, (M,)), local=(2, (1, 2, 4, 8)), moves=(40, (40,)))
 def syndicate(graph: Graph, cost: Cost, slice: int, local: int, moves: int) -> Decided:
     """Each layer's sum whole, split around its update or by levels of `local` ranks, in slices, sooner or later: all of
     that together is changed in `moves` moves of a random walk (MCMC), from the best that is alike for all layers."""
