@@ -29,6 +29,7 @@ from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op_key import OpKey
 
 FORMS = ("whole", "split", "level")
+_PARTS = 800  # of all gradients together
 _SMALL = 1000  # ops of a step for which all moves are made; of larger ones, as much fewer
 
 
@@ -66,6 +67,12 @@ def forms_of(graph: Graph, local: int) -> tuple[str, ...]:
         return ("",)
     found = ("whole", "split") if layout.zero == 0 else ("split",)
     return (*found, "level") if 1 < local < ranks else found
+
+
+def fitting(graph: Graph, sizes: Sequence[int]) -> list[int]:
+    """The sizes of slices that make no plan larger than it is worth."""
+    moved = sum(layer.weights for layer in graph.layers)
+    return [size for size in dict.fromkeys(sizes) if moved <= size * _PARTS or not size]
 
 
 def with_sums(graph: Graph, forms: Sequence[str], local: int) -> Graph:

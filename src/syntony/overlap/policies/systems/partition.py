@@ -47,8 +47,9 @@ def syndicate(graph: Graph, cost: Cost, slice: int, local: int, moves: int) -> D
         cut = motifs.in_slices(defer(motifs.with_sums(graph, one.forms, local)), one.slices)
         return Decided(cut, motifs.led(orders.critical, one.lead, step))
 
-    alike = [motifs.Motifs.alike(graph, form, slice) for form in forms]
-    return motifs.walked(alike, forms, (0, *SIZES), cost, decided, moves)
+    sizes = motifs.fitting(graph, (0, slice, *SIZES))
+    alike = [motifs.Motifs.alike(graph, form, size) for form in forms for size in sizes[:2]]
+    return motifs.walked(alike, forms, sizes, cost, decided, moves)
 
 
 @published("Chen et al., Centauri, ASPLOS 2024", slice=(M, SIZES), local=(2, (1, 2, 4, 8)), degree=(2, DEGREES))
