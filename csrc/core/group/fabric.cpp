@@ -238,16 +238,17 @@ void Fabric::meet_on_host(const std::vector<Member>& members, UniqueFd entrance,
 void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
                                const std::vector<std::string>& published,
                                std::chrono::steady_clock::time_point deadline) {
-  std::vector<std::uint32_t> remote;
+  std::vector<std::uint32_t> others, remote;
   for (std::uint32_t rank = 0; rank < size_; ++rank) {
+    if (rank != rank_) others.push_back(rank);
     if (box_of_[rank] != box_of_[rank_]) remote.push_back(rank);
   }
   const TcpIdentity identity{.token = token_, .group = GroupMarks(token_).group, .rank = rank_, .ranks = size_};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  meeting_ = std::make_unique<TcpMeeting>(std::move(listener), options, identity, published, remote, left);
-  std::vector<TcpPeer> peers = meeting_->connect_control();
-  planes_.push_back(std::make_unique<TcpControl>(identity, peers, meeting_.get()));
-  transports_.push_back(std::make_unique<TcpTransport>(shape_, identity, peers, meeting_.get()));
+  meeting_ = std::make_unique<TcpMeeting>(std::move(listener), options, identity, published, others, left);
+  std::vector<TcpPeer> peers = meeting_->connect_control(TcpControl::neighbours(rank_, size_, remote));
+  planes_.push_back(std::make_unique<TcpControl>(identity, peers, meeting_.get(), remote));
+  transports_.push_back(std::make_unique<TcpTransport>(shape_, identity, peers, meeting_.get(), remote));
   for (const std::uint32_t rank : remote) by_peer_[rank] = transports_.back().get();
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/legible.hpp"
 #include "core/tcp/meeting/tcp_socket.hpp"
 #include "core/tcp/tcp_message.hpp"
 
@@ -18,6 +19,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kLongestGoodbye{1000};
 constexpr std::size_t kMeeting = ~std::size_t{0};  // its mark in the epoll set, in the place of a peer's
+constexpr std::uint32_t kEachWithEach = 16;        // ranks of a group: above, a rank's neighbours are few
+/// Every rank tells all what it does in an epoch: with many ranks, there are few.
+constexpr std::chrono::microseconds kEpochPerRank{500};
 constexpr int kReadsAtOnce = 16;  // before another peer, and whatever else the owner of progress has to do
 
 epoll_event interest(std::uint32_t events, std::size_t peer) {
@@ -29,19 +33,41 @@ epoll_event interest(std::uint32_t events, std::size_t peer) {
 
 }  // namespace
 
-TcpControl::TcpControl(const TcpIdentity& identity, std::span<TcpPeer> peers, TcpMeeting* meeting)
-    : identity_(identity), meeting_(meeting), epoll_(epoll_create1(EPOLL_CLOEXEC)), descriptor_(epoll_.get()) {
+std::vector<std::uint32_t> TcpControl::neighbours(std::uint32_t rank, std::uint32_t ranks,
+                                                  std::span<const std::uint32_t> remote) {
+  if (ranks <= kEachWithEach) return {remote.begin(), remote.end()};
+  std::vector<std::uint32_t> result;
+  for (std::uint32_t step = 1; step < ranks; step *= 2) {
+    result.push_back((rank + step) % ranks);
+    result.push_back((rank + ranks - step) % ranks);
+  }
+  std::ranges::sort(result);
+  result.erase(std::ranges::unique(result).begin(), result.end());
+  return result;
+}
+
+TcpControl::TcpControl(const TcpIdentity& identity, std::span<TcpPeer> neighbours, TcpMeeting* meeting,
+                       std::span<const std::uint32_t> remote)
+    : identity_(identity),
+      meeting_(meeting),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      descriptor_(epoll_.get()),
+      ranks_(remote.begin(), remote.end()),
+      peers_(identity.ranks) {
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
-  for (TcpPeer& other : peers) {
-    Peer& peer = peers_.emplace_back();
-    peer.rank = other.rank;
-    peer.endpoint = other.endpoint;
-    peer.socket = std::move(other.control);
-    ranks_.push_back(peer.rank);
-    epoll_event event = interest(EPOLLIN | EPOLLRDHUP, peers_.size() - 1);
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peer.socket.get(), &event) != 0) {
+  for (TcpPeer& other : neighbours) {
+    Edge& edge = edges_.emplace_back();
+    edge.rank = other.rank;
+    edge.socket = std::move(other.control);
+    if (remote.empty()) ranks_.push_back(edge.rank);
+    epoll_event event = interest(EPOLLIN | EPOLLRDHUP, edges_.size() - 1);
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, edge.socket.get(), &event) != 0) {
       throw system_error("cannot watch a socket", errno);
     }
+  }
+  for (const std::uint32_t rank : ranks_) {
+    peers_.at(rank).reached = true;
+    relays_ |= std::ranges::find(edges_, rank, &Edge::rank) == edges_.end();
   }
   if (meeting_ == nullptr) return;
   epoll_event event = interest(EPOLLIN, kMeeting);
@@ -51,11 +77,10 @@ TcpControl::TcpControl(const TcpIdentity& identity, std::span<TcpPeer> peers, Tc
 }
 
 const TcpControl::Peer& TcpControl::peer_of(std::uint32_t rank) const {
-  const auto found = std::ranges::find(peers_, rank, &Peer::rank);
-  if (found == peers_.end()) {
+  if (rank >= peers_.size() || !peers_[rank].reached) {
     throw Error(Error::Kind::invalid, "rank " + std::to_string(rank) + " is not reached by TCP");
   }
-  return *found;
+  return peers_[rank];
 }
 
 // ---- what this rank says
@@ -64,16 +89,39 @@ void TcpControl::announce(const Descriptor& started) {
   const auto alike = [&](const Descriptor& old) { return old.priority == started.priority; };
   if (std::ranges::count_if(started_, alike) == kRemembered) started_.erase(std::ranges::find_if(started_, alike));
   started_.push_back(started);
-  if (!std::exchange(curious_, false)) return;
-  for (Peer& peer : peers_) {
-    if (std::exchange(peer.curious, false)) answer(peer);
+  if (std::exchange(curious_, false)) flood(Kind::status, identity_.rank, own_status());
+}
+
+std::vector<std::byte> TcpControl::own_status() {
+  ControlStatus status{.version = ++version_, .completed = completed_, .started = started_};
+  if (relays_) {
+    status.started.clear();
+    for (std::size_t i = 0; i < started_.size(); ++i) {
+      const auto later = std::span(started_).subspan(i + 1);
+      const auto after = std::ranges::count(later, started_[i].priority, &Descriptor::priority);
+      if (static_cast<std::size_t>(after) < kRelayed) status.started.push_back(started_[i]);
+    }
   }
+  return encode(status);
 }
 
 void TcpControl::inquire() {
-  for (Peer& peer : peers_) {
-    if (peer.status.state != PeerStatus::State::alive || std::exchange(peer.asked, true)) continue;
-    send(peer, ControlPrefix::Kind::inquire);
+  const Clock::time_point now = Clock::now();
+  if (relays_ && now - epoch_began_ < kEpochPerRank * identity_.ranks) return;
+  const auto open = [](const Edge& edge) { return !edge.socket || edge.asked; };
+  if (std::ranges::all_of(edges_, open)) return;
+  ++epoch_;
+  epoch_began_ = now;
+  ask(nullptr);
+  flood(Kind::status, identity_.rank, own_status());  // who asks at the same time is not answered again
+}
+
+void TcpControl::ask(const Edge* except) {
+  std::array<std::uint64_t, 1 + kPriorities> inquiry{epoch_};
+  for (const Descriptor& started : started_) inquiry.at(1 + index_of(started.priority)) = started.sequence;
+  for (Edge& edge : edges_) {
+    if (!edge.socket || &edge == except || std::exchange(edge.asked, true)) continue;
+    send(edge, Kind::inquire, identity_.rank, std::as_bytes(std::span(inquiry)));
   }
 }
 
@@ -81,8 +129,7 @@ void TcpControl::abort(const Abort& reason) {
   if (std::exchange(told_, true)) return;
   if (!aborted_) aborted_ = reason;
   // Also what was heard from a peer: the others must have it before our goodbye, or they would blame us for leaving.
-  const std::vector<std::byte> body = encode(*aborted_);
-  for (Peer& peer : peers_) send(peer, ControlPrefix::Kind::abort, body);
+  flood(Kind::abort, identity_.rank, encode(*aborted_));
 }
 
 void TcpControl::post(std::uint64_t number, std::string_view message) {
@@ -90,62 +137,71 @@ void TcpControl::post(std::uint64_t number, std::string_view message) {
   std::vector<std::byte> body(sizeof(number) + message.size());
   std::memcpy(body.data(), &number, sizeof(number));
   std::ranges::copy(std::as_bytes(std::span(message)), body.begin() + sizeof(number));
-  for (Peer& peer : peers_) send(peer, ControlPrefix::Kind::post, body);
+  flood(Kind::post, identity_.rank, body);
 }
 
 void TcpControl::leave() {
-  using Clock = std::chrono::steady_clock;
-  for (Peer& peer : peers_) {
-    answer(peer);  // what we have completed: peers that still work on it must not miss us
-    send(peer, ControlPrefix::Kind::leave);
-  }
+  flood(Kind::leave, identity_.rank,
+        own_status());  // what we have completed: peers that still work on it must not miss us
   const Clock::time_point deadline = Clock::now() + kLongestGoodbye;
-  for (Peer& peer : peers_) {
-    while (peer.socket && (!peer.outbox.empty() || !acknowledged(peer.socket.get())) && Clock::now() < deadline) {
+  for (Edge& edge : edges_) {
+    while (edge.socket && (!edge.outbox.empty() || !acknowledged(edge.socket.get())) && Clock::now() < deadline) {
       // Acknowledgements cause no event, hence the millisecond.
-      pollfd room{peer.socket.get(), static_cast<short>(peer.outbox.empty() ? 0 : POLLOUT), 0};
+      pollfd room{edge.socket.get(), static_cast<short>(edge.outbox.empty() ? 0 : POLLOUT), 0};
       poll(&room, 1, 1);
-      write(peer);
+      write(edge);
     }
   }
 }
 
-void TcpControl::answer(Peer& peer) {
-  send(peer, ControlPrefix::Kind::status, encode(ControlStatus{completed_, started_}));
+void TcpControl::flood(Kind kind, std::uint32_t of, std::span<const std::byte> body, const Edge* except) {
+  for (Edge& edge : edges_) {
+    if (&edge != except) send(edge, kind, of, body);
+  }
 }
 
-void TcpControl::send(Peer& peer, ControlPrefix::Kind kind, std::span<const std::byte> body) {
-  if (!peer.socket) return;
+void TcpControl::send(Edge& edge, Kind kind, std::uint32_t of, std::span<const std::byte> body) {
+  if (!edge.socket) return;
+  // Whoever reads nothing, a stopped rank perhaps, will hear newer ones.
+  if (relays_ && kind == Kind::status && edge.outbox.size() > kLargestBody) return;
   const ControlPrefix prefix{
-      .kind = kind, .token = identity_.frame_token(), .length = static_cast<std::uint32_t>(body.size())};
+      .kind = kind, .token = identity_.frame_token(), .length = static_cast<std::uint32_t>(body.size()), .rank = of};
   const auto* head = reinterpret_cast<const std::byte*>(&prefix);
-  peer.outbox.insert(peer.outbox.end(), head, head + sizeof(prefix));
-  peer.outbox.insert(peer.outbox.end(), body.begin(), body.end());
-  write(peer);
+  edge.outbox.insert(edge.outbox.end(), head, head + sizeof(prefix));
+  edge.outbox.insert(edge.outbox.end(), body.begin(), body.end());
+  if (!reading_) write(edge);
 }
 
-void TcpControl::write(Peer& peer) {
-  const bool waited = !peer.outbox.empty();
-  while (peer.socket && !peer.outbox.empty()) {
-    const ssize_t n = ::send(peer.socket.get(), peer.outbox.data(), peer.outbox.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+void TcpControl::write(Edge& edge) {
+  bool blocked = false;
+  std::size_t written = 0;
+  while (edge.socket && written < edge.outbox.size() && !blocked) {
+    const ssize_t n = ::send(edge.socket.get(), edge.outbox.data() + written, edge.outbox.size() - written,
+                             MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) {
-      peer.outbox.erase(peer.outbox.begin(), peer.outbox.begin() + n);
+      written += static_cast<std::size_t>(n);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ENOMEM) {
-      break;  // later: nobody says it again
+      blocked = true;  // later: nobody says it again
     } else if (errno != EINTR) {
-      // Broken for writing; what the peer said before, a goodbye perhaps, is still to be read.
-      peer.outbox.clear();
+      written =
+          edge.outbox.size();  // broken for writing; what the peer said before, a goodbye perhaps, is still to be read
     }
   }
-  if (!peer.socket || !waited) return;
-  const std::uint32_t events = EPOLLIN | EPOLLRDHUP | (peer.outbox.empty() ? 0U : EPOLLOUT);
-  epoll_event event = interest(events, static_cast<std::size_t>(&peer - peers_.data()));
-  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, peer.socket.get(), &event);
+  edge.outbox.erase(edge.outbox.begin(), edge.outbox.begin() + static_cast<std::ptrdiff_t>(written));
+  if (!edge.socket || std::exchange(edge.blocked, blocked) == blocked) return;
+  epoll_event event =
+      interest(EPOLLIN | EPOLLRDHUP | (blocked ? EPOLLOUT : 0U), static_cast<std::size_t>(&edge - edges_.data()));
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, edge.socket.get(), &event);
 }
 
 // ---- what the peers say
 
-PeerStatus TcpControl::status(std::uint32_t peer) const { return peer_of(peer).status; }
+PeerStatus TcpControl::status(std::uint32_t rank) const {
+  const Peer& peer = peer_of(rank);
+  PeerStatus status{.state = peer.state, .started = {}, .completed = peer.completed, .known = peer.known};
+  for (const Descriptor& started : peer.started) status.started[index_of(started.priority)] = started;
+  return status;
+}
 
 std::string TcpControl::end_of(std::uint32_t peer) const { return peer_of(peer).end; }
 
@@ -163,117 +219,166 @@ std::optional<Descriptor> TcpControl::announced(std::uint32_t peer, std::uint64_
 }
 
 std::optional<std::string> TcpControl::posted(std::uint32_t peer, std::uint64_t number) const {
-  const auto& [held, text] = peer_of(peer).posts[post_slot(number)];
+  const auto& posts = peer_of(peer).posts;
+  if (!posts) return std::nullopt;
+  const auto& [held, text] = (*posts)[post_slot(number)];
   return held == number ? std::optional(text) : std::nullopt;
 }
 
 void TcpControl::progress() {
   std::array<epoll_event, 64> events;
   const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  if (count <= 0) return;
+  reading_ = true;
   for (int i = 0; i < count; ++i) {
-    if (events[static_cast<std::size_t>(i)].data.u64 == kMeeting) {
-      meeting_->progress();
-      continue;
-    }
-    Peer& peer = peers_[events[static_cast<std::size_t>(i)].data.u64];
-    if ((events[static_cast<std::size_t>(i)].events & EPOLLOUT) != 0) write(peer);
-    read(peer);
+    const std::uint64_t place = events[static_cast<std::size_t>(i)].data.u64;
+    place == kMeeting ? meeting_->progress() : read(edges_[place]);
+  }
+  reading_ = false;
+  for (Edge& edge : edges_) {
+    if (!edge.outbox.empty()) write(edge);
   }
 }
 
-void TcpControl::read(Peer& peer) {
+void TcpControl::read(Edge& edge) {
   std::array<std::byte, 4096> bytes;
-  for (int turn = 0; peer.socket && turn < kReadsAtOnce; ++turn) {
-    const ssize_t n = recv(peer.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  for (int turn = 0; edge.socket && turn < kReadsAtOnce; ++turn) {
+    const ssize_t n = recv(edge.socket.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (n > 0) {
-      peer.inbox.insert(peer.inbox.end(), bytes.begin(), bytes.begin() + n);
-      if (!take_messages(peer)) {
-        finish(peer, PeerStatus::State::dead, "was disconnected: it sent a control message that cannot be believed");
-      }
+      edge.inbox.insert(edge.inbox.end(), bytes.begin(), bytes.begin() + n);
+      if (!take_messages(edge)) lose(edge, "was disconnected: it sent a control message that cannot be believed");
     } else if (n == 0) {
-      finish(peer, PeerStatus::State::dead, "closed its connection without a goodbye");
+      lose(edge, "closed its connection without a goodbye");
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
     } else if (errno != EINTR) {
-      finish(peer, PeerStatus::State::dead, "lost its connection (" + sentence_of(errno) + ")");
+      lose(edge, "lost its connection (" + sentence_of(errno) + ")");
     }
   }
 }
 
-bool TcpControl::take_messages(Peer& peer) {
-  std::span<const std::byte> rest = peer.inbox;
+bool TcpControl::take_messages(Edge& edge) {
+  std::span<const std::byte> rest = edge.inbox;
   while (rest.size() >= sizeof(ControlPrefix)) {
     ControlPrefix prefix;
     std::memcpy(&prefix, rest.data(), sizeof(prefix));
-    if (prefix.magic != ControlPrefix::kMagic || prefix.token != identity_.frame_token() || prefix.zero != 0 ||
-        prefix.length > kLargestBody) {
+    const bool heard_itself = prefix.rank == edge.rank;
+    if (prefix.magic != ControlPrefix::kMagic || prefix.token != identity_.frame_token() ||
+        prefix.length > kLargestBody || prefix.rank >= identity_.ranks || !(heard_itself || relays_)) {
       return false;
     }
     if (rest.size() - sizeof(prefix) < prefix.length) break;
-    if (!take(peer, prefix.kind, rest.subspan(sizeof(prefix), prefix.length))) return false;
-    if (!peer.socket) return true;  // it left: nothing after a goodbye counts
+    if (!take(edge, prefix, rest.subspan(sizeof(prefix), prefix.length))) return false;
+    if (!edge.socket) return true;  // it left: nothing after a goodbye counts
     rest = rest.subspan(sizeof(prefix) + prefix.length);
   }
-  peer.inbox.erase(peer.inbox.begin(), peer.inbox.end() - static_cast<std::ptrdiff_t>(rest.size()));
+  edge.inbox.erase(edge.inbox.begin(), edge.inbox.end() - static_cast<std::ptrdiff_t>(rest.size()));
   return true;
 }
 
-bool TcpControl::take(Peer& peer, ControlPrefix::Kind kind, std::span<const std::byte> body) {
-  switch (kind) {
-    case ControlPrefix::Kind::inquire:
-      if (peer.outbox.size() > kLargestBody) {
-        finish(peer, PeerStatus::State::dead, "was disconnected: it asks again and again and reads no answer");
-        return true;
-      }
-      answer(peer);
-      peer.curious = curious_ = true;
-      return body.empty();
-    case ControlPrefix::Kind::status:
-      return take_status(peer, body);
-    case ControlPrefix::Kind::abort: {
+bool TcpControl::take(Edge& edge, const ControlPrefix& prefix, std::span<const std::byte> body) {
+  switch (prefix.kind) {
+    case Kind::inquire:
+      return take_inquiry(edge, body);
+    case Kind::status:
+      return take_status(edge, prefix.rank, body, false);
+    case Kind::leave:
+      return take_status(edge, prefix.rank, body, true);
+    case Kind::post:
+      return take_post(edge, prefix.rank, body);
+    case Kind::abort: {
       std::optional<Abort> abort = decode_abort(body);
       if (!abort) return false;
-      if (!aborted_) aborted_ = std::move(abort);
+      if (aborted_) return true;
+      aborted_ = std::move(abort);
+      if (relays_ && !std::exchange(told_, true)) flood(Kind::abort, prefix.rank, body, &edge);
       return true;
     }
-    case ControlPrefix::Kind::post:
-      return take_post(peer, body);
-    case ControlPrefix::Kind::leave:
-      finish(peer, PeerStatus::State::left, "left the group");
-      return body.empty();
+    case Kind::dead: {
+      if (!relays_) return false;
+      if (prefix.rank == identity_.rank || peers_[prefix.rank].state != PeerStatus::State::alive) return true;
+      end(prefix.rank, PeerStatus::State::dead, legible({reinterpret_cast<const char*>(body.data()), body.size()}));
+      flood(Kind::dead, prefix.rank, body, &edge);
+      return true;
+    }
   }
   return false;
 }
 
-bool TcpControl::take_status(Peer& peer, std::span<const std::byte> body) {
-  std::optional<ControlStatus> status = decode_status(body);
-  if (!status || status->started.size() > kRemembered * kPriorities) return false;
-  peer.asked = false;
-  peer.started = std::move(status->started);
-  peer.status.known = true;
-  peer.status.completed = status->completed;
-  peer.status.started = {};
-  for (const Descriptor& started : peer.started) peer.status.started[index_of(started.priority)] = started;
+bool TcpControl::take_inquiry(Edge& edge, std::span<const std::byte> body) {
+  std::array<std::uint64_t, 1 + kPriorities> inquiry{};
+  if (body.size() != sizeof(inquiry)) return false;
+  std::memcpy(inquiry.data(), body.data(), sizeof(inquiry));
+  if (!relays_ && edge.outbox.size() > kLargestBody) {
+    lose(edge, "was disconnected: it asks again and again and reads no answer");
+    return true;
+  }
+  std::array<std::uint64_t, kPriorities> ours{};
+  for (const Descriptor& started : started_) ours[index_of(started.priority)] = started.sequence;
+  for (std::size_t i = 0; i < kPriorities; ++i) curious_ |= inquiry.at(1 + i) > ours[i];
+  if (inquiry.front() <= epoch_) {
+    send(edge, Kind::status, identity_.rank, own_status());
+    return true;
+  }
+  epoch_ = inquiry.front();
+  epoch_began_ = Clock::now();
+  flood(Kind::status, identity_.rank, own_status());
+  if (relays_) ask(&edge);
   return true;
 }
 
-bool TcpControl::take_post(Peer& peer, std::span<const std::byte> body) {
+bool TcpControl::take_status(Edge& edge, std::uint32_t of, std::span<const std::byte> body, bool last) {
+  std::optional<ControlStatus> status = decode_status(body);
+  if (!status || status->started.size() > kRemembered * kPriorities) return false;
+  Peer& peer = peers_[of];
+  if (of == edge.rank) edge.asked = false;
+  if (of == identity_.rank || peer.state != PeerStatus::State::alive) return true;
+  if (status->version > peer.version) {
+    peer.version = status->version;
+    peer.known = true;
+    peer.completed = status->completed;
+    peer.started = std::move(status->started);
+    if (relays_ && !last) flood(Kind::status, of, body, &edge);
+  }
+  if (!last) return true;
+  end(of, PeerStatus::State::left, "left the group");
+  if (relays_) flood(Kind::leave, of, body, &edge);
+  if (of == edge.rank) close(edge);
+  return true;
+}
+
+bool TcpControl::take_post(Edge& edge, std::uint32_t of, std::span<const std::byte> body) {
   std::uint64_t number = 0;
   if (body.size() < sizeof(number) || body.size() > sizeof(number) + kLongestPost) return false;
   std::memcpy(&number, body.data(), sizeof(number));
-  const auto text = body.subspan(sizeof(number));
-  peer.posts[post_slot(number)] = {number, std::string(reinterpret_cast<const char*>(text.data()), text.size())};
+  if (of == identity_.rank) return true;
+  Peer& peer = peers_[of];
+  if (!peer.posts) peer.posts = std::make_unique<Peer::Posts>();
+  auto& [held, text] = (*peer.posts)[post_slot(number)];
+  if (relays_ && number <= held) return true;
+  const auto told = body.subspan(sizeof(number));
+  held = number;
+  text.assign(reinterpret_cast<const char*>(told.data()), told.size());
+  if (relays_) flood(Kind::post, of, body, &edge);
   return true;
 }
 
-void TcpControl::finish(Peer& peer, PeerStatus::State state, std::string end) {
-  if (peer.status.state == PeerStatus::State::alive) {
-    peer.status.state = state;
-    peer.end = std::move(end);
-  }
-  peer.socket.reset();
-  peer.inbox.clear();
-  peer.outbox.clear();
+void TcpControl::lose(Edge& edge, const std::string& how) {
+  close(edge);
+  if (peers_[edge.rank].state != PeerStatus::State::alive) return;
+  end(edge.rank, PeerStatus::State::dead, how);
+  if (relays_) flood(Kind::dead, edge.rank, std::as_bytes(std::span(how)));
+}
+
+void TcpControl::close(Edge& edge) {
+  edge.socket.reset();
+  edge.inbox.clear();
+  edge.outbox.clear();
+}
+
+void TcpControl::end(std::uint32_t rank, PeerStatus::State state, std::string how) {
+  peers_[rank].state = state;
+  peers_[rank].end = std::move(how);
 }
 
 }  // namespace syntony

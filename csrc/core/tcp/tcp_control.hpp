@@ -1,23 +1,33 @@
-// The control plane (control.hpp) between machines: one small connection per pair, apart from the data.
+// The control plane (control.hpp) between machines: small connections, apart from the data.
 //
-//   inquire ->   <- status {by priority: completed, last 16 started}           asked only when something is late
-//                <- status                                                  again when the asked rank's next one starts
-//   abort {kind, guilty ranks, sentence} ->                                 the group has failed
-//   post {number, text} ->                                                  ranks meet again (regroup.hpp)
-//   leave ->                                                                a goodbye: what follows is no death
+//      up to 16 ranks: each with each            more: rank r with r +- 1, 2, 4, 8, .. (mod n); what is new to a rank
+//                                                it tells its neighbours, so all know it after some log n steps
 //
-// announce() and complete() store, and send nothing but to those who have asked since the last operation;
-// progress() answers those who ask. So a rank that is busy elsewhere answers as long as its progress engine watches
-// descriptors(), a rank that is silent is stopped, and who waits for a rank learns at once what it comes with.
+//   inquire {epoch, last started} ->                                       asked only when something is late
+//                <- status {version; by priority: completed, last started}      again when the late one starts
+//   abort {kind, guilty ranks, sentence} ->                                the group has failed
+//   post {number, text} ->                                                 ranks meet again (regroup.hpp)
+//   leave {status} ->                                                      a goodbye: what follows is no death
+//   dead {how} ->                                                          a neighbour's connection ended without one
 //
-// A rank is dead when its connection ends without `leave`: at once when its process dies, after about 10 s without
+// Each message says of which rank it tells, and whoever hears it first can tell that it is new: statuses have versions,
+// posts have numbers, inquiries epochs, and nobody ends twice. So it does not matter along how many ways it comes, and
+// deaths of some neighbours cut nobody off.
+//
+// announce() and complete() store, and send nothing but where somebody waits for what starts; progress() answers
+// those who ask. So a rank that is busy elsewhere answers as long as its progress engine watches descriptors(), a rank
+// that is silent is stopped, and who waits for a rank learns at once what it comes with.
+//
+// A rank is dead when a connection of its ends without `leave`: at once when its process dies, after about 10 s without
 // a sign when its host vanishes (tcp_socket.hpp). What cannot be believed ends the connection too, and so does a peer
 // that asks and asks without reading the answers. A peer that left or died stays so.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,17 +42,25 @@ namespace syntony {
 /// Not thread-safe: whoever owns progress calls it.
 class TcpControl final : public ControlPlane {
  public:
-  /// How many of its own operations of each priority a rank remembers.
+  /// How many of its own operations of each priority a rank remembers; of others it hears of, where it relays, the last
+  /// kRelayed.
   static constexpr std::size_t kRemembered = 16;
+  static constexpr std::size_t kRelayed = 2;
 
-  /// Takes the control sockets of `peers`. `meeting`, which outlives this, is served by progress(): so whoever dials
-  /// this rank is let in while it does something else. Throws Error(system).
-  TcpControl(const TcpIdentity& identity, std::span<TcpPeer> peers, TcpMeeting* meeting = nullptr);
+  /// The ranks with which `rank` of `ranks` has a control connection; `remote` are those on other machines.
+  [[nodiscard]] static std::vector<std::uint32_t> neighbours(std::uint32_t rank, std::uint32_t ranks,
+                                                             std::span<const std::uint32_t> remote);
+
+  /// Takes the control sockets of `neighbours`, and tells of `remote`, which are those unless said. `meeting`, which
+  /// outlives this, is served by progress(): so whoever dials this rank is let in while it does something else.
+  /// Throws Error(system).
+  TcpControl(const TcpIdentity& identity, std::span<TcpPeer> neighbours, TcpMeeting* meeting = nullptr,
+             std::span<const std::uint32_t> remote = {});
 
   [[nodiscard]] std::span<const std::uint32_t> peers() const override { return ranks_; }
   void announce(const Descriptor& started) override;
   void complete(Priority priority, std::uint64_t sequence) override { completed_[index_of(priority)] = sequence; }
-  /// A peer that has not answered yet is not asked again.
+  /// A neighbour that has not answered yet is not asked again; many ranks are asked less often.
   void inquire() override;
   /// As of the peer's last answer. Throws Error(invalid) for a rank that is not among the peers; so do the next three.
   [[nodiscard]] PeerStatus status(std::uint32_t peer) const override;
@@ -63,43 +81,64 @@ class TcpControl final : public ControlPlane {
   [[nodiscard]] std::span<const int> descriptors() const override { return {&descriptor_, 1}; }
 
  private:
-  struct Peer {
+  using Kind = ControlPrefix::Kind;
+  using Clock = std::chrono::steady_clock;
+  struct Edge {
     std::uint32_t rank = 0;
-    std::string endpoint;
     UniqueFd socket;
     std::vector<std::byte> inbox;   // bytes of a message that is not complete
     std::vector<std::byte> outbox;  // bytes the kernel has not taken
+    bool blocked = false;           // it takes no more for now
     bool asked = false;             // an inquiry is open
-    bool curious = false;           // it has asked since our last operation started
-    PeerStatus status;
-    std::vector<Descriptor> started;                                      // as of its last answer, oldest first
-    std::array<std::pair<std::uint64_t, std::string>, kPostSlots> posts;  // number, text
+  };
+  struct Peer {
+    PeerStatus::State state = PeerStatus::State::alive;
+    bool reached = false;  // among ranks_
+    bool known = false;
+    std::uint64_t version = 0;  // of the last status heard
+    std::array<std::uint64_t, kPriorities> completed{};
+    std::vector<Descriptor> started;                                              // as of that, oldest first
+    using Posts = std::array<std::pair<std::uint64_t, std::string>, kPostSlots>;  // number, text
+    std::unique_ptr<Posts> posts;
     std::string end;
   };
 
   [[nodiscard]] const Peer& peer_of(std::uint32_t rank) const;
-  void send(Peer& peer, ControlPrefix::Kind kind, std::span<const std::byte> body = {});
-  void write(Peer& peer);
-  void read(Peer& peer);
+  [[nodiscard]] std::vector<std::byte> own_status();
+  /// Tells all neighbours but one.
+  void flood(Kind kind, std::uint32_t of, std::span<const std::byte> body, const Edge* except = nullptr);
+  void send(Edge& edge, Kind kind, std::uint32_t of, std::span<const std::byte> body);
+  void write(Edge& edge);
+  void read(Edge& edge);
   /// Takes all whole messages from the inbox. False when one cannot be believed.
-  [[nodiscard]] bool take_messages(Peer& peer);
-  [[nodiscard]] bool take(Peer& peer, ControlPrefix::Kind kind, std::span<const std::byte> body);
-  [[nodiscard]] bool take_status(Peer& peer, std::span<const std::byte> body);
-  [[nodiscard]] static bool take_post(Peer& peer, std::span<const std::byte> body);
-  void answer(Peer& peer);
-  void finish(Peer& peer, PeerStatus::State state, std::string end);
+  [[nodiscard]] bool take_messages(Edge& edge);
+  [[nodiscard]] bool take(Edge& edge, const ControlPrefix& prefix, std::span<const std::byte> body);
+  [[nodiscard]] bool take_inquiry(Edge& edge, std::span<const std::byte> body);
+  [[nodiscard]] bool take_status(Edge& edge, std::uint32_t of, std::span<const std::byte> body, bool last);
+  [[nodiscard]] bool take_post(Edge& edge, std::uint32_t of, std::span<const std::byte> body);
+  void ask(const Edge* except);
+  /// Its connection has ended; without a goodbye it is dead.
+  void lose(Edge& edge, const std::string& how);
+  void close(Edge& edge);
+  void end(std::uint32_t rank, PeerStatus::State state, std::string how);
 
   TcpIdentity identity_;
   TcpMeeting* meeting_;
   UniqueFd epoll_;
   int descriptor_ = -1;
   std::vector<std::uint32_t> ranks_;
-  std::vector<Peer> peers_;
+  std::vector<Edge> edges_;
+  std::vector<Peer> peers_;          // by rank, all of the group
+  bool relays_ = false;              // not every rank is a neighbour
+  bool reading_ = false;             // inside progress(): what is to be sent goes out together
   std::vector<Descriptor> started_;  // the last kRemembered of each priority of this rank, oldest first
   std::array<std::uint64_t, kPriorities> completed_{};
-  bool curious_ = false;          // any peer is
+  std::uint64_t version_ = 0;  // of our last status
+  std::uint64_t epoch_ = 0;    // of the last inquiry, ours or not
+  Clock::time_point epoch_began_;
+  bool curious_ = false;          // somebody waits for what we start next
   std::optional<Abort> aborted_;  // told by us or by a peer, the first
-  bool told_ = false;             // it, to all peers
+  bool told_ = false;             // it, to all neighbours
 };
 
 }  // namespace syntony

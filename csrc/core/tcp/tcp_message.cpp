@@ -40,6 +40,7 @@ bool believable(const Descriptor& descriptor) {
 
 std::vector<std::byte> encode(const ControlStatus& status) {
   std::vector<std::byte> bytes;
+  append(bytes, &status.version, 1);
   append(bytes, status.completed.data(), status.completed.size());
   append(bytes, status.started.data(), status.started.size());
   return bytes;
@@ -47,7 +48,8 @@ std::vector<std::byte> encode(const ControlStatus& status) {
 
 std::optional<ControlStatus> decode_status(std::span<const std::byte> body) {
   ControlStatus status;
-  if (!take(body, status.completed.data(), status.completed.size()) || body.size() % sizeof(Descriptor) != 0)
+  if (!take(body, &status.version, 1) || !take(body, status.completed.data(), status.completed.size()) ||
+      body.size() % sizeof(Descriptor) != 0)
     return std::nullopt;
   status.started.resize(body.size() / sizeof(Descriptor));
   if (!take(body, status.started.data(), status.started.size())) return std::nullopt;

@@ -14,6 +14,7 @@ namespace syntony {
 
 /// What a rank answers to an inquiry.
 struct ControlStatus {
+  std::uint64_t version = 0;                           // later ones are greater
   std::array<std::uint64_t, kPriorities> completed{};  // by priority
   std::vector<Descriptor> started;                     // of each priority oldest first
 };

@@ -14,7 +14,7 @@
 namespace syntony {
 
 TcpTransport::TcpTransport(const StreamShape& shape, const TcpIdentity& identity, std::span<TcpPeer> peers,
-                           TcpMeeting* meeting)
+                           TcpMeeting* meeting, std::span<const std::uint32_t> remote)
     : shape_(shape),
       identity_(identity),
       meeting_(meeting),
@@ -22,8 +22,9 @@ TcpTransport::TcpTransport(const StreamShape& shape, const TcpIdentity& identity
       descriptor_(epoll_.get()),
       link_of_rank_(shape.ranks, kStranger) {
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
+  for (const std::uint32_t rank : remote) link_of_rank_.at(rank) = kNoLink;
   for (TcpPeer& peer : peers) {
-    link_of_rank_.at(peer.rank) = kNoLink;
+    if (remote.empty()) link_of_rank_.at(peer.rank) = kNoLink;
     if (peer.flows.empty()) continue;
     TcpLink& link = make_link(peer.rank, peer.flows.size());
     for (std::size_t flow = 0; flow < peer.flows.size(); ++flow) {

@@ -27,10 +27,11 @@ namespace syntony {
 
 class TcpTransport final : public Transport {
  public:
-  /// Takes the data sockets of `peers`, where they have any. The others `meeting` makes, which outlives this.
+  /// To `remote`, which are `peers` unless said. Takes the data sockets of `peers`, where they have any; the others
+  /// `meeting` makes, which outlives this.
   /// Throws Error(system).
   TcpTransport(const StreamShape& shape, const TcpIdentity& identity, std::span<TcpPeer> peers,
-               TcpMeeting* meeting = nullptr);
+               TcpMeeting* meeting = nullptr, std::span<const std::uint32_t> remote = {});
 
   /// Throws Error(invalid) for a rank that is not among the peers, and std::out_of_range for a channel or window that
   /// the shape has not.

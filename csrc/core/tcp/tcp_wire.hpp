@@ -54,7 +54,7 @@ struct TcpIdentity {
 inline constexpr std::uint32_t kHelloMagic = 0x48535953;    // "SYSH"
 inline constexpr std::uint32_t kAckMagic = 0x41535953;      // "SYSA"
 inline constexpr std::uint32_t kWelcomeMagic = 0x57535953;  // "SYSW"
-inline constexpr std::uint16_t kWireVersion = 5;            // 4: Answer and Welcome; 5: either rank of a pair dials
+inline constexpr std::uint16_t kWireVersion = 6;  // 5: either rank of a pair dials; 6: control messages are relayed
 inline constexpr std::uint16_t kControlFlow = 0xffff;
 
 using Nonce = std::array<std::uint64_t, 2>;  // random, used once
@@ -132,13 +132,13 @@ struct FramePrefix {
 static_assert(sizeof(FramePrefix) == 24);
 
 struct ControlPrefix {
-  enum class Kind : std::uint32_t { inquire = 1, status = 2, abort = 3, leave = 4, post = 5 };
+  enum class Kind : std::uint32_t { inquire = 1, status = 2, abort = 3, leave = 4, post = 5, dead = 6 };
   static constexpr std::uint32_t kMagic = 0x50535953;  // "SYSP"
   std::uint32_t magic = kMagic;
   Kind kind = Kind::inquire;
   std::uint64_t token = 0;
   std::uint32_t length = 0;  // bytes of the body, at most kLargestBody
-  std::uint32_t zero = 0;
+  std::uint32_t rank = 0;    // of which it tells
 };
 static_assert(sizeof(ControlPrefix) == 24);
 inline constexpr std::uint32_t kLargestBody = 64 * 1024;

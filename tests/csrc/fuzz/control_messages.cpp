@@ -23,7 +23,8 @@ constexpr TcpIdentity kSelf{.token = {0x1234567890abcdef, 0xfedcba0987654321}, .
 
 void add_message(Bytes& bytes, Kind kind, std::span<const std::byte> body = {}) {
   append(bytes,
-         ControlPrefix{.kind = kind, .token = kSelf.frame_token(), .length = static_cast<std::uint32_t>(body.size())});
+         ControlPrefix{
+             .kind = kind, .token = kSelf.frame_token(), .length = static_cast<std::uint32_t>(body.size()), .rank = 1});
   bytes.insert(bytes.end(), body.begin(), body.end());
 }
 
@@ -36,19 +37,21 @@ Bytes post(std::uint64_t number, std::string_view text) {
 }
 
 std::vector<Bytes> control_seeds() {
-  ControlStatus status{.completed = {0, 3, 1}, .started = {}};
+  ControlStatus status{.version = 7, .completed = {0, 3, 1}, .started = {}};
   for (std::uint64_t sequence = 1; sequence <= TcpControl::kRemembered; ++sequence) {
     status.started.push_back({.sequence = sequence, .fingerprint = 5, .elements = 1024, .dtype = DType::bfloat16});
   }
   const Abort abort{Error::Kind::dead, {1, 3}, "rank 3 \xc3\xa9tait \xf0\x9f\x92\xa5 died during all_reduce #17"};
+  const std::array<std::uint64_t, 4> question{3, 0, 17, 0};
+  const auto inquiry = std::as_bytes(std::span(question));
   std::vector<Bytes> seeds(5);
-  add_message(seeds[0], Kind::inquire);
-  add_message(seeds[0], Kind::inquire);
+  add_message(seeds[0], Kind::inquire, inquiry);
+  add_message(seeds[0], Kind::inquire, inquiry);
   add_message(seeds[1], Kind::status, encode(status));
   add_message(seeds[2], Kind::abort, encode(abort));
-  add_message(seeds[3], Kind::inquire);
-  add_message(seeds[3], Kind::status, encode(ControlStatus{}));
-  add_message(seeds[3], Kind::leave);
+  add_message(seeds[3], Kind::inquire, inquiry);
+  add_message(seeds[3], Kind::status, encode(ControlStatus{.version = 1, .completed = {}, .started = {}}));
+  add_message(seeds[3], Kind::leave, encode(status));
   add_message(seeds[4], Kind::post, post(post_number(2, 1), "the ranks 0, 1 go on"));
   add_message(seeds[4], Kind::post, post(post_number(3, 1), ""));
   return seeds;
@@ -58,12 +61,13 @@ struct Expected {
   State state = State::alive;
   bool aborted = false;
   bool known = false;
+  std::uint64_t version = 0;
   bool whole = true;
   std::map<std::size_t, std::pair<std::uint64_t, std::string>> posts;  // by slot
 };
 
 bool right_status(std::span<const std::byte> body) {
-  constexpr std::size_t kFirst = 24, kEach = 64, kCollective = 52, kDType = 53, kOp = 54, kPriority = 56;
+  constexpr std::size_t kFirst = 32, kEach = 64, kCollective = 52, kDType = 53, kOp = 54, kPriority = 56;
   if (body.size() < kFirst || (body.size() - kFirst) % kEach != 0 || (body.size() - kFirst) / kEach > 48) return false;
   for (std::size_t at = kFirst; at < body.size(); at += kEach) {
     const auto byte = [&](std::size_t offset) { return static_cast<std::size_t>(body[at + offset]); };
@@ -97,25 +101,32 @@ Expected read(std::span<const std::byte> input) {
     expected.state = State::dead;
     return expected;
   };
+  const auto hear = [&](std::span<const std::byte> body) {
+    std::uint64_t version = 0;
+    std::memcpy(&version, body.data(), sizeof(version));
+    expected.known |= version > expected.version;
+    expected.version = std::max(expected.version, version);
+  };
   while (input.size() >= sizeof(ControlPrefix)) {
     ControlPrefix prefix;
     std::memcpy(&prefix, input.data(), sizeof(prefix));
-    if (prefix.magic != ControlPrefix::kMagic || prefix.token != kSelf.frame_token() || prefix.zero != 0 ||
+    if (prefix.magic != ControlPrefix::kMagic || prefix.token != kSelf.frame_token() || prefix.rank != 1 ||
         prefix.length > 65536) {
       return disbelieve();
     }
     if (input.size() - sizeof(prefix) < prefix.length) break;
     const auto body = input.subspan(sizeof(prefix), prefix.length);
-    if (prefix.kind == Kind::leave) {
+    if (prefix.kind == Kind::leave && right_status(body)) {
+      hear(body);
       expected.state = State::left;
       return expected;
     }
     const bool right =
-        (prefix.kind == Kind::inquire && body.empty()) || (prefix.kind == Kind::status && right_status(body)) ||
+        (prefix.kind == Kind::inquire && body.size() == 32) || (prefix.kind == Kind::status && right_status(body)) ||
         (prefix.kind == Kind::abort && right_abort(body)) || (prefix.kind == Kind::post && right_post(body));
     if (!right) return disbelieve();
     expected.aborted |= prefix.kind == Kind::abort;
-    expected.known |= prefix.kind == Kind::status;
+    if (prefix.kind == Kind::status) hear(body);
     if (prefix.kind == Kind::post) remember(expected, body);
     input = input.subspan(sizeof(prefix) + prefix.length);
   }

@@ -22,10 +22,10 @@ from tests.csrc.runtime.sip_hash import sip_hash
 
 HELLO = struct.Struct("<IHH16s16sIIII")  # magic, version, flow, proof, nonce, group, from, to, flows
 ACK = struct.Struct("<IHH16s16sII")  # magic, version, flow, proof, nonce, from, flows
-VERSION, NONCE = 5, b"used once, or so"
+VERSION, NONCE = 6, b"used once, or so"
 PREFIX = struct.Struct("<4sIQII")  # kind, token, number, window, channel
 HEADER = struct.Struct("<QIHHQQIIQ")  # token, group, channel, priority, sequence, fingerprint, slice, length, total
-CONTROL = struct.Struct("<4sIQII")  # magic, kind, token, length, zero
+CONTROL = struct.Struct("<4sIQII")  # magic, kind, token, length, rank
 STATUS, ABORT = 2, 3
 CONTROL_FLOW, FLOWS = 0xFFFF, 2
 FIRST, MESSAGES = 3, 6  # windows of the first operation that is neither urgent nor bulk, and of point-to-point
@@ -94,7 +94,7 @@ class Impostor:
         return prefix + HEADER.pack(self.mark, self.group, 0, 0, 0, tag, piece, len(payload), total) + payload
 
     def message(self, kind: int, body: bytes = b"") -> bytes:
-        return CONTROL.pack(b"SYSP", kind, self.mark, len(body), 0) + body
+        return CONTROL.pack(b"SYSP", kind, self.mark, len(body), 1) + body
 
     def close(self) -> None:
         for connection in (*self.data, self.control):

@@ -95,9 +95,8 @@ void idle(std::uint64_t) {
     rank.meet();
     if (rank.rank == 0) control.inquire();
     require(readable(descriptor, kPatience), "woken by the question, or by its answer");
-    control.progress();
+    eventually([&] { return control.progress(), control.status(1 - rank.rank).known; }, "who asks tells, too");
     require(!readable(descriptor, milliseconds(0)), "quiet again");
-    require(control.status(1 - rank.rank).known == (rank.rank == 0), "only who asked knows");
     rank.meet();
   });
 }
@@ -190,11 +189,25 @@ void asked_once(std::uint64_t) {
       rank.meet();
     } else {
       rank.meet();
-      std::array<ControlPrefix, 5> questions;
+      struct {
+        ControlPrefix inquire;
+        std::array<std::uint64_t, 4> question;
+        ControlPrefix status;
+        std::array<std::uint64_t, 4> own;
+        std::array<std::byte, 96> more;
+      } said;
       const UniqueFd& socket = peers[0].control;
-      require(readable(socket.get(), kPatience), "a question came");
-      require(recv(socket.get(), questions.data(), sizeof(questions), MSG_DONTWAIT) == sizeof(ControlPrefix), "one");
-      require(questions[0].kind == ControlPrefix::Kind::inquire && questions[0].length == 0, "and it is one");
+      constexpr std::size_t kOnce = sizeof(said) - sizeof(said.more);
+      std::size_t heard = 0;
+      const auto hear = [&] {
+        const ssize_t n = recv(socket.get(), reinterpret_cast<std::byte*>(&said) + heard, kOnce - heard, MSG_DONTWAIT);
+        if (n > 0) heard += static_cast<std::size_t>(n);
+        return heard == kOnce;
+      };
+      eventually(hear, "it comes");
+      require(recv(socket.get(), &said.more, sizeof(said.more), MSG_DONTWAIT) < 0, "once");
+      require(said.inquire.kind == ControlPrefix::Kind::inquire && said.status.kind == ControlPrefix::Kind::status,
+              "a question, and what the one who asks does itself");
       rank.meet();
     }
   });
@@ -203,17 +216,24 @@ void asked_once(std::uint64_t) {
 void unbelievable(std::uint64_t) {
   using Kind = ControlPrefix::Kind;
   const auto spoilt = [](const Rank& rank, std::size_t which) {
-    ControlPrefix prefix{.kind = Kind::inquire, .token = rank.identity().frame_token()};
+    struct Message {
+      ControlPrefix prefix;
+      std::array<std::uint64_t, 4> question{};
+    } message{
+        .prefix = {.kind = Kind::inquire, .token = rank.identity().frame_token(), .length = 32, .rank = rank.rank}};
+    ControlPrefix& prefix = message.prefix;
     if (which == 0) prefix.magic ^= 1;
     if (which == 1) prefix.token ^= 1;
     if (which == 2) prefix.length = kLargestBody + 1;
     if (which == 3) prefix.kind = static_cast<Kind>(9);
-    if (which == 4) prefix.kind = Kind::abort;   // without a body
-    if (which == 5) prefix.kind = Kind::status;  // without a body
-    if (which == 6) prefix.zero = 1;
-    return prefix;
+    if (which == 4) prefix.kind = Kind::abort;
+    if (which == 5) prefix.kind = Kind::leave;
+    if (which >= 4) prefix.length = 0;  // without a body
+    if (which == 7) prefix.rank = 1;    // of another rank, which is a neighbour itself
+    if (which == 8) prefix.rank = 3;
+    return message;
   };
-  for (std::size_t which = 0; which < 7; ++which) {
+  for (std::size_t which = 0; which < 9; ++which) {
     run_ranks(3, [&spoilt, which](Rank& rank) {
       std::vector<TcpPeer> peers = rank.connect();
       if (rank.rank == 2) write_bytes(peers[0].control.get(), bytes_of(spoilt(rank, which)));
@@ -232,13 +252,15 @@ void unbelievable(std::uint64_t) {
 void messages(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   for (int round = 0; round < 300; ++round) {
-    ControlStatus status{.completed = {random(), random(), random()}, .started = {}};
+    ControlStatus status{.version = random(), .completed = {random(), random(), random()}, .started = {}};
     for (std::uint64_t i = random() % 17; i > 0; --i) {
       status.started.push_back(operation(random(), static_cast<std::uint32_t>(random())));
     }
     const std::vector<std::byte> bytes = encode(status);
     const auto back = decode_status(bytes);
-    require(back && back->completed == status.completed && back->started.size() == status.started.size(), "status");
+    require(back && back->version == status.version && back->completed == status.completed &&
+                back->started.size() == status.started.size(),
+            "status");
     require(std::ranges::equal(back->started, status.started, {}, &Descriptor::sequence, &Descriptor::sequence), "all");
     require(!decode_status(std::span(bytes).first(bytes.size() - 1)).has_value(), "cut short");
 
@@ -259,10 +281,10 @@ void messages(std::uint64_t seed) {
   }
   Descriptor odd = operation(1, 0);
   odd.dtype = static_cast<DType>(200);
-  require(!decode_status(encode(ControlStatus{{}, {odd}})).has_value(), "no such dtype");
+  require(!decode_status(encode(ControlStatus{1, {}, {odd}})).has_value(), "no such dtype");
   odd = operation(1, 0);
   odd.priority = static_cast<Priority>(3);
-  require(!decode_status(encode(ControlStatus{{}, {odd}})).has_value(), "no such class");
+  require(!decode_status(encode(ControlStatus{1, {}, {odd}})).has_value(), "no such class");
   const Abort large{Error::Kind::dead, std::vector<int>(100'000, 3), std::string(1'000'000, 'x')};
   require(encode(large).size() <= kLargestBody, "fits a message");
   require(decode_abort(encode(large))->ranks.size() == 4096, "the first ranks are kept");
@@ -274,7 +296,12 @@ void flood_of_questions(std::uint64_t) {
   run_ranks(2, [](Rank& rank) {
     std::vector<TcpPeer> peers = rank.connect();
     if (rank.rank == 1) {
-      const ControlPrefix question{.kind = ControlPrefix::Kind::inquire, .token = rank.identity().frame_token()};
+      struct {
+        ControlPrefix prefix;
+        std::array<std::uint64_t, 4> body{};
+      } const question{
+          .prefix = {
+              .kind = ControlPrefix::Kind::inquire, .token = rank.identity().frame_token(), .length = 32, .rank = 1}};
       std::vector<std::byte> questions;
       for (int i = 0; i < 1000; ++i) {
         questions.insert(questions.end(), bytes_of(question).begin(), bytes_of(question).end());
@@ -310,6 +337,117 @@ void legible_reasons(std::uint64_t) {
   }
 }
 
+/// Ranks in a circle, each connected with two: what one says, all hear, and when one dies the news goes the other way
+/// round.
+void relayed(std::uint64_t) {
+  run_ranks(7, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    rank.meet();
+    std::erase_if(peers, [&](const TcpPeer& peer) {
+      const std::uint32_t apart = (peer.rank + 7 - rank.rank) % 7;
+      return apart != 1 && apart != 6;
+    });
+    const std::vector<std::uint32_t> others = rank.others();
+    auto control = std::make_unique<TcpControl>(rank.identity(), peers, nullptr, others);
+    require(std::ranges::equal(control->peers(), others), "tells of all");
+    const auto each = [&](const auto& holds) {
+      return std::ranges::all_of(others, [&](std::uint32_t peer) { return holds(peer); });
+    };
+    for (std::uint64_t sequence = 1; sequence <= 5; ++sequence) control->announce(operation(sequence, rank.rank));
+    control->complete(Priority::normal, 4);
+    rank.meet();
+    if (rank.rank == 3) control->inquire();
+    eventually([&] { return control->progress(), each([&](auto peer) { return control->status(peer).known; }); },
+               "one asks, all hear of all");
+    rank.gathering.settle([&] { control->progress(); });
+    for (const std::uint32_t peer : others) {
+      require(control->announced(peer, Priority::normal, 5)->root == peer, "each by its rank");
+      require(control->announced(peer, Priority::normal, 4)->root == peer, "and the one before");
+      require(!control->announced(peer, Priority::normal, 3), "no more");
+      require(control->status(peer).completed[index_of(Priority::normal)] == 4, "completed");
+    }
+    const std::string text = "of " + std::to_string(rank.rank);
+    control->post(post_number(1, 1), text);
+    const auto told = [&](std::uint32_t peer) {
+      return control->posted(peer, post_number(1, 1)) == "of " + std::to_string(peer);
+    };
+    eventually([&] { return control->progress(), each(told); }, "posts reach all");
+    rank.gathering.settle([&] { control->progress(); });
+    if (rank.rank == 5) {
+      control.reset();  // dies
+      rank.gathering.settle([] {});
+      rank.gathering.settle([] {});
+      return;
+    }
+    const auto state = [&](std::uint32_t peer) { return control->status(peer).state; };
+    eventually([&] { return control->progress(), state(5) == State::dead; }, "all hear of the death");
+    require_in("connection", control->end_of(5));
+    rank.gathering.settle([&] { control->progress(); });
+    if (rank.rank == 4) control->abort({Error::Kind::dead, {5}, "rank 5 died"});
+    eventually([&] { return control->progress(), control->aborted().has_value(); }, "the long way round");
+    require(control->aborted()->sentence == "rank 5 died", "word for word");
+    require(each([&](auto peer) { return peer == 5 || state(peer) == State::alive; }), "nobody else");
+    rank.gathering.settle([&] { control->progress(); });
+    control->leave();
+  });
+}
+
+/// A goodbye reaches ranks that are no neighbours, with what was completed.
+void relayed_goodbye(std::uint64_t) {
+  run_ranks(4, [](Rank& rank) {
+    std::vector<TcpPeer> peers = rank.connect();
+    rank.meet();
+    std::erase_if(peers, [&](const TcpPeer& peer) { return peer.rank + 1 != rank.rank && rank.rank + 1 != peer.rank; });
+    const std::vector<std::uint32_t> others = rank.others();
+    TcpControl control(rank.identity(), peers, nullptr, others);
+    if (rank.rank == 3) {
+      control.complete(Priority::normal, 9);
+      control.leave();
+    } else {
+      eventually([&] { return control.progress(), control.status(3).state == State::left; }, "all hear the goodbye");
+      require(control.status(3).completed[index_of(Priority::normal)] == 9, "and what was completed");
+      require(control.status(1 - rank.rank % 2).state == State::alive || rank.rank == 1, "the others stay");
+    }
+    rank.gathering.settle([&] { control.progress(); });
+  });
+}
+
+/// Of a large group each rank has few neighbours, nobody is far from anybody, and the loss of some cuts nobody off.
+void circulant(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  for (const std::uint32_t ranks : {17U, 18U, 31U, 32U, 64U, 100U, 129U, 512U, 1000U}) {
+    std::vector<std::vector<std::uint32_t>> of(ranks);
+    std::uint32_t digits = 0;
+    while (ranks > (1U << digits)) ++digits;
+    for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+      of[rank] = TcpControl::neighbours(rank, ranks, {});
+      require(of[rank].size() <= 2 * digits, "few");
+      for (const std::uint32_t other : of[rank]) {
+        require(other != rank && other < ranks, "another");
+        require(std::ranges::count(TcpControl::neighbours(other, ranks, {}), rank) == 1, "it says so, too");
+      }
+    }
+    for (int turn = 0; turn < 20; ++turn) {
+      std::vector<bool> gone(ranks, false);
+      for (std::uint32_t lost = 0; lost < digits; ++lost) gone[random() % ranks] = true;
+      std::vector<std::uint32_t> reached;
+      for (std::uint32_t rank = 0; reached.empty(); ++rank) {
+        if (!gone[rank]) reached.push_back(rank);
+      }
+      std::vector<bool> seen = gone;
+      seen[reached.front()] = true;
+      for (std::size_t next = 0; next < reached.size(); ++next) {
+        for (const std::uint32_t other : of[reached[next]]) {
+          if (seen[other]) continue;
+          seen[other] = true;
+          reached.push_back(other);
+        }
+      }
+      require(std::ranges::all_of(seen, [](bool one) { return one; }), "nobody is cut off");
+    }
+  }
+}
+
 constexpr std::array kControlTests{Test{"status", status},
                                    Test{"idle", idle},
                                    Test{"abort", abort},
@@ -319,6 +457,9 @@ constexpr std::array kControlTests{Test{"status", status},
                                    Test{"unbelievable", unbelievable},
                                    Test{"messages", messages},
                                    Test{"flood_of_questions", flood_of_questions},
+                                   Test{"relayed", relayed},
+                                   Test{"relayed_goodbye", relayed_goodbye},
+                                   Test{"circulant", circulant},
                                    Test{"legible_reasons", legible_reasons}};
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -44,6 +45,19 @@ void eventually(const std::function<bool()>& attempt, std::string_view what, std
   }
 }
 
+void Gathering::settle(const std::function<void()>& work) {
+  auto arrived = barrier.arrive();
+  std::atomic<bool> all = false;
+  const std::jthread waiting([&] {
+    barrier.wait(std::move(arrived));
+    all = true;
+  });
+  while (!all) {
+    work();
+    std::this_thread::yield();
+  }
+}
+
 syntony::TcpListener Rank::publish(const syntony::TcpOptions& options) {
   syntony::TcpListener listener(options);
   gathering.published[rank] = listener.published();
@@ -65,7 +79,7 @@ std::unique_ptr<syntony::TcpMeeting> Rank::meet_for_control(const syntony::TcpOp
                                                             std::vector<syntony::TcpPeer>& peers) {
   auto meeting = std::make_unique<syntony::TcpMeeting>(publish(options), options, identity(), gathering.published,
                                                        others(), kPatience);
-  peers = meeting->connect_control();
+  peers = meeting->connect_control(others());
   return meeting;
 }
 

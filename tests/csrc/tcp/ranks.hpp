@@ -51,6 +51,9 @@ class Gathering {
   std::array<std::uint64_t, 2> token{0x1234567890abcdefULL, 0xfedcba0987654321ULL};
   std::vector<std::string> published;
   std::barrier<> barrier;
+
+  /// Meets as the barrier does, and goes on with `work` while it waits: who relays must not sleep.
+  void settle(const std::function<void()>& work);
 };
 
 /// One rank: its identity and, after connect(), its sockets.

@@ -59,11 +59,18 @@ TcpMeeting::~TcpMeeting() = default;
 
 // ---- while the group forms
 
-std::vector<TcpPeer> TcpMeeting::connect(bool all) {
+std::vector<TcpPeer> TcpMeeting::connect_all() {
+  std::vector<std::uint32_t> everyone;
+  for (const Pair& pair : pairs_) everyone.push_back(pair.rank);
+  return connect(everyone, true);
+}
+
+std::vector<TcpPeer> TcpMeeting::connect(std::span<const std::uint32_t> neighbours, bool all) {
   const Clock::time_point deadline = Clock::now() + timeout_;
   forming_ = true;
   for (std::size_t place = 0; place < pairs_.size(); ++place) {
     Pair& pair = pairs_[place];
+    if (std::ranges::find(neighbours, pair.rank) == neighbours.end()) continue;
     pair.wanted = static_cast<std::uint16_t>(1 + (all ? pair.flows : 0));
     if (pair.rank > identity_.rank) continue;
     const TcpEndpoints theirs = dialable(pair.rank, published_[place], listener_.endpoints());
@@ -101,6 +108,7 @@ std::vector<TcpPeer> TcpMeeting::connect(bool all) {
   std::vector<TcpPeer> peers;
   std::vector<TcpArrival> early;  // data of ranks that are faster than we
   for (const Pair& pair : pairs_) {
+    if (pair.wanted == 0) continue;
     peers.push_back({.rank = pair.rank, .endpoint = {}, .control = {}, .flows = {}});
     if (all) peers.back().flows.resize(pair.flows);
   }
@@ -131,8 +139,9 @@ bool TcpMeeting::expects(std::uint32_t rank) const {
 }
 
 bool TcpMeeting::complete() const {
-  return std::ranges::all_of(
-      pairs_, [](const Pair& pair) { return pair.control && (pair.wanted == 1 || pair.met + 1 == pair.wanted); });
+  return std::ranges::all_of(pairs_, [](const Pair& pair) {
+    return pair.wanted == 0 || (pair.control && (pair.wanted == 1 || pair.met + 1 == pair.wanted));
+  });
 }
 
 /// A rank that is connected already but ends now will not come back: no need to wait for the deadline.
@@ -152,6 +161,7 @@ void TcpMeeting::require_alive(const TcpArrival& control) const {
 std::string TcpMeeting::missing(std::vector<int>& ranks) const {
   std::string sentence;
   for (const Pair& pair : pairs_) {
+    if (pair.wanted == 0) continue;
     const int open = (pair.control ? 1 : 0) + (pair.wanted > 1 ? pair.met : 0);
     if (open == pair.wanted) continue;
     ranks.push_back(static_cast<int>(pair.rank));

@@ -1,7 +1,8 @@
 // How the ranks of a group that share no machine get connected:
 //
-//      rank 0        rank 1        rank 2          while the group forms, of every pair the lower rank accepts and the
-//     accepts <====== dials                        higher dials one control socket
+//      rank 0        rank 1        rank 2          while the group forms, of every pair of neighbours (TcpControl says
+//      who
+//     accepts <====== dials                        is) the lower rank accepts and the higher dials one control socket
 //     accepts <==================== dials
 //                   accepts <====== dials
 //      dials ======> accepts                       later, who first has data for another dials `flows` data sockets;
@@ -20,9 +21,10 @@
 //   const std::vector<std::string> published = bootstrap.all_gather("tcp", listener.published());
 //   const TcpIdentity identity{.token = token, .group = 7, .rank = bootstrap.rank(), .ranks = bootstrap.size()};
 //   TcpMeeting meeting(std::move(listener), options, identity, published, remote_ranks, std::chrono::seconds(30));
-//   std::vector<TcpPeer> peers = meeting.connect_control();
-//   TcpTransport transport(shape, identity, peers, &meeting);  // calls for data sockets when it has something to send
-//   TcpControl control(identity, peers, &meeting);             // takes the control sockets; both serve who dials us
+//   std::vector<TcpPeer> peers = meeting.connect_control(neighbours);
+//   TcpTransport transport(shape, identity, peers, &meeting, remote_ranks);  // calls for data sockets when it has
+//   something to send TcpControl control(identity, peers, &meeting, remote_ranks);  // takes the control sockets; both
+//   serve who dials us
 //
 //   Sender& sender = transport.sender(peer, channel, window);
 //   if (std::byte* room = sender.reserve(bytes)) {
@@ -84,12 +86,15 @@ class TcpMeeting {
   TcpMeeting(const TcpMeeting&) = delete;
   TcpMeeting& operator=(const TcpMeeting&) = delete;
 
-  /// Waits for the control sockets of all; in the order of `remote`. Throws Error naming the ranks: `system` when one
-  /// has no address or cannot be reached at any, `dead` when one ended meanwhile, `mismatch` when SYNTONY_TCP_FLOWS
-  /// differ or two processes claim to be the same rank, `timeout` for those that did not come.
-  [[nodiscard]] std::vector<TcpPeer> connect_control() { return connect(false); }
-  /// For the data sockets, too.
-  [[nodiscard]] std::vector<TcpPeer> connect_all() { return connect(true); }
+  /// Waits for the control sockets of `neighbours` (some of `remote`, which count this rank among theirs), and returns
+  /// them in the order of `remote`. Throws Error naming the ranks: `system` when one has no address or cannot be
+  /// reached at any, `dead` when one ended meanwhile, `mismatch` when SYNTONY_TCP_FLOWS differ or two processes claim
+  /// to be the same rank, `timeout` for those that did not come.
+  [[nodiscard]] std::vector<TcpPeer> connect_control(std::span<const std::uint32_t> neighbours) {
+    return connect(neighbours, false);
+  }
+  /// For all sockets of all.
+  [[nodiscard]] std::vector<TcpPeer> connect_all();
 
   /// Data sockets of a pair.
   [[nodiscard]] std::size_t flows_with(std::uint32_t rank) const { return pair_of(rank).flows; }
@@ -123,7 +128,7 @@ class TcpMeeting {
   };
 
   // The meeting (tcp_meeting.cpp).
-  [[nodiscard]] std::vector<TcpPeer> connect(bool all);
+  [[nodiscard]] std::vector<TcpPeer> connect(std::span<const std::uint32_t> neighbours, bool all);
   [[nodiscard]] const Pair& pair_of(std::uint32_t rank) const;
   [[nodiscard]] Pair& pair_of(std::uint32_t rank);
   [[nodiscard]] bool expects(std::uint32_t rank) const;

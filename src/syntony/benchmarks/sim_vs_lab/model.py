@@ -74,8 +74,9 @@ def network_of(spec: LabSpec, message: int, latency: Mapping[int, float], memory
 def sockets_of(spec: LabSpec) -> Sockets:
     """The links of `network_of` that the bytes of every socket cross.
 
-    The higher rank dials (csrc/core/tcp/meeting/tcp_mesh.cpp), socket k the lower one's k-th address, from the address
-    that its route says; the lower one's bytes go to that. Ranks of one host share memory.
+    The higher rank dials, as it does where both begin at once (csrc/core/tcp/meeting/tcp_meeting.hpp): socket k the
+    lower one's k-th address, from the address that its route says; the lower one's bytes go to that. Ranks of one host
+    share memory.
     """
     routes = {(route.machine, route.destination): route for route in routes_of(spec)}
     ranks = spec.topology.ranks
