@@ -110,6 +110,7 @@ std::span<const Test> mesh_tests();
 std::span<const Test> stream_tests();
 std::span<const Test> failure_tests();
 std::span<const Test> control_tests();
+std::span<const Test> many_tests();
 void measure();
 
 }  // namespace tests
