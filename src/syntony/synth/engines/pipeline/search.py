@@ -41,7 +41,7 @@ ENGINE = "pipeline"
 
 GLANCE = 4_000
 """Transfers with which"""
-GLANCED = 8
+GLANCED = 12
 """the best forests are tried, before"""
 FINALISTS = 3
 """so many are cut in all ways."""
