@@ -12,9 +12,19 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import sampled
+
 settings.register_profile("here", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before test modules are read."""
+    sampled.SWEEPING = "not sweep" not in config.option.markexpr
+    settings.register_profile("whole", settings.default, max_examples=100)
+    settings.register_profile("sample", settings.default, max_examples=33)
+    settings.load_profile("whole" if sampled.SWEEPING else "sample")
 
 
 _OF_THE_MACHINE = Path(tempfile.gettempdir())

@@ -130,10 +130,14 @@ def test_another_loss_is_a_miss() -> None:
     assert not losses([Timed("ours domino", (1.0,), {"loss": 5.0003})], right)
 
 
-def test_a_step_sends_the_bytes_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+EVERY_LANE = ("dp 4, zero 3", "dp 4 x ep 2, experts move", "pp 4, zbv", "tp 4, sequence", "cp 4, ring")
+
+
+@pytest.mark.parametrize(
+    "chosen", [EVERY_LANE, pytest.param(tuple(counting.LAYOUTS), marks=pytest.mark.sweep)], ids=["sample", "all"]
+)
+def test_a_step_sends_the_bytes_of_its_plan(chosen: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYNTONY_ALGO", "")  # the table's own goes with the test
-    experts = ("dp 4 x ep 4", "dp 4 x ep 2, experts move", "dp 4 x ep 2, shadows")
-    chosen = ("dp 4, zero 3", *experts, "pp 4, zbv", "tp 4, sequence", "cp 4, ring")
     monkeypatch.setattr(counting, "LAYOUTS", {name: counting.LAYOUTS[name] for name in chosen})
     rows = list(counting._rows(argparse.Namespace(ranks=0)))
     assert [row.missed for row in rows] == [""] * len(chosen)
@@ -141,8 +145,8 @@ def test_a_step_sends_the_bytes_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 SELDOM = (
-    "pp 4 interleaved", "pp 4 zb1p", "pp 4 zb2p", "pp 4 1f1b, recompute", "pp 2 x tp 2", "tp 4, recompute", "cp 4",
-    "dp 4 x ep 4", "dp 4 x ep 4, shadows",
+    "pp 4 gpipe", "pp 4 interleaved", "pp 4 zb1p", "pp 4 zb2p", "pp 4 gpipe, recompute", "pp 4 1f1b, recompute",
+    "pp 2 x tp 2", "tp 4, recompute", "cp 4", "dp 4, zero 3", "dp 4 x ep 4", "dp 4 x ep 4, shadows",
 )  # fmt: skip
 """Of memory's layouts: each part of them is in one of the others."""
 

@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import Communicator, Work, _core
 from tests.collectives.arrays import DOORS, Array, Door, same, starts_of, values, whole_of
 from tests.collectives.ranks import Ranks
+from tests.sampled import examples
 
 torch = pytest.importorskip("torch", reason="torch tensors are among the arrays that are tested")
 
 SIZE = 3
-EXAMPLES = settings(max_examples=25, deadline=None)
+EXAMPLES = examples(25)
 counts_of_ranks = st.lists(st.integers(0, 70), min_size=SIZE, max_size=SIZE)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import CommunicationError, Communicator
@@ -28,6 +28,7 @@ from tests import forked
 from tests.collectives.ranks import Ranks
 from tests.collectives.running import HERE, launch
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
+from tests.sampled import examples
 
 
 def joined(rank: Rank, timeout: float = 30.0) -> Communicator:
@@ -405,7 +406,7 @@ def dump_of(rank: int, size: int, operations: Sequence[Operation], offset: float
 
 
 @given(st.lists(st.integers(0, 6), min_size=2, max_size=5), st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_whoever_is_behind_is_named(done: list[int], data: st.DataObject) -> None:
     """Rank r has completed done[r] operations; those behind the last may be inside the next one or not."""
     dumps = []
@@ -463,6 +464,8 @@ def test_the_folder_is_there_from_the_start_and_a_good_run_is_traced_on_request(
     assert run_as_processes(reduce_twice, 2) == [True, True]
     if at_end == "0":
         assert list(folder.iterdir()) == []
+        with pytest.raises(UserError, match="with SYNTONY_TRACE_AT_END=1 at the end of a job"):
+            recorder.read_folder(folder)
         return
     assert sorted(path.name for path in folder.iterdir()) == ["syntony_rank_0", "syntony_rank_1"]
     trace = tmp_path / "t.json"

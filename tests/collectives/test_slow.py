@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import Communicator
@@ -22,6 +22,7 @@ from syntony.collectives.recorder import metrics
 from syntony.collectives.recorder.records import Dump, GroupRecord, Operation, counters
 from syntony.collectives.recorder.slow import FEWEST, slow_ranks
 from tests.csrc.runtime.harness import Processes, Rank
+from tests.sampled import examples
 
 STEP = 0.05  # seconds
 
@@ -50,7 +51,7 @@ def job(delays: np.ndarray, clocks: np.ndarray) -> list[Dump]:
 
 
 @given(st.integers(2, 9), st.integers(0, 1 << 30), st.data())
-@settings(max_examples=25)
+@examples(25)
 def test_a_slow_rank_is_named_and_no_other(size: int, seed: int, data: st.DataObject) -> None:
     """At 70 % of its speed, steadily or in bursts, among noise, whatever the clocks say."""
     random = np.random.default_rng(seed)

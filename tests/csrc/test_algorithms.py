@@ -128,13 +128,13 @@ def rounds_more_than_once(columns: dict[str, Any]) -> bool:
     return bool(reductions > len(columns["chunks"]) * sums_per_chunk)
 
 
-@pytest.mark.parametrize("ranks", range(1, 10))
 @pytest.mark.parametrize(("name", "collective"), [pair for pair in BUILDERS if pair[1] in REDUCING])
-def test_rounds_per_hop_is_stated_truthfully(name: str, collective: str, ranks: int) -> None:
-    program = _core.build(name, collective, ranks)
-    assert program.rounds_per_hop == rounds_more_than_once(program.columns())
-    if name in ("direct", "two_shot"):
-        assert not program.rounds_per_hop
+def test_rounds_per_hop_is_stated_truthfully(name: str, collective: str) -> None:
+    for ranks in range(1, 10):
+        program = _core.build(name, collective, ranks)
+        assert program.rounds_per_hop == rounds_more_than_once(program.columns()), ranks
+        if name in ("direct", "two_shot"):
+            assert not program.rounds_per_hop
 
 
 def test_ring_all_reduce_moves_the_least_and_copies_nothing() -> None:

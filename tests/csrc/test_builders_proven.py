@@ -10,12 +10,13 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import _core
 from syntony.synth.checker import check_program, least_fifo_depth
 from syntony.synth.model.program import Program
+from tests.sampled import examples
 
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 BUILDERS = [(a.name, collective) for a in _core.algorithms() for collective in a.collectives]
@@ -68,7 +69,7 @@ def boxes_of_any_shape(draw: st.DrawFn) -> list[list[int]]:
     return [list(ranks[a:b]) for a, b in itertools.pairwise(edges)]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(boxes_of_any_shape(), st.sampled_from([pair for pair in BUILDERS if pair[0] in IN_BOXES]), st.data())
 def test_two_levels_are_proven_for_any_boxes(boxes: list[list[int]], pair: tuple[str, str], data: Any) -> None:
     name, collective = pair

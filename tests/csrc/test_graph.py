@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra, maximum_flow
 
 from syntony._solve import FlowNetwork, ShortestPaths
+from tests.sampled import examples
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def graphs(draw: st.DrawFn, least: int = 2, largest: int = 10**12) -> Graph:
     return Graph(nodes, [arc[:2] for arc in arcs], [arc[2] for arc in arcs])
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(graph=graphs())
 def test_max_flow_and_both_cuts(graph: Graph) -> None:
     source, sink = 0, graph.nodes - 1
@@ -79,7 +80,7 @@ def test_max_flow_and_both_cuts(graph: Graph) -> None:
         assert graph.net_out_of(node, flows) == {source: value, sink: -value}.get(node, 0)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(graph=graphs(least=3), data=st.data())
 def test_a_flow_moves_on_from_sink_to_sink(graph: Graph, data: st.DataObject) -> None:
     """As much reaches every sink as from scratch, up to what was sent in the first place."""
@@ -97,7 +98,7 @@ def test_a_flow_moves_on_from_sink_to_sink(graph: Graph, data: st.DataObject) ->
             at = sink
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(graph=graphs(), data=st.data())
 def test_a_flow_continues_when_capacities_change(graph: Graph, data: st.DataObject) -> None:
     source, sink = 0, graph.nodes - 1
@@ -176,7 +177,7 @@ def test_refusals() -> None:
         ShortestPaths(2, np.asarray([0], np.int32), np.asarray([1], np.int32), np.asarray([1.0])).distances(2)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(graph=graphs(largest=9))
 def test_shortest_paths(graph: Graph) -> None:
     tails, heads = graph.columns()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from syntony.overlap.policies.table import policy
 from syntony.overlap.predict.estimate import estimates
@@ -19,9 +19,10 @@ from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.plan import Plan
 from tests.overlap.models import dense
 from tests.overlap.plans import COST, LAYOUTS, in_order, key, step
+from tests.sampled import examples
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(LAYOUTS)
 def test_no_plan_beats_its_estimates(layout: Layout) -> None:
     plan = in_order(step(layout))
@@ -137,7 +138,7 @@ def test_a_policy_may_make_replicas_of_its_own() -> None:
     assert said["link 'network' were twice as fast"] > 0
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(LAYOUTS)
 def test_explanations_can_be_told(layout: Layout) -> None:
     timeline = simulate(in_order(step(layout)), COST)

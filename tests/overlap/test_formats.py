@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
@@ -19,9 +19,10 @@ from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.op import COMPUTE, Kind
 from tests.overlap.plans import COST, LAYOUTS, in_order, key, step
+from tests.sampled import examples
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(layout=LAYOUTS)
 def test_chakra_round_trip(tmp_path_factory: pytest.TempPathFactory, layout: Layout) -> None:
     plan = in_order(step(layout))
@@ -142,7 +143,7 @@ GOOD = _foreign(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(at=st.integers(0, len(GOOD) - 1), byte=st.integers(0, 255), cut=st.booleans())
 def test_damaged_traces_get_a_sentence(tmp_path_factory: pytest.TempPathFactory, at: int, byte: int, cut: bool) -> None:
     path = tmp_path_factory.getbasetemp() / "damaged.et"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
@@ -15,6 +15,7 @@ from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind
 from tests.overlap.models import dense, experts, moved, shadowed, sharded
 from tests.overlap.plans import key
+from tests.sampled import examples
 
 
 @st.composite
@@ -38,7 +39,7 @@ def layouts(draw: st.DrawFn) -> Layout:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(layouts(), st.sampled_from([dense, sharded, experts, moved, shadowed]))
 def test_every_layout(layout: Layout, model) -> None:
     layers = model(8)

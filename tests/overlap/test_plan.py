@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from syntony.base.command import UserError
 from syntony.overlap.policies.orders import in_order
@@ -19,6 +19,7 @@ from syntony.overlap.step.plan import Plan
 from tests.overlap.models import experts, moving, sharded
 from tests.overlap.plans import key
 from tests.overlap.test_generate import layouts
+from tests.sampled import examples
 
 
 def example() -> Plan:
@@ -28,7 +29,7 @@ def example() -> Plan:
     return Plan("example", graph, in_order(graph), {"dp": 5}, {"slice": 1 << 18}, Clip.EXACT, {"dp": 1})
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(layouts())
 def test_text_round_trip(layout: Layout) -> None:
     graph = generate(sharded(8), layout)

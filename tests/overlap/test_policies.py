@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections import Counter
@@ -24,7 +25,7 @@ from syntony.overlap.policies.policy import Decided, Standing
 from syntony.overlap.policies.search import chain_of, planned
 from syntony.overlap.policies.table import LEFT_OUT, POLICIES, policy
 from syntony.overlap.predict.estimate import estimates
-from syntony.overlap.predict.simulation import simulate
+from syntony.overlap.predict.simulation import Timeline, simulate
 from syntony.overlap.step.cost import Cost, ring_wire
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
@@ -81,6 +82,27 @@ STEPS = {
 }
 
 
+def chains(first: int, every: int) -> list[str]:
+    """Every policy before each of two that split backwards; or one in so many of them, from that one on."""
+    return [f"{one}+{then}" for one in POLICIES for then in ("need", "ooo_backprop")][first % every :: every]
+
+
+@functools.cache
+def plans_of(step: str) -> dict[str, tuple[Plan, Timeline]]:
+    """By policy that has something to do with that step."""
+    return plans_for(generate(*STEPS[step]))
+
+
+def plans_for(graph: Graph) -> dict[str, tuple[Plan, Timeline]]:
+    cost = priced(graph, alpha=1e-3)
+    found = {}
+    for name, one in POLICIES.items():
+        with suppress(UserError):
+            plan = one.plan(graph, cost)
+            found[name] = plan, simulate(plan, cost)
+    return found
+
+
 def priced(graph: Graph, ratio: float = 1.0, alpha: float = 0.0) -> Cost:
     """All lanes share a link; the busiest device's takes `ratio` times what it computes."""
     free = {
@@ -111,16 +133,10 @@ def gain(step: str, name: str, over: str = "fifo", ratio: float = 1.0, **knobs: 
 def test_every_policy_keeps_the_work(step: str) -> None:
     layers, layout = STEPS[step]
     graph = generate(layers, layout)
-    cost = priced(graph, alpha=1e-5)
-    ran = 0
-    for name in POLICIES:
-        try:
-            plan = policy(name).plan(graph, cost)
-        except UserError:
-            continue  # it has nothing to do with such a step
-        ran += 1
+    cost = priced(graph, alpha=1e-3)
+    found = plans_of(step)
+    for name, (plan, timeline) in found.items():
         plan.check()
-        timeline = simulate(plan, cost)
         assert timeline.seconds >= estimates(plan, cost)[0].seconds * (1 - 1e-9), name
         assert (timeline.end >= timeline.start - 1e-12).all(), name
         assert _computed(plan.graph) == pytest.approx(_computed(graph)), name
@@ -144,7 +160,7 @@ def test_every_policy_keeps_the_work(step: str) -> None:
             recorded = generate(plan.graph.layers, layout)  # with the experts where the policy has them
             own = {op.key for op in recorded if op.kind not in (Kind.ALL_GATHER, Kind.BACKWARD)}
             assert own <= plan.parts.keys(), name
-    assert ran >= 10
+    assert len(found) >= 10
 
 
 def _computed(graph: Graph) -> dict[int, float]:
@@ -275,16 +291,16 @@ def test_updates_by_slices_hide_the_optimizer(ratio: float) -> None:
         assert [dep.part for dep in last.deps] == [last.key.part]  # a slice waits for itself
 
 
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.sweep)], ids=["some", "all"])
 @pytest.mark.parametrize("step", STEPS)
-def test_backwards_are_split_whatever_came_before(step: str) -> None:
+def test_backwards_are_split_whatever_came_before(step: str, every: int) -> None:
     graph = generate(*STEPS[step])
     cost = priced(graph, 0.5)
-    for first in POLICIES:
-        for second in ("need", "ooo_backprop"):
-            with suppress(UserError):  # some do not fit together, and say so
-                plan = planned(chain_of(f"{first}+{second}"), graph, cost)
-                plan.graph.check()
-                simulate(plan, cost)
+    for chain in chains([*STEPS].index(step), every):
+        with suppress(UserError):  # some do not fit together, and say so
+            plan = planned(chain_of(chain), graph, cost)
+            plan.graph.check()
+            simulate(plan, cost)
 
 
 @pytest.mark.parametrize(("microbatches", "ratio"), [(1, 0.5), (2, 0.2)])
@@ -320,7 +336,7 @@ def test_more_microbatches_side_by_side_hide_more() -> None:
         seconds("dualpipe", batches=3)
 
 
-@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.5])
+@pytest.mark.parametrize("ratio", [0.5, pytest.param(1.0, marks=pytest.mark.sweep), 1.5])
 def test_interleave_takes_whatever_is_ready(ratio: float) -> None:
     graph = generate(tensor(), Layout(tp=4, microbatches=4))
     cost = priced(graph, ratio)
@@ -563,11 +579,9 @@ def test_rows_say_how_whole_they_are(capsys: pytest.CaptureFixture[str]) -> None
     for name, one in POLICIES.items():
         assert (one.standing is Standing.PARTIAL) == bool(one.missing), name
         assert "left out" not in one.about, name
-        for step, (layers, layout) in STEPS.items():
-            graph = generate(layers, layout)
-            with suppress(UserError):
-                plan = one.plan(graph, priced(graph))
-                assert bool(plan.simulated) == (one.standing is Standing.SIMULATED), (name, step)
+    for step in STEPS:
+        for name, (plan, _) in plans_of(step).items():
+            assert bool(plan.simulated) == (POLICIES[name].standing is Standing.SIMULATED), (name, step)
     for name, reason in LEFT_OUT.items():
         with pytest.raises(UserError, match=re.escape(reason)):
             policy(name)
@@ -577,15 +591,11 @@ def test_no_two_names_stand_for_the_same_plans() -> None:
     """Of every two published systems that apply to the same steps, one has another plan, or cost, for one of them. But
     for gshard, which says where tokens go, not when: its plan is the plain one, as poseidon's is."""
     plans: dict[str, dict[str, object]] = {}
-    graphs = {step: generate(layers, layout) for step, (layers, layout) in STEPS.items()}
-    for step, graph in (graphs | {"asked unevenly": demanded(1.0)}).items():
-        cost = priced(graph, alpha=1e-3)
-        for name, one in POLICIES.items():
-            if not one.paper.startswith("none"):
-                with suppress(UserError):
-                    plan = one.plan(graph, cost)
-                    own = plan.orders, plan.windows, plan.priorities, simulate(plan, cost).seconds
-                    plans.setdefault(name, {})[step] = own
+    found = {step: plans_of(step) for step in STEPS} | {"asked unevenly": plans_for(demanded(1.0))}
+    for step, those in found.items():
+        for name, (plan, timeline) in those.items():
+            if not POLICIES[name].paper.startswith("none"):
+                plans.setdefault(name, {})[step] = plan.orders, plan.windows, plan.priorities, timeline.seconds
     for one, other in itertools.combinations(plans, 2):
         both = plans[one].keys() & plans[other].keys()
         alike = both and all(plans[one][step] == plans[other][step] for step in both)

@@ -6,13 +6,14 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
 from syntony.overlap.layouts.reshard import Piece, held, reshard
 from syntony.overlap.step.layout import Layout
 from syntony.overlap.step.models import Form, layers_of, model_named
+from tests.sampled import examples
 
 MODEL = model_named("gpt:hidden=64,blocks=4,heads=4")
 WHOLE = layers_of(MODEL, Layout(), Form(element=1))
@@ -35,7 +36,7 @@ LAYOUTS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(LAYOUTS, LAYOUTS)
 def test_every_rank_has_its_bytes(old: Layout, new: Layout) -> None:
     before, after = holding(old), holding(new)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
@@ -25,6 +25,7 @@ from syntony.overlap.step.pipelines import Times, finish, pipeline
 from syntony.overlap.step.plan import Plan
 from tests.overlap.models import dense, sharded
 from tests.overlap.plans import key
+from tests.sampled import examples
 
 STEPS = 3
 
@@ -112,7 +113,7 @@ def plans(draw: st.DrawFn) -> tuple[Plan, Cost]:
     return Plan("random", graph, in_order(graph), windows, priorities=priorities), cost
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(plans())
 def test_equals_the_reference(case: tuple[Plan, Cost]) -> None:
     plan, cost = case

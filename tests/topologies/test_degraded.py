@@ -6,13 +6,14 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.topologies import Permutation, Topology, parse
 from syntony.topologies.file_format import write
 from syntony.topologies.graph.degraded import degraded
 from syntony.topologies.graph.symmetry import orbits
+from tests.sampled import examples
 from tests.topologies.named import refusal
 
 NAMES = [
@@ -27,7 +28,7 @@ NAMES = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.sampled_from(NAMES), st.data())
 def test_what_is_left_is_what_was_there(name: str, data: st.DataObject) -> None:
     intact = parse(name)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import topologies
@@ -22,6 +22,7 @@ from syntony.base.whole_file import write_text
 from syntony.topologies import Topology, TopologyError, file_format, parse
 from syntony.topologies.file_format import write
 from syntony.topologies.readers import read
+from tests.sampled import examples
 from tests.topologies.named import EXAMPLES, SMALL, names, networks, refusal
 
 
@@ -30,7 +31,7 @@ def test_any_network_survives_the_file_exactly(topology: Topology) -> None:
     assert file_format.from_json(file_format.to_json(topology)) == topology
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(names())
 def test_any_family_survives_the_file_exactly(name: str) -> None:
     topology = parse(name)
@@ -208,7 +209,7 @@ def test_damage_anywhere_is_a_sentence_or_a_topology_never_a_crash() -> None:
     assert refused > 1000
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     st.data(),
     st.recursive(

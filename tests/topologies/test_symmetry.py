@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.topologies import Permutation, parse
 from syntony.topologies.graph.symmetry import group_order, moving, orbits, swap_and_turn
+from tests.sampled import examples
 from tests.topologies.named import names
 
 
@@ -66,7 +67,7 @@ def test_moving_moves_only_what_it_is_told() -> None:
     assert moving(5, {1: 3, 3: 1}) == (0, 3, 2, 1, 4)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(names(), st.data())
 def test_links_move_with_the_nodes_and_respect_composition(name: str, data: st.DataObject) -> None:
     topology = parse(name)

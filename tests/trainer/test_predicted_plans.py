@@ -9,8 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.sampled import examples
 
 pytest.importorskip("torch")
 
@@ -63,7 +65,7 @@ def fits(plan: Plan, config: Config) -> None:
         assert step.tasks
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(case=CASES)
 def test_a_predicted_plan_fits_the_trainer(case: tuple[dict[str, Any], dict[str, Any], int, str]) -> None:
     model, layout, rows, name = case

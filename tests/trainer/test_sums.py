@@ -7,8 +7,10 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.sampled import examples
 
 torch = pytest.importorskip("torch")
 
@@ -32,7 +34,7 @@ def reference(terms: list) -> object:
     return level[0]
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(count=st.integers(1, 13), seed=st.integers(0, 999))
 def test_tree_in_any_order(count: int, seed: int) -> None:
     source = torch.Generator().manual_seed(seed)
@@ -50,7 +52,7 @@ def test_tree_in_any_order(count: int, seed: int) -> None:
     assert torch.equal(total, reference(terms))
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(ranks=st.sampled_from([1, 2, 4, 8]), each=st.sampled_from([1, 2, 4]), seed=st.integers(0, 99))
 def test_ranks_with_aligned_runs_make_nodes_of_the_same_tree(ranks: int, each: int, seed: int) -> None:
     source = torch.Generator().manual_seed(seed)
@@ -76,7 +78,7 @@ def test_sums_of_squares_are_trees_of_halves(blocks: int, scale: int) -> None:
     assert torch.equal(square_sums(gradient), want.flatten())
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(blocks=st.integers(1, 400), cuts=st.sets(st.integers(1, 399), max_size=6), scale=st.integers(-30, 15))
 def test_the_norm_has_no_order(blocks: int, cuts: set[int], scale: int) -> None:
     source = torch.Generator().manual_seed(blocks)

@@ -18,9 +18,8 @@ from tests.trainer import layouts_script
 from tests.trainer.layouts_script import LAYOUTS
 
 SAMPLE = (
-    "one", "optimistic, held out", "zero1", "zero2, recompute", "zero3, optimistic", "dear, held out",
-    "syndicate on gloo", "resumed elsewhere", "experts", "experts, resumed to move", "experts, off",
-    "off, one", "off, dear",
+    "one", "optimistic, held out", "zero2, recompute", "zero3, optimistic", "dear, held out", "resumed elsewhere",
+    "experts", "experts, resumed to move", "off, one", "off, dear",
 )  # fmt: skip
 """One layout of each kind; who resumes comes after whom it resumes."""
 

@@ -1,7 +1,7 @@
 """Runs torch's own distributed test-suite, as it lies in the wheel, against one backend.
 
     python tests/collectives/torch_backend/torch_suite.py --backend syntony --world-size 3 [--skips-of mpi] [--json F]
-    [NAME ..]
+    [--without REGEX] [NAME ..]
 
 The suite decides by the environment variable BACKEND what to skip. It does not know "syntony", so BACKEND is "gloo"
 (whose tests are what a CPU backend must do) or, for the tests of all_to_all that it keeps for MPI, "mpi"; and
@@ -16,6 +16,7 @@ import argparse
 import gc
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -152,11 +153,14 @@ def main() -> int:
     parser.add_argument("--skips-of", choices=["gloo", "mpi"], default="gloo", help="skip what the suite skips for it")
     parser.add_argument("--json", help="write outcomes here")
     parser.add_argument("--quiet", action="store_true")
+    parser.add_argument("--without", metavar="REGEX", help="leave out tests whose names have this")
     parser.add_argument("names", nargs="*", help="tests to run (default: all)")
     arguments = parser.parse_args()
 
     case = load_suite(arguments.backend, arguments.world_size, arguments.skips_of)
     names = arguments.names or unittest.defaultTestLoader.getTestCaseNames(case)
+    if arguments.without:
+        names = [name for name in names if not re.search(arguments.without, name)]
     result = Outcomes(arguments.quiet)
     started = time.monotonic()
     unittest.TestSuite(case(name) for name in names).run(result)

@@ -8,10 +8,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import _emulation
+from tests.sampled import examples
 
 Columns = st.SearchStrategy[list[np.ndarray]]
 BLOCK = 256
@@ -38,7 +39,7 @@ def exponent(value: float) -> int:
     return max(math.frexp(value)[1], -125) if value else -125
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(columns(st.integers(1, 9), largest=2.0**120))
 def test_block_floating_point_errs_no_more_than_its_bound(sources: list[np.ndarray]) -> None:
     """Each worker errs by one unit of the block's scale at most, and the sum is rounded to float32 once."""
@@ -86,7 +87,7 @@ def test_small_and_subnormal_numbers() -> None:
     assert np.array_equal(through("float32_fpisa", [tiny]), np.array([0, 0, 2.0**-126, 0], np.float32))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(columns(st.integers(1, 5)))
 def test_bfloat16_rounds_every_part_and_the_sum_once(sources: list[np.ndarray]) -> None:
     def rounded(values: np.ndarray) -> np.ndarray:
@@ -129,7 +130,7 @@ def fpisa(values: list[float]) -> float:
     return sign * math.ldexp(kept, exponent_ + above - 150)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(columns(st.integers(1, 6), elements=8))
 def test_fpisa_adds_as_published(sources: list[np.ndarray]) -> None:
     expected = [fpisa([float(source[i]) for source in sources]) for i in range(len(sources[0]))]

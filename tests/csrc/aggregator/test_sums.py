@@ -6,11 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import _core, _emulation
 from tests.csrc.aggregator.serving import Array, Job, aggregator, everybody
+from tests.sampled import examples
 
 
 def numbers(ranks: int, elements: int, dtype: str = "float32", seed: int = 0) -> list[Array]:
@@ -27,7 +28,7 @@ def in_rank_order(sources: list[Array]) -> Array:
     return total
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     ranks=st.integers(1, 5),
     elements=st.integers(1, 3000),
@@ -44,7 +45,7 @@ def test_float32_is_added_in_rank_order_on_every_rank(
             np.testing.assert_array_equal(result, in_rank_order(sources), strict=True)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     ranks=st.integers(1, 4),
     elements=st.integers(1, 3000),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.synth.bounds.throughput import bounds_of
@@ -22,6 +22,7 @@ from syntony.synth.model.values import ValueBuilder
 from syntony.topologies.families import FAMILIES
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
+from tests.sampled import examples, one_in
 from tests.synth.bounds.witnesses import Recomputed
 from tests.synth.networks import able_networks
 
@@ -47,8 +48,7 @@ def check(topology: Topology, collective: Collective) -> Bounds:
     return bounds
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", EXAMPLES + ABLE)
+@pytest.mark.parametrize(("name", "kind"), one_in(3, EXAMPLES + ABLE, KINDS))
 def test_families(name: str, kind: str) -> None:
     topology = parse(name)
     with_hint = check(topology, Collective.make(kind, topology.ranks))
@@ -58,8 +58,9 @@ def test_families(name: str, kind: str) -> None:
     assert bare.latency.seconds == pytest.approx(with_hint.latency.seconds, rel=1e-12)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["dgx1", "rail:boxes=3,gpus=4,rails=2", "dgx-h100:2", "torus:3x4", "fat-tree:4"])
+@pytest.mark.parametrize(
+    ("name", "kind"), one_in(2, ["dgx1", "rail:boxes=3,gpus=4,rails=2", "dgx-h100:2", "torus:3x4", "fat-tree:4"], KINDS)
+)
 def test_some_members_roots_and_uneven_weights(name: str, kind: str) -> None:
     topology = parse(name)
     for seed in range(4):
@@ -80,7 +81,7 @@ def test_some_members_roots_and_uneven_weights(name: str, kind: str) -> None:
             assert "no path leads" in str(error)  # noqa: PT017
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(data=st.data())
 def test_random_networks(data: st.DataObject) -> None:
     """Switches of any ability, in directed networks where out is not in."""

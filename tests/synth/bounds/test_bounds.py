@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony._solve import FlowNetwork
@@ -24,6 +24,7 @@ from syntony.synth.model.collective import KINDS, Collective, CollectiveError
 from syntony.synth.model.network import Network
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Link, Node, Topology
+from tests.sampled import examples
 from tests.synth.networks import able_networks, collectives, networks
 
 
@@ -84,7 +85,7 @@ def brute_force(topology: Topology, collective: Collective) -> Fraction:
     return best
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_cuts_are_exact(data: st.DataObject) -> None:
     topology = data.draw(networks(5))
@@ -109,7 +110,7 @@ def every_partition(members: list[int]) -> Iterator[list[list[int]]]:
             yield [*parts[:position], [first, *parts[position]], *parts[position + 1 :]]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_partitions_are_the_best_there_are(data: st.DataObject) -> None:
     """Over all partitions of the members, each part with the switches that suit it best, out and in."""
@@ -170,7 +171,7 @@ def test_all_reduce_is_not_reduce_scatter_and_all_gather(name: str, bound: str, 
     assert references.composition == Fraction(composition) * 10**9
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_no_trees_beat_the_bound(data: st.DataObject) -> None:
     """The linear program knows nothing of partitions: if a bound were too good to be true, it would show."""
@@ -233,7 +234,7 @@ def test_boxes_whose_switches_add_are_summed_inside() -> None:
 # ---- all_to_all: prices ---------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_cheap_prices_are_called_the_best_only_where_the_program_agrees(data: st.DataObject) -> None:
     topology = data.draw(able_networks())
@@ -284,7 +285,7 @@ def test_symmetry_puts_the_flow_program_within_reach() -> None:
     assert bound.seconds_per_byte == Fraction(2, 10**9)  # 16/8 hops on average each way along the long dimension
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     nodes=st.integers(3, 7),
     arcs=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 10**12)), max_size=25),
@@ -358,7 +359,7 @@ def test_the_slow_uplink_bounds_everything(kind: str, gigabytes: Fraction) -> No
         assert references.trees == pytest.approx(1e10, rel=1e-7)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_what_is_found_before_the_deadline_is_a_bound(data: st.DataObject) -> None:
     topology = data.draw(able_networks())

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.synth.bounds.throughput import bounds_of
@@ -16,6 +16,7 @@ from syntony.synth.model.collective import Collective
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Link, Node, Topology
+from tests.sampled import examples
 from tests.synth.networks import collectives, networks
 
 
@@ -43,7 +44,7 @@ def test_a_megabyte_takes_its_bytes_and_the_way(name: str, kind: str, seconds: f
     assert seconds * (1 - 1e-9) <= bounds.seconds(10**6) <= seconds * 1.02
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_no_schedule_is_faster(data: st.DataObject) -> None:
     topology = data.draw(networks())

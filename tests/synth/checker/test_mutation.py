@@ -16,6 +16,7 @@ from syntony.synth.model.instructions import INSTRUCTION_FIELDS, Opcode, Program
 from syntony.synth.model.program import Program
 from syntony.synth.model.schedule import Schedule, Transfer, Transfers
 from syntony.synth.symmetry.groups import fold
+from tests.sampled import one_in
 from tests.synth import random_executor
 from tests.synth.programs import exchange, one_sided_gather, relay_broadcast, ring_all_reduce
 from tests.synth.schedules import SCHEDULES as ON_RANKS
@@ -233,9 +234,7 @@ def mutate(schedule: Schedule, mutation: Callable[..., None], dice: random.Rando
     return replace(schedule, transfers=Transfers.of(rows))
 
 
-@pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("folded", [False, True])
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("name", "folded", "seed"), one_in(4, [*SCHEDULES], [False, True], range(10)))
 def test_a_transfer_removed_duplicated_or_redirected_is_refused(name: str, folded: bool, seed: int) -> None:
     """No exceptions: the checker accepts only schedules in which every transfer is needed, once, where it goes.
 
@@ -250,8 +249,7 @@ def test_a_transfer_removed_duplicated_or_redirected_is_refused(name: str, folde
             assert is_named(verdict), verdict.fault
 
 
-@pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("name", "seed"), one_in(3, [*SCHEDULES], range(10)))
 def test_other_schedule_mutants_are_refused_or_work(name: str, seed: int) -> None:
     original = SCHEDULES[name]()
     dice = random.Random(f"{name} {seed}")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.__main__ import main
@@ -21,6 +21,7 @@ from syntony.synth.formats.loading import read, verify
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.topologies.parse import parse
+from tests.sampled import examples
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def of_a_mesh() -> Portfolio:
     return portfolio(parse("mesh:3x3"), Collective.make("all_reduce", 9), 1 << 8, 1 << 26, Budget(6))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(power=st.integers(8, 26))
 def test_no_entry_is_beaten_by_another(of_a_mesh: Portfolio, power: int) -> None:
     """At the sizes that were simulated, within the turn's tolerance."""

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
@@ -26,6 +26,7 @@ from syntony.synth.symmetry.link_loads import link_loads, link_loads_by_step
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Link, Node, Topology
+from tests.sampled import examples, one_in
 from tests.synth.networks import networks, replay
 
 KINDS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce")
@@ -49,8 +50,9 @@ def _diameter(schedule: Schedule) -> int:
     return int(rows.max())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["ring:5", "ring:2", "full:4", "dgx1", "mesh:3x3", "torus:3x4", "hypercube:3"])
+@pytest.mark.parametrize(
+    ("name", "kind"), one_in(2, ["ring:5", "ring:2", "full:4", "dgx1", "mesh:3x3", "torus:3x4", "hypercube:3"], KINDS)
+)
 def test_schedules_are_right_and_take_the_fewest_steps(name: str, kind: str) -> None:
     schedule = _run(parse(name), kind)
     replay(schedule)
@@ -87,7 +89,7 @@ def test_the_benchmarks_graphs() -> None:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(topology=networks(switches=0), data=st.data())
 def test_random_networks(topology: Topology, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(KINDS))
@@ -98,7 +100,7 @@ def test_random_networks(topology: Topology, data: st.DataObject) -> None:
     assert schedule.steps == len(schedule.rounds) == _diameter(schedule) * (2 if kind == "all_reduce" else 1)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(topology=networks(switches=0), data=st.data())
 def test_every_step_is_as_long_as_a_linear_program_says(topology: Topology, data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, 3), min_size=topology.ranks, max_size=topology.ranks))
@@ -145,7 +147,7 @@ def _least_step(topology: Topology, sizes: list[int], step: int) -> float:
     return worst
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(data=st.data())
 def test_the_least_load_is_that_of_the_worst_set_of_jobs(data: st.DataObject) -> None:
     jobs, links = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 4))

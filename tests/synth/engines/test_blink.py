@@ -10,7 +10,7 @@ from fractions import Fraction
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony._solve import FractionalPacking
@@ -26,6 +26,7 @@ from syntony.synth.model.network import Network
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
+from tests.sampled import examples, one_in
 from tests.synth.networks import networks, replay
 
 KINDS = ["all_gather", "broadcast", "reduce", "reduce_scatter", "all_reduce"]
@@ -46,8 +47,9 @@ def irregular(name: str, seed: int) -> Topology:
     return replace(topology, name=f"{name} uneven", links=tuple(links), generators=())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["dgx1", "dgx-a100:2", "mesh:3x3", "star:4", "full:2", "torus:4x4"])
+@pytest.mark.parametrize(
+    ("name", "kind"), one_in(2, ["dgx1", "dgx-a100:2", "mesh:3x3", "star:4", "full:2", "torus:4x4"], KINDS)
+)
 def test_near_the_bound_and_checked(name: str, kind: str) -> None:
     """Beside forest's exact rate; what is lost is what packing and few trees may lose together."""
     topology = parse(name)
@@ -64,7 +66,7 @@ def test_near_the_bound_and_checked(name: str, kind: str) -> None:
     assert seconds_per_byte(schedule) * Fraction(1 - LOSS) <= exact * Fraction(1 + EPSILON) * Fraction(1.001)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(topology=networks(), kind=st.sampled_from(KINDS))
 def test_random_networks(topology: Topology, kind: str) -> None:
     """Links lead one way here, relays take in more than they send out: the engine's own proof is the measure."""
@@ -179,7 +181,7 @@ def cheapest_tree(wires: dict[tuple[int, int], int], root: int) -> int:
     return cost
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(data=st.data())
 def test_cheapest_trees_are_those_of_edmonds(data: st.DataObject) -> None:
     """On graphs of receivers and relays with whole lengths, exactly; through relays go shortest paths."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from syntony.synth.traffic.job import Job
 from syntony.synth.traffic.run import run
 from syntony.topologies.hosts import hosts_of
 from syntony.topologies.parse import parse
+from tests.sampled import examples
 from tests.synth.networks import replay
 
 Matrix = NDArray[np.int64]
@@ -47,7 +48,7 @@ def matrices(draw: st.DrawFn, size: int) -> Matrix:
     return np.where(draw(arrays(np.bool_, (size, size))), entries, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_birkhoff_covers_the_matrix_in_its_largest_sum(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 9))
@@ -82,7 +83,7 @@ def test_what_birkhoff_refuses(size: int, entries: list[int], sentence: str) -> 
         _solve.birkhoff(size, np.asarray(entries, np.int64))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_plans_are_right_and_balanced(data: st.DataObject) -> None:
     boxes, per_box = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
@@ -159,7 +160,7 @@ def test_schedules_of_even_blocks(name: str) -> None:
     replay(schedule)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.data())
 def test_schedules_of_uneven_blocks_carry_the_plan(data: st.DataObject) -> None:
     topology = parse("rail:boxes=3,gpus=2,rails=2")

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.synth.checker.schedules.check import check_schedule
@@ -26,6 +26,7 @@ from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.graph.symmetry import group_order
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
+from tests.sampled import examples, one_in
 from tests.synth.engines.test_forest import cabled
 from tests.synth.networks import networks, replay
 
@@ -47,8 +48,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "kind"), one_in(2, NAMES, KINDS))
 def test_the_bound_is_met(name: str, kind: str) -> None:
     topology = parse(name)
     root = 0 if kind == "all_to_all" else topology.ranks // 2
@@ -98,7 +98,7 @@ def test_the_order_on_every_way_is_fixed_so_that_representatives_can_be_simulate
     assert len(set(used)) == len(used)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(topology=cabled() | networks(), data=st.data())
 def test_random_networks(topology: Topology, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(KINDS))

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import _solve
@@ -20,6 +20,7 @@ from syntony.synth.model.network import Network
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Link, Node, Topology
+from tests.sampled import examples, one_in
 from tests.synth.networks import replay
 
 NAMES = [
@@ -37,8 +38,7 @@ NAMES = [
 KINDS = ["all_gather", "reduce_scatter", "broadcast", "reduce"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "kind"), one_in(2, NAMES, KINDS))
 def test_the_bound_is_met(name: str, kind: str) -> None:
     topology = parse(name)
     schedule = run(topology, Collective.make(kind, topology.ranks), 1 << 30, Budget())
@@ -94,7 +94,7 @@ def cabled(draw: st.DrawFn) -> Topology:
     return Topology("cabled", tuple(nodes), tuple(links))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(topology=cabled(), data=st.data())
 def test_random_networks(topology: Topology, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(KINDS))
@@ -106,7 +106,7 @@ def test_random_networks(topology: Topology, data: st.DataObject) -> None:
     assert gap_of(schedule) == 0
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(topology=cabled())
 def test_random_all_reduce(topology: Topology) -> None:
     replay(run(topology, Collective.make("all_reduce", topology.ranks), 1, Budget()))
@@ -183,7 +183,7 @@ def test_so_many_trees_per_root(name: str, trees: int, rate: str) -> None:
     assert schedule.collective.chunks.weight.sum() == trees * topology.ranks
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(topology=cabled(), trees=st.integers(1, 4), kind=st.sampled_from([*KINDS, "all_reduce"]))
 def test_no_packing_of_so_many_trees_is_faster(topology: Topology, trees: int, kind: str) -> None:
     """The time before the one that was found: some cut has not enough room, or the trees would fit."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.synth.checker import check_schedule
@@ -17,13 +17,13 @@ from syntony.synth.model.routes import routes_of
 from syntony.synth.symmetry.groups import expand
 from syntony.synth.symmetry.throughput import gap_of
 from syntony.topologies.parse import parse
+from tests.sampled import examples, one_in
 from tests.synth.networks import collectives, networks, replay
 
 NAMES = ["dgx1", "dgx-a100:2", "ring:5", "star:4", "mesh:2x3", "torus:3x3", "full:2", "rail:boxes=2,gpus=4,rails=2"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "kind"), one_in(2, NAMES, KINDS))
 def test_named_networks(name: str, kind: str) -> None:
     topology = parse(name)
     schedule = run(topology, Collective.make(kind, topology.ranks), 1 << 20, Budget())
@@ -35,7 +35,7 @@ def test_named_networks(name: str, kind: str) -> None:
     assert gap >= 0
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(data=st.data())
 def test_random_networks(data: st.DataObject) -> None:
     topology = data.draw(networks())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.synth.checker.schedules.check import check_schedule
@@ -16,6 +16,7 @@ from syntony.synth.model.schedule import Schedule
 from syntony.synth.symmetry.levels import LevelsError, given_levels, levels_of
 from syntony.synth.symmetry.throughput import gap_of
 from syntony.topologies.parse import parse
+from tests.sampled import examples, one_in
 from tests.synth.networks import replay
 
 SHAPES = {
@@ -72,8 +73,7 @@ def test_shapes_that_are_none(shape: str) -> None:
         given_levels(shape, 8)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("composition", [composition.name for composition in COMPOSITIONS])
+@pytest.mark.parametrize(("composition", "kind"), one_in(2, [composition.name for composition in COMPOSITIONS], KINDS))
 def test_every_composition_of_every_kind(composition: str, kind: str) -> None:
     apart = kind in ("all_to_all", "gather", "scatter")  # who solves a level is no matter then
     for name in NAMES[2:] if apart else NAMES:
@@ -101,7 +101,7 @@ def test_two_levels_meet_the_bound_of_boxes(kind: str) -> None:
     assert gap_of(_made("dgx-a100:4", kind, ":two-level")) == 0
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.data())
 def test_any_group_and_root(data: st.DataObject) -> None:
     per_box = data.draw(st.sampled_from([2, 3, 4]))

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.synth.checker import check_schedule
@@ -22,6 +22,7 @@ from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.aggregator import PROFILES, Aggregator
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Link, Node, Topology
+from tests.sampled import examples
 from tests.synth.networks import networks
 from tests.synth.schedules import two_leaves, works
 
@@ -181,7 +182,7 @@ def able_networks(draw: st.DrawFn) -> Topology:
     return replace(topology, nodes=tuple(nodes))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(able_networks(), st.sampled_from(KINDS), st.integers(1, 3))
 def test_any_network_gets_a_schedule_that_works_or_a_sentence(topology: Topology, kind: str, chunks: int) -> None:
     collective = Collective.make(kind, topology.ranks, chunks)

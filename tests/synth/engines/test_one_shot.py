@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.synth.checker import check_schedule
@@ -15,10 +15,11 @@ from syntony.synth.model.target import CPU
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
+from tests.sampled import examples
 from tests.synth.networks import networks, replay
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(topology=networks(), weights=st.lists(st.integers(1, 3), min_size=1, max_size=2), size=st.integers(1, 1 << 12))
 def test_any_network(topology: Topology, weights: list[int], size: int) -> None:
     collective = Collective.make("all_reduce", topology.ranks, weights=weights)

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import _solve
@@ -28,6 +28,7 @@ from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.symmetry.groups import expand
 from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
 from syntony.topologies.parse import parse
+from tests.sampled import examples
 from tests.synth import random_executor
 from tests.synth.networks import collectives, networks
 
@@ -84,7 +85,7 @@ def test_the_least_cases() -> None:
     assert not len(pipeline.run(parse("ring:3"), alone, 100, Budget()).transfers)
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(data=st.data(), slices=st.integers(1, 4), size=st.sampled_from([0, 1, 1 << 20]))
 def test_slices_in_any_order_are_right(data: st.DataObject, slices: int, size: int) -> None:
     topology = data.draw(networks())

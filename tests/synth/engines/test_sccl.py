@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError, UndecidedError
@@ -23,6 +23,7 @@ from syntony.synth.symmetry.groups import expand
 from syntony.synth.symmetry.throughput import gap_of
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
+from tests.sampled import examples
 from tests.synth.networks import collectives, networks, replay
 
 DGX1 = [
@@ -133,7 +134,7 @@ def synchronous_rounds(schedule: Schedule) -> list[int]:
     return rounds
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(data=st.data())
 def test_what_another_engine_finds_exists(data: st.DataObject) -> None:
     """Never unsatisfiable where the greedy engine has a schedule; and whatever comes out is right."""

@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from syntony.synth.engines.engine import Budget, EngineError
@@ -20,6 +20,7 @@ from syntony.synth.model.network import Network
 from syntony.synth.model.routes import routes_of
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
+from tests.sampled import examples
 from tests.synth.networks import collectives, networks, replay
 
 
@@ -39,7 +40,7 @@ def instances(draw: st.DrawFn) -> Instance:
     return instance_of(topology, collective, steps, steps + draw(st.integers(0, 6)))
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(instance=instances())
 def test_the_solvers_agree(instance: Instance) -> None:
     """z3, CP-SAT on Booleans and CP-SAT on flows say the same; and where there is a schedule, the bound allows it."""
@@ -51,7 +52,7 @@ def test_the_solvers_agree(instance: Instance) -> None:
         assert least_rounds(instance.network, instance.routes, instance.steps, 60) <= instance.rounds
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     name=st.sampled_from(["ring:4", "ring:5", "full:4", "mesh:2x2", "star:3", "ring:3"]),
     kind=st.sampled_from(["all_gather", "reduce_scatter", "all_to_all", "gather", "reduce", "broadcast"]),

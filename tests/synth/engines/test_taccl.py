@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
@@ -37,6 +37,7 @@ from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.synth.symmetry.throughput import gap_of
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
+from tests.sampled import examples, one_in
 from tests.synth.networks import networks, replay
 
 SKETCHES = Path(sys.modules[run.__module__].__file__ or "").parent / "sketches"
@@ -56,13 +57,12 @@ def _file(folder: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["ring:4", "star:3", "mesh:2x3", "dgx1"])
+@pytest.mark.parametrize(("name", "kind"), one_in(2, ["ring:4", "star:3", "mesh:2x3", "dgx1"], KINDS))
 def test_every_collective_without_a_sketch(name: str, kind: str) -> None:
     replay(_run(parse(name), kind))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(topology=networks(max_ranks=5), data=st.data())
 def test_random_networks(topology: Topology, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(KINDS))
@@ -70,7 +70,7 @@ def test_random_networks(topology: Topology, data: st.DataObject) -> None:
     replay(_run(topology, kind, size=size, seconds=1.0))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(topology=networks(max_ranks=4, switches=0), size=st.sampled_from([1, 8, 64]))
 def test_nothing_is_faster_than_what_is_claimed_to_be_the_fastest(topology: Topology, size: int) -> None:
     """Without parallel links and switches nobody shares a link at once, so every engine's schedule is one."""

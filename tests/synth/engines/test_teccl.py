@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.benchmarks.synthesis import teccl as table
@@ -30,6 +30,7 @@ from syntony.synth.symmetry.groups import expand
 from syntony.topologies.graph.wiring import Wiring
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
+from tests.sampled import examples
 from tests.synth.networks import able_networks, collectives, networks, replay
 
 NAMES = ["dgx1", "ring:5", "star:4", "mesh:2x3", "torus:3x3", "full:2", "rail:boxes=2,gpus=2,rails=2", "ring:1"]
@@ -78,7 +79,7 @@ def test_named_networks(name: str, kind: str) -> None:
     assert seconds >= bounds_of(topology, collective).seconds(1 << 16) * (1 - 1e-9)
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(data=st.data())
 def test_random_networks(data: st.DataObject) -> None:
     topology = data.draw(networks(max_ranks=4) | able_networks(max_ranks=4))
@@ -87,7 +88,7 @@ def test_random_networks(data: st.DataObject) -> None:
     prove(run(topology, data.draw(collectives(topology)), size, Budget(), switches))
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_every_manner_reaches_all(data: st.DataObject) -> None:
     topology = data.draw(networks())

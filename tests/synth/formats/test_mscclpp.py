@@ -22,6 +22,7 @@ from syntony.synth.formats.mscclpp.program import read_mscclpp
 from syntony.synth.lowering.lower import lower
 from syntony.synth.model.program import Program
 from syntony.synth.model.target import CONVERSION, TargetError
+from tests.sampled import one_in
 from tests.synth import random_executor
 from tests.synth.formats import plan_executor
 from tests.synth.programs import exchange, one_sided_gather, relay_broadcast
@@ -58,8 +59,7 @@ def test_real_plans_become_two_sided_for_the_cpu(name: str) -> None:
         random_executor.run(program, seed % 2 == 0 or not program.out_of_place, random.Random(seed))
 
 
-@pytest.mark.parametrize("protocol", ["Simple", "LL"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "protocol"), one_in(2, NAMES, ["Simple", "LL"]))
 def test_real_plans_go_out_and_come_back(name: str, protocol: str) -> None:
     plan = json.loads(
         mscclpp_text(load(foreign(name), target=CONVERSION), ExportOptions(protocol=protocol, in_place=True))

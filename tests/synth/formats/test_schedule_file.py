@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
@@ -24,6 +24,7 @@ from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.symmetry.groups import expand, fold
 from syntony.topologies.parse import parse
+from tests.sampled import examples
 from tests.synth.networks import collectives, networks
 from tests.synth.schedules import SWITCHED
 
@@ -38,7 +39,7 @@ def summing() -> Schedule:
     return greedy(parse("ring:3"), Collective.make("reduce_scatter", 3), 1024, Budget())
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data(), sidecar=st.booleans())
 def test_round_trip(data: st.DataObject, sidecar: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
     topology = data.draw(networks(4))

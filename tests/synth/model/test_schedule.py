@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.synth.checker import check_schedule
@@ -21,6 +21,7 @@ from syntony.synth.symmetry.groups import SymmetryError, chunk_permutation, expa
 from syntony.synth.symmetry.reversal import summed
 from syntony.synth.symmetry.throughput import seconds_per_byte
 from syntony.topologies.parse import parse
+from tests.sampled import examples
 from tests.synth.networks import networks, replay, round_unit
 
 
@@ -144,7 +145,7 @@ def test_round_bandwidth_is_the_greatest_common_divisor(topology) -> None:  # ty
         assert round_bandwidth(topology) == Fraction(*round_unit(topology))
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.sampled_from(["ring:4", "torus:3x3", "full:4", "dgx1", "dgx-a100:1"]), st.integers(1, 2))
 def test_fold_and_expand_round_trip(name: str, chunks: int) -> None:
     topology = parse(name)

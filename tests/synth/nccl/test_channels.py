@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import _solve
@@ -22,6 +22,7 @@ from syntony.synth.nccl.hosts import host_named
 from syntony.synth.nccl.machine import Machine, MachineError
 from syntony.synth.nccl.packing import pack
 from syntony.synth.nccl.paths import PathKind
+from tests.sampled import examples
 
 MACHINES = Path(__file__).parents[2] / "data" / "nccl_machines"
 FOREIGN = Path(__file__).parents[4] / "shared" / "foreign" / "nccl-topology"
@@ -103,7 +104,7 @@ def test_at_least_what_nccl_finds_itself(name: str, across: bool, ring: Fraction
 
 @pytest.mark.parametrize("shape", ["ring", "chain"])
 @given(st.lists(st.sampled_from([0, 2, 3, 8]), min_size=6, max_size=6))
-@settings(max_examples=6, deadline=None)
+@examples(6)
 def test_nothing_is_missed_on_four_gpus(shape: Shape, rates: list[int]) -> None:
     pairs = [(one, other) for one in range(4) for other in range(one + 1, 4)]
     host = meshed(dict(zip(pairs, rates, strict=True)), 4)
@@ -144,7 +145,7 @@ def test_steps_alone_reach_what_nccl_finds(name: str, tmp_path: Path) -> None:
 
 
 @given(st.lists(st.sampled_from([0, 2, 3, 8]), min_size=10, max_size=10))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_the_search_by_steps_finds_what_there_is_and_always_the_same(rates: list[int]) -> None:
     pairs = [(one, other) for one in range(5) for other in range(one + 1, 5)]
     host = meshed(dict(zip(pairs, rates, strict=True)), 5)

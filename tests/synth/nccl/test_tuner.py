@@ -11,13 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.__main__ import main
 from syntony.synth.nccl.cost_model import Group, calibrated, predicted
 from syntony.synth.nccl.measured import read_times
 from syntony.synth.nccl.tuner import MOST_BYTES, Curve, Way, choices, table_text, way_named
+from tests.sampled import examples
 
 SOURCE = Path(__file__).parents[3] / "csrc" / "nccl_tuner" / "tuner.c"
 SIZES = [1 << power for power in range(8, 31, 2)]
@@ -36,7 +37,7 @@ def nccl_tests(rows: list[tuple[int, float]]) -> str:
 
 
 @given(st.lists(speed, min_size=2, max_size=4))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_within_two_percent_on_held_out_sizes(models: list[tuple[float, float]]) -> None:
     """Times of NCCL's form, measured at every fourth power: at the powers between, the choice is nearly the best."""
     curves = [

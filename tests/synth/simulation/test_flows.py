@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.synth.simulation.flows import Flows, PathPolicy, Paths, simulate_flows
+from tests.sampled import examples
 from tests.synth.engines import flow_reference
 
 EXACT: dict[str, Any] = {"rel": 1e-9, "abs": 1e-12}
@@ -119,7 +120,7 @@ def test_columns_that_do_not_fit_are_refused(change: dict[str, Any], sentence: s
         simulate_flows(Flows.make(**arguments))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(
     routes=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True), min_size=1, max_size=12),
     capacity=st.lists(st.integers(1, 9), min_size=6, max_size=6),
@@ -171,7 +172,7 @@ def flow_graphs(draw: st.DrawFn) -> Flows:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(flow_graphs())
 def test_the_core_agrees_with_plain_python(flows: Flows) -> None:
     found = simulate_flows(flows)
@@ -182,7 +183,7 @@ def test_the_core_agrees_with_plain_python(flows: Flows) -> None:
     assert found.path.tolist() == list(path)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(flow_graphs())
 def test_the_timeline_carries_every_byte_and_overloads_no_link(flows: Flows) -> None:
     found = simulate_flows(flows, timeline=True)

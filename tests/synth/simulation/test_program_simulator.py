@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import _core
@@ -26,6 +26,7 @@ from syntony.synth.simulation.program_simulator import simulate_program
 from syntony.synth.simulation.result import StuckError
 from syntony.synth.simulation.schedule_simulator import simulate
 from syntony.topologies.parse import parse
+from tests.sampled import examples
 from tests.synth.networks import collectives, networks
 from tests.synth.programs import exchange, one_sided_gather, program, relay_broadcast, ring_all_reduce
 from tests.synth.schedules import SCHEDULES
@@ -103,7 +104,7 @@ def test_lowered_schedules_agree_with_their_schedule(name: str, size: int) -> No
     assert here == pytest.approx(there, rel=TOLERANCE)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data(), size=st.sampled_from([1, 1000]), slice_bytes=st.sampled_from([7, 100, WHOLE]))
 def test_no_program_beats_the_bound_and_skipping_changes_nothing(
     data: st.DataObject, size: int, slice_bytes: int

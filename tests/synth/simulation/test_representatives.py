@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from syntony.synth.bounds.throughput import bounds_of
@@ -24,6 +24,7 @@ from syntony.synth.symmetry.groups import chunk_permutation, fold
 from syntony.topologies.graph.wiring import Wiring
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
+from tests.sampled import examples
 from tests.synth.schedules import switch_reduce_scatter
 
 ALPHA, RATE = 1e-6, 1e9
@@ -124,7 +125,7 @@ def assert_alike(found: Simulation, whole: Simulation) -> None:
     assert means.mean(axis=1) * found.seconds == pytest.approx(found.busy, rel=1e-6, abs=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(schedule=symmetric_schedules(), slice_bytes=st.sampled_from([None, None, 100_000]))
 def test_representatives_are_exact(schedule: Schedule, slice_bytes: int | None) -> None:
     size = 1 << 20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.synth.engines.engine import Budget
@@ -23,6 +23,7 @@ from syntony.synth.symmetry.groups import expand
 from syntony.synth.symmetry.reversal import in_owned_chunks, summed, summed_and_spread
 from syntony.topologies.parse import parse
 from syntony.topologies.topology import Topology
+from tests.sampled import examples
 from tests.synth.networks import collectives, networks
 
 ALPHA, RATE = 1e-6, 1e9
@@ -107,7 +108,7 @@ def test_a_transfer_that_cannot_start_is_named() -> None:
         simulate(replace(schedule, transfers=Transfers.of(rows)), 8)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data(), size=st.sampled_from([1, 1000]))
 def test_no_schedule_beats_the_bound(data: st.DataObject, size: int) -> None:
     topology = data.draw(networks())

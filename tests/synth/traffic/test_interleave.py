@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.synth.traffic.choice import Choice
@@ -17,6 +17,7 @@ from syntony.synth.traffic.messages import Messages
 from syntony.synth.traffic.run import run
 from syntony.topologies.graph.wiring import Wiring
 from syntony.topologies.topology import Topology
+from tests.sampled import examples
 
 RATE = 1e9
 
@@ -106,7 +107,7 @@ def test_jobs_that_share_nothing_keep_their_time() -> None:
     assert [shift.period for shift in found.shifts] == [0.0, 0.0]
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.tuples(st.floats(0.05, 1.0), st.floats(0.05, 2.0)), min_size=2, max_size=4))
 def test_nobody_is_ever_asked_for_more_than_before(duties: list[tuple[float, float]]) -> None:
     """Of two jobs the shift is the best of all turns, so no worse than none; and an iteration is never shorter than

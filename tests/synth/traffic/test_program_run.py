@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import _core
@@ -16,6 +16,7 @@ from syntony.synth.traffic.job import Job
 from syntony.synth.traffic.program_run import run_program
 from syntony.synth.traffic.run import run
 from syntony.topologies import parse
+from tests.sampled import examples
 from tests.synth.programs import one_sided_gather
 
 CHOICES = ("single", "ecmp", "e-ecmp:3", "spray", "least-loaded")
@@ -36,7 +37,7 @@ def test_fifos_with_room_for_everything_are_a_jobs_messages(choice: str, algorit
     assert found.carried == pytest.approx(job.carried) or choice == "least-loaded"
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     st.sampled_from(BUILDERS),
     st.sampled_from(CHOICES),

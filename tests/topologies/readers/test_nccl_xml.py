@@ -11,13 +11,14 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
 from syntony.topologies import Topology, file_format, parse
 from syntony.topologies.hosts import hosts_of
 from syntony.topologies.readers.nccl_xml import read
+from tests.sampled import examples
 
 FOREIGN = Path(__file__).parents[4] / "shared" / "foreign" / "nccl-topology"
 GIGA = 10**9
@@ -385,7 +386,7 @@ def _one_sentence(content: bytes) -> None:
     assert told is None or "\n" not in told
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.data())
 def test_altered_attributes_give_a_machine_or_a_sentence_with_its_line(data: st.DataObject) -> None:
     text = WHOLE

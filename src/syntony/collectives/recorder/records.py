@@ -162,7 +162,8 @@ def read_folder(folder: str | Path) -> list[Dump]:
     paths = [path for path in folder.iterdir() if _FILE.fullmatch(path.name)]
     if not paths:
         raise UserError(
-            f"{folder} has no records (files syntony_rank_0, ..): did the ranks have SYNTONY_TRACE_DIR set?"
+            f"{folder} has no records (files syntony_rank_0, ..): ranks with SYNTONY_TRACE_DIR write there when a "
+            "group fails, when `syntony trace --now` asks them, and with SYNTONY_TRACE_AT_END=1 at the end of a job"
         )
     return sorted((parse(path.read_bytes(), str(path)) for path in paths), key=lambda dump: dump.rank)
 

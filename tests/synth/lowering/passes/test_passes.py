@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import syntony
@@ -31,6 +31,7 @@ from syntony.synth.model.collective import Collective
 from syntony.synth.model.instructions import Opcode, Space
 from syntony.synth.model.program import Program
 from syntony.synth.model.target import CONVERSION, CPU, MSCCL, TargetError, fit
+from tests.sampled import examples
 from tests.synth.lowering.passes.outcome import same_outcome
 from tests.synth.programs import one_sided_gather, ring_all_reduce
 from tests.synth.schedules import SCHEDULES
@@ -225,7 +226,7 @@ def recordings(draw: st.DrawFn) -> Program:
     return random.as_written()
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(recordings())
 def test_random_algorithms_keep_their_outcome(program: Program) -> None:
     for coalesce in (False, True):
