@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.sampled import examples
@@ -67,6 +67,7 @@ def fits(plan: Plan, config: Config) -> None:
 
 @examples(25)
 @given(case=CASES)
+@example(case=(SMALL | {"kv": 2}, {"tp": 4, "sequence": False}, 1, "fifo"))  # ranks that no head of keys and values has
 def test_a_predicted_plan_fits_the_trainer(case: tuple[dict[str, Any], dict[str, Any], int, str]) -> None:
     model, layout, rows, name = case
     try:

@@ -166,6 +166,7 @@ def check(model: ModelSpec, layout: Parallel) -> None:
     tp, cp = layout.tp, layout.cp
     for what, size, by in (
         ("heads", model.heads, tp * layout.trading),
+        ("heads of keys and values", model.kv, tp),
         ("ffn", model.ffn, tp),
         ("tokens of a sequence", model.seq, cp * layout.slices * (tp if layout.sequence else 1)),
         ("tokens of a sequence", model.seq, cp * layout.halves),
