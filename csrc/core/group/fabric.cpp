@@ -245,10 +245,14 @@ void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
   }
   const TcpIdentity identity{.token = token_, .group = GroupMarks(token_).group, .rank = rank_, .ranks = size_};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-  meeting_ = std::make_unique<TcpMeeting>(std::move(listener), options, identity, published, others, left);
-  std::vector<TcpPeer> peers = meeting_->connect_control(TcpControl::neighbours(rank_, size_, remote));
-  planes_.push_back(std::make_unique<TcpControl>(identity, peers, meeting_.get(), remote));
-  transports_.push_back(std::make_unique<TcpTransport>(shape_, identity, peers, meeting_.get(), remote));
+  // Should this fail, all sockets close before the others are told why: else they would wait for this rank's.
+  auto meeting = std::make_unique<TcpMeeting>(std::move(listener), options, identity, published, others, left);
+  std::vector<TcpPeer> peers = meeting->connect_control(TcpControl::neighbours(rank_, size_, remote));
+  auto control = std::make_unique<TcpControl>(identity, peers, meeting.get(), remote);
+  auto transport = std::make_unique<TcpTransport>(shape_, identity, peers, meeting.get(), remote);
+  meeting_ = std::move(meeting);
+  planes_.push_back(std::move(control));
+  transports_.push_back(std::move(transport));
   for (const std::uint32_t rank : remote) by_peer_[rank] = transports_.back().get();
 }
 

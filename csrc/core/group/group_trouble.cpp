@@ -169,6 +169,11 @@ bool Group::heard_of_the_end() {
 // The data plane noticed first. Why, the control plane may know: a goodbye, or an abort that names somebody else.
 void Group::explain(const Error& error) {
   if (heard_of_the_end()) return;
+  if (error.kind() == Error::Kind::system && error.ranks().empty()) {  // refused to us: the others are to hear whom
+    const std::uint32_t self = fabric_->rank();
+    fail(error.kind(), "rank " + std::to_string(self) + ": " + error.what(), {static_cast<int>(self)});
+    return;
+  }
   if (error.kind() != Error::Kind::dead || error.ranks().size() != 1) {
     const Operation* owed = error.kind() == Error::Kind::invalid ? first_owed(std::nullopt) : nullptr;
     fail(error.kind(), (owed != nullptr ? describe(owed->descriptor) + ": " : "") + error.what(), error.ranks());

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/tcp/meeting/tcp_socket.hpp"
+
 namespace syntony {
 namespace {
 
@@ -129,9 +131,11 @@ void TcpFlow::await_payload() {
   const int rest = static_cast<int>(std::min<std::size_t>(remaining_.size(), kWorthWaking));
   const int wanted = rest < kLittle ? 1 : rest;
   if (wanted == awaited_) return;
-  awaited_ = wanted;
-  ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &wanted,
-               sizeof(wanted));  // a hint: without it we wake too often
+  if (::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof(wanted)) == 0) {
+    awaited_ = wanted;
+  } else if (wanted < awaited_) {  // else we wake too often, no more
+    throw system_error("cannot wait for few bytes of a socket", errno);
+  }
 }
 
 bool TcpFlow::parse(FrameSink& sink) {

@@ -70,6 +70,7 @@ void TcpTransport::open(TcpLink& link, std::size_t flow, UniqueFd socket, std::s
 /// What concerns connections that are being made.
 void TcpTransport::meet() {
   if (std::exchange(knocked_, false) || meeting_->calling()) meeting_->progress();
+  if (meeting_->broken_by()) throw Error(*meeting_->broken_by());
   for (TcpArrival& arrival : meeting_->take_arrivals()) {
     open(link_to(arrival.rank), arrival.flow, std::move(arrival.socket), std::move(arrival.endpoint));
   }

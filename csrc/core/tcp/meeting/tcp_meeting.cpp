@@ -205,7 +205,14 @@ void TcpMeeting::call(std::uint32_t rank) {
   }
 }
 
-void TcpMeeting::progress() { serve(0); }
+void TcpMeeting::progress() {
+  if (broken_by_) return;
+  try {
+    serve(0);
+  } catch (const Error& error) {
+    broken_by_ = error;
+  }
+}
 
 void TcpMeeting::serve(int milliseconds) {
   bool more = true;
@@ -250,11 +257,15 @@ void TcpMeeting::note(int descriptor) {
 
 void TcpMeeting::settle(std::uint32_t rank, std::uint16_t flow, UniqueFd socket, const TcpAddress& address) {
   Pair& pair = pair_of(rank);
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
+  const bool watched = forming_ && flow == kControlFlow;  // whether it ends before the group is connected
+  if (watched) {
+    watch(socket.get(), EPOLLRDHUP | EPOLLET, false);
+  } else {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
+  }
   if (flow == kControlFlow) {
     tune_control_socket(socket.get(), options_);
     pair.control = true;
-    if (forming_) watch(socket.get(), EPOLLRDHUP | EPOLLET);
   } else {
     tune_data_socket(socket.get(), options_);
     ++pair.met;

@@ -101,8 +101,11 @@ class TcpMeeting {
   /// Begins to make the data sockets to a rank, unless somebody has begun already. Throws Error(system) for a rank that
   /// published no address.
   void call(std::uint32_t rank);
-  /// Goes on with what is being made, and serves who dials us. Non-blocking.
+  /// Goes on with what is being made, and serves who dials us. Non-blocking. Throws nothing: the control plane, which
+  /// calls it for ranks that move no data, has nobody to tell.
   void progress();
+  /// What the system has refused to progress(), which does nothing from then on.
+  [[nodiscard]] const std::optional<Error>& broken_by() const { return broken_by_; }
   /// progress() has to be called again and again, events or not.
   [[nodiscard]] bool calling() const { return !dials_.empty(); }
   /// Data sockets made since the last call.
@@ -179,6 +182,7 @@ class TcpMeeting {
   std::vector<Dial> dials_;
   std::vector<TcpArrival> arrivals_;
   std::vector<Error> failures_;
+  std::optional<Error> broken_by_;
   std::vector<int> knocking_;  // listening sockets with somebody at the door
   std::vector<int> stirring_;  // while forming: control sockets that ended, perhaps
 };
