@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import syntony
-from syntony.base.answer import tell_json
+from syntony.base.answer import keep_stdout_for_answers, tell_json
 from syntony.base.command import Command, FailedError, UserError, tracebacks_wanted
 from syntony.base.outputs import require_outputs
 from syntony.base.stopping import Stopped, stopping_by_signals
@@ -38,6 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a name that the terminal cannot show is no error
+    if arguments is None and _for_programs(words):
+        keep_stdout_for_answers()
     process = os.getpid()
     new: list[Path] = []  # files that this command makes
     try:
@@ -111,11 +113,15 @@ def _is_group(verb: str) -> bool:
 
 def _tell_failure(words: list[str], sentence: str, code: int) -> None:
     print(f"syntony: {sentence}", file=sys.stderr)
-    own = words[: words.index("--")] if "--" in words else words
-    if "--json" in own:
-        verbs = [word for word in own[:2] if not word.startswith("-")]
+    if _for_programs(words):
+        verbs = [word for word in words[:2] if not word.startswith("-")]
         name = next((" ".join(verbs[:size]) for size in (2, 1) if _is_command(tuple(verbs[:size]))), "")
         tell_json({"command": name, "error": sentence, "code": code})
+
+
+def _for_programs(words: list[str]) -> bool:
+    """Whether --json is asked of the command itself, not of one behind `--`."""
+    return "--json" in takewhile(lambda word: word != "--", words)
 
 
 def _is_command(name: tuple[str, ...]) -> bool:

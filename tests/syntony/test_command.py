@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -77,6 +78,33 @@ def test_an_unknown_option_is_told_in_one_sentence(capsys: pytest.CaptureFixture
     assert error.startswith("syntony: ")
     assert "--no-such-option" in error
     assert error.count("\n") == 1
+
+
+CHATTY = """
+import ctypes, os, subprocess, sys
+from syntony import __main__, api
+from syntony.topologies import cli
+
+def chatty(words):
+    os.write(1, b"of a library; ")
+    ctypes.CDLL(None).printf(b"from its buffer; ")  # written when the process ends
+    subprocess.run(["echo", "of a program"], check=True)
+    return parse(words)
+
+parse, cli.parse = cli.parse, chatty
+sys.argv = ["syntony", "topo", "show", "ring:4", *sys.argv[1:]]
+sys.exit(__main__.main())
+"""
+
+
+def test_with_json_nothing_but_the_answer_reaches_stdout() -> None:
+    """Solvers (HiGHS) print lines of their own."""
+    command = [sys.executable, "-c", CHATTY]
+    told = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(told.stdout)["command"] == "topo show"
+    for line in ("of a library", "from its buffer", "of a program"):
+        assert line in told.stderr
+    assert "of a program" in subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def replace_table(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

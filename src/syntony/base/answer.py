@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import textwrap
@@ -42,6 +43,15 @@ def show(lines: Iterable[str]) -> None:
 def tell_json(told: Mapping[str, Any]) -> None:
     """For programs."""
     print(json.dumps(told, ensure_ascii=False), flush=True)
+
+
+def keep_stdout_for_answers() -> None:
+    """From here on only `print` reaches the process's stdout. What libraries write there themselves (HiGHS prints lines
+    that no option turns off), or programs that are started, goes to stderr."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = os.fdopen(kept, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors)
 
 
 def width() -> int:

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,15 +58,8 @@ def _demo(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         return main()
     begin = time.monotonic()
-    sys.stdout.flush()
-    answer = os.dup(1)
-    os.dup2(2, 1)  # the story, which ranks of our own tell, too
-    try:
+    with redirect_stdout(sys.stderr):  # the story, which ranks of our own tell, too
         code = main()
-        sys.stdout.flush()
-    finally:
-        os.dup2(answer, 1)
-        os.close(answer)
     tell(arguments, {"right": code == 0, "seconds": round(time.monotonic() - begin, 1)}, [])
     return code
 
