@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from syntony.base.answer import tell
 from syntony.base.command import Command, UserError
+from syntony.base.files.whole_file import write_text
 from syntony.base.outputs import add_output, wrote
-from syntony.base.whole_file import write_text
 from syntony.base.wording import unknown
 
 

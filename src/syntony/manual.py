@@ -7,8 +7,8 @@ import argparse
 import syntony
 from syntony.base.answer import tell
 from syntony.base.command import Command
+from syntony.base.files.whole_file import write_text
 from syntony.base.outputs import add_output, wrote
-from syntony.base.whole_file import write_text
 from syntony.commands import GROUPS, commands_of
 from syntony.parser import parser_of
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from syntony.base import row_file
-from syntony.base.row_file import RowFile, RowsInJson
-from syntony.base.strict_json import FileError
+from syntony.base.files import row_file
+from syntony.base.files.row_file import RowFile, RowsInJson
+from syntony.base.files.strict_json import FileError
 
 
 @pytest.fixture(params=("a limit", "a disk"))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from syntony.base.strict_json import FileError
-from syntony.base.text_file import parse_toml, read_text
+from syntony.base.files.strict_json import FileError
+from syntony.base.files.text_file import parse_toml, read_text
 
 
 def test_text_is_read_as_it_is(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from syntony.base import whole_file
-from syntony.base.strict_json import FileError
-from syntony.base.whole_file import write_bytes, write_text
+from syntony.base.files import whole_file
+from syntony.base.files.strict_json import FileError
+from syntony.base.files.whole_file import write_bytes, write_text
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from syntony.base.command import UserError
-from syntony.base.row_file import RowsInJson
+from syntony.base.files.row_file import RowsInJson
 from syntony.benchmarks.bench import options
 from syntony.benchmarks.bench.session import run
 from syntony.benchmarks.bench.shapes import SHAPES

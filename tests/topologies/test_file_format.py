@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from syntony import topologies
 from syntony.base.command import UserError
-from syntony.base.whole_file import write_text
+from syntony.base.files.whole_file import write_text
 from syntony.topologies import Topology, TopologyError, file_format, parse
 from syntony.topologies.file_format import write
 from syntony.topologies.readers import read

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from syntony.base.command import UserError
-from syntony.base.strict_json import FileError
-from syntony.base.whole_file import beside, is_special
+from syntony.base.files.strict_json import FileError
+from syntony.base.files.whole_file import beside, is_special
 from syntony.base.wording import size_of_file
 
 _ROOM = 1 << 16  # bytes that a file's folder must have room for

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from syntony.base.answer import tell, tell_json, width
 from syntony.base.command import Command
+from syntony.base.files.whole_file import write_text
 from syntony.base.outputs import add_output, require_output, wrote
-from syntony.base.whole_file import write_text
 from syntony.base.wording import counted, unknown
 from syntony.topologies.file_format import write
 from syntony.topologies.parse import parse

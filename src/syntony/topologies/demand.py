@@ -31,8 +31,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.base.strict_json import FileError, parse, shown
-from syntony.base.text_file import read_text
+from syntony.base.files.strict_json import FileError, parse, shown
+from syntony.base.files.text_file import read_text
 from syntony.topologies.topology import Permutation, TopologyError
 
 _MOST_PAIRS = 1_000_000  # of all_to_alls, so that a mistyped size is refused before it fills the memory

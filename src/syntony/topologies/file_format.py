@@ -12,10 +12,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
-from syntony.base.fields import Fields
+from syntony.base.files.fields import Fields
+from syntony.base.files.strict_json import FileError, parse
+from syntony.base.files.whole_file import write_text
 from syntony.base.quantity import rate, seconds
-from syntony.base.strict_json import FileError, parse
-from syntony.base.whole_file import write_text
 from syntony.base.wording import did_you_mean
 from syntony.topologies.aggregator import NUMBER_FORMATS, PLACEMENTS, SHARINGS, Aggregator
 from syntony.topologies.topology import NODE_KINDS, Link, Node, Permutation, Topology, TopologyError

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
-from syntony.base.bundled import bundled, ours
 from syntony.base.command import UserError
-from syntony.base.text_file import parse_toml, read_text
+from syntony.base.files.bundled import bundled, ours
+from syntony.base.files.text_file import parse_toml, read_text
 from syntony.base.wording import did_you_mean
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.layout import Parallel as Parallel

@@ -8,8 +8,8 @@ import webbrowser
 from syntony.base.answer import tell
 from syntony.base.arguments import count, size
 from syntony.base.command import Command, UserError
+from syntony.base.files.whole_file import write_bytes, write_text
 from syntony.base.outputs import add_output, wrote
-from syntony.base.whole_file import write_bytes, write_text
 
 PICTURES = (".svg", ".pdf", ".png")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syntony.base.command import UserError
-from syntony.base.strict_json import FileError
+from syntony.base.files.strict_json import FileError
 from syntony.base.wording import did_you_mean, time
 from syntony.view.models import ANOTHER, View
 

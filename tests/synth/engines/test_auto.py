@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syntony.__main__ import main
 from syntony.base.command import UserError
-from syntony.base.fields import FileError
+from syntony.base.files.fields import FileError
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines.auto import candidates, run, seconds_at
 from syntony.synth.engines.engine import Budget, EngineError

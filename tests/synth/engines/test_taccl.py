@@ -16,7 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
-from syntony.base.fields import FileError
+from syntony.base.files.fields import FileError
 from syntony.synth.checker.schedules.check import check_schedule
 from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget, EngineError

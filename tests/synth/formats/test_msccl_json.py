@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from syntony.__main__ import main
-from syntony.base.fields import FileError
+from syntony.base.files.fields import FileError
 from syntony.synth.checker import check_schedule
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.greedy import run as greedy

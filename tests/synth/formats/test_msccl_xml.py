@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from syntony import _core
-from syntony.base.xml_document import XmlError
+from syntony.base.files.xml_document import XmlError
 from syntony.synth.checker import check_program, least_fifo_depth
 from syntony.synth.formats.export_options import ExportOptions
 from syntony.synth.formats.msccl.xml_export import DIALECTS, msccl_xml_text

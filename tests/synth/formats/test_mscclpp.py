@@ -13,7 +13,7 @@ import pytest
 
 import syntony
 from syntony import _core
-from syntony.base.fields import FileError
+from syntony.base.files.fields import FileError
 from syntony.synth.checker import check_program
 from syntony.synth.formats.export_options import ExportOptions
 from syntony.synth.formats.loading import load, verify

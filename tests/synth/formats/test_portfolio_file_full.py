@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from syntony.base.strict_json import FileError
+from syntony.base.files.strict_json import FileError
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.greedy import run as greedy
 from syntony.synth.engines.portfolio import Entry, Portfolio

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
-from syntony.base.fields import FileError
+from syntony.base.files.fields import FileError
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.greedy import run as greedy
 from syntony.synth.engines.sccl.exact import solve_exactly

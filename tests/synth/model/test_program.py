@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony import _core
-from syntony.base.fields import FileError
+from syntony.base.files.fields import FileError
 from syntony.synth.formats.program_file import from_dict, program_text
 from syntony.synth.model.instructions import COLLECTIVES, INSTRUCTION_FIELDS, Opcode, ProgramError
 from syntony.synth.model.program import Program

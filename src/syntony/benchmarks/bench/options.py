@@ -12,8 +12,8 @@ from typing import TypeVar
 from syntony import _core
 from syntony.base.arguments import size_or_zero as size
 from syntony.base.command import UserError
+from syntony.base.files.whole_file import is_special
 from syntony.base.outputs import add_output, require_output
-from syntony.base.whole_file import is_special
 from syntony.base.wording import unknown
 from syntony.benchmarks.bench import vllm_kernels
 from syntony.benchmarks.bench.elements import ALIASES, ELEMENTS, Element

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from syntony.base.row_file import RowFile, RowsInJson
-from syntony.base.strict_json import FileError
-from syntony.base.whole_file import beside
+from syntony.base.files.row_file import RowFile, RowsInJson
+from syntony.base.files.strict_json import FileError
+from syntony.base.files.whole_file import beside
 from syntony.benchmarks.bench import report
 from syntony.benchmarks.bench.measure import Result, Timing
 from syntony.benchmarks.bench.measurement import Case

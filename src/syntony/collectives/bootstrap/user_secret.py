@@ -12,7 +12,7 @@ import secrets
 import stat
 from contextlib import suppress
 
-from syntony.base.cache_folder import private_folder
+from syntony.base.files.cache_folder import private_folder
 
 _NAME = "secret"
 _FORM = re.compile(rb"[0-9a-f]{64}")

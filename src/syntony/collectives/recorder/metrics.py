@@ -19,8 +19,8 @@ from pathlib import Path
 
 from syntony import _core
 from syntony.base.command import UserError
-from syntony.base.strict_json import FileError
-from syntony.base.whole_file import write_text
+from syntony.base.files.strict_json import FileError
+from syntony.base.files.whole_file import write_text
 
 INTERVAL = 5.0  # seconds between two states of a file
 _PORT = re.compile(r"(?:(?P<host>[^:/]+|\[[0-9a-fA-F:]+\]):)?(?P<port>\d+)")

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from syntony import _core
-from syntony.base.chrome_trace import ChromeTrace
 from syntony.base.command import UserError
+from syntony.base.files.chrome_trace import ChromeTrace
 from syntony.base.text_table import aligned
 
 _FILE = re.compile(r"syntony_rank_(\d+)")

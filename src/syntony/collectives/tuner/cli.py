@@ -84,7 +84,7 @@ def _sizes(text: str | None) -> tuple[int, ...]:
 
 def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
     from syntony._core import CommunicationError
-    from syntony.base.whole_file import write_bytes
+    from syntony.base.files.whole_file import write_bytes
     from syntony.collectives.bootstrap.launch import RankError
     from syntony.collectives.communicator import Communicator
     from syntony.collectives.tuner import report

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from syntony import _core
 from syntony.base.command import UserError
-from syntony.base.text_file import parse_toml, read_text
+from syntony.base.files.text_file import parse_toml, read_text
 from syntony.collectives.tuner import grammar
 from syntony.collectives.tuner.grammar import AUTO, Rule
 

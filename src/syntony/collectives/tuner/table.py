@@ -24,10 +24,10 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from syntony.base.cache_folder import cache_folder
-from syntony.base.fields import Fields, FileError, parse_json
-from syntony.base.text_file import read_text
-from syntony.base.whole_file import write_bytes
+from syntony.base.files.cache_folder import cache_folder
+from syntony.base.files.fields import Fields, FileError, parse_json
+from syntony.base.files.text_file import read_text
+from syntony.base.files.whole_file import write_bytes
 from syntony.collectives.tuner.costs import Costs, Fit, Key, Points, fit, turns
 from syntony.collectives.tuner.grammar import Choice, Rule
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from syntony.base.command import UserError
-from syntony.base.whole_file import write_bytes
+from syntony.base.files.whole_file import write_bytes
 from syntony.overlap.formats.wire import WireError, field, fields, numbers, packed, read_bytes, varint
 from syntony.overlap.policies.orders import in_order
 from syntony.overlap.step.graph import Graph

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from syntony.base.chrome_trace import ChromeTrace
+from syntony.base.files.chrome_trace import ChromeTrace
 from syntony.overlap.step.op import COMPUTE
 from syntony.overlap.step.op_key import OpKey
 

@@ -118,7 +118,7 @@ def draw(found: Mapping[str, Matrix], title: str, path: str | Path) -> None:
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
-    from syntony.base.figure_file import write_figure
+    from syntony.base.files.figure_file import write_figure
     from syntony.base.wording import rate
 
     total = sum(found.values(), np.zeros((1, 1), np.int64)) / 1e6

@@ -16,10 +16,10 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from syntony.base.command import UserError
+from syntony.base.files.strict_json import FileError, parse, shown
+from syntony.base.files.text_file import read_text
+from syntony.base.files.whole_file import write_text
 from syntony.base.notebook import html_of
-from syntony.base.strict_json import FileError, parse, shown
-from syntony.base.text_file import read_text
-from syntony.base.whole_file import write_text
 from syntony.overlap.step.demand import Demand, Visits
 from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
 from syntony.overlap.step.layout import Clip as Clip

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from syntony.base.cache_folder import private_folder
+from syntony.base.files.cache_folder import private_folder
 from syntony.synth.checker import Verdict, check_program
 from syntony.synth.model.program import Program
 

@@ -253,7 +253,7 @@ def _draw(title: str, rows: Sequence[dict[str, Any]], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    from syntony.base.figure_file import write_figure
+    from syntony.base.files.figure_file import write_figure
 
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     FigureCanvasAgg(figure)

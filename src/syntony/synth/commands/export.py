@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from syntony.base.answer import tell
 from syntony.base.arguments import count
 from syntony.base.command import Command, UserError
+from syntony.base.files.whole_file import write_text
 from syntony.base.outputs import add_output, wrote
-from syntony.base.whole_file import write_text
 from syntony.synth.commands.problem import add_timeout
 from syntony.topologies.cli import add_topology
 

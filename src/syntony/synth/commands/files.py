@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from syntony.base.answer import tell, wrapped
 from syntony.base.arguments import count, size_or_zero
 from syntony.base.command import Command, UserError
+from syntony.base.files.whole_file import write_text
 from syntony.base.outputs import add_output, wrote
-from syntony.base.whole_file import write_text
 from syntony.base.wording import counted, unknown
 from syntony.topologies.cli import TOPOLOGY_HELP
 

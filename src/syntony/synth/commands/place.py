@@ -38,8 +38,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from syntony.base.files.whole_file import write_text
     from syntony.base.progress import progress
-    from syntony.base.whole_file import write_text
     from syntony.synth.model.collective import Collective
     from syntony.synth.placement.matrices import read_axes
     from syntony.synth.placement.search import search

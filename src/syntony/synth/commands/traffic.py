@@ -135,7 +135,7 @@ def _read(options: argparse.Namespace) -> JobsFile:
 
 def write_heat_map(topology: Topology, use: NDArray[np.float64], seconds: float, path: Path) -> None:
     """Writes the heat map of a run: `use` is the mean part of every link's capacity over its `seconds`."""
-    from syntony.base.whole_file import write_text
+    from syntony.base.files.whole_file import write_text
     from syntony.base.wording import time
     from syntony.topologies.drawing.heat_map import heat_map
 

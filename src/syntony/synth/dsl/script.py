@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-from syntony.base.bundled import bundled, ours
 from syntony.base.command import UserError
+from syntony.base.files.bundled import bundled, ours
 from syntony.synth.dsl.decorator import Algorithm
 from syntony.synth.dsl.lines import DslError
 

@@ -33,9 +33,9 @@ from typing import Any, TypeVar
 
 from syntony.base.arguments import size as read_size
 from syntony.base.command import UserError
+from syntony.base.files.strict_json import FileError, shown
+from syntony.base.files.text_file import parse_toml, read_text
 from syntony.base.quantity import duration
-from syntony.base.strict_json import FileError, shown
-from syntony.base.text_file import parse_toml, read_text
 from syntony.synth.traffic.choice import Choice
 from syntony.synth.traffic.job import Job
 from syntony.synth.traffic.messages import Messages

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from syntony.base.command import UserError
-from syntony.base.fields import FileError, parse_json
-from syntony.base.text_file import decoded
+from syntony.base.files.fields import FileError, parse_json
+from syntony.base.files.text_file import decoded
 from syntony.base.wording import counted
 from syntony.synth.checker import Verdict, check_program, check_schedule
 from syntony.synth.checker.proofs import proven

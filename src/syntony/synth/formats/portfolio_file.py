@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 
 from syntony.base.command import UserError
-from syntony.base.fields import Fields, FileError
-from syntony.base.whole_file import write_bytes
+from syntony.base.files.fields import Fields, FileError
+from syntony.base.files.whole_file import write_bytes
 from syntony.synth.engines.portfolio import Entry, Portfolio
 from syntony.synth.formats import schedule_file
 from syntony.synth.formats.schedule_file import content_hash

@@ -28,8 +28,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from syntony.base.fields import INT32, Fields, FileError
-from syntony.base.whole_file import write_text
+from syntony.base.files.fields import INT32, Fields, FileError
+from syntony.base.files.whole_file import write_text
 from syntony.synth.model.instructions import (
     HAS_DST,
     HAS_SRC,

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
-from syntony.base.fields import Fields, FileError, parse_json
-from syntony.base.text_file import read_text
-from syntony.base.whole_file import write_bytes
+from syntony.base.files.fields import Fields, FileError, parse_json
+from syntony.base.files.text_file import read_text
+from syntony.base.files.whole_file import write_bytes
 from syntony.synth.model.bound import Bounds, Cut, Distance, Latency, Partition, Prices, Throughput, Witness
 from syntony.synth.model.collective import KINDS, ChunkTable, Collective
 from syntony.synth.model.schedule import TRANSFER_COLUMNS, Generator, Schedule, Transfers

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from syntony.base.xml_document import Element, parse
+from syntony.base.files.xml_document import Element, parse
 from syntony.synth.nccl.channels import Channel, ChannelSet, Host, Shape
 from syntony.synth.nccl.machine import Machine, MachineError
 from syntony.synth.nccl.paths import PathKind

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
-from syntony.base.xml_document import Element, parse
+from syntony.base.files.xml_document import Element, parse
 from syntony.synth.nccl.machine import LOCAL_RATE, Machine, MachineError, MachineNode
 from syntony.topologies.readers import nccl_xml
 

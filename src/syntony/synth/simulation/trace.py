@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from syntony.base.chrome_trace import ChromeTrace
+from syntony.base.files.chrome_trace import ChromeTrace
 from syntony.synth.model.schedule import Schedule
 from syntony.synth.simulation.result import Messages, Simulation
 

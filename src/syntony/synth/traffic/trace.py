@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from syntony.base.chrome_trace import ChromeTrace
+from syntony.base.files.chrome_trace import ChromeTrace
 from syntony.synth.traffic.run import Outcome
 
 _CURVES = 32  # links

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from syntony.base.strict_json import FileError
-from syntony.base.text_file import decoded
+from syntony.base.files.strict_json import FileError
+from syntony.base.files.text_file import decoded
 from syntony.base.wording import unknown
 from syntony.topologies.file_format import from_json
 from syntony.topologies.readers import graphml, linux_sys, lstopo_xml, nccl_xml, nvidia_smi, taccl_json

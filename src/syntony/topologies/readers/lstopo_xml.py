@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from syntony.base.xml_document import Element, parse, shortened
+from syntony.base.files.xml_document import Element, parse, shortened
 from syntony.topologies.readers import hardware
 from syntony.topologies.readers.assembly import Assembly
 from syntony.topologies.readers.parts import Part

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NoReturn
 
-from syntony.base.xml_document import shortened
+from syntony.base.files.xml_document import shortened
 from syntony.topologies.readers import hardware
 from syntony.topologies.readers.assembly import Assembly
 from syntony.topologies.readers.parts import Part

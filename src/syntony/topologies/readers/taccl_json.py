@@ -27,8 +27,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NoReturn
 
+from syntony.base.files.strict_json import parse, shown
 from syntony.base.quantity import size
-from syntony.base.strict_json import parse, shown
 from syntony.topologies.families.boxes.dgx1 import DGX1_WIRES
 from syntony.topologies.graph.symmetry import swap_and_turn
 from syntony.topologies.graph.wiring import Wiring, spread

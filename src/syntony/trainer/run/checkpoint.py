@@ -26,7 +26,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
 from syntony.base.command import UserError
-from syntony.base.whole_file import beside
+from syntony.base.files.whole_file import beside
 from syntony.trainer.parallel.data_parallel.sharded_layer import ShardedLayer
 from syntony.trainer.run.rank import Rank
 

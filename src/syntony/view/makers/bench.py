@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from syntony.base.command import UserError
-from syntony.base.strict_json import parse as parse_json
-from syntony.base.text_file import read_text
+from syntony.base.files.strict_json import parse as parse_json
+from syntony.base.files.text_file import read_text
 from syntony.base.wording import counted, rate, time
 from syntony.synth.bounds.throughput import bounds_of
 from syntony.synth.model.collective import KINDS, Collective

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from syntony.base.command import UserError
-from syntony.base.text_file import read_text
+from syntony.base.files.text_file import read_text
+from syntony.base.files.xml_document import read as read_xml
 from syntony.base.wording import counted, in_ranges
-from syntony.base.xml_document import read as read_xml
 from syntony.view.models import Drawing, Grid, Highlight, Panel, Question, View, Words
 
 _RING = re.compile(r"Channel (\d+)/\d+\s*:((?:\s+\d+)+)\s*$")

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from syntony.base.command import UserError
-from syntony.base.strict_json import parse as parse_json
-from syntony.base.text_file import read_text
+from syntony.base.files.strict_json import parse as parse_json
+from syntony.base.files.text_file import read_text
 from syntony.base.wording import counted, in_ranges, rate, time
 from syntony.view.models import Curves, Grid, Question, Series, Tone, View, Words
 from syntony.view.wording import size_name

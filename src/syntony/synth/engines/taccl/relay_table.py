@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syntony.base.fields import Fields
+from syntony.base.files.fields import Fields
 from syntony.synth.engines.taccl.sketch import Relays
 
 

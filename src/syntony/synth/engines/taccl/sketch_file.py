@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from syntony.base.fields import Fields, parse_json
+from syntony.base.files.fields import Fields, parse_json
+from syntony.base.files.text_file import parse_toml, read_text
 from syntony.base.quantity import size
-from syntony.base.text_file import parse_toml, read_text
 from syntony.synth.engines.taccl.relay_table import relays_at
 from syntony.synth.engines.taccl.sketch import CONNECTIONS, Between, Sketch
 from syntony.synth.engines.taccl.sketch_json import sketch_of_json

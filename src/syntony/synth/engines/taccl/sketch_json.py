@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from syntony.base.fields import Fields, FileError
+from syntony.base.files.fields import Fields, FileError
 from syntony.synth.engines.taccl.relay_table import relays_at
 from syntony.synth.engines.taccl.sketch import Between, Connections, Relays, Sketch
 

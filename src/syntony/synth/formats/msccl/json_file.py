@@ -28,7 +28,7 @@ from math import gcd
 
 import numpy as np
 
-from syntony.base.fields import Fields, FileError
+from syntony.base.files.fields import Fields, FileError
 from syntony.synth.model.collective import Collective
 from syntony.synth.model.schedule import Schedule, Transfer, Transfers
 from syntony.synth.model.values import ValueBuilder

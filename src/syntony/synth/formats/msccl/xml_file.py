@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from syntony.base.command import UserError
-from syntony.base.xml_document import Element, read
+from syntony.base.files.xml_document import Element, read
 from syntony.synth.formats.assembly import COLLECTIVES, Assembly, Place, Slot
 from syntony.synth.model.blocks import Blocks
 from syntony.synth.model.instructions import HAS_DST, HAS_SRC, RECEIVES, SENDS, Opcode, ProgramError, Space

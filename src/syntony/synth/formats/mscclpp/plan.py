@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import lcm
 from typing import Any, NoReturn
 
-from syntony.base.fields import Fields, FileError
+from syntony.base.files.fields import Fields, FileError
 from syntony.synth.formats.assembly import COLLECTIVES
 from syntony.synth.model.blocks import Blocks
 from syntony.synth.model.instructions import Space

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.base.command import UserError
-from syntony.base.strict_json import FileError as FileError
-from syntony.base.strict_json import parse, shown
+from syntony.base.files.strict_json import FileError as FileError
+from syntony.base.files.strict_json import parse, shown
 
 INT32 = np.iinfo(np.int32)
 _Choice = TypeVar("_Choice", bound=str)

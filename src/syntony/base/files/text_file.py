@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from syntony.base.strict_json import FileError
+from syntony.base.files.strict_json import FileError
 
 
 def read_text(path: str | Path, most: int | None = None) -> str:

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from syntony.base.strict_json import FileError
-from syntony.base.whole_file import is_special
+from syntony.base.files.strict_json import FileError
+from syntony.base.files.whole_file import is_special
 
 
 class RowFile:

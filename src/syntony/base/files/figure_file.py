@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syntony.base.command import UserError
-from syntony.base.whole_file import write_bytes
+from syntony.base.files.whole_file import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from syntony.base.strict_json import FileError
+from syntony.base.files.strict_json import FileError
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from syntony.base.whole_file import write_text
+from syntony.base.files.whole_file import write_text
 
 
 class ChromeTrace:
