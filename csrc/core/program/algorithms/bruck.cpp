@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/program/algorithms/exchange.hpp"
-#include "core/program/algorithms/moves.hpp"
+#include "core/program/moves/exchange.hpp"
+#include "core/program/moves/moves.hpp"
 
 namespace syntony {
 namespace {

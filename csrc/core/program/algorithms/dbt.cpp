@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/program/algorithms/moves.hpp"
+#include "core/program/moves/moves.hpp"
 
 namespace syntony {
 namespace {

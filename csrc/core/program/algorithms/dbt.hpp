@@ -24,7 +24,7 @@
 #include <array>
 #include <cstdint>
 
-#include "core/program/algorithms/tree.hpp"
+#include "core/program/moves/tree.hpp"
 #include "core/program/program.hpp"
 
 namespace syntony {

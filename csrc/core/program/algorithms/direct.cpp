@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
-#include "core/program/algorithms/moves.hpp"
 #include "core/program/collective.hpp"
+#include "core/program/moves/moves.hpp"
 
 namespace syntony {
 namespace {

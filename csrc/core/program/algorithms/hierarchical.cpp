@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "core/program/algorithms/moves.hpp"
-#include "core/program/algorithms/tree.hpp"
+#include "core/program/moves/moves.hpp"
+#include "core/program/moves/tree.hpp"
 
 namespace syntony {
 namespace {

@@ -1,6 +1,6 @@
 #include "core/program/algorithms/ring.hpp"
 
-#include "core/program/algorithms/moves.hpp"
+#include "core/program/moves/moves.hpp"
 
 namespace syntony {
 namespace {

@@ -1,8 +1,8 @@
-#include "core/program/algorithms/tree.hpp"
+#include "core/program/moves/tree.hpp"
 
 #include <algorithm>
 
-#include "core/program/algorithms/moves.hpp"
+#include "core/program/moves/moves.hpp"
 
 namespace syntony {
 

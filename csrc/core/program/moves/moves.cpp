@@ -1,4 +1,4 @@
-#include "core/program/algorithms/moves.hpp"
+#include "core/program/moves/moves.hpp"
 
 #include <algorithm>
 

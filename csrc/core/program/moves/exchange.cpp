@@ -1,4 +1,4 @@
-#include "core/program/algorithms/exchange.hpp"
+#include "core/program/moves/exchange.hpp"
 
 namespace syntony {
 namespace {
