@@ -243,7 +243,7 @@ void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
     if (rank != rank_) others.push_back(rank);
     if (box_of_[rank] != box_of_[rank_]) remote.push_back(rank);
   }
-  const TcpIdentity identity{.token = token_, .group = GroupMarks(token_).group, .rank = rank_, .ranks = size_};
+  const GroupIdentity identity{.token = token_, .group = GroupMarks(token_).group, .rank = rank_, .ranks = size_};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   // Should this fail, all sockets close before the others are told why: else they would wait for this rank's.
   auto meeting = std::make_unique<TcpMeeting>(std::move(listener), options, identity, published, others, left);

@@ -46,7 +46,7 @@ std::vector<std::uint32_t> TcpControl::neighbours(std::uint32_t rank, std::uint3
   return result;
 }
 
-TcpControl::TcpControl(const TcpIdentity& identity, std::span<TcpPeer> neighbours, TcpMeeting* meeting,
+TcpControl::TcpControl(const GroupIdentity& identity, std::span<TcpPeer> neighbours, TcpMeeting* meeting,
                        std::span<const std::uint32_t> remote)
     : identity_(identity),
       meeting_(meeting),

@@ -54,7 +54,7 @@ class TcpControl final : public ControlPlane {
   /// Takes the control sockets of `neighbours`, and tells of `remote`, which are those unless said. `meeting`, which
   /// outlives this, is served by progress(): so whoever dials this rank is let in while it does something else.
   /// Throws Error(system).
-  TcpControl(const TcpIdentity& identity, std::span<TcpPeer> neighbours, TcpMeeting* meeting = nullptr,
+  TcpControl(const GroupIdentity& identity, std::span<TcpPeer> neighbours, TcpMeeting* meeting = nullptr,
              std::span<const std::uint32_t> remote = {});
 
   [[nodiscard]] std::span<const std::uint32_t> peers() const override { return ranks_; }
@@ -122,7 +122,7 @@ class TcpControl final : public ControlPlane {
   void close(Edge& edge);
   void end(std::uint32_t rank, PeerStatus::State state, std::string how);
 
-  TcpIdentity identity_;
+  GroupIdentity identity_;
   TcpMeeting* meeting_;
   UniqueFd epoll_;
   int descriptor_ = -1;

@@ -12,22 +12,10 @@
 #include <span>
 #include <vector>
 
+#include "core/frames/frame_link.hpp"
 #include "core/process/unique_fd.hpp"
-#include "core/tcp/tcp_wire.hpp"
 
 namespace syntony {
-
-/// Whom a flow tells what it has read. Nothing is believed before the sink has agreed.
-class FrameSink {
- public:
-  virtual ~FrameSink() = default;
-  /// Where the payload goes, header.length bytes; nullptr refuses the frame.
-  [[nodiscard]] virtual std::byte* place(const FramePrefix& prefix, const FrameHeader& header) = 0;
-  /// The payload of the frame placed last on this flow is complete.
-  virtual void arrived(const FramePrefix& prefix) = 0;
-  /// False refuses the credit.
-  [[nodiscard]] virtual bool credited(const FramePrefix& prefix) = 0;
-};
 
 class TcpFlow {
  public:

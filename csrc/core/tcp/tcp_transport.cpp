@@ -13,7 +13,7 @@
 
 namespace syntony {
 
-TcpTransport::TcpTransport(const StreamShape& shape, const TcpIdentity& identity, std::span<TcpPeer> peers,
+TcpTransport::TcpTransport(const StreamShape& shape, const GroupIdentity& identity, std::span<TcpPeer> peers,
                            TcpMeeting* meeting, std::span<const std::uint32_t> remote)
     : shape_(shape),
       identity_(identity),

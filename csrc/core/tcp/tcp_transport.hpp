@@ -2,14 +2,14 @@
 // stream are spread, so that one connection's window or one core's interrupt is not the limit.
 //
 //      TcpTransport -- TcpLink (one per neighbour) -- TcpFlow (one per socket)
-//                                            \-- TcpSender, TcpReceiver (one per stream in use)
+//                                            \-- FrameSender, FrameReceiver (one per stream in use)
 //
 // One epoll set inside, edge-triggered, tells which sockets are worth a system call, so that an idle progress() costs
 // one; and the set itself is the only descriptor that the owner has to watch, for reading.
 //
 // A rank becomes a neighbour when a stream to or from it is asked for, and is connected when one of both sends.
 //
-// progress() throws Error(dead) when frames are lost because a connection is (tcp_link.hpp says when exactly) and
+// progress() throws Error(dead) when frames are lost because a connection is (frame_link.hpp says when exactly) and
 // Error(mismatch) when a peer sends what cannot be believed: once for each peer, after everything else was served. That
 // a peer is gone while nothing was to be sent to it is for TcpControl to tell.
 #pragma once
@@ -30,7 +30,7 @@ class TcpTransport final : public Transport {
   /// To `remote`, which are `peers` unless said. Takes the data sockets of `peers`, where they have any; the others
   /// `meeting` makes, which outlives this.
   /// Throws Error(system).
-  TcpTransport(const StreamShape& shape, const TcpIdentity& identity, std::span<TcpPeer> peers,
+  TcpTransport(const StreamShape& shape, const GroupIdentity& identity, std::span<TcpPeer> peers,
                TcpMeeting* meeting = nullptr, std::span<const std::uint32_t> remote = {});
 
   /// Throws Error(invalid) for a rank that is not among the peers, and std::out_of_range for a channel or window that
@@ -66,7 +66,7 @@ class TcpTransport final : public Transport {
   void notice_events();
 
   StreamShape shape_;
-  TcpIdentity identity_;
+  GroupIdentity identity_;
   TcpMeeting* meeting_;
   UniqueFd epoll_;
   int descriptor_ = -1;

@@ -11,45 +11,13 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 
+#include "core/frames/frame_wire.hpp"
 #include "core/sip_hash.hpp"
-#include "core/transport.hpp"
 
 namespace syntony {
-
-static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
-
-/// What every frame of a group carries in the clear. Derived from the group's token, which stays unknown to readers.
-struct GroupMarks {
-  std::uint64_t token = 0;
-  std::uint32_t prefix = 0;
-  std::uint32_t group = 0;
-
-  constexpr GroupMarks() = default;
-  constexpr explicit GroupMarks(const SipKey& secret) {
-    const SipHash hash = sip_hash(secret, "syntony frames");
-    token = hash[0];
-    prefix = static_cast<std::uint32_t>(hash[1]);
-    group = static_cast<std::uint32_t>(hash[1] >> 32U);
-  }
-};
-
-/// Who a rank is among those that connect.
-struct TcpIdentity {
-  std::array<std::uint64_t, 2> token{};  // random, fresh for every group, equal on all its ranks
-  std::uint32_t group = 0;
-  std::uint32_t rank = 0;
-  std::uint32_t ranks = 1;
-  GroupMarks marks{token};
-
-  /// What FrameHeader::token must hold.
-  [[nodiscard]] constexpr std::uint64_t frame_token() const { return marks.token; }
-  /// What the prefix of every frame holds: credits have no FrameHeader.
-  [[nodiscard]] constexpr std::uint32_t prefix_token() const { return marks.prefix; }
-};
 
 inline constexpr std::uint32_t kHelloMagic = 0x48535953;    // "SYSH"
 inline constexpr std::uint32_t kAckMagic = 0x41535953;      // "SYSA"
@@ -115,21 +83,10 @@ template <typename Message>
 }
 
 /// Whether a Hello comes from a rank of this group that dials `self`, or repeats one that did.
-[[nodiscard]] inline bool admissible(const Hello& hello, const TcpIdentity& self) {
+[[nodiscard]] inline bool admissible(const Hello& hello, const GroupIdentity& self) {
   return hello.magic == kHelloMagic && hello.version == kWireVersion && hello.proof == proof_of(hello, self.token) &&
          hello.group == self.group && hello.to == self.rank && hello.from != self.rank && hello.from < self.ranks;
 }
-
-struct FramePrefix {
-  static constexpr std::uint32_t kData = 0x46535953;    // "SYSF": a FrameHeader and its payload follow
-  static constexpr std::uint32_t kCredit = 0x43535953;  // "SYSC": nothing follows
-  std::uint32_t kind = kData;
-  std::uint32_t token = 0;
-  std::uint64_t number = 0;  // data: which frame of the stream, from 0; credit: how many frames were released so far
-  std::uint32_t window = 0;
-  std::uint32_t channel = 0;
-};
-static_assert(sizeof(FramePrefix) == 24);
 
 struct ControlPrefix {
   enum class Kind : std::uint32_t { inquire = 1, status = 2, abort = 3, leave = 4, post = 5, dead = 6 };

@@ -19,7 +19,7 @@ namespace {
 
 using Kind = ControlPrefix::Kind;
 using State = PeerStatus::State;
-constexpr TcpIdentity kSelf{.token = {0x1234567890abcdef, 0xfedcba0987654321}, .group = 7, .rank = 0, .ranks = 2};
+constexpr GroupIdentity kSelf{.token = {0x1234567890abcdef, 0xfedcba0987654321}, .group = 7, .rank = 0, .ranks = 2};
 
 void add_message(Bytes& bytes, Kind kind, std::span<const std::byte> body = {}) {
   append(bytes,

@@ -16,7 +16,7 @@ namespace syntony::fuzz {
 namespace {
 
 constexpr StreamShape kShape{.ranks = 2, .channels = 2, .windows = 2, .depth = 4, .slot_bytes = 256};
-constexpr TcpIdentity kSelf{.token = {0x1234567890abcdef, 0xfedcba0987654321}, .group = 7, .rank = 0, .ranks = 2};
+constexpr GroupIdentity kSelf{.token = {0x1234567890abcdef, 0xfedcba0987654321}, .group = 7, .rank = 0, .ranks = 2};
 constexpr std::uint32_t kCommitted = 2;  // frames that we sent on channel 1, window 0: credits up to that are believed
 
 void add_frame(Bytes& bytes, std::uint64_t number, std::uint16_t channel, std::uint32_t window, std::uint32_t length) {

@@ -46,7 +46,7 @@ class Crowd {
     for (std::uint32_t rank = 0; rank < ranks; ++rank) {
       std::vector<std::uint32_t> others = everyone;
       others.erase(others.begin() + rank);
-      const TcpIdentity identity{.token = {1, 2}, .group = 7, .rank = rank, .ranks = ranks};
+      const GroupIdentity identity{.token = {1, 2}, .group = 7, .rank = rank, .ranks = ranks};
       controls_[rank] = std::make_unique<TcpControl>(identity, peers[rank], nullptr, others);
     }
   }

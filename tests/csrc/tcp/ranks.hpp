@@ -71,7 +71,7 @@ class Rank {
                                                         std::vector<syntony::TcpPeer>& peers);
   void meet() { gathering.barrier.arrive_and_wait(); }
 
-  [[nodiscard]] syntony::TcpIdentity identity() const {
+  [[nodiscard]] syntony::GroupIdentity identity() const {
     return {.token = gathering.token, .group = 7, .rank = rank, .ranks = gathering.ranks};
   }
   [[nodiscard]] std::vector<std::uint32_t> others() const;

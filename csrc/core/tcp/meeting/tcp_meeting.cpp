@@ -37,7 +37,7 @@ TcpEndpoints dialable(std::uint32_t rank, const std::string& published, const Tc
 
 }  // namespace
 
-TcpMeeting::TcpMeeting(TcpListener listener, const TcpOptions& options, const TcpIdentity& identity,
+TcpMeeting::TcpMeeting(TcpListener listener, const TcpOptions& options, const GroupIdentity& identity,
                        std::span<const std::string> published, std::span<const std::uint32_t> remote,
                        std::chrono::milliseconds timeout)
     : listener_(std::move(listener)),

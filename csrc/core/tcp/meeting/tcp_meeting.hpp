@@ -19,7 +19,7 @@
 //   const TcpOptions options = TcpOptions::from_environment();
 //   TcpListener listener(options);
 //   const std::vector<std::string> published = bootstrap.all_gather("tcp", listener.published());
-//   const TcpIdentity identity{.token = token, .group = 7, .rank = bootstrap.rank(), .ranks = bootstrap.size()};
+//   const GroupIdentity identity{.token = token, .group = 7, .rank = bootstrap.rank(), .ranks = bootstrap.size()};
 //   TcpMeeting meeting(std::move(listener), options, identity, published, remote_ranks, std::chrono::seconds(30));
 //   std::vector<TcpPeer> peers = meeting.connect_control(neighbours);
 //   TcpTransport transport(shape, identity, peers, &meeting, remote_ranks);  // calls for data sockets when it has
@@ -79,7 +79,7 @@ class TcpMeeting {
   /// Between this rank and `remote` (ranks of the group, not this one), which must do the same at the same time.
   /// `published[r]` is what rank r's TcpListener::published() said; entries of ranks not in `remote` are not read.
   /// Throws Error(system) for an entry that is not understood.
-  TcpMeeting(TcpListener listener, const TcpOptions& options, const TcpIdentity& identity,
+  TcpMeeting(TcpListener listener, const TcpOptions& options, const GroupIdentity& identity,
              std::span<const std::string> published, std::span<const std::uint32_t> remote,
              std::chrono::milliseconds timeout);
   ~TcpMeeting();
@@ -172,7 +172,7 @@ class TcpMeeting {
 
   TcpListener listener_;
   TcpOptions options_;
-  TcpIdentity identity_;
+  GroupIdentity identity_;
   std::vector<std::string> published_;  // by pair
   std::chrono::milliseconds timeout_;
   UniqueFd epoll_;

@@ -28,7 +28,7 @@ IP = 20
 TCP = 32
 """Bytes of a header with timestamps."""
 FRAME = 72
-"""Bytes before every message: FramePrefix and FrameHeader (csrc/core/tcp/tcp_wire.hpp)."""
+"""Bytes before every message: FramePrefix and FrameHeader (csrc/core/frames/frame_wire.hpp)."""
 ACKNOWLEDGED = Fraction(ETHERNET + IP + TCP, shaping.SEGMENT)
 """Bytes of acknowledgements per byte: one for every packet of the kernel's, which may choose to send fewer."""
 USUAL_SOCKETS = 2

@@ -1,8 +1,9 @@
-// The two ends of a stream over TCP. Both hold `depth` slots; frame number n lies in slot n mod depth at both:
+// The two ends of a stream over a wire between hosts. Both hold `depth` slots; frame number n lies in slot n mod depth
+// at both:
 //
 //      sender                                        receiver
 //      committed - released <= depth      ======>    numbers in [released, released + depth) may arrive,
-//      a slot is free again once the      <credit    in any order over several flows: its slot is where a
+//      a slot is free again once the      <credit    in any order over several paths: its slot is where a
 //      receiver has released its frame               frame waits for its turn
 //
 // A credit says how many frames were released so far, so that it may come late, twice or in any order.
@@ -19,7 +20,7 @@
 
 namespace syntony {
 
-class TcpLink;
+class FrameLink;
 
 struct StreamKey {
   std::uint32_t channel = 0;
@@ -47,13 +48,13 @@ class SlotRing {
   std::unique_ptr<std::byte[], Free> memory_;
 };
 
-class TcpSender final : public Sender {
+class FrameSender final : public Sender {
  public:
-  TcpSender(TcpLink& link, StreamKey key, const StreamShape& shape);
+  FrameSender(FrameLink& link, StreamKey key, const StreamShape& shape);
 
   /// Throws Error(dead) when the connection is gone: what would be written here could not be delivered.
   [[nodiscard]] std::byte* reserve(std::size_t bytes) override;
-  /// Queues the frame; progress() or wake() hands it to the kernel. Throws as reserve() does, and Error(invalid) for a
+  /// Queues the frame; progress() or wake() hands it to the wire. Throws as reserve() does, and Error(invalid) for a
   /// length beyond the slot or without a slot reserved.
   void commit(const FrameHeader& header) override;
   [[nodiscard]] std::uint64_t on_their_way() override { return committed_ - released_; }
@@ -64,7 +65,7 @@ class TcpSender final : public Sender {
  private:
   [[nodiscard]] bool full() const { return committed_ - released_ == depth_; }
 
-  TcpLink& link_;
+  FrameLink& link_;
   StreamKey key_;
   std::uint32_t depth_;
   std::uint32_t slot_bytes_;
@@ -73,9 +74,9 @@ class TcpSender final : public Sender {
   std::uint64_t released_ = 0;
 };
 
-class TcpReceiver final : public Receiver {
+class FrameReceiver final : public Receiver {
  public:
-  TcpReceiver(TcpLink& link, StreamKey key, const StreamShape& shape);
+  FrameReceiver(FrameLink& link, StreamKey key, const StreamShape& shape);
 
   [[nodiscard]] const FrameHeader* front() override;
   [[nodiscard]] const std::byte* payload() const override;
@@ -96,7 +97,7 @@ class TcpReceiver final : public Receiver {
     State state = State::empty;
   };
 
-  TcpLink& link_;
+  FrameLink& link_;
   StreamKey key_;
   mutable SlotRing slots_;
   std::vector<Frame> frames_;

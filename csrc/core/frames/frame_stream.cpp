@@ -1,7 +1,7 @@
-#include "core/tcp/tcp_stream.hpp"
+#include "core/frames/frame_stream.hpp"
 
 #include "core/error.hpp"
-#include "core/tcp/tcp_link.hpp"
+#include "core/frames/frame_link.hpp"
 
 namespace syntony {
 
@@ -12,20 +12,20 @@ void SlotRing::allocate() {
   memory_.reset(static_cast<std::byte*>(::operator new[](depth_ * stride_, std::align_val_t{kAlignment})));
 }
 
-TcpSender::TcpSender(TcpLink& link, StreamKey key, const StreamShape& shape)
+FrameSender::FrameSender(FrameLink& link, StreamKey key, const StreamShape& shape)
     : link_(link),
       key_(key),
       depth_(shape.depth),
       slot_bytes_(shape.slot_bytes),
       slots_(shape.depth, shape.slot_bytes) {}
 
-std::byte* TcpSender::reserve(std::size_t bytes) {
+std::byte* FrameSender::reserve(std::size_t bytes) {
   link_.require_open();
   require_fit(bytes, slot_bytes_, link_.rank());
   return full() ? nullptr : slots_[committed_];
 }
 
-void TcpSender::commit(const FrameHeader& header) {
+void FrameSender::commit(const FrameHeader& header) {
   link_.require_open();
   if (full() || header.length > slot_bytes_) {
     throw Error(Error::Kind::invalid, "a frame of " + std::to_string(header.length) +
@@ -36,29 +36,29 @@ void TcpSender::commit(const FrameHeader& header) {
   ++committed_;
 }
 
-bool TcpSender::credit(std::uint64_t count) {
+bool FrameSender::credit(std::uint64_t count) {
   if (count > committed_) return false;
   if (count > released_) released_ = count;
   return true;
 }
 
-TcpReceiver::TcpReceiver(TcpLink& link, StreamKey key, const StreamShape& shape)
+FrameReceiver::FrameReceiver(FrameLink& link, StreamKey key, const StreamShape& shape)
     : link_(link), key_(key), slots_(shape.depth, shape.slot_bytes), frames_(shape.depth) {}
 
-const FrameHeader* TcpReceiver::front() {
+const FrameHeader* FrameReceiver::front() {
   const Frame& frame = frames_[released_ % frames_.size()];
   return frame.state == State::arrived ? &frame.header : nullptr;
 }
 
-const std::byte* TcpReceiver::payload() const { return slots_[released_]; }
+const std::byte* FrameReceiver::payload() const { return slots_[released_]; }
 
-void TcpReceiver::release() {
+void FrameReceiver::release() {
   frames_[released_ % frames_.size()].state = State::empty;
   ++released_;
   link_.owe_credit(*this);
 }
 
-std::byte* TcpReceiver::place(std::uint64_t number, const FrameHeader& header) {
+std::byte* FrameReceiver::place(std::uint64_t number, const FrameHeader& header) {
   if (number < released_ || number - released_ >= frames_.size()) return nullptr;
   Frame& frame = frames_[number % frames_.size()];
   if (frame.state != State::empty) return nullptr;

@@ -1,0 +1,61 @@
+// What every transport between hosts puts before a frame, and by which marks ranks of a group know each other's frames.
+//
+//   FramePrefix(data), FrameHeader, payload | FramePrefix(credit)
+//
+// Everything is little-endian, as in memory. The marks are derived from the group's token, which never travels and
+// cannot be found from them: they guard against frames of groups that are gone, not against somebody who can change
+// what is on the wire.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+
+#include "core/sip_hash.hpp"
+#include "core/transport.hpp"
+
+namespace syntony {
+
+static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
+
+/// What every frame of a group carries in the clear. Derived from the group's token, which stays unknown to readers.
+struct GroupMarks {
+  std::uint64_t token = 0;
+  std::uint32_t prefix = 0;
+  std::uint32_t group = 0;
+
+  constexpr GroupMarks() = default;
+  constexpr explicit GroupMarks(const SipKey& secret) {
+    const SipHash hash = sip_hash(secret, "syntony frames");
+    token = hash[0];
+    prefix = static_cast<std::uint32_t>(hash[1]);
+    group = static_cast<std::uint32_t>(hash[1] >> 32U);
+  }
+};
+
+/// Who a rank is among those that connect.
+struct GroupIdentity {
+  std::array<std::uint64_t, 2> token{};  // random, fresh for every group, equal on all its ranks
+  std::uint32_t group = 0;
+  std::uint32_t rank = 0;
+  std::uint32_t ranks = 1;
+  GroupMarks marks{token};
+
+  /// What FrameHeader::token must hold.
+  [[nodiscard]] constexpr std::uint64_t frame_token() const { return marks.token; }
+  /// What the prefix of every frame holds: credits have no FrameHeader.
+  [[nodiscard]] constexpr std::uint32_t prefix_token() const { return marks.prefix; }
+};
+
+struct FramePrefix {
+  static constexpr std::uint32_t kData = 0x46535953;    // "SYSF": a FrameHeader and its payload follow
+  static constexpr std::uint32_t kCredit = 0x43535953;  // "SYSC": nothing follows
+  std::uint32_t kind = kData;
+  std::uint32_t token = 0;
+  std::uint64_t number = 0;  // data: which frame of the stream, from 0; credit: how many frames were released so far
+  std::uint32_t window = 0;
+  std::uint32_t channel = 0;
+};
+static_assert(sizeof(FramePrefix) == 24);
+
+}  // namespace syntony
