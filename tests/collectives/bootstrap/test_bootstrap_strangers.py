@@ -22,7 +22,7 @@ from syntony.base.command import UserError
 from syntony.collectives.bootstrap import tcp_bootstrap, user_secret
 from tests.collectives.meeting import HOST, SOON, at_once
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 GARBAGE = {
     "text": b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from syntony.__main__ import main
+from tests.collectives.recorder.test_recorder import torchfrtrace
 from tests.collectives.running import torchrun
-from tests.collectives.test_recorder import torchfrtrace
 
 pytest.importorskip("torch.distributed")
 

@@ -13,8 +13,8 @@ import pytest
 
 from syntony.benchmarks.mpi.libraries import LIBRARIES
 
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "tests" / "collectives" / "launched_script.py"
+ROOT = Path(__file__).parents[3]
+SCRIPT = Path(__file__).with_name("launched_script.py")
 # Survivors are to speak before the launcher ends them.
 KEEP = {
     "impi": ("-disable-auto-cleanup",),

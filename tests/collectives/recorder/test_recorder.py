@@ -26,7 +26,7 @@ from syntony.collectives.recorder import records as recorder
 from syntony.collectives.recorder.records import Dump, GroupRecord, Operation
 from tests import forked
 from tests.collectives.ranks import Ranks
-from tests.collectives.running import HERE, launch
+from tests.collectives.running import launch
 from tests.csrc.runtime.harness import Processes, Rank, run_as_processes
 from tests.sampled import examples
 
@@ -342,7 +342,7 @@ def test_levels_of_debug_say_more_and_more() -> None:
 
 def test_torch_groups_are_recorded_under_the_ranks_of_the_job(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    result = launch(3, HERE / "recorder_script.py", tmp_path)
+    result = launch(3, Path(__file__).with_name("recorder_script.py"), tmp_path)
     assert result.returncode == 0, result.stderr
     dumps = recorder.read_folder(tmp_path)
     assert recorder.findings(dumps) == []

@@ -18,7 +18,7 @@ from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.plan import Plan
 from tests.overlap.models import experts, moving, sharded
 from tests.overlap.plans import key
-from tests.overlap.test_generate import layouts
+from tests.overlap.step.test_generate import layouts
 from tests.sampled import examples
 
 

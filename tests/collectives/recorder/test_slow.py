@@ -188,7 +188,7 @@ def test_metrics_that_cannot_be_get_a_sentence(value: str, sentence: str, fresh:
 
 def test_the_dashboard_asks_for_counters_that_there_are() -> None:
     """Every metric and label in its queries is in our text."""
-    board = json.loads((Path(__file__).parents[2] / "docs" / "grafana.json").read_text())
+    board = json.loads((Path(__file__).parents[3] / "docs" / "grafana.json").read_text())
     queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     assert len(queries) == len(board["panels"]) > 4
     told = set(re.findall(r"^# TYPE (\S+)", counters(), re.MULTILINE))

@@ -16,7 +16,7 @@ from syntony import MpiBootstrap
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap import bootstraps
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def launcher() -> str:
@@ -43,7 +43,7 @@ def test_ranks_meet_under_mpiexec(ranks: int) -> None:
     # Open MPI wants to hear that more ranks than cores, and root in a container, are meant; others do not listen.
     meant = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     meant["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
-    done = run(mpiexec, "-n", str(ranks), sys.executable, str(ROOT / "tests/collectives/mpi_script.py"), **meant)
+    done = run(mpiexec, "-n", str(ranks), sys.executable, str(Path(__file__).with_name("mpi_script.py")), **meant)
     assert done.returncode == 0, done.stderr
     assert f"{ranks} ranks met by MPI" in done.stdout
 

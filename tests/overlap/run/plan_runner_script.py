@@ -1,4 +1,4 @@
-"""One rank of test_engine.py: a step's communication under a random plan, against sums that one process forms.
+"""One rank of test_plan_runner.py: a step's communication under a random plan, against sums that one process forms.
 
 RANKS=.. plan_runner_script.py BACKEND SEED [kill]
 """

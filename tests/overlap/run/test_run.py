@@ -12,7 +12,7 @@ from syntony.overlap.formats.chakra import read_chakra
 from syntony.overlap.step.op import COMPUTE
 from tests.collectives.running import run_command
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TINY = [str(ROOT / "src/syntony/trainer/configs/tiny.toml"), "--set", "parallel.dp=2", "--set", "optimizer.clip=off"]
 
 

@@ -21,7 +21,7 @@ from syntony.base.command import UserError
 from syntony.collectives.bootstrap import bootstraps
 from tests.collectives.meeting import HOST, SOON, at_once
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def meet(rank: int, size: int, port: int, timeout: float = 60.0) -> list[list[bytes]]:
