@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import tempfile
 from collections.abc import Generator, Iterator
@@ -43,6 +44,11 @@ def _temporary_files_are_the_sessions(tmp_path_factory: pytest.TempPathFactory) 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those marked `alone` come last: what they keep waiting is little then."""
     items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+
+
+def pytest_collection_finish() -> None:
+    """What has been read stays until the end: no collection of garbage, here or in what is forked, need look at it."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # outside of everything that measures how long a test takes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 
@@ -17,3 +18,4 @@ import tests.csrc.runtime.cases
 import tests.csrc.runtime.harness  # noqa: F401
 
 warnings.simplefilter("ignore")
+gc.freeze()  # or the first collection of each process looks at all of this, and copies its pages by that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 
 import tests.preloaded  # noqa: F401
 
@@ -15,3 +16,5 @@ with contextlib.suppress(ImportError):  # torch may be absent
     import syntony.collectives.torch_backend.backend  # noqa: F401
 
     torch.set_num_threads(1)
+
+gc.freeze()
