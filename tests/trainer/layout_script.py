@@ -19,6 +19,7 @@ from syntony.overlap.policies.orders import in_order, staggered
 from syntony.overlap.policies.passes.cut import chunk
 from syntony.overlap.policies.passes.cut import slice as cut_in_slices
 from syntony.overlap.policies.passes.experts import move_experts, with_guests
+from syntony.overlap.policies.passes.factors import factored, with_factors
 from syntony.overlap.policies.passes.loop import loop
 from syntony.overlap.policies.passes.motifs import FORMS, with_sums
 from syntony.overlap.policies.passes.recompute import keep
@@ -54,8 +55,8 @@ def plan_of(step: Graph, config: Config) -> Plan:
     some, the first N where it is fastermoe:N, those in demand where it is guests:OPERATIONS PER SECOND, all of a layer
     or none where it is switched:SO; gathers and scatters are taken apart where it is loop:WAYS, updates come by slices
     where it is tiles:BYTES, every Nth segment is kept where it is kept:N, layers sum in turn in each form where it is
-    sums:RANKS OF A BOX, microbatches are cut in parts where the knobs say on which lanes, and shuffled where the policy
-    is interleave."""
+    sums:RANKS OF A BOX, those that can send factors where it is factors, microbatches are cut in parts where the knobs
+    say on which lanes, and shuffled where the policy is interleave."""
     graph, cut = step, dict(config.overlap.knobs)
     name, _, hot = config.overlap.policy.partition(":")
     graph = move_experts(graph, int(hot or 0)) if name in ("janus", "fastermoe") else graph
@@ -71,6 +72,9 @@ def plan_of(step: Graph, config: Config) -> Plan:
     if name == "sums":
         forms = FORMS if int(hot) > 1 else FORMS[:2]
         graph = with_sums(graph, [forms[i % len(forms)] for i in range(len(graph.layers))], int(hot))
+    if name == "factors":
+        graph = with_factors(graph, factored(graph))
+        assert any(op.kind is Kind.REBUILD for op in graph)
     graph = loop(graph, int(hot)) if name == "loop" else graph
     graph = chunk(graph, cut["count"], cut["lanes"]) if cut else graph
     if name == "interleave":

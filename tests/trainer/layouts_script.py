@@ -59,6 +59,7 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
         "syndicate": ("parallel.dp=4", "overlap.policy=syndicate", "overlap.profile=1", "run.backend=syntony"),
         "syndicate on gloo": ("parallel.dp=4", "overlap.policy=syndicate:slice=4K", *SAVING),
         "resumed with syndicate": ("run.resume={folder}/step-2", "parallel.dp=4", "overlap.policy=syndicate"),
+        "factors": ("parallel.dp=4", "overlap.policy=poseidon:send=factors+need:slice=4K"),
         "search": ("parallel.dp=2", "overlap.policy=search", "overlap.knobs.seconds=0.5"),
         "blocks together": ("parallel.dp=2", "parallel.zero=1", "model.together=2"),
         "resumed": ("run.resume={folder}/step-2",),

@@ -23,6 +23,7 @@ SWITCHED = EXPERTS | {"overlap": {"policy": "switched:1e5"}}  # all of them do, 
 SUMS = {box: {"overlap": {"policy": f"sums:{box}"}} for box in (1, 2)}  # each layer's of another form
 KEPT = {"overlap": {"policy": "kept:2"}}  # activations of every other segment, others are computed again
 TILES = {"overlap": {"policy": "tiles:4096"}}  # a slice is updated when its sum has come
+FACTORS = {"overlap": {"policy": "factors"}}  # x and dy travel, and every rank multiplies all
 FULL = {"model": {"experts": 4, "capacity": 0.75}}  # experts that drop what is too much
 EIGHT = {"model": {"experts": 8}, "overlap": {"policy": "fastermoe:4"}}
 GROUPED = {"model": {"kv": 2}}  # two heads share keys and values
@@ -47,6 +48,8 @@ EXACT = {
         "dp2 zero 1 by slices, optimistic": TILES | split(dp=2, zero=1) | OPTIMISTIC,
         "dp2 sums of two forms": SUMS[1] | split(dp=2),
         "dp2 sums of two forms, optimistic": SUMS[1] | split(dp=2) | OPTIMISTIC,
+        "dp2 factors": FACTORS | split(dp=2),
+        "dp2 factors, optimistic, recompute": FACTORS | split(dp=2, recompute=True) | OPTIMISTIC,
         "dp2 some kept": KEPT | split(dp=2, recompute=True),
         "pp2 zbv some kept": KEPT | split(pp=2, schedule="zbv", recompute=True),
         "ep2 some kept": EXPERTS | KEPT | split(dp=2, ep=2, recompute=True),
@@ -78,6 +81,8 @@ EXACT = {
     4: {
         "dp4 sums of all forms": SUMS[2] | split(dp=4),
         "dp4 sums of all forms, optimistic": SUMS[2] | split(dp=4) | OPTIMISTIC,
+        "dp2 x pp2 factors": FACTORS | split(dp=2, pp=2, schedule="zb1p"),
+        "dp4 x ep2 factors": EXPERTS | FACTORS | split(dp=4, ep=2),
         "dp4 x ep2 sums of all forms": EXPERTS | SUMS[2] | split(dp=4, ep=2),
         "dp2 x pp2": split(dp=2, pp=2),
         "pp4 zbv": split(pp=4, schedule="zbv"),
@@ -157,7 +162,8 @@ def looped(ways: int, **sizes: Any) -> dict[str, Any]:
     return split(**sizes) | {"overlap": {"policy": f"loop:{ways}"}}
 
 
-TWINS = {  # gathers and scatters taken apart, and the same step whole; cut sequences with and without a pipeline
+# Gathers and scatters, or gradients, taken apart, and the same step whole; cut sequences with and without a pipeline.
+TWINS = {
     2: [
         (split(pp=2, schedule="seq1f1b", slices=2), split(dp=2, schedule="terapipe", slices=2)),
         (looped(1, tp=2), split(tp=2)),
@@ -169,6 +175,8 @@ TWINS = {  # gathers and scatters taken apart, and the same step whole; cut sequ
         (looped(1, dp=2, tp=2, zero=3), split(dp=2, tp=2)),
         (looped(2, pp=2, tp=2, schedule="zb1p"), split(pp=2, tp=2)),
         (looped(1, cp=2, tp=2), split(cp=2, tp=2)),
+        (FACTORS | split(dp=2, tp=2, sequence=False), split(dp=2, tp=2, sequence=False)),
+        (FACTORS | split(dp=2, cp=2), split(dp=2, cp=2)),
         (EXPERTS | looped(1, dp=2, ep=2, tp=2), EXPERTS | split(dp=2, ep=2, tp=2)),
     ],
 }

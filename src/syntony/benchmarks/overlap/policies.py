@@ -32,7 +32,7 @@ from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import Graph
-from syntony.overlap.step.op import Kind
+from syntony.overlap.step.op import COMPUTE, Kind
 from syntony.overlap.step.op_key import OpKey
 
 HOSTS = 4
@@ -91,6 +91,15 @@ LABS: Mapping[str, Bench] = {
 LABS = {
     **LABS,
     "recompute": replace(LABS["tp"], options={**LABS["tp"].options, "parallel": {"tp": 4, "recompute": True}}),
+    "few tokens": Bench(
+        60e6,
+        {
+            "model": {"blocks": 8, "width": 256, "heads": 4, "hidden": 1024, "context": 16},
+            "parallel": {"dp": HOSTS},
+            "data": {"rows": 1, "microbatches": HOSTS},
+            "run": {"compute": "emulated", "forward": 0.006},
+        },
+    ),
     "small experts": replace(
         LABS["ep"], options={**LABS["ep"].options, "model": {**_WIDE, "hidden": 64, "experts": 8, "top": 2}}
     ),
@@ -122,9 +131,12 @@ def late(graph: Graph) -> Graph:
 def simulated(row: Published) -> tuple[float, str]:
     """The gain, and the policy with the knobs that give it."""
     graph, cost = step_of(row.step)
-    base = simulate(
-        policy("fifo").plan(late(graph), cost) if row.over == "late" else policy(row.over).plan(graph, cost), cost
-    )
+    if row.over == "one":
+        computing = sum(took for op, took in zip(graph, cost.seconds(graph)[0], strict=True) if op.lane == COMPUTE)
+        base = computing * (graph.layout.ranks if graph.layout else 1)
+    else:
+        step, name = (late(graph), "fifo") if row.over == "late" else (graph, row.over)
+        base = simulate(policy(name).plan(step, cost), cost).seconds
     (given,) = chain_of(row.policy)
     names = [name for name, knob in given.knobs.items() if len(knob.grid) > 1]
     turned = [given]
@@ -139,7 +151,7 @@ def simulated(row: Published) -> tuple[float, str]:
             continue
         if seconds < best:
             best, maker = seconds, one
-    return base.seconds / best, describe(maker)
+    return base / best, describe(maker)
 
 
 def entry(policy: str, options: Mapping[str, Any], label: str = "") -> Entry:
@@ -176,7 +188,7 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
         seen = "simulated" if not lab else "--measure"
         if lab and options.measure:
             seconds = measured(lab, runs[lab], options.steps, options.rounds)
-            over = "fifo" if row.over == "late" else row.over
+            over = {"late": "fifo", "one": "serial"}.get(row.over, row.over)
             seen = f"{seconds[over] / seconds[name]:.2f}"
         cells = (maker, row.over, f"{gain:.2f}", told, seen)
         yield Row(cells, f"slower than {row.over}" if gain < 0.995 else "")

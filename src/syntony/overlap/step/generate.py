@@ -206,7 +206,7 @@ class _Step:
     def _backward(self, kind: str, i: int, m: int, weights: list[OpKey], shed: int) -> Iterator[Op]:
         layer = self.layers[i]
         segments = range(len(layer.segments) - 1, -1, -1)
-        both, word = layer.backward, {"B": Kind.BACKWARD, "X": Kind.BACKWARD_INPUT, "W": Kind.BACKWARD_WEIGHT}[kind]
+        both, word = layer.halves, {"B": Kind.BACKWARD, "X": Kind.BACKWARD_INPUT, "W": Kind.BACKWARD_WEIGHT}[kind]
         factor = {"B": sum(both), "X": both[0], "W": both[1]}[kind]
         if kind == "W":
             for s in segments:
@@ -308,7 +308,9 @@ class _Step:
                 share = self._once("share", i)
                 yield Op(share, Kind.ALL_REDUCE, device, "tp", layer.shared, tuple(sums[i]), layer=i)
                 sums[i] = [share]
-            if count > 1:
+            if count > 1 and layer.sums == "factors":
+                sums[i] = [(yield from self._rebuilt(i, lane, count, sums[i]))]
+            elif count > 1:
                 kind = Kind.REDUCE_SCATTER if self._level(i) else Kind.ALL_REDUCE
                 frees = size - size / count if self._level(i) >= 2 else 0
                 key = self._once("reduce", i)
@@ -335,6 +337,16 @@ class _Step:
                 key = OpKey(Kind.OPTIMIZE, i)
                 deps = (key,) if layout.copies == 1 else (key, key.twin)
                 yield self._moved(self._once("gather", i), Kind.ALL_GATHER, i, deps=deps)
+
+    def _rebuilt(self, i: int, lane: str, count: int, made: Sequence[OpKey]) -> Generator[Op, None, OpKey]:
+        """Factors of gradients gathered, and their products summed, of all microbatches of the lane's ranks."""
+        layer, microbatches = self.layers[i], count * self.layout.units
+        size = layer.factors * microbatches
+        gather, key = self._once("factors", i), self._once(Kind.REBUILD, i)
+        yield Op(gather, Kind.ALL_GATHER, self.here, lane, size, tuple(made), layer=i, holds=size)
+        amount = sum(layer.segments) * layer.backward[1] * microbatches
+        yield Op(key, Kind.REBUILD, self.here, COMPUTE, amount, (gather,), layer=i, frees=size)
+        return key
 
     def _moved(
         self,
@@ -413,7 +425,7 @@ class _Step:
     def _level(self, i: int) -> int:
         """What is sharded of the layer: as `Layout.zero`, but for experts that come to the tokens, or by choice."""
         sums = self.layers[i].sums
-        return 3 if i >= self.count else 0 if sums == "whole" else max(self.layout.zero, int(bool(sums)))
+        return 3 if i >= self.count else 0 if sums in ("whole", "factors") else max(self.layout.zero, int(bool(sums)))
 
     def _sharded(self, i: int, level: int) -> bool:
         return self._level(i) >= level and self._group(i)[1] > 1 and self.layers[i].weights > 0

@@ -60,8 +60,10 @@ class LayerSpec:
     demand       of experts that are spread: what is asked of them; None: of no such layer
     visits       experts in demand are guests of the ranks that ask for them, chosen for each microbatch by its counts;
                  None: they stay
-    sums         how its gradients are summed, where a policy has chosen: `whole`, `split` around its update, or by
-                 `level`; "": as the layout says
+    sums         how its gradients are summed, where a policy has chosen: `whole`, `split` around its update, by
+                 `level`, or out of all ranks' `factors`; "": as the layout says
+    factors      bytes of what one microbatch's gradients of weights are products of, and of those that are no products;
+                 0: they have no factors
     joined       it takes more than one tensor from the layer before, so a pipeline is never cut between them
     shared       bytes of its weights, the last ones, whose gradients `tp` sums: its ranks see parts of the sequence
     backward     operations of the backward for the gradients of inputs, and for those of weights, by forward operation;
@@ -90,6 +92,12 @@ class LayerSpec:
     inputs: int = 0
     shares: tuple[int, ...] = ()
     sums: str = ""
+    factors: int = 0
+
+    @property
+    def halves(self) -> tuple[float, float]:
+        """As `backward`, of what the backward itself does: with factors, products are made when all have come."""
+        return self.backward[0], 0.0 if self.sums == "factors" else self.backward[1]
 
     def left(self, segment: int) -> float:
         """Bytes that a segment's forward leaves for its backward."""

@@ -28,7 +28,7 @@ values round (ring), or moves heads for tokens around attention (Ulysses; Jacobs
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 
@@ -184,7 +184,7 @@ def check(model: ModelSpec, layout: Parallel) -> None:
 class _Branch:
     """Weights: elements on this rank, and how many of them the ranks of `tp` share; segments: operations forward, and
     what moves between them, None: nothing; kept: bytes for the backward. products: of the operations, those of matrices
-    with weights."""
+    with weights; factors: bytes of what a microbatch's gradients of weights are made of, 0: they are no products."""
 
     name: str
     weights: int
@@ -193,6 +193,7 @@ class _Branch:
     kept: int
     shared: int = 0
     products: float = 0.0
+    factors: int = 0
 
 
 class _Maker:
@@ -240,7 +241,8 @@ class _Maker:
         totals = CommSpec("totals", "tp", Kind.ALL_REDUCE, None, self._tokens * (tp + 1) * 4, most=self._form.batch)
         points = (self._enter("enter"), totals) if tp > 1 else (None, None)
         kept += self._stream // self._outer
-        return self._layer("head", _Branch("", table, (0, logits, 0), points, kept, self._norms * model.hidden, logits))
+        branch = _Branch("", table, (0, logits, 0), points, kept, self._norms * model.hidden, logits)
+        return self._layer("head", replace(branch, factors=self._factors(model.hidden + model.vocab // tp)))
 
     def _attention(self, block: int) -> _Branch:
         m, tp, cp = self._model, self._layout.tp, self._layout.cp
@@ -275,6 +277,7 @@ class _Maker:
             self._tokens * (wide + m.hidden) // tp * self._form.element + self._around(),
             self._norms * m.hidden,
             into + out,
+            self._factors(2 * m.hidden + (wide + m.hidden) // tp),
         )
 
     def _mlp(self, block: int) -> _Branch:
@@ -289,6 +292,7 @@ class _Maker:
             self._tokens * m.ffn * matrices // tp * self._form.element + self._around(),
             self._norms * m.hidden,
             feed,
+            self._factors(2 * m.hidden + matrices * m.ffn // tp),
         )
 
     def _router(self, block: int) -> _Branch:
@@ -296,7 +300,10 @@ class _Maker:
         route = 2.0 * self._tokens * m.hidden * m.experts
         weights = m.hidden * m.experts + m.hidden
         segments, points = ((0, route), (self._enter("enter"),)) if split else ((route,), ())
-        return _Branch(f"router_{block}", weights, segments, points, self._around(), weights if split else 0, route)
+        factors = self._factors(m.hidden + m.experts)
+        return _Branch(
+            f"router_{block}", weights, segments, points, self._around(), weights if split else 0, route, factors
+        )
 
     def _experts(self, block: int, hot: int) -> LayerSpec:
         """`hot` experts of all ranks, the first, come to the tokens."""
@@ -328,6 +335,10 @@ class _Maker:
 
     def _has_experts(self, block: int) -> bool:
         return self._model.experts > 0 and block % self._model.every == self._model.every - 1
+
+    def _factors(self, widths: int) -> int:
+        """Bytes of a branch's inputs and gradients of outputs of matrices, so wide together, and of a norm's gains."""
+        return self._tokens * widths * self._form.element + 4 * self._model.hidden
 
     def _around(self) -> int:
         """Bytes that a norm and a residual keep."""
@@ -368,6 +379,7 @@ class _Maker:
             output=self._stream // self._outer,
             shared=sum(branch.shared for branch in branches) * self._form.element,
             backward=(2 - share, share),
+            factors=_of_all(branch.factors for branch in branches),
         )
 
 
@@ -378,4 +390,11 @@ def _united(layers: Sequence[LayerSpec]) -> LayerSpec:
         weights=sum(layer.weights for layer in layers),
         segments=(sum(layer.segments[0] for layer in layers),),
         activations=sum(layer.activations for layer in layers),
+        factors=_of_all(layer.factors for layer in layers),
     )
+
+
+def _of_all(factors: Iterable[int]) -> int:
+    """Of what is one layer; 0 where a part of it has none."""
+    found = list(factors)
+    return sum(found) if all(found) else 0

@@ -17,6 +17,7 @@ class Kind(StrEnum):
     BACKWARD_INPUT = "bwd_x"
     BACKWARD_WEIGHT = "bwd_w"
     RECOMPUTE = "recompute"
+    REBUILD = "rebuild"  # sums of gradients, out of all ranks' factors of them
     NORM = "norm"  # of all gradients, for clipping
     OPTIMIZE = "opt"
     ALL_REDUCE = "all_reduce"

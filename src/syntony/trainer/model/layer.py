@@ -123,6 +123,11 @@ class Product:
         """The gradient from the rows of all of these, of which it is one."""
         return replace(self, x=join([each.x for each in every]), dy=join([each.dy for each in every]))
 
+    def factors_into(self, x: Tensor, dy: Tensor) -> None:
+        """Writes them to (rows, inputs) and (rows, outputs)."""
+        x.copy_(self.x.reshape(x.shape))
+        dy.copy_(self.dy.reshape(dy.shape))
+
     def into(self, gradient: Tensor) -> None:
         """Writes it to `gradient`, which has the weight's shape."""
         place = gradient if self.block is None else gradient[self.block]

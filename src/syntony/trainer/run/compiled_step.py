@@ -20,6 +20,7 @@ COMPUTES = (
     Kind.BACKWARD,
     Kind.BACKWARD_INPUT,
     Kind.BACKWARD_WEIGHT,
+    Kind.REBUILD,
     Kind.NORM,
     Kind.OPTIMIZE,
 )

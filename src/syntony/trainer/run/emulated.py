@@ -67,6 +67,9 @@ class Nap(Product):
     def with_rows_of(self, every: Sequence[Product], join: Join) -> Nap:
         return replace(self, seconds=sum(each.seconds for each in every if isinstance(each, Nap)))
 
+    def factors_into(self, x: Tensor, dy: Tensor) -> None:
+        """They are anything."""
+
     def into(self, gradient: Tensor) -> None:
         lasting(self.seconds, gradient.fill_, _GRADIENT)
 
@@ -94,7 +97,7 @@ class Slotted(Protocol):
 
 
 def _run(real: Run, seconds: float, whole: tuple[int, int], top: int) -> Run:
-    """Makes gradients of the weights that `real` uses; the first of them takes all the time.
+    """Makes gradients of the weights that `real` uses; the first of them, a matrix if there is one, takes all the time.
 
     whole    sequences of a microbatch, and their length; `top`: experts that a token goes to
     """
@@ -129,7 +132,8 @@ def _run(real: Run, seconds: float, whole: tuple[int, int], top: int) -> Run:
         if shapes:
             grown = any(tensor.requires_grad for tensor in tensors)
             start = tensors[0] if grown else torch.zeros((), requires_grad=torch.is_grad_enabled())
-            zeros = iter(_Sleep.apply(context, took, sorted(names), shapes, start, *tensors))  # type: ignore[no-untyped-call]
+            order = sorted(names, key=lambda name: (context.weights[name].dim() < 2, name))
+            zeros = iter(_Sleep.apply(context, took, order, shapes, start, *tensors))  # type: ignore[no-untyped-call]
         return tuple(
             tensors[one] if isinstance(one, int) else next(zeros) if one.is_floating_point() else one
             for one in seen[key]

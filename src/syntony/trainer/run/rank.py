@@ -29,6 +29,7 @@ from syntony.overlap.step.op_key import OpKey
 from syntony.overlap.step.plan import Plan
 from syntony.trainer.config import Config
 from syntony.trainer.model.layer import Layer, Weight
+from syntony.trainer.parallel.data_parallel.factors import Factors, Form
 from syntony.trainer.parallel.data_parallel.flat import ALIGNMENT, Flat
 from syntony.trainer.parallel.data_parallel.norm import ExactSum
 from syntony.trainer.parallel.data_parallel.sharded_layer import ShardedLayer
@@ -213,6 +214,7 @@ class Rank:
                 weights=4 * flat.elements,
                 shared=4 * (flat.elements - flat.shared) if any(weight.shared for weight in layer.weights) else 0,
                 shadow=_stored(*parts[len(own) + i]) if layer.shadow is not None else None,
+                factors=self._factors(layer).bytes if layer.spec.factors else 0,
                 **vars(kept),
             )
             for i, (layer, flat, kept) in enumerate(zip(layers, flats, kept_by, strict=True))
@@ -319,7 +321,7 @@ class Rank:
         lane, place, copies = "dp", "within", "replicas" if zero else "data"
         sums = plan.graph.layers[index].sums if index < len(plan.graph.layers) else ""
         if sums:
-            zero = 0 if sums == "whole" else max(zero, 1)
+            zero = 0 if sums in ("whole", "factors") else max(zero, 1)
             flat_out = sums != "level" and mesh.layout.replicas > 1
             lane, place = ("data", "data") if flat_out else ("dp", "within")
             copies = "data" if not zero else "" if flat_out else "replicas"
@@ -331,8 +333,18 @@ class Rank:
         n, turns = mesh.size(lane), self.config.data.microbatches * sizes.slices // (sizes.dp * sizes.copies)
         names = [w.name for w in layer.weights if w.whole or mesh.place["tp"] == 0]
         counted = frozenset(names if not copies or mesh.place[copies] == 0 else ())
-        leaves = turns * layer.sources
-        return ShardedLayer(index, layer, flat, lane, n, mesh.place[place], zero if n > 1 else 0, leaves, counted)
+        leaves, factors = turns * layer.sources, None
+        if sums == "factors":
+            factors, leaves = Factors.of(self._factors(layer), turns, n), turns * n
+        return ShardedLayer(
+            index, layer, flat, lane, n, mesh.place[place], zero if n > 1 else 0, leaves, counted, factors
+        )
+
+    def _factors(self, layer: Layer) -> Form:
+        """What a microbatch's gradients of a layer's weights are made of."""
+        sizes = self.config.parallel
+        tokens = self.config.data.rows * self.config.model.context // (sizes.cp * sizes.slices)
+        return Form.of(layer.weights, tokens, self.dtype)
 
     def rest(self) -> None:
         """Returns when nothing is under way and all weights are final; the next step may follow. Collective."""

@@ -32,6 +32,7 @@ from syntony.overlap.step.plan import Plan
 from syntony.trainer.model.crossing import Crossing, Load
 from syntony.trainer.model.flash import Pieces
 from syntony.trainer.model.layer import ForwardContext, Layer, Move, Transfer
+from syntony.trainer.parallel.data_parallel.factors import FactorLeaf
 from syntony.trainer.parallel.data_parallel.leaf import Leaf
 from syntony.trainer.parallel.data_parallel.updates import Updates
 from syntony.trainer.parallel.tensor_parallel.loop import Loop, SumLoop
@@ -234,7 +235,8 @@ class Interpreter:
         context, leaf = kept.context, self._leaf(i, m)
         self.watch(None)
         context.weights = self._weights(op)
-        context.at_once = leaf.multiply if op.kind is Kind.BACKWARD and not task.pieces else None
+        keeps = task.pieces or leaf.keeps
+        context.at_once = leaf.multiply if op.kind is Kind.BACKWARD and not keeps else None
         wanted = [*sought, *context.leaves.values()]
         outputs, into = [output for output, _ in pairs], [gradient for _, gradient in pairs]
         found: Sequence[Tensor | None] = ()
@@ -263,7 +265,7 @@ class Interpreter:
         kept.inputs = ()
         if op.kind is Kind.BACKWARD:
             del self.state.kept[i, m, s][part]
-            if task.pieces:
+            if keeps:
                 leaf.multiply_pieces(s, part, parts, context.products)
             self._made(op)
 
@@ -275,7 +277,7 @@ class Interpreter:
         join = torch.cat if loop is None else partial(loop.join, kept=())
         for part in mine:
             products = kept.pop(part).context.products
-            if task.pieces or count > task.parts:
+            if task.pieces or leaf.keeps or count > task.parts:
                 leaf.multiply_pieces(op.segment, part, count, products, join)
                 continue
             for product in products:
@@ -298,6 +300,9 @@ class Interpreter:
         if state.arrived[i] == len(self.compiled.turns[i]):
             for index in self.compiled.weights[i]:
                 state.withheld[index] = set(self.compiled.late.get(index, ())) - state.done
+
+    def _rebuild(self, task: Task) -> None:
+        self.updates.rebuild(task.op.layer)
 
     def _norm(self, task: Task) -> None:
         self.updates.clip()
@@ -436,6 +441,9 @@ class Interpreter:
 
     def _leaf(self, i: int, m: int) -> Leaf:
         leaves, turns = self.state.leaves, self.compiled.turns[i]
+        factors = self.updates.layers[i].factors if i in self.updates.layers else None
+        if (i, m) not in leaves and factors is not None:
+            leaves[i, m] = FactorLeaf.for_row(factors, turns[m], self.compiled.makers[i, m])
         if (i, m) not in leaves:
             leaf = leaves[i, m] = Leaf([], [{} for _ in range(self.layers[i].sources)], self.compiled.makers[i, m])
             for index, prefix in self.compiled.weights[i].items():
@@ -463,6 +471,7 @@ _HANDLERS: Mapping[Kind, Callable[[Interpreter, Task], None]] = {
     Kind.BACKWARD: Interpreter._backward,
     Kind.BACKWARD_INPUT: Interpreter._backward,
     Kind.BACKWARD_WEIGHT: Interpreter._backward_weight,
+    Kind.REBUILD: Interpreter._rebuild,
     Kind.NORM: Interpreter._norm,
     Kind.OPTIMIZE: Interpreter._optimize,
 }

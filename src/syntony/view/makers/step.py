@@ -53,6 +53,7 @@ _COLOUR_OF = {
     Kind.BACKWARD_INPUT: 1,
     Kind.BACKWARD_WEIGHT: 1,
     Kind.RECOMPUTE: 2,
+    Kind.REBUILD: 2,
     Kind.NORM: 2,
     Kind.OPTIMIZE: 2,
     Kind.ALL_REDUCE: 3,

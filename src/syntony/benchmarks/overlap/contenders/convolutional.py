@@ -1,10 +1,12 @@
 """Networks that most papers on the order of gradients measured, as Layers: a convolution or a matrix each.
 
     VGG-16, VGG-19      Simonyan and Zisserman (2014), table 1, columns D and E
+    VGG-19-22K          VGG-19 for the 21,841 classes of ImageNet-22K: 229 million parameters (Poseidon's)
     ResNet-50           He et al. (2015), table 1
     AlexNet             Krizhevsky et al. (2012), section 3.5, in one column, with the groups joined
 
-A convolution of k x k from c to d channels, that leaves s x s points: k k c d weights, 2 k k c d s s operations.
+A convolution of k x k from c to d channels, that leaves s x s points: k k c d weights, 2 k k c d s s operations. A
+matrix is a convolution that leaves one point; its gradient is a product of an image's c and d numbers.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from syntony.overlap.step.graph import LayerSpec
 _Row = tuple[int, int, int, int]  # k, c, d, s
 
 
-def _vgg(depths: tuple[int, ...]) -> Iterator[_Row]:
+def _vgg(depths: tuple[int, ...], classes: int = 1000) -> Iterator[_Row]:
     before, side = 3, 224
     for depth, wide in zip(depths, (64, 128, 256, 512, 512), strict=True):
         for _ in range(depth):
             yield 3, before, wide, side
             before = wide
         side //= 2
-    yield from ((1, 512 * 7 * 7, 4096, 1), (1, 4096, 4096, 1), (1, 4096, 1000, 1))
+    yield from ((1, 512 * 7 * 7, 4096, 1), (1, 4096, 4096, 1), (1, 4096, classes, 1))
 
 
 def _resnet() -> Iterator[_Row]:
@@ -48,6 +50,7 @@ NETWORKS = MappingProxyType(
     {
         "vgg-16": tuple(_vgg((2, 2, 3, 3, 3))),
         "vgg-19": tuple(_vgg((2, 2, 4, 4, 4))),
+        "vgg-19-22k": tuple(_vgg((2, 2, 4, 4, 4), 21841)),
         "resnet-50": tuple(_resnet()),
         "alexnet": tuple(_alexnet()),
     }
@@ -63,6 +66,7 @@ def network(name: str, images: int, element: int = 4) -> tuple[LayerSpec, ...]:
             (2.0 * images * k * k * c * d * s * s,),
             activations=images * d * s * s * element,
             output=images * d * s * s * element,
+            factors=images * (c + d) * element if s == 1 else 0,
         )
         for number, (k, c, d, s) in enumerate(NETWORKS[name])
     )

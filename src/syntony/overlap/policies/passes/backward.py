@@ -43,7 +43,7 @@ def split_backward(graph: Graph, which: Collection[OpKey] | None = None) -> Grap
             if op.key not in halves:
                 yield op._replace(deps=edges(op, op.deps), lagged=edges(op, op.lagged))
                 continue
-            inputs, weights = graph.layers[op.layer].backward if graph.layers else (1.0, 1.0)
+            inputs, weights = graph.layers[op.layer].halves if graph.layers else (1.0, 1.0)
             share = inputs / ((inputs + weights) or 1.0)
             first, second = halves[op.key]
             later = min(op.frees, graph.layers[op.layer].products) if graph.layers and op.segment == 0 else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from syntony.base.command import UserError
 from syntony.overlap.policies import orders
 from syntony.overlap.policies.knob import SIZES, M
 from syntony.overlap.policies.passes import relayout
@@ -9,6 +10,7 @@ from syntony.overlap.policies.passes.backward import delay_weight_grad, last_bac
 from syntony.overlap.policies.passes.cut import GRADIENTS
 from syntony.overlap.policies.passes.cut import slice as sliced
 from syntony.overlap.policies.passes.defer import over_the_cut
+from syntony.overlap.policies.passes.factors import can_factor, factored, lighter, with_factors
 from syntony.overlap.policies.passes.fuse import fuse
 from syntony.overlap.policies.policy import LAST, Decided, best_of, published
 from syntony.overlap.step.cost import Cost
@@ -42,19 +44,22 @@ def _first_layers_late(graph: Graph) -> list[Graph]:
     """As it is, and with late gradients of so many first layers' weights, unless it has an order of its own, or these
     gradients are not made apart."""
     own = graph.layout is None or graph.layout.pp > 1 or any(op.kind is Kind.BACKWARD_WEIGHT for op in graph)
-    apart = all(layer.backward[1] > 0 for layer in graph.layers)
+    apart = all(layer.halves[1] > 0 for layer in graph.layers)
     if own or not apart or not any(op.lane in GRADIENTS for op in graph):
         return [graph]
     return [graph, *(delay_weight_grad(split_backward(graph, last_backwards(graph, n)), n) for n in LATE)]
 
 
-@published(
-    "Zhang et al., Poseidon, USENIX ATC 2017",
-    missing="sending factors instead of gradients where they are smaller (HybComm)",
-)
-def poseidon(graph: Graph, cost: Cost) -> Decided:
-    """Wait-free backpropagation: a layer's sum starts when its gradient exists."""
-    return Decided(graph)
+@published("Zhang et al., Poseidon, USENIX ATC 2017", send=("best", ("best", "sums", "factors")))
+def poseidon(graph: Graph, cost: Cost, send: str) -> Decided:
+    """Wait-free backpropagation: a layer's sum starts when its gradient exists. Layers whose gradients have smaller
+    factors send these (`send`: all that have some, or none): exact, as all ranks multiply and add alike."""
+    if send not in ("best", "sums", "factors"):
+        raise UserError(f"policy poseidon: send is {send!r}; it must be best, sums or factors")
+    if send == "factors":
+        return Decided(with_factors(graph, factored(graph)))
+    hybrid = lighter(graph, cost) if send == "best" and can_factor(graph) else []
+    return best_of(cost, [Decided(graph), *([Decided(with_factors(graph, hybrid))] if hybrid else [])])
 
 
 @published(

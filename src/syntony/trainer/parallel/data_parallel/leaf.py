@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +21,10 @@ class Leaf:
     ops      that will still make gradients
     sums     trees that take them: at which leaf, and the buffer that the views lie in
     pieces   by segment: products of pieces of the same rows, by number of the piece
+    keeps    it wants products of all rows together
     """
+
+    keeps: ClassVar[bool] = False
 
     sums: list[tuple[Tree, int, Tensor]]
     views: list[dict[str, Tensor]]

@@ -23,6 +23,7 @@ from torch.nn import Parameter
 from syntony import _torch
 from syntony.base.command import UserError
 from syntony.trainer.model.layer import Layer
+from syntony.trainer.parallel.data_parallel.factors import Factors
 from syntony.trainer.parallel.data_parallel.flat import Flat
 from syntony.trainer.parallel.data_parallel.tree import Tree
 
@@ -68,8 +69,9 @@ class ShardedLayer:
     lane        on which its gradients are summed
     n, place    ranks that do so, and which of them this is
     zero        0 .. 3, as above; 0 where n is 1
-    leaves      microbatches (times sources) that this rank's own sum is of
+    leaves      microbatches (times sources) that the sum that it makes is of: its own, or with factors all ranks'
     counted     names of weights whose squares this rank counts (of several with the same weights, one does)
+    factors     what travels instead of gradients; None: gradients do
     """
 
     index: int
@@ -81,6 +83,7 @@ class ShardedLayer:
     zero: int
     leaves: int
     counted: frozenset[str]
+    factors: Factors | None = None
     shards: list[Shard] = field(default_factory=list)
     whole: Tensor | None = None  # weights, where they are not sharded
     summed: Tensor | None = None  # this rank's gradient, whole

@@ -64,6 +64,7 @@ class Updates:
         ops = [plan.graph[key] for (owner, _), keys in plan.orders.items() if owner == device for key in keys]
         moving = [op for op in ops if op.pieces and op.kind.moves]
         self._shares = {op.layer: op for op in ops if op.lane == "tp" and op.microbatch < 0 and op.kind.moves}
+        self._factors = {op.layer: op.key for op in ops if op.key.kind == "factors"}
         self._place_gradients()
         for index, sharded in layers.items():
             sharded.settle(_cuts(moving, index, sharded.flat.elements), first[index])
@@ -103,14 +104,29 @@ class Updates:
         """This rank's own gradient of a layer is there."""
         self.before(index)
         sharded = self.layers[index]
-        sharded.summed = sharded.tree.take(keep_spare=sharded.zero < 2)
         for shard in sharded.shards:
             shard.rate = self.rate
+        if sharded.factors is not None:
+            mine, every = sharded.factors.mine, sharded.factors.every
+            self._runner.ready(self._factors[index], mine.view(-1), every.view(-1))
+            return
+        sharded.summed = sharded.tree.take(keep_spare=sharded.zero < 2)
         if index in self._shares:
             self._runner.ready(self._shares[index].key, sharded.summed[sharded.flat.shared :])
         else:
             self._owned(index)
             self._update_due(_ENOUGH)
+
+    def rebuild(self, index: int) -> None:
+        """The `rebuild` op of a layer: all ranks' factors have come, and the sum of all gradients is made here."""
+        sharded = self.layers[index]
+        for leaf in range(sharded.tree.leaves):
+            buffer = sharded.tree.leaf(leaf)
+            _there(sharded.factors).gradients(leaf, sharded.views(buffer))
+            sharded.tree.add(leaf, buffer)
+        sharded.summed = sharded.tree.take(keep_spare=True)
+        self._owned(index)
+        self._update_due(_ENOUGH)
 
     def begin(self, first: bool) -> None:
         """A step begins. In the first, nobody starts gathers that the plan has put before the forward."""

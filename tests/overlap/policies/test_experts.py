@@ -1,0 +1,114 @@
+"""Experts: tokens that travel, or experts that do."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from syntony.base.command import UserError
+from syntony.overlap.policies.search import chain_of, planned
+from syntony.overlap.policies.table import policy
+from syntony.overlap.predict.simulation import simulate
+from syntony.overlap.step.generate import generate
+from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.op import COMPUTE, Kind
+from tests.overlap.models import moving
+from tests.overlap.policies.steps import MOVED, demanded, dense, experts, priced, seconds
+
+
+def test_schemoe_has_the_best_of_all_orders_of_a_layer() -> None:
+    (one, *_) = experts()
+    graph = generate([one], Layout(dp=4, ep=4))
+    for ratio, alpha in ((0.5, 0.0), (1.0, 0.0), (1.0, 0.01), (2.0, 0.0)):
+        cost = priced(graph, ratio, alpha)
+        plan = policy("schemoe", degree=2).plan(graph, cost)
+        best = simulate(plan, cost).seconds
+        moved, computed = plan.orders[0, "ep"], plan.orders[0, COMPUTE]
+        tried = 0
+        for lane in itertools.permutations(moved):
+            if any(lane.index(dep) > lane.index(key) for key in lane for dep in plan.graph[key].deps if dep in lane):
+                continue
+            if [key for key in lane if key.direction == "f"] != list(lane[:4]):
+                continue
+            orders = {**plan.orders, (0, "ep"): lane, (0, COMPUTE): computed}
+            with suppress(UserError):  # lanes that wait for each other
+                tried += 1
+                assert simulate(replace(plan, orders=orders), cost).seconds >= best * (1 - 1e-9)
+        assert tried > 30
+
+
+def test_janus_moves_experts_where_they_are_small() -> None:
+    graph = generate(experts(weights=MOVED // 64), Layout(dp=4, ep=4, microbatches=2))
+    cost = priced(graph)
+    plan = policy("janus").plan(graph, cost)
+    assert not plan.simulated
+    assert {op.kind for op in plan.graph if op.lane == "ep"} == {Kind.ALL_GATHER, Kind.REDUCE_SCATTER}
+    moved = Counter(op.layer for op in plan.graph if op.lane == "ep")
+    assert set(moved.values()) == {2}  # once there and once back, whatever the number of microbatches
+    assert simulate(plan, cost).seconds < seconds(graph, cost, "gshard") / 1.5
+    large = generate(experts(), Layout(dp=4, ep=4, microbatches=2))
+    assert any(op.kind is Kind.ALL_TO_ALL for op in policy("janus").plan(large, priced(large)).graph)
+
+
+def test_janus_chooses_for_each_layer() -> None:
+    mixed = [
+        replace(layer, weights=weights, moved=moving(replace(layer, weights=weights), 4))
+        for layer, weights in zip(experts(), itertools.cycle((MOVED // 64, 16 * MOVED)), strict=False)
+    ]
+    graph = generate(mixed, Layout(dp=4, ep=4, microbatches=2))
+    plan = policy("janus").plan(graph, priced(graph))
+    assert {op.layer % 2 for op in plan.graph if op.lane == "ep" and op.pieces} == {0}  # the small ones come
+    assert {op.layer % 2 for op in plan.graph if op.kind is Kind.ALL_TO_ALL} == {1}
+
+
+def test_fastermoe_has_the_experts_in_demand_as_guests() -> None:
+    gains = []
+    for skew in (0.0, 0.5, 1.0, 2.0):
+        graph = demanded(skew)
+        cost = priced(demanded(0.0))
+        plan = policy("fastermoe", degree=1).plan(graph, cost)
+        layers = [layer for layer in plan.graph.layers if layer.visits is not None and layer.demand is not None]
+        assert len(layers) == 3
+        for layer in layers:
+            assert layer.visits is not None
+            assert layer.demand is not None
+            guests = layer.visits.guests(layer.demand.counts)
+            assert bool(len(guests)) == bool(skew)
+            if skew:  # another expert in each block
+                assert layer.demand.first in guests
+        gains.append(seconds(graph, cost, "gshard") / simulate(plan, cost).seconds)
+    assert gains == sorted(gains)
+    assert gains[0] == pytest.approx(1.0, rel=0.01)
+    assert gains[-1] > 2
+    large = demanded(0.5, hidden=1 << 16)  # they weigh more than all rows
+    found = [layer for layer in policy("fastermoe").plan(large, priced(large)).graph.layers if layer.visits]
+    assert not any(len(one.visits.guests(one.demand.counts)) for one in found if one.visits and one.demand)
+    told = policy("fastermoe", hot=4).plan(large, priced(large))
+    assert {layer.hot for layer in told.graph.layers if layer.expert} == {4}
+
+
+def test_tutel_switches_between_rows_and_experts() -> None:
+    graph = demanded(2.0, hidden=32)
+    cost = priced(demanded(0.0))
+    plan = policy("tutel").plan(graph, cost)
+    found = [layer for layer in plan.graph.layers if layer.visits and layer.demand]
+    assert len(found) == 3
+    assert all(len(one.visits.guests(one.demand.counts)) == 8 for one in found if one.visits and one.demand)
+    assert simulate(plan, cost).seconds < seconds(graph, cost, "gshard")
+    large = demanded(0.0, hidden=1 << 14)
+    assert not any(layer.visits for layer in policy("tutel").plan(large, priced(large)).graph.layers)
+
+
+def test_microbatches_side_by_side_share_experts_that_have_come() -> None:
+    graph = generate(experts(weights=MOVED // 64), Layout(dp=4, ep=4, microbatches=4))
+    cost = priced(graph)
+    plan = planned(chain_of("janus+dualpipe:batches=2"), graph, cost)
+    assert simulate(plan, cost).seconds < seconds(graph, cost, "dualpipe", batches=2)
+    assert sum(op.kind is Kind.ALL_GATHER for op in plan.graph) == 8
+    assert not any(op.kind is Kind.ALL_TO_ALL for op in plan.graph)
+    sharded = generate(dense(), Layout(dp=4, zero=3, microbatches=4))
+    assert seconds(sharded, priced(sharded), "dualpipe", batches=2) < seconds(sharded, priced(sharded), "fifo")
