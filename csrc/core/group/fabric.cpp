@@ -141,8 +141,10 @@ Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::stea
     published = agree(bootstrap, "tcp", listen, name);
   }
   const auto connect = [&] {
-    meet_on_host(members, std::move(entrance), doorbell, deadline);
-    if (listener) meet_across_hosts(*std::move(listener), options, published, deadline);
+    // What is left is for the agreement: who waits in vain for a connection hears there why it did not come.
+    const auto connected_by = deadline - (deadline - std::chrono::steady_clock::now()) / 8;
+    meet_on_host(members, std::move(entrance), doorbell, connected_by);
+    if (listener) meet_across_hosts(*std::move(listener), options, published, connected_by);
     return metadata(boxes_);
   };
   metadata_ = agree(bootstrap, "connected", connect, name);

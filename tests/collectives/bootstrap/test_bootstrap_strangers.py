@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 GARBAGE = {
     "text": b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n",
-    "our magic, then nonsense": b"syntony2" + b"\xff" * 400,
+    "our magic, then nonsense": b"syntony3" + b"\xff" * 400,
     "half a hello": b"synt",
     "nothing": None,
 }
@@ -98,7 +98,7 @@ def test_two_jobs_at_one_port_do_not_mix(port: int) -> None:
 
 def test_a_stranger_without_the_secret_takes_no_seat(port: int) -> None:
     """It plays by the rules but for the proof, or says again what a rank has said before."""
-    hello = HELLO.pack(b"syntony2", 1, 0, 2) + bytes(32)
+    hello = HELLO.pack(b"syntony3", 1, 0, 2) + bytes(32)
     with TcpBootstrap(0, 2, HOST, port, 60.0, "sesame") as bootstrap:
         recorded: list[bytes] = []
         with relay(port, recorded) as between, TcpBootstrap(1, 2, HOST, between, 60.0, "sesame"):
@@ -108,7 +108,7 @@ def test_a_stranger_without_the_secret_takes_no_seat(port: int) -> None:
     with TcpBootstrap(0, 2, HOST, port, 60.0, "sesame") as bootstrap:
         for words in ((hello, bytes(32)), (hello, os.urandom(32)), (said[: HELLO.size + 32], said[HELLO.size + 32 :])):
             heard = said_to(port, *words)
-            assert heard[HELLO.size + 32 :] == HELLO.pack(b"syntony2", 0, 1, 0) + bytes(32), (
+            assert heard[HELLO.size + 32 :] == HELLO.pack(b"syntony3", 0, 1, 0) + bytes(32), (
                 "refused, and no proof told"
             )
         found = at_once(lambda: bootstrap.all_gather("a", b"0"), lambda: with_secret(1, port, "sesame"))
@@ -151,9 +151,9 @@ def test_a_server_that_does_not_know_the_secret_is_refused(port: int) -> None:
             connection, _ = server.accept()
             with connection:
                 connection.recv(1 << 16)
-                connection.sendall(HELLO.pack(b"syntony2", 0, 0, 2) + bytes(32))
+                connection.sendall(HELLO.pack(b"syntony3", 0, 0, 2) + bytes(32))
                 connection.recv(1 << 16)
-                connection.sendall(HELLO.pack(b"syntony2", 0, 0, 0) + bytes(32))
+                connection.sendall(HELLO.pack(b"syntony3", 0, 0, 0) + bytes(32))
                 heard.append(connection.recv(1 << 16))
 
         thread = threading.Thread(target=answer)
@@ -181,11 +181,11 @@ def test_a_crowd_of_silent_strangers_keeps_nobody_out(port: int) -> None:
 def test_a_stranger_that_speaks_a_byte_at_a_time_has_to_hurry(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte comes in good time, all of them do not: the time is for the whole handshake."""
     with TcpBootstrap(0, 2, HOST, port, 60.0, "sesame"):
-        monkeypatch.setattr(tcp_bootstrap, "_HANDSHAKE", SOON)
+        monkeypatch.setattr(tcp_bootstrap, "PATIENCE", SOON)
 
         def speak() -> None:
             with socket.create_connection((HOST, port), timeout=60) as stranger:
-                for byte in HELLO.pack(b"syntony2", 1, 0, 2) + bytes(64):
+                for byte in HELLO.pack(b"syntony3", 1, 0, 2) + bytes(64):
                     stranger.sendall(bytes([byte]))
                     time.sleep(SOON / 10)
 
@@ -198,7 +198,7 @@ def test_an_answer_that_makes_no_sense_ends_it(port: int) -> None:
     bootstrap = TcpBootstrap(0, 2, HOST, port, 60.0)
     ours, theirs = socket.socketpair()
     with bootstrap, ours, theirs:
-        theirs.sendall(HELLO.pack(b"syntony2", 0, 0, 0xFFFFFFFF))
+        theirs.sendall(HELLO.pack(b"syntony3", 0, 0, 0xFFFFFFFF))
         with pytest.raises(ConnectionError, match="its answer makes no sense"):
             bootstrap._answer(ours)
 

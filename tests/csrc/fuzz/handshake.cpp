@@ -25,9 +25,9 @@ class House {
   House() : listener_(options()), published_{listener_.published(), ""}, door_(listener_.endpoints().addresses.back()) {
     waiting_ = std::thread([this] {
       try {
-        const std::array<std::uint32_t, 1> remote{1};
-        peers_ =
-            TcpMeeting(std::move(listener_), options(), {kToken, 7, 0, 2}, published_, remote, kForever).connect_all();
+        const std::array<std::uint32_t, 1> other{1};
+        peers_ = TcpMeeting(std::move(listener_), options(), {kToken, 7, 0, 2}, published_, other, kForever)
+                     .connect_control(other);
       } catch (const std::exception& error) {
         fault(std::string("the rank that waits gave up: ") + error.what());
       }
@@ -44,12 +44,12 @@ class House {
   /// Rank 1 comes.
   void complete() {
     TcpListener listener(options());
-    const std::array<std::uint32_t, 1> remote{0};
+    const std::array<std::uint32_t, 1> other{0};
     const auto peers =
-        TcpMeeting(std::move(listener), options(), {kToken, 7, 1, 2}, published_, remote, std::chrono::seconds(60))
-            .connect_all();
+        TcpMeeting(std::move(listener), options(), {kToken, 7, 1, 2}, published_, other, std::chrono::seconds(60))
+            .connect_control(other);
     waiting_.join();
-    require(peers_.size() == 1 && peers.size() == 1 && peers_[0].control && peers_[0].flows[1], "not connected");
+    require(peers_.size() == 1 && peers.size() == 1 && peers_[0].control, "not connected");
     const char told = 'x';
     char heard = 0;
     require(send(peers[0].control.get(), &told, 1, 0) == 1, "the connection is broken");

@@ -71,8 +71,15 @@ std::vector<syntony::TcpPeer> Rank::connect(const syntony::TcpOptions& options, 
 
 std::vector<syntony::TcpPeer> Rank::connect(syntony::TcpListener listener, const syntony::TcpOptions& options,
                                             milliseconds timeout) {
-  return syntony::TcpMeeting(std::move(listener), options, identity(), gathering.published, others(), timeout)
-      .connect_all();
+  return connect(std::move(listener), others(), options, timeout);
+}
+
+std::vector<syntony::TcpPeer> Rank::connect(syntony::TcpListener listener, std::span<const std::uint32_t> with,
+                                            const syntony::TcpOptions& options, milliseconds timeout) {
+  syntony::TcpMeeting meeting(std::move(listener), options, identity(), gathering.published, with, timeout);
+  std::vector<syntony::TcpPeer> peers = meeting.connect_control(with);
+  connect_data(meeting, rank, peers);
+  return peers;
 }
 
 std::unique_ptr<syntony::TcpMeeting> Rank::meet_for_control(const syntony::TcpOptions& options,
@@ -89,6 +96,28 @@ std::vector<std::uint32_t> Rank::others() const {
     if (other != rank) result.push_back(other);
   }
   return result;
+}
+
+void connect_data(syntony::TcpMeeting& meeting, std::uint32_t rank, std::span<syntony::TcpPeer> peers) {
+  std::size_t left = 0;
+  for (syntony::TcpPeer& peer : peers) {
+    peer.flows.resize(meeting.flows_with(peer.rank));
+    left += peer.flows.size();
+    if (peer.rank < rank) meeting.call(peer.rank);
+  }
+  eventually(
+      [&] {
+        meeting.progress();
+        if (meeting.broken_by()) throw syntony::Error(*meeting.broken_by());
+        for (const syntony::Error& failure : meeting.take_failures()) throw syntony::Error(failure);
+        for (syntony::TcpArrival& arrival : meeting.take_arrivals()) {
+          const auto peer = std::ranges::find(peers, arrival.rank, &syntony::TcpPeer::rank);
+          peer->flows[arrival.flow] = std::move(arrival.socket);
+          --left;
+        }
+        return left == 0;
+      },
+      "data sockets with all");
 }
 
 void run_ranks(std::uint32_t ranks, const std::function<void(Rank&)>& body) {

@@ -63,9 +63,12 @@ class Rank {
 
   /// Publishes its endpoints, waits for all, and returns the listener.
   syntony::TcpListener publish(const syntony::TcpOptions& options = {});
+  /// For control, then all data sockets, which the higher rank of a pair calls for.
   std::vector<syntony::TcpPeer> connect(const syntony::TcpOptions& options = {}, milliseconds timeout = kPatience);
   std::vector<syntony::TcpPeer> connect(syntony::TcpListener listener, const syntony::TcpOptions& options = {},
                                         milliseconds timeout = kPatience);
+  std::vector<syntony::TcpPeer> connect(syntony::TcpListener listener, std::span<const std::uint32_t> with,
+                                        const syntony::TcpOptions& options = {}, milliseconds timeout = kPatience);
   /// Connected for control; data sockets are made when first needed.
   std::unique_ptr<syntony::TcpMeeting> meet_for_control(const syntony::TcpOptions& options,
                                                         std::vector<syntony::TcpPeer>& peers);
@@ -83,6 +86,9 @@ class Rank {
   Gathering& gathering;
   std::uint32_t rank;
 };
+
+/// The data sockets of `peers` beside their control sockets, of a rank that has those.
+void connect_data(syntony::TcpMeeting& meeting, std::uint32_t rank, std::span<syntony::TcpPeer> peers);
 
 /// Runs `body` on `ranks` threads. A rank that throws ends the process: the others would wait for it in vain.
 void run_ranks(std::uint32_t ranks, const std::function<void(Rank&)>& body);

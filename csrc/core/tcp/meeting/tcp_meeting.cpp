@@ -38,7 +38,7 @@ TcpEndpoints dialable(std::uint32_t rank, const std::string& published, const Tc
 }  // namespace
 
 TcpMeeting::TcpMeeting(TcpListener listener, const TcpOptions& options, const GroupIdentity& identity,
-                       std::span<const std::string> published, std::span<const std::uint32_t> remote,
+                       std::span<const std::string> published, std::span<const std::uint32_t> others,
                        std::chrono::milliseconds timeout)
     : listener_(std::move(listener)),
       options_(options),
@@ -47,7 +47,7 @@ TcpMeeting::TcpMeeting(TcpListener listener, const TcpOptions& options, const Gr
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw system_error("cannot make an epoll set", errno);
   for (const UniqueFd& socket : listener_.sockets()) watch(socket.get(), EPOLLIN);
-  for (const std::uint32_t rank : remote) {
+  for (const std::uint32_t rank : others) {
     const TcpEndpoints theirs = endpoints_of(rank, published[rank]);
     const std::uint32_t flows = options.flows > 0 ? options.flows : listener_.endpoints().flows_with(theirs);
     pairs_.push_back({.rank = rank, .flows = static_cast<std::uint16_t>(flows)});
@@ -59,25 +59,15 @@ TcpMeeting::~TcpMeeting() = default;
 
 // ---- while the group forms
 
-std::vector<TcpPeer> TcpMeeting::connect_all() {
-  std::vector<std::uint32_t> everyone;
-  for (const Pair& pair : pairs_) everyone.push_back(pair.rank);
-  return connect(everyone, true);
-}
-
-std::vector<TcpPeer> TcpMeeting::connect(std::span<const std::uint32_t> neighbours, bool all) {
+std::vector<TcpPeer> TcpMeeting::connect_control(std::span<const std::uint32_t> neighbours) {
   const Clock::time_point deadline = Clock::now() + timeout_;
   forming_ = true;
   for (std::size_t place = 0; place < pairs_.size(); ++place) {
     Pair& pair = pairs_[place];
     if (std::ranges::find(neighbours, pair.rank) == neighbours.end()) continue;
-    pair.wanted = static_cast<std::uint16_t>(1 + (all ? pair.flows : 0));
+    pair.neighbour = true;
     if (pair.rank > identity_.rank) continue;
     const TcpEndpoints theirs = dialable(pair.rank, published_[place], listener_.endpoints());
-    for (std::uint16_t flow = 0; all && flow < pair.flows; ++flow) {
-      plan_dial(pair.rank, flow, theirs, Clock::time_point::max());
-    }
-    if (all) pair.link = Link::ours;
     plan_dial(pair.rank, kControlFlow, theirs, Clock::time_point::max());
   }
   for (Dial& dial : dials_) attempt(dial);
@@ -108,18 +98,14 @@ std::vector<TcpPeer> TcpMeeting::connect(std::span<const std::uint32_t> neighbou
   std::vector<TcpPeer> peers;
   std::vector<TcpArrival> early;  // data of ranks that are faster than we
   for (const Pair& pair : pairs_) {
-    if (pair.wanted == 0) continue;
-    peers.push_back({.rank = pair.rank, .endpoint = {}, .control = {}, .flows = {}});
-    if (all) peers.back().flows.resize(pair.flows);
+    if (pair.neighbour) peers.push_back({.rank = pair.rank, .endpoint = {}, .control = {}, .flows = {}});
   }
   for (TcpArrival& arrival : std::exchange(arrivals_, {})) {
-    TcpPeer& peer = *std::ranges::find(peers, arrival.rank, &TcpPeer::rank);
     if (arrival.flow == kControlFlow) {
+      TcpPeer& peer = *std::ranges::find(peers, arrival.rank, &TcpPeer::rank);
       ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, arrival.socket.get(), nullptr);
       peer.endpoint = std::move(arrival.endpoint);
       peer.control = std::move(arrival.socket);
-    } else if (all) {
-      peer.flows[arrival.flow] = std::move(arrival.socket);
     } else {
       early.push_back(std::move(arrival));
     }
@@ -139,9 +125,7 @@ bool TcpMeeting::expects(std::uint32_t rank) const {
 }
 
 bool TcpMeeting::complete() const {
-  return std::ranges::all_of(pairs_, [](const Pair& pair) {
-    return pair.wanted == 0 || (pair.control && (pair.wanted == 1 || pair.met + 1 == pair.wanted));
-  });
+  return std::ranges::all_of(pairs_, [](const Pair& pair) { return pair.control || !pair.neighbour; });
 }
 
 /// A rank that is connected already but ends now will not come back: no need to wait for the deadline.
@@ -157,19 +141,16 @@ void TcpMeeting::require_alive(const TcpArrival& control) const {
   throw Error(Error::Kind::dead, others.empty() ? sentence : sentence + "; still missing: " + others, ranks);
 }
 
-/// "rank 3 (1 of 3 connections), rank 4 (0 of 3 connections)"; their ranks are added to `ranks`.
+/// "rank 3 at 10.0.0.3:4000, rank 4"; their ranks are added to `ranks`.
 std::string TcpMeeting::missing(std::vector<int>& ranks) const {
   std::string sentence;
   for (const Pair& pair : pairs_) {
-    if (pair.wanted == 0) continue;
-    const int open = (pair.control ? 1 : 0) + (pair.wanted > 1 ? pair.met : 0);
-    if (open == pair.wanted) continue;
+    if (pair.control || !pair.neighbour) continue;
     ranks.push_back(static_cast<int>(pair.rank));
     sentence += (sentence.empty() ? "rank " : ", rank ") + std::to_string(pair.rank);
     const auto dial =
         std::ranges::find_if(dials_, [&](const Dial& one) { return one.rank == pair.rank && !one.candidates.empty(); });
     if (dial != dials_.end()) sentence += " at " + dial->candidates[dial->current].address.text();
-    sentence += " (" + std::to_string(open) + " of " + std::to_string(pair.wanted) + " connections)";
   }
   return sentence;
 }

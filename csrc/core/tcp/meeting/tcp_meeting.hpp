@@ -20,7 +20,7 @@
 //   TcpListener listener(options);
 //   const std::vector<std::string> published = bootstrap.all_gather("tcp", listener.published());
 //   const GroupIdentity identity{.token = token, .group = 7, .rank = bootstrap.rank(), .ranks = bootstrap.size()};
-//   TcpMeeting meeting(std::move(listener), options, identity, published, remote_ranks, std::chrono::seconds(30));
+//   TcpMeeting meeting(std::move(listener), options, identity, published, others, std::chrono::seconds(30));
 //   std::vector<TcpPeer> peers = meeting.connect_control(neighbours);
 //   TcpTransport transport(shape, identity, peers, &meeting, remote_ranks);  // calls for data sockets when it has
 //   something to send TcpControl control(identity, peers, &meeting, remote_ranks);  // takes the control sockets; both
@@ -76,25 +76,21 @@ struct TcpArrival {
 /// Not thread-safe: while the group forms its maker uses it, then whoever owns progress.
 class TcpMeeting {
  public:
-  /// Between this rank and `remote` (ranks of the group, not this one), which must do the same at the same time.
-  /// `published[r]` is what rank r's TcpListener::published() said; entries of ranks not in `remote` are not read.
+  /// Between this rank and `others` of the group, which must do the same at the same time.
+  /// `published[r]` is what rank r's TcpListener::published() said; entries of ranks not in `others` are not read.
   /// Throws Error(system) for an entry that is not understood.
   TcpMeeting(TcpListener listener, const TcpOptions& options, const GroupIdentity& identity,
-             std::span<const std::string> published, std::span<const std::uint32_t> remote,
+             std::span<const std::string> published, std::span<const std::uint32_t> others,
              std::chrono::milliseconds timeout);
   ~TcpMeeting();
   TcpMeeting(const TcpMeeting&) = delete;
   TcpMeeting& operator=(const TcpMeeting&) = delete;
 
-  /// Waits for the control sockets of `neighbours` (some of `remote`, which count this rank among theirs), and returns
-  /// them in the order of `remote`. Throws Error naming the ranks: `system` when one has no address or cannot be
+  /// Waits for the control sockets of `neighbours` (some of `others`, which count this rank among theirs), and returns
+  /// them in the order of `others`. Throws Error naming the ranks: `system` when one has no address or cannot be
   /// reached at any, `dead` when one ended meanwhile, `mismatch` when SYNTONY_TCP_FLOWS differ or two processes claim
   /// to be the same rank, `timeout` for those that did not come.
-  [[nodiscard]] std::vector<TcpPeer> connect_control(std::span<const std::uint32_t> neighbours) {
-    return connect(neighbours, false);
-  }
-  /// For all sockets of all.
-  [[nodiscard]] std::vector<TcpPeer> connect_all();
+  [[nodiscard]] std::vector<TcpPeer> connect_control(std::span<const std::uint32_t> neighbours);
 
   /// Data sockets of a pair.
   [[nodiscard]] std::size_t flows_with(std::uint32_t rank) const { return pair_of(rank).flows; }
@@ -124,14 +120,13 @@ class TcpMeeting {
   struct Pair {
     std::uint32_t rank = 0;
     std::uint16_t flows = 0;
-    std::uint16_t met = 0;     // data sockets that stand, or have stood
-    std::uint16_t wanted = 0;  // sockets that connect() waits for
-    bool control = false;      // its control socket stands
+    std::uint16_t met = 0;   // data sockets that stand, or have stood
+    bool neighbour = false;  // connect_control() waits for its control socket
+    bool control = false;    // which stands
     Link link = Link::none;
   };
 
   // The meeting (tcp_meeting.cpp).
-  [[nodiscard]] std::vector<TcpPeer> connect(std::span<const std::uint32_t> neighbours, bool all);
   [[nodiscard]] const Pair& pair_of(std::uint32_t rank) const;
   [[nodiscard]] Pair& pair_of(std::uint32_t rank);
   [[nodiscard]] bool expects(std::uint32_t rank) const;
@@ -176,8 +171,8 @@ class TcpMeeting {
   std::vector<std::string> published_;  // by pair
   std::chrono::milliseconds timeout_;
   UniqueFd epoll_;
-  bool forming_ = false;     // inside connect()
-  std::vector<Pair> pairs_;  // in the order of `remote`
+  bool forming_ = false;     // inside connect_control()
+  std::vector<Pair> pairs_;  // in the order of `others`
   std::vector<Guest> guests_;
   std::vector<Dial> dials_;
   std::vector<TcpArrival> arrivals_;

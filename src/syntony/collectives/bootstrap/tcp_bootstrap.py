@@ -3,8 +3,8 @@
     rank R                                                       rank 0
     hello {rank, ranks}, a number used once          ──────────►
                                                      ◄──────────  hello {ranks}, a number used once
-    HMAC(secret, "rank", both numbers, rank, ranks)  ──────────►
-                                                     ◄──────────  verdict, HMAC(secret, "rank 0", the same)
+    proof (handshake.py)                             ──────────►
+                                                     ◄──────────  verdict, proof
     blobs by name ..
 
 Rank 0 listens at the addresses that MASTER_ADDR names on its machine, at no others. Both sides prove that they know the
@@ -22,7 +22,6 @@ import errno
 import hmac
 import ipaddress
 import os
-import secrets
 import socket
 import struct
 import threading
@@ -35,17 +34,16 @@ from weakref import finalize
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap import bootstraps
 from syntony.collectives.bootstrap.bootstraps import Turns, missing
+from syntony.collectives.bootstrap.handshake import PATIENCE, SIZE, Proofs, job_name, job_secret, nonce, proofs, read
 from syntony.collectives.bootstrap.user_secret import user_secret
 
 _FRAME = struct.Struct("<8sIII")  # magic, rank, and: bytes of the name | absent ranks, bytes that follow (hello: ranks)
-_MAGIC = b"syntony2"
-_NONCE = 32  # bytes, as of the proof
+_MAGIC = b"syntony3"
 _ADMITTED, _UNKNOWN = 0, 1  # verdicts
 _LARGEST_NAME = 1 << 10
 _LARGEST_BLOB = 1 << 24
 _LARGEST_REASON = 1 << 10
 _LINGER = 10.0  # seconds that rank 0, about to go, gives slow readers
-_HANDSHAKE = 10.0  # seconds that somebody at the door has to prove who it is
 _PAUSE = 0.1  # seconds before rank 0 accepts again when the system has nothing left for a connection
 _STRANGERS = 64  # so many, beside the ranks, may be at the door at a time; then the one that came first has to go
 
@@ -78,7 +76,7 @@ class TcpBootstrap:
         self.size = size
         self.timeout = timeout
         secret = user_secret() if secret is None else secret
-        self._secret = hmac.digest(secret.encode(), job.encode(), "sha256")
+        self._secret = job_secret(secret, job)
         self._turns = Turns()
         self._where = f"{address}:{port}"
         self._end: Callable[[], object] = lambda: None
@@ -114,9 +112,12 @@ class TcpBootstrap:
                 "use StoreBootstrap(*next(torch.distributed.rendezvous('env://')))"
             )
         address = os.environ.get("MASTER_ADDR", "127.0.0.1")
-        secret = os.environ.get("SYNTONY_SECRET") or None
-        job = os.environ.get("SYNTONY_JOB") or os.environ.get("SLURM_JOB_ID", "")
-        return cls(values["RANK"], values["WORLD_SIZE"], address, values["MASTER_PORT"], timeout, secret, job)
+        return cls.of_this_job(values["RANK"], values["WORLD_SIZE"], address, values["MASTER_PORT"], timeout)
+
+    @classmethod
+    def of_this_job(cls, rank: int, size: int, address: str, port: int, timeout: float) -> TcpBootstrap:
+        """With the secret and the name that the job's environment has."""
+        return cls(rank, size, address, port, timeout, os.environ.get("SYNTONY_SECRET") or None, job_name())
 
     @property
     def secret(self) -> bytes:
@@ -157,11 +158,11 @@ class TcpBootstrap:
         """The ranks that did not come, and why if rank 0 knows; or everybody's blob."""
         blobs: list[bytes] = []
         while len(blobs) < self.size:
-            magic, _, absent, length = _FRAME.unpack(_read(connection, _FRAME.size))
+            magic, _, absent, length = _FRAME.unpack(read(connection, _FRAME.size))
             largest = 4 * absent + _LARGEST_REASON if absent else _LARGEST_BLOB
             if magic != _MAGIC or absent > self.size or not 4 * absent <= length <= largest:
                 raise ConnectionError("its answer makes no sense")
-            content = _read(connection, length)
+            content = read(connection, length)
             if absent:
                 return (
                     list(struct.unpack_from(f"<{absent}I", content)),
@@ -193,21 +194,21 @@ class TcpBootstrap:
         connection = socket.create_connection((address, port), timeout=seconds)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            mine = secrets.token_bytes(_NONCE)
+            mine = nonce()
             connection.sendall(_FRAME.pack(_MAGIC, self.rank, 0, self.size) + mine)
-            magic, _, _, size = _FRAME.unpack(_read(connection, _FRAME.size, deadline))
+            magic, _, _, size = _FRAME.unpack(read(connection, _FRAME.size, deadline))
             if magic != _MAGIC:
                 raise UserError(f"what answers at {self._where} is not the rank 0 that rank {self.rank} looks for")
             if size != self.size:
                 raise UserError(f"rank {self.rank} was told of {self.size} ranks, rank 0 at {self._where} of {size}")
-            prove = _prover(self._secret, mine, _read(connection, _NONCE, deadline), self.rank, self.size)
-            connection.sendall(prove(b"rank"))
+            proven = _proofs(self._secret, mine, read(connection, SIZE, deadline), self.rank, self.size)
+            connection.sendall(proven.knocks)
             try:
-                magic, _, verdict, _ = _FRAME.unpack(_read(connection, _FRAME.size, deadline))
+                magic, _, verdict, _ = _FRAME.unpack(read(connection, _FRAME.size, deadline))
             except ConnectionError:
                 raise ConnectionError(f"another process is rank {self.rank} there already") from None
-            proof = _read(connection, _NONCE, deadline)
-            if magic != _MAGIC or verdict != _ADMITTED or not hmac.compare_digest(proof, prove(b"rank 0")):
+            proof = read(connection, SIZE, deadline)
+            if magic != _MAGIC or verdict != _ADMITTED or not hmac.compare_digest(proof, proven.opens):
                 raise UserError(
                     f"rank {self.rank} and rank 0 at {self._where} do not have the same secret, or are of two jobs: "
                     "SYNTONY_SECRET should be set to one value at all ranks of the job, as SYNTONY_JOB; without it, "
@@ -253,10 +254,8 @@ def _loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-def _prover(secret: bytes, of_rank: bytes, of_rank_0: bytes, rank: int, size: int) -> Callable[[bytes], bytes]:
-    """What somebody in a role says to prove that it knows the secret, this time and for this rank."""
-    said = of_rank + of_rank_0 + struct.pack("<II", rank, size)
-    return lambda role: hmac.digest(secret, said + role, "sha256")
+def _proofs(secret: bytes, of_rank: bytes, of_rank_0: bytes, rank: int, size: int) -> Proofs:
+    return proofs(secret, of_rank, of_rank_0, b"rank" + struct.pack("<II", rank, size))
 
 
 class _Gathering:
@@ -355,33 +354,33 @@ class _Meeting:
 
     def _seat(self, connection: socket.socket) -> int | None:
         """The rank at the other end; None for strangers, and for a second one that is early for the next group."""
-        deadline = time.monotonic() + min(_HANDSHAKE, self._timeout)
-        magic, rank, _, size = _FRAME.unpack(_read(connection, _FRAME.size, deadline))
+        deadline = time.monotonic() + min(PATIENCE, self._timeout)
+        magic, rank, _, size = _FRAME.unpack(read(connection, _FRAME.size, deadline))
         if magic != _MAGIC:
             return None
-        theirs, mine = _read(connection, _NONCE, deadline), secrets.token_bytes(_NONCE)
+        theirs, mine = read(connection, SIZE, deadline), nonce()
         connection.sendall(_FRAME.pack(_MAGIC, 0, 0, self._size) + mine)
         if rank >= size or size != self._size:
             return None
-        prove = _prover(self._secret, theirs, mine, rank, size)
-        if not hmac.compare_digest(_read(connection, _NONCE, deadline), prove(b"rank")):
-            connection.sendall(_FRAME.pack(_MAGIC, 0, _UNKNOWN, 0) + bytes(_NONCE))
+        proven = _proofs(self._secret, theirs, mine, rank, size)
+        if not hmac.compare_digest(read(connection, SIZE, deadline), proven.knocks):
+            connection.sendall(_FRAME.pack(_MAGIC, 0, _UNKNOWN, 0) + bytes(SIZE))
             return None
         with self._changed:
             if rank in self._seated or connection not in self._at_the_door:
                 return None  # there is one already; or it had to go
             self._seated.add(rank)
             self._at_the_door.remove(connection)
-        connection.sendall(_FRAME.pack(_MAGIC, 0, _ADMITTED, 0) + prove(b"rank 0"))
+        connection.sendall(_FRAME.pack(_MAGIC, 0, _ADMITTED, 0) + proven.opens)
         connection.settimeout(None)
         return int(rank)
 
     def _answer(self, connection: socket.socket, rank: int) -> bool:
-        magic, _, name_length, length = _FRAME.unpack(_read(connection, _FRAME.size))
+        magic, _, name_length, length = _FRAME.unpack(read(connection, _FRAME.size))
         if magic != _MAGIC or name_length > _LARGEST_NAME or length > _LARGEST_BLOB:
             return False
-        name = _read(connection, name_length).decode(errors="replace")
-        blob = _read(connection, length)
+        name = read(connection, name_length).decode(errors="replace")
+        blob = read(connection, length)
         with self._changed:
             here = self._gatherings[name]
             here.blobs[rank] = blob
@@ -421,17 +420,3 @@ class _Meeting:
             topic = name.rpartition("/")[0]
             bootstraps.say_who_waits(f"rank 0 at {self._where}", f"rank(s) {late} in {topic!r}")
         return self._changed.wait_for(settled, self._timeout - bootstraps.LONG)
-
-
-def _read(connection: socket.socket, length: int, deadline: float | None = None) -> bytes:
-    """`length` bytes. Raises ConnectionError at the end of the stream, TimeoutError past the deadline, however many
-    bytes trickled in until then; without a deadline the socket's own limit holds."""
-    data = bytearray()
-    while len(data) < length:
-        if deadline is not None:
-            connection.settimeout(max(0.001, deadline - time.monotonic()))
-        piece = connection.recv(min(length - len(data), 1 << 20))
-        if not piece:
-            raise ConnectionError("the connection was closed")
-        data += piece
-    return bytes(data)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
@@ -273,9 +272,7 @@ class Company:
 def _grown(config: Config, door: str, rank: int, ranks: int, port: int) -> Communicator:
     """The group of those who were there and those who join."""
     host, _ = split(door)
-    secret = os.environ.get("SYNTONY_SECRET") or None
-    job = os.environ.get("SYNTONY_JOB") or os.environ.get("SLURM_JOB_ID", "")
-    with TcpBootstrap(rank, ranks, host, port, _JOIN, secret, job) as bootstrap:
+    with TcpBootstrap.of_this_job(rank, ranks, host, port, _JOIN) as bootstrap:
         return Communicator.create(bootstrap, config.run.timeout, "company")
 
 

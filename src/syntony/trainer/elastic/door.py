@@ -1,15 +1,12 @@
 """Where ranks that come back knock: HOST:PORT of the job, at the first of its ranks on that host.
 
     who wants to join                                             the door
-    a number used once                               ──────────►
-                                                     ◄──────────  a number used once
-    HMAC(secret, both numbers, "joins")              ──────────►
-                                                     ◄──────────  HMAC(secret, both numbers, "opens")
+    knocks                                           ◄────────►  a handshake (bootstrap/handshake.py)
     waits                                                         .. until a step ends
                                                      ◄──────────  {"rank": 3, "ranks": 4, "port": 40123}
     then all meet at HOST and that port (TcpBootstrap), those who were there and those who join
 
-Both prove that they know the job's secret and neither tells it (bootstrap/tcp_bootstrap.py says which that is).
+The handshake keeps out who does not know the job's secret.
 """
 
 from __future__ import annotations
@@ -17,8 +14,6 @@ from __future__ import annotations
 import errno
 import hmac
 import json
-import os
-import secrets
 import select
 import socket
 import struct
@@ -27,10 +22,9 @@ import time
 from contextlib import suppress
 
 from syntony.base.command import UserError
+from syntony.collectives.bootstrap.handshake import PATIENCE, SIZE, Proofs, job_name, job_secret, nonce, proofs, read
 from syntony.collectives.bootstrap.user_secret import given_secret
 
-_NONCE = 32  # bytes, as of the proofs
-_HANDSHAKE = 10.0  # seconds that somebody at the door has to prove who it is
 _LENGTH = struct.Struct("<I")
 _LARGEST = 1 << 10  # bytes of an invitation
 _PAUSE = 0.1  # seconds between two tries to reach a door
@@ -124,12 +118,13 @@ class Door:
 
     def _greet(self, connection: socket.socket) -> None:
         try:
-            connection.settimeout(_HANDSHAKE)
-            theirs, mine = _read(connection, _NONCE), secrets.token_bytes(_NONCE)
+            deadline = time.monotonic() + PATIENCE
+            theirs, mine = read(connection, SIZE, deadline), nonce()
             connection.sendall(mine)
-            if not hmac.compare_digest(_read(connection, _NONCE), _proof(self._secret, theirs + mine, b"joins")):
+            proven = _proofs(self._secret, theirs, mine)
+            if not hmac.compare_digest(read(connection, SIZE, deadline), proven.knocks):
                 raise ConnectionError("a stranger")
-            connection.sendall(_proof(self._secret, theirs + mine, b"opens"))
+            connection.sendall(proven.opens)
             connection.settimeout(None)
         except OSError:
             connection.close()
@@ -146,19 +141,20 @@ def knock(door: str, timeout: float) -> tuple[int, int, int] | None:
     deadline = time.monotonic() + timeout
     while True:
         try:
-            connection = socket.create_connection(split(door), timeout=_HANDSHAKE)
+            connection = socket.create_connection(split(door), timeout=PATIENCE)
             break
         except OSError as error:
             if time.monotonic() > deadline:
                 raise UserError(f"--join {door}: nobody opens there: {error.strerror or error}") from None
             time.sleep(_PAUSE)
     with connection:
-        mine, secret = secrets.token_bytes(_NONCE), _secret()
+        mine = nonce()
         try:
+            deadline = time.monotonic() + PATIENCE
             connection.sendall(mine)
-            both = mine + _read(connection, _NONCE)
-            connection.sendall(_proof(secret, both, b"joins"))
-            if not hmac.compare_digest(_read(connection, _NONCE), _proof(secret, both, b"opens")):
+            proven = _proofs(_secret(), mine, read(connection, SIZE, deadline))
+            connection.sendall(proven.knocks)
+            if not hmac.compare_digest(read(connection, SIZE, deadline), proven.opens):
                 raise ConnectionError("another secret")
         except OSError:
             raise UserError(
@@ -167,8 +163,8 @@ def knock(door: str, timeout: float) -> tuple[int, int, int] | None:
             ) from None
         connection.settimeout(None)
         try:
-            (size,) = _LENGTH.unpack(_read(connection, _LENGTH.size))
-            said = json.loads(_read(connection, min(size, _LARGEST)))
+            (size,) = _LENGTH.unpack(read(connection, _LENGTH.size))
+            said = json.loads(read(connection, min(size, _LARGEST)))
         except OSError:
             return None
         return int(said["rank"]), int(said["ranks"]), int(said["port"])
@@ -187,20 +183,8 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _secret() -> bytes:
-    job = os.environ.get("SYNTONY_JOB") or os.environ.get("SLURM_JOB_ID", "")
-    return hmac.digest(given_secret().encode(), job.encode(), "sha256")
+    return job_secret(given_secret(), job_name())
 
 
-def _proof(secret: bytes, numbers: bytes, role: bytes) -> bytes:
-    return hmac.digest(secret, b"syntony door" + numbers + role, "sha256")
-
-
-def _read(connection: socket.socket, length: int) -> bytes:
-    """Raises OSError where it ends before."""
-    data = bytearray()
-    while len(data) < length:
-        piece = connection.recv(length - len(data))
-        if not piece:
-            raise ConnectionError("the connection was closed")
-        data += piece
-    return bytes(data)
+def _proofs(secret: bytes, of_who_knocks: bytes, of_the_door: bytes) -> Proofs:
+    return proofs(secret, of_who_knocks, of_the_door, b"door")
