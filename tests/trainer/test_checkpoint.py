@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from syntony.trainer.model.layer import Weight
-from syntony.trainer.run.checkpoint import whole
+from syntony.trainer.state.checkpoint import whole
 
 
 def test_a_weight_travels_without_its_neighbours() -> None:

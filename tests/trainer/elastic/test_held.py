@@ -11,8 +11,9 @@ pytest.importorskip("torch")
 
 import torch
 
-from syntony.trainer.elastic.held import Block, Cut, Held, Table, Version, placed
+from syntony.trainer.elastic.held import Held, Table, Version, placed
 from syntony.trainer.elastic.meeting import newest_whole
+from syntony.trainer.state.parts import Block, Cut
 
 CUTS: list[Cut] = [(Block(f"layer_{i}.weight", (1000,), ((0, 1000),), 0, 1000),) for i in range(3)]
 
@@ -104,8 +105,8 @@ def test_the_newest_whole_version_is_the_one_that_all_its_bundles_are_of(seed: i
     can = [step for step in range(4) if all(any(n in offer[Version(step, 1)] for offer in offers) for n in numbers)]
     found = newest_whole(offers, {1: table})
     assert (found[0].step if found else None) == (max(can) if can else None), seed
-    for number, rank in enumerate(found[1] if found else []):
-        assert number in offers[rank][found[0]], seed  # type: ignore[index]
+    for number, ranks_with in enumerate(found[1] if found else []):
+        assert ranks_with == [rank for rank in range(ranks) if number in offers[rank][found[0]]], seed  # type: ignore[index]
 
 
 def test_versions_of_an_unknown_layout_are_left_out() -> None:

@@ -35,10 +35,11 @@ from syntony.trainer.config import Config
 from syntony.trainer.elastic.copies import Copies, kinds_of, runs_of
 from syntony.trainer.elastic.door import Door, free_port, is_here, knock, split
 from syntony.trainer.elastic.held import Held, Table, Version, placed
-from syntony.trainer.elastic.meeting import Meeting, gathered, newest_whole, tensors_of
+from syntony.trainer.elastic.meeting import Kept, Meeting, gathered, newest_whole, swapped
 from syntony.trainer.run import text
-from syntony.trainer.run.checkpoint import restore
 from syntony.trainer.run.rank import Rank
+from syntony.trainer.state.moving import Moving
+from syntony.trainer.state.parts import parts_of
 
 _SHRINK = 30.0  # seconds that survivors wait for each other
 _JOIN = 10.0  # seconds that all wait for who joins
@@ -56,13 +57,14 @@ class Company:
     given     the configuration as it was loaded; that of the layout there is now is `config`
     layouts   how many there have been, this one included
     news      what has happened since the last layout, in a sentence
+    moved     bytes that moved between ranks for this one
     """
 
     def __init__(self, given: Config, group: Communicator) -> None:
-        self.given, self.config, self.layouts, self.news = given, given, 0, ""
+        self.given, self.config, self.layouts, self.news, self.moved = given, given, 0, "", 0
         self._join(group)
         self._held: list[Held] = []  # by layout: this one's, and the one before's until this one's is whole
-        self._begin: tuple[Version, list[int], Table, dict[str, Tensor]] | None = None
+        self._begin: tuple[Version, list[list[int]], Table, dict[str, Tensor]] | None = None
         self._data: text.Text | None = None
         self._copies: Copies | None = None
         self._meet()
@@ -131,17 +133,17 @@ class Company:
             return None
         version, shown, table, counts = self._begin
         held = next((held for held in self._held if held.layout == version.layout), None)
-        layers = list(rank.updates.layers.values()) if rank is not None else []
-        waiting = {layer.index: {layer.layer.label(weight) for weight, _ in layer.flat.places} for layer in layers}
-        found: dict[str, Tensor] = {}
-        for tensors in tensors_of(self._group, table, version, shown, held, bool(counts)):
-            wanted = {label for labels in waiting.values() for label in labels}
-            found |= {name: tensor for name, tensor in tensors.items() if _label(name, table) in wanted}
-            for layer in layers:
-                if layer.index in waiting and waiting[layer.index] <= found.keys():
-                    labels = waiting.pop(layer.index)
-                    assert rank is not None
-                    restore(rank, layer, {n: t for n, t in found.items() if _label(n, table) in labels}, counts)
+        group = self._group
+        needs = list(parts_of(rank)) if rank is not None else []
+        every = [pickle.loads(blob) for blob in gathered(group, pickle.dumps(needs))]
+        kept = Kept(group.rank, group.size, table, version, shown, held, bool(counts))
+        moving = Moving(group.rank, every, kept, partial(swapped, group))
+        layers = rank.updates.layers if rank is not None else {}
+        for index, flats in moving.layers({i: sharded.flat.elements for i, sharded in layers.items()}):
+            for kind, flat in flats.items():
+                assert rank is not None
+                rank.updates.restore(index, kind, flat, counts)
+        self.moved = 4 * moving.moved
         return version.step
 
     def copies(self, rank: Rank, cost: Cost) -> Copies:
@@ -159,12 +161,16 @@ class Company:
         self._copies = Copies(rank, self._held[-1], self._active, gaps, given.every, self._knocked)
         return self._copies
 
-    def after(self, step: int, rank: Rank) -> None:
-        """A step has ended. Raises Grow, on all ranks alike, where somebody is let in now. Collective then."""
+    def after(self, step: int, rank: Rank, settle: Callable[[], object]) -> None:
+        """A step has ended. Raises Grow, on all ranks alike, where somebody is let in now. Collective then.
+
+        settle    ends what the ranks have begun together beside the steps; collective
+        """
         assert self._copies is not None
         if self._copies.whole is not None:
             del self._held[:-1]
         if self._copies.knocked:
+            settle()
             rank.rest()
             self._copies.rest(step + 1)
             raise Grow
@@ -274,9 +280,3 @@ def _grown(config: Config, door: str, rank: int, ranks: int, port: int) -> Commu
     host, _ = split(door)
     with TcpBootstrap.of_this_job(rank, ranks, host, port, _JOIN) as bootstrap:
         return Communicator.create(bootstrap, config.run.timeout, "company")
-
-
-def _label(name: str, table: Table) -> str:
-    """Of a tensor's name in a checkpoint: the weight's."""
-    stem, _, kind = name.rpartition(".")
-    return stem if kind in table.kinds else name

@@ -29,24 +29,11 @@ from syntony.overlap.step.layout import Clip
 from syntony.overlap.step.op import Kind, Op
 from syntony.overlap.step.op_key import OpKey
 from syntony.trainer.config import Optimizer
-from syntony.trainer.elastic.held import Block, Bundle, Cut, Held
-from syntony.trainer.parallel.data_parallel.sharded_layer import Shard, ShardedLayer
+from syntony.trainer.elastic.held import Bundle, Held
+from syntony.trainer.parallel.data_parallel.sharded_layer import Shard
 from syntony.trainer.parallel.data_parallel.slices import Slices
 from syntony.trainer.run.rank import Rank
-
-
-def cut_of(sharded: ShardedLayer) -> Cut:
-    """A layer's weights on this rank, by what they are in the whole model."""
-    return tuple(
-        Block(
-            sharded.layer.label(weight),
-            weight.full_shape,
-            tuple((part.start, part.stop) for part in weight.place),
-            at,
-            weight.elements,
-        )
-        for weight, at in sharded.flat.places
-    )
+from syntony.trainer.state.parts import Cut, cut_of
 
 
 def runs_of(rank: Rank) -> list[tuple[Cut, int, int]]:

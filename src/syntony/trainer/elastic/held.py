@@ -18,25 +18,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from syntony.trainer.state.parts import Cut
+
 UNIT = 64
 """Elements that no piece cuts."""
 _MARK = 2  # elements at a bundle's end that say of which version it is
-
-
-class Block(NamedTuple):
-    """A weight in a flat buffer: canonical name, the whole tensor's shape, this block's place in it, its first element
-    in the buffer, and how many it has."""
-
-    label: str
-    shape: tuple[int, ...]
-    place: tuple[tuple[int, int], ...]
-    at: int
-    elements: int
-
-
-Cut = tuple[Block, ...]
-"""A layer's weights as some ranks have them: all of it, or their part of tensor or expert parallelism. Ranks that have
-the same one have the same elements."""
 
 
 class Piece(NamedTuple):

@@ -1,23 +1,24 @@
 """What ranks of a group tell each other to agree: on the step to go on from, and the state of that step.
 
-    rank 0: layers 0, 1 of 57, 58      ──►  all: step 58 is whole, rank 0 shows layer 0, rank 2 layer 1, ..
-    rank 2: layers 1, 2 of 57, 58            layer by layer, who shows it broadcasts it, who needs it takes it
+    rank 0: layers 0, 1 of 57, 58      ──►  all: step 58 is whole, rank 0 has layer 0, rank 2 layer 1, ..
+    rank 2: layers 1, 2 of 57, 58            layer by layer, who needs what it has not is sent it (trainer/state)
 
 Everybody sees all words and comes to the same answer, so nobody decides for others.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from syntony.collectives.communicator import Communicator
-from syntony.trainer.elastic.held import Block, Bundle, Held, Table, Version
+from syntony.trainer.elastic.held import Bundle, Held, Table, Version
+from syntony.trainer.state.runs import NOTHING, Integers, Runs, joined, within
 
 
 def gathered(group: Communicator, blob: bytes) -> list[bytes]:
@@ -33,6 +34,13 @@ def gathered(group: Communicator, blob: bytes) -> list[bytes]:
     return [bytes(row[:size]) for row, size in zip(rows, sizes, strict=True)]
 
 
+def swapped(group: Communicator, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
+    """Sends each rank its part of numbers; from each come so many elements. Collective."""
+    found = torch.empty(sum(sizes), device="cpu")
+    group.all_to_all(torch.cat(list(parts)), found, [len(part) for part in parts], list(sizes))
+    return list(torch.split(found, list(sizes)))
+
+
 class Meeting:
     """Ranks of a group as an Exchange (bootstrap/launch.py)."""
 
@@ -45,71 +53,82 @@ class Meeting:
 
 def newest_whole(
     offers: Sequence[Mapping[Version, Iterable[int]]], tables: Mapping[int, Table]
-) -> tuple[Version, list[int]] | None:
-    """The newest version of which ranks together have every bundle, and which rank shows each; None: there is none.
+) -> tuple[Version, list[list[int]]] | None:
+    """The newest version of which ranks together have every bundle, and which ranks have each; None: there is none.
 
     offers    by rank: numbers of the bundles that it has whole
     tables    by layout
     """
     known = {version for offer in offers for version in offer if version.layout in tables}
     for version in sorted(known, reverse=True):
-        shown: dict[int, int] = {}
+        shown: dict[int, list[int]] = {}
         for rank, offer in enumerate(offers):
             for number in offer.get(version, ()):
-                shown.setdefault(number, rank)
+                shown.setdefault(number, []).append(rank)
         if len(shown) == len(tables[version.layout].bundles):
             return version, [shown[number] for number in range(len(shown))]
     return None
 
 
-def tensors_of(
-    group: Communicator, table: Table, version: Version, shown: Sequence[int], held: Held | None, with_memories: bool
-) -> Iterator[dict[str, Tensor]]:
-    """The whole tensors of a version, by their names in a checkpoint, some at a time. Collective: all take all of them.
+class Kept:
+    """A version in the memory of those who keep it: cut by cut, its flat buffer (trainer/state/moving.py: a Source).
 
-    shown            by bundle: the rank that shows it
+    shown            by bundle: the ranks that have it
     held             what this rank kept under that layout, if it was there
     with_memories    of the optimizer too
     """
-    kinds = ("", *table.kinds) if with_memories else ("",)
-    left = Counter(block.label for cut in table.cuts for block in cut)
-    tensors: dict[str, Tensor] = {}
-    for number, cut in enumerate(table.cuts):
-        size = max(end for bundle in table.bundles for at, _, end in bundle.pieces if at == number)
-        flats = {kind: torch.zeros(size) for kind in kinds}
-        for place, bundle in enumerate(table.bundles):
-            if bundle.pieces[0].cut == number:
-                _put(_shown(group, table, version, bundle, shown[place], held), bundle, flats)
-        for block in cut:
-            left[block.label] -= 1
-            for kind, flat in flats.items():
-                _place(tensors, f"{block.label}.{kind}" if kind else block.label, block, flat)
-        names = {f"{label}.{kind}" if kind else label for label in left if not left[label] for kind in kinds}
-        yield {name: tensors.pop(name) for name in names if name in tensors}
 
+    everybody = False
 
-def _shown(group: Communicator, table: Table, version: Version, bundle: Bundle, root: int, held: Held | None) -> Tensor:
-    if root == group.rank:
-        assert held is not None
-        buffer = held.content(version.step, bundle)
-    else:
-        buffer = torch.empty(bundle.elements(len(table.kinds)))
-    group.broadcast(buffer, root)
-    return buffer
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        table: Table,
+        version: Version,
+        shown: Sequence[Sequence[int]],
+        held: Held | None,
+        with_memories: bool,
+    ) -> None:
+        self._held, self._version = held, version
+        self._kinds = ("", *table.kinds) if with_memories else ("",)
+        sizes = [max(block.at + block.elements for block in cut) for cut in table.cuts]
+        self._begins = np.concatenate([[0], np.cumsum(sizes)])[:-1].tolist()
+        spans: list[dict[int, list[tuple[int, int]]]] = [defaultdict(list) for _ in range(ranks)]
+        self._mine: list[tuple[int, int, int, Bundle]] = []  # begin and end here, where in a bundle, which
+        for bundle, having in zip(table.bundles, shown, strict=True):
+            at = 0
+            for piece in bundle.pieces:
+                for member in having:
+                    spans[member][piece.cut].append((piece.begin, piece.end))
+                if rank in having:
+                    begin = self._begins[piece.cut]
+                    self._mine.append((begin + piece.begin, begin + piece.end, at, bundle))
+                at += piece.size * (1 + len(table.kinds))
+        self._mine.sort(key=lambda row: row[0])
+        self._runs: dict[str, list[Runs]] = defaultdict(lambda: [NOTHING] * ranks)
+        for number, cut in enumerate(table.cuts):
+            for block in cut:
+                rows = self._runs[block.label]
+                for member, of_cut in enumerate(spans):
+                    found = np.add(within(block.runs, of_cut[number]), [0, 0, self._begins[number]])
+                    rows[member] = joined([rows[member], found])
 
+    def kinds(self, label: str) -> Sequence[str]:
+        return self._kinds
 
-def _put(buffer: Tensor, bundle: Bundle, flats: Mapping[str, Tensor]) -> None:
-    """A bundle's pieces into the flat buffers of their cut, by kind."""
-    at, row = 0, (len(buffer) - 2) // sum(piece.size for piece in bundle.pieces)
-    for piece in bundle.pieces:
-        for number, flat in enumerate(flats.values()):
-            flat[piece.begin : piece.end] = buffer[at + number * piece.size :][: piece.size]
-        at += row * piece.size
+    def having(self, label: str, kind: str) -> Sequence[Runs]:
+        return self._runs[label]
 
-
-def _place(tensors: dict[str, Tensor], name: str, block: Block, flat: Tensor) -> None:
-    shape = [stop - start for start, stop in block.place]
-    whole = tensors.get(name)
-    if whole is None:
-        whole = tensors[name] = torch.empty(block.shape)
-    whole[tuple(slice(*part) for part in block.place)] = flat[block.at : block.at + math.prod(shape)].view(shape)
+    def read(self, label: str, kind: str, places: Integers) -> Tensor:
+        assert self._held is not None
+        found, number = [], self._kinds.index(kind)
+        begins = [row[0] for row in self._mine]
+        for place, size in places.tolist():
+            while size:
+                begin, end, at, bundle = self._mine[bisect_right(begins, place) - 1]
+                count = min(size, end - place)
+                first = at + number * (end - begin) + place - begin
+                found.append(self._held.content(self._version.step, bundle)[first : first + count])
+                place, size = place + count, size - count
+        return torch.cat(found)

@@ -33,13 +33,14 @@ from syntony.trainer.config import Config
 from syntony.trainer.elastic.company import Company
 from syntony.trainer.parallel.mesh import Mesh
 from syntony.trainer.run import text
-from syntony.trainer.run.checkpoint import Progress, digest, load, newest, save
 from syntony.trainer.run.choosing import Search, chosen, given, wanted
 from syntony.trainer.run.process import be_reproducible, keep_freed_memory
 from syntony.trainer.run.profile import cost_of, plain, profiled
 from syntony.trainer.run.progress import Line, Log, Seen
 from syntony.trainer.run.rank import Rank, World
 from syntony.trainer.run.tuning import Tuning
+from syntony.trainer.state.checkpoint import Progress, digest, load, newest
+from syntony.trainer.state.saving import Saving
 
 Work = Callable[[Config, Mesh, World], None]
 
@@ -94,20 +95,22 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False, comp
     _check_memory(config, rank, plan)
     rank.begin(plan)
     went_on = company.restore(rank) if company else None
-    done, resume = went_on or 0, ""
+    done, resume, resumed = went_on or 0, "", ""
     if went_on is None:
         resume = world.tell(newest(run.save)) if run.resume == "newest" else run.resume
     if resume:
-        before = load(rank, resume)
-        if before.digest != data.digest:
+        loaded = load(rank, resume)
+        if loaded.progress.digest != data.digest:
             raise UserError(f"[run] resume: {resume} was trained on another text than [data] source says")
-        done = before.step
+        done = loaded.progress.step
+        resumed = f"resumed from {resume}: {loaded.read / 1e6:.2f} MB read, {loaded.moved / 1e6:.2f} MB moved"
     copies = company.copies(rank, cost) if company else None
+    saving = Saving(rank)
     estimate = estimates(plan, cost)[0].seconds if cost.measured else 0.0
     if speaks and went_on is None:
-        show([_opening(config, rank, data, plan), *([f"resumed from {resume}"] if resume else [])])
+        show([_opening(config, rank, data, plan), *([resumed] if resume else [])])
     elif speaks and company:
-        show([f"{company.news}; {mesh.world} go on from step {done}"])
+        show([f"{company.news}; {mesh.world} go on from step {done}, {company.moved / 1e6:.1f} MB moved"])
     about = {"config": asdict(config), "text": data.digest, "plan": plan.hash, "estimate": estimate}
     log = Log(run.log if first else "", about, append=bool(resume) or went_on is not None)
     tuning = None
@@ -141,6 +144,7 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False, comp
                 log.step(line)
             if speaks and not (saves and step % run.every):
                 show([str(lines[-1])])
+            saving.poll()
         turned = tuning.after(seconds) if tuning is not None and not last else None
         if turned is not None:
             rank.go_on(turned[1])
@@ -148,13 +152,14 @@ def _train(config: Config, mesh: Mesh, world: World, as_json: bool = False, comp
             if speaks:
                 show([f"step {step:5d} · from here on {turned[0]}"])
         if saves:
-            save(rank, run.save, Progress(step + 1, run.seed, data.digest))
+            saving.begin(run.save, Progress(step + 1, run.seed, data.digest))
         if company and not last:
-            company.after(step, rank)
+            company.after(step, rank, saving.settle)
     rank.rest()
     saved = None
     if run.save and done < run.steps:
-        saved = save(rank, run.save, Progress(run.steps, run.seed, data.digest))
+        saving.begin(run.save, Progress(run.steps, run.seed, data.digest))
+        saved = saving.settle()
         if speaks:
             show([f"saved {saved}"])
     weights = digest(rank)

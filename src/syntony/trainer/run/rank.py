@@ -98,6 +98,14 @@ class World:
         sizes = [part.numel() for part in parts]
         return torch.cat([row.flatten() for row in torch.split(torch.stack(rows), sizes, 1)])
 
+    def swap(self, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
+        """Sends each rank its part of numbers; from each come so many elements. Collective."""
+        if self._group is None:
+            return list(parts)
+        found = torch.empty(sum(sizes), device="cpu")
+        dist.all_to_all_single(found, torch.cat(list(parts)), list(sizes), [len(part) for part in parts], self._group)
+        return list(torch.split(found, list(sizes)))
+
     def abort(self, why: str) -> None:
         """Ends whatever the others wait for on lanes of Syntony's; they hear `why`."""
         for group in self._lanes.values():

@@ -1,0 +1,75 @@
+"""What one rank has of a model: of each layer its weights' blocks, and which elements of the optimizer's memories.
+
+Names and places are those of whole tensors, so ranks of different layouts understand each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from syntony.trainer.parallel.data_parallel.sharded_layer import ShardedLayer
+from syntony.trainer.run.rank import Rank
+from syntony.trainer.state.runs import Runs, runs_of, within
+
+
+class Block(NamedTuple):
+    """A weight in a flat buffer: canonical name, the whole tensor's shape, this block's place in it, its first element
+    in the buffer, and how many it has."""
+
+    label: str
+    shape: tuple[int, ...]
+    place: tuple[tuple[int, int], ...]
+    at: int
+    elements: int
+
+    @property
+    def runs(self) -> Runs:
+        """Its elements, and where they lie in the flat buffer."""
+        box = tuple(begin for begin, _ in self.place), tuple(end - begin for begin, end in self.place)
+        return runs_of(self.shape, box, self.at)
+
+
+Cut = tuple[Block, ...]
+"""A layer's weights as some ranks have them: all of it, or their part of tensor or expert parallelism. Ranks that have
+the same one have the same elements."""
+
+
+class Part(NamedTuple):
+    """A layer on one rank.
+
+    layer    its number in the model
+    spans    [begin, end) of the flat buffer that this rank updates
+    whole    it has all weights, not only those that it updates
+    """
+
+    layer: int
+    cut: Cut
+    spans: tuple[tuple[int, int], ...]
+    whole: bool
+
+    def runs(self, label: str, kind: str) -> Runs:
+        """What this rank needs of a weight (kind ""), or of what the optimizer remembers of it."""
+        (block,) = (block for block in self.cut if block.label == label)
+        return block.runs if self.whole and not kind else within(block.runs, self.spans)
+
+
+def cut_of(sharded: ShardedLayer) -> Cut:
+    """A layer's weights on this rank, by what they are in the whole model."""
+    return tuple(
+        Block(
+            sharded.layer.label(weight),
+            weight.full_shape,
+            tuple((part.start, part.stop) for part in weight.place),
+            at,
+            weight.elements,
+        )
+        for weight, at in sharded.flat.places
+    )
+
+
+def parts_of(rank: Rank) -> Iterator[Part]:
+    """All that a rank has."""
+    for sharded in rank.updates.layers.values():
+        spans = tuple((shard.mine.start, shard.mine.stop) for shard in sharded.shards)
+        yield Part(sharded.index, cut_of(sharded), spans, sharded.zero < 3)

@@ -1,0 +1,222 @@
+"""Checkpoints are written while training goes on.
+
+    step k    | ..       | rest, copy |  step k + 1        |  step k + 2
+    a thread                          |  writes what was copied  |
+    rank 0                                                        names it step-k, once all have written
+
+Every rank writes a part of what it has: of what several have the same of, each takes some, so that all write alike.
+Nothing but the copy within memory is in training's way (as in Mohan et al. 2021, "CheckFreq", FAST). A checkpoint that
+is not whole has no name that anybody would read.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
+from torch.distributed.checkpoint.storage import WriteResult
+
+from syntony.base.command import UserError
+from syntony.base.files.whole_file import beside
+from syntony.trainer.parallel.data_parallel.sharded_layer import ShardedLayer
+from syntony.trainer.run.rank import Rank
+from syntony.trainer.state.checkpoint import Progress
+from syntony.trainer.state.moving import givers
+from syntony.trainer.state.parts import Part, parts_of
+from syntony.trainer.state.runs import Box, boxes, edges_of, has, spans, stretches, within
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A block of a tensor, as it was."""
+
+    name: str
+    shape: tuple[int, ...]
+    box: Box
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one rank wrote: chunks by name and shape, and where they are; or why it could not."""
+
+    chunks: list[tuple[str, tuple[int, ...], Box, torch.dtype]]
+    written: list[WriteResult]
+    refusal: str = ""
+
+
+class Saving:
+    """The checkpoints of one rank, one at a time."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._thread = ThreadPoolExecutor(1, "checkpoint")  # starts no thread before it is given work
+        self._writing: tuple[Path, Path, Future[_Part]] | None = None  # its name, and where it is until it is whole
+
+    def begin(self, folder: str, progress: Progress) -> None:
+        """Copies the state and begins to write it as `folder`/step-N, after the one before. Collective."""
+        self.settle()
+        rank = self._rank
+        rank.rest()
+        path = Path(folder) / f"step-{progress.step}"
+        part = Path(rank.world.tell(str(beside(path))))
+        chunks = list(self._chunks())
+        if rank.mesh.rank == 0:
+            small = {f"optimizer.{name}": value.clone() for name, value in rank.updates.counts().items()}
+            text = json.dumps(vars(progress)).encode()
+            small |= {"trainer": torch.frombuffer(bytearray(text), dtype=torch.uint8), "rng": torch.get_rng_state()}
+            chunks += [
+                _Chunk(name, tuple(value.shape), ((0,) * value.dim(), tuple(value.shape)), value.cpu())
+                for name, value in small.items()
+            ]
+        self._writing = path, part, self._thread.submit(_written, part, rank.mesh.rank, chunks)
+
+    def poll(self) -> Path | None:
+        """The checkpoint that has become whole. Collective."""
+        if self._writing is None:
+            return None
+        done = self._rank.world.gather(bytes([self._writing[2].done()]), 1)
+        return self.settle() if all(map(any, done)) else None
+
+    def settle(self) -> Path | None:
+        """Returns when the checkpoint that is being written is whole: that one. Raises UserError on all ranks where one
+        could not write. Collective."""
+        if self._writing is None:
+            return None
+        (path, part, future), self._writing = self._writing, None
+        every: list[_Part] = [pickle.loads(blob) for blob in self._rank.world.gather(pickle.dumps(future.result()))]
+        refusal = next((each.refusal for each in every if each.refusal), "")
+        if self._rank.mesh.rank == 0:
+            if not refusal:
+                refusal = _named(part, path, every)
+            if refusal:
+                shutil.rmtree(part, ignore_errors=True)
+        refusal = self._rank.world.tell(refusal)
+        if refusal:
+            raise UserError(f"[run] save: {path} cannot be written: {refusal}")
+        return path
+
+    def _chunks(self) -> Iterator[_Chunk]:
+        """Copies of what this rank is to write. Collective."""
+        rank, me = self._rank, self._rank.mesh.rank
+        layers = rank.updates.layers
+        memories = [sorted(rank.updates.memories(layer.shards[0])) for layer in layers.values() if layer.shards]
+        told = list(parts_of(rank)), memories[0] if memories else []
+        words = [pickle.loads(blob) for blob in rank.world.gather(pickle.dumps(told))]
+        kinds = ["", *next((kinds for _, kinds in words if kinds), [])]
+        parts: list[tuple[int, Part]] = [(number, part) for number, (parts, _) in enumerate(words) for part in parts]
+        of_label: dict[str, list[tuple[int, Part]]] = {}
+        for number, part in parts:
+            for block in part.cut:
+                of_label.setdefault(block.label, []).append((number, part))
+        given = np.zeros(len(words), np.int64)
+        for label, holders in sorted(of_label.items()):
+            blocks = [next(block for block in part.cut if block.label == label) for _, part in holders]
+            runs = [within(block.runs, part.spans) for block, (_, part) in zip(blocks, holders, strict=True)]
+            edges = edges_of(runs)
+            owners = np.array([number for number, _ in holders])
+            having = np.array([has(each, edges) for each in runs])
+            by_rank = np.array([having[owners == number].any(axis=0) for number in range(len(words))])
+            left = givers(by_rank, np.diff(edges), given) == me
+            for (number, part), mine, held in zip(holders, runs, having, strict=True):
+                which = left & held
+                if number != me or not which.any():
+                    continue
+                left &= ~held
+                places, sharded = stretches(mine, edges, which).tolist(), layers[part.layer]
+                for kind in kinds:
+                    values = torch.cat([self._copy(sharded, kind, at, size) for at, size in places])
+                    name = f"{label}.{kind}" if kind else label
+                    at = 0
+                    for box in boxes(blocks[0].shape, spans(edges, which)):
+                        size = int(np.prod(box[1]))
+                        yield _Chunk(name, blocks[0].shape, box, values[at : at + size].view(box[1]))
+                        at += size
+
+    def _copy(self, sharded: ShardedLayer, kind: str, at: int, size: int) -> Tensor:
+        """Elements of a layer's flat buffer that this rank updates."""
+        (shard,) = (shard for shard in sharded.shards if shard.mine.start <= at < shard.mine.stop)
+        begin = at - shard.mine.start
+        if not kind:
+            return shard.weights[begin : begin + size].to("cpu", copy=True)
+        found = []
+        for (part, _), parameter in zip(shard.parts, shard.parameters, strict=True):
+            first, last = max(part.start, begin), min(part.stop, begin + size)
+            if first < last:
+                memory: Tensor = self._rank.updates.slices.state(parameter)[kind]
+                found.append(memory[first - part.start : last - part.start])
+        return torch.cat(found).cpu()
+
+
+class _Chunks(dcp.DefaultSavePlanner):
+    """What torch's writer asks for the values of an item."""
+
+    def __init__(self, chunks: list[_Chunk]) -> None:
+        super().__init__()
+        self._values = {_index(chunk): chunk.values for chunk in chunks}
+
+    def resolve_data(self, write_item: WriteItem) -> Tensor:
+        return self._values[write_item.index].contiguous()
+
+
+def _index(chunk: _Chunk) -> MetadataIndex:
+    return MetadataIndex(chunk.name, chunk.box[0])
+
+
+def _written(folder: Path, rank: int, chunks: list[_Chunk]) -> _Part:
+    """Writes this rank's file."""
+    items = [
+        WriteItem(
+            _index(chunk),
+            WriteItemType.SHARD,
+            tensor_data=TensorWriteData(
+                ChunkStorageMetadata(torch.Size(chunk.box[0]), torch.Size(chunk.box[1])),
+                TensorProperties(chunk.values.dtype),
+                torch.Size(chunk.shape),
+            ),
+        )
+        for chunk in chunks
+    ]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writer = FileSystemWriter(folder)
+        empty = [SavePlan([])] * rank
+        plan = writer.prepare_global_plan([*empty, SavePlan(items)])[rank]
+        written = writer.write_data(plan, _Chunks(chunks)).wait()
+    except OSError as error:
+        return _Part([], [], error.strerror or str(error))
+    return _Part([(each.name, each.shape, each.box, each.values.dtype) for each in chunks], written)
+
+
+def _named(part: Path, path: Path, every: list[_Part]) -> str:
+    """Writes down where all chunks are, and gives the folder its name; or says why not."""
+    tensors: dict[str, TensorStorageMetadata] = {}
+    for each in every:
+        for name, shape, (offsets, sizes), dtype in each.chunks:
+            about = tensors.setdefault(name, TensorStorageMetadata(TensorProperties(dtype), torch.Size(shape), []))
+            about.chunks.append(ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)))
+    try:
+        FileSystemWriter(part).finish(Metadata(dict(tensors)), [each.written for each in every])
+        shutil.rmtree(path, ignore_errors=True)
+        part.rename(path)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

@@ -1,0 +1,51 @@
+"""Trains a small model on 8 ranks, saving, and goes on with fewer, in one process after the other: prints what is said.
+
+Usage: python -m tests.trainer.saving_script TEXT FOLDER
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import torch  # before the forks
+
+from syntony.collectives.bootstrap.launch import run_ranks
+from syntony.trainer.config import load
+from tests.trainer.layouts_script import TOML, quietly
+
+RUNS: dict[str, tuple[str, ...]] = {
+    "one": ("run.save={folder}/one",),
+    "eight": ("run.save={folder}/eight", "parallel.dp=4", "parallel.pp=2", "parallel.zero=3"),
+    "six": ("run.resume={folder}/eight/step-2", "parallel.dp=2", "parallel.tp=3", "parallel.zero=1"),
+    "three": ("run.resume={folder}/eight/step-2", "parallel.tp=3", "run.backend=syntony"),
+    "on": ("run.resume={folder}/eight/step-2", "parallel.dp=2", "parallel.zero=3", "run.steps=4"),
+    "straight": ("run.steps=4",),
+}
+
+
+def main(text: Path, folder: Path) -> None:
+    toml = folder / "small.toml"
+    toml.write_text(TOML.format(text=text))
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    torch.set_num_threads(1)
+    model = (
+        "model.width=48",
+        "model.context=24",
+        "model.heads=6",
+        "model.hidden=96",
+        "data.microbatches=8",
+        "run.steps=2",
+    )
+    for name, settings in RUNS.items():
+        config = load(toml, [*model, "run.save_every=2", *(each.format(folder=folder) for each in settings)])
+        said = folder / "said"
+        run_ranks(config.world, partial(quietly, config, into=said), 60.0)
+        lines = said.read_text().strip().splitlines()
+        print(name, *(line for line in lines if line.startswith(("resumed", "weights"))), sep="\t", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
