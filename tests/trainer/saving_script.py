@@ -1,4 +1,4 @@
-"""Trains a small model on 8 ranks, saving, and goes on with fewer, in one process after the other: prints what is said.
+"""Trains a small model on 4 ranks, saving, and goes on with fewer, in one process after the other: prints what is said.
 
 Usage: python -m tests.trainer.saving_script TEXT FOLDER
 """
@@ -18,12 +18,12 @@ from tests.trainer.layouts_script import TOML, quietly
 
 RUNS: dict[str, tuple[str, ...]] = {
     "one": ("run.save={folder}/one",),
-    "eight": ("run.save={folder}/eight", "parallel.dp=4", "parallel.pp=2", "parallel.zero=3"),
-    "six": ("run.resume={folder}/eight/step-2", "parallel.dp=2", "parallel.tp=3", "parallel.zero=1"),
-    "three": ("run.resume={folder}/eight/step-2", "parallel.tp=3", "run.backend=syntony"),
-    "on": ("run.resume={folder}/eight/step-2", "parallel.dp=2", "parallel.zero=3", "run.steps=4"),
+    "four": ("run.save={folder}/four", "parallel.dp=2", "parallel.pp=2", "parallel.zero=3"),
+    "three": ("run.resume={folder}/four/step-2", "parallel.tp=3", "run.backend=syntony"),
+    "on": ("run.resume={folder}/four/step-2", "parallel.dp=2", "parallel.zero=3", "run.steps=4"),
     "straight": ("run.steps=4",),
 }
+MODEL = "model.width=48", "model.context=24", "model.heads=6", "model.hidden=96", "run.steps=2", "run.save_every=2"
 
 
 def main(text: Path, folder: Path) -> None:
@@ -31,16 +31,8 @@ def main(text: Path, folder: Path) -> None:
     toml.write_text(TOML.format(text=text))
     os.environ["PYTHONWARNINGS"] = "ignore"
     torch.set_num_threads(1)
-    model = (
-        "model.width=48",
-        "model.context=24",
-        "model.heads=6",
-        "model.hidden=96",
-        "data.microbatches=8",
-        "run.steps=2",
-    )
     for name, settings in RUNS.items():
-        config = load(toml, [*model, "run.save_every=2", *(each.format(folder=folder) for each in settings)])
+        config = load(toml, [*MODEL, *(each.format(folder=folder) for each in settings)])
         said = folder / "said"
         run_ranks(config.world, partial(quietly, config, into=said), 60.0)
         lines = said.read_text().strip().splitlines()
