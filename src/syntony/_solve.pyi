@@ -225,6 +225,11 @@ def simulate_lanes(program: object, every_slice: bool) -> dict[str, Any]:
     Simulates a Program's lanes on fairly shared links: a SimProgram in, the columns of LaneTimes out.
     """
 
+def list_schedule(tasks: object) -> dict[str, Any]:
+    """
+    When each task begins if the most urgent goes first: the columns of Tasks in, those of ListSchedule out (csrc/solve/simulate/list_schedule.hpp).
+    """
+
 def simulate_steps(step: object, steps: int) -> dict[str, Any]:
     """
     Simulates steps of training: an overlap.predict.sim_step.SimStep in, the columns of StepTimes out.

@@ -6,6 +6,7 @@
 
 #include "bindings/columns.hpp"
 #include "solve/simulate/flows.hpp"
+#include "solve/simulate/list_schedule.hpp"
 #include "solve/simulate/sim_program.hpp"
 
 namespace nb = nanobind;
@@ -117,6 +118,28 @@ nb::dict simulate_lanes(nb::handle columns, bool every_slice) {
   return result;
 }
 
+nb::dict schedule_tasks(nb::handle columns) {
+  Tasks tasks;
+  ColumnsOf of(columns);
+  tasks.links = nb::cast<std::uint32_t>(columns.attr("links"));
+  of.read(tasks.seconds, "seconds");
+  of.read(tasks.latency, "latency");
+  of.read(tasks.lag, "lag");
+  of.read(tasks.offset, "offset");
+  of.read(tasks.link, "link");
+  of.read(tasks.waiter, "waiter");
+  of.read(tasks.awaited, "awaited");
+  ListSchedule found;
+  {
+    const nb::gil_scoped_release unlocked;
+    found = list_schedule(tasks);
+  }
+  nb::dict result;
+  result["start"] = array_of(std::move(found.start));
+  result["depth"] = array_of(std::move(found.depth));
+  return result;
+}
+
 }  // namespace
 }  // namespace syntony
 
@@ -127,4 +150,8 @@ void bind_simulator(nb::module_& m) {
   m.def("simulate_lanes", &syntony::simulate_lanes, "program"_a, "every_slice"_a,
         nb::sig("def simulate_lanes(program: object, every_slice: bool) -> dict[str, typing.Any]"),
         "Simulates a Program's lanes on fairly shared links: a SimProgram in, the columns of LaneTimes out.");
+  m.def("list_schedule", &syntony::schedule_tasks, "tasks"_a,
+        nb::sig("def list_schedule(tasks: object) -> dict[str, typing.Any]"),
+        "When each task begins if the most urgent goes first: the columns of Tasks in, those of ListSchedule out "
+        "(csrc/solve/simulate/list_schedule.hpp).");
 }

@@ -16,7 +16,8 @@ namespace {
 using Number = std::uint32_t;
 
 constexpr double kSoft = 4, kHard = 40;  ///< how steeply prices rise with load: in the first round, and in the last
-constexpr double kStale = 1e-9;          ///< a hop whose cost rose by more since it was looked at waits again
+
+constexpr double kStale = 1e-9;  ///< a hop whose cost rose by more since it was looked at waits again
 
 class Negotiation {
  public:
@@ -28,6 +29,8 @@ class Negotiation {
         hops_(request.root.size()),
         deepest_(request.root.size()),
         arrival_(request.receivers),
+        price_(request.seconds.size()),
+        ahead_(request.receivers),
         reached_(request.receivers) {
     for (Number hop = 0; hop < request.src.size(); ++hop) {
       leaving_[index(request.src[hop])].push_back(hop);
@@ -85,13 +88,31 @@ class Negotiation {
     for (const std::int32_t link : links_of(hop)) load_[index(link)] += weight * request_.seconds[index(link)];
   }
 
-  [[nodiscard]] double cost(Number hop, Number from, double weight) const {
-    double price = 0;
-    for (const std::int32_t link : links_of(hop)) {
-      const double seconds = request_.seconds[index(link)];
-      price += seconds * dear_ * std::exp(steep_ * ((load_[index(link)] + weight * seconds) / request_.time - 1));
+  /// What the link costs whoever adds that weight.
+  [[nodiscard]] double price(std::size_t link, double weight) const {
+    const double seconds = request_.seconds[link];
+    return seconds * dear_ * std::exp(steep_ * ((load_[link] + weight * seconds) / request_.time - 1));
+  }
+
+  [[nodiscard]] double price_of_hop(Number hop) const {
+    double sum = 0;
+    for (const std::int32_t link : links_of(hop)) sum += price_[index(link)];
+    return sum;
+  }
+
+  [[nodiscard]] double cost(Number hop, Number from, std::size_t to) const {
+    return price_of_hop(hop) + ahead_[to] + late_ * (arrival_[from] + request_.delay[hop]);
+  }
+
+  /// Prices for a tree of that weight: of every link, and of the cheapest hop out of every receiver. Where all hops out
+  /// are dear, the tree should end, and not go on.
+  void look_around(const std::vector<std::vector<Number>>& around, double weight) {
+    for (std::size_t link = 0; link < price_.size(); ++link) price_[link] = price(link, weight);
+    for (std::size_t node = 0; node < around.size(); ++node) {
+      double least = std::numeric_limits<double>::infinity();
+      for (const Number hop : around[node]) least = std::min(least, price_of_hop(hop));
+      ahead_[node] = std::isinf(least) ? 0.0 : least;
     }
-    return price + late_ * (arrival_[from] + request_.delay[hop]);
   }
 
   void grow(Number number) {
@@ -112,10 +133,11 @@ class Negotiation {
       reached_[node] = true;
       arrival_[node] = when;
       for (const Number hop : around[node]) {
-        if (!reached_[index(heads[hop])]) offer({cost(hop, static_cast<Number>(node), weight), hop});
+        if (!reached_[index(heads[hop])]) offer({cost(hop, static_cast<Number>(node), index(heads[hop])), hop});
       }
     };
     deepest_[number] = 0;
+    look_around(around, weight);
     reach(index(request_.root[number]), 0.0);
     while (hops.size() + 1 < request_.receivers) {
       if (offers.empty())
@@ -125,12 +147,13 @@ class Negotiation {
       offers.pop_back();
       const std::size_t head = index(heads[best.hop]), tail = index(tails[best.hop]);
       if (reached_[head]) continue;
-      const double now = cost(best.hop, static_cast<Number>(tail), weight);
+      const double now = cost(best.hop, static_cast<Number>(tail), head);
       if (now > best.cost * (1 + kStale)) {
         offer({now, best.hop});
         continue;
       }
       put_hop(best.hop, weight);
+      for (const std::int32_t link : links_of(best.hop)) price_[index(link)] = price(index(link), weight);
       hops.push_back(best.hop);
       const double when = arrival_[tail] + request_.delay[best.hop];
       deepest_[number] = std::max(deepest_[number], when);
@@ -153,6 +176,8 @@ class Negotiation {
   std::vector<std::vector<Number>> hops_;                ///< by tree
   std::vector<double> deepest_;                          ///< by tree: seconds
   std::vector<double> arrival_;                          ///< of the tree that grows
+  std::vector<double> price_;                            ///< of links, for the tree that grows
+  std::vector<double> ahead_;                            ///< by receiver: what that tree pays to go on from there
   std::vector<bool> reached_;
   double steep_ = kSoft, dear_ = 1, late_ = 0;
   std::mt19937 random_{0};  // NOLINT(bugprone-random-generator-seed): the same question has the same answer

@@ -5,7 +5,8 @@
 //        root ──▶ a ──▶ c          c hangs on a, though b is reached as soon: the link b ─▶ c is full.
 //         ╲──▶ b                   With more patience it would hang on the root's neighbour farther off.
 //
-// A tree grows by the cheapest hop that leads out of it. With no patience for latency that is a tree of nearest
+// A tree grows by the cheapest hop that leads out of it, where a hop also costs what it costs to go on from its end: a
+// rank whose wires are full makes a good leaf, and a bad parent. With no patience for latency that is a tree of nearest
 // neighbours (Prim), with much of it one of shortest paths (Dijkstra); in between it is both nearly (Alpert et al.,
 // "Prim-Dijkstra tradeoffs", IEEE TCAD 14(7), 1995). All trees are grown, then each is taken out and grown again among
 // the others, round after round, while full links become dearer (PathFinder: McMurchie and Ebeling, FPGA'95). Of all

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -15,8 +17,8 @@ from syntony.synth.engines import greedy
 from syntony.synth.engines.engine import Budget, EngineError
 from syntony.synth.engines.forest import search as forest
 from syntony.synth.engines.pipeline import search as pipeline
-from syntony.synth.engines.pipeline.list_scheduling import by_urgency
-from syntony.synth.engines.pipeline.negotiation import Negotiation
+from syntony.synth.engines.pipeline.list_scheduling import _Tasks, at_pace, by_urgency
+from syntony.synth.engines.pipeline.negotiation import Negotiation, Tree
 from syntony.synth.engines.pipeline.slicing import in_slices
 from syntony.synth.lowering.lower import lower
 from syntony.synth.model.collective import Collective
@@ -93,8 +95,50 @@ def test_slices_in_any_order_are_right(data: st.DataObject, slices: int, size: i
     cut = valid(in_slices(schedule, slices))
     assert cut.collective.unit * slices == schedule.collective.unit
     assert seconds_per_byte(cut) == seconds_per_byte(expand(schedule)) or len(schedule.rounds)
-    ordered = valid(by_urgency(cut, size))
-    assert sorted(ordered.transfers.value.tolist()) == sorted(cut.transfers.value.tolist())
+    for ordered in (by_urgency(cut, size), by_urgency(cut, size, slices), at_pace(cut, size, slices)):
+        assert sorted(valid(ordered).transfers.value.tolist()) == sorted(cut.transfers.value.tolist())
+
+
+@examples(20)
+@given(data=st.data(), lagging=st.booleans())
+def test_tasks_have_their_links_to_themselves_and_no_link_waits_for_nothing(data: st.DataObject, lagging: bool) -> None:
+    topology = data.draw(networks())
+    schedule = expand(greedy.run(topology, data.draw(collectives(topology)), 1 << 20, Budget()))
+    tasks = _Tasks.of(schedule, 1 << 20)
+    tasks.lag[:] = np.arange(len(tasks.lag)) % 3 * 1e-4 * lagging
+    start, depth = _solve.list_schedule(tasks).values()
+    end = start + tasks.seconds
+    arrival = end + tasks.latency
+    ready = np.zeros(len(start))
+    np.maximum.at(ready, tasks.waiter, arrival[tasks.awaited])
+    assert np.all(start >= ready)
+    assert np.all(depth[tasks.waiter] > depth[tasks.awaited])
+    busy: dict[int, list[tuple[float, float]]] = {}
+    taken = [tasks.link[first:last].tolist() for first, last in zip(tasks.offset[:-1], tasks.offset[1:], strict=True)]
+    for task, links in enumerate(taken):
+        for link in links:
+            busy.setdefault(link, []).append((start[task], end[task]))
+    for spans in busy.values():
+        spans.sort()
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
+    for task, links in enumerate(taken):  # while it waits, some link of its own is always busy
+        now = ready[task]
+        while now < start[task]:
+            now = max((last for link in links for first, last in busy[link] if first <= now < last), default=np.nan)
+        assert now == start[task] or not links
+
+
+def test_wrong_tasks_are_refused() -> None:
+    topology = parse("ring:3")
+    schedule = expand(greedy.run(topology, Collective.make("broadcast", 3), 1 << 20, Budget()))
+    tasks = _Tasks.of(schedule, 1 << 20)
+    tasks.seconds[1] = -1.0
+    with pytest.raises(ValueError, match=r"seconds\[1\] is -1"):
+        tasks.times()
+    tasks.seconds[1] = 1.0
+    tasks.waiter[0] = 1_000
+    with pytest.raises(ValueError, match=r"waiter\[0\] is no task"):
+        tasks.times()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,7 +148,7 @@ def test_forests_are_trees_of_all_ranks(kind: str) -> None:
     negotiation = Negotiation.of(Network(topology, collective), 1 << 20, 1e-9, Budget())
     assert negotiation is not None
     numbers = set()
-    for trees in negotiation.forests():
+    for trees in chain.from_iterable(negotiation.forests()):
         numbers.add(len(trees))
         for tree in trees:
             assert not collective.rooted or tree.root == collective.root
@@ -141,6 +185,22 @@ def test_the_patient_load_links_evenly_and_the_impatient_are_shallow() -> None:
     assert patient.depth > impatient.depth
     assert impatient.depth == pytest.approx(10.0)  # all hang on the root
     assert impatient.busy == pytest.approx(7.0)
+
+
+def test_ranks_whose_wires_are_full_become_leaves() -> None:
+    """Two trees of half the bytes fill every wire of a star; both are shallow only where each rank forwards one."""
+    topology = parse("star:16,bandwidth=1e9,alpha=1e-6")
+    size = 1 << 20
+    negotiation = Negotiation.of(Network(topology, Collective.make("broadcast", 16)), size, 1e-9, Budget())
+    assert negotiation is not None
+    pairs, *_ = negotiation.forests()
+    full = [trees for trees in pairs if max(_sent(trees).values()) <= 2]
+    assert full
+    assert min(max(time for tree in trees for _, time in tree.down) for trees in full) < 8
+
+
+def _sent(trees: list[Tree]) -> dict[int, int]:
+    return Counter(route.src for tree in trees for route, _ in tree.down)
 
 
 def test_all_reduce_on_a_mesh_has_the_roots_of_the_best_trees() -> None:

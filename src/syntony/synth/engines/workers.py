@@ -180,7 +180,7 @@ class Workers:
             worker, question, _ = self._busy[connection]
             try:
                 answer = connection.recv()
-            except EOFError:
+            except (EOFError, ConnectionError):
                 worker.end()
                 del self._busy[connection]
                 died = EngineError(f"engine {question.engine} ended its process")

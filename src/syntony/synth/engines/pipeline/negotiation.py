@@ -79,16 +79,18 @@ class Negotiation:
         links = np.asarray([float(link.bandwidth) for link in network.topology.links])
         return Negotiation(collective, routes_of(network).routes, links, size, max(1, size) * per_byte, shares)
 
-    def forests(self) -> list[list[Tree]]:
-        """Different trees, of some numbers and patiences; first those that seem to take least."""
+    def forests(self) -> Iterator[list[list[Tree]]]:
+        """Different trees, number by number of them: of some patiences, first those that seem to take least."""
         ways = [way for way in (True, False) if self._goes(way)]
-        found: list[tuple[float, list[Tree]]] = []
-        for roots, patience, slices in product(self._roots(), PATIENCE, SLICES):
-            if not found or len(roots) * len(ways) * (self.collective.ranks - 1) <= MOST_HOPS:
+        for number, roots in enumerate(self._roots()):
+            if number and len(roots) * len(ways) * (self.collective.ranks - 1) > MOST_HOPS:
+                continue
+            found: list[tuple[float, list[Tree]]] = []
+            for patience, slices in product(PATIENCE, SLICES):
                 seconds, trees = self._grown(roots, ways, patience, slices)
                 if all(trees != others for _, others in found):
                     found.append((seconds, trees))
-        return [trees for _, trees in sorted(found, key=lambda one: one[0])]
+            yield [trees for _, trees in sorted(found, key=lambda one: one[0])]
 
     def _goes(self, backwards: bool) -> bool:
         return self.collective.combining if backwards else self.collective.kind not in ("reduce", "reduce_scatter")

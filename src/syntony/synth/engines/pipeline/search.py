@@ -39,12 +39,12 @@ from syntony.topologies.topology import Topology
 
 ENGINE = "pipeline"
 
-GLANCE = 4_000
-"""Transfers with which"""
-GLANCED = 12
-"""the best forests are tried, before"""
+GLANCED = 3
+"""Of each number of trees so many forests, the most promising ones, are tried with"""
+GLANCE = 10_000
+"""transfers or fewer, before"""
 FINALISTS = 3
-"""so many are cut in all ways."""
+"""so many of all are cut in all ways."""
 GAIN = 0.99
 """What is better by less is not worth telling while the search goes on."""
 
@@ -92,9 +92,10 @@ def _candidates(
 
     network = Network(topology, collective)
     negotiation = Negotiation.of(network, size, float(bounds.throughput.seconds_per_byte), budget)
-    for trees in negotiation.forests()[:GLANCED] if negotiation else ():
-        stages = len(trees) if collective.rooted else len(trees) // collective.ranks
-        yield from glances(_schedule(topology, collective, trees), stages)
+    for forests in negotiation.forests() if negotiation else ():
+        for trees in forests[:GLANCED]:
+            stages = len(trees) if collective.rooted else len(trees) // collective.ranks
+            yield from glances(_schedule(topology, collective, trees), stages)
     for engine in (greedy, forest):
         with suppress(EngineError):
             schedule = engine.run(topology, collective, size, budget)

@@ -17,14 +17,14 @@ import numpy as np
 
 from syntony.base.rows import pieces
 from syntony.synth.bounds.distance import latency
-from syntony.synth.engines.pipeline.list_scheduling import by_urgency
+from syntony.synth.engines.pipeline.list_scheduling import at_pace, by_urgency
 from syntony.synth.model.collective import ChunkTable
 from syntony.synth.model.network import Network
 from syntony.synth.model.schedule import Schedule, Transfers
 from syntony.synth.model.values import Values
 from syntony.synth.symmetry.groups import expand
 
-SLICES = (1, 2, 4, 8, 16, 32, 64, 128)
+SLICES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """That a chunk is cut into, as long as they are of"""
 LEAST_BYTES = 2048
 """or more, and there are at most"""
@@ -33,28 +33,32 @@ MOST_TRANSFERS = 20_000
 
 
 def streamed(schedule: Schedule, size: int, stages: int = 1) -> Iterator[Schedule]:
-    """The schedule in several numbers of slices at `size` bytes, with its bounds but no proof, each in some orders: by
-    urgency and stage, as the schedule has it, and by urgency.
+    """The schedule in several numbers of slices at `size` bytes, with its bounds but no proof, each in some orders.
 
-    Trees that share no link stream best as the schedule has them, one slice behind the other; where they meet, urgency
-    decides better. `stages`: every so many chunks of the schedule follow each other, as slices do.
+    `stages`: every so many chunks of the schedule follow each other, as slices do.
     """
     if len(schedule.transfers) <= MOST_TRANSFERS:
         for slices, cut in _cuts(expand(schedule), size, SLICES):
-            for each in sorted({slices, slices * stages} - {1}):
-                yield by_urgency(cut, size, each)
-            if slices > 1:
-                yield cut
+            yield from _orders(cut, size, slices, stages)
             yield by_urgency(cut, size)
 
 
 def glanced(schedule: Schedule, size: int, stages: int, transfers: int) -> Iterator[Schedule]:
-    """The schedule in as many slices as have that many transfers, by urgency and stage, and as it is."""
+    """The schedule in as many slices as have that many transfers, in the orders that are best most often."""
     whole = expand(schedule)
     cuts = [cut for cut in _cuts(whole, size, SLICES) if len(cut[1].transfers) <= transfers]
     slices, cut = cuts[-1] if cuts else (1, whole)
+    yield from _orders(cut, size, slices, stages)
+
+
+def _orders(cut: Schedule, size: int, slices: int, stages: int) -> Iterator[Schedule]:
+    """Trees that share no link stream best at pace, one slice behind the other; where they meet, urgency decides
+    better."""
     yield cut
-    yield by_urgency(cut, size, slices * stages)
+    if slices > 1:
+        yield at_pace(cut, size, slices)
+    for each in sorted({slices, slices * stages} - {1}):
+        yield by_urgency(cut, size, each)
 
 
 def _cuts(whole: Schedule, size: int, numbers: Sequence[int]) -> Iterator[tuple[int, Schedule]]:

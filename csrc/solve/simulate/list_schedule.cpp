@@ -1,0 +1,165 @@
+#include "solve/simulate/list_schedule.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <queue>
+#include <ranges>
+#include <tuple>
+#include <utility>
+
+#include "solve/simulate/column_checks.hpp"
+
+namespace syntony {
+namespace {
+
+using Number = std::uint32_t;
+
+class ListScheduler {
+ public:
+  explicit ListScheduler(const Tasks& tasks)
+      : tasks_(tasks),
+        waiting_(tasks.seconds.size()),
+        next_offset_(tasks.seconds.size() + 1),
+        links_(tasks.link.begin(), tasks.link.end()),
+        queues_(tasks.links) {
+    for (const std::int64_t waiter : tasks.waiter) ++waiting_[static_cast<std::size_t>(waiter)];
+    for (const std::int64_t awaited : tasks.awaited) ++next_offset_[static_cast<std::size_t>(awaited) + 1];
+    for (std::size_t task = 0; task < waiting_.size(); ++task) next_offset_[task + 1] += next_offset_[task];
+    next_.resize(tasks.waiter.size());
+    std::vector<std::size_t> place(next_offset_.begin(), next_offset_.end() - 1);
+    for (std::size_t row = 0; row < tasks.waiter.size(); ++row) {
+      next_[place[static_cast<std::size_t>(tasks.awaited[row])]++] = static_cast<Number>(tasks.waiter[row]);
+    }
+    busy_.assign(tasks.links, false);
+  }
+
+  ListSchedule run() {
+    find_ways();
+    found_.start.assign(waiting_.size(), std::numeric_limits<double>::infinity());
+    for (Number task = 0; task < waiting_.size(); ++task) {
+      if (waiting_[task] == 0) ready(task, 0.0);
+    }
+    double now = 0;
+    while (true) {
+      std::ranges::sort(fresh_);
+      fresh_.erase(std::ranges::unique(fresh_).begin(), fresh_.end());
+      for (const Number link : fresh_) look(link, now);
+      fresh_.clear();
+      if (events_.empty()) return std::move(found_);
+      now = std::get<0>(events_.top());
+      while (!events_.empty() && std::get<0>(events_.top()) == now) {  // all of one moment, before anything begins
+        const auto [when, arrived, task] = events_.top();
+        events_.pop();
+        if (arrived) {
+          for (const Number later : next_of(task)) {
+            if (--waiting_[later] == 0) ready(later, now);
+          }
+        } else {
+          for (const Number link : links_of(task)) busy_[link] = false, fresh_.push_back(link);
+          events_.emplace(now + tasks_.latency[task], true, task);
+        }
+      }
+    }
+  }
+
+ private:
+  using Event = std::tuple<double, bool, Number>;  // when, whether it arrives (or leaves), task
+  using Urgent = std::pair<double, Number>;        // minus its urgency, task
+  template <class T>
+  using Least = std::priority_queue<T, std::vector<T>, std::greater<>>;
+
+  [[nodiscard]] std::span<const Number> links_of(Number task) const {
+    const auto first = static_cast<std::size_t>(tasks_.offset[task]);
+    return std::span(links_).subspan(first, static_cast<std::size_t>(tasks_.offset[task + 1]) - first);
+  }
+
+  [[nodiscard]] std::span<const Number> next_of(Number task) const {
+    return std::span(next_).subspan(next_offset_[task], next_offset_[task + 1] - next_offset_[task]);
+  }
+
+  /// How deep every task is, and how far it has to go.
+  void find_ways() {
+    std::vector<Number> left(waiting_), order;
+    for (Number task = 0; task < left.size(); ++task) {
+      if (left[task] == 0) order.push_back(task);
+    }
+    found_.depth.assign(left.size(), 0);
+    for (std::size_t place = 0; place < order.size(); ++place) {
+      const Number task = order[place];
+      for (const Number later : next_of(task)) {
+        found_.depth[later] = std::max(found_.depth[later], found_.depth[task] + 1);
+        if (--left[later] == 0) order.push_back(later);
+      }
+    }
+    urgency_.assign(left.size(), 0.0);
+    for (const Number task : std::views::reverse(order)) {
+      double after = 0;
+      for (const Number later : next_of(task)) after = std::max(after, urgency_[later]);
+      urgency_[task] = tasks_.seconds[task] + tasks_.latency[task] + after;
+    }
+    for (std::size_t task = 0; task < left.size(); ++task) urgency_[task] -= tasks_.lag[task];
+  }
+
+  void ready(Number task, double now) {
+    if (links_of(task).empty()) {
+      found_.start[task] = now;
+      events_.emplace(now, true, task);
+      return;
+    }
+    const Number link = links_of(task).front();
+    queues_[link].emplace(-urgency_[task], task);
+    fresh_.push_back(link);
+  }
+
+  /// Begins what is most urgent on the link. What needs another link that is busy waits for that one.
+  void look(Number link, double now) {
+    while (!busy_[link] && !queues_[link].empty()) {
+      const Urgent first = queues_[link].top();
+      queues_[link].pop();
+      const auto links = links_of(first.second);
+      const auto blocked = std::ranges::find_if(links, [this](Number other) { return busy_[other]; });
+      if (blocked != links.end()) {
+        queues_[*blocked].push(first);
+        continue;
+      }
+      for (const Number taken : links) busy_[taken] = true;
+      found_.start[first.second] = now;
+      events_.emplace(now + tasks_.seconds[first.second], false, first.second);
+    }
+  }
+
+  const Tasks& tasks_;
+  std::vector<Number> waiting_;  ///< by task: for how many others
+  std::vector<std::size_t> next_offset_;
+  std::vector<Number> next_;  ///< those that wait for each
+  std::vector<Number> links_;
+  std::vector<Least<Urgent>> queues_;  ///< by link
+  std::vector<bool> busy_;
+  std::vector<double> urgency_;
+  std::vector<Number> fresh_;  ///< links to look at
+  Least<Event> events_;
+  ListSchedule found_;
+};
+
+}  // namespace
+
+ListSchedule list_schedule(const Tasks& tasks) {
+  const std::size_t count = tasks.seconds.size();
+  check_size("latency", tasks.latency, count);
+  check_size("lag", tasks.lag, count);
+  check_size("offset", tasks.offset, count + 1);
+  check_size("awaited", tasks.awaited, tasks.waiter.size());
+  check_amounts("seconds", tasks.seconds, false);
+  check_amounts("latency", tasks.latency, false);
+  check_numbers("link", tasks.link, tasks.links);
+  check_offset("offset", tasks.offset, tasks.link.size(), 0);
+  for (const auto& [name, column] : {std::pair{"waiter", tasks.waiter}, std::pair{"awaited", tasks.awaited}}) {
+    for (std::size_t row = 0; row < column.size(); ++row) {
+      if (column[row] < 0 || static_cast<std::size_t>(column[row]) >= count) refuse(name, row, "is no task");
+    }
+  }
+  return ListScheduler(tasks).run();
+}
+
+}  // namespace syntony
