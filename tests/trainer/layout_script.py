@@ -18,7 +18,7 @@ import torch.distributed as dist
 from syntony.overlap.policies.orders import in_order, staggered
 from syntony.overlap.policies.passes.cut import chunk
 from syntony.overlap.policies.passes.cut import slice as cut_in_slices
-from syntony.overlap.policies.passes.experts import move_experts, with_guests
+from syntony.overlap.policies.passes.experts import move_experts, pulled, with_guests
 from syntony.overlap.policies.passes.factors import factored, with_factors
 from syntony.overlap.policies.passes.loop import loop
 from syntony.overlap.policies.passes.motifs import FORMS, with_sums
@@ -51,17 +51,19 @@ def config_of(changes: dict[str, dict[str, Any]], backend: str = "") -> Config:
 
 
 def plan_of(step: Graph, config: Config) -> Plan:
-    """Ops in the order of the graph; all experts move where the policy is janus, those of every other block where it is
-    some, the first N where it is fastermoe:N, those in demand where it is guests:OPERATIONS PER SECOND, all of a layer
-    or none where it is switched:SO; gathers and scatters are taken apart where it is loop:WAYS, updates come by slices
-    where it is tiles:BYTES, every Nth segment is kept where it is kept:N, layers sum in turn in each form where it is
-    sums:RANKS OF A BOX, those that can send factors where it is factors, microbatches are cut in parts where the knobs
-    say on which lanes, and shuffled where the policy is interleave."""
+    """Ops in the order of the graph; all experts move where the policy is janus, in N groups where it is pulled:N,
+    those of every other block where it is some, the first N where it is fastermoe:N, those in demand where it is
+    guests:OPERATIONS PER SECOND, all of a layer or none where it is switched:SO; gathers and scatters are taken apart
+    where it is loop:WAYS, updates come by slices where it is tiles:BYTES, every Nth segment is kept where it is
+    kept:N, layers sum in turn in each form where it is sums:RANKS OF A BOX, those that can send factors where it is
+    factors, microbatches are cut in parts where the knobs say on which lanes, and shuffled where the policy is
+    interleave."""
     graph, cut = step, dict(config.overlap.knobs)
     name, _, hot = config.overlap.policy.partition(":")
     graph = move_experts(graph, int(hot or 0)) if name in ("janus", "fastermoe") else graph
     if name == "some":
         graph = move_experts(graph, layers=[i for i, layer in enumerate(graph.layers) if layer.moved][::2])
+    graph = pulled(move_experts(graph), int(hot)) if name == "pulled" else graph
     if name in ("guests", "switched"):
         cost = Cost(float(hot), {lane: ring_wire(n, 2e5) for lane, n in graph.groups.items()})
         graph = with_guests(graph, cost, together=name == "switched")

@@ -17,6 +17,7 @@ from tests.trainer import layout_script
 
 EXPERTS = {"model": {"experts": 4}}
 MOVED = EXPERTS | {"overlap": {"policy": "janus"}}  # experts come to the tokens
+PULLED = EXPERTS | {"overlap": {"policy": "pulled:4"}}  # they come one by one
 HOT = EXPERTS | {"overlap": {"policy": "fastermoe:2"}}  # the first two do, and other tokens travel
 GUESTS = EXPERTS | {"overlap": {"policy": "guests:1e6"}}  # those in demand do, as computing is slow
 SWITCHED = EXPERTS | {"overlap": {"policy": "switched:1e5"}}  # all of them do, or none
@@ -64,6 +65,9 @@ EXACT = {
         "ep2 full in pieces of rows": FULL | split(dp=2, ep=2) | {"chunk": {"count": 4, "lanes": ["ep"]}},
         "ep2 full, moved": FULL | {"overlap": {"policy": "janus"}} | split(dp=2, ep=2),
         "ep2 moved": MOVED | split(dp=2, ep=2),
+        "ep2 moved one by one": PULLED | split(dp=2, ep=2),
+        "ep2 moved one by one, optimistic": PULLED | split(dp=2, ep=2) | OPTIMISTIC,
+        "ep2 moved one by one, zero 3, recompute": PULLED | split(dp=2, ep=2, zero=3, recompute=True),
         "ep2 moved, optimistic": MOVED | split(dp=2, ep=2) | OPTIMISTIC,
         "ep2 moved zero 3, recompute": MOVED | split(dp=2, ep=2, zero=3, recompute=True),
         "ep2 guests": GUESTS | split(dp=2, ep=2),
@@ -97,6 +101,8 @@ EXACT = {
         "dp4 x ep2 zero 2": EXPERTS | split(dp=4, ep=2, zero=2),
         "dp2 x pp2 x ep2": EXPERTS | split(dp=2, pp=2, ep=2, schedule="zb1p"),
         "ep4 moved": MOVED | split(dp=4, ep=4),
+        "dp4 x ep2 moved one by one, zero 2": PULLED | split(dp=4, ep=2, zero=2),
+        "dp2 x pp2 x ep2 moved one by one": PULLED | split(dp=2, pp=2, ep=2, schedule="zb1p"),
         "dp4 x ep2 moved": MOVED | split(dp=4, ep=2),
         "dp4 x ep2 moved zero 2": MOVED | split(dp=4, ep=2, zero=2),
         "ep4 guests": GUESTS | split(dp=4, ep=4),

@@ -15,6 +15,7 @@ from syntony.overlap.policies.table import policy
 from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.layout import Layout
+from syntony.overlap.step.models import Form, layers_of, model_named
 from syntony.overlap.step.op import COMPUTE, Kind
 from tests.overlap.models import moving
 from tests.overlap.policies.steps import MOVED, demanded, dense, experts, priced, seconds
@@ -48,10 +49,32 @@ def test_janus_moves_experts_where_they_are_small() -> None:
     assert not plan.simulated
     assert {op.kind for op in plan.graph if op.lane == "ep"} == {Kind.ALL_GATHER, Kind.REDUCE_SCATTER}
     moved = Counter(op.layer for op in plan.graph if op.lane == "ep")
-    assert set(moved.values()) == {2}  # once there and once back, whatever the number of microbatches
+    groups = max(moved.values()) // 2  # once there and once back, in so many, whatever the number of microbatches
+    assert set(moved.values()) == {2 * groups}
     assert simulate(plan, cost).seconds < seconds(graph, cost, "gshard") / 1.5
     large = generate(experts(), Layout(dp=4, ep=4, microbatches=2))
     assert any(op.kind is Kind.ALL_TO_ALL for op in policy("janus").plan(large, priced(large)).graph)
+
+
+def test_janus_computes_with_an_expert_while_others_come() -> None:
+    model, layout = model_named("gpt:hidden=128,ffn=512,blocks=3,experts=8"), Layout(dp=4, ep=4, microbatches=2)
+    graph = generate(layers_of(model, layout, Form(8, 4)), layout)
+    cost = priced(graph, 2.0)
+    took = [seconds(graph, cost, "janus", groups=groups) for groups in (1, 2, 8)]
+    assert took == sorted(took, reverse=True)
+    assert took[2] < 0.98 * took[0]
+    assert seconds(graph, cost, "janus") == pytest.approx(min(took))
+    plan = policy("janus", groups=8).plan(graph, cost).graph
+    feeds = [op for op in plan if op.key.part and op.lane == COMPUTE]
+    assert {len(op.of) for op in feeds} == {1}
+    for op in feeds:
+        waits = [key for key in op.deps if key.kind == "gather"]
+        assert [key.part for key in waits] == [op.key.part]
+    still = [op for op in plan if op.lane == COMPUTE and op.layer in {op.layer for op in feeds} and not op.amount]
+    assert still
+    assert not any(key.kind == "gather" and plan[key].lane == "ep" for op in still for key in op.deps)
+    sizes = {op.amount for op in plan if op.kind is Kind.ALL_GATHER and op.lane == "ep"}
+    assert sizes == {2 * 512 * 128 * 4}  # one expert each
 
 
 def test_janus_chooses_for_each_layer() -> None:

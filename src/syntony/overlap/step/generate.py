@@ -169,11 +169,17 @@ class _Step:
         word = {"F": Kind.FORWARD, "B": Kind.BACKWARD, "X": Kind.BACKWARD_INPUT}[kind]
         return self._key(word, i, microbatch, len(self.layers[i].segments) - 1 if kind == "F" else 0)
 
+    def _needed(self, i: int, segment: int, weights: list[OpKey]) -> list[OpKey]:
+        """Of gathered weights, those that a segment needs: where all are experts', only what computes does."""
+        layer = self.layers[i]
+        return list(weights) if layer.weights or layer.segments[segment] else []
+
     def _key(self, kind: Kind, i: int, microbatch: int, segment: int) -> OpKey:
         return OpKey(kind, i, microbatch, segment if len(self.layers[i].segments) > 1 else -1)
 
     def _forward(self, i: int, m: int, weights: list[OpKey], shed: int) -> Iterator[Op]:
-        layer, before = self.layers[i], list(weights)
+        layer = self.layers[i]
+        before = self._needed(i, 0, weights)
         if i > 0:
             way = yield from self._message(i - 1, i, m, FORWARD)
             before.append(way or self._key(Kind.FORWARD, i - 1, m, len(self.layers[i - 1].segments) - 1))
@@ -199,7 +205,7 @@ class _Step:
             )
             if not final:
                 moved = yield from self._transfer(i, m, s, FORWARD, key)
-                before = [moved or key, *weights]
+                before = [moved or key, *self._needed(i, s + 1, weights)]
         if i + 1 < self.count and self._device(i + 1, m) != self.here:
             yield self._side(Kind.SEND, i, m, FORWARD, self.here, self._device(i + 1, m), (key,))
 
@@ -220,7 +226,8 @@ class _Step:
             follows = Kind.BACKWARD_INPUT if (self.chunk_of[i + 1], m) in self.split else Kind.BACKWARD
             before = way or self._key(follows, i + 1, m, 0)
         for s in segments:
-            deps = [before, *weights]
+            needed = self._needed(i, s, weights)
+            deps = [before, *needed]
             if (m + 1) % self.order.slices:  # their gradients from the piece behind
                 deps.append(self._key(word, i, m + 1, s))
             if self.layout.recompute:
@@ -232,7 +239,7 @@ class _Step:
                     self.here,
                     COMPUTE,
                     layer.segments[s],
-                    (forward, *weights),
+                    (forward, *needed),
                     layer=i,
                     microbatch=m,
                     segment=s,

@@ -323,7 +323,7 @@ class _Maker:
             kind = Kind.ALL_TO_ALL if spread else None
             sizes = CommSpec("sizes", "ep", kind, None, 8 * spread, parts="")
             ways = [CommSpec(name, "ep", kind, kind, size, "experts", most) for name in ("dispatch", "combine")]
-            still = [replace(way, parts="") for way in ways]
+            still = [replace(way, forward=None, backward=None, most=m.experts) for way in ways]
             moves = [None if self._form.even else sizes, *(ways if spread else still)]
         feed = 2.0 * computed * m.hidden * m.ffn * matrices / tp
         leave = self._leave("leave") if tp > 1 else None

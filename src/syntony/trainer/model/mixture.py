@@ -7,6 +7,7 @@ What the router hands on stays on the rank: (x, h, weight, chosen). An expert's 
 source (the rank whose microbatch they are of): these products are the same in every layout, bit for bit.
 
 The first experts may be the branch's shadow: whoever asks for one of these is near it, and its rows do not travel.
+Where all are, no rows do, and the experts are computed as on one rank.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def mixture(model: Model, index: int, even: bool = False, skew: float = 0.0) -> 
 
     def arrange(context: ForwardContext, x: Tensor, h: Tensor, weight: Tensor, chosen: Tensor) -> tuple[Tensor, ...]:
         made, order, inverse, counts = slots(h.flatten(0, 1), chosen, model.experts)
-        hot = _experts(context, SHADOW)
+        hot = _experts(context, SHADOW) % model.experts
         asked, counts = counts[:hot], counts[hot:]
         near = made.new_empty(0, model.width)
         if hot:
@@ -70,7 +71,9 @@ def mixture(model: Model, index: int, even: bool = False, skew: float = 0.0) -> 
         asked: Tensor,
         *rest: Tensor,
     ) -> tuple[Tensor, ...]:
-        return answered(context, arrived, coming), going, coming, answered(context, near, asked, SHADOW), asked, *rest
+        where = "" if _experts(context, "") else SHADOW
+        found = answered(context, arrived, coming, where), answered(context, near, asked, SHADOW)
+        return found[0], going, coming, found[1], asked, *rest
 
     def join(
         context: ForwardContext, answers: Tensor, going: Tensor, coming: Tensor, *rest: Tensor

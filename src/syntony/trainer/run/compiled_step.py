@@ -118,7 +118,11 @@ def compiled(plan: Plan, device: int, layers: Mapping[int, Layer], held: Collect
     moving = [op for op in mine if op.kind.moves]
     moves = frozenset(key for op in moving for key in (op.key, *op.sources))
     computed = frozenset(op.key for op in ops)
-    gathers = {op.key: _gather(op, ops, computed) for op in moving if op.kind is Kind.ALL_GATHER and _is_early(op)}
+    early = [op for op in moving if op.kind is Kind.ALL_GATHER and _is_early(op)]
+    together: dict[OpKey, set[OpKey]] = {}  # parts that fill the same buffers
+    for op in early:
+        together.setdefault(op.sources[0], {op.sources[0]}).add(op.key)
+    gathers = {op.key: _gather(op, together[op.sources[0]], ops, computed) for op in early}
     watching: dict[OpKey, list[OpKey]] = {}
     for key, gather in gathers.items():
         for after in gather.after | ({gather.last} if gather.last else set()):
@@ -169,8 +173,8 @@ def _updates(op: Op) -> bool:
     return bool(op.pieces) and op.microbatch < 0
 
 
-def _gather(op: Op, ops: Sequence[Op], computed: frozenset[OpKey]) -> Gather:
-    names = {op.key, *op.sources}
+def _gather(op: Op, together: AbstractSet[OpKey], ops: Sequence[Op], computed: frozenset[OpKey]) -> Gather:
+    names = {*together, *op.sources}
     users = [user.key for user in ops if not names.isdisjoint(user.deps)]
     layers = frozenset(piece.layer for piece in op.pieces)
     return Gather(op, op.sources[0], layers, computed.intersection(op.deps), users[-1] if users else None)

@@ -181,7 +181,11 @@ class Rank:
         parts = ALIGNMENT * config.parallel.dp * config.parallel.cp * config.parallel.copies
         numbered = dict(enumerate(layers))
         numbered |= {len(layers) + i: layer.shadow for i, layer in enumerate(layers) if layer.shadow is not None}
-        return {number: (layer, Flat.of(layer.weights, parts)) for number, layer in numbered.items()}
+        shadows = len(layers)
+        return {
+            number: (layer, Flat.of(layer.weights, parts, blocks=number >= shadows))
+            for number, layer in numbered.items()
+        }
 
     def parts_of(self, plan: Plan) -> Parts:
         """All layers, and their shadows, as the plan has them."""
@@ -313,7 +317,7 @@ class Rank:
             kinds = sorted({key for shard in sharded.shards for key in self.updates.memories(shard)})
             for key, whole in self._wholes(sharded, ("", *kinds)):
                 views = sharded.flat.views(whole)
-                for weight, _ in sharded.flat.places:
+                for weight in sharded.flat.weights:
                     label = sharded.layer.label(weight)
                     yield f"{label}.{key}" if key else label, weight, views[weight.name]
 

@@ -425,17 +425,21 @@ class Interpreter:
         return found
 
     def _views_of(self, index: int, op: Op) -> dict[str, Tensor]:
-        sharded = self.updates.layers[index]
+        """A layer's weights; of those that are gathered, what the op waits for is there: all, a part, or nothing."""
+        sharded, whole = self.updates.layers[index], None
         for key in op.deps:
-            for part in self.plan.parts.get(key, ()):
+            for part in self.plan.parts.get(key, (key,)):
                 gather = self.compiled.gathers.get(part)
                 if gather is not None:
                     wholes = self.state.gathered[gather.source]
                     if index in wholes:
                         self.updates.unpack(part, wholes)
-                        return sharded.flat.views(wholes[index].to(self._boundary[1]))
+                        whole = wholes[index]
+        if whole is not None:
+            return sharded.flat.views(whole.to(self._boundary[1]))
+        if sharded.whole is None:
+            return {}
         if index not in self._views:
-            assert sharded.whole is not None
             self._views[index] = sharded.flat.views(sharded.whole.to(self._boundary[1]))
         return self._views[index]
 

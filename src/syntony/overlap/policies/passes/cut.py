@@ -37,10 +37,16 @@ def slice(graph: Graph, size: int, lanes: Collection[str] = GRADIENTS) -> Graph:
 
 
 def chunk(graph: Graph, count: int, lanes: Collection[str]) -> Graph:
-    """Cuts what these lanes move within layers, and the segments beside it, so that one part is computed while another
-    travels. Where rows travel, the batch is cut from the first layer to the last, but for a router, which balances a
-    whole one, and for what lies between it and the experts' answers; where experts get rows, what is between their two
-    all_to_alls is cut, in groups of experts and pieces of their rows. In fewer parts, where so many cannot be equal."""
+    """Cuts as `chunks` says."""
+    return cut(graph, chunks(graph, count, lanes))
+
+
+def chunks(graph: Graph, count: int, lanes: Collection[str]) -> dict[OpKey, int]:
+    """In how many parts to cut, of more than one: what these lanes move within layers, and the segments beside it, so
+    that one part is computed while another travels. Where rows travel, the batch is cut from the first layer to the
+    last, but for a router, which balances a whole one, and for what lies between it and the experts' answers; where
+    experts get rows, what is between their two all_to_alls is cut, in groups of experts and pieces of their rows. In
+    fewer parts, where so many cannot be equal."""
     layers = graph.layers
     limits = [move.most for layer in layers for move in layer.transfers if move.lane in lanes and move.parts == "rows"]
     rows = gcd(count, *limits) if limits else 1
@@ -60,7 +66,7 @@ def chunk(graph: Graph, count: int, lanes: Collection[str]) -> Graph:
         return gcd(count, *(move.most for move in beside)) if inside and len(beside) == 1 + (op.lane == COMPUTE) else 1
 
     wanted = {op.key: parts(op) for op in graph}
-    return cut(graph, {key: number for key, number in wanted.items() if number > 1})
+    return {key: number for key, number in wanted.items() if number > 1}
 
 
 def cut(graph: Graph, counts: Mapping[OpKey, int]) -> Graph:

@@ -2,6 +2,8 @@
 
     tokens travel       dispatch ─▶ ffn ─▶ combine        of every microbatch
     experts travel      gather ─▶ ffn .. ffn ─▶ reduce    once a step (zero=3: as often as all weights come and go)
+    one by one          gather/0 ─▶ ffn/0                 (pulled) an expert is computed while the next one comes
+                            gather/1 ─▶ ffn/1
     as is asked for     dispatch ─▶ ffn ─▶ combine        with the weights of guests, chosen for every microbatch
 
 Those that always come are a layer's shadow (step/graph.py); the layer keeps the others, and its ops their names and
@@ -10,15 +12,19 @@ work. Guests live where they do without, and travel with the rows (step/demand.p
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from syntony.base.command import UserError
+from syntony.overlap.policies.passes.cut import chunks, cut
+from syntony.overlap.policies.policy import Decided, best_of
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.demand import Demand, Visits, wanted
 from syntony.overlap.step.generate import generate
 from syntony.overlap.step.graph import CommSpec, Graph, LayerSpec
 from syntony.overlap.step.op import COMPUTE, Kind
+
+_SMALL = 3000  # ops of a step for which choices are made layer by layer
 
 
 def move_experts(graph: Graph, hot: int = 0, layers: Collection[int] | None = None) -> Graph:
@@ -43,6 +49,30 @@ def move_experts(graph: Graph, hot: int = 0, layers: Collection[int] | None = No
 
     here = range(len(graph.layers)) if layers is None else layers
     return generate([chosen(layer) if i in here else layer for i, layer in enumerate(graph.layers)], graph.layout)
+
+
+def pulled(graph: Graph, count: int) -> Graph:
+    """All experts that come do so in `count` groups, each beside what is computed with those before it; their gradients
+    go back in as many. Groups are equal, or fewer."""
+    found = {op.key: count for op in graph if op.pieces and op.pieces[0].layer >= len(graph.layers)}
+    for key, parts in chunks(graph, count, ("ep",)).items():
+        layer = graph.layers[key.layer]
+        found |= {key: parts} if layer.shadow is not None and not layer.weights else {}
+    return cut(graph, found) if count > 1 else graph
+
+
+def chosen_by_layer(graph: Graph, decided: Callable[[Collection[int]], Decided], cost: Cost) -> Decided:
+    """The fastest found: experts come in no layer, or in all, and from there with single layers changed in turn."""
+    movable = [i for i, layer in enumerate(graph.layers) if layer.moved]
+    none, every = decided(()), decided(movable)
+    best = best_of(cost, [none, every])
+    chosen = set(movable if best is every else ())
+    for i in movable if len(graph) <= _SMALL else ():
+        other = chosen ^ {i}
+        found = decided(other)
+        if best_of(cost, [best, found]) is found:
+            best, chosen = found, other
+    return best
 
 
 def with_guests(graph: Graph, cost: Cost, together: bool = False) -> Graph:

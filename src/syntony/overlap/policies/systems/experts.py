@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import gcd
 
 from syntony.overlap.policies import orders
@@ -9,14 +10,12 @@ from syntony.overlap.policies.knob import DEGREES, SIZES, M
 from syntony.overlap.policies.passes import relayout
 from syntony.overlap.policies.passes.cut import chunk
 from syntony.overlap.policies.passes.cut import slice as sliced
-from syntony.overlap.policies.passes.experts import move_experts, with_guests
+from syntony.overlap.policies.passes.experts import chosen_by_layer, move_experts, pulled, with_guests
 from syntony.overlap.policies.passes.inner import inner_lanes
 from syntony.overlap.policies.policy import LAST, Decided, best_of, published
 from syntony.overlap.step.cost import Cost
 from syntony.overlap.step.graph import Graph
 from syntony.overlap.step.op import Kind
-
-_SMALL = 3000  # ops of a step for which choices are made layer by layer
 
 
 @published("Lepikhin et al., GShard, ICLR 2021")
@@ -73,21 +72,19 @@ def schemoe(graph: Graph, cost: Cost, degree: int) -> Decided:
     return best_of(cost, [Decided(cut, rule) for rule in (orders.fifo, orders.critical, orders.need)])
 
 
-@published("Liu et al., Janus, SIGCOMM 2023", missing="experts pulled one by one, once per host")
-def janus(graph: Graph, cost: Cost) -> Decided:
+@published("Liu et al., Janus, SIGCOMM 2023", groups=(0, (0, *DEGREES)))
+def janus(graph: Graph, cost: Cost, groups: int) -> Decided:
     """Experts move instead of tokens, in those layers where the step is faster for it: once a step each, whatever the
-    number of microbatches."""
+    number of microbatches, and once per host, as rings and gathers by level do. They come before they are needed, one
+    by one, in `groups` (0: as many as are simulated fastest): each is computed with while others come."""
     inner_lanes(graph, "ep")
-    movable = [i for i, layer in enumerate(graph.layers) if layer.moved]
-    none, every = Decided(graph), Decided(move_experts(graph), orders.need)
-    best = best_of(cost, [none, every])
-    chosen = set(movable if best is every else ())
-    for i in movable if len(graph) <= _SMALL else ():
-        other = chosen ^ {i}
-        found = Decided(move_experts(graph, layers=other), orders.need) if other else none
-        if best_of(cost, [best, found]) is found:
-            best, chosen = found, other
-    return best
+
+    def moved(layers: Collection[int], count: int = groups or 1) -> Decided:
+        return Decided(pulled(move_experts(graph, layers=layers), count), orders.need) if layers else Decided(graph)
+
+    best = chosen_by_layer(graph, moved, cost)
+    layers = [i for i, layer in enumerate(best.graph.layers) if layer.hot]
+    return best_of(cost, [best, *(moved(layers, count) for count in (() if groups else DEGREES[1:]))])
 
 
 @published("Gao et al., FlowMoE, NeurIPS 2025", degree=(2, DEGREES), slice=(M, SIZES))

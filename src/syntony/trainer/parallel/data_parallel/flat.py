@@ -4,6 +4,8 @@
              ^ every tensor begins at a multiple of 64 elements       ^ up to a multiple of `multiple`
     `------ decays -------'`---- does not -----'
 
+    blocks    [ matrix 0 | other 0 | .. | matrix 1 | other 1 | .. ]     of experts, whose matrices lie together
+
 So a reduction, a gather of weights and an optimizer take any slice of it, cut at multiples of 64 elements, without a
 copy; an elementwise optimizer gives the same bits on the slices as on the whole.
 """
@@ -23,8 +25,9 @@ ALIGNMENT = 64  # elements
 
 @dataclass(frozen=True)
 class Flat:
-    """Where each tensor lies.
+    """Where each tensor, or each block of one, lies.
 
+    weights     the tensors
     decaying    elements before the first vector
     shared      elements before the first tensor that the ranks of `tp` share (`Weight.shared`)
     """
@@ -33,27 +36,49 @@ class Flat:
     decaying: int
     shared: int
     elements: int
+    weights: tuple[Weight, ...]
 
     @classmethod
-    def of(cls, weights: Sequence[Weight], multiple: int = ALIGNMENT) -> Flat:
-        """`multiple` of elements, itself one of 64, that the whole buffer is padded to."""
+    def of(cls, weights: Sequence[Weight], multiple: int = ALIGNMENT, blocks: bool = False) -> Flat:
+        """`multiple` of elements, itself one of 64, that the whole buffer is padded to; with `blocks`, each block.
+
+        blocks    all weights are matrices with as many blocks, along their first axis
+        """
         places, end, decaying, shared = [], 0, 0, 0
+        if blocks:
+            for block in range(weights[0].shape[0]):
+                for weight in weights:
+                    places.append((weight.block(0, block, 1), end))
+                    end = _up(end + weight.elements // weight.shape[0], ALIGNMENT)
+                end = _up(end, multiple)
+            return cls(tuple(places), end, end, end, tuple(weights))
         for weight in sorted(weights, key=lambda weight: (not weight.is_matrix, weight.shared)):
             places.append((weight, end))
             end = _up(end + max(weight.elements, weight.room), ALIGNMENT)
             decaying = end if weight.is_matrix else decaying
             shared = shared if weight.shared else end
-        return cls(tuple(places), decaying, shared, _up(end, multiple))
+        return cls(tuple(places), decaying, shared, _up(end, multiple), tuple(weight for weight, _ in places))
 
     def views(self, buffer: Tensor) -> dict[str, Tensor]:
         """The tensors in a buffer of `elements`, by name."""
-        return {weight.name: buffer[at : at + weight.elements].view(weight.shape) for weight, at in self.places}
+        found: dict[str, Tensor] = {}
+        for weight, (_, at) in zip(self.weights, self.places, strict=False):
+            size = weight.elements // self._blocks
+            stride = self.elements // self._blocks if self._blocks > 1 else size
+            rows = buffer.as_strided((self._blocks, size), (stride, 1), buffer.storage_offset() + at)
+            found[weight.name] = rows.view(weight.shape)
+        return found
+
+    @property
+    def _blocks(self) -> int:
+        return len(self.places) // len(self.weights)
 
     def begin(self, seed: int, layer: str) -> Tensor:
         """A buffer with the first values."""
         buffer = torch.zeros(self.elements)
-        for weight, at in self.places:
-            buffer[at : at + weight.elements] = weight.begin(seed, layer).flatten()
+        views = self.views(buffer)
+        for weight in self.weights:
+            views[weight.name].copy_(weight.begin(seed, layer))
         return buffer
 
 

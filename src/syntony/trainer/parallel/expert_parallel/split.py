@@ -61,9 +61,8 @@ def expert_parallel(
             "must keep as many"
         )
     local = spread // ranks
-    points: tuple[Transfer | None, ...] = (None if even else Still("sizes"), Still("dispatch"), Still("combine"))
-    if spread:
-        points = (None if even else Sizes(), Rows("dispatch", ranks, False), Rows("combine", ranks, True))
+    ways = (Rows("dispatch", ranks if spread else 1, False), Rows("combine", ranks if spread else 1, True))
+    points: tuple[Transfer | None, ...] = (None if even else Sizes() if spread else Still("sizes"), *ways)
 
     def mine(branch: Branch) -> Branch:
         if visits is not None:
