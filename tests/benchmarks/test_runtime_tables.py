@@ -14,7 +14,7 @@ from syntony import _core
 from syntony.base.command import UserError
 from syntony.benchmarks import __main__ as front
 from syntony.benchmarks.bench.contenders import Contender, Syntony
-from syntony.benchmarks.runtime import anatomy, choices
+from syntony.benchmarks.runtime import anatomy, choices, meeting
 from syntony.benchmarks.runtime.measured.duel import Rules, part
 from syntony.benchmarks.runtime.measured.sweep import COLLECTIVES, Choice, case_of
 from syntony.benchmarks.tables import Part, Row, Table
@@ -167,3 +167,7 @@ def test_the_default_competes_with_all_that_can_be_named(monkeypatch: pytest.Mon
     assert float(str(best)) / float(str(auto)) == pytest.approx(float(str(ratio)), abs=0.2)
     monkeypatch.setattr(choices, "LEAST", 1e6)  # no choice is so good
     assert row().missed.startswith("below")
+
+
+def test_ranks_of_four_processes_meet() -> None:
+    assert 0 < meeting.seconds("rank 0", 8) < meeting.SECONDS

@@ -8,10 +8,13 @@ LocalBootstrap  threads of one process, for tests
 
 from __future__ import annotations
 
+import struct
 import sys
 import threading
 from collections import Counter
+from contextlib import suppress
 from datetime import timedelta
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from syntony.base.command import UserError
@@ -55,6 +58,18 @@ class Turns:
     def next(self, name: str) -> str:
         self._turns[name] += 1
         return f"{name}/{self._turns[name]}"
+
+
+def join(blobs: list[bytes]) -> bytes:
+    """Everybody's blobs as one: their lengths, then they themselves."""
+    return struct.pack(f"<{len(blobs)}I", *map(len, blobs)) + b"".join(blobs)
+
+
+def part(joined: bytes, size: int) -> list[bytes]:
+    """The blobs of `size` ranks that have been joined."""
+    lengths = struct.unpack_from(f"<{size}I", joined)
+    ends = list(accumulate(lengths, initial=4 * size))
+    return [joined[begin:end] for begin, end in pairwise(ends)]
 
 
 class LocalBootstrap:
@@ -102,35 +117,39 @@ class StoreBootstrap:
         self._prefix = f"syntony/{store.add(f'syntony/made by {rank}', 1)}"
 
     def all_gather(self, name: str, blob: bytes) -> list[bytes]:
-        turn = self._turns.next(name)
-        keys = [f"{self._prefix}/{turn}/{rank}" for rank in range(self.size)]
+        # The last to come reads what each has brought and writes it as one value, which the others read: O(size)
+        # requests in all, where everybody who read everything would make O(size^2).
+        turn = f"{self._prefix}/{self._turns.next(name)}"
+        keys = [f"{turn}/{rank}" for rank in range(self.size)]
+        everything = f"{turn}/all"
         self._store.set(keys[self.rank], blob)
+        if self._store.add(f"{turn}/came", 1) == self.size:
+            blobs = [self._store.get(key) for key in keys]
+            self._store.set(everything, join(blobs))
+            return blobs
         first = min(LONG, self.timeout)
-        absent = self._wait(name, keys, first)
+        absent = self._wait(everything, keys, first)
         if absent and first < self.timeout:
             who = ", ".join(map(str, absent))
             say_who_waits(f"rank {self.rank} of {self.size}", f"rank(s) {who} of its group in {name!r}")
-            absent = self._wait(name, keys, self.timeout - first)
+            absent = self._wait(everything, keys, self.timeout - first)
         if absent:
             raise missing(name, absent, self.timeout)
-        return [self._store.get(key) for key in keys]
-
-    def _wait(self, name: str, keys: list[str], seconds: float) -> list[int]:
-        """The ranks whose keys are not there in time."""
         try:
-            self._store.wait(keys, timedelta(seconds=seconds))
-        except RuntimeError as error:  # torch's DistStoreError: time is up, or the store is gone
-            absent = self._absent(keys)
-            if not absent:
-                raise RuntimeError(f"the store failed while ranks met at {name!r}: {error}") from error
-            return absent
+            if self._store.check([everything]):
+                return part(self._store.get(everything), self.size)
+            return [self._store.get(key) for key in keys]  # all came, and the last one died before it wrote
+        except RuntimeError as error:  # torch's DistStoreError
+            raise RuntimeError(f"the store failed while ranks met at {name!r}: {error}") from error
+
+    def _wait(self, everything: str, keys: list[str], seconds: float) -> list[int]:
+        """The ranks whose keys are not there in time; none where all are, or where the store is gone."""
+        try:
+            self._store.wait([everything], timedelta(seconds=seconds))
+        except RuntimeError:  # torch's DistStoreError: time is up, or the store is gone
+            with suppress(RuntimeError):
+                return [rank for rank, key in enumerate(keys) if not self._store.check([key])]
         return []
-
-    def _absent(self, keys: list[str]) -> list[int]:
-        try:
-            return [rank for rank, key in enumerate(keys) if not self._store.check([key])]
-        except RuntimeError:
-            return []  # the store is gone: nobody knows
 
 
 class MpiBootstrap:

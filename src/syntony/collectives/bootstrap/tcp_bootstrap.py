@@ -29,6 +29,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 from weakref import finalize
 
 from syntony.base.command import UserError
@@ -263,6 +264,7 @@ class _Gathering:
 
     def __init__(self) -> None:
         self.blobs: dict[int, bytes] = {}
+        self.answer = b""  # what all are told, once all have come
         self.absent: list[int] = []  # known when somebody's time is up: it has failed for all then
         self.answered = 0
         self.told = False  # that it takes long
@@ -384,6 +386,9 @@ class _Meeting:
         with self._changed:
             here = self._gatherings[name]
             here.blobs[rank] = blob
+            if len(here.blobs) == self._size:
+                framed = ((_FRAME.pack(_MAGIC, r, 0, len(here.blobs[r])), here.blobs[r]) for r in range(self._size))
+                here.answer = b"".join(chain.from_iterable(framed))  # once for all: the same bytes go to every rank
             self._changed.notify_all()
             if not self._settled(here, name):
                 here.absent = sorted(set(range(self._size)) - set(here.blobs))
@@ -394,8 +399,7 @@ class _Meeting:
             connection.sendall(_FRAME.pack(_MAGIC, 0, len(absent), len(content)) + content)
             return False
         try:
-            for r in range(self._size):
-                connection.sendall(_FRAME.pack(_MAGIC, r, 0, len(here.blobs[r])) + here.blobs[r])
+            connection.sendall(here.answer)
         finally:
             with self._changed:
                 here.answered += 1
