@@ -12,11 +12,13 @@
 // -ffp-contract=off: a fused multiply-add in one table and not in another would make ranks disagree.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <utility>
 
+#include "core/kernels/fetch_to_write.hpp"
 #include "core/kernels/kernel_formats.hpp"
 #include "core/kernels/kernel_table.hpp"
 
@@ -124,10 +126,15 @@ class Block {
 };
 
 constexpr std::size_t kShort = 2048;
+constexpr std::size_t kLine = 64;
+// Where a sum goes into one of its operands, a line is read before it is written. One that a peer has read has to be
+// taken back for that, and stores wait for it one after another unless all are asked for early: 6.6 ns a line, and 3.2
+// with this (256 KiB, two cores of a Sapphire Rapids).
+constexpr std::size_t kAhead = 48 * kLine;
 
 /// Whole elements before the first line of `dst`, so that stores do not straddle lines; 0 where it has none.
 inline std::size_t bytes_before_line(const std::byte* dst) {
-  constexpr std::size_t kLine = 64, kLongestElement = 16;
+  constexpr std::size_t kLongestElement = 16;
   const std::size_t bytes = (kLine - reinterpret_cast<std::uintptr_t>(dst) % kLine) % kLine;
   return bytes % kLongestElement == 0 ? bytes : 0;
 }
@@ -144,6 +151,9 @@ void reduce_loop(std::byte* dst, const std::byte* const* sources, std::size_t op
   const std::size_t lead = bytes_before_line(dst);
   if (lead != 0 && lead < B::kBytes && bytes > kShort) partial(0, at = lead);
   for (; bytes - at >= B::kBytes; at += B::kBytes) {
+    for (std::size_t line = at + kAhead; line < std::min(bytes, at + kAhead + B::kBytes); line += kLine) {
+      fetch_to_write(dst + line);
+    }
     B acc(sources[0] + at);
     for (std::size_t k = 1; k < operands; ++k) acc.template combine_with<Op>(B(sources[k] + at));
     acc.store(dst + at);

@@ -6,8 +6,9 @@
 //      collect    (all_reduce)       copy the shares that the others added up, from their outputs
 //      close                         show whether one could read what one needed; the peers are done with one's buffers
 //
-// Sums of less than a cache are taken in two rounds: inputs are read whole, and added up behind the last round, when
-// nobody reads the memory any more where the sum may go.
+// Sums of less than a cache are taken in two rounds: each adds up all inputs as it reads them. Where some rank wants its
+// sum in place of its input, which peers read, its offer says so, and all goes through copies: to keep what is read
+// until all have read would write every line once more.
 //
 // Where some rank cannot read some other's memory, the offer says so, and all take the steps through copies instead.
 // Where a buffer is such that nobody can (memory of a device, secret memory): what is moved, or read whole, is tried,
@@ -35,7 +36,8 @@ static_assert(kMostRanksOfHost * sizeof(BufferAddress) <= StageBuffer::kStageByt
 
 struct Offer {
   std::uint32_t reads_all = 0;  // whether this rank can read all others' memory,
-  std::uint32_t readable = 0;   // and whether what it offers can be read, as far as it has looked
+  std::uint32_t readable = 0;   // whether what it offers can be read, as far as it has looked,
+  std::uint32_t stays = 0;      // and stays what it is until all have read it
   BufferAddress buffer;         // its input, where all peers read the same; else the stage has one for each
 };
 struct Report {
@@ -46,7 +48,11 @@ static_assert(sizeof(Offer) <= StageBuffer::kInlineBytes);
 class ReferenceSteps final : public SharedSteps {
  public:
   ReferenceSteps(const SharedJob& job, bool whole)
-      : job_(job), memory_(job.rounds.memory()), shares_(job.facts.reduces && !whole), whole_(whole) {
+      : job_(job),
+        memory_(job.rounds.memory()),
+        shares_(job.facts.reduces && !whole),
+        whole_(whole),
+        adds_(shares_ || (whole && job.reads)) {
     if (!memory_.open_to_all) phase_ = Phase::introduce;
     memory_.trim();
   }
@@ -78,7 +84,7 @@ class ReferenceSteps final : public SharedSteps {
       case Phase::offer:
         if (!agreed_ && !agree()) return true;
         agreed_ = true;
-        return shares_ ? add() : copy_next();
+        return adds_ ? add() : copy_next();
       case Phase::collect:
         return copy_next();
       case Phase::close:
@@ -116,7 +122,7 @@ class ReferenceSteps final : public SharedSteps {
   void show_offer() {
     StageBuffer& buffer = job_.rounds.next();
     auto& offer = as<Offer>(line(buffer));
-    offer = {reads_all_ && memory_.open_to_all.value_or(true) ? 1U : 0U, 1, {}};
+    offer = {reads_all_ && memory_.open_to_all.value_or(true) ? 1U : 0U, 1, stays() ? 1U : 0U, {}};
     std::uint32_t others = 0;
     if (job_.facts.by_destination) {
       others = job_.shows ? job_.destinations : 0;
@@ -141,18 +147,18 @@ class ReferenceSteps final : public SharedSteps {
 
   /// What the offers mean: true when buffers are read from here on, false when these steps end with their round.
   bool agree() {
-    bool all = true, readable = true;
+    bool all = true, fit = true;
     for (std::uint32_t rank = 0; rank < job_.ranks; ++rank) {
       all = all && offer_of(rank).reads_all != 0;
-      readable = readable && offer_of(rank).readable != 0;
+      fit = fit && offer_of(rank).readable != 0 && offer_of(rank).stays != 0;
     }
     memory_.open_to_all = all;
-    if (!all || !readable) {
+    if (!all || !fit) {
       staged_ = staged_steps(job_);
       return false;
     }
     for (std::uint32_t from = 0; from < job_.ranks; ++from) check_length(from);
-    if (!shares_) plan_copies();
+    if (!adds_) plan_copies();
     return true;
   }
 
@@ -181,31 +187,25 @@ class ReferenceSteps final : public SharedSteps {
       if (!job_.reads_from(from)) continue;
       const Block& block = job_.block(from, job_.rank);
       if (from != job_.rank) {
-        copies_.push_back({from, input_of(from), whole_ ? read_whole(from) : block.output, block.elements});
-      } else if (!whole_ && block.output != block.input) {
+        copies_.push_back({from, input_of(from), block.output, block.elements});
+      } else if (block.output != block.input) {
         copies_.push_back({from, {}, block.output, block.elements, block.input});
       }
     }
   }
 
-  /// Where what a sum takes of `from` is read to.
-  [[nodiscard]] std::byte* read_whole(std::uint32_t from) const {
-    const std::size_t bytes = job_.block(0, job_.rank).elements * job_.element_bytes;
-    const std::size_t pitch = (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
-    const std::uint32_t place = from < job_.rank ? from : from - 1;
-    return memory_.room((job_.ranks - 1) * pitch).subspan(place * pitch).data();
-  }
-
-  void add_whole() {
+  /// Whether nothing is written to this rank's input before all have read what they need of it: peers read no part of
+  /// it that its own sum replaces.
+  [[nodiscard]] bool stays() const {
+    if (!whole_ || job_.facts.by_destination || !job_.reads) return true;
     const Block& block = job_.block(0, job_.rank);
-    job_.reduce_all(block.output, block.elements,
-                    [&](std::uint32_t from) { return from == job_.rank ? block.input : read_whole(from); });
+    return block.output != block.input;
   }
 
-  /// One part of this rank's share of the sum, or of its block of a reduce_scatter.
+  /// One part of this rank's share of the sum, or of all that it takes.
   bool add() {
     const Block& block = job_.block(0, job_.rank);
-    const bool shared = job_.call.collective == Collective::all_reduce;
+    const bool shared = shares_ && job_.call.collective == Collective::all_reduce;
     const Stretch share = shared ? job_.share(job_.rank, {0, block.elements}) : Stretch{0, block.elements};
     const std::size_t most = std::min(kReducedOfRank, kReducedBytes / job_.ranks) / kCacheLine * kCacheLine;
     const std::size_t count = std::min(share.count - at_, std::max(most, kCacheLine) / job_.element_bytes);
@@ -220,13 +220,16 @@ class ReferenceSteps final : public SharedSteps {
         const BufferAddress& source = input_of(from);
         if (const std::byte* mapped = memory_.map(from, source)) return mapped + skipped;
         std::byte* const read = room.data() + from * bytes;
-        if (!memory_.read(from, read, source.address + skipped, bytes)) unreadable(from);
+        if (!memory_.read(from, read, source.address + skipped, bytes)) {
+          if (shares_) unreadable(from);
+          failed_ = true;
+        }
         return read;
       });
       if (streams) streaming_copy(output, own, bytes);
       at_ += count;
     }
-    if (at_ < share.count) return false;
+    if (at_ < share.count && !failed_) return false;
     phase_ = shared ? Phase::collect : Phase::close;
     if (shared) plan_collection(block);
     return true;
@@ -298,12 +301,12 @@ class ReferenceSteps final : public SharedSteps {
         return;
       }
     }
-    if (whole_ && job_.reads) add_whole();
   }
 
   SharedJob job_;
   PeerMemory& memory_;
   const bool shares_, whole_;  // how a sum is taken; neither: nothing is added
+  const bool adds_;            // whether this rank adds anything up
   Phase phase_ = Phase::offer;
   bool reads_all_ = true;
   bool agreed_ = false;

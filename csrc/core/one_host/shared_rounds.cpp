@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/kernels/fetch_to_write.hpp"
+
 namespace syntony {
 
 SharedRounds::SharedRounds(const ShmSegment& segment, ShmTransport& transport, std::uint32_t rank,
@@ -43,14 +45,7 @@ bool SharedRounds::all_arrived() {
   return true;
 }
 
-void SharedRounds::fetch_next() const {
-  const StageBuffer& next = buffer(rank_, round_ + 1);
-#if defined(__x86_64__)
-  asm volatile("prefetchw %0" ::"m"(next.stamp));
-#else
-  __builtin_prefetch(&next, 1);
-#endif
-}
+void SharedRounds::fetch_next() const { fetch_to_write(&buffer(rank_, round_ + 1).stamp); }
 
 void SharedRounds::publish(const Stamp& operation) {
   StageBuffer& own = next();

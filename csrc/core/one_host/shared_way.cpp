@@ -9,10 +9,11 @@ namespace {
 constexpr std::size_t kMovedBytes = std::size_t{16} << 10U;
 constexpr std::size_t kAddedBytes = std::size_t{128} << 10U;
 constexpr std::size_t kAddedByTwo = std::size_t{64} << 10U;
-// Two ranks read all they add as long as it stays in their caches; more would read more than their shares.
-constexpr std::size_t kWholeBytes = std::size_t{256} << 10U;
+// Two ranks read all they add as long as that stays in their caches (beyond, copies through the cache move no more lines
+// between them); more ranks would read more than their shares.
+constexpr std::size_t kWholeBytes = std::size_t{512} << 10U;
 // Shares of a sum for all, just written, are read, too: no less than through copies, until those leave the cache.
-constexpr std::size_t kAddedForAllBytes = std::size_t{12} << 20U;
+constexpr std::size_t kAddedForAllBytes = std::size_t{8} << 20U;
 // Bytes that all ranks together bring to a sum: beyond, to read only one's share of them pays.
 constexpr std::size_t kOneShotBytes = std::size_t{128} << 10U;
 
@@ -29,9 +30,7 @@ SharedWay shared_way(Collective collective, std::uint32_t ranks, std::size_t byt
   const bool sums = facts_of(collective).reduces;
   const bool by_two = sums && ranks == 2;
   if (readable && by_two && bytes >= kAddedByTwo && bytes <= kWholeBytes) return SharedWay::whole;
-  const std::size_t least = collective == Collective::all_reduce && !by_two ? kAddedForAllBytes
-                            : sums                                          ? kAddedBytes
-                                                                            : kMovedBytes;
+  const std::size_t least = collective == Collective::all_reduce ? kAddedForAllBytes : sums ? kAddedBytes : kMovedBytes;
   // `reduce` has no place where those who get nothing could leave their share of the sum.
   const bool refers = readable && collective != Collective::reduce && bytes >= least;
   return refers ? SharedWay::reference : staged_way(collective, ranks, bytes);

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -96,23 +97,24 @@ class Syntony:
         send, recv = view(test.send), view(test.recv)
         op = "product" if test.operation == "prod" else test.operation or "sum"
         at_root = comm.rank == root
+        named = {} if algorithm == "auto" else {"algorithm": algorithm}  # said only where it says something
         match test.shape.name:
             case "all_reduce":
-                return lambda: comm.all_reduce(send, recv, op=op, algorithm=algorithm)
+                return partial(comm.all_reduce, send, recv, op, **named)
             case "all_gather":
-                return lambda: comm.all_gather(send, recv, algorithm=algorithm)
+                return partial(comm.all_gather, send, recv, **named)
             case "reduce_scatter":
-                return lambda: comm.reduce_scatter(send, recv, op=op, algorithm=algorithm)
+                return partial(comm.reduce_scatter, send, recv, op, **named)
             case "all_to_all":
-                return lambda: comm.all_to_all(send, recv, algorithm=algorithm)
+                return partial(comm.all_to_all, send, recv, **named)
             case "broadcast":
-                return (lambda: comm.broadcast(recv, root=root, algorithm=algorithm)) if test.in_place else None
+                return partial(comm.broadcast, recv, root, **named) if test.in_place else None
             case "reduce":
-                return lambda: comm.reduce(send, recv if at_root else None, op=op, root=root, algorithm=algorithm)
+                return partial(comm.reduce, send, recv if at_root else None, root, op, **named)
             case "gather":
-                return lambda: comm.gather(send, recv if at_root else None, root=root, algorithm=algorithm)
+                return partial(comm.gather, send, recv if at_root else None, root, **named)
             case "scatter":
-                return lambda: comm.scatter(send if at_root else None, recv, root=root, algorithm=algorithm)
+                return partial(comm.scatter, send if at_root else None, recv, root, **named)
         return lambda: self._pass_on(send, recv)
 
     def _pass_on(self, send: Any, recv: Any) -> None:
