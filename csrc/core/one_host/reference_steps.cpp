@@ -6,8 +6,8 @@
 //      collect    (all_reduce)       copy the shares that the others added up, from their outputs
 //      close                         show whether one could read what one needed; the peers are done with one's buffers
 //
-// Sums of less than a cache are taken in two rounds: each adds up all inputs as it reads them. Where some rank wants its
-// sum in place of its input, which peers read, its offer says so, and all goes through copies: to keep what is read
+// Sums of less than a cache are taken in two rounds: each adds up all inputs as it reads them. Where some rank wants
+// its sum in place of its input, which peers read, its offer says so, and all goes through copies: to keep what is read
 // until all have read would write every line once more.
 //
 // Where some rank cannot read some other's memory, the offer says so, and all take the steps through copies instead.

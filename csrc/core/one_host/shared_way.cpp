@@ -9,8 +9,8 @@ namespace {
 constexpr std::size_t kMovedBytes = std::size_t{16} << 10U;
 constexpr std::size_t kAddedBytes = std::size_t{128} << 10U;
 constexpr std::size_t kAddedByTwo = std::size_t{64} << 10U;
-// Two ranks read all they add as long as that stays in their caches (beyond, copies through the cache move no more lines
-// between them); more ranks would read more than their shares.
+// Two ranks read all they add as long as that stays in their caches (beyond, copies through the cache move no more
+// lines between them); more ranks would read more than their shares.
 constexpr std::size_t kWholeBytes = std::size_t{512} << 10U;
 // Shares of a sum for all, just written, are read, too: no less than through copies, until those leave the cache.
 constexpr std::size_t kAddedForAllBytes = std::size_t{8} << 20U;

@@ -23,7 +23,7 @@ from tests.csrc.runtime.harness import Rank, run_as_processes, run_as_threads
 # Bytes of a block: in the stamp's line, shown once, in pieces, as shares of a sum, read from the peers' own buffers.
 BOUNDARIES = (4, 8, 24, 48, 52, 4096, 16_380, 16_384, 65_536, 131_072, 131_076, 262_140, 262_144, 400_000, 1_500_004)
 PR_SET_PTRACER = 0x59616D61
-WHOLE = 256 << 10  # two ranks read it all before they add
+WHOLE = 256 << 10  # two ranks read it all as they add
 LARGE = 16 << 20  # everything is read from the peers' buffers, and written past the caches
 
 
@@ -201,12 +201,32 @@ def unreadable_on_one(rank: Rank) -> None:
         parts = {peer: everything[peer * pieces :][:pieces] for peer in range(group.size)}
         group.run("all_gather", "uint8", [pieces] * group.size, {rank.rank: mine}, parts)
         assert all((part == peer + turn).all() for peer, part in parts.items()), turn
-    for size in (WHOLE, LARGE):
-        total = secret_memory(size) if rank.rank == 1 else np.zeros(size, np.uint8)
-        total.view(np.int32)[:] = np.arange(size // 4) + rank.rank
-        group.all_reduce(total.view(np.int32))
-        assert (total.view(np.int32) == np.arange(size // 4) * group.size + sum(range(group.size))).all()
+    for size, in_place in itertools.product((WHOLE, LARGE), (True, False)):
+        mine = secret_memory(size) if rank.rank == 1 else np.zeros(size, np.uint8)
+        add_up(group, mine, in_place)
     group.shutdown()
+
+
+def add_up(group: Group, mine: np.ndarray, in_place: bool) -> None:
+    """An all_reduce of this memory, checked; out of place, its input stays what it was."""
+    values = np.arange(mine.size // 4, dtype=np.int32) + group.rank
+    mine.view(np.int32)[:] = values
+    target = mine if in_place else np.zeros_like(mine)
+    group.run("all_reduce", "int32", [mine.size // 4], {0: mine}, {0: target})
+    assert (target.view(np.int32) == (values - group.rank) * group.size + sum(range(group.size))).all()
+    assert in_place or (mine.view(np.int32) == values).all()
+
+
+def in_place_on_some(rank: Rank) -> None:
+    group = rank.join()
+    for turn, size in itertools.product(range(group.size + 1), (64 << 10, WHOLE, 2 * WHOLE + 64)):
+        add_up(group, np.zeros(size, np.uint8), in_place=turn in (rank.rank, group.size))
+    group.shutdown()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_may_differ_in_where_they_want_a_sum(ranks: int) -> None:
+    run_as_processes(in_place_on_some, ranks)
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
