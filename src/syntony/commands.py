@@ -47,6 +47,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "view": ("syntony.view.cli",),
         },
         "trouble": {
+            "preflight": ("syntony.collectives.preflight.command",),
             "trace": ("syntony.collectives.recorder.command",),
         },
         "getting started": {

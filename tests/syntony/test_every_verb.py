@@ -56,6 +56,7 @@ CHEAP = {
     "convert": "convert s.json --to msccl-xml -o s.xml",
     "bench": "bench all_reduce broadcast -b 8 -n 2 --ranks 2 --csv b.csv -J b.json",
     "tune": "tune --ranks 2 --collectives all_reduce --sizes 8,64,1K --repeat 1",
+    "preflight": "preflight --ranks 2 --memory 1M --largest 64K",
     "overlap list": "overlap list",
     "overlap reshard": "overlap reshard --model thin --old dp=8,zero=3 --new dp=6,zero=3 --on dgx-a100",
     "overlap layout": "overlap layout --model gpt2 --ranks 2 --machine a100 --sequences 4 --where pp=1 --timeout 3",
@@ -76,7 +77,7 @@ CHEAP = {
     "man": "man",
 }
 """By command, a line that runs in a second or two where there is a schedule, s.json."""
-SLOW = ("portfolio", "export nccl-graph", "advise", "overlap search", "topo probe", "place")
+SLOW = ("portfolio", "export nccl-graph", "advise", "overlap search", "topo probe", "preflight", "place")
 RUN = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.sweep if name in SLOW else ()) for name in CHEAP]
 )

@@ -1,0 +1,122 @@
+"""The verb `preflight`: which hosts to leave out of a job, before it starts.
+
+each rank alone     its memory keeps what is written to it; how fast it copies and computes
+every pair          latency and bandwidth of its wires, one pair at a time (collectives/probe.py)
+all together        every collective's result, and its time
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from syntony.base.answer import tell
+from syntony.base.arguments import count, seconds, size
+from syntony.base.command import Command, UserError
+from syntony.topologies.probed.health import TOLERANCE
+
+if TYPE_CHECKING:
+    from syntony.collectives.bootstrap.launch import Exchange
+    from syntony.collectives.communicator import Communicator
+    from syntony.topologies.probed.health import Finding
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=count, metavar="N", help="start N ranks here (default 2; not under a launcher)")
+    parser.add_argument("--memory", type=size, default="256M", metavar="SIZE", help="of each rank's (default 256M)")
+    parser.add_argument("--largest", type=size, default="4M", metavar="SIZE", help="largest message (default 4M)")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=TOLERANCE,
+        metavar="X",
+        help="slow is below X times the peers' median (default %(default)s)",
+    )
+    parser.add_argument("--timeout", type=seconds, default=60.0, metavar="S", help="of any one message (default 60)")
+
+
+def _preflight(arguments: argparse.Namespace) -> int:
+    from syntony.collectives.bootstrap.rendezvous import work_on_ranks
+
+    if not 0 < arguments.tolerance < 1:
+        raise UserError(f"--tolerance {arguments.tolerance:g}: it is a part of the peers' median, between 0 and 1")
+    work = partial(_run, arguments=arguments)
+    return work_on_ranks(arguments.ranks, work, arguments.timeout, 10 * arguments.timeout)
+
+
+def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
+    """1 where a host should be left out. Who is lost or late on the way is found, too."""
+    from syntony._core import CommunicationError
+    from syntony.collectives.communicator import Communicator
+    from syntony.collectives.preflight.verdict import to_leave_out
+    from syntony.topologies.probed.health import Finding
+
+    if exchange.size < 2:
+        raise UserError("there is one rank only: wires are between two ranks or more")
+    host = os.environ.get("SYNTONY_HOST") or socket.gethostname()
+    hosts = [name.decode() for name in exchange.all_gather("hosts", host.encode())]
+    speaker = 0
+    try:
+        with Communicator.create(exchange, arguments.timeout, "preflight") as group:
+            findings, told, lines = _checked(group, hosts, arguments)
+    except CommunicationError as error:
+        findings = [Finding((rank,), str(error)) for rank in error.ranks]
+        if not findings:
+            raise
+        told, lines = {}, []
+        speaker = next((rank for rank in range(exchange.size) if rank not in error.ranks), 0)
+    out = to_leave_out(findings, hosts)
+    if exchange.rank == speaker:
+        told |= {
+            "findings": [{"ranks": list(finding.ranks), "sentence": finding.sentence} for finding in findings],
+            "leave_out": list(out),
+            "healthy": not findings,
+        }
+        lines += ["", *dict.fromkeys(finding.sentence for finding in findings)]
+        lines += [
+            f"leave out: {', '.join(out)}" if out else f"nothing found: all {len(set(hosts))} hosts can take part"
+        ]
+        tell(arguments, told, lines)
+    return int(bool(findings))
+
+
+def _checked(
+    group: Communicator, hosts: Sequence[str], arguments: argparse.Namespace
+) -> tuple[list[Finding], dict[str, Any], list[str]]:
+    """What was found, and all numbers: for programs, and for people. Collective."""
+    import numpy as np
+
+    from syntony.collectives.preflight.alone import Alone, examined
+    from syntony.collectives.preflight.report import as_json, table
+    from syntony.collectives.preflight.together import tried
+    from syntony.collectives.preflight.verdict import of_ranks, of_results
+    from syntony.collectives.probe import Effort, probe
+    from syntony.topologies.probed.health import examine
+
+    group.barrier()
+    mine, rows = examined(arguments.memory), np.empty((group.size, 3))
+    group.all_gather(np.array([mine.wrong, mine.copying, mine.computing], np.float64), rows)
+    alone = [Alone(int(wrong), float(copying), float(computing)) for wrong, copying, computing in rows]
+    wires, root = probe(group, hosts, Effort(largest=arguments.largest))
+    together = tried(group)
+    findings = [
+        *of_ranks(alone, hosts, arguments.tolerance),
+        *examine(wires, root, arguments.tolerance),
+        *of_results(together, hosts),
+    ]
+    return findings, as_json(hosts, alone, wires, together), table(hosts, alone, wires, together)
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        name=("preflight",),
+        summary="check memory, wires and collectives before a job starts, and name the hosts to leave out",
+        example="syntony preflight --ranks 2 --memory 64M",
+        configure=_configure,
+        run=_preflight,
+    ),
+)
