@@ -68,7 +68,7 @@ def test_switches_take_part_only_when_asked() -> None:
 
 @pytest.fixture(scope="module")
 def of_a_mesh() -> Portfolio:
-    return portfolio(parse("mesh:3x3"), Collective.make("all_reduce", 9), 1 << 8, 1 << 26, Budget(6))
+    return portfolio(parse("mesh:3x3"), Collective.make("all_reduce", 9), 1 << 8, 1 << 26, Budget(3))
 
 
 @examples(30)
