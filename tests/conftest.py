@@ -42,8 +42,13 @@ def _temporary_files_are_the_sessions(tmp_path_factory: pytest.TempPathFactory) 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those marked `alone` come last: what they keep waiting is little then."""
-    items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+    """Those marked `wires` come first, so that one worker has them all and none waits for another. Those marked `alone`
+    come last: what they keep waiting is little then."""
+
+    def place(item: pytest.Item) -> int:
+        return (item.get_closest_marker("alone") is not None) - (item.get_closest_marker("wires") is not None)
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:

@@ -197,7 +197,9 @@ TWINS = {
 def test_shards_give_the_bits_of_the_whole(ranks: int) -> None:
     pairs = TWINS[ranks]
     cases = [
-        (f"{number} {form}", small(case, 2)) for number, pair in enumerate(pairs) for form, case in zip("AW", pair, strict=True)
+        (f"{number} {form}", small(case, 2))
+        for number, pair in enumerate(pairs)
+        for form, case in zip("AW", pair, strict=True)
     ]
     done = launch(ranks, layout_script.__file__, "syntony", json.dumps(cases))
     found = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from syntony.benchmarks.mpi.libraries import LIBRARIES
+from tests.collectives.running import torchrun
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("launched_script.py")
@@ -24,25 +25,31 @@ KEEP = {
 }
 
 
-def command(launcher: str, folder: Path) -> tuple[list[str], dict[str, str]]:
-    program = (sys.executable, str(SCRIPT), str(folder))
+def started(launcher: str, folder: Path) -> subprocess.CompletedProcess[str]:
     if launcher == "torchrun":
         if find_spec("torch") is None:
             pytest.skip("torch is not installed")
-        words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", str(SCRIPT), str(folder)]
-        return [sys.executable, *words], dict(os.environ)
+        return torchrun(4, SCRIPT, folder)
     library = LIBRARIES[launcher]
     if not library.installed:
         pytest.skip(f"{launcher} is not installed (benchmarks/mpi/libraries.py says how)")
-    words = library.command(4, program)
-    return [words[0], *KEEP[launcher], *words[1:]], library.environment()
+    words = library.command(4, (sys.executable, str(SCRIPT), str(folder)))
+    environment = library.environment()
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [words[0], *KEEP[launcher], *words[1:]],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("launcher", KEEP)
 def test_ranks_meet_and_a_death_is_named(launcher: str, tmp_path: Path) -> None:
-    words, environment = command(launcher, tmp_path)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    done = started(launcher, tmp_path)
     assert sorted(path.name for path in tmp_path.glob("met *")) == [f"met {rank}" for rank in range(4)], done.stderr
     for rank in (0, 1, 3):
         told = tmp_path / f"told {rank}"

@@ -13,6 +13,7 @@ from syntony import _core
 from syntony.synth.checker import check_program
 from tests.csrc.runtime.harness import Rank, run_as_processes
 from tests.csrc.runtime.test_programs import INPUT, OUTPUT, Columns, Table
+from tests.sampled import one_in
 
 HOSTS = pytest.mark.parametrize("hosts", ["", "abc", "aab"])
 RANKS = 3
@@ -48,8 +49,7 @@ def broadcast(rank: Rank, columns: Columns, dtype: str, count: int, options: dic
 
 
 @HOSTS
-@pytest.mark.parametrize("dtype", ["float64", "complex128"])
-@pytest.mark.parametrize("options", [{}, {"priority": "low"}], ids=["usual", "low"])
+@pytest.mark.parametrize(("dtype", "options"), one_in(2, ["float64", "complex128"], [{}, {"priority": "low"}]))
 def test_twenty_thousand_chunks_in_one_message(hosts: str, dtype: str, options: dict[str, Any]) -> None:
     assert run_as_processes(broadcast, RANKS, chain(20_000), dtype, 80_000, options, hosts=hosts) == [0] * RANKS
 
