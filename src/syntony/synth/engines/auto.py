@@ -1,7 +1,7 @@
 """Engine `auto`: asks all engines that fit, several at once, and keeps the schedule with the shortest simulated time.
 
-    at once     forest ──▶ greedy ──▶ pipeline ──▶ greedy in slices ──▶ ..     who answers soon; then what they found,
-                teccl ─────────────────────▶ taccl ──────▶ ..                  cut; beside them those who take time
+    at once     forest ──▶ greedy ──▶ hierarchy ──▶ greedy in slices ──▶ ..    who answers soon; then what they found,
+                pipeline ──────▶ teccl ─────────────▶ taccl ──────▶ ..         cut; beside them those who take time
     simulated    12 us      10 us        9 us      8 us                        at the size, cut as the executor cuts
     kept                                           greedy
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from syntony.synth.engines.engine import Budget, EngineError, OutOfTimeError
 from syntony.synth.engines.registry import engine_named
@@ -48,11 +49,14 @@ EXACT_PATHS = ("all_to_all", "gather", "scatter")
 
 @dataclass(frozen=True)
 class Candidate:
-    """The name of an engine, the problems that it is asked for, and whether it takes all the time that it is given."""
+    """The name of an engine, the problems that it is asked for, and how long it takes.
+
+    takes    it answers soon; or it takes long, and is asked beside those; or it takes all the time that it is given, too
+    """
 
     engine: str
     worth: Callable[[Topology, Collective], bool]
-    insatiable: bool = False
+    takes: Literal["little", "long", "all"] = "little"
 
 
 def _up_to(ranks: int) -> Callable[[Topology, Collective], bool]:
@@ -98,16 +102,16 @@ CANDIDATES = (
     Candidate("flow", _paths),
     Candidate("one_shot", _summed_by_all),
     Candidate("greedy", _up_to(256)),
-    Candidate("pipeline", _few_trees),
+    Candidate("pipeline", _few_trees, "long"),
     Candidate("hierarchy", _up_to(64)),
     Candidate("bfb", _direct),
     Candidate("fast", _uneven),
     Candidate("blink", _few_trees),
     Candidate("forest:2", _few_trees),
     Candidate("forest:4", _few_trees),
-    Candidate("teccl", _up_to(32), insatiable=True),
-    Candidate("taccl", _up_to(32), insatiable=True),
-    Candidate("sccl", _up_to(8), insatiable=True),
+    Candidate("teccl", _up_to(32), "all"),
+    Candidate("taccl", _up_to(32), "all"),
+    Candidate("sccl", _up_to(8), "all"),
 )
 """In the order in which they are asked."""
 FALLBACK = "greedy"
@@ -223,8 +227,8 @@ class _Agenda:
         self, topology: Topology, collective: Collective, size: int, budget: Budget, candidates: Sequence[Candidate]
     ) -> None:
         self._topology, self._collective, self._size, self._budget = topology, collective, size, budget
-        self._soon = [candidate.engine for candidate in candidates if not candidate.insatiable]
-        self._insatiable = [candidate.engine for candidate in candidates if candidate.insatiable]
+        self._soon = [candidate.engine for candidate in candidates if candidate.takes == "little"]
+        self._beside = [candidate for candidate in candidates if candidate.takes != "little"]
         self._first = True
         self._asked: set[str] = set()  # of those that answer soon
         self._uncut: dict[str, Found] = {}  # by engine, what it found last
@@ -243,10 +247,11 @@ class _Agenda:
         uncut = [one for engine, one in self._uncut.items() if engine not in at_work]
         others = self._soon or uncut
         engrossed = sum(isinstance(one, Question) and one.cuts for one in busy)
-        if self._insatiable and (not others or (most > 1 and not engrossed)):
+        if self._beside and (not others or (most > 1 and not engrossed)):
             room = most - len(busy) - bool(others)
-            share = 1.0 if len(self._insatiable) <= room else PATIENCE
-            return Question(self._insatiable.pop(0), self._topology, self._collective, self._size, share * left)
+            alone = len(self._beside) <= room or self._beside[0].takes == "long"
+            asked, share = self._beside.pop(0).engine, 1.0 if alone else PATIENCE
+            return Question(asked, self._topology, self._collective, self._size, share * left)
         if self._soon:
             engine = self._soon.pop(0)
             self._asked.add(engine)
