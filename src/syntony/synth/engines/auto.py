@@ -51,7 +51,7 @@ EXACT_PATHS = ("all_to_all", "gather", "scatter")
 class Candidate:
     """The name of an engine, the problems that it is asked for, and how long it takes.
 
-    takes    it answers soon; or it takes long, and is asked beside those; or it takes all the time that it is given, too
+    takes    it answers soon; or it takes long, and is asked beside those; or it takes all the time that it is given
     """
 
     engine: str

@@ -73,21 +73,13 @@ class FreeGroup:
     def of(nodes: int, points: Sequence[int], generators: Sequence[Permutation]) -> FreeGroup | None:
         """The group that the generators (which map points to points) generate; None where it is not free, or huge."""
         moves = np.asarray(generators, np.int64).reshape(-1, nodes)
-        place, last, before = _words(points[0], moves)
-        orbit = orbits_under(nodes, moves)
-        _, first = np.unique(orbit, return_index=True)
-        if len(place) * (len(first) + len(moves)) > MOST_ENTRIES:
+        spots = np.sort(np.asarray(points))
+        words = _free_words(spots, moves)
+        if words is None:
             return None
-        at = np.full(nodes, -1)
-        at[place] = np.arange(len(place))
-        written = _written(moves, last, before, np.r_[first, moves[:, points[0]]])
-        if any(not np.array_equal(move[written], written[at[move[place]]]) for move in moves):
-            return None
-        spots = np.asarray(points)
-        if (np.bincount(orbit[spots], minlength=len(first))[np.unique(orbit[spots])] != len(place)).any():
-            return None
+        place, last, before, orbit = words
+        homes = spots[np.unique(orbit[spots], return_index=True)[1]]
         home, element = np.full(nodes, -1), np.full(nodes, -1)
-        homes = np.sort(spots)[np.unique(orbit[np.sort(spots)], return_index=True)[1]]
         images = _written(moves, last, before, homes)
         home[images] = homes
         element[images] = np.arange(len(place))[:, None]
@@ -153,14 +145,39 @@ class FreeGroup:
         return things
 
 
+def free_order(points: Integers, moves: Integers) -> int | None:
+    """How many elements the group has that the rows of `moves` generate; None where it is not free on the points, or
+    huge."""
+    words = _free_words(points, moves)
+    return None if words is None else len(words[0])
+
+
+def _free_words(points: Integers, moves: Integers) -> tuple[Integers, Integers, Integers, Integers] | None:
+    """The first point's orbit with its words (see `_words`), and the number of every node's orbit; None where the group
+    is not free on the points, or huge."""
+    nodes, start = moves.shape[1], int(points[0])
+    place, last, before = _words(start, moves)
+    orbit = orbits_under(nodes, moves)
+    _, first = np.unique(orbit, return_index=True)
+    if len(place) * (len(first) + len(moves)) > MOST_ENTRIES:
+        return None
+    at = np.full(nodes, -1)
+    at[place] = np.arange(len(place))
+    written = _written(moves, last, before, np.r_[first, moves[:, start]])
+    if any(not np.array_equal(move[written], written[at[move[place]]]) for move in moves):
+        return None
+    sizes = np.bincount(orbit[points], minlength=len(first))
+    if (sizes[np.unique(orbit[points])] != len(place)).any():
+        return None
+    return place, last, before, orbit
+
+
 def _words(point: int, moves: Integers) -> tuple[Integers, Integers, Integers]:
     """The point's orbit, and per member which generator leads to it from which earlier member; -1 and 0 at first."""
     place, last, before = [point], [-1], [0]
     seen = {point}
-    columns = moves.tolist()
     for number, spot in enumerate(place):
-        for generator, column in enumerate(columns):
-            image = column[spot]
+        for generator, image in enumerate(moves[:, spot].tolist()):
             if image not in seen:
                 seen.add(image)
                 place.append(image)

@@ -137,15 +137,16 @@ def _block_images(collective: Collective, ranks: NDArray[np.signedinteger]) -> N
 def action_of(schedule: Schedule, generator: Generator) -> Action:
     """What the generator does to everything. Raises SymmetryError where it does not fit."""
     topology, collective = schedule.topology, schedule.collective
-    if sorted(generator.nodes) != list(range(len(topology.nodes))):
+    targets = np.asarray(generator.chunks, np.int64)
+    if not _permutes(np.asarray(generator.nodes, np.int64), len(topology.nodes)):
         raise SymmetryError(f"a symmetry generator is not a permutation of the {len(topology.nodes)} nodes")
-    if sorted(generator.chunks) != list(range(len(collective.chunks))):
+    if not _permutes(targets, len(collective.chunks)):
         raise SymmetryError(f"a symmetry generator is not a permutation of the {len(collective.chunks)} chunks")
     position = {member: rank for rank, member in enumerate(collective.members)}
     ranks = [position.get(generator.nodes[member], -1) for member in collective.members]
     if min(ranks) < 0:
         raise SymmetryError("a symmetry generator maps a member of the collective to a rank that is none")
-    block, targets = collective.chunks.block, np.asarray(generator.chunks)
+    block = collective.chunks.block
     strays = block[targets] != _block_images(collective, np.asarray(ranks))[block]
     if collective.rooted and ranks[collective.root] != collective.root:
         strays |= True
@@ -159,7 +160,14 @@ def action_of(schedule: Schedule, generator: Generator) -> Action:
     switches = schedule.agents[collective.ranks :]
     at = {node: agent for agent, node in enumerate(switches, collective.ranks)}
     agents = [*ranks, *(at[generator.nodes[node]] for node in switches)]
-    return Action(np.asarray(agents), np.asarray(links, np.int64), np.asarray(generator.chunks))
+    return Action(np.asarray(agents), np.asarray(links, np.int64), targets)
+
+
+def _permutes(images: NDArray[np.int64], count: int) -> bool:
+    """Whether 0..count-1 are each once among the images."""
+    if len(images) != count or (count and not 0 <= images.min() <= images.max() < count):
+        return False
+    return bool((np.bincount(images, minlength=count) == 1).all())
 
 
 def _named_once(schedule: Schedule) -> Schedule:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.synth.model.schedule import Schedule
-from syntony.synth.symmetry.free_group import FreeGroup
+from syntony.synth.symmetry.free_group import free_order as free_order_of
 from syntony.synth.symmetry.groups import action_of, expand
 from syntony.synth.symmetry.link_orbits import link_orbits, orbits_under
 
@@ -69,12 +69,13 @@ def free_order(schedule: Schedule) -> int | None:
     if schedule.in_network:
         return None
     nodes = len(schedule.topology.nodes)
-    both = [(*generator.nodes, *(nodes + chunk for chunk in generator.chunks)) for generator in schedule.symmetry]
     weight = collective.chunks.weight
+    both = []
     for generator in schedule.symmetry:
-        action_of(schedule, generator)
-        if not np.array_equal(weight[list(generator.chunks)], weight):
+        chunks = action_of(schedule, generator).chunks
+        if not np.array_equal(weight[chunks], weight):
             return None
+        both.append(np.r_[np.asarray(generator.nodes, np.int64), nodes + chunks])
     listed = np.unique(schedule.values.chunk[schedule.transfers.value])
     if not len(listed):
         return None
@@ -82,5 +83,4 @@ def free_order(schedule: Schedule) -> int | None:
     if len(np.unique(orbit[listed])) < len(listed):
         return None
     moved = np.flatnonzero(np.isin(orbit, orbit[listed]))
-    group = FreeGroup.of(nodes + len(weight), (nodes + moved).tolist(), both)
-    return None if group is None else group.order
+    return free_order_of(nodes + moved, np.stack(both))

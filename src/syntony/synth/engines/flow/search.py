@@ -48,7 +48,7 @@ from syntony.synth.model.values import Values
 from syntony.synth.symmetry.free_group import FreeGroup
 from syntony.synth.symmetry.groups import chunk_permutation
 from syntony.synth.symmetry.link_orbits import link_orbits
-from syntony.synth.symmetry.throughput import gap_of, seconds_per_byte
+from syntony.synth.symmetry.throughput import seconds_per_byte
 from syntony.topologies.topology import Topology
 
 ENGINE = "flow"
@@ -82,15 +82,15 @@ def run(topology: Topology, collective: Collective, size: int, budget: Budget) -
     if collective.kind == "all_to_all" and problem.variables > MOST_VARIABLES:
         return whole_paths(problem.network, bounds, ENGINE, budget.left())
     paths = _paths(problem, bounds.throughput.seconds_per_byte, budget)
-    found = []
+    found: list[tuple[Fraction, Schedule]] = []
     for denominator in denominators(paths, _MOST_WEIGHT // max(int(problem.table.max()), 1)):
         schedule = _schedule(problem, paths, whole_weights(paths, problem.wanted, denominator), denominator)
-        found.append(replace(schedule, bounds=bounds))
-        if not gap_of(found[-1]):
+        found.append((seconds_per_byte(schedule), schedule))
+        if found[-1][0] <= bounds.throughput.seconds_per_byte:
             break
-    best = min(found, key=seconds_per_byte)
-    bounds = replace(bounds, latency=latency(Network(topology, best.collective)))
-    return replace(best, bounds=bounds, proof="" if gap_of(best) else MEETS_BOUND)
+    rate, best = min(found, key=lambda one: one[0])
+    proof = MEETS_BOUND if rate <= bounds.throughput.seconds_per_byte else ""
+    return replace(best, bounds=replace(bounds, latency=latency(Network(topology, best.collective))), proof=proof)
 
 
 @dataclass(frozen=True, eq=False)
