@@ -30,7 +30,15 @@ constexpr milliseconds kLookInterval{200};  // at processes that have not come y
 
 std::size_t pages(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-[[noreturn]] void refuse(const std::string& what) { throw Error(Error::Kind::system, system_sentence(what)); }
+/// Ranks can do without what a container's rules forbid: over TCP.
+[[noreturn]] void refuse(const std::string& what) {
+  const bool forbidden = errno == EPERM || errno == EACCES || errno == ENOSYS;
+  throw Error(Error::Kind::system,
+              system_sentence(what) +
+                  (forbidden ? "; if this host's rules should stay, give every rank a SYNTONY_HOST of its own: "
+                               "they then meet over TCP"
+                             : ""));
+}
 
 /// The process at the other end, by the kernel's word: for the one that connected who listens, and the other way round.
 pid_t process_at(const UniqueFd& connection) {
@@ -249,7 +257,7 @@ void ShmSegment::join(const ShmMember& leader, Clock::time_point deadline) {
   }
   if (!readable_before(socket.get(), deadline)) throw late();
   auto [bytes, memory, error] = receive_with(socket);
-  if (error == EMFILE || error == ENOMEM || error == ENOBUFS) {
+  if (error != 0 && error != ECONNRESET) {  // else the leader has gone
     errno = error;
     refuse("cannot receive the memory of this host's group");
   }

@@ -47,7 +47,7 @@ ERRORS = {
     "read": "EINTR",
     "readv": "EINTR ECONNRESET",
     "recv": "EINTR ECONNRESET",
-    "recvmsg": "EINTR ENOMEM",
+    "recvmsg": "EINTR ENOMEM EPERM",
     "send": "EINTR EPIPE ENOBUFS",
     "sendmsg": "EINTR EPIPE ENOBUFS",
     "setsockopt": "ENOMEM EPERM",

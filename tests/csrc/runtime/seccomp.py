@@ -10,7 +10,14 @@ KILL = 0x80000000
 ERRNO = 0x00050000  # + the number
 _ALLOW = 0x7FFF0000
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
-_NUMBERS = {"prctl": {"x86_64": 157, "aarch64": 167}, "pidfd_open": {"x86_64": 434, "aarch64": 434}}
+_NUMBERS = {
+    "memfd_create": {"x86_64": 319, "aarch64": 279},
+    "pidfd_open": {"x86_64": 434, "aarch64": 434},
+    "prctl": {"x86_64": 157, "aarch64": 167},
+    "process_vm_readv": {"x86_64": 310, "aarch64": 270},
+    "recvmsg": {"x86_64": 47, "aarch64": 212},
+    "sendmsg": {"x86_64": 46, "aarch64": 211},
+}
 
 
 def refuse(call: str, answer: int, first_argument: int | None = None) -> None:
