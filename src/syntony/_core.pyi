@@ -453,6 +453,11 @@ class Communicator:
         Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first that reaches; the last one serves what is larger. Every rank must say the same.
         """
 
+    def set_levels(self, levels: Sequence[Sequence[int]]) -> None:
+        """
+        Which ranks are near each other, for `hierarchical`: each rank once. Every rank must say the same.
+        """
+
     def choice(self, collective: str, root: int = 0, bytes: int = 0, algorithm: str = 'auto') -> tuple[str, str]:
         """The algorithm that a call would run, and why."""
 

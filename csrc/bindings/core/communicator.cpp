@@ -541,6 +541,13 @@ void bind_group(nb::module_& m) {
           "Makes `name` an algorithm that depends on the size: of (last bytes, algorithm, why), ascending, the first "
           "that reaches; the last one serves what is larger. Every rank must say the same.")
       .def(
+          "set_levels",
+          [](const Self& self, std::vector<std::vector<std::uint32_t>> levels) {
+            self.group().set_levels(std::move(levels));
+          },
+          "levels"_a,
+          "Which ranks are near each other, for `hierarchical`: each rank once. Every rank must say the same.")
+      .def(
           "choice",
           [](const Self& self, std::string_view collective, std::uint32_t root, std::size_t bytes,
              const std::string& algorithm) {

@@ -1,7 +1,8 @@
 // A Tuner written in Python: any object with
 //
 //      note(rank, boxes) -> str
-//      agreed(boxes, notes) -> ([(name, Program), ..], [(table, collective, [(last bytes, algorithm, why), ..]), ..])
+//      agreed(boxes, notes) -> ([(name, Program), ..], [(table, collective, [(last bytes, algorithm, why), ..]), ..],
+//                               levels)
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -58,6 +59,7 @@ class PythonTuner : public Tuner {
     for (const auto& [name, collective, ranges] : nanobind::cast<std::vector<Table>>(answer[1])) {
       tuning.tables.push_back({name, collective_named(collective), size_ranges_of(ranges)});
     }
+    tuning.levels = nanobind::cast<Boxes>(answer[2]);
     return tuning;
   }
 

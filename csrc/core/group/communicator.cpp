@@ -71,6 +71,7 @@ Communicator::Communicator(std::shared_ptr<ProgressEngine> engine, Bootstrap& bo
 void Communicator::tune() {
   if (!tuner_) return;
   Tuning tuning = tuner_->agreed(boxes(), metadata());
+  if (!tuning.levels.empty()) set_levels(std::move(tuning.levels));
   for (auto& [name, program] : tuning.programs) add_program(name, std::move(program));
   for (SizeTable& table : tuning.tables) set_size_ranges(table.name, table.collective, std::move(table.ranges));
 }
@@ -281,6 +282,10 @@ void Communicator::add_program(const std::string& name, std::shared_ptr<const Pr
 
 void Communicator::set_size_ranges(const std::string& name, Collective collective, std::vector<SizeRange> ranges) {
   selector_->set_size_ranges(name, collective, std::move(ranges));
+}
+
+void Communicator::set_levels(std::vector<std::vector<std::uint32_t>> levels) {
+  selector_->set_levels(std::move(levels));
 }
 
 std::string Communicator::asked(Collective collective, const std::string& algorithm) const {

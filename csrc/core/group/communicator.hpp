@@ -88,6 +88,8 @@ class Communicator {
   void add_program(const std::string& name, std::shared_ptr<const Program> program);
   /// Makes `name` an algorithm that depends on the size (core/selection/selector.hpp). Every rank must say the same.
   void set_size_ranges(const std::string& name, Collective collective, std::vector<SizeRange> ranges);
+  /// Which hosts are near each other (core/selection/selector.hpp). Every rank must say the same.
+  void set_levels(std::vector<std::vector<std::uint32_t>> levels);
   /// The algorithm that a call would run, and why (core/selection/selector.hpp).
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm = "auto");

@@ -4,6 +4,7 @@
 #include <bit>
 #include <functional>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "core/error.hpp"
@@ -33,7 +34,7 @@ std::string names_of(std::span<const Algorithm> table) {
 }  // namespace
 
 Selector::Selector(std::uint32_t ranks, std::vector<std::vector<std::uint32_t>> boxes)
-    : ranks_(ranks), boxes_(std::move(boxes)) {
+    : ranks_(ranks), hosts_(boxes.size()), boxes_(std::move(boxes)) {
   if (boxes_.size() == 1) boxes_.clear();  // one host has no levels of its own: `hierarchical` makes some up
 }
 
@@ -52,9 +53,9 @@ Selector::Choice Selector::automatic(Collective collective, std::size_t bytes) c
   if (boxes_.size() > 1 && boxes_.size() < ranks_) {
     const std::size_t others = boxes_.size() - 1;
     if (collective == Collective::all_reduce && others * others * bytes <= kTwoLevelBytes) {
-      return {"two_level", "hosts have several ranks each; so few bytes that one hop between them counts most"};
+      return {"two_level", "some ranks are near each other; so few bytes that one hop between the others counts most"};
     }
-    return {"hierarchical", "hosts have several ranks each"};
+    return {"hierarchical", hosts_ < ranks_ ? "hosts have several ranks each" : "some hosts are near each other"};
   }
   const bool small = (ranks_ - 1) * bytes <= kOneShotBytes;
   switch (collective) {
@@ -126,7 +127,7 @@ Selector::Selection Selector::answer(Collective collective, std::uint32_t root, 
   if (choice.name != kSharedAlgorithm) return {program_named(choice.name, collective, root)};
   if (!one_host())
     refuse(ranks_ == 1 ? "algorithm shared needs other ranks"
-                       : "algorithm shared needs all ranks on one host; these are on " + std::to_string(boxes_.size()));
+                       : "algorithm shared needs all ranks on one host; these are on " + std::to_string(hosts_));
   return {program_named("direct", collective, root), true};
 }
 
@@ -182,6 +183,19 @@ void Selector::add(const std::string& name, std::shared_ptr<const Program> progr
   }
   const std::lock_guard lock(mutex_);
   loaded_[name] = std::move(prepared);
+  recent_ = {};
+}
+
+void Selector::set_levels(std::vector<std::vector<std::uint32_t>> levels) {
+  std::vector<std::uint32_t> held;
+  for (const std::vector<std::uint32_t>& level : levels) held.insert(held.end(), level.begin(), level.end());
+  std::ranges::sort(held);
+  std::vector<std::uint32_t> all(ranks_);
+  std::iota(all.begin(), all.end(), 0U);
+  if (held != all) refuse("levels must hold each of the " + std::to_string(ranks_) + " ranks once");
+  const std::lock_guard lock(mutex_);
+  boxes_ = std::move(levels);
+  built_.clear();
   recent_ = {};
 }
 

@@ -49,6 +49,9 @@ class Selector {
   /// its schedule has another root; other ranges name builders or schedules.
   /// Throws Error(invalid) when there are no ranges, or their sizes do not ascend.
   void set_size_ranges(const std::string& name, Collective collective, std::vector<SizeRange> ranges);
+  /// From now on these are the boxes: hosts that are near each other, as a probe has found. All ranks say the same.
+  /// Throws Error(invalid) where they do not hold each rank once.
+  void set_levels(std::vector<std::vector<std::uint32_t>> levels);
   /// What `select` would take: the builder's or schedule's name, and why.
   [[nodiscard]] std::pair<std::string, std::string> choice(Collective collective, std::uint32_t root, std::size_t bytes,
                                                            const std::string& algorithm);
@@ -68,11 +71,12 @@ class Selector {
                                                                      std::uint32_t root);
   [[nodiscard]] Selection answer(Collective collective, std::uint32_t root, std::size_t bytes,
                                  const std::string& algorithm);
-  [[nodiscard]] bool one_host() const { return boxes_.empty() && ranks_ > 1; }
+  [[nodiscard]] bool one_host() const { return hosts_ == 1 && ranks_ > 1; }
   void tell(const Choice& choice, Collective collective, std::size_t bytes);
 
   std::uint32_t ranks_;
-  std::vector<std::vector<std::uint32_t>> boxes_;
+  std::size_t hosts_;
+  std::vector<std::vector<std::uint32_t>> boxes_;  // what is near each other: the ranks of a host, or more
   std::mutex mutex_;
   std::map<Key, std::shared_ptr<const PreparedProgram>> built_;
   std::map<std::string, std::shared_ptr<const PreparedProgram>> loaded_;

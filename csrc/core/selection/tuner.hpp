@@ -27,6 +27,7 @@ struct Tuning {
   std::vector<std::pair<std::string, std::shared_ptr<const Program>>>
       programs;  // by name; the caller has had them proven
   std::vector<SizeTable> tables;
+  std::vector<std::vector<std::uint32_t>> levels;  // hosts that are near each other; empty: nothing is known
 };
 
 class Tuner {

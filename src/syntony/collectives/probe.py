@@ -43,7 +43,7 @@ class Effort:
 
 def probe(group: Verbs, hosts: Sequence[str], effort: Effort) -> tuple[Measurements, Cluster]:
     """Everything that `topologies/probed` works on, the same on every rank. Collective. `hosts`: name per rank."""
-    pairs = _Pairs(group, effort).measure(tuple(hosts))
+    pairs = pairs_of(group, tuple(hosts), effort)
     root = clusters(pairs)
     crossings = {}
     for cluster in root.walk():
@@ -51,6 +51,11 @@ def probe(group: Verbs, hosts: Sequence[str], effort: Effort) -> tuple[Measureme
             outside = [rank for rank in cluster.ranks if rank not in part.ranks]
             crossings[part.ranks] = _crossing(group, effort, pairs, part.ranks, outside)
     return Measurements(pairs.hosts, pairs.alpha, pairs.bandwidth, crossings), root
+
+
+def pairs_of(group: Verbs, hosts: tuple[str, ...], effort: Effort) -> Measurements:
+    """Only the pairs, one after another. Collective."""
+    return _Pairs(group, effort).measure(hosts)
 
 
 class _Pairs:

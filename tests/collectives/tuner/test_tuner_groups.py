@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from syntony import Communicator, topologies
+from syntony import Communicator, _core, topologies
 from syntony._core import CommunicationError, automatic_choice
 from syntony.base.command import UserError
 from syntony.collectives.bootstrap.launch import Exchange, RankError, run_ranks
@@ -18,11 +18,13 @@ from syntony.collectives.tuner import settings, table
 from syntony.collectives.tuner.costs import Key
 from syntony.collectives.tuner.measure import Measured, measure_until_sure
 from syntony.collectives.tuner.table import Place, Table
+from syntony.collectives.verbs import Verbs
 from syntony.synth.engines.engine import Budget
 from syntony.synth.engines.portfolio import Entry, Portfolio
 from syntony.synth.engines.registry import engine_named
 from syntony.synth.formats import portfolio_file, schedule_file
 from syntony.synth.model.collective import Collective
+from syntony.topologies.probed.measurements import Measurements
 from tests.collectives.running import run_python
 
 Job = Callable[[Communicator], object]
@@ -346,6 +348,76 @@ def test_a_probe_is_made_once_and_only_when_asked_for(monkeypatch: pytest.Monkey
     why = on_ranks(2, lambda group: group._core.choice("all_reduce", 0, 8)[1])
     assert why == [f"tuned table {path}"] * 2
     assert path.read_bytes() == written
+
+
+# ---- levels ---------------------------------------------------------------------------------------------------------
+
+RACKS = [[0, 1, 2, 3], [4, 5, 6]]
+
+
+def hosts(rank: int) -> dict[str, str]:
+    return {"SYNTONY_HOST": f"host{rank}"}
+
+
+def racked(group: Verbs, names: tuple[str, ...], effort: object) -> Measurements:
+    """What a probe measures where the wire between two racks is slower."""
+    rack = np.array([0, 0, 0, 0, 1, 1, 1])[: group.size]
+    bandwidth = np.where(rack[:, None] == rack, 1e9, 1e8)
+    np.fill_diagonal(bandwidth, np.nan)
+    return Measurements(names, np.full_like(bandwidth, 1e-5), bandwidth)
+
+
+def test_probed_racks_become_the_levels_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    from syntony.collectives.tuner import levels, probe
+
+    monkeypatch.setattr(probe, "_SIZES", (8, 1024))
+    monkeypatch.setattr(probe.settings, "algorithms", lambda: {"broadcast": ("direct", "dbt")})
+    monkeypatch.setattr(levels.probe, "pairs_of", racked)
+    hierarchical = _core.build("hierarchical", "all_reduce", 7, boxes=RACKS).hash
+
+    def job(group: Communicator) -> object:
+        data = np.arange(1000, dtype=np.float32) + group.rank
+        group.all_reduce(data)
+        assert (data == 7 * np.arange(1000) + 21).all()
+        return *group._core.choice("all_reduce", 0, 1 << 24), group._core.program_hash("all_reduce", 0, 1 << 24)
+
+    expected = [["hierarchical", "some hosts are near each other", hierarchical]] * 7
+    assert on_ranks(7, job, hosts) != expected  # nobody has probed
+    monkeypatch.setenv("SYNTONY_TUNE", "probe")
+    assert on_ranks(7, job, hosts) == expected
+    place = Place.here([[rank] for rank in range(7)])
+    kept = table.load(place)
+    assert kept is not None
+    assert kept.levels == tuple(map(tuple, RACKS))
+    monkeypatch.delenv("SYNTONY_TUNE")
+    monkeypatch.delattr(levels.probe, "pairs_of")  # the levels are kept with the table, and rank 0 tells them
+    assert on_ranks(7, job, hosts) == expected
+    document = json.loads(place.path().read_text())
+    place.path().write_text(json.dumps(document | {"levels": [[0, 1, 2, 3], [3, 5, 6]]}))
+    with pytest.raises(UserError, match="it must be lists that hold each rank once"):
+        table.load(place)
+
+
+def test_no_levels_where_hosts_are_alike_or_have_several_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from syntony.collectives.tuner import levels
+
+    monkeypatch.setattr(levels.probe, "pairs_of", racked)
+    assert on_ranks(4, levels.find, hosts) == [[]] * 4  # all of one rack
+    assert on_ranks(6, levels.find, hosts) == [[[0, 1, 2, 3], [4, 5]]] * 6
+    assert on_ranks(6, levels.find, lambda rank: hosts(rank // 2)) == [[]] * 6
+    assert on_ranks(3, levels.find) == [[]] * 3
+
+
+def test_levels_must_hold_each_rank_once() -> None:
+    def job(group: Communicator) -> object:
+        found = []
+        for wrong in ([[0, 1]], [[0, 1], [1, 2]], [[0, 1], [2, 3]]):
+            with pytest.raises(ValueError, match="levels must hold each of the 3 ranks once"):
+                group._core.set_levels(wrong)
+            found.append(group._core.choice("all_reduce", 0, 8)[0])
+        return found
+
+    assert on_ranks(3, job) == [["shared"] * 3] * 3
 
 
 # ---- when one is sure -----------------------------------------------------------------------------------------------

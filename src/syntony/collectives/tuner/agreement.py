@@ -56,16 +56,21 @@ class Tuner:
             if found is not None:
                 note["tuned"] = grammar.show(tuned_rules(found, said))
                 note["file"] = str(place.path())
+                if found.levels:
+                    note["levels"] = found.levels
         return json.dumps(note) if note else ""
 
-    def agreed(self, boxes: Boxes, notes: Sequence[str]) -> tuple[list[tuple[str, _core.Program]], Tables]:
-        """The schedules to load and the tables to set. CommunicationError when ranks do not say the same."""
+    def agreed(self, boxes: Boxes, notes: Sequence[str]) -> tuple[list[tuple[str, _core.Program]], Tables, Boxes]:
+        """The schedules to load, the tables to set, and the levels, if there are any. CommunicationError when ranks do
+        not say the same."""
         if not any(notes) or sum(map(len, boxes)) == 1:
-            return [], []
+            return [], [], []
         told = [_parsed(note, rank) for rank, note in enumerate(notes)]
         _compare(told)
         tuned = grammar.parse(told[0].get("tuned", ""), "rank 0's tuned table", settings.algorithms())
-        return conclude(settings.read(os.environ), boxes, tuned, told[0].get("file", ""))
+        levels: Boxes = told[0].get("levels", [])
+        said = settings.read(os.environ)
+        return *conclude(said, levels or boxes, tuned, told[0].get("file", "")), levels
 
 
 CURRENT = Tuner()

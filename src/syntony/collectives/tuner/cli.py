@@ -87,7 +87,7 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
     from syntony.base.files.whole_file import write_bytes
     from syntony.collectives.bootstrap.launch import RankError
     from syntony.collectives.communicator import Communicator
-    from syntony.collectives.tuner import report
+    from syntony.collectives.tuner import levels, report
     from syntony.collectives.tuner.measure import WrongResultError
     from syntony.collectives.tuner.table import Place, Table
 
@@ -96,27 +96,33 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
     os.environ["SYNTONY_TUNE"] = "off"  # of this process: what is measured here needs no table
     try:
         with Communicator.create(exchange, timeout=arguments.timeout) as group:
-            boxes = group.boxes
+            boxes, near = group.boxes, levels.find(group)
+            if near:
+                group._core.set_levels(near)
             measured, schedules = _measure(group, arguments)
     except (CommunicationError, WrongResultError) as error:
         raise RankError(str(error)) from error
     if exchange.rank != 0:
         return 0
-    found = Table(Place.here(boxes), measured.costs)
+    found = Table(Place.here(boxes), measured.costs, near)
     rules = found.rules()
     made = report.rows(found, rules, boxes)
     builders = {key: points for key, points in found.costs.items() if key.algorithm not in schedules}
     doubts = [
         doubt for doubt in (report.too_few(found), report.busy(found.place, measured.waited), measured.doubt) if doubt
     ]
-    path, kept = _keep(Table(found.place, builders), sure=not doubts or arguments.keep_anyway)
+    path, kept = _keep(Table(found.place, builders, near), sure=not doubts or arguments.keep_anyway)
     written = {"table": path} if path else {}
     used = {turn.algorithm for rule in rules for turn in rule.turns} & set(schedules)
     if arguments.output is not None:
         paths = {name: schedules[name].resolve() for name in sorted(used)}
         write_bytes(arguments.output, report.as_config(rules, paths).encode())
         written["configuration"] = arguments.output
-    lines = [report.as_text(found, made), *doubts]
+    lines = [
+        report.as_text(found, made),
+        *([f"levels: {', '.join(str(list(one)) for one in near)}"] if near else []),
+        *doubts,
+    ]
     if kept:
         lines.append(f"unsure, so the older table stays for {', '.join(kept)}; --keep-anyway replaces it")
     lines += [wrote(path, f"the {what}") for what, path in written.items()]
@@ -124,8 +130,8 @@ def _run(exchange: Exchange, arguments: argparse.Namespace) -> int:
         lines.append(
             f"the table holds no files: -o F.toml writes the turns of {', '.join(sorted(used))} for SYNTONY_CONFIG"
         )
-    told = report.as_json(found, made, written, measured.waited) | {"doubts": doubts, "kept_older": kept}
-    tell(arguments, told, lines)
+    told = report.as_json(found, made, written, measured.waited)
+    tell(arguments, told | {"doubts": doubts, "kept_older": kept, "levels": near}, lines)
     return 0
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from syntony.base.command import UserError
-from syntony.collectives.tuner import agreement, report, settings
+from syntony.collectives.tuner import agreement, levels, report, settings
 from syntony.collectives.tuner.measure import Effort, measure
 from syntony.collectives.tuner.table import Place, Table
 from syntony.collectives.verbs import Verbs
@@ -23,8 +23,11 @@ def probe_if_asked(group: Verbs) -> None:
     core = group._core
     if said.mode != "probe" or group.size == 1 or not agreement.lacks_table(core.notes):
         return
+    near = levels.find(group)
+    if near:
+        core.set_levels(near)
     measured = measure(group, settings.algorithms(), _SIZES, _EFFORT)
-    found = Table(Place.here(core.boxes), measured.costs)
+    found = Table(Place.here(core.boxes), measured.costs, near)
     kept = "what was measured when the group was made"
     if group.rank == 0:
         if doubt := report.busy(found.place, measured.waited):

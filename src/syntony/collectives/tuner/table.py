@@ -7,9 +7,11 @@ JSON, version 1:
 
     {"format": "syntony-tuning", "version": 1,
      "place": {"processor": "..", "cores": 2, "hosts": [2, 2], "slot_bytes": "", "syntony": "1.0"},
+     "levels": [[0, 1, 2, 3], [4, 5, 6]],
      "costs": [{"collective": "all_reduce", "algorithm": "ring", "points": [[8, 3.1e-06], ..]}, ..]}
 
-Points are [bytes, seconds].
+Points are [bytes, seconds]. `levels`, of groups whose hosts have one rank each: which are near each other (levels.py),
+by rank; left out where none are.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import json
 import os
 import platform
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -65,6 +67,7 @@ class Table:
 
     place: Place
     costs: Costs
+    levels: tuple[tuple[int, ...], ...] = ()
 
     @property
     def collectives(self) -> list[str]:
@@ -93,14 +96,13 @@ class Table:
 
     def without(self, collectives: Collection[str]) -> Table:
         """Only the others' costs."""
-        return Table(
-            self.place, {key: points for key, points in self.costs.items() if key.collective not in collectives}
-        )
+        costs = {key: points for key, points in self.costs.items() if key.collective not in collectives}
+        return replace(self, costs=costs)
 
     def merged(self, older: Table | None) -> Table:
         """With the costs of `older` for the collectives that are not in this table."""
         kept = {} if older is None else {k: p for k, p in older.costs.items() if k.collective not in self.collectives}
-        return Table(self.place, kept | dict(self.costs))
+        return replace(self, costs=kept | dict(self.costs))
 
     def write(self) -> Path:
         """Beside its place and renamed, so that readers and other writers never meet half a file. FileError if not."""
@@ -109,6 +111,7 @@ class Table:
             "format": FORMAT,
             "version": VERSION,
             "place": asdict(self.place),
+            **({"levels": self.levels} if self.levels else {}),
             "costs": [
                 {"collective": key.collective, "algorithm": key.algorithm, "points": [[s, p[s]] for s in sorted(p)]}
                 for key, p in self.costs.items()
@@ -137,6 +140,9 @@ def _table(fields: Fields, place: Place) -> Table:
         raise fields.wrong("version", f"this program reads version {VERSION}")
     if fields.take("place") != json.loads(json.dumps(asdict(place))):
         raise fields.wrong("place", "it is not what the file's name says: was it renamed?")
+    levels = fields.take("levels", optional=True) or []
+    if levels and not _are_levels(levels, sum(place.hosts)):
+        raise fields.wrong("levels", "it must be lists that hold each rank once")
     costs = {}
     for row in fields.children("costs"):
         key = Key(row.string("collective"), row.string("algorithm"))
@@ -150,7 +156,13 @@ def _table(fields: Fields, place: Place) -> Table:
         row.finish()
         costs[key] = points
     fields.finish()
-    return Table(place, costs)
+    return Table(place, costs, tuple(map(tuple, levels)))
+
+
+def _are_levels(levels: object, ranks: int) -> bool:
+    lists = levels if isinstance(levels, list) and all(isinstance(one, list) and one for one in levels) else []
+    held = [rank for one in lists for rank in one]
+    return all(type(rank) is int for rank in held) and sorted(held) == list(range(ranks))
 
 
 def _is_point(pair: object) -> bool:
