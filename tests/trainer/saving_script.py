@@ -16,9 +16,11 @@ from syntony.collectives.bootstrap.launch import run_ranks
 from syntony.trainer.config import load
 from tests.trainer.layouts_script import TOML, quietly
 
+SPREAD = "parallel.replicas=2", "parallel.spread=true"
 RUNS: dict[str, tuple[str, ...]] = {
     "one": ("run.save={folder}/one",),
-    "four": ("run.save={folder}/four", "parallel.dp=2", "parallel.pp=2", "parallel.zero=3"),
+    "four": ("run.save={folder}/four", "parallel.dp=4", *SPREAD, "parallel.zero=3"),
+    "taken back": ("parallel.dp=4", *SPREAD, "parallel.zero=2", "optimizer.clip=optimistic", "run.backend=syntony"),
     "three": ("run.resume={folder}/four/step-2", "parallel.tp=3", "run.backend=syntony"),
     "on": ("run.resume={folder}/four/step-2", "parallel.dp=2", "parallel.zero=3", "run.steps=4"),
     "straight": ("run.steps=4",),

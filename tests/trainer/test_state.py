@@ -82,7 +82,8 @@ def layout(data: int, tp: int, zero: int) -> list[list[Part]]:
             at += -(-elements // 64) * 64
         share = ELEMENTS // 64 // data * 64 if zero else ELEMENTS
         last = ELEMENTS if not zero or rank == data - 1 else (rank + 1) * share
-        found.append([Part(0, tuple(blocks), ((rank * share if zero else 0, last),), zero < 3)])
+        span = (rank * share if zero else 0, last)
+        found.append([Part(0, tuple(blocks), (span,), (span if zero == 3 else (0, ELEMENTS),))])
     return found
 
 

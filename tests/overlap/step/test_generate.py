@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.base.command import UserError
+from syntony.overlap.layouts.memory import needed
+from syntony.overlap.predict.simulation import simulate
 from syntony.overlap.step.generate import generate, split
 from syntony.overlap.step.graph import LayerSpec
 from syntony.overlap.step.layout import Clip, Layout
 from syntony.overlap.step.op import COMPUTE, Kind
 from tests.overlap.models import dense, experts, moved, shadowed, sharded
-from tests.overlap.plans import key
+from tests.overlap.plans import COST, in_order, key
 from tests.sampled import examples
 
 
@@ -23,13 +26,15 @@ def layouts(draw: st.DrawFn) -> Layout:
     dp, pp = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 4]))
     schedule = draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "breadth_first", "zb1p", "zbv", "dualpipe_v"]))
     zero = draw(st.sampled_from([0, 1, 2, 3]))
+    replicas = draw(st.sampled_from([1, 2])) if zero and dp > 1 else 1
     return Layout(
         dp=dp,
         pp=pp,
         tp=draw(st.sampled_from([1, 2])),
         ep=draw(st.sampled_from([ep for ep in (1, 2, 4) if dp % ep == 0])),
         zero=zero,
-        replicas=draw(st.sampled_from([1, 2])) if zero and dp > 1 else 1,
+        replicas=replicas,
+        spread=replicas > 1 and draw(st.booleans()),
         microbatches=draw(st.sampled_from([2 * pp, 3 * pp])),
         schedule=schedule,
         loops=draw(st.sampled_from([1, 2])) if schedule in ("interleaved", "breadth_first") else 1,
@@ -102,6 +107,28 @@ def test_weights_are_gathered_once_for_microbatches_in_a_row() -> None:
         for schedule in ("1f1b", "breadth_first")
     }
     assert count == {"1f1b": 4 * 4 * 2, "breadth_first": 4 * 2}
+
+
+def test_replicas_that_spread_an_update_send_each_other_its_parts() -> None:
+    for zero in (1, 3):
+        layout = Layout(dp=8, zero=zero, replicas=2)
+        graph = generate(dense(2), replace(layout, spread=True))
+        size = dense(2)[0].weights
+        sums, opt, renew = graph[key("replicas.0")], graph[key("opt.0")], graph[key("renew.0")]
+        assert (sums.kind, sums.lane, sums.amount) == (Kind.REDUCE_SCATTER, "replicas", size / 4)
+        assert opt.amount == size / 8
+        assert (renew.kind, renew.lane, renew.amount, renew.deps) == (
+            Kind.ALL_GATHER, "replicas", size / 4, (opt.key,),
+        )  # fmt: skip
+        if zero == 1:
+            assert graph[key("gather.0")].deps == (renew.key,)
+            assert graph[key("fwd.0.0")].lagged == (key("gather.0"),)
+        else:
+            assert graph[key("gather.0.0.f")].lagged == (renew.key,)
+        # What moves is the same as where each replica updates all of its shard; what the optimizer keeps is half.
+        steps = [in_order(generate(dense(2), each)) for each in (layout, replace(layout, spread=True))]
+        one, other = (max(needed(simulate(each, COST), 4).values()) for each in steps)
+        assert one - other == pytest.approx(2 * 2 * size / 8)
 
 
 def test_experts_that_come_to_the_tokens_come_once_and_go_back_once() -> None:

@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.overlap.layouts.memory import lasting, shards
+from syntony.overlap.layouts.memory import lasting, shards, updaters
 from syntony.overlap.step.cost import Cost, Linear, Wire
 from syntony.overlap.step.generate import split
 from syntony.overlap.step.graph import LayerSpec
@@ -95,7 +95,7 @@ class Forecaster:
         exposed = max(float(of_devices(sums).max()) - last * (count - 1) / count, float(sums.max()))
         streamed = 2 * microbatches * float(of_devices(before).max())
         gathers = float(of_devices(after).max()) + max(0.0, streamed - took) + float(before.max())
-        updates = float(of_devices(self._weights / self._shards(layout, 1)).max()) * cost.memory
+        updates = float(of_devices(self._weights / self._updaters(layout)).max()) * cost.memory
         moves = exposed + gathers  # layer by layer, beside the updates of others
         update = max(moves, updates) + min(moves, updates) / count - moves
         computed = float(of_devices(forward + again + inputs + weights).max()) * microbatches
@@ -126,6 +126,10 @@ class Forecaster:
         """Among how many ranks each layer is divided, if what `level` means is sharded."""
         return self._each(lambda kind: shards(kind, layout) if layout.zero >= level else 1)
 
+    def _updaters(self, layout: Layout) -> Doubles:
+        """Among how many ranks each layer's update is divided."""
+        return self._each(lambda kind: updaters(kind, layout))
+
     def _data(self, layout: Layout, wires: Mapping[str, Wire]) -> tuple[Doubles, Doubles, Doubles]:
         """Seconds of each layer's sum of gradients, of its gather after the update, and of one before each use."""
         groups, zero = layout.groups, layout.zero
@@ -138,15 +142,21 @@ class Forecaster:
             if lane(kind) in groups:
                 taken = _seconds(wires, lane(kind), Kind.REDUCE_SCATTER if zero else Kind.ALL_REDUCE, kind.weights)
             if lane(kind) == "dp" and "replicas" in groups:
-                taken += _seconds(wires, "replicas", Kind.ALL_REDUCE, kind.weights / groups.get("dp", 1))
+                what = Kind.REDUCE_SCATTER if layout.spread else Kind.ALL_REDUCE
+                taken += _seconds(wires, "replicas", what, kind.weights / groups.get("dp", 1))
             return taken
 
-        def gather(kind: LayerSpec, now: bool) -> float:
-            moves = now and lane(kind) in groups and kind.weights
+        def gather(kind: LayerSpec) -> float:
+            moves = lane(kind) in groups and kind.weights
             return _seconds(wires, lane(kind), Kind.ALL_GATHER, kind.weights) if moves else 0.0
 
-        after, before = zero in (1, 2), zero == 3
-        return self._each(sums), self._each(lambda kind: gather(kind, after)), self._each(lambda k: gather(k, before))
+        def after(kind: LayerSpec) -> float:
+            taken = gather(kind) if zero in (1, 2) else 0.0
+            if lane(kind) == "dp" and layout.spread:
+                taken += _seconds(wires, "replicas", Kind.ALL_GATHER, kind.weights / groups.get("dp", 1))
+            return taken
+
+        return self._each(sums), self._each(after), self._each(lambda kind: gather(kind) if zero == 3 else 0.0)
 
     def _memory(self, layout: Layout, starts: NDArray[np.int64], order: Pipeline) -> float:
         """Bytes of the device that needs most."""
@@ -155,7 +165,7 @@ class Forecaster:
             each[1:] += self._output[starts[1:] - 1]  # what came from another device
         ends = np.append(starts[1:], len(self._layers))
         places, most = np.array(order.places), 0.0
-        stays = lasting(self._weights, self._shards(layout, 1), layout.zero, self._element)
+        stays = lasting(self._weights, self._shards(layout, 1), self._updaters(layout), layout.zero, self._element)
         heavy = int(np.bincount(places, np.add.reduceat(stays, starts), layout.pp).argmax())
         held_by = _held(layout.schedule, layout.pp, layout.loops, _few(layout))
         for device in {0, layout.pp - 1, heavy}:  # the first holds most, those at the ends have more weights

@@ -34,9 +34,16 @@ def shards(layer: LayerSpec, layout: Layout) -> int:
     return layout.sizes["edp" if layer.expert and layout.ep > 1 else "dp"]
 
 
-def lasting(weights: Doubles, parts: Doubles, zero: int, element: int) -> Doubles:
-    """Bytes of each layer, of which a rank has so many bytes of weights and a share of one in `parts`."""
-    states = weights * optimizer_bytes(element) / element / (parts if zero >= 1 else 1)
+def updaters(layer: LayerSpec, layout: Layout) -> int:
+    """Among how many ranks the layer's update is divided, and so what the optimizer keeps."""
+    spread = layout.replicas if layout.spread and not (layer.expert and layout.ep > 1) else 1
+    return shards(layer, layout) * spread if layout.zero else 1
+
+
+def lasting(weights: Doubles, parts: Doubles, updating: Doubles, zero: int, element: int) -> Doubles:
+    """Bytes of each layer, of which a rank has so many bytes of weights, a share of one in `parts`, and updates one in
+    `updating`."""
+    states = weights * optimizer_bytes(element) / element / updating
     gradients = np.where(parts > 1, 0.0, weights) if zero >= 2 else weights
     return states + gradients + weights / (parts if zero >= 3 else 1)
 
@@ -51,7 +58,8 @@ def needed(timeline: Timeline, element: int) -> Mapping[int, float]:
         raise ValueError("the step has no layout")
     weights = np.array([layer.weights for layer in graph.layers], np.float64)
     parts = np.array([shards(layer, graph.layout) if graph.layout.zero else 1 for layer in graph.layers], np.float64)
-    stays = lasting(weights, parts, graph.layout.zero, element)
+    updating = np.array([updaters(layer, graph.layout) for layer in graph.layers], np.float64)
+    stays = lasting(weights, parts, updating, graph.layout.zero, element)
     found = dict.fromkeys(graph.devices, 0.0)
     for device, layer in {(op.device, op.layer) for op in graph if op.kind is Kind.FORWARD}:
         found[device] += float(stays[layer])

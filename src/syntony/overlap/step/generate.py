@@ -154,7 +154,7 @@ class _Step:
                             part,
                             microbatch,
                             deps=ahead,
-                            lagged=[self._once(Kind.OPTIMIZE, part)],
+                            lagged=self._updated(part),
                             holds=size,
                         )
                     if part in gathers:
@@ -325,7 +325,10 @@ class _Step:
                 sums[i] = [key]
             copies = {"dp": "replicas", "ep": "edp"}.get(lane, "")
             if copies in self.groups:
-                op = self._moved(self._once("replicas", i), Kind.ALL_REDUCE, i, deps=sums[i])
+                kind, frees = Kind.ALL_REDUCE, 0.0
+                if self._spreads(i):
+                    kind, frees = Kind.REDUCE_SCATTER, size / count - self._shard(i) if self._sharded(i, 2) else 0.0
+                op = self._moved(self._once("replicas", i), kind, i, deps=sums[i], frees=frees)
                 yield op._replace(lane=copies, amount=size / count)
                 sums[i] = [op.key]
         norms: tuple[OpKey, ...] = ()
@@ -340,8 +343,12 @@ class _Step:
             key = self._once(Kind.OPTIMIZE, i)
             yield Op(key, Kind.OPTIMIZE, device, COMPUTE, part, (*sums[i], *norms), layer=i, frees=frees)
         for i in reversed(mine):
+            if self._spreads(i):
+                op = self._moved(self._once("renew", i), Kind.ALL_GATHER, i, deps=[self._once(Kind.OPTIMIZE, i)])
+                yield op._replace(lane="replicas", amount=self.layers[i].weights / self._group(i)[1])
+        for i in reversed(mine):
             if self._gathers(i):
-                key = OpKey(Kind.OPTIMIZE, i)
+                key = OpKey("renew" if self._spreads(i) else Kind.OPTIMIZE, i)
                 deps = (key,) if layout.copies == 1 else (key, key.twin)
                 yield self._moved(self._once("gather", i), Kind.ALL_GATHER, i, deps=deps)
 
@@ -413,7 +420,7 @@ class _Step:
 
     def _updated(self, i: int) -> tuple[OpKey, ...]:
         """The Op of the last step that made the layer's weights here."""
-        made = "gather" if self._gathers(i) else Kind.OPTIMIZE
+        made = "gather" if self._gathers(i) else "renew" if self._spreads(i) else Kind.OPTIMIZE
         return (self._once(made, i),) if self.layers[i].weights else ()
 
     def _twins(self, i: int) -> Iterator[OpKey]:
@@ -440,5 +447,11 @@ class _Step:
     def _gathers(self, i: int) -> bool:
         return self._level(i) in (1, 2) and self._sharded(i, 1)
 
+    def _spreads(self, i: int) -> bool:
+        """Whether the replicas of a shard each update a part of it."""
+        return self.layout.spread and self._group(i)[0] == "dp" and self._level(i) > 0 and self.layers[i].weights > 0
+
     def _shard(self, i: int) -> float:
-        return self.layers[i].weights / (self._group(i)[1] if self._level(i) else 1)
+        """Bytes of the layer that a rank updates."""
+        parts = self._group(i)[1] if self._level(i) else 1
+        return self.layers[i].weights / parts / (self.layout.replicas if self._spreads(i) else 1)

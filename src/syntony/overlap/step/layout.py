@@ -47,6 +47,8 @@ class Parallel:
     dp, tp, pp, ep, cp   ranks of data, tensor, pipeline, expert and context parallelism; ep is part of dp x cp
     zero                 what is sharded over `dp`: 0 nothing, 1 optimizer, 2 gradients too, 3 weights too
     replicas             of the sharded model (hybrid sharding); they divide dp x cp
+    spread               each replica updates a part of a shard, so the optimizer's state is divided by all of dp x cp,
+                         while weights and gradients move among the ranks of one replica
     sequence             with tp: between the branches, activations are sharded along the sequence
     attention            how cp attends: in a `ring`, of pieces from both ends of the sequence, `striped` or `plain`; by
                          `ulysses`; by `usp`, where `traders` neighbours trade heads and the others are in rings
@@ -63,6 +65,7 @@ class Parallel:
     cp: int = 1
     zero: int = 0
     replicas: int = 1
+    spread: bool = False
     sequence: bool = True
     attention: Attention = "ring"
     traders: int = 1
@@ -150,6 +153,8 @@ class Layout(Parallel):
             raise UserError(f"replicas is {self.replicas}; it must divide dp x cp, which is {self.dp * self.cp}")
         if self.replicas > 1 and self.zero == 0:
             raise UserError(f"replicas is {self.replicas}, but zero is 0: unsharded weights are replicas as they are")
+        if self.spread and self.replicas == 1:
+            raise UserError("spread divides a shard's update among replicas, but replicas is 1")
         if self.schedule not in PIPELINES:
             guess = did_you_mean(self.schedule, PIPELINES)
             raise UserError(f"unknown schedule {self.schedule!r}{guess}; known are {', '.join(PIPELINES)}")

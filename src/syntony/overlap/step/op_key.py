@@ -26,7 +26,7 @@ _PLAIN = re.compile(
 class OpKey(NamedTuple):
     """What an Op is, and of what. A tuple, so that hashing it is cheap.
 
-    kind         what it does: a Kind, the name of a CommSpec, or `reduce`, `replicas`, `share`, `gather`
+    kind         what it does: a Kind, the name of a CommSpec, or `reduce`, `replicas`, `share`, `renew`, `gather`
     layer        or the shadow of one (`Graph.shadow`); of a `norm`, its device
     microbatch   -1: it runs once per step
     segment      -1: its layer has one only, or it moves

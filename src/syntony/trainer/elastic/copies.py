@@ -39,7 +39,7 @@ from syntony.trainer.state.parts import Cut, cut_of
 def runs_of(rank: Rank) -> list[tuple[Cut, int, int]]:
     """What this rank trains with: runs of cuts' flat buffers."""
     return [
-        (cut_of(sharded), shard.mine.start, shard.mine.stop)
+        (cut_of(sharded), shard.own.start, shard.own.stop)
         for sharded in rank.updates.layers.values()
         for shard in sharded.shards
     ]
@@ -211,7 +211,7 @@ class Copies:
             for source in sources:
                 size = source.end - source.begin
                 found.into.append(buffer[source.at : source.at + size])
-                found.out.append(source.shard.weights[source.begin : source.end])
+                found.out.append(source.shard.updated[source.begin : source.end])
                 for number, kind in enumerate(self._held.table.kinds, start=1):
                     place = buffer[source.at + number * size :][:size]
                     for (part, _), parameter in zip(source.shard.parts, source.shard.parameters, strict=True):
@@ -284,9 +284,9 @@ class Copies:
                 (shard,) = (
                     shard
                     for shard in self._rank.updates.layers[index].shards
-                    if shard.mine.start <= piece.begin and piece.end <= shard.mine.stop
+                    if shard.own.start <= piece.begin and piece.end <= shard.own.stop
                 )
-                begin = piece.begin - shard.mine.start
+                begin = piece.begin - shard.own.start
                 source = _Source(shard, begin, begin + piece.size, at)
                 self._sources.setdefault(index, {}).setdefault(bundle, []).append(source)
                 at += piece.size * (1 + kinds)

@@ -235,7 +235,8 @@ def _check_memory(config: Config, rank: Rank, plan: Plan | None = None) -> None:
     lasting = 0.0
     for i, (_, flat) in (rank.parts_of(plan) if plan else rank.parts).items():
         zero, shards = (3, sizes.ep) if plan and i >= len(plan.graph.layers) else every
-        state = sum(1 / shards if zero >= level else 1 for level in (3, 1, 1))
+        updating = shards * (layout.replicas if layout.spread else 1)
+        state = (1 / shards if zero >= 3 else 1) + (2 / updating if zero >= 1 else 2)
         kept = 2 * 3 * (config.elastic.copies + 1) / every[1] if config.elastic.copies else 0  # versions; with memories
         lasting += 4 * flat.elements * (state + turns + (zero < 2) + kept) * sizes.copies / sizes.pp
     _refuse_above_free(rank, lasting, 0.0)  # before anything of that size is tried

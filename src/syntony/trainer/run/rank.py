@@ -89,14 +89,15 @@ class World:
         return self.gather(text.encode() if self.mesh.rank == 0 else b"")[0].decode()
 
     def assembled(self, sharded: ShardedLayer, parts: list[Tensor]) -> Tensor:
-        """A layer's flat buffer, of the parts that each rank has of its shards."""
-        mine = torch.cat(parts)
+        """A layer's flat buffer, of the parts that each rank updates of its shards."""
+        mine, (replicas, _) = torch.cat(parts), sharded.replicas
         if not sharded.zero:
             return mine
-        rows = [torch.empty_like(mine) for _ in range(sharded.n)]
-        dist.all_gather(rows, mine, group=self._still[sharded.lane, sharded.n])
-        sizes = [part.numel() for part in parts]
-        return torch.cat([row.flatten() for row in torch.split(torch.stack(rows), sizes, 1)])
+        n, lane = sharded.n * replicas, sharded.lane if replicas == 1 else "data"
+        rows = [torch.empty_like(mine) for _ in range(n)]
+        dist.all_gather(rows, mine, group=self._still[lane, n])
+        every = torch.stack(rows).view(replicas, sharded.n, -1).transpose(0, 1)
+        return torch.cat([row.flatten() for row in torch.split(every, [part.numel() for part in parts], 2)])
 
     def swap(self, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
         """Sends each rank its part of numbers; from each come so many elements. Collective."""
@@ -324,7 +325,7 @@ class Rank:
     def _wholes(self, sharded: ShardedLayer, kinds: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
         """A layer's weights (kind ""), or what the optimizer remembers of them: its whole flat buffer."""
         for kind in kinds:
-            parts = [self.updates.memories(shard)[kind] if kind else shard.weights for shard in sharded.shards]
+            parts = [self.updates.memories(shard)[kind] if kind else shard.updated for shard in sharded.shards]
             yield kind, self.world.assembled(sharded, parts)
 
     def _sharded(self, index: int, plan: Plan, mesh: Mesh, layer: Layer, flat: Flat) -> ShardedLayer:
@@ -341,6 +342,9 @@ class Rank:
             lane, place, copies = "edp", "edp", "" if zero else "edp"
         if index >= len(plan.graph.layers):
             lane, place, copies, zero = "ep", "ep", "edp", 3
+        spreads = mesh.layout.spread and lane == "dp" and zero > 0
+        copies = "" if spreads else copies
+        replicas = (mesh.size("replicas"), mesh.place["replicas"]) if spreads else (1, 0)
         sizes = self.config.parallel
         n, turns = mesh.size(lane), self.config.data.microbatches * sizes.slices // (sizes.dp * sizes.copies)
         names = [w.name for w in layer.weights if w.whole or mesh.place["tp"] == 0]
@@ -348,9 +352,8 @@ class Rank:
         leaves, factors = turns * layer.sources, None
         if sums == "factors":
             factors, leaves = Factors.of(self._factors(layer), turns, n), turns * n
-        return ShardedLayer(
-            index, layer, flat, lane, n, mesh.place[place], zero if n > 1 else 0, leaves, counted, factors
-        )
+        zero = zero if n > 1 else min(zero, 1) if spreads else 0
+        return ShardedLayer(index, layer, flat, lane, n, mesh.place[place], zero, replicas, leaves, counted, factors)
 
     def _factors(self, layer: Layer) -> Form:
         """What a microbatch's gradients of a layer's weights are made of."""
@@ -366,8 +369,13 @@ class Rank:
         self.updates.finish()
         if not self.updates.verify():
             for sharded in self.updates.layers.values():
+                if sharded.whole is None and sharded.replicas[0] == 1:
+                    continue
+                whole = self.world.assembled(sharded, [shard.updated for shard in sharded.shards])
                 if sharded.whole is not None:
-                    sharded.whole.copy_(self.world.assembled(sharded, [shard.weights for shard in sharded.shards]))
+                    sharded.whole.copy_(whole)
+                for shard in sharded.shards:
+                    shard.weights.copy_(whole[shard.mine])
 
     def close(self) -> None:
         """No lane is left."""

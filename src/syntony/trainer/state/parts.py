@@ -40,18 +40,18 @@ class Part(NamedTuple):
 
     layer    its number in the model
     spans    [begin, end) of the flat buffer that this rank updates
-    whole    it has all weights, not only those that it updates
+    held     and whose weights it has
     """
 
     layer: int
     cut: Cut
     spans: tuple[tuple[int, int], ...]
-    whole: bool
+    held: tuple[tuple[int, int], ...]
 
     def runs(self, label: str, kind: str) -> Runs:
         """What this rank needs of a weight (kind ""), or of what the optimizer remembers of it."""
         (block,) = (block for block in self.cut if block.label == label)
-        return block.runs if self.whole and not kind else within(block.runs, self.spans)
+        return within(block.runs, self.spans if kind else self.held)
 
 
 def cut_of(sharded: ShardedLayer) -> Cut:
@@ -71,5 +71,7 @@ def cut_of(sharded: ShardedLayer) -> Cut:
 def parts_of(rank: Rank) -> Iterator[Part]:
     """All that a rank has."""
     for sharded in rank.updates.layers.values():
-        spans = tuple((shard.mine.start, shard.mine.stop) for shard in sharded.shards)
-        yield Part(sharded.index, cut_of(sharded), spans, sharded.zero < 3)
+        spans = tuple((shard.own.start, shard.own.stop) for shard in sharded.shards)
+        mine = tuple((shard.mine.start, shard.mine.stop) for shard in sharded.shards)
+        held = mine if sharded.zero == 3 else ((0, sharded.flat.elements),)
+        yield Part(sharded.index, cut_of(sharded), spans, held)

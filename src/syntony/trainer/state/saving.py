@@ -153,10 +153,10 @@ class Saving:
 
     def _copy(self, sharded: ShardedLayer, kind: str, at: int, size: int) -> Tensor:
         """Elements of a layer's flat buffer that this rank updates."""
-        (shard,) = (shard for shard in sharded.shards if shard.mine.start <= at < shard.mine.stop)
-        begin = at - shard.mine.start
+        (shard,) = (shard for shard in sharded.shards if shard.own.start <= at < shard.own.stop)
+        begin = at - shard.own.start
         if not kind:
-            return shard.weights[begin : begin + size].to("cpu", copy=True)
+            return shard.updated[begin : begin + size].to("cpu", copy=True)
         found = []
         for (part, _), parameter in zip(shard.parts, shard.parameters, strict=True):
             first, last = max(part.start, begin), min(part.stop, begin + size)

@@ -97,6 +97,8 @@ def _parts(graph: Graph, op: Op, count: int) -> list[Op]:
         total = sum(piece.bytes for piece in op.pieces)
         shards = round(total / op.amount)  # copies of which are summed; else 1
         unit = ALIGNMENT * shards * graph.groups.get(op.lane, 1)
+        if op.lane == "dp" and graph.layout is not None and graph.layout.spread:
+            unit *= graph.layout.replicas
         count = max(1, min(count, total // unit))
     if count == 1:
         return [op]

@@ -26,7 +26,8 @@ def defer(graph: Graph, share: float = 1.0) -> Graph:
     norms = {op.key for op in graph if op.kind is Kind.NORM}
     held = {op.key for op in graph if op.kind is Kind.OPTIMIZE and (op.layer in later or norms.intersection(op.deps))}
     moved = norms | held
-    moved |= {op.key for op in graph if op.kind is Kind.ALL_GATHER and moved.intersection(op.deps)}
+    while more := {op.key for op in graph if op.kind is Kind.ALL_GATHER and moved.intersection(op.deps)} - moved:
+        moved |= more
     if not moved or any(graph[key].lagged for key in moved):
         return graph
 

@@ -8,6 +8,9 @@ no               whole     whole                   whole
 zero 1           whole     whole                   mine
 zero 2           whole     mine once reduced       mine
 zero 3           mine      mine once reduced       mine
+
+Where replicas of the sharded model spread the update (AMSP, Chen et al. 2023: a factor each for weights, gradients and
+optimizer), what is mine is cut again, by replicas: `own` is what this rank updates, and the others send it the rest.
 """
 
 from __future__ import annotations
@@ -29,18 +32,20 @@ from syntony.trainer.parallel.data_parallel.tree import Tree
 
 
 class Shard:
-    """Elements [begin, end) of a layer's flat buffer, and what this rank owns of them: [mine.start, mine.stop).
+    """Elements [begin, end) of a layer's flat buffer, what this rank has of them, [mine.start, mine.stop), and what of
+    that it updates, [own.start, own.stop).
 
-    weights    mine; the optimizer's parameters are parts of it
-    gradient   mine, summed over all ranks; None until then, and after the update
+    weights    mine
+    updated    own, a part of them; the optimizer's parameters are parts of it
+    gradient   mine until it is summed over all ranks, own then; None before, and after the update
     """
 
-    def __init__(self, layer: int, begin: int, end: int, mine: slice) -> None:
-        self.layer, self.begin, self.end, self.mine = layer, begin, end, mine
-        self.weights = torch.empty(0)
+    def __init__(self, layer: int, begin: int, end: int, mine: slice, own: slice) -> None:
+        self.layer, self.begin, self.end, self.mine, self.own = layer, begin, end, mine, own
+        self.weights = self.updated = torch.empty(0)
         self.gradient: Tensor | None = None
         self.counted: Tensor | None = None  # which blocks of 64 elements this rank counts; None: all
-        self.parts: list[tuple[slice, bool]] = []  # of `mine`, each with whether it decays
+        self.parts: list[tuple[slice, bool]] = []  # of `own`, each with whether it decays
         self.parameters: list[Parameter] = []  # these, as the optimizer has them
         self.rate: float | None = None  # of learning, in the step that the gradient is of; None: it is void
 
@@ -53,6 +58,11 @@ class Shard:
     @property
     def size(self) -> int:
         return len(self.weights)
+
+    @property
+    def spread(self) -> bool:
+        """Others have the rest of the update."""
+        return len(self.updated) < len(self.weights)
 
     def gradients(self, scale: float) -> list[Tensor]:
         """Of the parts, times `scale`."""
@@ -69,6 +79,7 @@ class ShardedLayer:
     lane        on which its gradients are summed
     n, place    ranks that do so, and which of them this is
     zero        0 .. 3, as above; 0 where n is 1
+    replicas    among which the update is spread, and which of them this is
     leaves      microbatches (times sources) that the sum that it makes is of: its own, or with factors all ranks'
     counted     names of weights whose squares this rank counts (of several with the same weights, one does)
     factors     what travels instead of gradients; None: gradients do
@@ -81,6 +92,7 @@ class ShardedLayer:
     n: int
     place: int
     zero: int
+    replicas: tuple[int, int]
     leaves: int
     counted: frozenset[str]
     factors: Factors | None = None
@@ -123,24 +135,27 @@ class ShardedLayer:
 
     def settle(self, cuts: Sequence[int], weights: Tensor) -> None:
         """Takes possession: `weights` are the first ones, whole; `cuts` the shards' borders, 0 and the end too."""
-        shares = self.n if self.zero else 1
+        shares, (replicas, replica) = self.n if self.zero else 1, self.replicas
         counts = torch.zeros(self.flat.elements // 64, dtype=torch.bool)
         for weight, at in self.flat.places:
             counts[at // 64 : -(-(at + weight.elements) // 64)] = weight.name in self.counted
         for begin, end in pairwise(cuts):
-            if (end - begin) % (64 * shares):
+            if (end - begin) % (64 * shares * replicas):
                 raise UserError(
                     f"the plan cuts layer {self.layer.name!r} at elements {begin} and {end}, "
-                    f"which {shares} ranks cannot share in blocks of 64"
+                    f"which {shares * replicas} ranks cannot share in blocks of 64"
                 )
             size = (end - begin) // shares
             start = begin + size * (self.place if self.zero else 0)
-            shard = Shard(self.index, begin, end, slice(start, start + size))
+            part = size // replicas
+            first = start + part * replica
+            shard = Shard(self.index, begin, end, slice(start, start + size), slice(first, first + part))
             shard.weights = weights[shard.mine].clone() if self.zero == 3 else weights[shard.mine]
-            counted = counts[start // 64 : (start + size) // 64]
+            shard.updated = shard.weights[part * replica :][:part]
+            counted = counts[first // 64 : (first + part) // 64]
             shard.counted = None if counted.all() else counted
-            border = min(max(self.flat.decaying - start, 0), size)
-            parts = (slice(0, border), True), (slice(border, size), False)
+            border = min(max(self.flat.decaying - first, 0), part)
+            parts = (slice(0, border), True), (slice(border, part), False)
             shard.parts = [(part, decays) for part, decays in parts if part.stop > part.start]
             self.shards.append(shard)
         self._left = set(self.shards)

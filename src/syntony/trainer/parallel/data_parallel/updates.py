@@ -1,7 +1,7 @@
 """From a rank's own gradients to the next step's weights, as the Plan says.
 
-    own sum -> (share) -> reduce -> (replicas) -> squares -> [norm] -> optimizer -> (gather) -> next forward
-               `-------- on lanes -------------'  `- on this thread, as soon as a slice has come -'
+    own sum -> (share) -> reduce -> (replicas) -> squares -> [norm] -> optimizer -> (renew) -> (gather) -> next forward
+               `-------- on lanes -------------'  `- on this thread, once a slice -'   `---- on lanes ----'
 
 How gradients and weights are sharded is read off the plan: a reduce_scatter leaves a shard, an all_gather without a
 microbatch brings weights back (ZeRO-1 and 2), one with a microbatch does so before each use (ZeRO-3). Each run of
@@ -69,7 +69,7 @@ class Updates:
         for index, sharded in layers.items():
             sharded.settle(_cuts(moving, index, sharded.flat.elements), first[index])
         self._wholes = {i: sharded.whole for i, sharded in layers.items() if sharded.whole is not None}
-        self.slices = Slices(optimizer, [(a.weights[part], decays) for a in self._every() for part, decays in a.parts])
+        self.slices = Slices(optimizer, [(a.updated[part], decays) for a in self._every() for part, decays in a.parts])
         owned = iter(self.slices.parameters)
         for shard in self._every():
             shard.parameters = [next(owned) for _ in shard.parts]
@@ -80,7 +80,10 @@ class Updates:
         self._reduces = [op for op in moving if self._sums(op)]
         self._reduces_of = {i: [op for op in self._reduces if _touches(op, i)] for i in layers}
         self._replicas = [op for op in moving if op.kind is not Kind.ALL_GATHER and not self._sums(op)]
-        self._gathers = [op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch < 0]
+        self._renewals = [op for op in moving if op.kind is Kind.ALL_GATHER and op.lane == "replicas"]
+        self._gathers = [
+            op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch < 0 and not self._renews(op)
+        ]
         self._early = {op.key: op for op in moving if op.kind is Kind.ALL_GATHER and op.microbatch >= 0}
         self._needed = {index: self._before(index) for index in layers}
         self._missing: dict[OpKey, set[object]] = {op.key: self._awaited(op) for op in moving}
@@ -92,6 +95,7 @@ class Updates:
             ([*self._shares.values()], self._shared),
             (self._reduces, self._reduced),
             (self._replicas, self._copied),
+            (self._renewals, self._renewed),
             (self._gathers, self._gathered),
         ):
             for op in ops:
@@ -130,9 +134,9 @@ class Updates:
 
     def begin(self, first: bool) -> None:
         """A step begins. In the first, nobody starts gathers that the plan has put before the forward."""
-        for op in self._gathers if first else ():
+        for op in (*self._renewals, *self._gathers) if first else ():
             if any(self._graph[dep].lagged for dep in op.deps):
-                self._gather(op, self._wholes)
+                self._made(op)
 
     def settle(self, index: int) -> None:
         """Returns when the layer's weights are those that the last step has made."""
@@ -213,7 +217,7 @@ class Updates:
                 state = self.slices.state(parameter)
                 for name, value in counts.items():
                     state.setdefault(name, value.clone())
-                state[kind] = flat[shard.mine][part].clone()
+                state[kind] = flat[shard.own][part].clone()
 
     # ---- what communication brings ----------------------------------------------------------------------------------
 
@@ -250,7 +254,7 @@ class Updates:
                 buffer = self._staged[op.key] = torch.cat(wholes)
             self._runner.ready(op.key, *_in_place(buffer, n, place))
             return
-        source = wholes[0] if len(wholes) == 1 else torch.cat([whole.view(n, -1) for whole in wholes], 1).flatten()
+        source = _by_rank(wholes, n)
         shard = self._staged[op.key] = torch.empty(source.numel() // n)
         self._runner.ready(op.key, source, shard)
 
@@ -273,16 +277,30 @@ class Updates:
         more = [op for op in self._replicas if shard in self._missing[op.key]]
         for op in more:
             if self._came(op, shard):
-                self._staged[op.key] = torch.cat([_there(each.gradient) for each in self._shards[op.key]])
-                self._runner.ready(op.key, *_in_place(self._staged[op.key], *self._copies[op.lane]))
+                gradients = [_there(each.gradient) for each in self._shards[op.key]]
+                if op.kind is Kind.ALL_REDUCE:
+                    self._staged[op.key] = torch.cat(gradients)
+                    self._runner.ready(op.key, *_in_place(self._staged[op.key], *self._copies[op.lane]))
+                else:
+                    source = _by_rank(gradients, self._copies[op.lane][0])
+                    own = self._staged[op.key] = torch.empty(source.numel() // self._copies[op.lane][0])
+                    self._runner.ready(op.key, source, own)
         if not more:
             self._summed(shard)
 
     def _copied(self, op: Op) -> None:
         shards, staged = self._shards[op.key], self._staged.pop(op.key)
-        for shard, part in zip(shards, torch.split(staged, [shard.size for shard in shards]), strict=True):
+        for shard, part in zip(shards, torch.split(staged, [len(shard.updated) for shard in shards]), strict=True):
             shard.gradient = part
             self._summed(shard)
+
+    def _renewed(self, op: Op) -> None:
+        """What other replicas have updated of shards has come."""
+        shards, staged = self._shards[op.key], self._staged.pop(op.key)
+        rows = torch.split(staged.view(self._copies[op.lane][0], -1), [len(shard.updated) for shard in shards], 1)
+        for shard, row in zip(shards, rows, strict=True):
+            shard.weights.view(len(row), -1).copy_(row)
+            self._final(shard)
 
     def _summed(self, shard: Shard) -> None:
         if self._clip is not Clip.OFF and shard.rate is not None:
@@ -292,7 +310,8 @@ class Updates:
 
     def _update_due(self, enough: int = 1) -> None:
         """What is due, if it is so many elements. Where gathers wait for it, it is always enough."""
-        if not self._due or (not self._gathers and sum(shard.size for shard in self._due) < enough):
+        gathers = self._gathers or self._renewals
+        if not self._due or (not gathers and sum(len(shard.updated) for shard in self._due) < enough):
             return
         due, self._due = self._due, []
         if self._clip is Clip.OPTIMISTIC:
@@ -307,9 +326,27 @@ class Updates:
         for shard in shards:
             if not self._unverified:
                 shard.gradient = None
-            for op in self._gathers:
-                if shard in self._missing[op.key] and self._came(op, shard):
-                    self._gather(op, self._wholes)
+            renewals = [op for op in self._renewals if shard in self._missing[op.key]]
+            for op in renewals:
+                if self._came(op, shard):
+                    self._made(op)
+            if not renewals:
+                self._final(shard)
+
+    def _final(self, shard: Shard) -> None:
+        """This rank's weights of a shard are the next step's."""
+        for op in self._gathers:
+            if shard in self._missing[op.key] and self._came(op, shard):
+                self._made(op)
+
+    def _made(self, op: Op) -> None:
+        """A gather of updated weights is ready."""
+        if not self._renews(op):
+            self._gather(op, self._wholes)
+            return
+        mine = torch.cat([shard.updated for shard in self._shards[op.key]])
+        self._staged[op.key] = torch.empty(mine.numel() * self._copies[op.lane][0])
+        self._runner.ready(op.key, mine, self._staged[op.key])
 
     def _step(self, shards: Sequence[Shard], scale: float) -> None:
         """The optimizer, where gradients are not void; nearly always all are of one step, and have its rate."""
@@ -318,9 +355,9 @@ class Updates:
             chosen = [shard for shard in shards if shard.rate == rate]
             gradients = [gradient for shard in chosen for gradient in shard.gradients(scale)]
             self.slices.update([parameter for shard in chosen for parameter in shard.parameters], gradients, rate)
-        spent = (time.monotonic() - begin) / max(1, sum(shard.size for shard in shards))
+        spent = (time.monotonic() - begin) / max(1, sum(len(shard.updated) for shard in shards))
         for shard in shards:
-            self.spent[shard.layer] = self.spent.get(shard.layer, 0.0) + spent * shard.size
+            self.spent[shard.layer] = self.spent.get(shard.layer, 0.0) + spent * len(shard.updated)
 
     # ---- weights on demand (ZeRO-3) ---------------------------------------------------------------------------------
 
@@ -371,6 +408,11 @@ class Updates:
         """It sums gradients of ranks that hold the same layer, or shards of it; not those of copies of a shard."""
         return op.kind is not Kind.ALL_GATHER and op.lane == self.layers[op.pieces[0].layer].lane
 
+    @staticmethod
+    def _renews(op: Op) -> bool:
+        """It gathers what replicas have each updated of a shard."""
+        return op.kind is Kind.ALL_GATHER and op.lane == "replicas"
+
     def _before(self, index: int) -> list[OpKey]:
         """The ops that a layer's next weights come from, in the order in which each makes the next ones ready."""
         layers = {index}
@@ -378,7 +420,7 @@ class Updates:
             touched = {shard.layer for shard in self._shards[op.key]}
             layers |= touched if index in touched else set()
         found = [op.key for layer, op in self._shares.items() if layer in layers]
-        for op in (*self._reduces, *self._replicas):
+        for op in (*self._reduces, *self._replicas, *self._renewals):
             found += [op.key] if layers & {shard.layer for shard in self._shards[op.key]} else []
         return found + [op.key for op in self._gathers if index in {shard.layer for shard in self._shards[op.key]}]
 
@@ -441,6 +483,11 @@ def _cuts(ops: Iterable[Op], layer: int, elements: int) -> list[int]:
 def _in_place(buffer: Tensor, n: int, place: int) -> tuple[Tensor, Tensor]:
     """What an all_reduce in place of `n` ranks takes: canonical ones make a rank's part first."""
     return buffer, buffer.view(n, -1)[place]
+
+
+def _by_rank(tensors: Sequence[Tensor], n: int) -> Tensor:
+    """Tensors of n equal parts, as what each of n ranks gets of them, side by side."""
+    return tensors[0] if len(tensors) == 1 else torch.cat([tensor.view(n, -1) for tensor in tensors], 1).flatten()
 
 
 def _touches(op: Op, layer: int) -> bool:
