@@ -10,8 +10,8 @@ r"""Frontier: nodes of eight GPU dies on xGMI, four NICs each, in Slingshot's dr
       s2 ─── s3  ───────────  s2 ─── s3
 
 That two dies share 50, 100 or, within a module, 200e9 bytes/s is in OLCF's Frontier user guide; which two share how
-much is in a figure of it only, and is assumed here. A NIC sits beside the odd die of its module. Where no figure says which switch has which cable,
-`global_cables.py` does.
+much is in a figure of it only, and is assumed here. A NIC sits beside the odd die of its module. Where no figure says
+which switch has which cable, `global_cables.py` does.
 """
 
 from __future__ import annotations
