@@ -152,7 +152,7 @@ CLOSE = {
 
 SOME = (
     "dp4 sums of all forms", "dp2 x pp2", "ep4 in pieces of rows", "ep4 moved", "dp4 x ep2 hot zero 3",
-    "dp2 x pp2 x ep2",
+    "dp2 x pp2 x ep2", "dp2 x pp2 chimera zero 2",
 )  # fmt: skip
 SELDOM = (
     "ep2 in parts", "ep2 some moved", "ep2 full", "ep2 full in pieces of rows", "ep2 full, moved",

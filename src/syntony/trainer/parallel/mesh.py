@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 import torch.distributed as dist
 
@@ -102,7 +103,9 @@ class Mesh:
                 options = _torch.SyntonyBackend.Options(timeout)
                 options.priority = urgency[axis]
             for ranks in self.members(axis):
-                group = dist.new_group(ranks, timeout, backend, options, group_desc=lane)
+                # A layer's two devices lie side by side among its data ranks: torch would put a group's ranks in order.
+                order: dict[str, Any] = {} if ranks == sorted(ranks) else {"sort_ranks": False}
+                group = dist.new_group(ranks, timeout, backend, options, group_desc=lane, **order)
                 if self.rank in ranks:
                     found[lane] = group
         return found
