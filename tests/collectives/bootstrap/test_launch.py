@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from syntony.base.command import UserError
-from syntony.collectives.bootstrap.launch import Exchange, RankError, run_ranks
+from syntony.collectives.bootstrap.launch import Exchange, RankError, Replacing, run_ranks
 
 
 def children() -> list[str]:
@@ -114,3 +114,60 @@ def test_ranks_that_meet_for_different_things_are_told_so() -> None:
 
     with pytest.raises(RankError, match=r"rank 0 for right, rank 1 for left"):
         run_ranks(2, work, 30.0)
+
+
+# ---- ranks that go on without one, and others in its place ----------------------------------------------------------
+
+
+def without_2(exchange: Exchange) -> int:
+    exchange.all_gather("met", b"")
+    if exchange.rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def test_they_go_on_without_one() -> None:
+    with pytest.raises(RankError, match=r"rank 2 \(process \d+\) was killed by SIGKILL"):
+        run_ranks(3, without_2, 30.0)
+    assert run_ranks(3, without_2, 30.0, Replacing(0, pause)) == 0
+
+
+@pytest.mark.parametrize(("times", "code"), [(0, 0), (1, 7), (2, 7)])
+def test_the_dead_are_replaced_so_often(times: int, code: int, tmp_path: Path) -> None:
+    """The exit code is the largest of those that have one."""
+
+    def stands_in(_: Exchange) -> int:
+        (tmp_path / f"stands-in-{os.getpid()}").touch()
+        return 7
+
+    def waits(exchange: Exchange) -> int:
+        without_2(exchange)
+        while times and not list(tmp_path.glob("stands-in-*")):
+            threading.Event().wait(0.02)
+        return 0
+
+    assert run_ranks(3, waits, 30.0, Replacing(times, stands_in)) == code
+    assert len(list(tmp_path.glob("stands-in-*"))) == min(times, 1)
+
+
+def test_when_all_die_the_first_is_named() -> None:
+    def work(exchange: Exchange) -> int:
+        exchange.all_gather("met", b"")
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    with pytest.raises(RankError, match=r"rank 0 \(process \d+\) was killed by SIGKILL"):
+        run_ranks(2, work, 30.0, Replacing(0, pause))
+
+
+def test_a_death_while_others_wait_for_it_is_the_end() -> None:
+    """They meet at the launcher: nobody can go on without the one that does not come."""
+
+    def work(exchange: Exchange) -> int:
+        if exchange.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        exchange.all_gather("met", b"")
+        return 0
+
+    with pytest.raises(RankError, match="rank 1"):
+        run_ranks(3, work, 30.0, Replacing(3, pause))

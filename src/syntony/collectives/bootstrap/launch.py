@@ -243,10 +243,12 @@ def _bury(member: _Member) -> None:
 
 def _verdict(members: list[_Member], silence: float, fine: type | UnionType) -> Exception:
     """The one sentence that names rank and cause: a death before a mistake before an error before silence. What is
-    `fine` is no cause, unless it has happened to all."""
+    `fine` is no cause, unless it has happened to all, or is waited for."""
     all_fine = all(isinstance(member.outcome, fine) for member in members)
     for rank, member in enumerate(members):
-        if isinstance(member.outcome, Died) and (all_fine or not isinstance(member.outcome, fine)):
+        if isinstance(member.outcome, Died) and (
+            all_fine or not isinstance(member.outcome, fine) or not _go_on(members)
+        ):
             return RankError(
                 f"rank {rank} (process {member.pid}) {member.outcome.how}; the other ranks have been stopped"
             )
