@@ -1,4 +1,4 @@
-// How bytes move between two ranks: the contract that shared memory and TCP fulfil, and that RDMA would.
+// How bytes move between two ranks: the contract that shared memory, TCP and UCX fulfil.
 //
 // A *stream* is one direction of one connection: (source, destination, channel, window). It is a FIFO of `depth` slots
 // of `slot_bytes` that live at the destination:

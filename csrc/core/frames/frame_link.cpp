@@ -40,12 +40,17 @@ FramePrefix FrameLink::data_prefix(StreamKey key, std::uint64_t number) const {
           .channel = key.channel};
 }
 
-FramePrefix FrameLink::credit_prefix(const FrameReceiver& receiver) const {
+FramePrefix FrameLink::credit_prefix(FrameReceiver& receiver) const {
   return {.kind = FramePrefix::kCredit,
           .token = identity_.prefix_token(),
-          .number = receiver.released(),
+          .number = receiver.tell(),
           .window = receiver.key().window,
           .channel = receiver.key().channel};
+}
+
+std::uint64_t FrameLink::credit_to_go_along(StreamKey key) {
+  const std::unique_ptr<FrameReceiver>& receiver = receivers_[index(key)];
+  return receiver ? receiver->tell() : 0;
 }
 
 // ---- receiving

@@ -60,17 +60,24 @@ class FrameLink : protected FrameSink {
   [[nodiscard]] const GroupIdentity& identity() const { return identity_; }
   [[nodiscard]] bool lost() const { return !lost_.empty(); }
   [[nodiscard]] bool owes_credits() const { return !owed_.empty(); }
-  /// Gives what is owed: `give` is called with each credit; none on a lost link.
+  /// Gives what is owed: `give` is called with each credit for `least` frames or more; none on a lost link.
   template <typename Give>
-  void pay_credits(const Give& give) {
+  void pay_credits(std::uint64_t least, const Give& give) {
+    std::size_t kept = 0;
     for (FrameReceiver* receiver : owed_) {
+      if (!lost() && receiver->owed() > 0 && receiver->owed() < least) {
+        owed_[kept++] = receiver;
+        continue;
+      }
       receiver->owes_credit = false;
-      if (!lost()) give(credit_prefix(*receiver));
+      if (!lost() && receiver->owed() > 0) give(credit_prefix(*receiver));
     }
-    owed_.clear();
+    owed_.resize(kept);
   }
+  /// A credit for the frames of a stream that this rank receives, to travel with one that it sends.
+  [[nodiscard]] std::uint64_t credit_to_go_along(StreamKey key);
   [[nodiscard]] FramePrefix data_prefix(StreamKey key, std::uint64_t number) const;
-  [[nodiscard]] FramePrefix credit_prefix(const FrameReceiver& receiver) const;
+  [[nodiscard]] FramePrefix credit_prefix(FrameReceiver& receiver) const;
   /// "rank 3 at 10.0.0.7:4711"
   [[nodiscard]] std::string peer() const;
   void name_endpoint(std::string endpoint) { endpoint_ = std::move(endpoint); }

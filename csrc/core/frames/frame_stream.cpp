@@ -17,7 +17,9 @@ FrameSender::FrameSender(FrameLink& link, StreamKey key, const StreamShape& shap
       key_(key),
       depth_(shape.depth),
       slot_bytes_(shape.slot_bytes),
-      slots_(shape.depth, shape.slot_bytes) {}
+      slots_(shape.depth, shape.slot_bytes) {
+  if (depth_ > kDeepest) throw Error(Error::Kind::invalid, "a stream has at most 64 slots");
+}
 
 std::byte* FrameSender::reserve(std::size_t bytes) {
   link_.require_open();

@@ -61,9 +61,14 @@ class FrameSender final : public Sender {
 
   /// The receiver has released `count` frames so far. False when that cannot be.
   [[nodiscard]] bool credit(std::uint64_t count);
+  /// The wire still reads the slot of frame `number`, whatever the receiver says, until it lets go.
+  void hold(std::uint64_t number) { held_ |= mark(number); }
+  void let_go(std::uint64_t number) { held_ &= ~mark(number); }
 
  private:
-  [[nodiscard]] bool full() const { return committed_ - released_ == depth_; }
+  static constexpr std::uint32_t kDeepest = 64;  // bits of held_
+  [[nodiscard]] std::uint64_t mark(std::uint64_t number) const { return std::uint64_t{1} << number % depth_; }
+  [[nodiscard]] bool full() const { return committed_ - released_ == depth_ || (held_ & mark(committed_)) != 0; }
 
   FrameLink& link_;
   StreamKey key_;
@@ -72,6 +77,7 @@ class FrameSender final : public Sender {
   SlotRing slots_;
   std::uint64_t committed_ = 0;
   std::uint64_t released_ = 0;
+  std::uint64_t held_ = 0;  // a bit for each slot
 };
 
 class FrameReceiver final : public Receiver {
@@ -87,6 +93,10 @@ class FrameReceiver final : public Receiver {
   void arrived(std::uint64_t number) { frames_[number % frames_.size()].state = State::arrived; }
   [[nodiscard]] StreamKey key() const { return key_; }
   [[nodiscard]] std::uint64_t released() const { return released_; }
+  /// Frames released that the sender has not been told of.
+  [[nodiscard]] std::uint64_t owed() const { return released_ - told_; }
+  /// What the sender is told now: how many frames were released so far.
+  [[nodiscard]] std::uint64_t tell() { return told_ = released_; }
 
   bool owes_credit = false;  // the link's mark: it is in the list of those that do
 
@@ -102,6 +112,7 @@ class FrameReceiver final : public Receiver {
   mutable SlotRing slots_;
   std::vector<Frame> frames_;
   std::uint64_t released_ = 0;
+  std::uint64_t told_ = 0;
 };
 
 }  // namespace syntony

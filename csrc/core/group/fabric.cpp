@@ -6,12 +6,15 @@
 #include <array>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "core/group/agreement.hpp"
 #include "core/one_host/shared_rounds.hpp"
+#include "core/process/log.hpp"
 #include "core/process/usable_cpus.hpp"
 #include "core/recorder/recorder.hpp"
 #include "core/shm/shm_board.hpp"
@@ -21,6 +24,7 @@
 #include "core/tcp/tcp_control.hpp"
 #include "core/tcp/tcp_transport.hpp"
 #include "core/tcp/tcp_wire.hpp"
+#include "core/ucx/ucx_port.hpp"
 
 namespace syntony {
 namespace {
@@ -105,6 +109,20 @@ StreamShape shape_for(std::uint32_t ranks) {
   return shape;
 }
 
+std::string wanted_transport() {
+  const char* const variable = std::getenv("SYNTONY_TRANSPORT");
+  std::string wanted = variable == nullptr || *variable == '\0' ? "tcp" : variable;
+  if (wanted == "tcp" || wanted == "ucx" || wanted == "auto") return wanted;
+  throw Error(Error::Kind::invalid,
+              "SYNTONY_TRANSPORT=" + wanted + " is no transport between hosts: there are tcp, ucx, auto");
+}
+
+/// Whether this host has a NIC that others' memory is reached by: InfiniBand, RoCE.
+bool has_rdma() {
+  std::error_code none;
+  return std::filesystem::directory_iterator("/sys/class/infiniband", none) != std::filesystem::directory_iterator();
+}
+
 }  // namespace
 
 Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::steady_clock::time_point deadline,
@@ -133,18 +151,20 @@ Fabric::Fabric(Bootstrap& bootstrap, const Doorbell& doorbell, std::chrono::stea
   TcpOptions options;
   std::optional<TcpListener> listener;
   std::vector<std::string> published;
+  Wires wires;
   if (boxes_.size() > 1) {
     const auto listen = [&] {
       options = TcpOptions::from_environment();
       return listener.emplace(options).published();
     };
     published = agree(bootstrap, "tcp", listen, name);
+    wires = choose_wires(bootstrap);
   }
   const auto connect = [&] {
     // What is left is for the agreement: who waits in vain for a connection hears there why it did not come.
     const auto connected_by = deadline - (deadline - std::chrono::steady_clock::now()) / 8;
     meet_on_host(members, std::move(entrance), doorbell, connected_by);
-    if (listener) meet_across_hosts(*std::move(listener), options, published, connected_by);
+    if (listener) meet_across_hosts(*std::move(listener), options, published, std::move(wires), connected_by);
     return metadata(boxes_);
   };
   metadata_ = agree(bootstrap, "connected", connect, name);
@@ -158,6 +178,7 @@ std::vector<Fabric::Member> Fabric::introduce(Bootstrap& bootstrap, const std::f
     settings = {{"Syntony's protocol version", memory_layout()},
                 {"SYNTONY_SLOT_BYTES", std::to_string(shape_.slot_bytes)},
                 {"SYNTONY_CREDIT", std::to_string(shape_.credit)},
+                {"SYNTONY_TRANSPORT", wanted_transport()},
                 {"SYNTONY_TRACE_ENTRIES", std::to_string(Recorder::entries_wanted())}};
     const Member member = self();
     known = known_secret(bootstrap);
@@ -205,6 +226,43 @@ std::vector<Fabric::Member> Fabric::introduce(Bootstrap& bootstrap, const std::f
   return members;
 }
 
+// With `auto`, UCX is taken where all ranks have what it is better for; the others hear whose fault it is if not.
+Fabric::Wires Fabric::choose_wires(Bootstrap& bootstrap) const {
+  const std::string wanted = wanted_transport();
+  const auto decided = [&](const std::string& which, const std::string& why) {
+    log(LogLevel::info,
+        [&] { return "transport between hosts: " + which + " (SYNTONY_TRANSPORT=" + wanted + why + ")"; });
+  };
+  if (wanted == "tcp") {
+    decided("tcp", "");
+    return {};
+  }
+  constexpr char kNot = '-', kHere = '+';  // then why not, or the address
+  std::shared_ptr<Port> port;
+  const auto open = [&]() -> std::string {
+    if (wanted == "auto" && !has_rdma()) return kNot + std::string("has no RDMA device in /sys/class/infiniband");
+    try {
+      port = open_ucx_port();
+    } catch (const Error& error) {
+      if (wanted == "auto") return kNot + std::string(error.what());
+      throw Error(error.kind(), "SYNTONY_TRANSPORT=ucx: " + std::string(error.what()));
+    }
+    return kHere + port->address();
+  };
+  std::vector<std::string> told =
+      agree(bootstrap, "ucx", open, [this](std::uint32_t rank) { return name_of_rank(rank); });
+  for (std::uint32_t rank = 0; rank < size_; ++rank) {
+    if (told[rank].front() == kHere) {
+      told[rank].erase(0, 1);
+      continue;
+    }
+    decided("tcp", "; " + name_of_rank(rank) + ": " + told[rank].substr(1));
+    return {};
+  }
+  decided("ucx", "; " + port->name() + "; control stays on tcp");
+  return {std::move(port), std::move(told)};
+}
+
 Fabric::~Fabric() {
   planes_.clear();
   shared_rounds_ = {};
@@ -238,7 +296,7 @@ void Fabric::meet_on_host(const std::vector<Member>& members, UniqueFd entrance,
 }
 
 void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
-                               const std::vector<std::string>& published,
+                               const std::vector<std::string>& published, Wires wires,
                                std::chrono::steady_clock::time_point deadline) {
   std::vector<std::uint32_t> others, remote;
   for (std::uint32_t rank = 0; rank < size_; ++rank) {
@@ -251,7 +309,12 @@ void Fabric::meet_across_hosts(TcpListener listener, const TcpOptions& options,
   auto meeting = std::make_unique<TcpMeeting>(std::move(listener), options, identity, published, others, left);
   std::vector<TcpPeer> peers = meeting->connect_control(TcpControl::neighbours(rank_, size_, remote));
   auto control = std::make_unique<TcpControl>(identity, peers, meeting.get(), remote);
-  auto transport = std::make_unique<TcpTransport>(shape_, identity, peers, meeting.get(), remote);
+  std::unique_ptr<Transport> transport;
+  if (wires.port) {
+    transport = wires.port->connect(shape_, identity, remote, wires.addresses);
+  } else {
+    transport = std::make_unique<TcpTransport>(shape_, identity, peers, meeting.get(), remote);
+  }
   meeting_ = std::move(meeting);
   planes_.push_back(std::move(control));
   transports_.push_back(std::move(transport));

@@ -5,8 +5,9 @@
 //      of
 //         the bootstrap's or of the group that they come from); equal hosts become boxes
 //      3. each box of several ranks makes a ShmSegment; each pair of ranks in different boxes connects by TCP,
-//         for control at once and for data when the first of both sends
-//         (TCP endpoints are published only where there are several boxes)
+//         for control at once and for data when the first of both sends; where the data goes by UCX
+//         (SYNTONY_TRANSPORT), its ports' addresses have been told before (endpoints and addresses are published only
+//         where there are several boxes)
 //      4. a last all_gather: nobody sends before everybody can receive. It carries each rank's metadata
 //
 // Each step is an agreement (agreement.hpp): what one rank cannot do, all ranks hear of.
@@ -24,6 +25,7 @@
 
 #include "core/bootstrap.hpp"
 #include "core/control.hpp"
+#include "core/frames/port.hpp"
 #include "core/process/host.hpp"
 #include "core/process/unique_fd.hpp"
 #include "core/shm/doorbell.hpp"
@@ -79,11 +81,18 @@ class Fabric {
     std::string doorbell;
   };
 
+  /// What carries data between hosts, beside TCP.
+  struct Wires {
+    std::shared_ptr<Port> port;          // null: TCP does
+    std::vector<std::string> addresses;  // by rank
+  };
+
+  [[nodiscard]] Wires choose_wires(Bootstrap& bootstrap) const;
   [[nodiscard]] std::vector<Member> introduce(Bootstrap& bootstrap, const std::function<Member()>& self);
   void meet_on_host(const std::vector<Member>& members, UniqueFd entrance, const Doorbell& doorbell,
                     std::chrono::steady_clock::time_point deadline);
   void meet_across_hosts(TcpListener listener, const TcpOptions& options, const std::vector<std::string>& published,
-                         std::chrono::steady_clock::time_point deadline);
+                         Wires wires, std::chrono::steady_clock::time_point deadline);
 
   std::uint32_t rank_;
   std::uint32_t size_;

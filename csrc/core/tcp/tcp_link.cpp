@@ -48,7 +48,7 @@ TcpFlow& TcpLink::flow_for_credit() {
 
 bool TcpLink::write() {
   // Credits of one pass travel with its frames, in the same system call.
-  pay_credits([this](const FramePrefix& credit) { flow_for_credit().push(credit); });
+  pay_credits(1, [this](const FramePrefix& credit) { flow_for_credit().push(credit); });
   bool moved = false;
   for (TcpFlow& flow : flows_) {
     const TcpFlow::Outcome outcome = flow.write();

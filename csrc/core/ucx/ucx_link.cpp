@@ -1,0 +1,219 @@
+#include "core/ucx/ucx_link.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include "core/ucx/ucx_transport.hpp"
+
+namespace syntony {
+
+UcxLink::UcxLink(const StreamShape& shape, const GroupIdentity& identity, std::uint32_t rank, UcxWorker& worker,
+                 const std::string& address)
+    : FrameLink(shape, identity, rank),
+      worker_(worker),
+      address_(address),
+      our_mark_(mark_of(identity, identity.rank, rank)),
+      their_mark_(mark_of(identity, rank, identity.rank)) {}
+
+ucp_ep_h UcxLink::endpoint() {
+  if (endpoint_ != nullptr) return endpoint_;
+  ucp_ep_params_t params{};
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(address_.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = [](void* link, ucp_ep_h, ucs_status_t status) {
+    static_cast<UcxLink*>(link)->failure_ = status;
+  };
+  params.err_handler.arg = this;
+  const ucs_status_t status = worker_.library().ep_create(worker_.handle(), &params, &endpoint_);
+  if (status != UCS_OK) {
+    endpoint_ = nullptr;
+    throw Error(Error::Kind::system,
+                peer() + " cannot be reached by " + worker_.name() + ": " + worker_.library().sentence(status),
+                {static_cast<int>(rank())});
+  }
+  return endpoint_;
+}
+
+// ---- sending
+
+UcxLink::Parcel& UcxLink::parcel(const FramePrefix& prefix) {
+  if (spare_.empty()) {
+    parcels_.push_back(std::make_unique<Parcel>());
+    parcels_.back()->link = this;
+    spare_.reserve(parcels_.size());  // so that one is put back without memory
+    spare_.push_back(parcels_.back().get());
+  }
+  Parcel& parcel = *spare_.back();
+  spare_.pop_back();
+  parcel.message.mark = our_mark_;
+  parcel.message.from = identity().rank;
+  parcel.message.to = rank();
+  parcel.message.prefix = prefix;
+  return parcel;
+}
+
+void UcxLink::post(StreamKey key, std::uint64_t number, const FrameHeader& header, const std::byte* payload) {
+  const ucp_ep_h to = endpoint();  // may throw, and then nothing has begun
+  Parcel& frame = parcel(data_prefix(key, number));
+  frame.message.credit = credit_to_go_along(key);
+  frame.message.header = header;
+  sender(key).hold(number);
+  send(to, frame, payload);
+}
+
+void UcxLink::send(ucp_ep_h to, Parcel& parcel, const std::byte* payload) {
+  const bool data = parcel.message.prefix.kind == FramePrefix::kData;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.send = [](void* request, ucs_status_t status, void* user_data) {
+    auto& done = *static_cast<Parcel*>(user_data);
+    done.link->worker_.library().request_free(request);
+    done.link->sent(done, status);
+  };
+  params.user_data = &parcel;
+  quiet_ = 0;
+  ++sending_;
+  ++unflushed_;
+  sending_frames_ += data ? 1 : 0;
+  unflushed_frames_ += data ? 1 : 0;
+  const ucs_status_ptr_t request =
+      worker_.library().am_send_nbx(to, UcxTransport::kMessage, &parcel.message, parcel.message.bytes(), payload,
+                                    data ? parcel.message.header.length : 0, &params);
+  if (request == nullptr || UCS_PTR_IS_ERR(request)) sent(parcel, UCS_PTR_STATUS(request));
+}
+
+void UcxLink::sent(Parcel& parcel, ucs_status_t status) {
+  const FramePrefix& prefix = parcel.message.prefix;
+  --sending_;
+  if (prefix.kind == FramePrefix::kData) {
+    --sending_frames_;
+    failed_frames_ += status == UCS_OK ? 0 : 1;
+    sender({prefix.channel, prefix.window}).let_go(prefix.number);
+  }
+  if (status != UCS_OK && failure_ == UCS_OK) failure_ = status;
+  spare_.push_back(&parcel);
+}
+
+bool UcxLink::write() {
+  constexpr std::uint64_t kWorthAMessage = 2;
+  return pay(kWorthAMessage);
+}
+
+bool UcxLink::pay(std::uint64_t least) {
+  bool moved = false;
+  pay_credits(least, [&](const FramePrefix& credit) {
+    send(endpoint(), parcel(credit), nullptr);
+    moved = true;
+  });
+  return moved;
+}
+
+// UCX calls a message sent that it has only copied, and may still hold it for a wire that is full. A flush says when it
+// does not, but costs a round trip.
+void UcxLink::rest() {
+  constexpr unsigned kShort = 16, kLong = 64;  // turns
+  ++quiet_;
+  if (quiet_ > kShort && owes_credits()) pay(1);
+  if (quiet_ < kLong || unflushed_ == 0 || sending_ > 0 || flushing_ || endpoint_ == nullptr) return;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  params.cb.send = [](void* request, ucs_status_t status, void* user_data) {
+    auto& link = *static_cast<UcxLink*>(user_data);
+    link.worker_.library().request_free(request);
+    link.flushing_ = false;
+    if (status != UCS_OK && link.failure_ == UCS_OK) link.failure_ = status;
+  };
+  params.user_data = this;
+  const std::size_t frames = std::exchange(unflushed_frames_, 0);
+  unflushed_ = 0;
+  const ucs_status_ptr_t request = worker_.library().ep_flush_nbx(endpoint_, &params);
+  if (UCS_PTR_IS_ERR(request)) {
+    unflushed_frames_ = frames;
+    if (failure_ == UCS_OK) failure_ = UCS_PTR_STATUS(request);
+  }
+  flushing_ = request != nullptr && !UCS_PTR_IS_ERR(request);
+}
+
+bool UcxLink::unsent() const { return !lost() && (owes_credits() || sending_ > 0 || unflushed_ > 0 || flushing_); }
+
+// ---- receiving
+
+void UcxLink::take(const MessageHeader& message, void* data, std::size_t bytes, bool rendezvous) {
+  if (lost()) return;
+  if (message.prefix.kind == FramePrefix::kCredit) {
+    if (!credited(message.prefix)) refuse();
+    return;
+  }
+  FramePrefix credit = message.prefix;
+  credit.number = message.credit;
+  if (credit.number > 0 && !credited(credit)) {
+    refuse();
+    return;
+  }
+  const bool whole = message.prefix.kind == FramePrefix::kData && message.header.length == bytes;
+  std::byte* const slot = whole ? place(message.prefix, message.header) : nullptr;
+  if (slot == nullptr) {
+    refuse();
+  } else if (rendezvous) {
+    fetch(message, slot, data);
+  } else {
+    std::memcpy(slot, data, bytes);
+    arrived(message.prefix);
+  }
+}
+
+void UcxLink::fetch(const MessageHeader& message, std::byte* slot, void* data) {
+  Parcel& coming = parcel(message.prefix);
+  std::size_t length = 0;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_RECV_INFO;
+  params.cb.recv_am = [](void* request, ucs_status_t status, std::size_t, void* user_data) {
+    auto& done = *static_cast<Parcel*>(user_data);
+    done.link->worker_.library().request_free(request);
+    done.link->fetched(done, status);
+  };
+  params.user_data = &coming;
+  params.recv_info.length = &length;
+  const ucs_status_ptr_t request =
+      worker_.library().am_recv_data_nbx(worker_.handle(), data, slot, message.header.length, &params);
+  if (request == nullptr || UCS_PTR_IS_ERR(request)) fetched(coming, UCS_PTR_STATUS(request));
+}
+
+void UcxLink::fetched(Parcel& parcel, ucs_status_t status) {
+  if (status == UCS_OK) {
+    arrived(parcel.message.prefix);
+  } else if (failure_ == UCS_OK) {
+    failure_ = status;
+  }
+  spare_.push_back(&parcel);
+}
+
+// ---- ends
+
+void UcxLink::settle() {
+  if (failure_ != UCS_OK && !lost()) {
+    const std::size_t undelivered = failed_frames_ + sending_frames_ + (flushing_ ? 0 : unflushed_frames_);
+    lose("lost its connection (" + worker_.library().sentence(failure_) + ")", undelivered);
+  }
+  if (lost()) close();
+}
+
+void UcxLink::close() {
+  if (endpoint_ == nullptr) return;
+  ucp_request_param_t params{};
+  params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  closing_ = worker_.library().ep_close_nbx(std::exchange(endpoint_, nullptr), &params);
+}
+
+bool UcxLink::closed() {
+  close();
+  if (closing_ == nullptr || UCS_PTR_IS_ERR(closing_)) return true;
+  if (worker_.library().request_check_status(closing_) == UCS_INPROGRESS) return false;
+  worker_.library().request_free(std::exchange(closing_, nullptr));
+  return true;
+}
+
+}  // namespace syntony

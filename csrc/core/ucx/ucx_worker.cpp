@@ -1,0 +1,70 @@
+#include "core/ucx/ucx_worker.hpp"
+
+#include "core/error.hpp"
+#include "core/ucx/ucx_transport.hpp"
+
+namespace syntony {
+
+std::shared_ptr<Port> open_ucx_port() { return std::make_shared<UcxWorker>(); }
+
+UcxWorker::UcxWorker() : ucx_(UcxLibrary::get()) {
+  ucp_config_t* config = nullptr;
+  require(ucx_.config_read(nullptr, nullptr, &config), "read its configuration");
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_NAME;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+  params.name = "syntony";
+  const ucs_status_t status = ucx_.init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
+  ucx_.config_release(config);
+  require(status, "begin");
+  try {
+    open_worker();
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+void UcxWorker::open_worker() {
+  ucp_worker_params_t params{};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  require(ucx_.worker_create(context_, &params, &worker_), "make a worker");
+  require(ucx_.worker_get_efd(worker_, &descriptor_), "tell by a descriptor that something has come");
+  ucp_address_t* address = nullptr;
+  std::size_t bytes = 0;
+  require(ucx_.worker_get_address(worker_, &address, &bytes), "tell its address");
+  address_.assign(reinterpret_cast<const char*>(address), bytes);
+  ucx_.worker_release_address(worker_, address);
+}
+
+UcxWorker::~UcxWorker() { close(); }
+
+void UcxWorker::close() {
+  if (worker_ != nullptr) ucx_.worker_destroy(worker_);
+  ucx_.cleanup(context_);
+}
+
+void UcxWorker::require(ucs_status_t status, const char* what) const {
+  if (status == UCS_OK) return;
+  throw Error(Error::Kind::system, name() + " cannot " + what + ": " + ucx_.sentence(status));
+}
+
+std::string UcxWorker::name() const { return std::string("UCX ") + ucx_.get_version_string(); }
+
+std::unique_ptr<Transport> UcxWorker::connect(const StreamShape& shape, const GroupIdentity& identity,
+                                              std::span<const std::uint32_t> remote,
+                                              std::span<const std::string> addresses) {
+  return std::make_unique<UcxTransport>(shape, identity, shared_from_this(), remote, addresses);
+}
+
+bool UcxWorker::progress() {
+  constexpr unsigned kMost = 16;  // other groups want their turn
+  unsigned turns = 0;
+  while (turns < kMost && ucx_.worker_progress(worker_) != 0) ++turns;
+  return turns > 0;
+}
+
+bool UcxWorker::arm() { return ucx_.worker_arm(worker_) == UCS_OK; }
+
+}  // namespace syntony

@@ -1,0 +1,49 @@
+// A worker of UCX's, of one group, and the context that it needs. What is called on it is called by one thread at a
+// time: whoever owns progress, or makes or takes down the group.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "core/ucx/ucx_library.hpp"
+#include "core/ucx/ucx_port.hpp"
+
+namespace syntony {
+
+class UcxWorker final : public Port, public std::enable_shared_from_this<UcxWorker> {
+ public:
+  /// Throws Error(system).
+  UcxWorker();
+  ~UcxWorker() override;
+  UcxWorker(const UcxWorker&) = delete;
+  UcxWorker& operator=(const UcxWorker&) = delete;
+
+  [[nodiscard]] const std::string& address() const override { return address_; }
+  [[nodiscard]] std::string name() const override;
+  [[nodiscard]] std::unique_ptr<Transport> connect(const StreamShape& shape, const GroupIdentity& identity,
+                                                   std::span<const std::uint32_t> remote,
+                                                   std::span<const std::string> addresses) override;
+
+  [[nodiscard]] const UcxLibrary& library() const { return ucx_; }
+  [[nodiscard]] ucp_worker_h handle() const { return worker_; }
+  /// Readable when progress() has something to do, once arm() has said so.
+  [[nodiscard]] const int& descriptor() const { return descriptor_; }
+  /// True when anything moved.
+  bool progress();
+  /// True: whatever comes from now on makes the descriptor readable. False: something is there already.
+  [[nodiscard]] bool arm();
+
+ private:
+  void require(ucs_status_t status, const char* what) const;
+  void open_worker();
+  void close();
+
+  const UcxLibrary& ucx_;
+  ucp_context_h context_ = nullptr;
+  ucp_worker_h worker_ = nullptr;
+  std::string address_;
+  int descriptor_ = -1;
+};
+
+}  // namespace syntony

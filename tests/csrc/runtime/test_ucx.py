@@ -1,0 +1,162 @@
+"""UCX between hosts: what is asked of TCP, asked of it.
+
+The ranks of emulated hosts are on one machine: UCX runs over its own TCP here, and over shared memory where it is told
+to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.csrc.runtime import (
+    test_collectives,
+    test_counts,
+    test_deaths,
+    test_disagreements,
+    test_ends,
+    test_in_flight,
+    test_many_hosts,
+    test_message_sizes,
+    test_point_to_point,
+    test_priorities,
+    test_signals,
+)
+from tests.csrc.runtime.harness import Processes, Rank, RankFailedError, run_as_processes
+from tests.sampled import one_in
+
+WIRES = {
+    "tcp": {"UCX_TLS": "tcp,self"},
+    "memory": {"UCX_TLS": "posix,sysv,cma,self", "UCX_MM_ERROR_HANDLING": "y"},
+}
+Promise = tuple[Callable[..., None], tuple[Any, ...]]
+PROMISES: list[Promise] = [
+    (test_collectives.test_several_hosts, ("2x2",)),
+    (test_collectives.test_several_hosts, ("four hosts",)),
+    (test_collectives.test_uneven_blocks, (5, "aabbc")),
+    (test_collectives.test_inexact_sums_are_equal_on_all_ranks, (5, "aabbc")),
+    (test_disagreements.test_a_sample_of_disagreements, ("abc",)),
+    (test_counts.test_parts_of_calls_that_differ_are_told, ("ab",)),
+    (test_deaths.test_a_killed_rank_is_named_by_all_others, ("abcd", 1)),
+    (test_deaths.test_a_killed_rank_is_named_by_all_others, ("aabb", 1_000_003)),
+    (test_deaths.test_a_death_ends_receives_too, ("abcd",)),
+    (test_deaths.test_a_rank_that_leaves_after_its_last_operation_is_no_failure, ("abcd",)),
+    (test_deaths.test_a_rank_may_leave_while_others_still_finish_its_last_operation, ("abcd",)),
+    (test_deaths.test_a_rank_that_leaves_too_early_is_named, ("aab",)),
+    (test_ends.test_an_abort_reaches_everybody_with_its_reason, ("abcd",)),
+    (test_ends.test_an_abort_is_told_before_it_returns, ("abcd",)),
+    (test_in_flight.test_many_operations_waited_for_out_of_order, ("aab",)),
+    (test_in_flight.test_asynchronous_operations_need_no_wait, ("ab",)),
+    (test_in_flight.test_shutdown_finishes_what_is_in_flight, ("ab",)),
+    (test_in_flight.test_groups_leave_nothing_behind, ("ab",)),
+    (test_many_hosts.test_all_ranks_hear_of_a_death_and_go_on_without_it, ()),
+    (test_message_sizes.test_chunks_of_the_greatest_weight, ("abc",)),
+    (test_point_to_point.test_every_pair_with_tags_in_any_order, ("aabb",)),
+    (test_priorities.test_classes_are_launched_in_any_order, ("aab",)),
+    (test_signals.test_a_call_that_is_interrupted_ends_the_group, ("ab", 1_000_003)),
+]
+SOAKS: list[Promise] = [
+    (test_collectives.test_the_full_matrix_over_hosts, ("four hosts",)),
+    (test_in_flight.test_floods, ("aabb", 0)),
+    (test_point_to_point.test_random_traffic, ("abcd",)),
+]
+
+
+def name_of(value: object) -> str:
+    if not isinstance(value, tuple):
+        return str(value)
+    return "-".join((value[0].__name__.removeprefix("test_"), *map(str, value[1])))
+
+
+def joined(rank: Rank) -> None:
+    group = rank.join()
+    array = np.full(3, rank.rank + 1)
+    group.all_reduce(array)
+    assert array.tolist() == [3, 3, 3]
+    group.shutdown()
+
+
+def failed_to_join(environments: list[dict[str, str]]) -> str:
+    """The sentence that ends a group of ranks which join with these, each on its own host."""
+    with pytest.raises(RankFailedError) as caught:
+        run_as_processes(joined_as, len(environments), environments, hosts="ab")
+    return str(caught.value)
+
+
+def joined_as(rank: Rank, environments: list[dict[str, str]]) -> None:
+    os.environ.update(environments[rank.rank])
+    joined(rank)
+
+
+@pytest.fixture(scope="module")
+def ucx() -> None:
+    """Skips where there is no UCX: the runtime has then said so, and what to install."""
+    try:
+        run_as_processes(joined, 2, hosts="ab", environment={"SYNTONY_TRANSPORT": "ucx"})
+    except RankFailedError as error:
+        sentence = re.search(r"SYNTONY_TRANSPORT=ucx: (.*install.*)", str(error))
+        if sentence is None:
+            raise
+        pytest.skip(sentence[1])
+
+
+def kept(promise: Promise, wires: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SYNTONY_TRANSPORT", "ucx")
+    for name, value in WIRES[wires].items():
+        monkeypatch.setenv(name, value)
+    test, arguments = promise
+    test(*arguments)
+
+
+@pytest.mark.usefixtures("ucx")
+@pytest.mark.parametrize(("promise", "wires"), one_in(2, PROMISES, list(WIRES)), ids=name_of)
+def test_what_tcp_promises(promise: Promise, wires: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(promise, wires, monkeypatch)
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("ucx")
+@pytest.mark.parametrize("wires", WIRES)
+@pytest.mark.parametrize("promise", SOAKS, ids=name_of)
+def test_it_lasts(promise: Promise, wires: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(promise, wires, monkeypatch)
+
+
+@pytest.mark.usefixtures("ucx")
+@pytest.mark.parametrize("slot_bytes", ["4096", "131072", "1048576"])
+def test_frames_that_come_with_their_message_and_frames_that_are_fetched(slot_bytes: str) -> None:
+    """Both kinds on one stream, so that what is fetched is overtaken."""
+    environment = {"SYNTONY_TRANSPORT": "ucx", "SYNTONY_SLOT_BYTES": slot_bytes, "UCX_RNDV_THRESH": "3000"}
+    cases = list(test_collectives.sample(test_collectives.generator("fetched"), 3, 1, (700, 80_021)))
+    run_as_processes(test_collectives.body, 3, cases, hosts="abc", environment=environment)
+
+
+@pytest.mark.usefixtures("ucx")
+def test_it_says_which_transport_and_why() -> None:
+    with Processes(joined, 2, hosts="ab", environment={"SYNTONY_TRANSPORT": "ucx", "SYNTONY_DEBUG": "INFO"}) as ranks:
+        ranks.finish()
+        said = ranks.log(1)
+    assert re.search(r"INFO transport between hosts: ucx \(SYNTONY_TRANSPORT=ucx; UCX \d+\.\d+", said), said
+
+
+def test_auto_takes_tcp_where_a_rank_has_no_rdma_device() -> None:
+    """Or no UCX: whatever this machine lacks, group and log say so."""
+    with Processes(joined, 2, hosts="ab", environment={"SYNTONY_TRANSPORT": "auto", "SYNTONY_DEBUG": "INFO"}) as ranks:
+        ranks.finish()
+        said = ranks.log(1)
+    assert re.search(r"transport between hosts: (tcp .SYNTONY_TRANSPORT=auto; rank 0 .process|ucx )", said), said
+
+
+def test_a_transport_that_is_none_is_told() -> None:
+    said = failed_to_join([{"SYNTONY_TRANSPORT": "rdma"}] * 2)
+    assert "SYNTONY_TRANSPORT=rdma is no transport between hosts: there are tcp, ucx, auto" in said
+
+
+def test_transports_that_differ_are_told() -> None:
+    said = failed_to_join([{"SYNTONY_TRANSPORT": "tcp"}, {"SYNTONY_TRANSPORT": "auto"}])
+    assert re.search(r"has SYNTONY_TRANSPORT=(tcp and rank 1 auto|auto and rank 0 tcp): they must be equal", said), said
