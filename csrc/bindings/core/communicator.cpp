@@ -1,5 +1,5 @@
 // The Communicator for Python. Buffers come as addresses: what an array is, the Python layer knows
-// (collectives/verbs.py). Every call that may block gives up the interpreter's lock.
+// (collectives/verbs.py).
 #include "core/group/communicator.hpp"
 
 #include <nanobind/nanobind.h>
@@ -11,9 +11,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -22,12 +20,11 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/core/memory.hpp"
+#include "bindings/core/even_call.hpp"
 #include "bindings/core/process.hpp"
+#include "bindings/core/python_communicator.hpp"
 #include "bindings/core/tuner.hpp"
 #include "core/call.hpp"
-#include "core/error.hpp"
-#include "core/one_host/shared_way.hpp"
 #include "core/program/prepared_program.hpp"
 #include "core/recorder/recorder_dump.hpp"
 
@@ -36,10 +33,6 @@ using namespace nb::literals;
 
 namespace syntony {
 namespace {
-
-using std::chrono::milliseconds;
-
-// ---- values ---------------------------------------------------------------------------------------------------------
 
 DType dtype_named(std::string_view name) {
   const auto at = std::ranges::find(kDTypes, name, &DTypeTraits::name);
@@ -61,143 +54,6 @@ std::optional<Priority> priority_named(const std::optional<std::string>& name) {
   }
   return static_cast<Priority>(at - kPriorityNames.begin());
 }
-
-/// Rounded up, so that no positive wait becomes "the default" (0).
-milliseconds from_seconds(double seconds) {
-  if (std::isnan(seconds) || seconds < 0) throw std::invalid_argument("a timeout is a number of seconds, not negative");
-  return milliseconds(static_cast<std::int64_t>(std::ceil(std::min(seconds, 1e12) * 1e3)));
-}
-
-/// Keeps a Python object alive for the runtime. Where the last holder lacks the interpreter's lock, waiting for it is
-/// left to a completion thread.
-std::shared_ptr<const void> held(ProgressEngine& engine, nb::object object) {
-  return {object.release().ptr(), [&engine](PyObject* pointer) {
-            if (PyGILState_Check() == 1) {
-              Py_DECREF(pointer);
-              return;
-            }
-            engine.completions().later([pointer] {
-              if (!nb::is_alive()) return;
-              const nb::gil_scoped_acquire lock;
-              Py_DECREF(pointer);
-            });
-          }};
-}
-
-// ---- meeting --------------------------------------------------------------------------------------------------------
-
-/// Any Python object with `rank`, `size` and `all_gather(name, blob) -> list[bytes]`.
-class PythonBootstrap : public Bootstrap {
- public:
-  explicit PythonBootstrap(const nb::object& object)
-      : object_(object),
-        rank_(nb::cast<std::uint32_t>(object.attr("rank"))),
-        size_(nb::cast<std::uint32_t>(object.attr("size"))) {}
-
-  [[nodiscard]] std::uint32_t rank() const override { return rank_; }
-  [[nodiscard]] std::uint32_t size() const override { return size_; }
-  std::vector<std::string> all_gather(const std::string& name, const std::string& blob) override {
-    const nb::gil_scoped_acquire lock;
-    const nb::object gathered = object_.attr("all_gather")(name, nb::bytes(blob.data(), blob.size()));
-    std::vector<std::string> blobs;
-    for (const nb::handle item : gathered) {
-      const auto bytes = nb::cast<nb::bytes>(item);
-      blobs.emplace_back(bytes.c_str(), bytes.size());
-    }
-    if (blobs.size() != size_) {
-      throw std::invalid_argument("the bootstrap's all_gather gave " + std::to_string(blobs.size()) + " blobs for " +
-                                  std::to_string(size_) + " ranks");
-    }
-    return blobs;
-  }
-  [[nodiscard]] std::string secret() const override {
-    const nb::gil_scoped_acquire lock;
-    const nb::object secret = nb::getattr(object_, "secret", nb::bytes("", 0));
-    const auto bytes = nb::cast<nb::bytes>(secret);
-    return {bytes.c_str(), bytes.size()};
-  }
-
- private:
-  const nb::object& object_;  // the caller's
-  std::uint32_t rank_, size_;
-};
-
-// ---- what Python holds ----------------------------------------------------------------------------------------------
-
-struct PythonProcess {
-  std::shared_ptr<Process> value = std::make_shared<Process>();
-};
-
-struct PythonWork {
-  std::shared_ptr<Process> process;  // the progress engine outlives the Work
-  std::shared_ptr<Work> value;
-};
-
-class PythonCommunicator {
- public:
-  PythonCommunicator(const PythonProcess& process, const nb::object& bootstrap, double timeout, std::string name,
-                     std::vector<std::uint32_t> job_ranks, const nb::object& tuner)
-      : process_(process.value) {
-    PythonBootstrap adapter(bootstrap);
-    CommunicatorOptions options{.timeout = from_seconds(timeout),
-                                .name = std::move(name),
-                                .job_ranks = std::move(job_ranks),
-                                .tuner = PythonTuner::of(tuner)};
-    const nb::gil_scoped_release unlocked;
-    group_ = process_->join(adapter, std::move(options));
-  }
-  PythonCommunicator(std::shared_ptr<Process> process, std::shared_ptr<Communicator> group)
-      : process_(std::move(process)), group_(std::move(group)) {}
-  ~PythonCommunicator() {
-    const nb::gil_scoped_release unlocked;
-    group_.reset();
-  }
-  PythonCommunicator(const PythonCommunicator&) = delete;
-  PythonCommunicator& operator=(const PythonCommunicator&) = delete;
-
-  [[nodiscard]] Communicator& group() const {
-    if (process_->forked()) {
-      throw Error(Error::Kind::invalid,
-                  "this process was forked from the one that made the group; a child must make its own");
-    }
-    return *group_;
-  }
-
-  [[nodiscard]] CallOptions options(std::string algorithm, double timeout, bool async, nb::object keep_alive) const {
-    CallOptions options;
-    options.algorithm = std::move(algorithm);
-    options.timeout = from_seconds(timeout);
-    options.async = async;
-    if (async) options.keep_alive = held(process_->engine(), std::move(keep_alive));
-    return options;
-  }
-
-  /// split() or shrink(): a new group, or None.
-  template <typename Make>
-  PythonCommunicator* made(Make&& make) const {
-    const nb::gil_scoped_release unlocked;
-    std::shared_ptr<Communicator> other = process_->adopt(make(group()));
-    return other == nullptr ? nullptr : new PythonCommunicator(process_, std::move(other));
-  }
-
-  [[nodiscard]] nb::capsule capsule() const {
-    return nb::capsule(new std::shared_ptr<Communicator>(group_), kCommunicatorCapsule,
-                       [](void* memory) noexcept { delete static_cast<std::shared_ptr<Communicator>*>(memory); });
-  }
-
-  /// Nothing for what is over already.
-  template <typename Start>
-  std::optional<PythonWork> started(Start&& start) const {
-    const nb::gil_scoped_release unlocked;
-    std::shared_ptr<Work> work = start(group());
-    if (!work) return std::nullopt;
-    return PythonWork{process_, std::move(work)};
-  }
-
- private:
-  std::shared_ptr<Process> process_;
-  std::shared_ptr<Communicator> group_;
-};
 
 using Address =
     std::tuple<std::uintptr_t, std::uintptr_t, std::size_t>;  // of a Block: input, output (0: none), elements
@@ -238,162 +94,6 @@ std::vector<Address> blocks_of_arrays(const PythonCommunicator& self, std::strin
                            reinterpret_cast<std::uintptr_t>(block.output), block.elements);
   }
   return addresses;
-}
-
-// ---- errors ---------------------------------------------------------------------------------------------------------
-
-constexpr const char* kKinds[] = {"invalid", "mismatch", "timeout", "dead", "aborted", "system"};
-
-/// A CommunicationError with `kind` and `ranks`; wrong arguments are ValueErrors.
-void translate(const std::exception_ptr& error, void* type) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Interrupted&) {
-    return;  // Python's error is set
-  } catch (const Error& e) {
-    if (e.kind() == Error::Kind::invalid) {
-      PyErr_SetString(PyExc_ValueError, e.what());
-      return;
-    }
-    nb::list ranks;
-    for (const int rank : e.ranks()) ranks.append(rank);
-    const nb::object instance = nb::handle(static_cast<PyObject*>(type))(e.what());
-    instance.attr("kind") = kKinds[static_cast<std::size_t>(e.kind())];
-    instance.attr("ranks") = nb::tuple(ranks);
-    PyErr_SetObject(static_cast<PyObject*>(type), instance.ptr());
-  }
-}
-
-void bind_error(nb::module_& m) {
-  PyObject* const type = PyErr_NewExceptionWithDoc(
-      "syntony._core.CommunicationError",
-      "Something went wrong between ranks. `kind`: mismatch, timeout, dead, aborted or system; `ranks`: the guilty.",
-      PyExc_RuntimeError, nullptr);
-  if (type == nullptr) throw nb::python_error();
-  m.attr("CommunicationError") = nb::steal(type);  // the module keeps it, as long as the translator
-  nb::register_exception_translator(translate, type);
-}
-
-// ---- the usual call -------------------------------------------------------------------------------------------------
-
-/// The call that is made nearly always: whole arrays in even parts. True when that is done. False for any other call,
-/// and for one that is wrong: collectives/calls.py has the sentences.
-bool run_even(const PythonCommunicator& self, std::string_view collective, nb::handle input, nb::handle output,
-              std::string_view op, std::string_view algorithm, nb::handle priority, nb::handle partition, bool async,
-              std::optional<double> timeout) {
-  if (async || (timeout && !(*timeout > 0)) || !priority.is_none() || !partition.is_none()) return false;
-  const auto operation = std::ranges::find(kReduceOps, op);
-  const std::optional<Memory> source = memory_of(input);
-  const std::optional<Memory> target = output.is_none() ? source : memory_of(output);
-  if (!source || !target || !target->writable || source->dtype != target->dtype || operation == kReduceOps.end())
-    return false;
-  Call call{.collective = collective_named(collective),
-            .dtype = source->dtype,
-            .op = static_cast<ReduceOp>(operation - kReduceOps.begin())};
-  const CollectiveFacts& facts = facts_of(call.collective);
-  const bool in_place = call.collective == Collective::all_reduce && source->data == target->data;
-  const bool overlap = source->data < target->data + target->elements * call.element_bytes() &&
-                       target->data < source->data + source->elements * call.element_bytes();
-  if (facts.rooted() || (overlap && !in_place)) return false;
-  const nb::gil_scoped_release unlocked;
-  Communicator& group = self.group();
-  const std::size_t ranks = group.size(), destinations = facts.by_destination ? ranks : 1;
-  const std::size_t part = source->elements / destinations;
-  if (source->elements != part * destinations || target->elements != part * (facts.by_source ? ranks : 1)) return false;
-  const Member member{group.rank(), group.size()};
-  if (blocks_of_rank(call.collective, group.size()) == 1) {
-    const InputPart whole{source->data, part};
-    const OutputPart result{target->data, part};
-    call.blocks = blocks_of(call.collective, member, {&whole, 1}, {&result, 1});
-  } else {
-    const std::vector<std::size_t> counts(ranks, part);
-    const std::span inputs = std::span(counts).first(destinations);
-    const std::span outputs = std::span(counts).first(facts.by_source ? ranks : 1);
-    call.blocks =
-        blocks_of(call.collective, member, consecutive<const std::byte>(source->data, inputs, call.element_bytes()),
-                  consecutive(target->data, outputs, call.element_bytes()), part);
-  }
-  if (algorithm != call.options.algorithm) call.options.algorithm = algorithm;
-  if (timeout) call.options.timeout = from_seconds(*timeout);
-  group.run(std::move(call));
-  return true;
-}
-
-// ---- bindings -------------------------------------------------------------------------------------------------------
-
-/// collective.hpp's table.
-void bind_collectives(nb::module_& m) {
-  m.attr("SHARED_PIECE_BYTES") = kPieceBytes;
-  m.def(
-      "shared_way",
-      [](std::string_view collective, std::uint32_t ranks, std::size_t bytes) {
-        return std::string(name_of(shared_way(collective_named(collective), ranks, bytes, true)));
-      },
-      "collective"_a, "ranks"_a, "bytes"_a,
-      "How algorithm `shared` moves blocks of so many bytes where peers' memory can be read: `exchange` (copies "
-      "through\n"
-      "the cache, in pieces of SHARED_PIECE_BYTES), `two-shot` (the same, of sums in shares), `whole` (sums of what "
-      "is\n"
-      "read from the peers' buffers before) or `reference`.");
-  nb::dict all;
-  for (const CollectiveFacts& facts : kCollectives) {
-    nb::dict row;
-    row["reduces"] = facts.reduces;
-    row["root_gives"] = facts.root_gives;
-    row["root_takes"] = facts.root_takes;
-    row["by_source"] = facts.by_source;
-    row["by_destination"] = facts.by_destination;
-    all[nb::str(facts.name.data(), facts.name.size())] = row;
-  }
-  m.attr("COLLECTIVES") = all;
-}
-
-void bind_process(nb::module_& m) {
-  nb::class_<PythonProcess>(m, "Process",
-                            "The runtime in this operating system process: one progress engine for all groups.")
-      .def(nb::init<>())
-      .def_prop_ro("forked", [](const PythonProcess& self) { return self.value->forked(); })
-      .def(
-          "close", [](const PythonProcess& self) { self.value->close(); }, nb::call_guard<nb::gil_scoped_release>(),
-          "Ends all groups and waits for their callbacks.")
-      .def(
-          "capsule",
-          [](const PythonProcess& self) {
-            return nb::capsule(new std::shared_ptr<Process>(self.value), kProcessCapsule,
-                               [](void* memory) noexcept { delete static_cast<std::shared_ptr<Process>*>(memory); });
-          },
-          "For syntony._torch.");
-}
-
-void bind_work(nb::module_& m) {
-  nb::class_<PythonWork>(m, "Work", "An operation in flight.")
-      .def_prop_ro("done", [](const PythonWork& self) { return self.value->done(); })
-      .def_prop_ro(
-          "source", [](const PythonWork& self) { return self.value->source(); }, "The rank that a message came from.")
-      .def_prop_ro("sequence", [](const PythonWork& self) { return self.value->descriptor().sequence; })
-      .def(
-          "on_done",
-          [](const PythonWork& self, nb::callable callback) {
-            self.value->on_done([kept = held(self.process->engine(), std::move(callback))] {
-              if (!nb::is_alive()) return;
-              const nb::gil_scoped_acquire lock;
-              try {
-                nb::handle(static_cast<const PyObject*>(kept.get()))();
-              } catch (nb::python_error& error) {
-                error.discard_as_unraisable("a callback of an operation");
-              }
-            });
-          },
-          "callback"_a, nb::sig("def on_done(self, callback: collections.abc.Callable[[], object]) -> None"),
-          "Calls it once, when done, in error too: at once if it is, else on a thread that others do not wait for.")
-      .def(
-          "wait",
-          [](const PythonWork& self, std::optional<double> timeout) {
-            const nb::gil_scoped_release unlocked;
-            return self.value->wait(timeout ? std::optional(from_seconds(*timeout)) : std::nullopt);
-          },
-          "timeout"_a = nb::none(),
-          "Drives the operation until it is done and raises its error. False if `timeout` seconds passed first.");
 }
 
 void bind_group(nb::module_& m) {
@@ -596,10 +296,4 @@ void bind_group(nb::module_& m) {
 }  // namespace
 }  // namespace syntony
 
-void bind_communicator(nb::module_& m) {
-  syntony::bind_collectives(m);
-  syntony::bind_error(m);
-  syntony::bind_process(m);
-  syntony::bind_work(m);
-  syntony::bind_group(m);
-}
+void bind_communicator(nb::module_& m) { syntony::bind_group(m); }

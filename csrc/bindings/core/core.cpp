@@ -4,6 +4,10 @@
 void bind_kernels(nanobind::module_& m);
 void bind_stream_copy(nanobind::module_& m);
 void bind_program(nanobind::module_& m);
+void bind_collectives(nanobind::module_& m);
+void bind_error(nanobind::module_& m);
+void bind_process(nanobind::module_& m);
+void bind_work(nanobind::module_& m);
 void bind_communicator(nanobind::module_& m);
 void bind_memory(nanobind::module_& m);
 void bind_recorder(nanobind::module_& m);
@@ -13,6 +17,10 @@ NB_MODULE(_core, m) {
   bind_kernels(m);
   bind_stream_copy(m);
   bind_program(m);
+  bind_collectives(m);
+  bind_error(m);
+  bind_process(m);
+  bind_work(m);
   bind_communicator(m);
   bind_memory(m);
   bind_recorder(m);
